@@ -1,0 +1,54 @@
+# Everything a person needs: `make help` lists the targets from their comments.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ROOMS := core operator extender device-plugin runtime simulator cli
+export UV_SYSTEM_CERTS := 1
+# The cache is on another file system than the checkout on many machines: say "copy" then without a warning.
+export UV_LINK_MODE ?= hardlink
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+$(VENV)/synced: requirements/dev.txt requirements/uv.txt pyproject.toml $(ROOMS:%=%/pyproject.toml)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kompakt needs Python 3.11 or later; name one with PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || tools/install-venv
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation $(ROOMS:%=-e %)
+	touch $@
+
+$(VENV)/torch: $(VENV)/synced requirements/torch.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/torch.txt
+	touch $@
+
+sync: $(VENV)/synced ## the development environment in .venv (200 MB)
+
+sync-torch: $(VENV)/torch ## PyTorch and scikit-learn into .venv as well (5.3 GB, shared with uv's cache)
+
+check: sync ## formatting, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: sync ## format and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: sync ## every test level this machine can run; names what it skips and why
+	$(BIN)/python tools/test.py
+
+requirements: sync ## pin all packages anew, with hashes and without host names
+	$(BIN)/python tools/pin.py
+
+demo: sync ## the whole path on a cluster of its own: see README
+	$(BIN)/python -m tools.kube demo
+
+demo-down: sync ## remove all that the demo brought up
+	$(BIN)/python -m tools.kube down
+
+.PHONY: help sync sync-torch check format test requirements demo demo-down

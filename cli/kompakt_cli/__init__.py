@@ -1,0 +1,1 @@
+"""The kompakt command, also as kubectl kompakt."""

@@ -1,0 +1,1 @@
+"""Jobs: specification, phases, and what the operator should do next."""

@@ -1,0 +1,1 @@
+"""Placement: which exact GPUs of which nodes each pod of a gang gets."""

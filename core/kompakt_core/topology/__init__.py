@@ -1,0 +1,1 @@
+"""Link graphs: the GPUs of one node and what joins each pair."""

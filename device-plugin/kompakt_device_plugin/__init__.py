@@ -1,0 +1,1 @@
+"""Device plugin: reports the link graph, hands out exactly the chosen GPUs."""

@@ -1,0 +1,1 @@
+"""kopf operator: TrainingJob to Service and gated pods, injection, status."""

@@ -1,0 +1,1 @@
+"""Activation compression inside training pods; knows no other package of kompakt."""

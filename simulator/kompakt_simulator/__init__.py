@@ -1,0 +1,1 @@
+"""Cluster simulator over the policies of kompakt-core."""

@@ -1,0 +1,35 @@
+"""Pin all packages anew: one requirements file per package of ours, with hashes, naming no host.
+
+`uv export` resolves the workspace; uv.lock itself stays out of commits because it names the index host.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+UV = Path(sys.executable).parent / "uv"
+ROOMS = ["core", "operator", "extender", "device-plugin", "runtime", "simulator", "cli"]
+HEADER = "# Made by `make requirements` from the pyproject.toml files; do not edit.\n"
+
+
+def export(name: str, *selection: str) -> None:
+    """Write requirements/<name>.txt for one selection of the workspace."""
+    command = [str(UV), "export", "--quiet", "--format=requirements-txt", "--no-header", "--no-annotate", "--no-emit-workspace", *selection]
+    text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    if "://" in text:
+        raise SystemExit(f"requirements/{name}.txt would name a host; look at the uv settings of this machine")
+    (ROOT / "requirements" / f"{name}.txt").write_text(HEADER + text)
+
+
+def main() -> None:
+    subprocess.run([str(UV), "lock", "--quiet", "--upgrade"], cwd=ROOT, check=True)
+    for room in ROOMS:
+        export(room, "--package", f"kompakt-{room}", "--no-dev")
+    export("dev", "--all-packages", "--group", "dev")
+    export("uv", "--only-group", "uv")
+    export("torch", "--only-group", "torch")
+
+
+if __name__ == "__main__":
+    main()
