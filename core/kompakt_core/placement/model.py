@@ -1,0 +1,179 @@
+"""What placement decides on: nodes, workers, gangs; and what it answers: plans and refusals. Plain frozen values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from kompakt_core.ids import GpuIndex, GpuMask, JobUid, MegabytesPerSecond, NodeName, PodUid
+from kompakt_core.patterns.names import Pattern
+from kompakt_core.topology.graph import LinkGraph
+
+
+class Policy(StrEnum):
+    """How a set is chosen among those that fit."""
+
+    BEST = "Best"
+    PRESERVE = "Preserve"
+    PACKED = "Packed"
+    FIRST = "First"
+
+
+class Level(StrEnum):
+    """How far a gang is spread."""
+
+    MACHINE = "Machine"
+    RACK = "Rack"
+    BLOCK = "Block"
+    CLUSTER = "Cluster"
+
+
+class Reason(StrEnum):
+    """Why a node, or a whole cluster, cannot take a request; shells word it for people."""
+
+    NO_TOPOLOGY = "NoTopology"  # no GPUTopology for this node
+    STALE_TOPOLOGY = "StaleTopology"  # written for an earlier Node object, or not in step with allocatable
+    UNREPORTED_POD = "UnreportedPod"  # a pod was bound past us; wait for the plugin's report
+    NODE_NOT_READY = "NodeNotReady"
+    CORDONED = "Cordoned"
+    TAINTED = "Tainted"
+    SELECTOR = "NodeSelector"
+    EXCLUDED = "Excluded"  # refused this gang a short while ago
+    CPU = "NotEnoughCPU"
+    MEMORY = "NotEnoughMemory"
+    PODS = "TooManyPods"
+    NOT_ENOUGH_GPUS = "NotEnoughFreeGPUs"
+    VALUE_TOO_LOW = "ValueTooLow"
+    LINK_TOO_WEAK = "RequiredLinkMissing"
+    NEVER_FITS = "NeverFits"  # no node of this cluster could hold it even when empty
+    DOES_NOT_FIT_NOW = "DoesNotFitNow"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A no with its reason as data. `have` and `need` are counts or MB/s as the reason says; `node` None: all nodes."""
+
+    reason: Reason
+    node: NodeName | None = None
+    have: int = 0
+    need: int = 0
+    detail: str = ""  # a name, e.g. of the taint; never a number that changes from call to call
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    effect: str
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """Empty key with operator Exists tolerates all; empty effect all effects."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """One requirement on a node's labels: operator In, NotIn, Exists, DoesNotExist, Gt, Lt (as in node affinity)."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node as the planner sees it. `taken` holds GPUs that are held, planned, reserved or sick."""
+
+    name: NodeName
+    graph: LinkGraph | None
+    taken: GpuMask = GpuMask(0)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    problem: Reason | None = None  # NO_TOPOLOGY, STALE_TOPOLOGY, UNREPORTED_POD
+    free_cpu_millis: int = 1 << 62
+    free_memory_bytes: int = 1 << 62
+    free_pods: int = 1 << 30
+
+    @property
+    def free(self) -> GpuMask:
+        """GPUs that can be given away now."""
+        return GpuMask(0) if self.graph is None else GpuMask(((1 << self.graph.size) - 1) & ~self.taken)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All nodes at one moment; a trial makes a new snapshot."""
+
+    nodes: Mapping[NodeName, NodeState]
+
+    def with_taken(self, node: NodeName, gpus: GpuMask) -> "Snapshot":
+        """The same cluster with these GPUs of one node taken as well."""
+        state = self.nodes[node]
+        return Snapshot({**self.nodes, node: replace(state, taken=GpuMask(state.taken | gpus))})
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How one pod's GPUs are to be chosen."""
+
+    pattern: Pattern = Pattern.NONE
+    policy: Policy = Policy.PRESERVE
+    sensitive: bool = False  # bandwidth sensitivity High, Medium or Auto
+    required_link: str = "Any"  # Any NVLink
+    same_numa_node: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One pod to be placed."""
+
+    index: int  # over all roles; also decides the rank
+    pod: str
+    uid: PodUid
+    gpus: int
+    cpu_millis: int = 0
+    memory_bytes: int = 0
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    # Required node affinity: any of the terms, all selectors of a term; () = no requirement.
+    affinity: tuple[tuple[Selector, ...], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """All workers of one attempt; all or nothing."""
+
+    job_uid: JobUid
+    attempt: int
+    workers: tuple[Worker, ...]
+    wish: Wish
+    required_level: Level = Level.CLUSTER
+    excluded: frozenset[NodeName] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one worker gets: GPUs in pattern order, and the value of the pattern on them. `rank` = node rank in the gang."""
+
+    worker: Worker
+    node: NodeName
+    gpus: tuple[GpuIndex, ...]
+    value: MegabytesPerSecond
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole gang's places. `value` = the smallest of its seats' values; `ideal` = the same on an empty cluster."""
+
+    level: Level
+    value: MegabytesPerSecond
+    ideal: MegabytesPerSecond
+    seats: tuple[Seat, ...]
