@@ -40,10 +40,10 @@ format: sync ## format and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 
 test: sync ## every test level this machine can run; names what it skips and why
-	$(BIN)/python tools/test.py
+	$(BIN)/python -m tools.test $(ARGS)
 
 requirements: sync ## pin all packages anew, with hashes and without host names
-	$(BIN)/python tools/pin.py
+	$(BIN)/python -m tools.pin
 
 demo: sync ## the whole path on a cluster of its own: see README
 	$(BIN)/python -m tools.kube demo

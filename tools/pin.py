@@ -15,8 +15,9 @@ HEADER = "# Made by `make requirements` from the pyproject.toml files; do not ed
 
 def export(name: str, *selection: str) -> None:
     """Write requirements/<name>.txt for one selection of the workspace."""
-    command = [str(UV), "export", "--quiet", "--format=requirements-txt", "--no-header", "--no-annotate", "--no-emit-workspace", *selection]
-    text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    options = ["--quiet", "--format=requirements-txt", "--no-header", "--no-annotate", "--no-emit-workspace"]
+    done = subprocess.run([str(UV), "export", *options, *selection], cwd=ROOT, check=True, capture_output=True, text=True)
+    text = done.stdout
     if "://" in text:
         raise SystemExit(f"requirements/{name}.txt would name a host; look at the uv settings of this machine")
     (ROOT / "requirements" / f"{name}.txt").write_text(HEADER + text)

@@ -1,0 +1,141 @@
+"""Run every test level this machine can run; name each level that is skipped, and why.
+
+Levels: static (format, lint, types, import contracts), unit, contract, cluster, node, gpu. The last line counts all tests.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+TORCH_DISK = 8 << 30  # 5.3 GB installed, and room for the test runs
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Tests of one or more levels."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: "Count") -> "Count":
+        return Count(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A test level: `obstacle` answers None when it can run here, else why not."""
+
+    name: str
+    obstacle: Callable[[], str | None]
+
+
+def no_obstacle() -> str | None:
+    return None
+
+
+def node_obstacle() -> str | None:
+    from tools.kube.host import obstacle  # only this level needs it
+
+    return obstacle()
+
+
+def gpu_obstacle() -> str | None:
+    if not any((ROOT / "tests" / "gpu").glob("test_*.py")):
+        return "there are no GPU tests yet"
+    return None if shutil.which("nvidia-smi") else "this machine has no NVIDIA driver (nvidia-smi is not on PATH)"
+
+
+LEVELS = [
+    Level("unit", no_obstacle),
+    Level("contract", no_obstacle),
+    Level("cluster", no_obstacle),
+    Level("node", node_obstacle),
+    Level("gpu", gpu_obstacle),
+]
+
+
+def say(text: str) -> None:
+    print(f"== {text}", flush=True)
+
+
+def install_torch() -> None:
+    """PyTorch for the runtime's tests, where the disk holds it; the tests name it as missing otherwise."""
+    if (BIN.parent / "torch").exists():
+        return
+    if shutil.disk_usage(ROOT).free < TORCH_DISK:
+        say(f"PyTorch is not installed: less than {TORCH_DISK >> 30} GiB of disk are free; its tests are skipped")
+        return
+    subprocess.run(["make", "sync-torch"], cwd=ROOT, check=True)
+
+
+def run_static() -> Count:
+    say("static: format, lint, types, import contracts")
+    done = subprocess.run(["make", "check"], cwd=ROOT, check=False)
+    return Count(failed=int(done.returncode != 0), passed=int(done.returncode == 0))
+
+
+def run_pytest(level: Level, extra: list[str]) -> Count:
+    """One level in a process of its own, so that a level cannot colour the next."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "junit.xml"
+        command = [sys.executable, "-m", "pytest", f"tests/{level.name}", f"--junitxml={report}", "-q", *extra]
+        done = subprocess.run(command, cwd=ROOT, check=False)
+        return count(report, done.returncode)
+
+
+def count(report: Path, returncode: int) -> Count:
+    """What a junit report says; a run that broke before its report is one failure."""
+    if not report.exists():
+        return Count(failed=1)
+    suite = ElementTree.parse(report).getroot().find("testsuite")
+    number = {key: int(suite.get(key, "0")) if suite is not None else 0 for key in ("tests", "failures", "errors", "skipped")}
+    failed = number["failures"] + number["errors"]
+    if returncode != 0:
+        failed = max(failed, 1)
+    return Count(number["tests"] - number["failures"] - number["errors"] - number["skipped"], failed, number["skipped"])
+
+
+def run_level(level: Level, extra: list[str]) -> Count:
+    reason = level.obstacle()
+    if reason is not None:
+        say(f"{level.name}: skipped, because {reason}")
+        return Count()
+    say(f"{level.name}: begins")
+    start = time.monotonic()
+    result = run_pytest(level, extra)
+    say(
+        f"{level.name}: {result.passed} passed, {result.failed} failed, {result.skipped} skipped in {time.monotonic() - start:.0f} s"
+    )
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    names = [level.name for level in LEVELS]
+    parser.add_argument("--level", action="append", choices=["static", *names], help="only this level (may be repeated)")
+    parser.add_argument("pytest", nargs="*", help="further arguments for pytest, after --")
+    arguments = parser.parse_args()
+    wanted = arguments.level or ["static", *names]
+    os.chdir(ROOT)
+    total = run_static() if "static" in wanted else Count()
+    install_torch()
+    for level in LEVELS:
+        if level.name in wanted:
+            total += run_level(level, arguments.pytest)
+    print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
+    return int(total.failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
