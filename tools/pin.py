@@ -29,6 +29,7 @@ def main() -> None:
         export(room, "--package", f"kompakt-{room}", "--no-dev")
     export("dev", "--all-packages", "--group", "dev")
     export("uv", "--only-group", "uv")
+    export("build", "--only-group", "build")
     export("torch", "--only-group", "torch")
 
 

@@ -114,9 +114,8 @@ def run_level(level: Level, extra: list[str]) -> Count:
     say(f"{level.name}: begins")
     start = time.monotonic()
     result = run_pytest(level, extra)
-    say(
-        f"{level.name}: {result.passed} passed, {result.failed} failed, {result.skipped} skipped in {time.monotonic() - start:.0f} s"
-    )
+    seconds = time.monotonic() - start
+    say(f"{level.name}: {result.passed} passed, {result.failed} failed, {result.skipped} skipped in {seconds:.0f} s")
     return result
 
 
