@@ -1,0 +1,56 @@
+{{/* Name of one of our objects: <release>-<part>, cut to a label's length. */}}
+{{- define "kompakt.name" -}}
+{{- printf "%s-%s" .root.Release.Name .part | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "kompakt.selector" -}}
+app.kubernetes.io/name: kompakt
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .part }}
+{{- end -}}
+
+{{- define "kompakt.labels" -}}
+{{ include "kompakt.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "kompakt.image" -}}
+{{- $i := .root.Values.image -}}
+{{- printf "%s/kompakt-%s:%s" $i.registry .part (default .root.Chart.AppVersion $i.tag) -}}
+{{- end -}}
+
+{{/* Pod-wide settings of the parts that need no privilege: Pod Security "restricted". */}}
+{{- define "kompakt.restrictedPod" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "kompakt.restrictedContainer" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* What nodes a pod may land on, and which images it may pull. */}}
+{{- define "kompakt.podPlace" -}}
+{{- with .root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
