@@ -1,1 +1,1 @@
-"""Cluster simulator over the policies of kompakt-core."""
+"""A cluster in virtual time: traces of jobs, policies and placements side by side, tables of what came out."""

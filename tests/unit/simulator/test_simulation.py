@@ -1,0 +1,175 @@
+"""The rules of the event loop on worlds small enough to follow by hand."""
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kompakt_core.errors import Bug
+from kompakt_simulator.cluster import Cluster, GpuSet, check_invariant
+from kompakt_simulator.placements.consolidated import consolidated
+from kompakt_simulator.placements.count import count
+from kompakt_simulator.placements.table import PLACEMENTS
+from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.simulation import Outcome, simulate
+from kompakt_simulator.trace import Job, Milliseconds
+
+
+def job(number: int, submit: int, duration: int, gpus: int) -> Job:
+    return Job(number, Milliseconds(submit), Milliseconds(duration), gpus)
+
+
+def times(outcome: Outcome) -> dict[int, tuple[int, int]]:
+    return {done.job.number: (done.start, done.end) for done in outcome.finished}
+
+
+def run(policy: str, *jobs: Job, machines: int = 1, gpus: int = 4, placement: str = "count") -> dict[int, tuple[int, int]]:
+    return times(simulate(jobs, Cluster.empty(machines, gpus), POLICIES[policy], PLACEMENTS[placement]))
+
+
+def test_a_job_that_ends_frees_its_gpus_for_one_that_arrives_at_the_same_instant() -> None:
+    assert run("fifo", job(0, 0, 10, 4), job(1, 10, 5, 4)) == {0: (0, 10), 1: (10, 15)}
+
+
+def test_fifo_blocks_behind_its_head_and_fifo_skip_does_not() -> None:
+    jobs = (job(0, 0, 10, 3), job(1, 1, 10, 2), job(2, 2, 3, 1))
+    assert run("fifo", *jobs) == {0: (0, 10), 1: (10, 20), 2: (10, 13)}
+    assert run("fifo-skip", *jobs) == {0: (0, 10), 1: (10, 20), 2: (2, 5)}
+
+
+def test_sjf_takes_the_shortest_first_and_ties_end_on_the_job_number() -> None:
+    jobs = (job(0, 0, 10, 4), job(1, 1, 7, 4), job(2, 2, 5, 4), job(3, 3, 5, 4))
+    assert run("sjf", *jobs) == {0: (0, 10), 2: (10, 15), 3: (15, 20), 1: (20, 27)}
+
+
+def test_srtf_stops_a_long_job_for_a_short_one_and_loses_no_work() -> None:
+    assert run("srtf", job(0, 0, 10, 4), job(1, 4, 2, 4)) == {0: (0, 12), 1: (4, 6)}
+
+
+def test_jobs_larger_than_the_cluster_are_dropped_and_said_to_be() -> None:
+    outcome = simulate([job(0, 0, 1, 5), job(1, 0, 1, 4)], Cluster.empty(1, 4), POLICIES["fifo"], count)
+    assert [dropped.number for dropped in outcome.dropped] == [0]
+    assert times(outcome) == {1: (0, 1)}
+
+
+def test_consolidated_waits_where_any_gpus_would_do() -> None:
+    jobs = (job(0, 0, 10, 3), job(1, 0, 10, 3), job(2, 1, 5, 2))
+    assert run("fifo", *jobs, machines=2) == {0: (0, 10), 1: (0, 10), 2: (1, 6)}
+    assert run("fifo", *jobs, machines=2, placement="consolidated") == {0: (0, 10), 1: (0, 10), 2: (10, 15)}
+
+
+def cluster(*free: str) -> Cluster:
+    """One text per machine, GPU 0 first, "o" is a free GPU."""
+    world = Cluster(len(free), len(free[0]), GpuSet(0))
+    masks = [sum(1 << index for index, letter in enumerate(text) if letter == "o") for text in free]
+    return Cluster(world.machines, world.gpus_per_machine, GpuSet(sum(mask << i * len(free[0]) for i, mask in enumerate(masks))))
+
+
+def given_away(before: Cluster, gpus: GpuSet | None) -> list[int]:
+    """How many GPUs of each machine were given."""
+    assert gpus is not None
+    after = before.with_taken(gpus)
+    return [before.free_of(m).bit_count() - after.free_of(m).bit_count() for m in range(before.machines)]
+
+
+@pytest.mark.parametrize(
+    ("free", "gpus", "expected"),
+    [
+        (("oooo", "xxoo", "xooo"), 2, [0, 2, 0]),  # the fullest that still holds it
+        (("oooo", "xxoo", "xooo"), 3, [0, 0, 3]),
+        (("xxoo", "oooo", "xxoo"), 2, [2, 0, 0]),  # lowest index on ties
+        (("xooo", "oooo", "oooo"), 8, [0, 4, 4]),  # whole machines are wholly empty ones
+        (("xooo", "oooo", "oooo"), 6, [2, 4, 0]),  # the remainder may share a machine
+        (("oooo", "oooo", "xxxx"), 6, [4, 2, 0]),  # or open another empty one
+    ],
+)
+def test_consolidated_chooses(free: tuple[str, ...], gpus: int, expected: list[int]) -> None:
+    world = cluster(*free)
+    assert given_away(world, consolidated(world, gpus)) == expected
+
+
+@pytest.mark.parametrize(("free", "gpus"), [(("xooo", "xooo"), 4), (("oooo", "xxxo"), 6), (("xxxx", "xxxx"), 1)])
+def test_consolidated_refuses(free: tuple[str, ...], gpus: int) -> None:
+    assert consolidated(cluster(*free), gpus) is None
+
+
+def test_count_takes_the_lowest_free_gpus() -> None:
+    assert count(cluster("xoxo", "oooo"), 3) == 0b0001_1010
+
+
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [
+        ([(2, GpuSet(0b0011)), (2, GpuSet(0b0110))], "held twice"),
+        ([(3, GpuSet(0b0011))], "needs 3 GPUs holds 2"),
+        ([(1, GpuSet(0b0001))], "both free and held, or neither"),
+    ],
+)
+def test_the_invariant_names_what_is_broken(held: list[tuple[int, GpuSet]], words: str) -> None:
+    with pytest.raises(Bug, match=words):
+        check_invariant(Cluster(1, 4, GpuSet(0b1100)), held)
+
+
+def test_a_placement_that_gives_gpus_twice_is_caught() -> None:
+    with pytest.raises(Bug, match="given away twice"):
+        simulate([job(0, 0, 9, 2), job(1, 1, 9, 2)], Cluster.empty(1, 4), POLICIES["fifo"], lambda _, __: GpuSet(0b11))
+
+
+def test_a_placement_that_gives_a_part_is_caught() -> None:
+    with pytest.raises(Bug, match="needs 2 GPUs holds 1"):
+        simulate([job(0, 0, 9, 2)], Cluster.empty(1, 4), POLICIES["fifo"], lambda _, __: GpuSet(0b1))
+
+
+def test_a_placement_that_refuses_an_empty_cluster_is_caught() -> None:
+    with pytest.raises(Bug, match="waiting on an empty cluster"):
+        simulate([job(0, 0, 9, 2)], Cluster.empty(1, 4), POLICIES["fifo"], lambda _, __: None)
+
+
+JOBS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20), st.integers(1, 9)), min_size=1, max_size=12)
+
+
+@settings(deadline=None)
+@given(JOBS, st.sampled_from(sorted(POLICIES)), st.sampled_from(sorted(PLACEMENTS)))
+def test_every_job_that_fits_ends_once_and_never_early(raw: list[tuple[int, int, int]], policy: str, placement: str) -> None:
+    jobs = [job(number, *fields) for number, fields in enumerate(raw)]
+    outcome = simulate(jobs, Cluster.empty(2, 4), POLICIES[policy], PLACEMENTS[placement])
+    assert sorted(done.job.number for done in outcome.finished) == [each.number for each in jobs if each.gpus <= 8]
+    assert [each.number for each in outcome.dropped] == [j.number for j in sorted(jobs, key=lambda j: j.submit) if j.gpus > 8]
+    assert all(done.job.submit <= done.start and done.start + done.job.duration <= done.end for done in outcome.finished)
+
+
+@settings(deadline=None)
+@given(JOBS, st.sampled_from(["fifo", "fifo-skip", "sjf"]), st.sampled_from(sorted(PLACEMENTS)))
+def test_the_queue_agrees_with_trying_every_job_in_turn(raw: list[tuple[int, int, int]], policy: str, placement: str) -> None:
+    jobs = [job(number, *fields) for number, fields in enumerate(raw) if fields[2] <= 8]
+    assert run(policy, *jobs, machines=2, placement=placement) == plainly(policy, jobs, placement)
+
+
+def plainly(policy: str, jobs: list[Job], placement: str) -> dict[int, tuple[int, int]]:
+    """The rules as written, millisecond by millisecond, with one sorted list and no short cut."""
+    world, queue, running = Cluster.empty(2, 4), list[Job](), dict[int, tuple[int, int, GpuSet]]()
+    ended: dict[int, tuple[int, int]] = {}
+    now = 0
+    while len(ended) < len(jobs):
+        for number, (start, end, gpus) in sorted(running.items()):
+            if end == now:
+                del running[number]
+                world, ended[number] = world.with_freed(gpus), (start, end)
+        queue += [each for each in jobs if each.submit == now]
+        queue.sort(key=lambda each: (each.duration if policy == "sjf" else each.submit, each.number))
+        for each in list(queue):
+            chosen = PLACEMENTS[placement](world, each.gpus)
+            if chosen is not None:
+                world, running[each.number] = world.with_taken(chosen), (now, now + each.duration, chosen)
+                queue.remove(each)
+            elif policy != "fifo-skip":
+                break
+        now += 1
+    return ended
+
+
+def test_the_order_in_which_jobs_are_given_does_not_matter() -> None:
+    jobs = (job(0, 0, 5, 3), job(1, 0, 5, 2), job(2, 0, 4, 2), job(3, 1, 1, 1))
+    for policy in POLICIES:
+        assert len({tuple(sorted(run(policy, *order).items())) for order in permutations(jobs)}) == 1
