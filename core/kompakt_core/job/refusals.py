@@ -1,0 +1,44 @@
+"""What this version does not honour, as data: the resource's schema and the parser refuse it with the same sentence."""
+
+from typing import Final
+
+from kompakt_core.job.model import BatchSize, ConsolidationMode, LevelName, Offload, PolicyName
+from kompakt_core.patterns.names import SUPPORTED, Pattern
+
+PATTERNS: Final = tuple(p for p in Pattern if p in SUPPORTED)
+POLICIES: Final = (PolicyName.BEST, PolicyName.PRESERVE)
+LEVELS: Final = (LevelName.CLUSTER,)
+MODES: Final = (ConsolidationMode.DEFAULT, ConsolidationMode.NO_WAIT)
+
+
+def not_yet(field: str, words: "tuple[str, ...]") -> str:
+    """The sentence about a field of which this version honours only some words."""
+    return f"{field} can only be {' or '.join(words)} in this version"
+
+
+PATTERN: Final = not_yet("communication.pattern", PATTERNS)
+GRADIENT_BYTES: Final = "communication.gradientBytes is not used in this version; leave it out"
+POLICY: Final = not_yet("placement.policy", POLICIES)
+SAME_NUMA: Final = "placement.sameNUMANode can only be false in this version"
+LEVEL: Final = not_yet("placement.requiredLevel", LEVELS)
+CONSOLIDATION: Final = not_yet("placement.consolidation.mode", MODES) + "; a gang is placed as soon as it fits"
+WAITS: Final = "placement.consolidation: wait seconds are read in mode Fixed only; leave them out"
+OFFLOAD: Final = not_yet("activationCompression.offload", (Offload.NEVER,))
+BATCH_SIZE: Final = not_yet("activationCompression.batchSize", (BatchSize.KEEP,))
+PREEMPTION: Final = "runPolicy.preemption cannot be set in this version: no job is ever preempted"
+
+# Combinations that never make sense.
+EDGES_WITHOUT_CUSTOM: Final = "communication.customEdges and pattern Custom go together: give both or neither"
+INJECTION: Final = "activationCompression needs injection Default, since the start-up hook does the work"
+NO_GPU_ROLE: Final = "roles: at least one role needs gpusPerReplica above 0"
+TARGET: Final = 'targetGradientError is a share of the mean |momentum|: decimal text above 0 and at most 0.1, such as "0.01"'
+JOB_NAME: Final = "metadata.name must be at most 40 characters: lower-case letters, digits and dashes, beginning with a letter"
+ROLE_NAME: Final = "a role's name must be at most 16 characters: lower-case letters, digits and dashes, beginning with a letter"
+EDGE_RANK_POD: Final = (
+    "communication.customEdges: scope Pod numbers the GPUs of one pod from 0; an edge names a rank that no GPU role has"
+)
+EDGE_RANK_GANG: Final = (
+    "communication.customEdges: scope Gang numbers the gang's GPUs from 0; an edge names a rank that the gang does not have"
+)
+EDGE_SELF: Final = "communication.customEdges: an edge joins two different ranks"
+TARGET_ROLES: Final = "runPolicy.successPolicy.targetRoles names a role that the job does not have"

@@ -1,0 +1,55 @@
+"""`python -m tools.crd`: writes crds/ anew. `--keep-template` takes the pod template's schema from the file that is there."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.crd import gputopology, podtemplate, trainingjob
+
+FOLDER = Path(__file__).resolve().parent.parent.parent / "crds"
+HEADER = "# Made by `python -m tools.crd`; do not edit.\n"
+
+
+class Plain(yaml.SafeDumper):
+    """Repeats equal parts instead of pointing at them: kubectl and people read the file alike."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def dump(crd: dict[str, Any]) -> str:
+    """The file's text."""
+    return HEADER + yaml.dump(crd, Dumper=Plain, sort_keys=False, width=100000)
+
+
+def committed_template() -> dict[str, Any]:
+    """The pod template's schema in the committed file."""
+    crd = yaml.load((FOLDER / "trainingjobs.yaml").read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    template: dict[str, Any] = spec["properties"]["roles"]["items"]["properties"]["template"]
+    return template
+
+
+def files(template: dict[str, Any]) -> dict[str, str]:
+    """Name and text of every generated file."""
+    return {"trainingjobs.yaml": dump(trainingjob.definition(template)), "gputopologies.yaml": dump(gputopology.definition())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.crd", description=__doc__)
+    parser.add_argument("--keep-template", action="store_true", help="needs no Go: keep the pod template's schema as committed")
+    arguments = parser.parse_args()
+    try:
+        template = committed_template() if arguments.keep_template else podtemplate.pod_template(podtemplate.find_document())
+    except podtemplate.SourceMissing as problem:
+        sys.exit(f"{problem}\nInstall Go, or keep the committed template with --keep-template.")
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in files(template).items():
+        (FOLDER / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The status of a TrainingJob: the operator's part and the planner's part (`scheduling`)."""
+
+from kompakt_core.job import model
+from tools.crd.schema import Schema, atomic, conditions, flag, mapped, moment, obj, text, whole, word
+
+PHASES = ("Suspended", "Pending", "Starting", "Running", "Restarting", "Succeeded", "Failed")
+UUIDS = atomic(text(), maxItems=model.MAX_GPUS)
+
+
+def status() -> Schema:
+    """Schema of the whole status."""
+    return obj(
+        {
+            "observedGeneration": whole(),
+            "phase": word(PHASES),
+            "attempt": whole(),
+            "restarts": whole(),
+            "startTime": moment(),
+            "completionTime": moment(),
+            "conditions": conditions(),
+            "roles": mapped(_role(), "name", maxItems=model.MAX_ROLES),
+            "scheduling": _scheduling(),
+            "compression": _compression(),
+            "progress": _progress(),
+        }
+    )
+
+
+def _role() -> Schema:
+    pod = obj({"name": text(), "node": text(), "gpus": UUIDS}, required=("name",))
+    counts = {name: whole() for name in ("active", "ready", "succeeded", "failed")}
+    return obj({"name": text(), **counts, "pods": mapped(pod, "name", maxItems=model.MAX_REPLICAS)}, required=("name",))
+
+
+def _scheduling() -> Schema:
+    seat = obj(
+        {"name": text(), "uid": text(), "node": text(), "gpus": UUIDS, "value": whole(), "rank": whole()},
+        required=("name",),
+    )
+    plan = obj(
+        {
+            "level": word(model.LevelName),
+            "value": whole(),
+            "ideal": whole(),
+            "releasedAt": moment(),
+            "pods": atomic(seat, maxItems=model.MAX_ROLES * model.MAX_REPLICAS),
+        }
+    )
+    excluded = obj({"node": text(), "until": moment(), "reason": text()}, required=("node",))
+    preempt = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return obj(
+        {
+            "attempt": whole(),
+            "state": word(("Waiting", "Reserved", "Released", "Withdrawn")),
+            "reason": text(),
+            "message": text(),
+            "waitingSince": moment(),
+            "overtaken": whole(),
+            "excludedNodes": atomic(excluded, maxItems=5000),
+            "plan": plan,
+            "preempt": preempt,
+        }
+    )
+
+
+def _compression() -> Schema:
+    return obj(
+        {
+            "active": flag(),
+            "reason": text(),
+            "mode": text(),
+            "target": text(),
+            "plainBytes": whole(),
+            "savedBytes": whole(),
+            "ratio": text(),
+            "denominator": text(),
+            "overheadPercent": text(),
+            "steps": whole(),
+            "ranks": whole(),
+            "violations": whole(),
+            "raw": {"type": "object", "additionalProperties": whole()},
+        }
+    )
+
+
+def _progress() -> Schema:
+    return obj({"step": whole(), "total": whole(), "loss": text(), "samplesPerSecond": text(), "eta": moment()})
