@@ -13,7 +13,7 @@ MODES: Final = (ConsolidationMode.DEFAULT, ConsolidationMode.NO_WAIT)
 
 def not_yet(field: str, words: "tuple[str, ...]") -> str:
     """The sentence about a field of which this version honours only some words."""
-    return f"{field} can only be {' or '.join(words)} in this version"
+    return f"{field} can only be {' or '.join(filter(None, (', '.join(words[:-1]), words[-1])))} in this version"
 
 
 PATTERN: Final = not_yet("communication.pattern", PATTERNS)

@@ -1,0 +1,153 @@
+"""parse_job: what it reads, what it refuses, and that nothing but InvalidInput ever comes out."""
+
+import contextlib
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kompakt_core.errors import InvalidInput
+from kompakt_core.job import model
+from kompakt_core.job.spec import parse_job
+from kompakt_core.patterns.names import Pattern
+
+
+def manifest(**spec: Any) -> dict[str, Any]:
+    """A valid job of two workers with two GPUs each; keyword arguments replace fields of its spec."""
+    template = {"spec": {"containers": [{"name": "trainer", "image": "digits"}]}}
+    roles = [{"name": "worker", "replicas": 2, "gpusPerReplica": 2, "template": template}]
+    return {
+        "apiVersion": "kompakt.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "digits", "namespace": "ml", "uid": "u-1", "generation": 3},
+        "spec": {"roles": roles, **spec},
+    }
+
+
+def role(**fields: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(manifest()["spec"]["roles"][0]), **fields}
+
+
+def test_a_small_job_gets_every_default() -> None:
+    job = parse_job(manifest())
+    assert (job.name, job.namespace, job.uid, job.generation) == ("digits", "ml", "u-1", 3)
+    assert job.communication == model.Communication(Pattern.NONE, model.Sensitivity.LOW)
+    assert job.compression.mode is model.CompressionMode.NONE
+    assert job.run_policy == model.RunPolicy(backoff_limit=3)
+    assert job.placement.policy is model.PolicyName.PRESERVE
+    assert job.workers == 2
+
+
+def test_an_empty_compression_block_means_error_bounded_at_one_percent() -> None:
+    job = parse_job(manifest(activationCompression={}))
+    assert (job.compression.mode, job.compression.target) == (model.CompressionMode.ERROR_BOUNDED, "0.01")
+
+
+def test_an_empty_communication_block_means_a_sensitive_ring() -> None:
+    job = parse_job(manifest(communication={}))
+    assert (job.communication.pattern, job.communication.sensitivity) == (Pattern.RING, model.Sensitivity.AUTO)
+
+
+def test_worker_indices_count_over_all_roles() -> None:
+    job = parse_job(manifest(roles=[role(name="chief", replicas=1), role(), role(name="eval", gpusPerReplica=0)]))
+    assert [job.first_index(r.name) for r in job.roles] == [0, 1, 3]
+
+
+REFUSED = {
+    "unknown pattern": ({"communication": {"pattern": "Donut"}}, "spec.communication.pattern: must be one of"),
+    "pattern of a later version": ({"communication": {"pattern": "Tree"}}, "can only be Ring, Clique or None"),
+    "no workers": ({"roles": [role(replicas=0)]}, "spec.roles[0].replicas: must be between 1"),
+    "no containers": (
+        {"roles": [role(template={"spec": {"containers": []}})]},
+        "spec.roles[0].template.spec.containers: must have",
+    ),
+    "template without spec": ({"roles": [role(template={})]}, "spec.roles[0].template.spec: is required"),
+    "edge to a missing rank of the pod": (
+        {"communication": {"pattern": "Custom", "customEdges": {"edges": [{"from": 0, "to": 2}]}}},
+        "an edge names a rank that no GPU role has",
+    ),
+    "edge to a missing rank of the gang": (
+        {"communication": {"pattern": "Custom", "customEdges": {"scope": "Gang", "edges": [{"from": 0, "to": 4}]}}},
+        "an edge names a rank that the gang does not have",
+    ),
+    "edges without Custom": ({"communication": {"customEdges": {"edges": [{"from": 0, "to": 1}]}}}, "go together"),
+    "two roles of one name": ({"roles": [role(), role()]}, "two roles are named 'worker'"),
+    "upper-case role": ({"roles": [role(name="Worker")]}, "spec.roles[0].name: a role's name must be"),
+    "no GPU anywhere": ({"roles": [role(gpusPerReplica=0)]}, "at least one role needs gpusPerReplica"),
+    "target too high": ({"activationCompression": {"targetGradientError": "0.11"}}, "above 0 and at most 0.1"),
+    "target as a number": ({"activationCompression": {"targetGradientError": 0.01}}, "expected text"),
+    "offload": ({"activationCompression": {"offload": "Auto"}}, "can only be Never in this version"),
+    "compression without injection": ({"activationCompression": {}, "injection": "Never"}, "needs injection Default"),
+    "policy of a later version": ({"placement": {"policy": "Packed"}}, "can only be Best or Preserve"),
+    "waits without Fixed": ({"placement": {"consolidation": {"rackWaitSeconds": 5}}}, "read in mode Fixed only"),
+    "preemption": ({"runPolicy": {"preemption": {"minRuntimeSeconds": 1}}}, "no job is ever preempted"),
+    "success of a missing role": ({"runPolicy": {"successPolicy": {"targetRoles": ["x"]}}}, "a role that the job does not have"),
+    "exit code 0": ({"runPolicy": {"podFailurePolicy": {"rules": [{"onExitCodes": {"values": [0]}}]}}}, "from 1 to 255"),
+    "misspelt field": ({"suspended": True}, "spec.suspended: unknown field"),
+    "quantity": ({"sharedMemory": "lots"}, "spec.sharedMemory: expected a quantity"),
+}
+
+
+@pytest.mark.parametrize(("change", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_a_bad_field_is_refused_with_its_path(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_job(manifest(**change))
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith("spec.")
+
+
+@pytest.mark.parametrize("name", ["x" * 41, "a.b", "1a", "A", ""])
+def test_a_job_name_that_cannot_be_part_of_a_hostname_is_refused(name: str) -> None:
+    job = manifest()
+    job["metadata"]["name"] = name
+    with pytest.raises(InvalidInput, match=r"metadata\.name"):
+        parse_job(job)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("512Mi", 512 << 20), ("2G", 2 * 10**9), (5, 5), ("1.5Gi", 3 << 29), ("100m", 1), ("1e3", 1000)]
+)
+def test_shared_memory_is_read_in_bytes(text: object, size: int) -> None:
+    assert parse_job(manifest(sharedMemory=text)).shared_memory == size
+
+
+JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["Ring", "None", "1e99", "9" * 40]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+FULL = manifest(
+    communication={"pattern": "Custom", "customEdges": {"scope": "Pod", "edges": [{"from": 0, "to": 1, "weight": 1}]}},
+    placement={"policy": "Best", "consolidation": {"mode": "NoWait"}},
+    activationCompression={"targetGradientError": ".05", "overrides": [{"modules": "head.*", "mode": "None"}]},
+    runPolicy={
+        "podFailurePolicy": {"rules": [{"onExitCodes": {"values": [1], "operator": "In"}, "action": "FailJob"}]},
+        "successPolicy": {"targetRoles": ["worker"]},
+        "preemption": {"gracePeriodSeconds": 60},
+    },
+    sharedMemory="1Gi",
+)
+
+
+def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every value inside an object."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(path for key, child in inside for path in paths(child, (*at, key)))]
+
+
+@given(path=st.sampled_from(paths(FULL)[1:]), junk=JUNK)
+def test_any_mutated_job_is_read_or_refused_never_crashes(path: tuple[Any, ...], junk: Any) -> None:
+    job = copy.deepcopy(FULL)
+    spot: Any = job
+    for key in path[:-1]:
+        spot = spot[key]
+    spot[path[-1]] = junk
+    with contextlib.suppress(InvalidInput):
+        assert parse_job(job).workers >= 1
