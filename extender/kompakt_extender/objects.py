@@ -1,0 +1,215 @@
+"""API objects as the API server and kube-scheduler send them: only the fields we read, everything else is skipped."""
+
+from typing import Any
+
+import msgspec
+
+Texts = dict[str, str]
+
+
+class Meta(msgspec.Struct, rename="camel"):
+    """metadata of any object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: Texts | None = None
+    annotations: Texts | None = None
+
+
+class Resources(msgspec.Struct):
+    """Quantities as text ("500m", "2Gi"); numbers are accepted as the API server accepts them."""
+
+    limits: dict[str, str | int | float] | None = None
+    requests: dict[str, str | int | float] | None = None
+
+
+class Container(msgspec.Struct, rename="camel"):
+    name: str = ""
+    resources: Resources | None = None
+    restart_policy: str | None = None  # "Always" on an init container makes it a sidecar
+
+
+class NamedGate(msgspec.Struct):
+    name: str = ""
+
+
+class TolerationObject(msgspec.Struct):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class Expression(msgspec.Struct):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class Term(msgspec.Struct, rename="camel"):
+    match_expressions: list[Expression] | None = None
+    match_fields: list[Expression] | None = None
+
+
+class NodeSelectorObject(msgspec.Struct, rename="camel"):
+    node_selector_terms: list[Term] | None = None
+
+
+class NodeAffinity(msgspec.Struct):
+    required: NodeSelectorObject | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(msgspec.Struct, rename="camel"):
+    node_affinity: NodeAffinity | None = None
+
+
+class PodSpec(msgspec.Struct, rename="camel"):
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    scheduling_gates: list[NamedGate] | None = None
+    node_selector: Texts | None = None
+    affinity: Affinity | None = None
+    tolerations: list[TolerationObject] | None = None
+    overhead: dict[str, str | int | float] | None = None
+    priority: int | None = None
+
+
+class ContainerStatus(msgspec.Struct, rename="camel"):
+    container_id: str | None = msgspec.field(default=None, name="containerID")
+
+
+class PodStatus(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    reason: str | None = None
+    container_statuses: list[ContainerStatus] | None = None
+
+
+class Pod(msgspec.Struct):
+    metadata: Meta
+    spec: PodSpec
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class TaintObject(msgspec.Struct):
+    key: str = ""
+    effect: str = ""
+    value: str | None = None
+
+
+class NodeSpec(msgspec.Struct):
+    unschedulable: bool | None = None
+    taints: list[TaintObject] | None = None
+
+
+class Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str | None = None
+
+
+class NodeStatus(msgspec.Struct):
+    allocatable: dict[str, str | int | float] | None = None
+    conditions: list[Condition] | None = None
+
+
+class Node(msgspec.Struct):
+    metadata: Meta
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class Held(msgspec.Struct, rename="camel"):
+    uuid: str = ""
+    pod_uid: str = msgspec.field(default="", name="podUID")
+
+
+class TopologyStatus(msgspec.Struct):
+    held: list[Held] | None = None
+
+
+class Topology(msgspec.Struct):
+    """A GPUTopology; its spec stays raw, so that an unchanged one is recognised without reading it again."""
+
+    metadata: Meta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: TopologyStatus = msgspec.field(default_factory=TopologyStatus)
+
+
+class Role(msgspec.Struct, rename="camel"):
+    name: str = ""
+    replicas: int = 1
+    gpus_per_replica: int = 0
+
+
+class PlacementSpec(msgspec.Struct, rename="camel"):
+    required_level: str | None = None
+    same_numa_node: bool | None = msgspec.field(default=None, name="sameNUMANode")
+
+
+class JobSpec(msgspec.Struct, rename="camel"):
+    suspend: bool | None = None
+    managed_by: str | None = None
+    roles: list[Role] = []
+    placement: PlacementSpec | None = None
+
+
+class JobStatus(msgspec.Struct):
+    attempt: int | None = None
+    phase: str | None = None
+    conditions: list[Condition] | None = None
+    scheduling: dict[str, Any] | None = None
+
+
+class Job(msgspec.Struct):
+    metadata: Meta
+    spec: JobSpec = msgspec.field(default_factory=JobSpec)
+    status: JobStatus = msgspec.field(default_factory=JobStatus)
+
+
+class LeaseSpec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(msgspec.Struct):
+    metadata: Meta
+    spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_token: str | None = msgspec.field(default=None, name="continue")
+
+
+class RawList(msgspec.Struct):
+    """One page of a list."""
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class RawEvent(msgspec.Struct):
+    """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class StatusObject(msgspec.Struct):
+    """The API server's answer when it refuses something."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""

@@ -1,0 +1,120 @@
+"""What the caches keep of pods, nodes, GPUTopologies and TrainingJobs: frozen values with the fields we use."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kompakt_core import contract
+from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.placement.model import Level, Selector, Taint, Toleration
+from kompakt_core.topology.graph import LinkGraph
+
+FINISHED = ("Succeeded", "Failed")
+NOTHING: Mapping[str, str] = {}
+
+
+class PodView(msgspec.Struct, frozen=True, gc=False):
+    """A pod. `gpus` is the number of GPUs it asks for; `problem` says why that request can never be served."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    node: NodeName | None = None
+    phase: str = ""
+    reason: str = ""
+    deleting: bool = False
+    started: bool = False  # a container ran at least once
+    ours: bool = False  # schedulerName is kompakt-scheduler
+    gates: tuple[str, ...] = ()
+    gpus: int = 0
+    problem: str = ""
+    cpu_millis: int = 0
+    memory_bytes: int = 0
+    priority: int = 0
+    labels: Mapping[str, str] = NOTHING  # only kompakt.dev/*
+    annotations: Mapping[str, str] = NOTHING  # only kompakt.dev/*
+    annotated: bool = False  # metadata.annotations exists at all (a JSON patch must know)
+    node_selector: Mapping[str, str] = NOTHING
+    affinity: tuple[tuple[Selector, ...], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        """Its containers are gone for good, and so is its hold on GPUs."""
+        return self.phase in FINISHED
+
+    @property
+    def gated(self) -> bool:
+        """Our gate still holds it back."""
+        return contract.GATE in self.gates
+
+    @property
+    def job_uid(self) -> str:
+        """The TrainingJob it works for; empty for a plain pod."""
+        return self.labels.get(contract.LABEL_JOB_UID, "")
+
+    @property
+    def planned_node(self) -> NodeName:
+        """Where the planner wants it; empty without a plan."""
+        return NodeName(self.annotations.get(contract.ANN_PLANNED_NODE, ""))
+
+    @property
+    def planned_gpus(self) -> tuple[GpuUuid, ...]:
+        """Which GPUs the planner gave it, in pattern order."""
+        return uuids(self.annotations.get(contract.ANN_PLANNED_GPUS, ""))
+
+    @property
+    def written_gpus(self) -> tuple[GpuUuid, ...]:
+        """Which GPUs were written on it when it was bound, in pattern order."""
+        return uuids(self.annotations.get(contract.ANN_GPUS, ""))
+
+
+class NodeView(msgspec.Struct, frozen=True, gc=False):
+    """A node. `gpus` = allocatable kompakt.dev/gpu."""
+
+    name: NodeName
+    uid: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    ready: bool
+    cpu_millis: int
+    memory_bytes: int
+    pods: int
+    gpus: int
+
+
+class TopologyView(msgspec.Struct, frozen=True, gc=False):
+    """A GPUTopology. `graph` is None where its spec cannot be read; `problem` then says why. `held`: (uuid, pod uid)."""
+
+    name: NodeName
+    node_uid: str
+    graph: LinkGraph | None
+    problem: str
+    healthy: int
+    held: tuple[tuple[GpuUuid, PodUid], ...]
+
+
+class JobView(msgspec.Struct, frozen=True, gc=False):
+    """A TrainingJob: what the planner needs of it. `scheduling` is status.scheduling as written."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    generation: int
+    workers: int
+    attempt: int
+    suspended: bool
+    finished: bool
+    ours: bool
+    required_level: Level
+    same_numa_node: bool
+    scheduling: Mapping[str, Any]
+    placed: tuple[str, str, str, str] | None  # condition Placed: status, reason, message, lastTransitionTime
+
+
+def uuids(text: str) -> tuple[GpuUuid, ...]:
+    """GPU UUIDs of an annotation, in the order written."""
+    return tuple(GpuUuid(part) for part in text.split(",") if part)

@@ -1,0 +1,85 @@
+"""What a real kube-scheduler sends is read, and what we answer has the keys and types its Go structs want."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kompakt_core.errors import InvalidInput
+from kompakt_extender import wire
+
+DATA = Path(__file__).parent / "data" / "extender"
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize"])
+def test_recorded_arguments_are_read(verb: str) -> None:
+    args = wire.decode_args((DATA / f"{verb}.json").read_bytes())
+    assert args.pod.metadata.name == "e1"
+    assert args.pod.metadata.uid == "bc0e6f85-585e-4f09-9aa3-b6798371e3d4"
+    assert args.pod.spec.containers[0].resources is not None
+    assert args.pod.spec.containers[0].resources.limits == {"kompakt.dev/gpu": "2"}
+    assert args.node_names == ["fake-0000", "fake-0001", "fake-0002", "node-0"]
+
+
+def test_recorded_binding_is_read() -> None:
+    args = wire.decode_binding((DATA / "bind.json").read_bytes())
+    assert (args.namespace, args.name, args.node) == ("default", "e1", "fake-0001")
+    assert args.uid == "bc0e6f85-585e-4f09-9aa3-b6798371e3d4"
+
+
+def test_answers_carry_the_go_names() -> None:
+    result = wire.FilterResult(["a"], {"b": "full"}, {"c": "never"})
+    assert json.loads(wire.encode(result)) == {
+        "NodeNames": ["a"],
+        "FailedNodes": {"b": "full"},
+        "FailedAndUnresolvableNodes": {"c": "never"},
+        "Error": "",
+    }
+    assert json.loads(wire.encode([wire.HostPriority("a", 7)])) == [{"Host": "a", "Score": 7}]
+    assert json.loads(wire.encode(wire.BindingResult("no"))) == {"Error": "no"}
+
+
+def test_full_nodes_are_refused_with_the_setting_to_change() -> None:
+    body = {"Pod": {"metadata": {}, "spec": {}}, "Nodes": {"items": []}, "NodeNames": None}
+    with pytest.raises(InvalidInput, match="nodeCacheCapable"):
+        wire.decode_args(json.dumps(body).encode())
+
+
+def test_an_empty_binding_field_is_named() -> None:
+    body = {"PodName": "p", "PodNamespace": "", "PodUID": "u", "Node": "n"}
+    with pytest.raises(InvalidInput, match="PodNamespace"):
+        wire.decode_binding(json.dumps(body).encode())
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["Pod", "NodeNames", "PodName", "PodUID", "metadata", "spec", "containers", "labels"]) | st.text(),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(_JSON)
+def test_any_json_is_read_or_refused_with_a_sentence(value: object) -> None:
+    body = msgspec.json.encode(value)
+    for decode in (wire.decode_args, wire.decode_binding):
+        try:
+            decode(body)
+        except InvalidInput as error:
+            assert str(error)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused_with_a_sentence(body: bytes) -> None:
+    for decode in (wire.decode_args, wire.decode_binding):
+        with pytest.raises(InvalidInput):
+            decode(body)
