@@ -1,0 +1,77 @@
+"""`python -m tools.kube`: clusters on this machine."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from tools.kube import binaries, control_plane, processes, simulated
+from tools.kube.programs import PROGRAMS, SIMULATED
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
+Name = Annotated[str, typer.Option(help="name of the cluster")]
+
+
+def say(text: str) -> None:
+    print(f"   {text}", file=sys.stderr, flush=True)
+
+
+@app.command()
+def up(
+    name: Name = "default", simulated_nodes: Annotated[int, typer.Option("--simulated", help="simulated nodes", min=0)] = 0
+) -> None:
+    """Bring up a control plane (no root needed) and simulated nodes; print the path of its kubeconfig."""
+    folder = control_plane.run_folder(name)
+    if control_plane.is_up(folder):
+        say(f"cluster {name} is up already; `python -m tools.kube down --name {name}` removes it")
+    else:
+        found = binaries.find_all(SIMULATED, say)
+        simulated.start(folder, found.__getitem__, simulated.machines(simulated_nodes), say=say)
+    print(control_plane.read_kubeconfig(folder))
+
+
+@app.command()
+def down(name: Name = "default") -> None:
+    """Remove a cluster: its processes and all its files."""
+    if not control_plane.remove_leftovers(control_plane.run_folder(name), say):
+        say(f"there is no cluster {name}")
+
+
+@app.command()
+def status(name: Name = "default") -> None:
+    """Say what runs; exit code 1 where the cluster is not up."""
+    folder = control_plane.run_folder(name)
+    for process in processes.read_records(folder / "records.json"):
+        print(f"{process.name:<26}{process.pid:>8}  {'runs' if process.alive() else 'ended'}  {process.log}")
+    if not control_plane.is_up(folder):
+        print(f"cluster {name} is not up")
+        raise typer.Exit(1)
+    print(f"kubeconfig {control_plane.read_kubeconfig(folder)}")
+
+
+@app.command("binaries")
+def show_binaries(build: Annotated[bool, typer.Option("--build", help="fetch or build what is missing")] = False) -> None:
+    """Say where each program comes from."""
+    for program in PROGRAMS.values():
+        path = binaries.find(program.name, say) if build else binaries.present(program)
+        print(f"{program.name:<26}{path or 'missing'}")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def kubectl(context: typer.Context, name: Name = "default") -> None:
+    """Run kubectl against a cluster: `python -m tools.kube kubectl get nodes`."""
+    program = binaries.find("kubectl", say)
+    kubeconfig = control_plane.read_kubeconfig(control_plane.run_folder(name))
+    os.execv(program, ["kubectl", f"--kubeconfig={kubeconfig}", *context.args])
+
+
+def main() -> None:
+    try:
+        app(standalone_mode=True)
+    except (control_plane.StartFailed, control_plane.AlreadyUp, binaries.NoProgram) as error:
+        sys.exit(f"tools.kube: {error}")
+
+
+if __name__ == "__main__":
+    main()

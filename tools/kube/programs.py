@@ -1,0 +1,85 @@
+"""The programs of a cluster, the Go modules that pin them, and how each tells its version."""
+
+import re
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+MODULES = Path(__file__).parent / "go"
+OLDEST_MINOR, NEWEST_MINOR = 35, 37  # of Kubernetes 1.x
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program: `module` is its folder below go/, `package` the Go import path of its main package.
+
+    `build_seconds` was measured on two cores with empty caches, in the order of this table: later programs share
+    compiled packages with earlier ones.
+    """
+
+    name: str
+    module: str
+    package: str
+    version_arguments: tuple[str, ...]
+    build_seconds: int
+    megabytes: int
+
+    @property
+    def kubernetes(self) -> bool:
+        return self.module == "kubernetes"
+
+
+def _kubernetes(name: str, seconds: int, megabytes: int) -> Program:
+    arguments = ("version", "--client") if name == "kubectl" else ("--version",)
+    return Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", arguments, seconds, megabytes)
+
+
+PROGRAMS = {
+    program.name: program
+    for program in (
+        Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", ("--version",), 22, 25),
+        _kubernetes("kube-apiserver", 254, 119),
+        _kubernetes("kube-controller-manager", 58, 105),
+        _kubernetes("kube-scheduler", 47, 81),
+        _kubernetes("kubectl", 22, 62),
+        _kubernetes("kubelet", 33, 92),
+        _kubernetes("kube-proxy", 14, 79),
+        Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", ("--version",), 75, 64),
+        Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", ("version", "--short"), 104, 67),
+        Program("coredns", "coredns", "github.com/coredns/coredns", ("-version",), 148, 79),
+    )
+}
+SIMULATED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
+"""What a cluster of simulated nodes needs."""
+
+
+@cache
+def pinned_version(module: str) -> str:
+    """The version that a module below go/ requires of its program, with its leading v."""
+    roots = {program.package for program in PROGRAMS.values() if program.module == module}
+    text = (MODULES / module / "go.mod").read_text()
+    for path, version in re.findall(r"^(?:require )?\s*(\S+) (v\S+)", text, re.MULTILINE):
+        if any(root == path or root.startswith(path + "/") for root in roots):
+            return str(version)
+    raise LookupError(f"{MODULES / module / 'go.mod'} requires none of {sorted(roots)}")
+
+
+def version_of(path: Path, program: Program) -> tuple[int, int, int] | None:
+    """What the program itself says; None where it does not run or says nothing that looks like a version."""
+    try:
+        done = subprocess.run([path, *program.version_arguments], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse_version(done.stdout + done.stderr)
+
+
+def parse_version(text: str) -> tuple[int, int, int] | None:
+    """The first x.y.z of a text, with or without a leading v."""
+    match = re.search(r"(?<![\d.])v?(\d+)\.(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+def supported(version: tuple[int, int, int]) -> bool:
+    """Whether this is a Kubernetes that kompakt is tested with."""
+    return version[0] == 1 and OLDEST_MINOR <= version[1] <= NEWEST_MINOR
