@@ -1,0 +1,109 @@
+"""The chart: renders, is least privileged, refuses wrong values, and carries the same CRDs as crds/."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kompakt_core import contract
+from tools.kube import binaries
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts" / "kompakt"
+
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(binaries.find("helm")), *arguments], capture_output=True, text=True, check=False)
+
+
+def render(*arguments: str) -> list[dict[str, Any]]:
+    done = helm("template", "kompakt", str(CHART), "--namespace", "kompakt-system", "--kube-version", "1.37.1", *arguments)
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+@pytest.fixture(scope="module")
+def objects() -> list[dict[str, Any]]:
+    return render()
+
+
+def of_kind(objects: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
+    return [found for found in objects if found["kind"] in kinds]
+
+
+def pod_templates(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {found["metadata"]["name"]: found["spec"]["template"]["spec"] for found in of_kind(objects, "Deployment", "DaemonSet")}
+
+
+def test_lint_finds_nothing() -> None:
+    done = helm("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_three_parts_are_there(objects: list[dict[str, Any]]) -> None:
+    assert set(pod_templates(objects)) == {"kompakt-operator", "kompakt-scheduler", "kompakt-device-plugin"}
+
+
+def test_no_role_holds_a_wildcard(objects: list[dict[str, Any]]) -> None:
+    roles = of_kind(objects, "ClusterRole", "Role")
+    assert roles
+    for role in roles:
+        for rule in role["rules"]:
+            for field in ("apiGroups", "resources", "verbs"):
+                assert "*" not in rule[field], (role["metadata"]["name"], rule)
+            assert not {"secrets", "configmaps"} & set(rule["resources"]), role["metadata"]["name"]
+
+
+def test_every_container_is_locked_down(objects: list[dict[str, Any]]) -> None:
+    for name, pod in pod_templates(objects).items():
+        for container in pod["containers"]:
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False, name
+            assert context["readOnlyRootFilesystem"] is True, name
+            assert context["capabilities"] == {"drop": ["ALL"]}, name
+            assert container["resources"]["limits"]["memory"], name
+
+
+def test_only_the_device_plugin_runs_as_root_or_sees_the_host(objects: list[dict[str, Any]]) -> None:
+    for name, pod in pod_templates(objects).items():
+        host_paths = [volume for volume in pod["volumes"] if "hostPath" in volume]
+        assert not pod.get("hostNetwork")
+        if name == "kompakt-device-plugin":
+            continue
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["runAsGroup"] == 65532, name
+        assert host_paths == [], name
+
+
+def test_the_scheduler_is_configured_for_the_extender(objects: list[dict[str, Any]]) -> None:
+    maps = {found["metadata"]["name"]: found for found in of_kind(objects, "ConfigMap")}
+    configuration = yaml.safe_load(maps["kompakt-scheduler"]["data"]["scheduler.yaml"])
+    assert configuration["profiles"][0]["schedulerName"] == contract.SCHEDULER_NAME
+    assert configuration["leaderElection"]["resourceName"] == contract.SCHEDULER_LEASE
+    extender = configuration["extenders"][0]
+    assert extender["urlPrefix"] == f"http://127.0.0.1:{contract.VERBS_PORT}"
+    assert extender["managedResources"][0]["name"] == contract.RESOURCE
+    assert not extender.get("ignorable")
+
+
+@pytest.mark.parametrize(
+    ("setting", "word"),
+    [
+        ("operator.replicaCount=2", "replicaCount"),
+        ("devicePlugin.source=smi", "source"),
+        ("scheduler.lease.duration=15", "duration"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(setting: str, word: str) -> None:
+    done = helm("template", "kompakt", str(CHART), "--set", setting)
+    assert done.returncode != 0
+    assert word in done.stderr
+
+
+def test_the_chart_carries_the_same_definitions() -> None:
+    written = {path.name: path.read_text() for path in (ROOT / "crds").glob("*.yaml")}
+    carried = {path.name: path.read_text() for path in (CHART / "crds").glob("*.yaml")}
+    assert written
+    assert carried == written
