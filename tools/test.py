@@ -108,6 +108,9 @@ def count(report: Path, returncode: int) -> Count:
 
 def run_level(level: Level, extra: list[str]) -> Count:
     reason = level.obstacle()
+    if reason is not None and level.name in os.environ.get("KOMPAKT_REQUIRE", "").split(","):
+        say(f"{level.name}: required by KOMPAKT_REQUIRE, but {reason}")
+        return Count(failed=1)
     if reason is not None:
         say(f"{level.name}: skipped, because {reason}")
         return Count()
