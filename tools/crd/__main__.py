@@ -1,4 +1,6 @@
-"""`python -m tools.crd`: writes crds/ anew. `--keep-template` takes the pod template's schema from the file that is there."""
+"""`python -m tools.crd`: writes crds/ and the chart's copies of them anew.
+
+`--keep-template` takes the pod template's schema from the file that is there."""
 
 import argparse
 import sys
@@ -9,7 +11,9 @@ import yaml
 
 from tools.crd import gputopology, podtemplate, trainingjob
 
-FOLDER = Path(__file__).resolve().parent.parent.parent / "crds"
+ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDER = ROOT / "crds"
+COPIES = ROOT / "charts" / "kompakt" / "crds"  # Helm follows no link out of a chart
 HEADER = "# Made by `python -m tools.crd`; do not edit.\n"
 
 
@@ -46,9 +50,10 @@ def main() -> None:
         template = committed_template() if arguments.keep_template else podtemplate.pod_template(podtemplate.find_document())
     except podtemplate.SourceMissing as problem:
         sys.exit(f"{problem}\nInstall Go, or keep the committed template with --keep-template.")
-    FOLDER.mkdir(exist_ok=True)
-    for name, text in files(template).items():
-        (FOLDER / name).write_text(text)
+    for folder in (FOLDER, COPIES):
+        folder.mkdir(exist_ok=True)
+        for name, text in files(template).items():
+            (folder / name).write_text(text)
 
 
 if __name__ == "__main__":
