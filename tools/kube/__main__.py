@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tools.kube import binaries, control_plane, processes, simulated
+from tools.kube import binaries, control_plane, host, processes, real, simulated, stack
+from tools.kube.command import CommandFailed
 from tools.kube.programs import PROGRAMS, SIMULATED
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
@@ -19,9 +20,16 @@ def say(text: str) -> None:
 
 @app.command()
 def up(
-    name: Name = "default", simulated_nodes: Annotated[int, typer.Option("--simulated", help="simulated nodes", min=0)] = 0
+    name: Name = "default",
+    real_nodes: Annotated[int, typer.Option("--real", help="real nodes (root)", min=0, max=8)] = 0,
+    simulated_nodes: Annotated[int, typer.Option("--simulated", help="simulated nodes", min=0)] = 0,
 ) -> None:
-    """Bring up a control plane (no root needed) and simulated nodes; print the path of its kubeconfig."""
+    """Bring up a control plane, simulated nodes (no root needed) and real ones; print the path of its kubeconfig."""
+    if real_nodes:
+        machines = [stack.MACHINES[index % len(stack.MACHINES)] for index in range(real_nodes)]
+        prepared = stack.prepare(say, ours=False)
+        print(stack.start(name, machines, simulated.machines(simulated_nodes), prepared, say).kubeconfig)
+        return
     folder = control_plane.run_folder(name)
     if control_plane.is_up(folder):
         say(f"cluster {name} is up already; `python -m tools.kube down --name {name}` removes it")
@@ -34,7 +42,8 @@ def up(
 @app.command()
 def down(name: Name = "default") -> None:
     """Remove a cluster: its processes and all its files."""
-    if not control_plane.remove_leftovers(control_plane.run_folder(name), say):
+    simulated_gone = control_plane.remove_leftovers(control_plane.run_folder(name), say)
+    if not real.remove(name, say) and not simulated_gone:
         say(f"there is no cluster {name}")
 
 
@@ -62,14 +71,15 @@ def show_binaries(build: Annotated[bool, typer.Option("--build", help="fetch or 
 def kubectl(context: typer.Context, name: Name = "default") -> None:
     """Run kubectl against a cluster: `python -m tools.kube kubectl get nodes`."""
     program = binaries.find("kubectl", say)
-    kubeconfig = control_plane.read_kubeconfig(control_plane.run_folder(name))
+    real_one = real.kubeconfig_of(real.cluster_folder(name))
+    kubeconfig = real_one if real_one.exists() else control_plane.read_kubeconfig(control_plane.run_folder(name))
     os.execv(program, ["kubectl", f"--kubeconfig={kubeconfig}", *context.args])
 
 
 def main() -> None:
     try:
         app(standalone_mode=True)
-    except (control_plane.StartFailed, control_plane.AlreadyUp, binaries.NoProgram) as error:
+    except (control_plane.StartFailed, control_plane.AlreadyUp, binaries.NoProgram, host.CannotRun, CommandFailed) as error:
         sys.exit(f"tools.kube: {error}")
 
 

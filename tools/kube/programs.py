@@ -52,6 +52,8 @@ PROGRAMS = {
 }
 SIMULATED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 """What a cluster of simulated nodes needs."""
+REAL = (*SIMULATED, "kubelet", "kube-proxy", "helm", "coredns")
+"""What a cluster with real nodes needs."""
 
 
 @cache

@@ -1,0 +1,109 @@
+"""The images of the demo: ours from the project's Dockerfile, the cluster's own from its programs, the trainer.
+
+An image is known by the content key of its inputs. The key is also the tag (but for the trainer, whose manifests are for
+people and say `:1`), so a changed source file gives a new name and everything that runs the old one is replaced.
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.kube.base_image import base_image, build_base
+from tools.kube.buildah import Builder
+from tools.kube.cache import cache_root, content_key, copy_files, files_of
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ROOMS = ("operator", "extender", "device-plugin", "runtime")
+_OURS = ("Dockerfile", "core", *ROOMS, *(f"requirements/{name}.txt" for name in ("build", *ROOMS[:3])))
+TRAINER_FOLDER = Path("examples/digits")
+TRAINER_TAG = "1"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How one image is made: its build folder's files, the target in its Dockerfile, and the key of all inputs."""
+
+    name: str
+    key: str
+    files: tuple[Path, ...] = ()
+    above: Path = ROOT
+    containerfile: str = ""  # text, where the folder has no Dockerfile of its own
+    target: str = ""
+    tag: str = ""  # default: the key
+    large: bool = False  # the archive and the build's steps are not worth their disk
+    args: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def image(self) -> str:
+        return f"localhost/{self.name}:{self.tag or self.key}"
+
+    @property
+    def stem(self) -> str:
+        return f"{self.name}-{self.key}"
+
+
+def our_recipes(root: Path = ROOT) -> list[Recipe]:
+    """One image per target of the project's Dockerfile."""
+    files = tuple(files_of(root, _OURS))
+    key = content_key([base_image()], files, root)
+    return [Recipe(f"kompakt-{room}", key, files, root, target=room) for room in ROOMS]
+
+
+def program_recipe(program: Path, user: int) -> Recipe:
+    """An image that holds nothing but one static program."""
+    text = f'FROM scratch\nCOPY {program.name} /{program.name}\nUSER {user}:{user}\nENTRYPOINT ["/{program.name}"]\n'
+    key = content_key([text], [program], program.parent)
+    return Recipe(program.name, key, (program,), program.parent, containerfile=text)
+
+
+def pause_recipe() -> Recipe:
+    """What keeps a pod's namespaces: it only has to exist until the container runtime kills it, so `sleep` will do."""
+    text = 'ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nUSER 65535:65535\nENTRYPOINT ["/bin/sleep", "infinity"]\n'
+    return Recipe("pause", content_key([text, base_image()]), containerfile=text)
+
+
+def trainer_recipe(args: dict[str, str] | None = None, root: Path = ROOT) -> Recipe:
+    """The ordinary image with PyTorch that the example trains in; `args` are further build arguments."""
+    folder = root / TRAINER_FOLDER
+    files = tuple(files_of(folder, ["."]))
+    texts = [base_image(), *(f"{name}={value}" for name, value in sorted((args or {}).items()))]
+    return Recipe(
+        "kompakt-digits", content_key(texts, files, folder), files, folder, tag=TRAINER_TAG, large=True, args=args or {}
+    )
+
+
+def build(recipe: Recipe, builder: Builder, say: Say) -> Path:
+    """The image as an archive; one that an interrupted run finished is taken as it is."""
+    archive = cache_root() / "images" / f"{recipe.stem}.tar"
+    if archive.exists():
+        return archive
+    say(f"building the image {recipe.name}")
+    build_base(builder)
+    context = _context(recipe)
+    args = {"BASE_IMAGE": base_image(), **recipe.args}
+    builder.build(context, recipe.image, target=recipe.target, args=args, layers=not recipe.large)
+    builder.export(recipe.image, archive)
+    shutil.rmtree(context)
+    if recipe.large:
+        builder.forget(recipe.image)
+    return archive
+
+
+def drop(archives: Sequence[Path]) -> None:
+    """Delete archives that were loaded: the image store holds their content, the build store their steps."""
+    for archive in archives:
+        archive.unlink()
+
+
+def _context(recipe: Recipe) -> Path:
+    """A folder with exactly the files that the key was made from."""
+    context = cache_root() / "context" / recipe.name
+    shutil.rmtree(context, ignore_errors=True)
+    context.mkdir(parents=True)
+    copy_files(recipe.files, recipe.above, context)
+    if recipe.containerfile:
+        (context / "Dockerfile").write_text(recipe.containerfile)
+    return context

@@ -1,0 +1,98 @@
+"""From a bare machine to a cluster with real nodes: host, programs, images, namespaces, DNS, simulated nodes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from tools.kube import binaries, host, image_store, images, kwok, namespaces, real
+from tools.kube.api import connect
+from tools.kube.buildah import Builder
+from tools.kube.cache import cache_root, locked
+from tools.kube.images import Recipe
+from tools.kube.kubectl import Kubectl, await_state, condition
+from tools.kube.programs import REAL
+from tools.kube.real import RealCluster
+from tools.kube.simulated import Machine
+
+Say = Callable[[str], None]
+LOG = "images.log"
+MACHINES = ("dgx1-v100", "a100-pcie-8-bridge-pairs")
+"""The machines that real nodes play, in turn: their link graphs come from text descriptions."""
+_MANIFESTS = Path(__file__).parent / "manifests"
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """A filled containerd root and the names of the images in it, by recipe name."""
+
+    root: Path
+    names: dict[str, str]
+
+
+def prepare(say: Say, *, ours: bool = True) -> Images:
+    """Everything a cluster with real nodes needs that outlives it: packages, programs, images.
+
+    With `ours`, the images of the project and of the example are among them.
+
+    Raises:
+        host.CannotRun: real nodes cannot run here; the sentence says why.
+        CommandFailed: a build failed; the text ends with the end of its log.
+    """
+    host.check()
+    host.install_packages(say)
+    host.check_kernel()
+    programs = binaries.find_all(REAL, say)
+    with locked("images"):
+        return _fill(_layers(programs, ours), say)
+
+
+def start(name: str, machines: Sequence[str], simulated: Sequence[Machine], prepared: Images, say: Say) -> RealCluster:
+    """Bring up the cluster until its nodes are Ready and its DNS answers."""
+    cluster = real.start(name, binaries.find, machines, prepared.root, prepared.names["pause"], say)
+    kubectl = kubectl_of(cluster)
+    kubectl.apply(Template((_MANIFESTS / "coredns.yaml").read_text()).substitute(image=prepared.names["coredns"]))
+    with namespaces.network_of(cluster.spaces):
+        kwok.add_nodes(connect(cluster.plane.kubeconfig), (kwok_node(machine) for machine in simulated))
+    count = len(machines) + len(simulated)
+    await_state(lambda: ready_nodes(kubectl) == count, f"{count} Ready nodes", 60)
+    kubectl("wait", "--namespace=kube-system", "--for=condition=Available", "deployment/coredns", "--timeout=60s")
+    return cluster
+
+
+def kubectl_of(cluster: RealCluster) -> Kubectl:
+    return Kubectl(binaries.find("kubectl"), cluster.kubeconfig)
+
+
+def kwok_node(machine: Machine) -> dict[str, object]:
+    """A simulated node that ordinary pods keep away from."""
+    return kwok.node(machine.name, machine.gpus, machine.machine, dict(machine.labels), tainted=True)
+
+
+def ready_nodes(kubectl: Kubectl) -> int:
+    return sum(condition(node, "Ready") for node in kubectl.items("nodes"))
+
+
+def _layers(programs: dict[str, Path], ours: bool) -> list[list[Recipe]]:
+    """Images by how seldom they change; each layer of the image store continues the one before."""
+    cluster = [images.program_recipe(programs["coredns"], 0), images.program_recipe(programs["kube-scheduler"], 65532)]
+    if not ours:
+        return [[images.pause_recipe(), *cluster]]
+    return [[images.pause_recipe(), images.trainer_recipe()], cluster, images.our_recipes()]
+
+
+def _fill(layers: list[list[Recipe]], say: Say) -> Images:
+    log = cache_root() / LOG
+    log.write_text("")
+    builder = Builder(log)
+    roots: list[Path] = []
+    for count, layer in enumerate(layers, start=1):
+        keys = [recipe.stem for above in layers[:count] for recipe in above]
+        root = image_store.root_of(keys)
+        if not root.exists():
+            archives = [images.build(recipe, builder, say) for recipe in layer]
+            say(f"loading {', '.join(recipe.name for recipe in layer)} into the nodes' image store")
+            image_store.fill(root, roots[-1] if roots else None, archives, log)
+            images.drop(archives)
+        roots.append(root)
+    return Images(roots[-1], {recipe.name: recipe.image for layer in layers for recipe in layer})
