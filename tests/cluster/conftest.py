@@ -1,0 +1,78 @@
+"""One cluster of simulated nodes for all cluster tests of a run.
+
+Real: etcd, kube-apiserver with RBAC, controller manager, both kube-schedulers, our operator and extender with the
+chart's rights. Simulated: kubelets (kwok) and device plugins. All of it lies in pytest's temporary folder, listens on
+free ports of 127.0.0.1, and is killed by the kernel should pytest itself be killed.
+"""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools.kube import simulated
+from tools.kube.binaries import find_all
+from tools.kube.parts import Pair
+from tools.kube.processes import launch_tied
+from tools.kube.programs import SIMULATED
+from tools.kube.session import Cluster, eventually
+from tools.kube.simulated import Machine
+
+RACK = "kompakt.dev/rack"
+MACHINES = (
+    Machine("dgx-0", "dgx1-v100", 8, ((RACK, "a"),)),
+    Machine("dgx-1", "dgx1-v100", 8, ((RACK, "a"),)),
+    Machine("pcie-0", "a100-pcie-8-bridge-pairs", 8, ((RACK, "b"),)),
+)
+# A Lease that is lost and taken over within seconds, so that a takeover can be waited for.
+LEASE = {"scheduler.lease.duration": "4s", "scheduler.lease.renewDeadline": "3s", "scheduler.lease.retryPeriod": "1s"}
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Control plane, three simulated nodes, our definitions and rights; none of our processes."""
+    folder: Path = tmp_path_factory.mktemp("cluster") / "run"
+    find = find_all([*SIMULATED, "helm"]).__getitem__
+    plane = simulated.start(folder, find, MACHINES, launch=launch_tied)
+    cluster = Cluster(plane, find)
+    try:
+        cluster.parts.install(LEASE)
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def plugins(cluster: Cluster) -> Cluster:
+    """The cluster with its simulated device plugins."""
+    cluster.start(cluster.parts.simulated_plugins())
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def pair(plugins: Cluster) -> Pair:
+    """The scheduler pair that decides."""
+    return plugins.start_pair("scheduler-0")
+
+
+@pytest.fixture(scope="session")
+def kompakt(plugins: Cluster, pair: Pair) -> Cluster:
+    """The cluster with all our parts at work."""
+    plugins.start(plugins.parts.operator())
+    return plugins
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A namespace that accepts pods; afterwards it is deleted and its pods are waited for, so that no GPU stays taken."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    cluster.core.create_namespace({"metadata": {"name": name}})
+
+    def ready() -> bool:
+        return any(account.metadata.name == "default" for account in cluster.core.list_namespaced_service_account(name).items)
+
+    eventually(ready, 20, f"ServiceAccount default in {name}")
+    yield name
+    cluster.core.delete_namespace(name)
+    eventually(lambda: not cluster.core.list_namespaced_pod(name).items, 30, f"all pods of {name} gone")

@@ -1,0 +1,175 @@
+"""kompakt's own processes beside a control plane, with the rights the chart gives them.
+
+On simulated nodes nothing can run in a pod, so operator, scheduler pair and the stand-in for device plugins run as
+plain processes. Their rights, and kube-scheduler's configuration, are those of the chart: rendered, applied, and used
+with ServiceAccount tokens.
+"""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.kube.api import Api, Refused, connect
+from tools.kube.components import Component, Find, answers
+from tools.kube.control_plane import ControlPlane, StartFailed
+from tools.kube.pki import token_kubeconfig
+from tools.kube.ports import free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+NAMESPACE = "kompakt-system"
+RELEASE = "kompakt"
+# What the chart contains beside workloads; workloads need images and nodes that run them.
+RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
+RUNTIME_IMAGE = "localhost/kompakt-runtime:simulated"
+TOKEN_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Names of the two components of one scheduler pod."""
+
+    identity: str
+    scheduler: str
+    extender: str
+    health_port: int
+
+
+@dataclass(slots=True)
+class Parts:
+    """The parts of kompakt in one cluster. `install` first; then each part is a Component of the plane."""
+
+    plane: ControlPlane
+    find: Find
+    chart: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def api(self) -> Api:
+        return connect(self.plane.kubeconfig)
+
+    def install(self, values: Mapping[str, str] | None = None) -> None:
+        """Definitions, namespace and rights. `values` are settings of the chart, by dotted path."""
+        self.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+        self.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
+        self.chart = render(self.find, values or {})
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        rights = [document for document in self.chart if document["kind"] in RIGHTS]
+        text = yaml.safe_dump_all([namespace, *rights])
+        self.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+
+    def operator(self, identity: str = "operator-0") -> Component:
+        """The operator; several with different identities stand by for each other."""
+        port = free_ports(1)[0]
+        argv = (
+            str(BIN / "kompakt-operator"),
+            f"--kubeconfig={self.account_kubeconfig('operator')}",
+            f"--runtime-image={RUNTIME_IMAGE}",
+            f"--lease-namespace={NAMESPACE}",
+            f"--identity={identity}",
+            f"--health-port={port}",
+        )
+        return Component(identity, argv, lambda: answers(f"http://127.0.0.1:{port}/healthz"))
+
+    def pair(self, identity: str = "scheduler-0") -> tuple[Pair, Component, Component]:
+        """A scheduler pod as two processes: kube-scheduler with the chart's configuration, and the extender.
+
+        kube-scheduler writes its hostname into the Lease, so it gets one of its own (`identity`).
+        """
+        verbs, health, secure = free_ports(3)
+        kubeconfig = self.account_kubeconfig("scheduler")
+        config = self.plane.folder / f"{identity}.yaml"
+        config.write_text(yaml.safe_dump(scheduler_config(self.chart, kubeconfig, verbs)))
+        pair = Pair(identity, f"{identity}-kube-scheduler", f"{identity}-extender", health)
+        extender = (
+            str(BIN / "kompakt-extender"),
+            f"--kubeconfig={kubeconfig}",
+            f"--namespace={NAMESPACE}",
+            f"--identity={identity}",
+            f"--verbs-port={verbs}",
+            f"--health-port={health}",
+            "--health-address=127.0.0.1",
+        )
+        scheduler = (
+            *with_hostname(identity),
+            str(self.find("kube-scheduler")),
+            f"--config={config}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={secure}",
+            f"--authentication-kubeconfig={kubeconfig}",
+            f"--authorization-kubeconfig={kubeconfig}",
+        )
+        return (
+            pair,
+            Component(pair.extender, extender, lambda: answers(f"http://127.0.0.1:{health}/healthz")),
+            Component(pair.scheduler, scheduler, lambda: answers(f"https://127.0.0.1:{secure}/livez")),
+        )
+
+    def simulated_plugins(self) -> Component:
+        """The stand-in for the device plugins of all simulated nodes; ready when each has its GPUTopology."""
+        argv = (sys.executable, "-m", "tools.kube.simnodes", f"--kubeconfig={self.plane.kubeconfig}")
+        return Component("simulated-plugins", argv, self.every_machine_reported)
+
+    def every_machine_reported(self) -> bool:
+        """Whether each simulated node has its GPUTopology."""
+        try:
+            nodes = self.api.get("/api/v1/nodes?labelSelector=type%3Dkwok")["items"]
+            reported = self.api.get("/apis/kompakt.dev/v1alpha1/gputopologies")["items"]
+        except (Refused, OSError):
+            return False
+        return {node["metadata"]["name"] for node in nodes} <= {topology["metadata"]["name"] for topology in reported}
+
+    def account_kubeconfig(self, part: str) -> Path:
+        """A kubeconfig file with a token of the part's ServiceAccount."""
+        account = f"{RELEASE}-{part}"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": TOKEN_SECONDS}}
+        answer = self.api.post(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token", body)
+        authority = self.plane.keys.authority.certificate_file
+        path = self.plane.folder / f"{account}.kubeconfig"
+        return token_kubeconfig(path, self.plane.addresses.server, authority, answer["status"]["token"])
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl as administrator. Raises StartFailed with what it complained about."""
+        command = [str(self.find("kubectl")), f"--kubeconfig={self.plane.kubeconfig}", *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise StartFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+
+def render(find: Find, values: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The chart's objects. Raises StartFailed with Helm's complaint."""
+    settings = [f"--set={name}={value}" for name, value in values.items()]
+    command = [str(find("helm")), "template", RELEASE, str(ROOT / "charts" / "kompakt"), f"--namespace={NAMESPACE}", *settings]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise StartFailed(f"helm template: {done.stderr.strip()}")
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def scheduler_config(chart: list[dict[str, Any]], kubeconfig: Path, verbs_port: int) -> dict[str, Any]:
+    """kube-scheduler's configuration from the chart, with this machine's kubeconfig and port filled in."""
+    texts = [d["data"]["scheduler.yaml"] for d in chart if d["kind"] == "ConfigMap" and "scheduler.yaml" in d.get("data", {})]
+    if len(texts) != 1:
+        raise StartFailed(f"the chart holds {len(texts)} configurations of kube-scheduler, not one")
+    config: dict[str, Any] = yaml.safe_load(texts[0])
+    config["clientConnection"]["kubeconfig"] = str(kubeconfig)
+    config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{verbs_port}"
+    return config
+
+
+def with_hostname(name: str) -> tuple[str, ...]:
+    """A command prefix that gives a program a hostname of its own: a UTS namespace, inside a user namespace of ours."""
+    return ("unshare", "--user", "--map-root-user", "--uts", "sh", "-c", f'hostname {name} && exec "$0" "$@"')
+
+
+def can_set_hostname() -> bool:
+    """Whether this machine allows such namespaces."""
+    try:
+        return subprocess.run([*with_hostname("probe"), "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
