@@ -24,9 +24,9 @@ def network() -> nn.Module:
         nn.ReLU(),
         nn.Conv2d(32, 32, 3, padding=1),
         nn.ReLU(),
-        nn.Conv2d(32, 64, 3, padding=1, stride=2),
+        nn.Conv2d(32, 32, 3, padding=1),
         nn.ReLU(),
-        nn.Conv2d(64, 64, 3, padding=1),
+        nn.Conv2d(32, 64, 3, padding=1, stride=2),
         nn.ReLU(),
         nn.Flatten(),
         nn.Linear(64 * 16, 10),
@@ -65,8 +65,8 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--batch-size", type=int, default=32, help="scans per process and step")
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--batch-size", type=int, default=16, help="scans per process and step")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
 
@@ -78,7 +78,7 @@ def main() -> None:
     sampler = DistributedSampler(train, seed=arguments.seed)
     batches = DataLoader(train, batch_size=arguments.batch_size, sampler=sampler)
     model = DistributedDataParallel(network())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
 
     if rank == 0:
         gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "none given")

@@ -1,0 +1,132 @@
+"""Error-bounded compression of tensors in plain torch operations, on any device.
+
+`encode(x, error_bound)` keeps |x - x'| <= error_bound for every element, as real numbers, with x' stored in the
+tensor's own type; zero stays zero, nonzero stays nonzero and of its sign, NaN and infinity come back in place.
+"""
+
+import math
+from typing import Any
+
+import torch
+
+from kompakt_runtime.codec.format import DTYPES, LOSSY, CorruptPacked, Layout, Packed, span
+from kompakt_runtime.codec.pieces import PIECE, Piece, decode_piece, encode_piece, round_down, work_dtype
+
+Tensor = Any
+
+__all__ = ["CorruptPacked", "Packed", "decode", "encode"]
+
+# A view with wider gaps comes back with its dimensions in the same order and the gaps closed: giving them back would
+# allocate memory that the packed size does not answer for.
+WIDEST_SPAN = 4
+
+
+def encode(x: Tensor, error_bound: float, *, seed: int | None = None) -> Packed:
+    """Compresses a tensor of float64, float32, float16 or bfloat16; dense tensors of other types are stored as they are.
+
+    error_bound: the largest allowed |x - x'|, in the unit of x; a positive finite number.
+    Values are rounded to nearest (variance error_bound² / 3 for errors spread evenly over a bin). -0.0 comes back as 0.0,
+    except where packing was no gain and the elements are stored as they are.
+    Raises ValueError for another bound, NotImplementedError for a seed, TypeError for sparse, quantised or meta tensors.
+    """
+    if seed is not None:
+        raise NotImplementedError("stochastic rounding is not available yet: leave seed out to round to nearest")
+    if not (isinstance(error_bound, int | float) and 0 < error_bound < math.inf):
+        raise ValueError(f"error_bound must be a positive finite number, not {error_bound!r}")
+    if x.layout != torch.strided or x.is_meta or x.dtype not in DTYPES:
+        raise TypeError(f"only dense tensors of a plain number type can be packed, not {x.layout}, {x.dtype} on {x.device}")
+    with torch.no_grad():
+        return _encode(x.detach().resolve_conj().resolve_neg(), float(error_bound))
+
+
+def _encode(x: Tensor, error_bound: float) -> Packed:
+    layout = _layout(x)
+    flat = _compact(x, layout)
+    if x.dtype not in LOSSY:
+        return _as_it_is(layout, flat)
+    bound = round_down(error_bound, work_dtype(x.dtype))
+    pieces: list[Piece] = []
+    parts: list[Tensor] = []
+    for start in range(0, flat.numel(), PIECE):
+        piece, data = encode_piece(flat[start : start + PIECE], bound)
+        pieces.append(piece)
+        parts += data
+    if all(not piece.step for piece in pieces):
+        return _as_it_is(layout, flat)
+    return Packed(layout, error_bound, tuple(pieces), torch.cat(parts))
+
+
+def decode(packed: Packed) -> Tensor:
+    """The tensor again: same dtype, shape, strides and device. May be called any number of times."""
+    layout = packed.layout
+    out = torch.empty_strided(layout.shape, layout.strides, dtype=layout.dtype, device=packed.body.device)
+    order, dense = _storage_order(layout)
+    flat = _flat_view(out, layout) if dense else out.new_empty(layout.stored)
+    _fill(packed, flat)
+    if not dense:
+        _distinct(out, layout, order).copy_(flat.view([layout.shape[i] for i in order]))
+    return out
+
+
+def _fill(packed: Packed, flat: Tensor) -> None:
+    if not packed.pieces:
+        if flat.numel():
+            flat.view(torch.uint8).copy_(packed.body)
+        return
+    start = place = 0
+    for piece in packed.pieces:
+        size = piece.size(flat.element_size())
+        decode_piece(piece, packed.body[place : place + size], flat[start : start + piece.elements])
+        start, place = start + piece.elements, place + size
+
+
+def _as_it_is(layout: Layout, flat: Tensor) -> Packed:
+    data = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8, device=flat.device)
+    return Packed(layout, 0.0, (), data.clone())
+
+
+def _layout(x: Tensor) -> Layout:
+    layout = Layout(x.dtype, tuple(x.shape), tuple(x.stride()))
+    if span(layout) <= WIDEST_SPAN * layout.stored and not _overlaps(layout):
+        return layout
+    return Layout(x.dtype, tuple(x.shape), tuple(torch.empty_like(x, device="meta").stride()))
+
+
+def _storage_order(layout: Layout) -> tuple[list[int], bool]:
+    """The dimensions that have places of their own, outermost first, and whether they fill their memory without gaps."""
+    real = [i for i, stride in enumerate(layout.strides) if stride]
+    order = sorted(real, key=lambda i: (-layout.strides[i], -layout.shape[i]))
+    return order, span(layout) == layout.stored
+
+
+def _overlaps(layout: Layout) -> bool:
+    """Whether two indices may share a place other than by stride 0 (judged safely: some tensors that do not overlap count)."""
+    reach = 0
+    for i in reversed(_storage_order(layout)[0]):
+        if layout.shape[i] > 1 and layout.strides[i] <= reach:
+            return True
+        reach += (layout.shape[i] - 1) * layout.strides[i]
+    return False
+
+
+def _compact(x: Tensor, layout: Layout) -> Tensor:
+    """The stored elements of `x` in storage order, 1-D and contiguous; a view of `x` where it is dense."""
+    order, dense = _storage_order(layout)
+    if dense and layout.strides == tuple(x.stride()):
+        return _flat_view(x, layout)
+    return _distinct(x, layout, order).contiguous().view(-1)
+
+
+def _distinct(x: Tensor, layout: Layout, order: list[int]) -> Tensor:
+    """`x` without its dimensions of stride 0, the others in storage order."""
+    if 0 in layout.shape:
+        return x.new_empty([layout.shape[i] for i in order])
+    for i, stride in enumerate(layout.strides):
+        if not stride:
+            x = x.narrow(i, 0, 1)
+    rest = [i for i in range(x.dim()) if i not in order]
+    return x.permute(*order, *rest).reshape([layout.shape[i] for i in order])
+
+
+def _flat_view(x: Tensor, layout: Layout) -> Tensor:
+    return x.as_strided((layout.stored,), (1,), x.storage_offset())
