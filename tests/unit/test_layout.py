@@ -1,0 +1,77 @@
+"""The folders are the architecture; these checks keep them from shadowing Python's own modules or each other.
+
+The top-level folder `operator` has the name of a module of the standard library. It stays harmless only while it is no
+package and holds no loose module, and while no test file lies outside tests/.
+"""
+
+import operator
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {
+    "core": "kompakt_core",
+    "operator": "kompakt_operator",
+    "extender": "kompakt_extender",
+    "device-plugin": "kompakt_device_plugin",
+    "runtime": "kompakt_runtime",
+    "simulator": "kompakt_simulator",
+    "cli": "kompakt_cli",
+}
+
+
+def project_of(folder: str) -> dict[str, object]:
+    return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_a_package_folder_holds_one_package_its_pyproject_and_nothing_loose(folder: str) -> None:
+    modules = {path.name for path in (ROOT / folder).glob("*.py*")}
+    assert modules == set(), "a module here could shadow one of Python's own"
+    packages = {path.parent.name for path in (ROOT / folder).glob("*/__init__.py")}
+    assert packages == {PACKAGES[folder]}
+    assert project_of(folder)["project"]["name"] == f"kompakt-{folder}"  # type: ignore[index]
+
+
+def test_the_workspace_lists_exactly_these_folders() -> None:
+    root = project_of(".")
+    assert set(root["tool"]["uv"]["workspace"]["members"]) == set(PACKAGES)  # type: ignore[index]
+    assert {path.parent.name for path in ROOT.glob("*/pyproject.toml")} == set(PACKAGES)
+
+
+def test_pythons_own_operator_stays_importable_here() -> None:
+    assert operator.add(1, 2) == 3
+    assert Path(operator.__file__).parent == Path(sysconfig.get_path("stdlib"))
+
+
+def test_pythons_own_operator_wins_in_a_process_started_at_the_root() -> None:
+    code = "import json, operator; print(operator.add(1, 2), operator.__file__)"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": "."}, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.split()[0] == "3"
+    assert str(ROOT / "operator") not in shown.stdout
+
+
+def tracked() -> list[Path]:
+    """All files that git knows or would add, so that environments and caches do not count."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [Path(name) for name in shown.split("\0") if name and (ROOT / name).exists()]
+
+
+def test_tests_lie_under_tests_and_are_no_packages() -> None:
+    names = tracked()
+    assert [name for name in names if name.parts[0] == "tests" and name.name == "__init__.py"] == []
+    tests = [name for name in names if name.suffix == ".py" and (name.name.startswith("test_") or name.name == "conftest.py")]
+    assert [name for name in tests if name.parts[0] != "tests"] == []
+    assert Path("tests/unit/test_layout.py") in tests
+
+
+def test_pytest_imports_tests_without_touching_the_search_path() -> None:
+    assert "--import-mode=importlib" in project_of(".")["tool"]["pytest"]["ini_options"]["addopts"]  # type: ignore[index]
