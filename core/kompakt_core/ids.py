@@ -1,6 +1,6 @@
 """Typed names, so that a swapped argument is a type error and not a wrong GPU."""
 
-from typing import NewType
+from typing import Final, NewType
 
 GpuIndex = NewType("GpuIndex", int)  # position of a GPU on its node, 0-based
 GpuUuid = NewType("GpuUuid", str)
@@ -9,6 +9,8 @@ NodeName = NewType("NodeName", str)
 JobUid = NewType("JobUid", str)
 PodUid = NewType("PodUid", str)
 MegabytesPerSecond = NewType("MegabytesPerSecond", int)
+
+NO_GPUS: Final = GpuMask(0)
 
 
 def mask_of(indices: "list[int] | tuple[int, ...]") -> GpuMask:

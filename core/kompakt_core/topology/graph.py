@@ -1,10 +1,18 @@
 """LinkGraph: GPUs of one node, and for each unordered pair the kind of link and its bandwidth one way."""
 
-from dataclasses import dataclass
+import hashlib
+import re
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING
 
-from kompakt_core.ids import GpuIndex, GpuUuid
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid
+
+if TYPE_CHECKING:
+    import networkx
 
 
 class LinkKind(StrEnum):
@@ -22,6 +30,9 @@ class LinkKind(StrEnum):
 
 
 FABRIC_KINDS = frozenset({LinkKind.NVLINK, LinkKind.NVSWITCH, LinkKind.C2C, LinkKind.XGMI})
+
+# UUIDs are joined with commas in annotations and are device ids for kubelet (at most 63 characters).
+_UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +72,30 @@ class Nic:
 
 @dataclass(frozen=True)
 class LinkGraph:
-    """GPUs ordered by index 0..n-1; `links` holds every unordered pair exactly once, ordered by (a, b)."""
+    """GPUs ordered by index 0..n-1; `links` holds every unordered pair exactly once, ordered by (a, b).
+
+    `uneven` names the pairs whose two sides reported different links (the weaker one is in `links`): the node is degraded.
+    Raises InvalidInput when indices, UUIDs or pairs break these rules.
+    """
 
     gpus: tuple[Gpu, ...]
     links: tuple[Link, ...]
     nics: tuple[Nic, ...] = ()
+    uneven: tuple[tuple[GpuIndex, GpuIndex], ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        _check_gpus(self.gpus)
+        _check_links(self.links, len(self.gpus))
 
     @property
     def size(self) -> int:
         """Number of GPUs."""
         return len(self.gpus)
+
+    @property
+    def all_gpus(self) -> GpuMask:
+        """The set of all GPUs of the node."""
+        return GpuMask((1 << self.size) - 1)
 
     @cached_property
     def weights(self) -> tuple[tuple[int, ...], ...]:
@@ -79,3 +104,62 @@ class LinkGraph:
         for link in self.links:
             rows[link.a][link.b] = rows[link.b][link.a] = link.megabytes_per_second
         return tuple(tuple(row) for row in rows)
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for graphs on which every choice is equal: links, NUMA nodes and GPU order, but not UUIDs or models.
+
+        Nodes of one kind of machine share their tables through it.
+        """
+        numa = ",".join(str(gpu.numa_node) for gpu in self.gpus)
+        links = ";".join(f"{link.kind}:{link.lanes}:{link.megabytes_per_second}" for link in self.links)
+        return hashlib.sha256(f"{numa}|{links}".encode()).hexdigest()
+
+    def link(self, a: int, b: int) -> Link:
+        """The link between two different GPUs, in either order."""
+        low, high = (a, b) if a < b else (b, a)
+        # Pairs are sorted, so the position follows from counting: all pairs of the GPUs below `low` come first.
+        return self.links[low * self.size - low * (low + 1) // 2 + high - low - 1]
+
+    def to_networkx(self) -> "networkx.Graph[int]":
+        """The public form: nodes are GPU indices, edges carry kind, lanes and weight (MB/s one way)."""
+        import networkx  # 0.1 s to import and needed by few: not at start-up
+
+        graph: networkx.Graph[int] = networkx.Graph()
+        for gpu in self.gpus:
+            graph.add_node(gpu.index, uuid=gpu.uuid, numa_node=gpu.numa_node, model=gpu.model)
+        for link in self.links:
+            graph.add_edge(link.a, link.b, kind=link.kind, lanes=link.lanes, weight=link.megabytes_per_second)
+        return graph
+
+
+def _check_gpus(gpus: tuple[Gpu, ...]) -> None:
+    seen: set[str] = set()
+    for position, gpu in enumerate(gpus):
+        if gpu.index != position:
+            raise InvalidInput(f"GPU at position {position} has index {gpu.index}; indices must run 0, 1, 2, ... in order")
+        if not _UUID.fullmatch(gpu.uuid):
+            raise InvalidInput(f"GPU {position}: {gpu.uuid!r} is no UUID; at most 63 letters, digits, '.', '_' or '-' are")
+        if gpu.uuid in seen:
+            raise InvalidInput(f"GPU {position}: UUID {gpu.uuid} appears twice; every GPU needs its own")
+        seen.add(gpu.uuid)
+
+
+def _check_links(links: tuple[Link, ...], size: int) -> None:
+    for link in links:
+        if link.lanes < 0 or link.megabytes_per_second < 0:
+            raise InvalidInput(f"link of GPUs {link.a} and {link.b}: lanes and bandwidth must not be negative")
+    if [(link.a, link.b) for link in links] == list(combinations(range(size), 2)):
+        return
+    counts: dict[tuple[int, int], int] = {}
+    for link in links:
+        counts[link.a, link.b] = counts.get((link.a, link.b), 0) + 1
+    for pair, count in counts.items():
+        if not 0 <= pair[0] < pair[1] < size:
+            raise InvalidInput(f"link {pair[0]}-{pair[1]}: must join GPUs a < b below {size}")
+        if count > 1:
+            raise InvalidInput(f"GPUs {pair[0]} and {pair[1]} have {count} links; every pair must appear exactly once")
+    for pair in combinations(range(size), 2):
+        if pair not in counts:
+            raise InvalidInput(f"no link between GPUs {pair[0]} and {pair[1]}; every pair must appear exactly once")
+    raise InvalidInput("links must be ordered by (a, b)")
