@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from kompakt_core.ids import GpuIndex, GpuMask, JobUid, MegabytesPerSecond, NodeName, PodUid
+from kompakt_core.ids import NO_GPUS, GpuIndex, GpuMask, JobUid, MegabytesPerSecond, NodeName, PodUid
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.topology.graph import LinkGraph
 
@@ -44,6 +44,9 @@ class Reason(StrEnum):
     NOT_ENOUGH_GPUS = "NotEnoughFreeGPUs"
     VALUE_TOO_LOW = "ValueTooLow"
     LINK_TOO_WEAK = "RequiredLinkMissing"
+    NUMA_SPLIT = "SameNUMANodeMissing"  # enough free GPUs, but not on one NUMA node (or NUMA nodes unknown)
+    UNSUPPORTED_PATTERN = "UnsupportedPattern"
+    TOO_MANY_GPUS = "TooManyGPUs"  # the node has more GPUs than patterns are matched on
     NEVER_FITS = "NeverFits"  # no node of this cluster could hold it even when empty
     DOES_NOT_FIT_NOW = "DoesNotFitNow"
 
@@ -57,6 +60,15 @@ class Refusal:
     have: int = 0
     need: int = 0
     detail: str = ""  # a name, e.g. of the taint; never a number that changes from call to call
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The GPUs one pod gets on a node: as a set, in pattern order, and the value of the pattern on them."""
+
+    mask: GpuMask
+    order: tuple[GpuIndex, ...]
+    value: MegabytesPerSecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +103,7 @@ class NodeState:
 
     name: NodeName
     graph: LinkGraph | None
-    taken: GpuMask = GpuMask(0)
+    taken: GpuMask = NO_GPUS
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False

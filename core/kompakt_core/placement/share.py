@@ -1,0 +1,107 @@
+"""Disjoint GPU sets for several pods of one gang on one node, good together."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from math import comb, factorial
+from typing import Final
+
+from kompakt_core.ids import GpuMask, indices_of
+from kompakt_core.patterns.table import SharedGraph
+from kompakt_core.placement.choose import POLICIES, choose, sets_allowed, wished_facts
+from kompakt_core.placement.facts import Facts, Rank
+from kompakt_core.placement.model import Choice, Refusal, Wish
+from kompakt_core.topology.graph import LinkGraph
+
+# Up to so many ways of giving the pods their sets are all compared (8 GPUs: at most 420, so always exact); beyond,
+# the pods get theirs one after another, each the policy's choice of what is left.
+EXACT_WAYS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Sets of several pods on one node, best first. `value` = the smallest of them."""
+
+    choices: tuple[Choice, ...]
+
+    @property
+    def value(self) -> int:
+        """MB/s of the worst of the sets; 0 without any."""
+        return min((choice.value for choice in self.choices), default=0)
+
+
+def share(graph: LinkGraph, free: int, size: int, pods: int, wish: Wish) -> Share | None:
+    """`pods` disjoint sets of `size` GPUs within `free`, or None when that many are not there.
+
+    Exact up to EXACT_WAYS ways: a policy that wants value first gets the highest smallest value, then what the policy
+    ranks best for the union of the sets, then the highest sum. Same inputs give the same answer.
+    """
+    if pods == 1 or size == 0:
+        choice = choose(graph, free, size, wish)
+        return None if isinstance(choice, Refusal) else Share((choice,) * pods)
+    if free.bit_count() < size * pods:
+        return None
+    return _share(SharedGraph(graph), free, size, pods, wish)
+
+
+@lru_cache(maxsize=1 << 14)
+def _share(shared: SharedGraph, free: int, size: int, pods: int, wish: Wish) -> Share | None:
+    if ways(free.bit_count(), size, pods) > EXACT_WAYS:
+        return _one_by_one(shared.graph, free, size, pods, wish)
+    facts = wished_facts(shared.graph, wish)
+    allowed = sets_allowed(facts, free, size, wish)
+    if isinstance(allowed, Refusal):
+        return None
+    found = min(_partitions(free, size, pods, frozenset(allowed)), key=lambda sets: _rank(facts, free, sets, wish), default=None)
+    if found is None:
+        return None
+    sets = sorted(found, key=lambda mask: (-facts.value(mask), indices_of(mask)))
+    return Share(tuple(Choice(GpuMask(mask), facts.table.order(mask), facts.value(mask)) for mask in sets))
+
+
+def ways(free: int, size: int, pods: int) -> int:
+    """In how many ways `pods` disjoint sets of `size` fit into `free` GPUs."""
+    used = size * pods
+    orders: int = factorial(size) ** pods * factorial(pods)  # of the sets, and inside them
+    return comb(free, used) * factorial(used) // orders
+
+
+def values_first(wish: Wish) -> bool:
+    """Whether the policy puts the value of the pod's own set before everything else."""
+    return wish.policy == "Best" or (wish.policy == "Preserve" and wish.sensitive)
+
+
+def _partitions(free: int, size: int, pods: int, allowed: frozenset[int]) -> Iterator[tuple[int, ...]]:
+    """All ways, each once: sets ordered by their lowest GPU, every set allowed."""
+    if pods == 0:
+        yield ()
+        return
+    bits = [1 << i for i in indices_of(free)]
+    for position in range(len(bits) - size * pods + 1):
+        above = bits[position + 1 :]
+        for rest in combinations(above, size - 1):
+            mask = bits[position] + sum(rest)
+            if mask in allowed:
+                for others in _partitions(sum(above) & ~mask, size, pods - 1, allowed):
+                    yield (mask, *others)
+
+
+def _rank(facts: Facts, free: int, sets: tuple[int, ...], wish: Wish) -> Rank:
+    values = [facts.value(mask) for mask in sets]
+    union = sum(sets)
+    smallest = (-min(values),) if values_first(wish) else ()
+    # The same union can be cut in several ways: highest sum, then lowest indices.
+    cut = (-sum(values), *(i for mask in sets for i in indices_of(mask)))
+    return (*smallest, *POLICIES[wish.policy](facts, free, union, wish.sensitive), *cut)
+
+
+def _one_by_one(graph: LinkGraph, free: int, size: int, pods: int, wish: Wish) -> Share | None:
+    choices = []
+    for _ in range(pods):
+        choice = choose(graph, free, size, wish)
+        if isinstance(choice, Refusal):
+            return None
+        choices.append(choice)
+        free &= ~choice.mask
+    return Share(tuple(choices))
