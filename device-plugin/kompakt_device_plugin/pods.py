@@ -1,0 +1,131 @@
+"""The pods of a node, as far as GPUs go: what each asks for, and which GPUs are written on it."""
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from kompakt_core import contract
+from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.patterns.names import Pattern
+from kompakt_core.placement.model import Policy, Wish
+
+_Word = TypeVar("_Word", bound=StrEnum)
+_FINISHED = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class NodePod:
+    """A pod bound to a node that asks for GPUs. `gpus` = those written on it, in pattern order; () where none are."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    node: NodeName
+    size: int
+    gpus: tuple[GpuUuid, ...] = ()
+    created: str = ""  # RFC 3339, as the API server wrote it
+    version: int = 0  # resourceVersion; pods' versions compare as numbers (Kubernetes KEP-5504)
+    finished: bool = False
+    deleting: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name, as kubelet speaks of pods."""
+        return self.namespace, self.name
+
+    @property
+    def wish(self) -> Wish:
+        """How the pod wants its GPUs chosen; a value that nobody knows counts as absent, since the pod is bound already."""
+        notes = self.annotations
+        return Wish(
+            pattern=_member(Pattern, notes.get(contract.ANN_PATTERN), Pattern.NONE),
+            policy=_member(Policy, notes.get(contract.ANN_POLICY), Policy.PRESERVE),
+            sensitive=notes.get(contract.ANN_SENSITIVITY, "Low") in {"High", "Medium", "Auto"},
+        )
+
+
+def read_pod(obj: Mapping[str, Any]) -> NodePod:
+    """The GPU side of a pod object as the API server sends it."""
+    meta, spec = obj["metadata"], obj.get("spec") or {}
+    notes = meta.get("annotations") or {}
+    return NodePod(
+        uid=PodUid(meta["uid"]),
+        namespace=meta["namespace"],
+        name=meta["name"],
+        node=NodeName(spec.get("nodeName") or ""),
+        size=sum(_gpus_of(container) for container in spec.get("containers") or []),
+        gpus=split_uuids(notes.get(contract.ANN_GPUS, "")),
+        version=int(meta.get("resourceVersion") or 0),
+        created=meta.get("creationTimestamp") or "",
+        finished=(obj.get("status") or {}).get("phase") in _FINISHED,
+        deleting="deletionTimestamp" in meta,
+        annotations={key: notes[key] for key in contract.INPUT_ANNOTATIONS | contract.OUTPUT_ANNOTATIONS if key in notes},
+    )
+
+
+def split_uuids(text: str) -> tuple[GpuUuid, ...]:
+    """The UUIDs of an annotation; a UUID that stands twice makes the annotation unusable and gives ()."""
+    parts = tuple(GpuUuid(part.strip()) for part in text.split(",") if part.strip())
+    return parts if len(set(parts)) == len(parts) else ()
+
+
+def _gpus_of(container: Mapping[str, Any]) -> int:
+    """GPUs that a container asks for; the API server demands that limits and requests of such a resource are equal."""
+    wanted = ((container.get("resources") or {}).get("limits") or {}).get(contract.RESOURCE, "0")
+    return int(wanted) if str(wanted).isdecimal() else 0
+
+
+def _member(kind: type[_Word], text: str | None, otherwise: _Word) -> _Word:
+    return kind(text) if text in {str(member) for member in kind} else otherwise
+
+
+class NodePods:
+    """The pods known so far, oldest on the node first; filled by a watch, read and added to by others at the same time.
+
+    Oldest on the node is what kubelet admits first: within one list by creation, afterwards by arrival.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pods: dict[PodUid, NodePod] = {}
+        self._deleted: deque[PodUid] = deque(maxlen=1024)  # what a list that overlapped the deletion must not bring back
+
+    def replace(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        """These are all pods there are; those known before keep their place."""
+        found = {pod.uid: pod for pod in map(read_pod, objects) if pod.size and pod.node}
+        with self._lock:
+            self._pods = {uid: pod for uid, pod in self._pods.items() if uid in found}
+            self._take(found.values())
+
+    def add(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        """These were there a moment ago, as a list beside the watch says."""
+        with self._lock:
+            self._take(pod for pod in map(read_pod, objects) if pod.size and pod.node)
+
+    def event(self, kind: str, obj: Mapping[str, Any]) -> NodePod | None:
+        """One event of the watch; the pod it was about, None where that pod is none of ours."""
+        pod = read_pod(obj)
+        if not (pod.size and pod.node):
+            return None
+        with self._lock:
+            if kind == "DELETED":
+                self._deleted.append(pod.uid)
+                self._pods.pop(pod.uid, None)
+            else:
+                self._take([pod])
+        return pod
+
+    def all(self) -> tuple[NodePod, ...]:
+        """The pods at this moment, oldest first."""
+        with self._lock:
+            return tuple(self._pods.values())
+
+    def _take(self, pods: Iterable[NodePod]) -> None:
+        for pod in sorted(pods, key=lambda pod: (pod.created, pod.key)):
+            known = self._pods.get(pod.uid)
+            if pod.uid not in self._deleted and (known is None or pod.version >= known.version):
+                self._pods[pod.uid] = pod

@@ -1,0 +1,114 @@
+"""The GPUs that pods really hold against those written on them: the real ones win. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kompakt_core import contract
+from kompakt_core.ids import GpuIndex, GpuUuid, MegabytesPerSecond, PodUid, indices_of, mask_of
+from kompakt_core.patterns.names import SUPPORTED, Pattern
+from kompakt_core.patterns.table import MAX_GPUS, table_for
+from kompakt_core.topology.graph import LinkGraph
+from kompakt_device_plugin.api import Object
+from kompakt_device_plugin.pods import NodePod
+from kompakt_device_plugin.report import Held
+
+PodKey = tuple[str, str]  # namespace, name
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What has to be written on a pod: the GPUs it really holds, in the order of its pattern."""
+
+    pod: NodePod
+    gpus: tuple[GpuUuid, ...]
+    indices: tuple[GpuIndex, ...]
+    value: MegabytesPerSecond
+
+
+def running(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod]) -> dict[PodKey, frozenset[GpuUuid]]:
+    """`taken` without pods that have finished: kubelet lists those on, but gives their GPUs away again."""
+    finished = {pod.key for pod in pods if pod.finished}
+    return {key: gpus for key, gpus in taken.items() if gpus and key not in finished}
+
+
+def held_of(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod]) -> tuple[Held, ...]:
+    """`status.held` for what is taken, by UUID; a pod that the API server has forgotten has no uid.
+
+    A GPU stands there once, for the pod that came last: kubelet may list a pod that just ended beside its successor.
+    """
+    uids = {pod.key: pod.uid for pod in pods}
+    arrival = {key: number for number, key in enumerate(uids)}
+    oldest_first = sorted(taken, key=lambda key: (arrival.get(key, -1), key))
+    held = {uuid: Held(uuid, *key, uids.get(key, "")) for key in oldest_first for uuid in taken[key]}
+    return tuple(sorted(held.values()))
+
+
+def holders(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod]) -> frozenset[PodUid]:
+    """The pods that hold GPUs."""
+    return frozenset(pod.uid for pod in pods if pod.key in taken)
+
+
+def corrections(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod], graph: LinkGraph) -> tuple[Correction, ...]:
+    """One for every pod on which another set is written than it holds. GPUs that the graph does not know are left alone."""
+    known = {gpu.uuid for gpu in graph.gpus}
+    wrong = [pod for pod in pods if pod.key in taken and taken[pod.key] != set(pod.gpus)]
+    return tuple(correction(pod, taken[pod.key], graph) for pod in wrong if taken[pod.key] <= known)
+
+
+def correction(pod: NodePod, gpus: frozenset[GpuUuid], graph: LinkGraph) -> Correction:
+    """What to write on a pod that holds `gpus`, all of them known to the graph."""
+    indices, value = in_order(gpus, graph, pod.wish.pattern)
+    return Correction(pod, tuple(graph.gpus[index].uuid for index in indices), indices, value)
+
+
+def in_order(gpus: Iterable[GpuUuid], graph: LinkGraph, pattern: Pattern) -> tuple[tuple[GpuIndex, ...], MegabytesPerSecond]:
+    """The indices of a set in the order of its pattern, and the value of the pattern on it.
+
+    By index, with the value 0, where patterns are not matched: on machines of more GPUs than tables are made for.
+    """
+    place = {gpu.uuid: gpu.index for gpu in graph.gpus}
+    mask = mask_of([place[uuid] for uuid in gpus])
+    if graph.size > MAX_GPUS:
+        return indices_of(mask), MegabytesPerSecond(0)
+    table = table_for(graph, pattern if pattern in SUPPORTED else Pattern.NONE)
+    return table.order(mask), MegabytesPerSecond(table.value(mask))
+
+
+def annotations_of(correction: Correction) -> Object:
+    """The apply body with the three annotations; the uid keeps a later pod of the same name untouched."""
+    pod = correction.pod
+    notes = {
+        contract.ANN_GPUS: ",".join(correction.gpus),
+        contract.ANN_GPU_INDICES: ",".join(map(str, correction.indices)),
+        contract.ANN_VALUE: str(correction.value),
+    }
+    meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": notes}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
+
+
+def event_of(correction: Correction, now: str) -> Object:
+    """The Event that tells of a correction; `now` is RFC 3339."""
+    pod, given = correction.pod, ", ".join(correction.gpus)
+    if pod.gpus:
+        kind, reason, text = "Warning", "GPUSetCorrected", f"{', '.join(pod.gpus)} was written on the pod, but it holds {given}"
+    else:
+        kind, reason, text = "Normal", "GPUSetReported", f"no GPUs were written on the pod; it holds {given}"
+    about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    return event(about, pod.namespace, kind, reason, text, now)
+
+
+def event(about: Mapping[str, str], namespace: str, kind: str, reason: str, text: str, now: str) -> Object:
+    """An Event object; `kind` is Normal or Warning, `text` is cut at the 1024 characters the API server takes."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{about['name']}.", "namespace": namespace},
+        "involvedObject": dict(about),
+        "type": kind,
+        "reason": reason,
+        "message": text[:1024],
+        "source": {"component": contract.PLUGIN_MANAGER},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }

@@ -1,0 +1,139 @@
+"""What a node tells the cluster about its GPUs: the GPUTopology object. Pure but for `TopologyReporter`, which writes it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kompakt_core import contract
+from kompakt_core.ids import GpuUuid, NodeName
+from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph
+from kompakt_core.topology.wire import graph_to_spec
+from kompakt_device_plugin.api import TOPOLOGIES, Api, Object
+
+_IDENTITY: Final = {"apiVersion": contract.API_VERSION, "kind": contract.TOPOLOGY_KIND}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Held:
+    """One GPU that a pod holds. `pod_uid` is empty where the API server no longer knows the pod but kubelet does."""
+
+    uuid: GpuUuid
+    namespace: str
+    pod: str
+    pod_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition without its time, which is that of the last change of `status`."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """All that one node has to say."""
+
+    node: NodeName
+    node_uid: str
+    graph: LinkGraph
+    source: str  # text or nvml
+    held: tuple[Held, ...] = ()
+    problem: Condition | None = None  # why no GPU is offered although the node is there
+    other_owner: str = ""  # the resource by which another plugin owns the GPUs
+
+
+def spec_of(report: NodeReport) -> Object:
+    """The spec part as an apply body; owned by the Node, so that it goes when the Node goes."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": report.node, "uid": report.node_uid}
+    spec = graph_to_spec(report.graph, node_uid=report.node_uid, source=report.source)
+    return {**_IDENTITY, "metadata": {"name": report.node, "ownerReferences": [owner]}, "spec": spec}
+
+
+def status_of(report: NodeReport, before: Iterable[Mapping[str, Any]], now: str) -> Object:
+    """The status part as an apply body. `before` are the conditions as they stand; `now` is RFC 3339."""
+    graph = report.graph
+    held = {entry.uuid for entry in report.held}
+    usable = [gpu for gpu in graph.gpus if gpu.health == "Healthy"]
+    status = {
+        "gpus": graph.size,
+        "free": 0 if report.problem else sum(gpu.uuid not in held for gpu in usable),
+        "fabric": fabric_of(graph),
+        "health": "Healthy" if len(usable) == graph.size else "Unhealthy" if not usable else "Degraded",
+        "held": [
+            {"uuid": entry.uuid, "namespace": entry.namespace, "pod": entry.pod, "podUID": entry.pod_uid}
+            for entry in sorted(report.held)
+        ],
+        "conditions": [_timed(condition, before, now) for condition in conditions_of(report)],
+    }
+    return {**_IDENTITY, "metadata": {"name": report.node}, "status": status}
+
+
+def conditions_of(report: NodeReport) -> tuple[Condition, ...]:
+    """Ready, Degraded, Conflict: always all three, since an apply that leaves one out deletes it."""
+    sick = [gpu.uuid for gpu in report.graph.gpus if gpu.health != "Healthy"]
+    ready = report.problem or Condition("Ready", True, "Reported", "the link graph is reported and the GPUs are offered")
+    degraded = Condition("Degraded", True, "UnhealthyGPUs", f"unhealthy: {', '.join(sick)}")
+    sound = Condition("Degraded", False, "AllHealthy", "all GPUs are healthy")
+    conflict = Condition("Conflict", True, "OtherDevicePlugin", f"another device plugin offers {report.other_owner} on this node")
+    alone = Condition("Conflict", False, "NoOtherPlugin", "no other device plugin offers this node's GPUs")
+    return ready, degraded if sick else sound, conflict if report.other_owner else alone
+
+
+def fabric_of(graph: LinkGraph) -> str:
+    """The fastest kind of fabric link on the node, PCIe where there is none."""
+    fabric = [link for link in graph.links if link.kind in FABRIC_KINDS]
+    return str(max(fabric, key=lambda link: (link.megabytes_per_second, link.kind)).kind) if fabric else "PCIe"
+
+
+def holds(live: Any, wanted: Any) -> bool:
+    """Whether `live` says all that `wanted` says; lists must be equal in length, objects may hold more."""
+    if isinstance(wanted, Mapping):
+        return isinstance(live, Mapping) and all(key in live and holds(live[key], value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(live, list) and len(live) == len(wanted) and all(map(holds, live, wanted))
+    return bool(live == wanted)
+
+
+def _timed(condition: Condition, before: Iterable[Mapping[str, Any]], now: str) -> Object:
+    status = str(condition.status)
+    since = next((old["lastTransitionTime"] for old in before if old["type"] == condition.type and old["status"] == status), now)
+    said = {"type": condition.type, "status": status, "reason": condition.reason, "message": condition.message}
+    return {**said, "lastTransitionTime": since}
+
+
+@dataclass
+class TopologyReporter:
+    """Writes reports, each part only when it differs from what stands there or from what was written last.
+
+    Not safe to call at the same time for one node; different nodes at the same time are fine.
+    """
+
+    api: Api
+    _written: dict[str, Object] = field(default_factory=dict)  # by path
+
+    def report(self, report: NodeReport, live: Object | None, now: str) -> Object:
+        """Brings the node's GPUTopology to what the report says; `live` is what stands there, None where nothing does.
+
+        Returns the object as it stands afterwards. Raises one of watching.API_ERRORS; status 409 means that `live`
+        was out of date. `now` is RFC 3339.
+        """
+        path = f"{TOPOLOGIES}/{report.node}"
+        live = self._write(path, spec_of(report), live)
+        return self._write(f"{path}/status", status_of(report, _conditions(live), now), live)
+
+    def _write(self, path: str, wanted: Object, live: Object | None) -> Object:
+        if live is not None and self._written.get(path) == wanted and holds(live, wanted):
+            return live
+        version = {"resourceVersion": live["metadata"]["resourceVersion"]} if live else {}
+        done = self.api.apply(path, {**wanted, "metadata": {**wanted["metadata"], **version}}, manager=contract.PLUGIN_MANAGER)
+        self._written[path] = wanted
+        return done
+
+
+def _conditions(live: Object) -> list[Object]:
+    conditions: list[Object] = (live.get("status") or {}).get("conditions") or []
+    return conditions

@@ -1,0 +1,80 @@
+"""List, then watch, for ever: hands every state of some objects to a callback."""
+
+import logging
+import threading
+from collections.abc import Callable
+from http.client import HTTPException
+from json import JSONDecodeError
+from typing import Final
+
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from kompakt_device_plugin.api import NO_QUERY, Api, Object, Query, explain
+
+log = logging.getLogger(__name__)
+
+# What a request to the API server can end with, apart from an answer.
+API_ERRORS: Final = (ApiException, HTTPError, HTTPException, OSError, JSONDecodeError)
+_FIRST_PAUSE: Final = 0.2
+_LONGEST_PAUSE: Final = 10.0
+
+
+class Watching:
+    """Keeps `on_list` (all objects, after a gap) and `on_event` (type, object) informed from a thread of its own.
+
+    1. on_list comes first, and again whenever events may have been missed.
+    2. Both are called from one thread, never at the same time.
+    3. They must be quick and must not raise.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        on_list: Callable[[list[Object]], None],
+        on_event: Callable[[str, Object], None],
+        *,
+        stop: threading.Event,
+        query: Query = NO_QUERY,
+    ) -> None:
+        self._api, self._path, self._query = api, path, query
+        self._on_list, self._on_event, self._stop = on_list, on_event, stop
+        self.listed = threading.Event()
+        self._pause = _FIRST_PAUSE
+
+    def start(self) -> None:
+        """Begins in a daemon thread (a blocked read must not hold the process back)."""
+        threading.Thread(target=self.run, name=f"watch {self._path}", daemon=True).start()
+
+    def run(self) -> None:
+        """Lists and watches until stopped; pauses doubling to 10 s while the API server refuses or is away."""
+        while not self._stop.is_set():
+            try:
+                self.once()
+            except API_ERRORS as error:
+                log.warning("cannot watch %s, again in %.1f s: %s", self._path, self._pause, explain(error))
+                self._stop.wait(self._pause)
+                self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+    def once(self) -> None:
+        """One list and the events after it, over as many connections as they take, until a gap."""
+        listing = self._api.list(self._path, self._query)
+        self._on_list(listing.items)
+        self.listed.set()
+        self._pause = _FIRST_PAUSE
+        version: str | None = listing.resource_version
+        while version is not None and not self._stop.is_set():
+            version = self._follow(version)
+
+    def _follow(self, version: str) -> str | None:
+        """Reads one connection to its end; the version to go on from, None where a new list is needed."""
+        for event in self._api.watch(self._path, version, self._query):
+            if event["type"] == "ERROR":
+                if event["object"].get("code") != 410:
+                    raise ApiException(status=event["object"].get("code"), reason=event["object"].get("message"))
+                return None
+            version = str(event["object"]["metadata"]["resourceVersion"])
+            if event["type"] != "BOOKMARK":
+                self._on_event(event["type"], event["object"])
+        return version

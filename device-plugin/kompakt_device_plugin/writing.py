@@ -1,0 +1,54 @@
+"""Brings what a node's pods really hold into the cluster: `status.held` first, then the annotations, then an Event."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from kubernetes.client.exceptions import ApiException
+
+from kompakt_core import contract
+from kompakt_core.ids import GpuUuid, PodUid
+from kompakt_device_plugin.api import Api, explain, pod_path
+from kompakt_device_plugin.clock import now_text
+from kompakt_device_plugin.pods import NodePod
+from kompakt_device_plugin.reconcile import Correction, PodKey, annotations_of, corrections, event_of
+from kompakt_device_plugin.report import NodeReport
+
+log = logging.getLogger(__name__)
+
+
+class PodCorrector:
+    """Writes corrections; tells of each only once."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._told: dict[PodUid, tuple[GpuUuid, ...]] = {}
+        self.corrected = 0  # pods that held another set than was written on them
+        self.reported = 0  # pods on which nothing was written
+
+    def correct(self, taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Sequence[NodePod], report: NodeReport) -> None:
+        """Call only after `report`, which says the same in status.held, is written. Raises one of watching.API_ERRORS."""
+        self._told = {pod.uid: self._told[pod.uid] for pod in pods if pod.uid in self._told}
+        for correction in corrections(taken, pods, report.graph):
+            self._write(correction)
+
+    def _write(self, correction: Correction) -> None:
+        pod = correction.pod
+        try:
+            self._api.apply(pod_path(*pod.key), annotations_of(correction), manager=contract.PLUGIN_MANAGER)
+        except ApiException as error:
+            if error.status not in (403, 404, 409):
+                raise
+            # Gone, or another pod of that name by now: the watch will say so, and status.held has it meanwhile.
+            log.info("pod %s/%s cannot be corrected: %s", *pod.key, explain(error))
+            return
+        if self._told.get(pod.uid) != correction.gpus:
+            self._tell(correction)
+
+    def _tell(self, correction: Correction) -> None:
+        pod = correction.pod
+        self._told[pod.uid] = correction.gpus
+        self.corrected += bool(pod.gpus)
+        self.reported += not pod.gpus
+        before = ",".join(pod.gpus) or "nothing"
+        log.warning("pod %s/%s holds %s; written on it was %s", *pod.key, ",".join(correction.gpus), before)
+        self._api.create(f"/api/v1/namespaces/{pod.namespace}/events", event_of(correction, now_text()))

@@ -1,0 +1,110 @@
+"""Which GPUs kubelet is told to take."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kompakt_core.topology.describe import read_description
+from kompakt_device_plugin.pods import NodePod
+from kompakt_device_plugin.prefer import Offer, admit, admitted, best_free, valid
+
+GRAPH = read_description("dgx1-v100", "node-1")
+ALL = tuple(gpu.uuid for gpu in GRAPH.gpus)
+
+
+def pod(name, gpus=(), size=None, **more):
+    return NodePod(uid=name, namespace="default", name=name, node="node-1", size=size or len(gpus), gpus=tuple(gpus), **more)
+
+
+def test_the_written_set_is_answered_in_its_order():
+    chosen = (ALL[6], ALL[1])
+    assert admit([pod("a", chosen)], Offer(ALL, (), 2), (), GRAPH) == chosen
+
+
+def test_of_two_pods_the_one_that_came_first_is_admitted():
+    pods = [pod("first", ALL[2:4]), pod("second", ALL[:2])]
+    assert admitted(pods, Offer(ALL, (), 2), ()).name == "first"
+
+
+def test_a_pod_whose_gpus_are_not_all_offered_is_not_the_one():
+    pods = [pod("running", ALL[:2]), pod("new", ALL[2:4])]
+    assert admitted(pods, Offer(ALL[1:], (), 2), ()).name == "new"
+
+
+def test_a_pod_that_holds_gpus_does_not_ask_again_even_when_they_are_free_again():
+    pods = [pod("ending", ALL[:2]), pod("new", ALL[2:4])]
+    assert admitted(pods, Offer(ALL, (), 2), {"ending"}).name == "new"
+
+
+def test_a_finished_pod_is_never_admitted():
+    assert admitted([pod("done", ALL[:2], finished=True)], Offer(ALL, (), 2), ()) is None
+
+
+def test_a_pod_being_deleted_is_admitted_only_when_no_other_matches():
+    leaving, staying = pod("leaving", ALL[:2], deleting=True), pod("staying", ALL[2:4])
+    assert admitted([leaving, staying], Offer(ALL, (), 2), ()) is staying
+    assert admitted([leaving], Offer(ALL, (), 2), ()) is leaving
+
+
+def test_what_kubelet_insists_on_must_be_in_the_written_set():
+    pods = [pod("a", ALL[:2]), pod("b", ALL[2:4])]
+    assert admitted(pods, Offer(ALL, (ALL[3],), 2), ()).name == "b"
+
+
+def test_without_a_match_promised_gpus_are_left_alone():
+    chosen = best_free([pod("other", ALL[:4])], Offer(ALL, (), 2), (), GRAPH)
+    assert not set(chosen) & set(ALL[:4])
+
+
+def test_promised_gpus_are_taken_when_nothing_else_suffices():
+    assert set(best_free([pod("other", ALL[:6])], Offer(ALL, (), 8), (), GRAPH)) == set(ALL)
+
+
+def test_without_a_match_the_pattern_of_the_waiting_pod_decides():
+    ring = pod("bypassed", size=4, annotations={"kompakt.dev/pattern": "Ring", "kompakt.dev/bandwidth-sensitivity": "High"})
+    fast = best_free([ring], Offer(tuple(reversed(ALL)), (), 4), (), GRAPH)
+    ring_sum = {gpu.uuid: gpu.index for gpu in GRAPH.gpus}
+    from kompakt_core.patterns.names import Pattern
+    from kompakt_core.patterns.table import table_for
+
+    table = table_for(GRAPH, Pattern.RING)
+    mask = sum(1 << ring_sum[uuid] for uuid in fast)
+    assert table.value(mask) == table.value(table.best(255, 4))
+
+
+UUIDS = st.sampled_from([*ALL, "GPU-unknown-1", "GPU-unknown-2"])
+SETS = st.lists(UUIDS, unique=True, max_size=10).map(tuple)
+
+
+@st.composite
+def offers(draw):
+    offered = draw(st.lists(UUIDS, unique=True, min_size=1).map(tuple))
+    size = draw(st.integers(1, len(offered)))
+    must = draw(st.lists(st.sampled_from(offered), unique=True, max_size=size).map(tuple))
+    return Offer(offered, must, size)
+
+
+@st.composite
+def some_pods(draw):
+    def one(number):
+        written = draw(SETS)
+        notes = draw(st.sampled_from([{}, {"kompakt.dev/pattern": "Ring"}, {"kompakt.dev/pattern": "Custom"}]))
+        return replace(pod(f"p{number}", written, size=draw(st.integers(1, 8))), finished=draw(st.booleans()), annotations=notes)
+
+    return [one(number) for number in range(draw(st.integers(0, 4)))]
+
+
+@settings(max_examples=200, deadline=None)
+@given(offers(), some_pods(), st.booleans(), st.sets(st.sampled_from(["p0", "p1"])))
+def test_every_answer_is_one_that_kubelet_takes_as_it_is(offer, pods, known, holding):
+    answer = admit(pods, offer, holding, GRAPH if known else None)
+    assert valid(answer, offer)
+
+
+@given(offers())
+def test_validity_is_size_and_offer_and_insistence(offer):
+    answer = best_free([], offer, (), GRAPH)
+    assert not valid(answer[1:], offer)
+    assert not valid((*answer[1:], "GPU-not-offered"), offer)
+    assert not valid((*answer[1:], answer[-1]), offer) or len(answer) == 1
