@@ -123,7 +123,7 @@ def read_records(path: Path) -> list[Process]:
     """The records of an earlier run; none where the file is missing or was never finished."""
     try:
         return [Process(**entry) for entry in json.loads(path.read_text())]
-    except (FileNotFoundError, json.JSONDecodeError, TypeError):
+    except (FileNotFoundError, ValueError, TypeError):
         return []
 
 
@@ -139,6 +139,6 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def _reap(pid: int) -> None:
-    child = _children.pop(pid, None)
-    if child is not None:
-        child.wait(timeout=5)
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        del _children[pid]

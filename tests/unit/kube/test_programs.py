@@ -1,0 +1,179 @@
+"""Where programs come from: versions, the search order, the download's checksum."""
+
+import hashlib
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tools.kube import binaries, golang, release
+from tools.kube.programs import PROGRAMS, parse_version, pinned_version, supported
+
+
+def program(folder: Path, name: str, says: str) -> Path:
+    """A stand-in that tells a version."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No programs anywhere: neither folder nor cache nor PATH."""
+    (tmp_path / "path").mkdir()
+    for name, folder in (("XDG_CACHE_HOME", "cache"), ("PATH", "path")):
+        monkeypatch.setenv(name, f"{tmp_path / folder}:/bin:/usr/bin" if name == "PATH" else str(tmp_path / folder))
+    monkeypatch.delenv(binaries.ENV_FOLDER, raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("Kubernetes v1.37.1", (1, 37, 1)),
+        ("etcd Version: 3.7.3\nGit SHA: abc", (3, 7, 3)),
+        ("v4.3.1+gdeadbee", (4, 3, 1)),
+        ("CoreDNS-1.15.0", (1, 15, 0)),
+        ("no version", None),
+        ("1.2", None),
+    ],
+)
+def test_versions_are_read_from_what_programs_print(text: str, version: tuple[int, int, int] | None) -> None:
+    assert parse_version(text) == version
+
+
+@given(st.text())
+def test_any_text_is_a_version_or_none(text: str) -> None:
+    version = parse_version(text)
+    assert version is None or len(version) == 3
+
+
+def test_every_program_is_pinned() -> None:
+    for entry in PROGRAMS.values():
+        assert parse_version(pinned_version(entry.module)) is not None
+    assert supported(parse_version(pinned_version("kubernetes")) or (0, 0, 0))
+
+
+def test_the_named_folder_comes_first(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(golang.folder("kubernetes"), "kubectl", "v1.37.1")
+    mine = program(empty / "mine", "kubectl", "Client Version: v1.35.4")
+    monkeypatch.setenv(binaries.ENV_FOLDER, str(empty / "mine"))
+    assert binaries.present(PROGRAMS["kubectl"]) == mine
+
+
+def test_a_named_folder_of_an_unsupported_version_is_refused(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(empty / "mine", "kubectl", "v1.34.9")
+    monkeypatch.setenv(binaries.ENV_FOLDER, str(empty / "mine"))
+    with pytest.raises(binaries.NoProgram, match=r"Kubernetes 1\.34\.9; kompakt supports 1\.35 to 1\.37"):
+        binaries.present(PROGRAMS["kubectl"])
+
+
+def test_a_named_folder_must_hold_all_kubernetes_programs_but_may_lack_others(
+    empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(empty / "mine", "kubectl", "v1.37.1")
+    monkeypatch.setenv(binaries.ENV_FOLDER, str(empty / "mine"))
+    with pytest.raises(binaries.NoProgram, match="kubelet"):
+        binaries.present(PROGRAMS["kubelet"])
+    assert binaries.present(PROGRAMS["kwok"]) is None
+
+
+def test_the_cache_comes_before_path(empty: Path) -> None:
+    on_path = program(empty / "path", "kubectl", "v1.37.0")
+    assert binaries.present(PROGRAMS["kubectl"]) == on_path
+    cached = program(golang.folder("kubernetes"), "kubectl", "v1.37.1")
+    assert binaries.present(PROGRAMS["kubectl"]) == cached
+
+
+def test_another_minor_version_on_path_is_passed_over(empty: Path) -> None:
+    program(empty / "path", "kubectl", "v1.36.2")
+    assert binaries.present(PROGRAMS["kubectl"]) is None
+
+
+class Releases(http.server.BaseHTTPRequestHandler):
+    """A release place that serves what the test put into `files`."""
+
+    files: dict[str, bytes]
+
+    def do_GET(self) -> None:
+        content = self.files.get(self.path)
+        self.send_response(200 if content is not None else 404)
+        self.send_header("Content-Length", str(len(content or b"")))
+        self.end_headers()
+        self.wfile.write(content or b"")
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def releases(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
+    Releases.files = {"/stable.txt": b"v1.37.1"}
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Releases)
+    thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01))
+    thread.start()
+    monkeypatch.setenv(release.ENV_BASE, f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr(release.platform, "machine", lambda: "x86_64")
+    yield Releases.files
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def offer(files: dict[str, bytes], content: bytes, checksum: str) -> None:
+    place = f"/{pinned_version('kubernetes')}/bin/linux/amd64/kubectl"
+    files[place] = content
+    files[f"{place}.sha256"] = checksum.encode()
+
+
+def test_a_download_with_the_published_checksum_is_kept(releases: dict[str, bytes]) -> None:
+    content = b"#!/bin/sh\necho v1.37.1\n"
+    offer(releases, content, hashlib.sha256(content).hexdigest())
+    path = release.download(PROGRAMS["kubectl"], lambda text: None)
+    assert path.read_bytes() == content
+    assert binaries.present(PROGRAMS["kubectl"]) == path
+
+
+def test_a_download_with_another_checksum_leaves_nothing(releases: dict[str, bytes]) -> None:
+    offer(releases, b"changed", hashlib.sha256(b"original").hexdigest())
+    with pytest.raises(release.NotDownloaded, match="SHA-256"):
+        release.download(PROGRAMS["kubectl"], lambda text: None)
+    assert binaries.present(PROGRAMS["kubectl"]) is None
+
+
+def test_a_program_without_published_checksum_is_not_downloaded(releases: dict[str, bytes]) -> None:
+    with pytest.raises(release.NotDownloaded, match="checksum"):
+        release.download(PROGRAMS["kwok"], lambda text: None)
+
+
+def test_a_place_that_does_not_answer_is_said_so(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(release.ENV_BASE, "http://127.0.0.1:1")
+    with pytest.raises(release.NotDownloaded, match="does not answer"):
+        release.download(PROGRAMS["kubectl"], lambda text: None)
+
+
+def test_a_broken_build_leaves_nothing_and_shows_the_compilers_words(empty: Path) -> None:
+    go = empty / "path" / "go"
+    go.write_text(
+        '#!/bin/sh\n[ "$1" = version ] && echo go version go1.26.8 linux/amd64 && exit\necho "no space left" >&2; exit 1\n'
+    )
+    go.chmod(0o755)
+    with pytest.raises(golang.BuildFailed, match="no space left"):
+        golang.build(PROGRAMS["kwok"], lambda text: None)
+    assert list(golang.folder("kwok").iterdir()) == []
+
+
+def test_an_old_go_is_not_used(empty: Path) -> None:
+    assert golang.go_version(program(empty / "path", "go", "go version go1.25.3 linux/amd64")) < golang.NEEDED_GO
+
+
+def test_the_cache_folder_changes_with_the_flags(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = golang.folder("kwok")
+    monkeypatch.setattr(golang, "linker_flags", lambda: "-s")
+    assert golang.folder("kwok") != before
