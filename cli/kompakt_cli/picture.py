@@ -1,0 +1,83 @@
+"""A small picture of a link graph for the terminal: who is joined to whom, and who holds what.
+
+    draw(graph, {0: "digits-0", 4: "digits-0"})  ->  something rich can print
+
+It is the matrix of links. The diagonal shows a letter for each holder, links inside one holder's set stand in brackets,
+so that it reads the same without colours; under it one line per holder.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import ascii_uppercase
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kompakt_core.topology.graph import FABRIC_KINDS, Link, LinkGraph, LinkKind
+
+COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+FREE = "."
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds GPUs: a letter and a colour for the picture."""
+
+    name: str
+    letter: str
+    colour: str
+
+
+def draw(graph: LinkGraph, held: Mapping[int, str] | None = None) -> RenderableType:
+    """The picture. `held` names the holder of a GPU index; GPUs not in it are free. Fits 80 columns up to 16 GPUs."""
+    names = dict.fromkeys((held or {})[i] for i in sorted(held or {}))
+    holders = {
+        name: Holder(name, ascii_uppercase[i % len(ascii_uppercase)], COLOURS[i % len(COLOURS)]) for i, name in enumerate(names)
+    }
+    by_gpu = {i: holders[name] for i, name in (held or {}).items()}
+    return Group(_matrix(graph, by_gpu), _legend(graph, by_gpu))
+
+
+def _matrix(graph: LinkGraph, held: Mapping[int, Holder]) -> Table:
+    table = Table(box=None, padding=(0, 0), show_header=False, pad_edge=False)
+    width = 4 if graph.size > 10 else 6
+    for _ in range(graph.size + 1):
+        table.add_column(justify="right", min_width=width, no_wrap=True)
+    table.add_row(Text("GPU "), *(_name(i, held) for i in range(graph.size)))
+    for a in range(graph.size):
+        table.add_row(_name(a, held), *(_cell(graph, a, b, held) for b in range(graph.size)))
+    return table
+
+
+def _name(index: int, held: Mapping[int, Holder]) -> Text:
+    return Text(f"{index} ", f"bold {held[index].colour}" if index in held else "bold")
+
+
+def _cell(graph: LinkGraph, a: int, b: int, held: Mapping[int, Holder]) -> Text:
+    if a == b:
+        return Text(f"{held[a].letter} ", f"bold {held[a].colour}") if a in held else Text(f"{FREE} ", "dim")
+    link = graph.link(a, b)
+    fabric = link.kind in FABRIC_KINDS
+    if a in held and held[a] == held.get(b):
+        # Machines of more GPUs have no room for brackets.
+        word = f"[{short(link)}]" if graph.size <= 10 else f"{short(link)} "
+        return Text(word, f"{'bold ' if fabric else ''}{held[a].colour}")
+    return Text(f"{short(link)} ", "bold" if fabric else "dim")
+
+
+def short(link: Link) -> str:
+    """The word of `nvidia-smi topo -m` for a link: NV2, SYS, ..."""
+    if link.kind in (LinkKind.NVLINK, LinkKind.NVSWITCH):
+        return f"NV{link.lanes}"
+    return "XG" if link.kind is LinkKind.XGMI else link.kind.value
+
+
+def _legend(graph: LinkGraph, held: Mapping[int, Holder]) -> Text:
+    kinds = {short(link): link for link in sorted(graph.links, key=lambda link: link.megabytes_per_second)}
+    words = [f"{word} {link.megabytes_per_second / 1000:.1f}" for word, link in reversed(kinds.items())]
+    text = Text("GB/s one way: " + "  ".join(words), "dim") if words else Text()
+    for holder in sorted(set(held.values()), key=lambda holder: min(i for i in held if held[i] == holder)):
+        gpus = ",".join(str(i) for i in sorted(held) if held[i] == holder)
+        text.append(f"\n{holder.letter} = {holder.name}: GPU {gpus}", f"not dim {holder.colour}")
+    return text

@@ -1,0 +1,109 @@
+"""The command line as a person meets it, in 80 columns."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from kompakt_cli import main
+from kompakt_cli.picture import draw
+from kompakt_core.errors import InvalidInput
+from kompakt_core.topology.machines import MACHINES, machine
+
+
+def run(*words: str, stdin: str = "") -> Result:
+    return CliRunner(env={"COLUMNS": "80"}).invoke(main.application(), list(words), input=stdin)
+
+
+def sentence_of(*words: str) -> str:
+    result = run(*words)
+    assert isinstance(result.exception, InvalidInput), result.output
+    return str(result.exception)
+
+
+def test_place_shows_the_set_and_what_chance_would_give() -> None:
+    out = run("place", "--machine", "dgx1-v100", "--free", "0,1,4,5", "--gpus", "2", "--pattern", "ring").output
+    assert "chosen   GPU 0 -> 4   (policy Preserve, sensitive)" in out
+    assert "value    50.0 GB/s Ring (100% of the best on an empty one, 50.0 GB/s)" in out
+    assert "by count 27.0 GB/s on average, 6.0 at worst (any of the 6 free sets)" in out
+    assert "A = chosen: GPU 0,4" in out
+
+
+def test_place_of_a_ring_closes_the_ring() -> None:
+    assert "GPU 0 -> 3 -> 2 -> 1 -> 4 -> 0" in run("place", "--machine", "dgx1-v100", "--gpus", "5", "--policy", "BEST").output
+
+
+def test_place_without_pattern_claims_no_value() -> None:
+    out = run("place", "--machine", "l40s-4", "--gpus", "2", "--pattern", "none").output
+    assert "pattern None asks for no bandwidth" in out
+
+
+def test_place_reads_a_pasted_matrix_from_standard_input() -> None:
+    out = run("place", "--machine", "-", "--gpus", "2", stdin=MACHINES["a100-pcie-8-bridge-pairs"].text).output
+    assert "chosen   GPU 0 -> 2" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["place", "--machine", "dgx9", "--gpus", "1"], "unknown machine 'dgx9'; known are"),
+        (["place", "--machine", "dgx1-v100", "--gpus", "9"], "9 GPUs asked for, 8 free"),
+        (["place", "--machine", "dgx1-v100", "--gpus", "2", "--pattern", "star"], "pattern Star is not supported yet"),
+        (["place", "--machine", "dgx1-v100", "--gpus", "2", "--pattern", "cube"], "--pattern: unknown value 'cube'; use one of"),
+        (["place", "--machine", "dgx1-v100", "--gpus", "2", "--policy", "x"], "use one of Best, Preserve, Packed, First"),
+        (["place", "--machine", "dgx1-v100", "--gpus", "2", "--free", "0,8"], "--free: there is no GPU 8; the machine has 8"),
+        (["place", "--machine", "dgx1-v100", "--gpus", "2", "--free", "0-"], "--free: '0-' is no GPU index"),
+        (["place", "--machine", "l40s-4", "--gpus", "2", "--nvlink"], "can do the pattern over NVLink alone"),
+        (["place", "--machine", "rtx8000-4", "--gpus", "2", "--same-numa-node"], "share a known NUMA node"),
+        (["topology", "nowhere"], "unknown machine 'nowhere'"),
+    ],
+)
+def test_wrong_words_get_one_sentence(words: Sequence[str], sentence: str) -> None:
+    assert sentence in sentence_of(*words)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "matrix"
+    path.write_bytes(b"\xff\xfe\x00")
+    assert "cannot be read as text" in sentence_of("topology", str(path))
+
+
+def test_machines_lists_every_known_machine() -> None:
+    out = run("machines").output
+    assert all(name in out for name in MACHINES)
+
+
+@pytest.mark.parametrize("name", sorted(MACHINES))
+def test_every_picture_fits_eighty_columns_and_shows_all_holders(name: str) -> None:
+    graph = machine(name)
+    plain = Console(width=80, record=True, file=StringIO())
+    plain.print(draw(graph, {0: "left", graph.size - 1: "right"}))
+    text = plain.export_text()
+    assert "…" not in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    assert "A = left: GPU 0" in text
+    assert f"B = right: GPU {graph.size - 1}" in text
+
+
+def test_python_dash_m_is_the_command_and_errors_end_it_with_code_two() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kompakt_cli", "topology", "nowhere"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("kompakt: unknown machine 'nowhere'")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_command_that_cannot_be_loaded_leaves_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    app = typer.Typer()
+    main._add(app, EntryPoint("lost", "kompakt_nowhere:lost", main.GROUP))
+    main._add(app, EntryPoint("machines", "kompakt_cli.machines:machines", main.GROUP))
+    assert [command.name for command in app.registered_commands] == ["machines"]
+    assert "the command lost is left out" in capsys.readouterr().err
