@@ -5,7 +5,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from kubernetes.client import ApiException
 
 from tools.kube import control_plane
 from tools.kube.binaries import find
@@ -103,16 +102,3 @@ def test_the_definitions_are_served(cluster: Cluster) -> None:
     assert "TrainingJob" in served
     assert "GPUTopology" in served
 
-
-def test_a_job_of_an_unknown_pattern_is_refused(cluster: Cluster, namespace: str) -> None:
-    job = {
-        "apiVersion": "kompakt.dev/v1alpha1",
-        "kind": "TrainingJob",
-        "metadata": {"name": "a"},
-        "spec": {
-            "roles": [{"name": "worker", "replicas": 1, "template": {"spec": {"containers": [{"name": "main", "image": "a"}]}}}],
-            "communication": {"pattern": "Hexagon"},
-        },
-    }
-    with pytest.raises(ApiException, match="Hexagon"):
-        cluster.custom.create_namespaced_custom_object("kompakt.dev", "v1alpha1", namespace, "trainingjobs", job)

@@ -1,0 +1,121 @@
+"""What the API server itself refuses of a TrainingJob, and the sentence a user then reads."""
+
+import copy
+from typing import Any
+
+import pytest
+from kubernetes.client import ApiException
+
+from tools.kube.session import Cluster
+
+GROUP = ("kompakt.dev", "v1alpha1")
+
+
+def job(name: str = "job") -> dict[str, Any]:
+    """A job with every field that users are shown."""
+    return {
+        "apiVersion": "kompakt.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {
+            "roles": [
+                {
+                    "name": "worker",
+                    "replicas": 2,
+                    "gpusPerReplica": 2,
+                    "template": {"spec": {"containers": [{"name": "trainer", "image": "simulated"}]}},
+                }
+            ],
+            "communication": {"pattern": "Ring", "bandwidthSensitivity": "High"},
+            "activationCompression": {"mode": "ErrorBounded", "targetGradientError": "0.01"},
+        },
+    }
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The job with one field set; None takes it away. A number in the path is a list index."""
+    made = job()
+    *above, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    place: Any = made
+    for part in above:
+        place = place.setdefault(part, {}) if isinstance(place, dict) else place[part]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return made
+
+
+def refusal(cluster: Cluster, namespace: str, body: dict[str, Any]) -> str:
+    """The API server's sentence; an AssertionError if it takes the job."""
+    try:
+        cluster.custom.create_namespaced_custom_object(*GROUP, namespace, "trainingjobs", body, dry_run="All")
+    except ApiException as error:
+        assert error.status == 422, error.body
+        return str(error.body)
+    raise AssertionError(f"taken: {body['spec']}")
+
+
+def test_a_job_with_the_shown_fields_is_taken(cluster: Cluster, namespace: str) -> None:
+    made = cluster.custom.create_namespaced_custom_object(*GROUP, namespace, "trainingjobs", job(), dry_run="All")
+    assert (made["spec"]["suspend"], made["spec"]["managedBy"]) == (False, "kompakt.dev/operator")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("spec.communication.pattern", "Hexagon", "Hexagon"),
+        ("spec.communication.pattern", "Tree", "Ring, Clique or None"),
+        ("spec.communication.customEdges", {"scope": "Pod", "edges": [{"from": 0, "to": 7}]}, "go together"),
+        ("spec.roles.0.replicas", 0, "replicas"),
+        ("spec.roles.0.gpusPerReplica", -1, "gpusPerReplica"),
+        ("spec.roles.0.gpusPerReplica", 0, "at least one role needs gpusPerReplica"),
+        ("spec.roles.0.template.spec.containers", None, "containers"),
+        ("spec.roles.0.name", "Worker", "role's name must be"),
+        ("spec.roles", [], "roles"),
+        ("spec.activationCompression.targetGradientError", "0.5", "at most 0.1"),
+        ("spec.activationCompression.targetGradientError", "a lot", "decimal text"),
+        ("spec.activationCompression.mode", "On", "mode"),
+        ("spec.placement.policy", "Random", "Random"),
+        ("spec.injection", "Never", "needs injection Default"),
+        ("metadata.name", "a" * 41, "at most 40 characters"),
+    ],
+)
+def test_an_impossible_request_is_refused_with_a_sentence(
+    cluster: Cluster, namespace: str, path: str, value: Any, words: str
+) -> None:
+    assert words in refusal(cluster, namespace, changed(path, value))
+
+
+def test_an_unknown_field_is_refused_under_strict_validation(cluster: Cluster, namespace: str) -> None:
+    body = changed("spec.comunication", {"pattern": "Ring"})
+    with pytest.raises(ApiException, match="comunication"):
+        cluster.custom.create_namespaced_custom_object(
+            *GROUP, namespace, "trainingjobs", body, dry_run="All", field_validation="Strict"
+        )
+
+
+def update(cluster: Cluster, namespace: str, body: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    made = copy.deepcopy(body)
+    made["spec"] |= spec
+    return dict(cluster.custom.replace_namespaced_custom_object(*GROUP, namespace, "trainingjobs", body["metadata"]["name"], made))
+
+
+def test_roles_change_only_while_suspended(cluster: Cluster, namespace: str) -> None:
+    stored = cluster.custom.create_namespaced_custom_object(
+        *GROUP, namespace, "trainingjobs", changed("spec.managedBy", "example.com/somebody-else")
+    )
+    more = copy.deepcopy(stored["spec"]["roles"])
+    more[0]["replicas"] = 3
+    with pytest.raises(ApiException, match="roles can change only while suspended"):
+        update(cluster, namespace, stored, roles=more)
+    suspended = update(cluster, namespace, stored, roles=more, suspend=True)
+    assert suspended["spec"]["roles"][0]["replicas"] == 3
+    assert update(cluster, namespace, suspended, suspend=False)["spec"]["suspend"] is False
+
+
+def test_who_manages_a_job_cannot_change(cluster: Cluster, namespace: str) -> None:
+    body = changed("spec.managedBy", "example.com/somebody-else")
+    stored = cluster.custom.create_namespaced_custom_object(*GROUP, namespace, "trainingjobs", body)
+    with pytest.raises(ApiException, match="managedBy cannot change"):
+        update(cluster, namespace, stored, managedBy="kompakt.dev/operator")
