@@ -1,6 +1,6 @@
 """Time the simulator on a large trace, in processor seconds of its one thread, invariant checks included.
 
-    python benchmarks/simulation.py TRACE [--machines 64] [--gpus 8] [--policy fifo-skip] [--placement count]
+    python -m benchmarks.simulation TRACE [--machines 64] [--gpus 8] [--policy fifo-skip] [--placement count]
 
 TRACE is a file the simulator reads. The usual one is `simulator/traces/philly.csv` of petuum/adaptdl, branch osdi21-artifact
 (82,247 jobs), on 4 racks x 16 machines x 8 GPUs.

@@ -1,0 +1,1 @@
+"""Measurements on real parts; each prints what it measured."""

@@ -1,0 +1,195 @@
+"""How long from applying a TrainingJob until all its pods are bound, beside a plain Job of the default scheduler.
+
+    python -m benchmarks.path                       # brings up a cluster of simulated nodes for itself, without root
+    python -m benchmarks.path --kubeconfig FILE     # a running cluster with kompakt installed and GPUs free
+
+Jobs run one after the other, a TrainingJob and a plain Job in turn, with the same number of pods on the same nodes; the
+next begins when the pods of the last are gone. Times are read on this machine's clock: from sending the request until
+the watch shows the last pod with a node. The plain Job's pods ask for no GPUs, so they cost nothing of kompakt's.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubernetes import client, config
+
+from benchmarks.pod_times import BOUND, CREATED, RELEASED, PodTimes, watching
+from kompakt_core.contract import API_VERSION, GROUP, JOB_KIND, JOB_PLURAL, LABEL_JOB_NAME, VERSION
+from tools.kube import simulated
+from tools.kube.binaries import find_all
+from tools.kube.processes import launch_tied
+from tools.kube.programs import SIMULATED
+from tools.kube.session import Cluster
+
+PATIENCE = 60.0  # seconds after which a job counts as lost
+PLAIN_LABEL = "batch.kubernetes.io/job-name"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one job asks for."""
+
+    workers: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds from sending the request until all pods were created, released from their gates, bound."""
+
+    created: float
+    released: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of job: how it is made and removed."""
+
+    name: str
+    prefix: str  # of the jobs' names
+    create: Callable[[str], object]
+    delete: Callable[[str], object]
+
+
+def training_jobs(api: client.ApiClient, namespace: str, shape: Shape) -> Kind:
+    custom = client.CustomObjectsApi(api)
+    container = {"name": "trainer", "image": "simulated", "resources": {"requests": {"cpu": "10m"}}}
+    role = {"name": "worker", "replicas": shape.workers, "gpusPerReplica": shape.gpus}
+    spec = {
+        "roles": [{**role, "template": {"spec": {"containers": [container]}}}],
+        "communication": {"pattern": "Ring", "bandwidthSensitivity": "High"},
+    }
+
+    def create(name: str) -> object:
+        body = {"apiVersion": API_VERSION, "kind": JOB_KIND, "metadata": {"name": name}, "spec": spec}
+        return custom.create_namespaced_custom_object(GROUP, VERSION, namespace, JOB_PLURAL, body)
+
+    def delete(name: str) -> object:
+        return custom.delete_namespaced_custom_object(GROUP, VERSION, namespace, JOB_PLURAL, name, grace_period_seconds=0)
+
+    return Kind(JOB_KIND, "gang", create, delete)
+
+
+def plain_jobs(api: client.ApiClient, namespace: str, shape: Shape) -> Kind:
+    batch = client.BatchV1Api(api)
+    container = {"name": "trainer", "image": "simulated", "resources": {"requests": {"cpu": "10m"}}}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    spec = {"parallelism": shape.workers, "completions": shape.workers, "template": {"spec": pod}}
+
+    def create(name: str) -> object:
+        return batch.create_namespaced_job(namespace, {"metadata": {"name": name}, "spec": spec})
+
+    def delete(name: str) -> object:
+        return batch.delete_namespaced_job(name, namespace, propagation_policy="Background", grace_period_seconds=0)
+
+    return Kind("plain Job", "plain", create, delete)
+
+
+def measure(times: PodTimes, kind: Kind, pods: int, job: str) -> Timing:
+    """One job from request to bound, then its removal. Raises SystemExit when it is lost."""
+    began = time.monotonic()
+    kind.create(job)
+    if not times.wait_until_bound(job, pods, PATIENCE):
+        raise SystemExit(f"{kind.name} {job}: not all {pods} pods are bound after {PATIENCE:.0f} s; seen: {times.seen_of(job)}")
+    created, released, bound = ((times.last(job, pods, moment) or began) - began for moment in (CREATED, RELEASED, BOUND))
+    kind.delete(job)
+    if not times.wait_until_gone(job, PATIENCE):
+        raise SystemExit(f"{kind.name} {job}: its pods are not gone after {PATIENCE:.0f} s; seen: {times.seen_of(job)}")
+    return Timing(created, released, bound)
+
+
+@contextmanager
+def own_cluster(say: Callable[[str], None]) -> Iterator[client.ApiClient]:
+    """A control plane, two simulated nodes and all of kompakt's processes; gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="kompakt-path-") as folder:
+        find = find_all([*SIMULATED, "helm"], say).__getitem__
+        cluster = Cluster(simulated.start(Path(folder) / "run", find, simulated.machines(2), launch=launch_tied, say=say), find)
+        try:
+            cluster.parts.install()
+            cluster.start(cluster.parts.simulated_plugins())
+            cluster.start_pair("scheduler-0")
+            cluster.start(cluster.parts.operator())
+            yield cluster.api
+        finally:
+            cluster.stop()
+
+
+@contextmanager
+def running_cluster(kubeconfig: Path) -> Iterator[client.ApiClient]:
+    api = config.new_client_from_config(str(kubeconfig))
+    try:
+        yield api
+    finally:
+        api.close()
+
+
+@contextmanager
+def own_namespace(api: client.ApiClient) -> Iterator[str]:
+    """A namespace for this run, deleted afterwards."""
+    core, name = client.CoreV1Api(api), f"path-{uuid.uuid4().hex[:6]}"
+    core.create_namespace({"metadata": {"name": name}})
+    try:
+        for _ in range(200):
+            if core.list_namespaced_service_account(name).items:
+                break
+            time.sleep(0.1)
+        yield name
+    finally:
+        core.delete_namespace(name)
+
+
+def run(api: client.ApiClient, jobs: int, shape: Shape) -> dict[str, list[Timing]]:
+    """The timings of both kinds in turn, by kind. One job of each goes first and does not count."""
+    with own_namespace(api) as namespace, watching(api, namespace, (LABEL_JOB_NAME, PLAIN_LABEL)) as times:
+        kinds = [training_jobs(api, namespace, shape), plain_jobs(api, namespace, shape)]
+        timings: dict[str, list[Timing]] = {kind.name: [] for kind in kinds}
+        for number in range(jobs + 1):
+            for kind in kinds:
+                timing = measure(times, kind, shape.workers, f"{kind.prefix}-{number}")
+                if number > 0:
+                    timings[kind.name].append(timing)
+        return timings
+
+
+def line(name: str, times: Sequence[float]) -> str:
+    ordered = sorted(times)
+    p90 = ordered[min(len(ordered) - 1, len(ordered) * 9 // 10)]
+    return f"{name:<46} p50 {statistics.median(ordered):6.3f} s   p90 {p90:6.3f} s   max {ordered[-1]:6.3f} s"
+
+
+def report(timings: Mapping[str, Sequence[Timing]]) -> None:
+    for kind, measured in timings.items():
+        print(line(f"{kind}: apply -> all pods bound", [timing.bound for timing in measured]))
+    parts = timings[JOB_KIND]
+    print("of which, for a TrainingJob:")
+    print(line("  apply -> all pods created (operator)", [timing.created for timing in parts]))
+    print(line("  created -> all gates gone (planner)", [timing.released - timing.created for timing in parts]))
+    print(line("  gates gone -> all bound (scheduler, extender)", [timing.bound - timing.released for timing in parts]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kubeconfig", type=Path, help="of a running cluster; default: bring one up")
+    parser.add_argument("--jobs", type=int, default=20, help="jobs of each kind")
+    parser.add_argument("--workers", type=int, default=2, help="pods of each job")
+    parser.add_argument("--gpus", type=int, default=4, help="GPUs of each pod of a TrainingJob")
+    given = parser.parse_args()
+    if given.jobs < 1 or given.workers < 1 or given.gpus < 1:
+        parser.error("--jobs, --workers and --gpus must be at least 1")
+    opened = running_cluster(given.kubeconfig) if given.kubeconfig else own_cluster(lambda text: print(f"   {text}", flush=True))
+    with opened as api:
+        timings = run(api, given.jobs, Shape(given.workers, given.gpus))
+    print(f"{given.jobs} jobs of each kind, {given.workers} pods each, {given.gpus} GPUs per pod of a TrainingJob")
+    report(timings)
+
+
+if __name__ == "__main__":
+    main()
