@@ -23,6 +23,10 @@ JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 
 
+class Expired(Exception):
+    """The API server no longer knows the resourceVersion to watch from: everything must be listed again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """HTTP status and body."""
@@ -108,12 +112,15 @@ class Api:
         """Begin a watch; `seconds` without a byte end it.
 
         Raises:
+            Expired: the resourceVersion is too old.
             TryLater: the server did not answer 200.
         """
         response = self._open("GET", path, {**query, "watch": "true"}, None, JSON, seconds)
         if response.status != 200:
             text = Answer(response.status, response.read()).message
             response.release_conn()
+            if response.status == 410:
+                raise Expired(text)
             raise TryLater(f"watch {path}: {text}", 1.0)
         return Stream(response)
 

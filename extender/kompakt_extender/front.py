@@ -1,43 +1,130 @@
-"""The one object the routes talk to: it hands every question to the running tenure, or says why there is none."""
+"""The one object the routes talk to: it follows kube-scheduler's Lease and hands every question to the running tenure."""
 
+import asyncio
+import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from kompakt_core import contract
+from kompakt_core.placement.model import Level
 from kompakt_extender.activity import Tenancy
+from kompakt_extender.api import Api
+from kompakt_extender.cluster import Resource, Watcher
+from kompakt_extender.metrics import Metrics
+from kompakt_extender.objects import Lease
+from kompakt_extender.tenure import Tenure
 from kompakt_extender.verbs import Inactive
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
 
+_LOG = logging.getLogger(__name__)
+_LEASE = msgspec.json.Decoder(Lease)
+_TICK_SECONDS = 0.25
+
 
 class Front:
-    """Answers verbs and health. Inactive until kube-scheduler beside this process holds the Lease."""
+    """Answers verbs and health. Active only while kube-scheduler beside this process holds the Lease."""
 
-    def __init__(self, identity: str) -> None:
-        self.identity = identity
-        self.tenancy = Tenancy()
+    def __init__(self, api: Api, namespace: str, identity: str, metrics: Metrics, levels: Mapping[Level, str]) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._identity = identity
+        self._metrics = metrics
+        self._levels = levels
+        self._tenancy = Tenancy()
+        self._tenure: Tenure | None = None
+        self._lease_listed = False
+        self._watcher: Watcher[Lease] | None = None
 
-    def _require(self) -> None:
-        raise Inactive(self.tenancy.why_not(self.identity, time.monotonic()))
+    async def run(self) -> None:
+        """Follow the Lease until cancelled."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
+        selector = {"fieldSelector": f"metadata.name={contract.SCHEDULER_LEASE}"}
+        # The holder renews every 2 s: a watch that is silent for longer is dead, or nobody holds the Lease.
+        resource = Resource("lease", path, _LEASE.decode, by_name=True, query=selector, watch_seconds=30, silence_seconds=6.0)
+        self._watcher = Watcher(self._api, resource, self, self._listed)
+        self._watcher.start()
+        try:
+            while True:
+                self._decide()
+                await asyncio.sleep(_TICK_SECONDS)
+        finally:
+            self._watcher.stop()
+            self._end()
+
+    # Sink of the Lease watch
+
+    def replace(self, views: Mapping[str, Lease]) -> None:
+        self._observe(next(iter(views.values()), None))
+
+    def set(self, key: str, view: Lease) -> None:
+        self._observe(view)
+
+    def remove(self, key: str) -> None:
+        self._observe(None)
+
+    def _listed(self, name: str) -> None:
+        self._lease_listed = True
+
+    def _observe(self, lease: Lease | None) -> None:
+        self._tenancy = self._tenancy.observe(lease, time.monotonic())
+        self._decide()
+
+    def _decide(self) -> None:
+        """Begin or end a tenure; called at every change of the Lease and by the clock, since a silent Lease is no event."""
+        active = self._active()
+        self._metrics.active.set(active)
+        if active and self._tenure is None:
+            _LOG.info("active: %s holds the scheduler's Lease", self._tenancy.holder)
+            self._tenure = Tenure(self._api, self._metrics, self._active, self._levels)
+            self._tenure.start()
+        elif not active and self._tenure is not None:
+            _LOG.warning("inactive: %s", self._tenancy.why_not(self._identity, time.monotonic()))
+            self._end()
+
+    def _end(self) -> None:
+        if self._tenure is not None:
+            self._tenure.stop()
+            self._tenure = None
+
+    def _active(self) -> bool:
+        """Also asked from the threads that write; reads one attribute, which is replaced as a whole."""
+        return self._tenancy.active(self._identity, time.monotonic())
+
+    def _serving(self) -> Tenure:
+        if self._tenure is None or not self._active():
+            raise Inactive(self._tenancy.why_not(self._identity, time.monotonic()))
+        if self._tenure.missing:
+            raise Inactive("the extender is still reading the cluster")
+        return self._tenure
+
+    # Verbs and health
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
-        self._require()
-        raise AssertionError
+        return self._serving().filter(args)
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
-        self._require()
-        raise AssertionError
+        return self._serving().prioritize(args)
 
     async def bind(self, args: BindingArgs) -> BindingResult:
-        self._require()
-        raise AssertionError
+        return await self._serving().bind(args)
+
+    def explain(self, namespace: str, job: str) -> dict[str, Any] | None:
+        return self._serving().explain(namespace, job)
 
     @property
     def trouble(self) -> str:
+        if not self._lease_listed:
+            return "the scheduler's Lease was not read yet"
+        if self._tenure is not None and self._tenure.missing:
+            return "not listed yet: " + ", ".join(sorted(self._tenure.missing))
         return ""
 
     @property
     def stuck(self) -> str:
+        tenure = self._tenure
+        if tenure is not None and not tenure.missing and not tenure.planner.running:
+            return "the planner has ended"
         return ""
-
-    def explain(self, namespace: str, job: str) -> dict[str, Any] | None:
-        self._require()
-        raise AssertionError

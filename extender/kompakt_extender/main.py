@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import uvicorn
@@ -17,6 +18,8 @@ from fastapi import FastAPI
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
+from kompakt_core.placement.model import Level
+from kompakt_extender.api import load
 from kompakt_extender.front import Front
 from kompakt_extender.health import health_app
 from kompakt_extender.metrics import Metrics
@@ -25,6 +28,7 @@ from kompakt_extender.verbs import verbs_app
 _LOG = logging.getLogger(__name__)
 # Go's client keeps idle connections for 90 s; closing earlier than it does races with its next POST.
 KEEP_ALIVE_SECONDS = 120
+WRITERS = 32  # requests to the API server at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class Settings:
     health_port: int
     health_address: str
     log_level: str
+    rack_label: str
+    block_label: str
 
 
 class Server(uvicorn.Server):
@@ -65,6 +71,8 @@ def parse(arguments: Sequence[str]) -> Settings:
     parser.add_argument("--verbs-port", type=_port, default=contract.VERBS_PORT, help="on 127.0.0.1 (default: %(default)s)")
     parser.add_argument("--health-port", type=_port, default=contract.HEALTH_PORT, help="health, metrics, explain")
     parser.add_argument("--health-address", default="0.0.0.0", help="address of the health port (default: %(default)s)")
+    parser.add_argument("--rack-label", default=contract.LABEL_RACK, help="node label that names the rack (default: %(default)s)")
+    parser.add_argument("--block-label", default=contract.LABEL_BLOCK, help="node label that names the block")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return Settings(**vars(parser.parse_args(arguments)))
 
@@ -105,10 +113,13 @@ def server(app: FastAPI) -> Server:
 
 async def serve(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT."""
-    metrics, front = Metrics(), Front(settings.identity)
+    metrics = Metrics()
+    levels = {Level.RACK: settings.rack_label, Level.BLOCK: settings.block_label}
+    front = Front(load(settings.kubeconfig), settings.namespace, settings.identity, metrics, levels)
     verbs, health = server(verbs_app(front, metrics)), server(health_app(front, metrics))
     sockets = [listen("127.0.0.1", settings.verbs_port), listen(settings.health_address, settings.health_port)]
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(WRITERS, thread_name_prefix="write"))
 
     def stop() -> None:
         verbs.should_exit = health.should_exit = True
@@ -116,7 +127,12 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     _LOG.info("verbs on 127.0.0.1:%d, health on %s:%d", settings.verbs_port, settings.health_address, settings.health_port)
+    following = asyncio.create_task(front.run())
+    following.add_done_callback(lambda _: stop())
     await asyncio.gather(verbs.serve([sockets[0]]), health.serve([sockets[1]]))
+    following.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await following
 
 
 def main() -> None:

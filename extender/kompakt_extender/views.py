@@ -12,6 +12,9 @@ from kompakt_core.topology.graph import LinkGraph
 
 FINISHED = ("Succeeded", "Failed")
 NOTHING: Mapping[str, str] = {}
+# Node affinity can ask for labels and for fields; a field is told from a label of the same name by this prefix.
+FIELD_PREFIX = "field:"
+NAME_FIELD = f"{FIELD_PREFIX}metadata.name"
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False):
@@ -112,7 +115,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     required_level: Level
     same_numa_node: bool
     scheduling: Mapping[str, Any]
-    placed: tuple[str, str, str, str] | None  # condition Placed: status, reason, message, lastTransitionTime
+    placed: tuple[str, str] | None  # condition Placed: status, lastTransitionTime
 
 
 def uuids(text: str) -> tuple[GpuUuid, ...]:

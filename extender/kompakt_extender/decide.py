@@ -1,0 +1,130 @@
+"""Which GPUs of a node a pod may get: one pure answer for filter, prioritize and bind."""
+
+from dataclasses import dataclass
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mask_of
+from kompakt_core.placement.choose import choose, wished_facts
+from kompakt_core.placement.model import NodeState, Policy, Reason, Refusal, Wish
+from kompakt_core.topology.graph import LinkGraph
+from kompakt_extender import words
+from kompakt_extender.views import PodView
+from kompakt_extender.wishes import wish_of
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one pod asks for. `planned`: its own GPUs on `planned_node`; `minimum`: MB/s that another node must reach
+    (None: no other node will do).
+    """
+
+    gpus: int
+    wish: Wish
+    planned_node: str = ""
+    planned: tuple[GpuUuid, ...] = ()
+    minimum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The GPUs that a pod may have: UUIDs and indices in pattern order, and the value of the pattern on them."""
+
+    uuids: tuple[GpuUuid, ...]
+    order: tuple[GpuIndex, ...]
+    value: MegabytesPerSecond
+
+    @property
+    def mask(self) -> GpuMask:
+        return mask_of(self.order)
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """A refusal in stable words. `final`: taking pods off the node would not help."""
+
+    text: str
+    final: bool = False
+
+
+def request_of(pod: PodView) -> Request:
+    """What a pod asks for, from its resources and annotations.
+
+    Raises:
+        InvalidInput: no GPUs or an impossible request, an unknown word in an annotation, a gang pod without a plan.
+    """
+    if pod.problem:
+        raise InvalidInput(pod.problem)
+    if pod.gpus == 0:
+        raise InvalidInput(words.NO_GPUS)
+    wish = wish_of(pod.annotations)
+    if not pod.job_uid:
+        return Request(pod.gpus, wish)
+    if not pod.planned_node or len(pod.planned_gpus) != pod.gpus:
+        raise InvalidInput(words.NO_PLAN)
+    return Request(pod.gpus, wish, pod.planned_node, pod.planned_gpus, _minimum(pod))
+
+
+def _minimum(pod: PodView) -> int | None:
+    text = pod.annotations.get(contract.ANN_MIN_VALUE)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidInput(f"{contract.ANN_MIN_VALUE}: {text[:80]!r} is not a whole number of MB/s")
+    return int(text)
+
+
+def grant(request: Request, state: NodeState | None) -> Grant | No:
+    """The GPUs of this node that the pod may have now, or why none. `state` must show the pod's own claims as free."""
+    if state is None:
+        return No(words.UNKNOWN_NODE)
+    elsewhere = bool(request.planned_node) and state.name != request.planned_node
+    if elsewhere and request.minimum is None:
+        return No(words.NOT_PLANNED, final=True)
+    if state.problem is not None:
+        return No(words.text_of(state.problem))
+    if state.graph is None:
+        return No(words.text_of(Reason.NO_TOPOLOGY))
+    if request.planned_node and not elsewhere:
+        return _planned(request, state, state.graph)
+    return _chosen(request, state, state.graph)
+
+
+def _planned(request: Request, state: NodeState, graph: LinkGraph) -> Grant | No:
+    index = {gpu.uuid: gpu.index for gpu in graph.gpus}
+    if not set(request.planned) <= index.keys():
+        return No(words.PLANNED_TAKEN)
+    order = tuple(index[uuid] for uuid in request.planned)
+    mask = mask_of(order)
+    if mask & ~state.free:
+        return No(words.PLANNED_TAKEN)
+    return Grant(request.planned, order, wished_facts(graph, request.wish).value(mask))
+
+
+def _chosen(request: Request, state: NodeState, graph: LinkGraph) -> Grant | No:
+    choice = choose(graph, state.free, request.gpus, request.wish)
+    if isinstance(choice, Refusal):
+        return No(words.text_of(choice.reason))
+    if request.minimum is not None and choice.value < request.minimum:
+        return No(words.text_of(Reason.VALUE_TOO_LOW))
+    return Grant(tuple(graph.gpus[i].uuid for i in choice.order), choice.order, choice.value)
+
+
+def rank(request: Request, state: NodeState, found: Grant) -> tuple[int, ...]:
+    """How good a node is for the pod, larger is better; comparable between nodes.
+
+    By policy: the value of the set, NVLink bandwidth that the node loses with it (MB/s), and how full the node gets.
+    """
+    if state.graph is None:
+        raise InvalidInput(f"{state.name} has no link graph")
+    facts = wished_facts(state.graph, request.wish)
+    lost = facts.fabric(state.free) - facts.fabric(state.free & ~found.mask)
+    left = (state.free & ~found.mask).bit_count()
+    wish = request.wish
+    if wish.policy is Policy.FIRST:
+        return ()
+    if wish.policy is Policy.PACKED:
+        return (-left, found.value, -lost)
+    if wish.policy is Policy.BEST or wish.sensitive:
+        return (found.value, -lost, -left)
+    return (-lost, found.value, -left)

@@ -1,0 +1,118 @@
+"""From TrainingJobs and pods to gangs, and from a plan to the patches that release its pods."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import JobUid
+from kompakt_core.placement.model import Gang, Plan, Wish, Worker
+from kompakt_extender.record import PlanRecord, Record, SeatRecord, moment
+from kompakt_extender.views import JobView, PodView
+from kompakt_extender.wishes import wish_of
+
+_GATE_PATH = "/spec/schedulingGates/0"
+
+
+def members(job: JobView, pods: Iterable[PodView]) -> list[PodView]:
+    """The living pods of the job's attempt, by worker index."""
+    attempt = str(job.attempt)
+    mine = [
+        pod
+        for pod in pods
+        if pod.labels.get(contract.LABEL_ATTEMPT) == attempt and pod.ours and not pod.deleting and not pod.finished
+    ]
+    return sorted(mine, key=lambda pod: (worker_index(pod), pod.name))
+
+
+def worker_index(pod: PodView) -> int:
+    """The pod's index over all roles; pods without one come last."""
+    text = pod.labels.get(contract.LABEL_WORKER_INDEX, "")
+    return int(text) if text.isascii() and text.isdigit() else 1 << 30
+
+
+def plannable(job: JobView, pods: Sequence[PodView]) -> bool:
+    """Whether the whole gang is there and nothing but our gate holds it."""
+    return len(pods) == job.workers > 0 and all(pod.gates == (contract.GATE,) for pod in pods)
+
+
+def replannable(job: JobView, pods: Sequence[PodView]) -> bool:
+    """Whether the whole gang is there, released once, and none of it is bound."""
+    return len(pods) == job.workers > 0 and not any(pod.gates or pod.node for pod in pods)
+
+
+def gang_of(job: JobView, pods: Sequence[PodView], record: Record, now: datetime) -> Gang:
+    """The gang as core plans it.
+
+    Raises:
+        InvalidInput: a pod asks for what can never be given, or the pods do not agree on their wish.
+    """
+    for pod in pods:
+        if pod.problem:
+            raise InvalidInput(f"pod {pod.name}: {pod.problem}")
+    wishes = {wish_of(pod.annotations, same_numa_node=job.same_numa_node) for pod in pods if pod.gpus} or {Wish()}
+    if len(wishes) > 1:
+        raise InvalidInput("the gang's pods carry different pattern, policy or link annotations: all must carry the same")
+    return Gang(
+        job_uid=JobUid(job.uid),
+        attempt=job.attempt,
+        workers=tuple(_worker(pod) for pod in pods),
+        wish=wishes.pop(),
+        required_level=job.required_level,
+        excluded=frozenset(one.node for one in record.excluded if moment(one.until) > now),
+    )
+
+
+def _worker(pod: PodView) -> Worker:
+    return Worker(
+        index=worker_index(pod),
+        pod=pod.name,
+        uid=pod.uid,
+        gpus=pod.gpus,
+        cpu_millis=pod.cpu_millis,
+        memory_bytes=pod.memory_bytes,
+        node_selector=pod.node_selector,
+        affinity=pod.affinity,
+        tolerations=pod.tolerations,
+    )
+
+
+def order(job: JobView, pods: Sequence[PodView], record: Record) -> tuple[int, str, str]:
+    """Which gang is planned first: priority, then who waits longest, then uid."""
+    return (-max((pod.priority for pod in pods), default=0), record.waiting_since, job.uid)
+
+
+def placed_message(plan: Plan) -> str:
+    """One sentence for people."""
+    nodes = len({seat.node for seat in plan.seats})
+    where = "1 node" if nodes == 1 else f"{nodes} nodes"
+    return f"all workers have their places on {where}, level {plan.level.value}, {plan.value} of {plan.ideal} MB/s"
+
+
+def annotations_of(seat: SeatRecord, plan: PlanRecord, pod: PodView) -> dict[str, str]:
+    """What the release writes on a pod.
+
+    A gang of one may also go to another node that reaches `min-value`: for a job that is sensitive to bandwidth the value it
+    was planned with, else nothing.
+    """
+    notes = {contract.ANN_PLANNED_NODE: str(seat.node), contract.ANN_RANK: str(seat.rank)}
+    if seat.gpus:
+        notes[contract.ANN_PLANNED_GPUS] = ",".join(seat.gpus)
+        if len(plan.pods) == 1:
+            notes[contract.ANN_MIN_VALUE] = str(seat.value if wish_of(pod.annotations).sensitive else 0)
+    return notes
+
+
+def release_patch(pod: PodView, notes: dict[str, str]) -> list[dict[str, Any]]:
+    """The JSON patch that removes the gate and writes the plan; it fails where the pod is another one or has no such gate."""
+    patch: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": pod.uid}]
+    if pod.gated:
+        patch += [
+            {"op": "test", "path": _GATE_PATH, "value": {"name": contract.GATE}},
+            {"op": "remove", "path": _GATE_PATH},
+        ]
+    if not pod.annotated:
+        return [*patch, {"op": "add", "path": "/metadata/annotations", "value": notes}]
+    escaped = ((key.replace("~", "~0").replace("/", "~1"), value) for key, value in notes.items())
+    return [*patch, *({"op": "add", "path": f"/metadata/annotations/{key}", "value": value} for key, value in escaped)]

@@ -1,0 +1,266 @@
+"""Which GPUs are taken, computed from API objects; no store of its own.
+
+Taken = GPUs written on bound, unfinished pods + GPUs planned for released pods + GPUs the device plugin reports as held
++ GPUs of binds whose outcome is not known yet + sick GPUs. Everything here is pure: views in, states out.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from kompakt_core.ids import GpuMask, GpuUuid, NodeName, PodUid, mask_of
+from kompakt_core.placement.model import NodeState, Reason, Snapshot
+from kompakt_core.topology.graph import LinkGraph
+from kompakt_extender.views import NAME_FIELD, NodeView, PodView, TopologyView
+
+
+class Source(StrEnum):
+    """Where a claim comes from."""
+
+    ANNOTATION = "annotation"  # planned GPUs written on a released pod
+    PLAN = "plan"  # decided by the planner, perhaps not written on the pod yet
+    BIND = "bind"  # a bind was sent and the pod is not seen bound yet
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """GPUs of a node that are spoken for by a pod which is not seen on that node yet."""
+
+    pod: PodView
+    node: NodeName
+    gpus: tuple[GpuUuid, ...]
+
+
+_NO_PODS: Final[Mapping[PodUid, PodView]] = {}
+_NO_CLAIMS: Final[Mapping[tuple[PodUid, Source], Claim]] = {}
+
+
+def node_state(node: NodeView, topology: TopologyView | None, pods: Iterable[PodView], claims: Iterable[Claim]) -> NodeState:
+    """One node from its own object, its GPUTopology, the unfinished pods bound to it, and the claims on it."""
+    pods, claims = tuple(pods), tuple(claims)
+    claimed = {claim.pod.uid: claim for claim in claims}  # a pod may claim twice, by plan and by bind: it needs CPU once
+    waiting = [claim.pod for claim in claimed.values()]
+    graph = topology.graph if topology else None
+    return NodeState(
+        name=node.name,
+        graph=graph,
+        taken=GpuMask(0) if graph is None else taken_gpus(graph, topology, pods, claims),
+        labels={**node.labels, NAME_FIELD: node.name},
+        taints=node.taints,
+        unschedulable=node.unschedulable,
+        ready=node.ready,
+        problem=problem_of(node, topology, pods),
+        free_cpu_millis=node.cpu_millis - sum(pod.cpu_millis for pod in (*pods, *waiting)),
+        free_memory_bytes=node.memory_bytes - sum(pod.memory_bytes for pod in (*pods, *waiting)),
+        free_pods=node.pods - len(pods) - len(waiting),
+    )
+
+
+def taken_gpus(graph: LinkGraph, topology: TopologyView | None, pods: Iterable[PodView], claims: Iterable[Claim]) -> GpuMask:
+    """The set of GPUs that must not be given away. UUIDs that the node does not have (any more) count for nothing."""
+    index = {gpu.uuid: gpu.index for gpu in graph.gpus}
+    named = {uuid for uuid, _ in topology.held} if topology else set()
+    for pod in pods:
+        named.update(pod.written_gpus)
+    for claim in claims:
+        named.update(claim.gpus)
+    sick = [gpu.index for gpu in graph.gpus if gpu.health != "Healthy"]
+    return mask_of([*(index[uuid] for uuid in named if uuid in index), *sick])
+
+
+def problem_of(node: NodeView, topology: TopologyView | None, pods: Iterable[PodView]) -> Reason | None:
+    """Why nothing can be decided about this node's GPUs, or None."""
+    if topology is None or topology.graph is None:
+        return Reason.NO_TOPOLOGY
+    if topology.node_uid != node.uid or topology.healthy != node.gpus:
+        return Reason.STALE_TOPOLOGY
+    known = {gpu.uuid for gpu in topology.graph.gpus}
+    reported = {uid for _, uid in topology.held}
+    if any(not accounted(pod, known) and pod.uid not in reported for pod in pods):
+        return Reason.UNREPORTED_POD
+    return None
+
+
+def accounted(pod: PodView, known: Iterable[str]) -> bool:
+    """Whether the annotation of a bound pod says which GPUs it has: as many as it asked for, all of this node."""
+    return len(pod.written_gpus) == pod.gpus and set(pod.written_gpus) <= set(known)
+
+
+class Ledger:
+    """Nodes, pods, topologies and claims, indexed by node; states are computed when asked for and kept until touched."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[NodeName, NodeView] = {}
+        self.topologies: dict[NodeName, TopologyView] = {}
+        self.pods: dict[PodUid, PodView] = {}
+        self._bound: dict[NodeName, dict[PodUid, PodView]] = {}
+        self._claims: dict[NodeName, dict[tuple[PodUid, Source], Claim]] = {}
+        self._claims_of: dict[PodUid, dict[Source, list[NodeName]]] = {}
+        self._states: dict[NodeName, NodeState] = {}
+        self._dirty: set[NodeName] = set()
+        self._watchers: list[set[NodeName]] = []
+        self._withdrawn: set[PodUid] = set()
+        self.version = 0
+
+    # What is seen in the cluster
+
+    def set_node(self, node: NodeView) -> None:
+        if self.nodes.get(node.name) != node:
+            self.nodes[node.name] = node
+            self._touch(node.name)
+
+    def remove_node(self, name: NodeName) -> None:
+        self.nodes.pop(name, None)
+        self._touch(name)
+
+    def set_topology(self, topology: TopologyView) -> None:
+        if self.topologies.get(topology.name) != topology:
+            self.topologies[topology.name] = topology
+            self._touch(topology.name)
+
+    def remove_topology(self, name: NodeName) -> None:
+        self.topologies.pop(name, None)
+        self._touch(name)
+
+    def set_pod(self, pod: PodView) -> None:
+        """A pod as it is now. Once it is bound or finished its claims end: what it holds stands on the pod itself."""
+        if self.pods.get(pod.uid) == pod:
+            return
+        self._forget(pod.uid)
+        self.pods[pod.uid] = pod
+        if pod.node is not None or pod.finished:
+            self.drop_claims(pod.uid)
+        else:
+            self._claim_annotation(pod)
+        if pod.node is not None and not pod.finished:
+            self._bound.setdefault(pod.node, {})[pod.uid] = pod
+            self._touch(pod.node)
+
+    def remove_pod(self, uid: PodUid) -> None:
+        """The pod is gone, and its claims with it."""
+        self._forget(uid)
+        self.drop_claims(uid)
+        self.pods.pop(uid, None)
+        self._withdrawn.discard(uid)
+
+    # What we decided
+
+    def claim(self, source: Source, pod: PodView, node: NodeName, gpus: tuple[GpuUuid, ...]) -> None:
+        """Take GPUs for a pod until it is seen bound, finished or gone, or the claim is dropped."""
+        self._claims.setdefault(node, {})[pod.uid, source] = Claim(pod, node, gpus)
+        nodes = self._claims_of.setdefault(pod.uid, {}).setdefault(source, [])
+        if node not in nodes:
+            nodes.append(node)
+        self._touch(node)
+
+    def drop_claims(self, uid: PodUid, *sources: Source) -> None:
+        """End a pod's claims of these sources (none given: all)."""
+        mine = self._claims_of.get(uid, {})
+        for source in sources or tuple(mine):
+            for node in mine.pop(source, ()):
+                self._claims[node].pop((uid, source), None)
+                self._touch(node)
+        if not mine:
+            self._claims_of.pop(uid, None)
+
+    def drop_claim(self, uid: PodUid, source: Source, node: NodeName) -> None:
+        """End one claim on one node."""
+        nodes = self._claims_of.get(uid, {}).get(source, [])
+        if node in nodes:
+            nodes.remove(node)
+            self._claims[node].pop((uid, source), None)
+            self._touch(node)
+
+    def claims_of(self, uid: PodUid, source: Source) -> tuple[Claim, ...]:
+        """A pod's claims of one source."""
+        return tuple(self._claims[node][uid, source] for node in self._claims_of.get(uid, {}).get(source, ()))
+
+    def withdraw(self, uid: PodUid) -> None:
+        """The plan written on this pod counts no longer, and never again until `restore`."""
+        self._withdrawn.add(uid)
+        self.drop_claims(uid, Source.ANNOTATION, Source.PLAN)
+
+    def restore(self, uid: PodUid) -> None:
+        """What is planned on this pod counts (again)."""
+        self._withdrawn.discard(uid)
+        pod = self.pods.get(uid)
+        if pod is not None and pod.node is None and not pod.finished:
+            self._claim_annotation(pod)
+
+    @property
+    def unknown_binds(self) -> int:
+        """How many binds are not seen on their pods yet."""
+        return sum(len(sources.get(Source.BIND, ())) for sources in self._claims_of.values())
+
+    # What follows from it
+
+    def bound_to(self, node: NodeName) -> Mapping[PodUid, PodView]:
+        """Unfinished pods bound to a node."""
+        return self._bound.get(node, _NO_PODS)
+
+    def claims_on(self, node: NodeName, *sources: Source) -> tuple[Claim, ...]:
+        """The claims of these sources on a node (none given: all)."""
+        return tuple(
+            claim for (_, source), claim in self._claims.get(node, _NO_CLAIMS).items() if not sources or source in sources
+        )
+
+    def state(self, name: NodeName) -> NodeState | None:
+        """A node with everything taken into account; None for a node that is not there."""
+        self._refresh()
+        return self._states.get(name)
+
+    def state_for(self, name: NodeName, uid: PodUid) -> NodeState | None:
+        """A node as this pod may see it: its own claims are free for itself."""
+        if uid not in self._claims_of:
+            return self.state(name)
+        return self._compute(name, tuple(claim for claim in self.claims_on(name) if claim.pod.uid != uid))
+
+    def snapshot(self) -> Snapshot:
+        """All nodes at this moment."""
+        self._refresh()
+        return Snapshot(dict(self._states))
+
+    def subscribe(self) -> set[NodeName]:
+        """A set into which the name of every node that changes is put; who reads it empties it."""
+        changed: set[NodeName] = set(self.nodes)
+        self._watchers.append(changed)
+        return changed
+
+    def unsubscribe(self, changed: set[NodeName]) -> None:
+        """Stop filling the set."""
+        self._watchers = [one for one in self._watchers if one is not changed]
+
+    def _claim_annotation(self, pod: PodView) -> None:
+        known = self.claims_of(pod.uid, Source.ANNOTATION)
+        if len(known) == 1 and (known[0].node, known[0].gpus) == (pod.planned_node, pod.planned_gpus):
+            return
+        self.drop_claims(pod.uid, Source.ANNOTATION)
+        released = pod.ours and pod.job_uid and not pod.gated and pod.uid not in self._withdrawn
+        if released and pod.planned_node and pod.planned_gpus:
+            self.claim(Source.ANNOTATION, pod, pod.planned_node, pod.planned_gpus)
+
+    def _forget(self, uid: PodUid) -> None:
+        old = self.pods.get(uid)
+        if old is not None and old.node is not None and uid in self._bound.get(old.node, {}):
+            del self._bound[old.node][uid]
+            self._touch(old.node)
+
+    def _touch(self, name: NodeName) -> None:
+        self.version += 1
+        self._dirty.add(name)
+        for changed in self._watchers:
+            changed.add(name)
+
+    def _refresh(self) -> None:
+        while self._dirty:
+            name = self._dirty.pop()
+            state = self._compute(name, self.claims_on(name))
+            if state is None:
+                self._states.pop(name, None)
+            else:
+                self._states[name] = state
+
+    def _compute(self, name: NodeName, claims: tuple[Claim, ...]) -> NodeState | None:
+        node = self.nodes.get(name)
+        return None if node is None else node_state(node, self.topologies.get(name), self.bound_to(name).values(), claims)

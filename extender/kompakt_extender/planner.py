@@ -1,0 +1,298 @@
+"""The planner's loop: which gang gets its places, written first on the job, then on its pods.
+
+A round never waits for the API server; writes run as tasks, at most one per job. What was decided counts at once (claims in the
+ledger, records here), so that the next decision sees it before the cluster shows it.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import NodeName, PodUid
+from kompakt_core.placement.explain import sentence
+from kompakt_core.placement.gang import plan_gang
+from kompakt_core.placement.model import Level, Plan, Reason
+from kompakt_extender import record as records
+from kompakt_extender.gangs import (
+    gang_of,
+    members,
+    order,
+    placed_message,
+    plannable,
+    replannable,
+)
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import Ledger, Source
+from kompakt_extender.metrics import Metrics
+from kompakt_extender.record import Record, State
+from kompakt_extender.release import Outcome, Releaser
+from kompakt_extender.views import JobView, PodView
+from kompakt_extender.writer import NotSent
+
+_LOG = logging.getLogger(__name__)
+WITHDRAW_SECONDS = 120.0  # a gang not bound that long after its release gives its places back
+EXCLUDE_SECONDS = 600.0  # a node that refused a gang is left out for so long
+_BATCH_SECONDS = 0.005  # changes come in flocks: a gang's pods, a node's conditions
+_TICK_SECONDS = 1.0
+_RETRY_SECONDS = 10.0  # after a failed write, unless the job changes before
+_T = TypeVar("_T")
+
+
+class Planner:
+    """Plans while it runs; `stop` halts it at once."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        jobs: Jobs,
+        releaser: Releaser,
+        metrics: Metrics,
+        clock: Callable[[], datetime],
+        levels: Mapping[Level, str],
+    ) -> None:
+        self._ledger = ledger
+        self._jobs = jobs
+        self._releaser = releaser
+        self._metrics = metrics
+        self._clock = clock
+        self._levels = levels
+        self._began = clock()
+        self._wake = asyncio.Event()
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._tried: dict[str, tuple[int, str]] = {}  # job uid -> (ledger version, resourceVersion) of the last refusal
+        self._stale: dict[str, tuple[str, float]] = {}  # job uid -> resourceVersion with which a write failed, and when
+        self._loop_task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop_task = asyncio.create_task(self._run())
+
+    def stop(self) -> None:
+        for task in (*self._busy.values(), *([self._loop_task] if self._loop_task else [])):
+            task.cancel()
+
+    def wake(self) -> None:
+        """Something changed."""
+        self._wake.set()
+
+    @property
+    def running(self) -> bool:
+        """False once the loop ended by an error of ours."""
+        return self._loop_task is not None and not self._loop_task.done()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_TICK_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            await asyncio.sleep(_BATCH_SECONDS)
+            self._wake.clear()
+            start = time.perf_counter()
+            await self.round()
+            self._metrics.plan_seconds.observe(time.perf_counter() - start)
+
+    async def round(self) -> None:
+        """Look at every job that may need something; between two gangs the verbs get their turn."""
+        waiting: list[tuple[tuple[int, str, str], str]] = []
+        for uid in self._jobs.attention():
+            if not self._resting(uid) and (key := self._guarded(self._look, uid)) is not None:
+                waiting.append((key, uid))
+        self._metrics.gangs.labels(State.WAITING.value).set(len(waiting))
+        for _, uid in sorted(waiting):
+            if not self._resting(uid) and self._guarded(self._place, uid):
+                await asyncio.sleep(0)
+
+    def _resting(self, uid: str) -> bool:
+        """A write is under way, or one failed and the job has not changed since."""
+        job = self._jobs.views.get(uid)
+        if job is None or uid in self._busy:
+            return True
+        version, when = self._stale.get(uid, ("", 0.0))
+        return version == job.resource_version and time.monotonic() - when < _RETRY_SECONDS
+
+    def _guarded(self, act: Callable[[str], _T], uid: str) -> _T | None:
+        """One job that we stumble over must not stop the others."""
+        try:
+            return act(uid)
+        except Exception:
+            job = self._jobs.views[uid]
+            _LOG.exception("%s/%s: planning failed", job.namespace, job.name)
+            self._mark_stale(job)
+            return None
+
+    def _mark_stale(self, job: JobView) -> None:
+        self._stale[job.uid] = (job.resource_version, time.monotonic())
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        self._tried.pop(uid, None)
+        self._stale.pop(uid, None)
+
+    def adopt(self) -> None:
+        """Take over what an earlier leader decided: its plans hold GPUs, its withdrawn ones hold none."""
+        for job in self._jobs.views.values():
+            record = self._jobs.record(job)
+            if record.plan is None or record.attempt != job.attempt:
+                continue
+            for seat in record.plan.pods:
+                pod = self._ledger.pods.get(seat.uid)
+                if pod is None or pod.node is not None or pod.finished:
+                    continue
+                if record.state is State.RELEASED:
+                    self._ledger.claim(Source.PLAN, pod, seat.node, seat.gpus)
+                elif record.state is State.WITHDRAWN:
+                    self._ledger.withdraw(pod.uid)
+
+    def _look(self, uid: str) -> tuple[int, str, str] | None:
+        """Attend to what is under way; gives the place in the queue of a gang that can be planned."""
+        job = self._jobs.views[uid]
+        record = self._jobs.record(job)
+        pods = members(job, self._jobs.pods_of(uid))
+        if not job.ours or job.suspended or job.finished or job.attempt == 0:
+            self._jobs.rest(uid)
+            return None
+        if record.attempt != job.attempt:
+            record = self._jobs.fresh(job, record)
+        if record.state is State.RELEASED:
+            self._attend(job, record, pods)
+            return None
+        if record.state is State.WITHDRAWN:
+            return self._attend_withdrawn(job, record, pods)
+        if not plannable(job, pods):
+            return None
+        return order(job, pods, self._jobs.complete(job, record, records.stamp(self._clock())))
+
+    def _place(self, uid: str) -> bool:
+        """Plan one gang; True where core was asked."""
+        job = self._jobs.views[uid]
+        mark = (self._ledger.version, job.resource_version)
+        if self._tried.get(uid) == mark:
+            return False
+        record = self._jobs.record(job).without_expired(self._clock())
+        pods = members(job, self._jobs.pods_of(uid))
+        snapshot = self._ledger.snapshot()
+        try:
+            answer = plan_gang(snapshot, gang_of(job, pods, record, self._clock()), self._levels)
+        except InvalidInput as error:
+            self._refuse(job, record, Reason.NEVER_FITS.value, str(error), mark)
+            return False
+        if isinstance(answer, Plan):
+            self._tried.pop(uid, None)
+            self._reserve(job, record, pods, answer)
+        else:
+            reason = answer.reason.value if answer.reason is Reason.NEVER_FITS else State.WAITING.value
+            self._refuse(job, record, reason, sentence(answer), mark)
+        return True
+
+    def _reserve(self, job: JobView, record: Record, pods: list[PodView], answer: Plan) -> None:
+        plan = records.plan_record(answer, self._ledger.snapshot(), self._clock())
+        by_uid = {pod.uid: pod for pod in pods}
+        for seat in plan.pods:
+            self._ledger.claim(Source.PLAN, by_uid[seat.uid], seat.node, seat.gpus)
+        released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(answer), plan=plan)
+        self._start(job, self._release(job, released))
+
+    def _refuse(self, job: JobView, record: Record, reason: str, message: str, mark: tuple[int, str]) -> None:
+        waiting = replace(record, state=State.WAITING, reason=reason, message=message, plan=None)
+        self._tried[job.uid] = mark
+        if waiting != self._jobs.written(job):
+            self._start(job, self._write_only(job, waiting))
+
+    def _attend(self, job: JobView, record: Record, pods: list[PodView]) -> None:
+        """A released gang: finish its release as written, or take the plan back when it stays unbound."""
+        if record.plan is None:
+            return
+        places = {seat.uid: seat for seat in record.plan.pods}
+        unbound = [pod for pod in pods if pod.node is None and pod.uid in places]
+        if not unbound:
+            if len(pods) == job.workers:
+                self._jobs.rest(job.uid)
+            return
+        if unfinished := [pod for pod in unbound if pod.gated]:
+            self._start(job, self._releaser.release(record, unfinished))
+            return
+        since = max(records.moment(record.plan.released_at), self._began)
+        if self._clock() - since >= timedelta(seconds=WITHDRAW_SECONDS):
+            self._withdraw(job, record, unbound, [places[pod.uid].node for pod in unbound])
+
+    def _withdraw(self, job: JobView, record: Record, unbound: list[PodView], nodes: list[NodeName]) -> None:
+        until = records.stamp(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))
+        message = f"not bound within {WITHDRAW_SECONDS:.0f} s after the release"
+        withdrawn = replace(
+            record.excluding(nodes, until, "NotBound"), state=State.WITHDRAWN, reason="Withdrawn", message=message
+        )
+        _LOG.warning("%s/%s: plan withdrawn, %s", job.namespace, job.name, message)
+        self._metrics.withdrawals.inc()
+        self._jobs.decide(job, withdrawn)  # from here on bind refuses this plan
+        for pod in unbound:
+            self._ledger.withdraw(pod.uid)
+        self._start(job, self._write_only(job, withdrawn))
+
+    def _attend_withdrawn(self, job: JobView, record: Record, pods: list[PodView]) -> tuple[int, str, str] | None:
+        """All bound meanwhile: revoked. None bound: plan again. Some bound: the operator makes the next attempt."""
+        if record != self._jobs.written(job):
+            self._start(job, self._write_only(job, record))
+            return None
+        if any(self._ledger.claims_of(pod.uid, Source.BIND) for pod in pods):
+            return None  # a bind is under way: its outcome decides
+        if len(pods) == job.workers and all(pod.node for pod in pods):
+            revoked = replace(record, state=State.RELEASED, reason="Released", message="bound after all")
+            self._start(job, self._write_only(job, revoked))
+            return None
+        return order(job, pods, record) if replannable(job, pods) else None
+
+    def exclude(self, job_uid: str, node: NodeName, reason: str) -> None:
+        """A node failed a pod of this job before any container started: leave it out of the next plans."""
+        job = self._jobs.views.get(job_uid)
+        if job is not None:
+            until = records.stamp(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))
+            self._jobs.decide(job, self._jobs.record(job).excluding([node], until, reason))
+
+    def _start(self, job: JobView, work: Coroutine[Any, Any, None]) -> None:
+        """Run a job's write; while it runs the job is left alone."""
+        task = asyncio.create_task(work)
+        self._busy[job.uid] = task
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._busy.pop(job.uid, None)
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                self._mark_stale(job)
+                if not isinstance(error, NotSent):
+                    _LOG.error("%s/%s: %r", job.namespace, job.name, error, exc_info=error)
+            self._jobs.touch(job.uid)
+            self.wake()
+
+        task.add_done_callback(done)
+
+    async def _write_only(self, job: JobView, record: Record) -> None:
+        await self._write(job, record)
+
+    async def _write(self, job: JobView, record: Record) -> bool:
+        outcome = await self._releaser.write(job, record, self._clock())
+        if outcome is Outcome.DONE:
+            self._jobs.confirm(job, record)
+            self._stale.pop(job.uid, None)
+            return True
+        self._mark_stale(job)  # its next version tells more
+        return False
+
+    async def _release(self, job: JobView, record: Record) -> None:
+        """First the job's status, and only after its answer the gates."""
+        assert record.plan is not None
+        uids = [seat.uid for seat in record.plan.pods]
+        if not await self._write(job, record):
+            for uid in uids:
+                self._ledger.drop_claims(uid, Source.PLAN)
+            return
+        self._metrics.plans.inc()
+        _LOG.info("%s/%s attempt %d: %s", job.namespace, job.name, job.attempt, record.message)
+        for uid in uids:
+            self._ledger.restore(uid)
+        await self._releaser.release(record, [pod for uid in uids if (pod := self._ledger.pods.get(PodUid(uid)))])

@@ -1,0 +1,213 @@
+"""From API objects to what the caches keep of them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.placement.model import Level, Selector, Taint, Toleration
+from kompakt_core.topology.wire import graph_from_spec
+from kompakt_extender.objects import Container, Job, Node, Pod, Resources, Term, Topology
+from kompakt_extender.quantities import count, millis, whole
+from kompakt_extender.views import FIELD_PREFIX, NOTHING, JobView, NodeView, PodView, TopologyView
+
+_PREFIX = f"{contract.GROUP}/"
+_POD = msgspec.json.Decoder(Pod)
+_NODE = msgspec.json.Decoder(Node)
+_TOPOLOGY = msgspec.json.Decoder(Topology)
+_JOB = msgspec.json.Decoder(Job)
+
+
+def pod_view(pod: Pod) -> PodView:
+    """The projection of a pod; requests that make no sense end up in `problem`."""
+    gpus, problem = _gpus(pod)
+    cpu, memory = _requests(pod)
+    meta, spec = pod.metadata, pod.spec
+    return PodView(
+        uid=PodUid(meta.uid),
+        namespace=meta.namespace,
+        name=meta.name,
+        node=NodeName(spec.node_name) if spec.node_name else None,
+        phase=pod.status.phase,
+        reason=pod.status.reason or "",
+        deleting=meta.deletion_timestamp is not None,
+        started=any(status.container_id for status in pod.status.container_statuses or ()),
+        ours=spec.scheduler_name == contract.SCHEDULER_NAME,
+        gates=tuple(gate.name for gate in spec.scheduling_gates or ()),
+        gpus=gpus,
+        problem=problem,
+        cpu_millis=cpu,
+        memory_bytes=memory,
+        priority=spec.priority or 0,
+        labels=_own(meta.labels),
+        annotations=_own(meta.annotations),
+        annotated=meta.annotations is not None,
+        node_selector=spec.node_selector or NOTHING,
+        affinity=_affinity(pod),
+        tolerations=tuple(
+            Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in spec.tolerations or ()
+        ),
+    )
+
+
+def node_view(node: Node) -> NodeView:
+    """The projection of a node."""
+    allocatable = node.status.allocatable or {}
+    ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions or ())
+    return NodeView(
+        name=NodeName(node.metadata.name),
+        uid=node.metadata.uid,
+        labels=node.metadata.labels or NOTHING,
+        taints=tuple(Taint(t.key, t.effect, t.value or "") for t in node.spec.taints or ()),
+        unschedulable=bool(node.spec.unschedulable),
+        ready=ready,
+        cpu_millis=millis(allocatable.get("cpu", 0)),
+        memory_bytes=whole(allocatable.get("memory", 0)),
+        pods=whole(allocatable.get("pods", 0)),
+        gpus=count(allocatable.get(contract.RESOURCE, 0)),
+    )
+
+
+def topology_view(topology: Topology, known: "TopologyView | None" = None, known_spec: bytes = b"") -> TopologyView:
+    """The projection of a GPUTopology; `known` is reused where its spec (`known_spec`) is unchanged byte for byte."""
+    held = tuple((GpuUuid(h.uuid), PodUid(h.pod_uid)) for h in topology.status.held or ())
+    raw = bytes(topology.spec)
+    if known is not None and raw == known_spec:
+        return msgspec.structs.replace(known, held=held)
+    name = NodeName(topology.metadata.name)
+    try:
+        spec = msgspec.json.decode(raw, type=dict[str, Any])
+        graph = graph_from_spec(spec)
+    except (InvalidInput, msgspec.DecodeError) as error:
+        return TopologyView(name, "", None, str(error), 0, held)
+    healthy = sum(gpu.health == "Healthy" for gpu in graph.gpus)
+    return TopologyView(name, str(spec.get("nodeUID", "")), graph, "", healthy, held)
+
+
+def job_view(job: Job) -> JobView:
+    """The projection of a TrainingJob."""
+    conditions = {c.type: c for c in job.status.conditions or ()}
+    placed = conditions.get("Placed")
+    placement = job.spec.placement
+    meta = job.metadata
+    return JobView(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        resource_version=meta.resource_version,
+        generation=meta.generation,
+        workers=sum(role.replicas for role in job.spec.roles),
+        attempt=job.status.attempt or 0,
+        suspended=bool(job.spec.suspend),
+        finished=any(conditions[kind].status == "True" for kind in ("Complete", "Failed") if kind in conditions),
+        ours=(job.spec.managed_by or contract.MANAGED_BY) == contract.MANAGED_BY,
+        required_level=Level(placement.required_level) if placement and placement.required_level else Level.CLUSTER,
+        same_numa_node=bool(placement and placement.same_numa_node),
+        scheduling=job.status.scheduling or {},
+        placed=None if placed is None else (placed.status, placed.last_transition_time or ""),
+    )
+
+
+def _own(texts: Mapping[str, str] | None) -> Mapping[str, str]:
+    found = {key: value for key, value in (texts or NOTHING).items() if key.startswith(_PREFIX)}
+    return found or NOTHING
+
+
+def _gpus(pod: Pod) -> tuple[int, str]:
+    try:
+        amounts = [_gpu_request(c) for c in pod.spec.containers]
+        early = [_gpu_request(c) for c in pod.spec.init_containers or ()]
+    except InvalidInput as error:
+        return 1, str(error)
+    total = sum(amounts)
+    if any(early):
+        return max(total, *early), "an init container asks for GPUs: ask for them in the one container that trains"
+    if sum(amount > 0 for amount in amounts) > 1:
+        return total, "more than one container asks for GPUs: exactly one container of a pod can use them"
+    return total, ""
+
+
+def _gpu_request(container: Container) -> int:
+    resources = container.resources or Resources()
+    for side in (resources.requests, resources.limits):
+        if side and contract.RESOURCE in side:
+            return count(side[contract.RESOURCE])
+    return 0
+
+
+def _requests(pod: Pod) -> tuple[int, int]:
+    overhead = pod.spec.overhead or {}
+    try:
+        return (
+            _effective(pod, "cpu", millis) + millis(overhead.get("cpu", 0)),
+            _effective(pod, "memory", whole) + whole(overhead.get("memory", 0)),
+        )
+    except InvalidInput:
+        return 0, 0  # the API server admits no such quantity; a made-up request must not stop the process
+
+
+def _effective(pod: Pod, resource: str, read: Callable[[str | float], int]) -> int:
+    """What kube-scheduler counts: containers and sidecars together, or the greediest init container if that is more.
+
+    Source: KEP-753 (sidecar containers), "Resources calculation for scheduling and pod admission".
+    """
+
+    def of(container: Container) -> int:
+        resources = container.resources or Resources()
+        return read((resources.requests or resources.limits or {}).get(resource, 0))
+
+    sidecars, peak = 0, 0
+    for container in pod.spec.init_containers or ():
+        amount = of(container)
+        if container.restart_policy == "Always":
+            sidecars += amount
+            peak = max(peak, sidecars)
+        else:
+            peak = max(peak, sidecars + amount)
+    return max(peak, sidecars + sum(map(of, pod.spec.containers)))
+
+
+def _affinity(pod: Pod) -> tuple[tuple[Selector, ...], ...]:
+    affinity = pod.spec.affinity
+    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    return tuple(_selectors(term) for term in (required.node_selector_terms or ()) if required) if required else ()
+
+
+def _selectors(term: Term) -> tuple[Selector, ...]:
+    def read(expressions: Iterable[Any], prefix: str) -> Iterable[Selector]:
+        return (Selector(prefix + e.key, e.operator, tuple(e.values or ())) for e in expressions)
+
+    # A field is told from a label by its prefix; the ledger adds metadata.name to the labels it shows to core.
+    return (*read(term.match_expressions or (), ""), *read(term.match_fields or (), FIELD_PREFIX))
+
+
+def read_pod(raw: bytes) -> PodView:
+    """A pod's JSON."""
+    return pod_view(_POD.decode(raw))
+
+
+def read_node(raw: bytes) -> NodeView:
+    """A node's JSON."""
+    return node_view(_NODE.decode(raw))
+
+
+def read_job(raw: bytes) -> JobView:
+    """A TrainingJob's JSON."""
+    return job_view(_JOB.decode(raw))
+
+
+class TopologyReader:
+    """Reads GPUTopologies; the status changes with every pod, the link graph hardly ever, so graphs are kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[bytes, TopologyView]] = {}
+
+    def __call__(self, raw: bytes) -> TopologyView:
+        topology = _TOPOLOGY.decode(raw)
+        spec, known = self._known.get(topology.metadata.uid, (b"", None))
+        view = topology_view(topology, known, spec)
+        self._known[topology.metadata.uid] = (bytes(topology.spec), view)
+        return view

@@ -1,0 +1,205 @@
+"""status.scheduling: what the planner has decided about a gang, as values, and how it is written.
+
+The order of `plan.pods` is the order of ranks, and all that a gate's removal needs follows from the record: a new leader that
+finds a gang half released finishes it as written.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.placement.model import Plan, Snapshot
+from kompakt_extender.views import JobView
+
+
+class State(StrEnum):
+    """Where a gang stands."""
+
+    WAITING = "Waiting"
+    RELEASED = "Released"
+    WITHDRAWN = "Withdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class SeatRecord:
+    """One pod's place: node and GPU UUIDs in pattern order, MB/s, rank."""
+
+    name: str
+    uid: PodUid
+    node: NodeName
+    gpus: tuple[GpuUuid, ...]
+    value: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """All places of a gang. `released_at`: RFC 3339, UTC."""
+
+    level: str
+    value: int
+    ideal: int
+    released_at: str
+    pods: tuple[SeatRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A node left out for this gang until a moment (RFC 3339, UTC)."""
+
+    node: NodeName
+    until: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """status.scheduling. `waiting_since`: when the gang was first complete."""
+
+    attempt: int
+    state: State
+    reason: str
+    message: str
+    waiting_since: str
+    excluded: tuple[Excluded, ...] = ()
+    plan: PlanRecord | None = None
+
+    def excluding(self, nodes: Sequence[NodeName], until: str, reason: str) -> "Record":
+        """The same with these nodes left out; one that is left out already stays so until its own time."""
+        known = {one.node for one in self.excluded}
+        fresh = tuple(Excluded(node, until, reason) for node in dict.fromkeys(nodes) if node not in known)
+        return replace(self, excluded=self.excluded + fresh)
+
+    def without_expired(self, now: datetime) -> "Record":
+        """The same without the nodes whose time is over."""
+        return replace(self, excluded=tuple(one for one in self.excluded if moment(one.until) > now))
+
+
+def stamp(now: datetime) -> str:
+    """RFC 3339 in UTC, whole seconds, as Kubernetes writes times."""
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment(text: str) -> datetime:
+    """The time that `stamp` wrote.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError as error:
+        raise InvalidInput(f"{text!r} is not a time; right would be e.g. 2026-01-31T12:00:00Z") from error
+    if found.tzinfo is None:
+        raise InvalidInput(f"{text!r} has no time zone; right would be e.g. 2026-01-31T12:00:00Z")
+    return found
+
+
+def plan_record(plan: Plan, snapshot: Snapshot, now: datetime) -> PlanRecord:
+    """A plan with UUIDs instead of indices."""
+
+    def uuids(node: NodeName, gpus: Sequence[int]) -> tuple[GpuUuid, ...]:
+        graph = snapshot.nodes[node].graph
+        return tuple(graph.gpus[i].uuid for i in gpus) if graph is not None else ()
+
+    seats = tuple(
+        SeatRecord(seat.worker.pod, seat.worker.uid, seat.node, uuids(seat.node, seat.gpus), seat.value, seat.rank)
+        for seat in sorted(plan.seats, key=lambda seat: seat.rank)
+    )
+    return PlanRecord(plan.level.value, plan.value, plan.ideal, stamp(now), seats)
+
+
+def read(scheduling: Mapping[str, Any]) -> Record | None:
+    """The record of a status.scheduling; None where there is none.
+
+    Raises:
+        InvalidInput: somebody wrote what the planner never writes.
+    """
+    if not scheduling.get("state"):
+        return None
+    try:
+        return Record(
+            attempt=int(scheduling.get("attempt", 0)),
+            state=State(scheduling["state"]),
+            reason=str(scheduling.get("reason", "")),
+            message=str(scheduling.get("message", "")),
+            waiting_since=str(scheduling.get("waitingSince", "")),
+            excluded=tuple(
+                Excluded(NodeName(str(one["node"])), stamp(moment(str(one["until"]))), str(one.get("reason", "")))
+                for one in scheduling.get("excludedNodes", ())
+            ),
+            plan=_read_plan(scheduling["plan"]) if scheduling.get("plan") else None,
+        )
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise InvalidInput(f"status.scheduling is not as the planner writes it: {error!r}") from error
+
+
+def _read_plan(plan: Mapping[str, Any]) -> PlanRecord:
+    seats = tuple(
+        SeatRecord(
+            name=str(pod["name"]),
+            uid=PodUid(str(pod["uid"])),
+            node=NodeName(str(pod["node"])),
+            gpus=tuple(GpuUuid(str(uuid)) for uuid in pod.get("gpus", ())),
+            value=int(pod.get("value", 0)),
+            rank=int(pod["rank"]),
+        )
+        for pod in plan.get("pods", ())
+    )
+    released = stamp(moment(str(plan["releasedAt"])))
+    return PlanRecord(str(plan["level"]), int(plan.get("value", 0)), int(plan.get("ideal", 0)), released, seats)
+
+
+def written(record: Record) -> dict[str, Any]:
+    """status.scheduling as it is written."""
+    scheduling: dict[str, Any] = {
+        "attempt": record.attempt,
+        "state": record.state.value,
+        "reason": record.reason,
+        "message": record.message,
+        "waitingSince": record.waiting_since,
+        "excludedNodes": [{"node": one.node, "until": one.until, "reason": one.reason} for one in record.excluded],
+    }
+    if record.plan is not None:
+        plan = record.plan
+        scheduling["plan"] = {
+            "level": plan.level,
+            "value": plan.value,
+            "ideal": plan.ideal,
+            "releasedAt": plan.released_at,
+            "pods": [
+                {"name": p.name, "uid": p.uid, "node": p.node, "gpus": list(p.gpus), "value": p.value, "rank": p.rank}
+                for p in plan.pods
+            ],
+        }
+    return scheduling
+
+
+def status_apply(job: JobView, record: Record, now: datetime) -> dict[str, Any]:
+    """The body of the server-side apply: always every field that the planner owns, guarded by resourceVersion."""
+    placed = "True" if record.state is State.RELEASED else "False"
+    since = job.placed[1] if job.placed and job.placed[0] == placed and job.placed[1] else stamp(now)
+    condition = {
+        "type": "Placed",
+        "status": placed,
+        "reason": record.reason,
+        "message": record.message,
+        "lastTransitionTime": since,
+        "observedGeneration": job.generation,
+    }
+    return {
+        "apiVersion": contract.API_VERSION,
+        "kind": contract.JOB_KIND,
+        "metadata": {
+            "name": job.name,
+            "namespace": job.namespace,
+            "uid": job.uid,
+            "resourceVersion": job.resource_version,
+        },
+        "status": {"scheduling": written(record), "conditions": [condition]},
+    }

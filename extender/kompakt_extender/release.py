@@ -1,0 +1,102 @@
+"""The planner's writes: status.scheduling first, then the pods."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput, TryLater
+from kompakt_extender import record as records
+from kompakt_extender.api import APPLY, JSON_PATCH
+from kompakt_extender.gangs import annotations_of, release_patch
+from kompakt_extender.objects import Job, Pod
+from kompakt_extender.project import pod_view
+from kompakt_extender.record import Record
+from kompakt_extender.views import JobView, PodView
+from kompakt_extender.writer import Writer
+
+_LOG = logging.getLogger(__name__)
+_JOBS = f"/apis/{contract.API_VERSION}/namespaces"
+
+
+class Outcome(StrEnum):
+    """What became of a write."""
+
+    DONE = "done"
+    NOT_DONE = "not done"  # surely not: somebody changed the job first, or it is gone
+
+
+class Releaser:
+    """Writes plans."""
+
+    def __init__(self, writer: Writer, seen: Callable[[PodView], None]) -> None:
+        self._writer = writer
+        self._seen = seen  # a patched pod, before the watch shows it
+
+    async def write(self, job: JobView, record: Record, now: datetime) -> Outcome:
+        """Apply status.scheduling and Placed. An unknown outcome is resolved by reading the job until it is known."""
+        path = f"{_JOBS}/{job.namespace}/{contract.JOB_PLURAL}/{job.name}"
+        query = {"fieldManager": contract.PLANNER_MANAGER, "force": "true"}
+        body = records.status_apply(job, record, now)
+        try:
+            answer = await self._writer.send("PATCH", f"{path}/status", body=body, query=query, content_type=APPLY)
+        except TryLater as error:
+            _LOG.warning("%s/%s: status write of unknown outcome: %s", job.namespace, job.name, error)
+            return await self._find_out(path, job, record)
+        if answer.ok:
+            return Outcome.DONE
+        if answer.status not in (404, 409):
+            _LOG.error("%s/%s: status refused: %s", job.namespace, job.name, answer.message)
+        return Outcome.NOT_DONE
+
+    async def _find_out(self, path: str, job: JobView, record: Record) -> Outcome:
+        pause = 0.2
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 5.0)
+            try:
+                answer = await self._writer.send("GET", path)
+            except TryLater:
+                continue
+            if answer.status == 404:
+                return Outcome.NOT_DONE
+            if not answer.ok:
+                continue
+            found = msgspec.json.decode(answer.body, type=Job)
+            if found.metadata.uid != job.uid:
+                return Outcome.NOT_DONE
+            try:
+                same = records.read(found.status.scheduling or {}) == record
+            except InvalidInput:
+                same = False
+            if same:
+                return Outcome.DONE
+            if found.metadata.resource_version != job.resource_version:
+                return Outcome.NOT_DONE  # our write carried the old version: it can no longer succeed
+
+    async def release(self, record: Record, pods: Sequence[PodView]) -> None:
+        """Remove gates and write the plan on these pods; whatever fails is seen in the next round."""
+        if record.plan is None:
+            return
+        plan = record.plan
+        places = {seat.uid: seat for seat in plan.pods}
+        jobs = ((pod, annotations_of(places[pod.uid], plan, pod)) for pod in pods if pod.uid in places)
+        await asyncio.gather(*(self._patch(pod, notes) for pod, notes in jobs))
+
+    async def _patch(self, pod: PodView, notes: dict[str, str]) -> None:
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        try:
+            answer = await self._writer.send("PATCH", path, body=release_patch(pod, notes), content_type=JSON_PATCH)
+        except TryLater as error:
+            _LOG.warning("release of %s/%s: %s", pod.namespace, pod.name, error)
+            await asyncio.sleep(error.seconds)
+            return
+        if answer.ok:
+            self._seen(pod_view(msgspec.json.decode(answer.body, type=Pod)))
+        else:
+            _LOG.warning("release of %s/%s refused: %s", pod.namespace, pod.name, answer.message)
+            await asyncio.sleep(0.2)  # the watch will show why; do not ask again at once

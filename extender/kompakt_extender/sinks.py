@@ -1,0 +1,96 @@
+"""Where the watches put what they see: into the ledger, the jobs, and the planner's ear."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from kompakt_core.ids import NodeName, PodUid
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import Ledger
+from kompakt_extender.planner import Planner
+from kompakt_extender.views import JobView, NodeView, PodView, TopologyView
+
+View = TypeVar("View")
+# Reasons with which kubelet rejects a pod before any container starts; the second is a prefix (OutOfcpu, OutOfpods, ...).
+_REJECTED = ("UnexpectedAdmissionError", "OutOf")
+
+
+class KeyedSink(Generic[View]):
+    """A sink made of three functions; a fresh list removes what it no longer holds."""
+
+    def __init__(self, known: Callable[[], Iterable[str]], see: Callable[[View], None], lose: Callable[[str], None]) -> None:
+        self._known = known
+        self._see = see
+        self._lose = lose
+
+    def replace(self, views: Mapping[str, View]) -> None:
+        for key in set(self._known()) - views.keys():
+            self._lose(key)
+        for view in views.values():
+            self._see(view)
+
+    def set(self, key: str, view: View) -> None:
+        self._see(view)
+
+    def remove(self, key: str) -> None:
+        self._lose(key)
+
+
+class Intake:
+    """Spreads each change to all who need it."""
+
+    def __init__(self, ledger: Ledger, jobs: Jobs, planner: Planner) -> None:
+        self._ledger = ledger
+        self._jobs = jobs
+        self._planner = planner
+
+    def pods(self) -> KeyedSink[PodView]:
+        return KeyedSink(lambda: self._ledger.pods, self.see_pod, self._lose_pod)
+
+    def nodes(self) -> KeyedSink[NodeView]:
+        return KeyedSink(lambda: self._ledger.nodes, self._see_node, self._lose_node)
+
+    def topologies(self) -> KeyedSink[TopologyView]:
+        return KeyedSink(lambda: self._ledger.topologies, self._see_topology, self._lose_topology)
+
+    def training_jobs(self) -> KeyedSink[JobView]:
+        return KeyedSink(lambda: self._jobs.views, self._see_job, self._lose_job)
+
+    def see_pod(self, pod: PodView) -> None:
+        """A pod as it is now."""
+        self._ledger.set_pod(pod)
+        if pod.job_uid:
+            self._jobs.set_pod(pod)
+            if pod.phase == "Failed" and pod.node and not pod.started and pod.reason.startswith(_REJECTED):
+                self._planner.exclude(pod.job_uid, pod.node, pod.reason)
+        self._planner.wake()
+
+    def _lose_pod(self, uid: str) -> None:
+        pod = self._ledger.pods.get(PodUid(uid))
+        self._ledger.remove_pod(PodUid(uid))
+        if pod is not None and pod.job_uid:
+            self._jobs.remove_pod(pod)
+        self._planner.wake()
+
+    def _see_node(self, node: NodeView) -> None:
+        self._ledger.set_node(node)
+        self._planner.wake()
+
+    def _lose_node(self, name: str) -> None:
+        self._ledger.remove_node(NodeName(name))
+        self._planner.wake()
+
+    def _see_topology(self, topology: TopologyView) -> None:
+        self._ledger.set_topology(topology)
+        self._planner.wake()
+
+    def _lose_topology(self, name: str) -> None:
+        self._ledger.remove_topology(NodeName(name))
+        self._planner.wake()
+
+    def _see_job(self, job: JobView) -> None:
+        self._jobs.set_job(job)
+        self._planner.wake()
+
+    def _lose_job(self, uid: str) -> None:
+        self._jobs.remove_job(uid)
+        self._planner.forget(uid)

@@ -1,0 +1,125 @@
+"""The time during which this process decides: it begins with one consistent list of everything and leaves nothing behind."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import NodeName
+from kompakt_core.placement.model import Level
+from kompakt_extender import words
+from kompakt_extender.api import Api
+from kompakt_extender.binder import Binder
+from kompakt_extender.clock import utc_now
+from kompakt_extender.cluster import Resource, Watcher
+from kompakt_extender.decide import Grant, Request, grant, request_of
+from kompakt_extender.explain import explain_job
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import Ledger
+from kompakt_extender.metrics import Metrics
+from kompakt_extender.planner import Planner
+from kompakt_extender.project import TopologyReader, pod_view, read_job, read_node, read_pod
+from kompakt_extender.release import Releaser
+from kompakt_extender.scores import Boards, encode_scores
+from kompakt_extender.sinks import Intake
+from kompakt_extender.views import PodView
+from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
+from kompakt_extender.writer import Writer
+
+_LOG = logging.getLogger(__name__)
+_KOMPAKT = f"/apis/{contract.API_VERSION}"
+
+
+class Tenure:
+    """Caches, ledger, planner and binder of one active time."""
+
+    def __init__(self, api: Api, metrics: Metrics, may_write: Callable[[], bool], levels: Mapping[Level, str]) -> None:
+        self._metrics = metrics
+        self.ledger, self.jobs = Ledger(), Jobs()
+        self.boards = Boards(self.ledger)
+        writer = Writer(api, may_write)
+        releaser = Releaser(writer, lambda pod: intake.see_pod(pod))
+        self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels)
+        self.binder = Binder(writer, self.ledger, metrics, self.jobs.released)
+        intake = Intake(self.ledger, self.jobs, self.planner)
+        self._watchers = self._watch(api, intake)
+        self._missing = {watcher.name for watcher in self._watchers}
+
+    def _watch(self, api: Api, intake: Intake) -> list[Watcher[Any]]:
+        topologies = f"{_KOMPAKT}/{contract.TOPOLOGY_PLURAL}"
+        listed = self._listed
+        return [
+            Watcher(api, Resource("pods", "/api/v1/pods", read_pod), intake.pods(), listed),
+            Watcher(api, Resource("nodes", "/api/v1/nodes", read_node, by_name=True), intake.nodes(), listed),
+            Watcher(api, Resource("gputopologies", topologies, TopologyReader(), by_name=True), intake.topologies(), listed),
+            Watcher(api, Resource("trainingjobs", f"{_KOMPAKT}/{contract.JOB_PLURAL}", read_job), intake.training_jobs(), listed),
+        ]
+
+    def start(self) -> None:
+        for watcher in self._watchers:
+            watcher.start()
+
+    def stop(self) -> None:
+        """Halt at once."""
+        self.planner.stop()
+        self.binder.stop()
+        for watcher in self._watchers:
+            watcher.stop()
+
+    @property
+    def missing(self) -> set[str]:
+        """What is not listed yet; nothing is decided before all is."""
+        return self._missing
+
+    def _listed(self, name: str) -> None:
+        self._metrics.relists.labels(name).inc()
+        if name in self._missing:
+            self._missing.discard(name)
+            if not self._missing:
+                nodes, pods, jobs = len(self.ledger.nodes), len(self.ledger.pods), len(self.jobs.views)
+                _LOG.info("all listed: %d nodes, %d pods, %d jobs", nodes, pods, jobs)
+                self.planner.adopt()
+                self.planner.start()
+
+    # Verbs
+
+    def filter(self, args: ExtenderArgs) -> FilterResult:
+        """Which of the nodes can take the pod now."""
+        names = args.node_names or []
+        pod = pod_view(args.pod)
+        try:
+            request = request_of(pod)
+        except InvalidInput as error:
+            return FilterResult([], failed_and_unresolvable_nodes=dict.fromkeys(names, str(error)))
+        if pod.job_uid and not self.jobs.released(pod):
+            return FilterResult([], failed_nodes=dict.fromkeys(names, words.WITHDRAWN))
+        result = FilterResult([], {}, {})
+        for name in names:
+            self._sort_in(name, pod, request, result)
+        return result
+
+    def _sort_in(self, name: str, pod: PodView, request: Request, result: FilterResult) -> None:
+        found = grant(request, self.ledger.state_for(NodeName(name), pod.uid))
+        if isinstance(found, Grant):
+            result.node_names.append(name)
+        elif found.final:
+            result.failed_and_unresolvable_nodes[name] = found.text
+        else:
+            result.failed_nodes[name] = found.text
+
+    def prioritize(self, args: ExtenderArgs) -> bytes:
+        """The scores of the nodes, as JSON text."""
+        names = args.node_names or []
+        try:
+            return self.boards.answer(request_of(pod_view(args.pod)), names)
+        except InvalidInput as error:  # filter refuses such a pod; an error here would be swallowed
+            _LOG.warning("prioritize of %s/%s: %s", args.pod.metadata.namespace, args.pod.metadata.name, error)
+            return encode_scores(names, dict.fromkeys(names))
+
+    async def bind(self, args: BindingArgs) -> BindingResult:
+        return await self.binder.bind(args)
+
+    def explain(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """What is known of a job."""
+        return explain_job(self.ledger, self.jobs, namespace, name, utc_now())

@@ -1,0 +1,42 @@
+"""Every call to the API server that decides something passes here: none is sent by a process that may not decide."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kompakt_extender.api import JSON, Answer, Api
+
+
+class NotSent(Exception):
+    """The call was not made, because this process may not decide any longer."""
+
+
+class Writer:
+    """Sends requests from worker threads. `may_write` is asked in the thread, at the last moment."""
+
+    def __init__(self, api: Api, may_write: Callable[[], bool]) -> None:
+        self._api = api
+        self._may_write = may_write
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: Mapping[str, str | int] | None = None,
+        content_type: str = JSON,
+    ) -> Answer:
+        """One request.
+
+        Raises:
+            NotSent: surely nothing happened.
+            TryLater: no answer, or the server's own trouble; a write may have happened.
+        """
+
+        def call() -> Answer:
+            if not self._may_write():
+                raise NotSent("the scheduler beside this process no longer holds its Lease")
+            return self._api.request(method, path, body=body, query=query, content_type=content_type)
+
+        return await asyncio.to_thread(call)
