@@ -1,0 +1,94 @@
+"""The one invariant, watched: no GPU is ever held by two pods.
+
+A watch delivers every version of every pod in the order of the writes, so a moment in which two pods hold one GPU
+cannot pass unseen, however short it was.
+"""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubernetes import client, config, watch
+
+from kompakt_core.contract import ANN_GPUS, ANN_PLANNED_GPUS, GATE
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+TURN_SECONDS = 1  # how long one watch lasts, and so how long `close` may take
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What one pod holds: GPUs as UUIDs. `planned` GPUs are those of a released pod that is not bound yet."""
+
+    pod: str
+    gpus: frozenset[str]
+    planned: bool
+
+
+def holder(pod: dict[str, Any]) -> Holder | None:
+    """What a pod holds, None where it holds nothing (finished, gated, or without GPUs)."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    if pod.get("status", {}).get("phase") in FINISHED:
+        return None
+    annotations = metadata.get("annotations") or {}
+    gated = any(gate["name"] == GATE for gate in spec.get("schedulingGates") or ())
+    bound = bool(spec.get("nodeName"))
+    text = annotations.get(ANN_GPUS if bound else ANN_PLANNED_GPUS, "")
+    if gated or not text:
+        return None
+    return Holder(f"{metadata['namespace']}/{metadata['name']}", frozenset(text.split(",")), not bound)
+
+
+@dataclass
+class HoldingWatch:
+    """Follows all pods from the moment it is made; `violations` grows by a sentence for each GPU held twice."""
+
+    kubeconfig: str
+    violations: list[str] = field(default_factory=list)
+    events: int = 0
+    _holders: dict[str, Holder] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._stop = threading.Event()
+        self._api = config.new_client_from_config(self.kubeconfig)
+        self._core = client.CoreV1Api(self._api)
+        listed = self._api.sanitize_for_serialization(self._core.list_pod_for_all_namespaces())
+        for pod in listed["items"]:
+            self.see("ADDED", pod)
+        self._version = listed["metadata"]["resourceVersion"]
+        self._thread = threading.Thread(target=self._follow, name="holding-watch")
+        self._thread.start()
+
+    def see(self, kind: str, pod: dict[str, Any]) -> None:
+        """Take in one version of one pod."""
+        self.events += 1
+        uid = pod["metadata"]["uid"]
+        now = None if kind == "DELETED" else holder(pod)
+        self._holders.pop(uid, None)
+        if now is None:
+            return
+        for other in self._holders.values():
+            if both := now.gpus & other.gpus:
+                self.violations.append(f"{now} and {other} both hold {sorted(both)}")
+        self._holders[uid] = now
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._api.close()
+        self._api.rest_client.pool_manager.clear()
+
+    def _follow(self) -> None:
+        while not self._stop.is_set():
+            for event in self._turn():
+                if event["type"] == "ERROR":
+                    self.violations.append(f"the watch broke, so nothing is known: {event['raw_object']}")
+                    return
+                self._version = event["raw_object"]["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK":
+                    self.see(event["type"], event["raw_object"])
+
+    def _turn(self) -> Iterator[Any]:
+        pods = self._core.list_pod_for_all_namespaces
+        return iter(watch.Watch().stream(pods, resource_version=self._version, timeout_seconds=TURN_SECONDS))
