@@ -18,11 +18,12 @@ from kompakt_simulator.waiting import Queue
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A job that ran to its end; `start` is when it first got GPUs."""
+    """A job that ran to its end; `start` is when it first got GPUs, `gpus` what it held last."""
 
     job: Job
     start: Milliseconds
     end: Milliseconds
+    gpus: GpuSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class _Simulation:
             _, number = heappop(self._ends)
             done = self._running.pop(number)
             self._cluster = self._cluster.with_freed(done.gpus)
-            self._finished.append(Finished(done.job, self._starts[number], self._now))
+            self._finished.append(Finished(done.job, self._starts[number], self._now, done.gpus))
 
     def _preempt(self) -> None:
         """Everybody back into the queue with what remains; who is still first gets GPUs again in the same instant."""

@@ -7,12 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import Bug
+from kompakt_core.patterns.names import Pattern
+from kompakt_core.patterns.table import table_for
+from kompakt_core.topology.machines import machine
 from kompakt_simulator.cluster import Cluster, GpuSet, check_invariant
 from kompakt_simulator.placements.consolidated import consolidated
 from kompakt_simulator.placements.count import count
+from kompakt_simulator.placements.planned import Planned
 from kompakt_simulator.placements.table import PLACEMENTS
 from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.simulation import Outcome, simulate
+from kompakt_simulator.quality import ring_share
+from kompakt_simulator.simulation import Finished, Outcome, simulate
 from kompakt_simulator.trace import Job, Milliseconds
 
 
@@ -96,6 +101,35 @@ def test_consolidated_refuses(free: tuple[str, ...], gpus: int) -> None:
 
 def test_count_takes_the_lowest_free_gpus() -> None:
     assert count(cluster("xoxo", "oooo"), 3) == 0b0001_1010
+
+
+@pytest.mark.parametrize("gpus", range(1, 17))
+def test_planned_gives_what_the_planner_plans_and_refuses_what_it_refuses(gpus: int) -> None:
+    graph = machine("dgx1-v100")
+    world = cluster("xxoooooo", "oooooooo")
+    chosen = Planned(graph)(world, gpus)
+    if gpus > 14:
+        assert chosen is None
+        return
+    assert sum(given_away(world, chosen)) == gpus
+    if 2 <= gpus <= 6:
+        share = ring_share(finished(gpus, chosen), world, graph)
+        assert share == 1.0
+
+
+def finished(gpus: int, chosen: GpuSet | None) -> Outcome:
+    assert chosen is not None
+    return Outcome((Finished(job(0, 0, 1, gpus), Milliseconds(0), Milliseconds(1), chosen),), ())
+
+
+def test_the_share_of_a_ring_is_that_of_the_best_and_0_for_a_spread_job() -> None:
+    graph, world = machine("dgx1-v100"), Cluster.empty(2, 8)
+    table = table_for(graph, Pattern.RING)
+    pairs = {mask: ring_share(finished(2, GpuSet(mask << 8)), world, graph) for mask in (0b11, 0b1001, 0b100001)}
+    best = table.value(table.best(0xFF, 2))
+    assert pairs == {mask: table.value(mask) / best for mask in pairs}
+    assert ring_share(finished(2, GpuSet(0b1_1000_0000)), world, graph) == 0
+    assert ring_share(finished(1, GpuSet(0b1)), world, graph) is None
 
 
 @pytest.mark.parametrize(
