@@ -1,9 +1,10 @@
 """The status of a TrainingJob: the operator's part and the planner's part (`scheduling`)."""
 
 from kompakt_core.job import model
+from kompakt_core.job.phases import Phase
 from tools.crd.schema import Schema, atomic, conditions, flag, mapped, moment, obj, text, whole, word
 
-PHASES = ("Suspended", "Pending", "Starting", "Running", "Restarting", "Succeeded", "Failed")
+PHASES = tuple(phase for phase in Phase if phase)
 UUIDS = atomic(text(), maxItems=model.MAX_GPUS)
 
 
@@ -15,6 +16,7 @@ def status() -> Schema:
             "phase": word(PHASES),
             "attempt": whole(),
             "restarts": whole(),
+            "disruptions": whole(),
             "startTime": moment(),
             "completionTime": moment(),
             "conditions": conditions(),

@@ -1,0 +1,307 @@
+"""What the operator does next about one job: one idempotent look at everything, no memory but the object's status.
+
+Contract of `next_actions`:
+1. Pure: same job, status, pods, services and moment give the same actions.
+2. Performing them in order and looking again comes to rest: then the answer is empty (apart from a Wake).
+3. The status is written before what it announces is done: an attempt is raised before any of its pods exists.
+4. Whatever an action finds already done (pod exists, pod gone) counts as done.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kompakt_core.job import status as statuses
+from kompakt_core.job.conditions import Condition, Type, condition
+from kompakt_core.job.model import CleanPodPolicy, TrainingJob
+from kompakt_core.job.phases import Phase
+from kompakt_core.job.pods import PodView
+from kompakt_core.job.status import JobStatus
+from kompakt_core.job.verdict import Outcome, Verdict, judge
+
+DISRUPTIONS_IN_A_ROW: Final = 20  # then the job is Stalled
+STALL_SECONDS: Final = 600  # until the next try of a stalled job
+OVERDUE_SECONDS: Final = 10  # a pod still there so long after its grace: the shell asks whether its node is lost
+STALLED_BY_DISRUPTIONS: Final = "RepeatedDisruptions"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Apply the operator's whole part of the status."""
+
+    status: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateService:
+    """The headless Service of one attempt."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TryPod:
+    """Dry run of a role's first pod: the API server says what it thinks before anything exists."""
+
+    role: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """`index` counts within the role."""
+
+    role: str
+    index: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteService:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """The job outlived ttlSecondsAfterFinished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Look again at this moment even if nothing happens."""
+
+    at: float
+
+
+Action = WriteStatus | CreateService | TryPod | CreatePod | DeletePod | DeleteService | DeleteJob | Wake
+
+
+def pod_name(job: str, role: str, index: int, attempt: int) -> str:
+    """`index` counts within the role."""
+    return f"{job}-{role}-{index}-a{attempt}"
+
+
+def service_name(job: str, attempt: int) -> str:
+    return f"{job}-a{attempt}"
+
+
+def next_actions(
+    job: TrainingJob, status: JobStatus, pods: Sequence[PodView], services: Iterable[str], now: float, *, skipped: str = ""
+) -> list[Action]:
+    """Everything to do now about `job`; `services` are the names of its Services, `skipped` says why nothing is injected."""
+    if status.finished:
+        return _clean_up(job, status, pods, services, now)
+    after = _seen(status)
+    if job.suspend:
+        return _suspend(job, status, after, pods, services, now)
+    after = _resumed(after)
+    own = [pod for pod in pods if pod.attempt == after.attempt]
+    verdict = judge(job, after, own, now)
+    if verdict.outcome in (Outcome.SUCCEEDED, Outcome.FAILED):
+        return _finish(job, status, after, verdict, pods, services, now)
+    if verdict.outcome is Outcome.RESTART:
+        after, own = _restarted(after, verdict), []
+    return _run(job, status, after, own, pods, services, now, skipped)
+
+
+def _seen(status: JobStatus) -> JobStatus:
+    """A job seen for the first time gets the conditions that say what has not happened yet."""
+    if status.phase is not Phase.NEW:
+        return status
+    first = [
+        condition(type_, False, "NotYet") for type_ in (Type.SUSPENDED, Type.RUNNING, Type.COMPLETE, Type.FAILED, Type.STALLED)
+    ]
+    return status.with_conditions(*first, condition(Type.RECONCILING, True, "WorkersNotRunning"))
+
+
+def _suspend(
+    job: TrainingJob, status: JobStatus, after: JobStatus, pods: Sequence[PodView], services: Iterable[str], now: float
+) -> list[Action]:
+    """No pods; the deadline starts anew with the next start."""
+    after = replace(after.in_phase(Phase.SUSPENDED), start_time=None, disruptions=0).with_conditions(
+        condition(Type.SUSPENDED, True, "SuspendRequested"),
+        condition(Type.RUNNING, False, "Suspended"),
+        condition(Type.RECONCILING, False, "Suspended"),
+        condition(Type.STALLED, False, "Suspended"),
+    )
+    return [*_write(job, status, after, pods, now), *_delete(pods), *map(DeleteService, services)]
+
+
+def _resumed(after: JobStatus) -> JobStatus:
+    """The first attempt, or the one after a suspension: pods are made from the spec as it stands now."""
+    if after.attempt > 0 and not after.holds(Type.SUSPENDED):
+        return after
+    return replace(after.in_phase(Phase.PENDING), attempt=after.attempt + 1).with_conditions(
+        condition(Type.SUSPENDED, False, "NotSuspended"), condition(Type.RECONCILING, True, "WorkersNotRunning")
+    )
+
+
+def _restarted(after: JobStatus, verdict: Verdict) -> JobStatus:
+    """The next attempt of the whole gang."""
+    disruptions = 0 if verdict.counted else after.disruptions + 1
+    after = replace(
+        after.in_phase(Phase.RESTARTING),
+        attempt=after.attempt + 1,
+        restarts=after.restarts + verdict.counted,
+        disruptions=disruptions,
+    )
+    stalled = disruptions >= DISRUPTIONS_IN_A_ROW
+    words = (
+        f"{disruptions} restarts in a row for causes outside the job; next try {STALL_SECONDS} s later. Last: {verdict.message}"
+    )
+    return after.with_conditions(
+        condition(Type.RUNNING, False, verdict.reason, verdict.message),
+        condition(Type.STALLED, True, STALLED_BY_DISRUPTIONS, words) if stalled else condition(Type.STALLED, False, "Restarting"),
+    )
+
+
+def _finish(
+    job: TrainingJob,
+    status: JobStatus,
+    after: JobStatus,
+    verdict: Verdict,
+    pods: Sequence[PodView],
+    services: Iterable[str],
+    now: float,
+) -> list[Action]:
+    well = verdict.outcome is Outcome.SUCCEEDED
+    ended = condition(Type.COMPLETE if well else Type.FAILED, True, verdict.reason, verdict.message)
+    after = replace(after.in_phase(Phase.SUCCEEDED if well else Phase.FAILED), completion_time=now).with_conditions(
+        ended,
+        condition(Type.RUNNING, False, "Finished"),
+        condition(Type.RECONCILING, False, "Finished"),
+        condition(Type.STALLED, not well, verdict.reason if not well else "Finished", verdict.message if not well else ""),
+    )
+    return [*_write(job, status, after, pods, now), *_clean_up(job, after, pods, services, now)]
+
+
+def _clean_up(job: TrainingJob, status: JobStatus, pods: Sequence[PodView], services: Iterable[str], now: float) -> list[Action]:
+    """What cleanPodPolicy and ttlSecondsAfterFinished say about a finished job."""
+    policy, ttl = job.run_policy.clean_pod_policy, job.run_policy.ttl_seconds_after_finished
+    actions: list[Action] = []
+    if policy is not CleanPodPolicy.NONE:
+        actions += _delete([pod for pod in pods if policy is CleanPodPolicy.ALL or not pod.finished])
+        actions += map(DeleteService, services)
+    if ttl is not None and status.completion_time is not None:
+        end = status.completion_time + ttl
+        actions.append(DeleteJob() if now >= end else Wake(end))
+    return actions
+
+
+def _run(
+    job: TrainingJob,
+    status: JobStatus,
+    after: JobStatus,
+    own: Sequence[PodView],
+    pods: Sequence[PodView],
+    services: Iterable[str],
+    now: float,
+    skipped: str,
+) -> list[Action]:
+    """Bring the current attempt up: old pods first go, then the whole gang is made, then it is watched."""
+    old = [pod for pod in pods if pod.attempt != after.attempt]
+    names = set(services)
+    create, wake = _creation(job, after, own, old, names, now)
+    after = _observed(job, after, own, bool(create or old), now)
+    extra = statuses.compression_condition(job, statuses.compression_of(own), False, skipped)
+    after = after if extra is None else after.with_conditions(extra)
+    removed = [DeleteService(name) for name in sorted(names - {service_name(job.name, after.attempt)})]
+    return [*_write(job, status, after, own, now), *_delete(old), *removed, *create, *wake, *_deadline(job, after)]
+
+
+def _creation(
+    job: TrainingJob, after: JobStatus, own: Sequence[PodView], old: Sequence[PodView], services: set[str], now: float
+) -> tuple[list[Action], list[Action]]:
+    """What is missing of the current attempt, unless something has to be waited for first."""
+    have = {pod.name for pod in own}
+    names = [(role.name, index) for role in job.roles for index in range(role.replicas)]
+    missing = [(role, index) for role, index in names if pod_name(job.name, role, index, after.attempt) not in have]
+    leaving = [pod for pod in old if not pod.overdue]
+    if not missing or leaving:
+        return [], [Wake(max(pod.grace_ends + OVERDUE_SECONDS, now + 5)) for pod in leaving[:1] if pod.grace_ends is not None]
+    resume = _stalled_until(after, now)
+    if resume is not None and now < resume:
+        return [], [Wake(resume)]
+    first = [] if own else [TryPod(role.name, after.attempt) for role in job.roles]
+    service = [] if service_name(job.name, after.attempt) in services else [CreateService(after.attempt)]
+    return [*first, *service, *(CreatePod(role, index, after.attempt) for role, index in missing)], []
+
+
+def _stalled_until(after: JobStatus, now: float) -> float | None:
+    """When a job that was disrupted too often is tried again. A condition not stamped yet begins now."""
+    stalled = after.conditions.get(Type.STALLED)
+    if stalled is None or not stalled.true or stalled.reason != STALLED_BY_DISRUPTIONS:
+        return None
+    since = after.since(Type.STALLED)
+    return (now if since is None else since) + STALL_SECONDS
+
+
+def _observed(job: TrainingJob, after: JobStatus, own: Sequence[PodView], incomplete: bool, now: float) -> JobStatus:
+    """Phase and conditions from the pods of the current attempt."""
+    bound = sum(bool(pod.node) for pod in own)
+    up = sum(pod.phase in ("Running", "Succeeded") for pod in own)
+    if bound == job.workers and after.start_time is None:
+        after = replace(after, start_time=now)
+    if up == job.workers:
+        return replace(after.in_phase(Phase.RUNNING), disruptions=0).with_conditions(
+            condition(Type.RUNNING, True, "AllWorkersRan", f"all {job.workers} workers run or have ended well"),
+            condition(Type.RECONCILING, False, "AllWorkersRan"),
+            condition(Type.STALLED, False, "AllWorkersRan"),
+        )
+    if bound == job.workers:
+        after = after.in_phase(Phase.STARTING)
+    elif not incomplete:
+        after = after.in_phase(Phase.PENDING)
+    return after if incomplete else _unblocked(after)
+
+
+def _unblocked(after: JobStatus) -> JobStatus:
+    """All pods exist: whatever kept them from being made is over."""
+    result = after
+    reconciling, stalled = after.conditions.get(Type.RECONCILING), after.conditions.get(Type.STALLED)
+    if reconciling is not None and reconciling.true and reconciling.reason != "WorkersNotRunning":
+        result = result.with_conditions(condition(Type.RECONCILING, True, "WorkersNotRunning"))
+    if stalled is not None and stalled.true:
+        result = result.with_conditions(condition(Type.STALLED, False, "WorkersExist"))
+    return result
+
+
+def _deadline(job: TrainingJob, after: JobStatus) -> list[Action]:
+    limit = job.run_policy.active_deadline_seconds
+    return [] if limit is None or after.start_time is None else [Wake(after.start_time + limit)]
+
+
+def _delete(pods: Iterable[PodView]) -> list[Action]:
+    return [DeletePod(pod.name, pod.uid) for pod in pods if not pod.deleting]
+
+
+def _write(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Sequence[PodView], now: float) -> list[Action]:
+    """The status, if it would change. A finished or suspended job keeps its last figures."""
+    own = [pod for pod in pods if pod.attempt == after.attempt]
+    compression = statuses.compression_of(own) or before.written.get("compression") or {}
+    if after.finished:
+        extra = statuses.compression_condition(job, compression, True)
+        after = after if extra is None else after.with_conditions(extra)
+    roles = statuses.roles_of(job, own)
+    wanted = statuses.to_write(job.generation, before, after, roles, compression, now)
+    return [WriteStatus(wanted)] if statuses.changed(before, wanted) else []
+
+
+def refused(
+    job: TrainingJob, status: JobStatus, pods: Sequence[PodView], told: Condition, now: float, *, final: bool
+) -> list[Action]:
+    """What to do when the API server, or the operator itself, refuses the gang's pods: `told` says why.
+
+    A gang of which only a part could be made is removed again. `final`: trying again would change nothing.
+    """
+    after = _seen(status)
+    if final:
+        return _finish(job, status, after, Verdict(Outcome.FAILED, told.reason, told.message), pods, (), now)
+    own = [pod for pod in pods if pod.attempt == after.attempt and pod.gated]
+    return [*_write(job, status, after.with_conditions(told), pods, now), *_delete(own)]

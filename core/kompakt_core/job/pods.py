@@ -1,0 +1,141 @@
+"""Worker pods as the operator sees them, and why one failed."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from kompakt_core import contract
+from kompakt_core.job import clock
+from kompakt_core.job.model import FailureAction, FailureRule
+
+NODE_REASONS: Final = frozenset({"NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "Preempted"})
+# Reasons with which a kubelet refuses a pod before any container starts (pkg/kubelet/lifecycle).
+ADMISSION_REASONS: Final = ("UnexpectedAdmissionError", "OutOf", "NodeAffinity", "NodeName", "TopologyAffinityError")
+
+
+class Cause(StrEnum):
+    """Why a pod is no longer doing its work."""
+
+    DISRUPTION = "Disruption"  # deleted by others, node lost, preempted
+    PLACEMENT = "PlacementFailure"  # the node refused it before any container started
+    FAIL_JOB = "PodFailurePolicy"  # a rule says that the job fails
+    IGNORED = "IgnoredExitCode"  # a rule says that this failure does not count
+    FAILURE = "WorkerFailed"
+
+
+COUNTED: Final = frozenset({Cause.FAILURE})
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """A container that ended with a code other than 0."""
+
+    container: str
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """What decisions need of one worker pod. `overdue`: its grace is over and its node does not answer."""
+
+    name: str
+    uid: str
+    attempt: int
+    role: str
+    worker_index: int
+    phase: str = "Pending"
+    node: str = ""
+    gated: bool = False
+    deleting: bool = False
+    grace_ends: float | None = None
+    ready: bool = False
+    started: bool = False
+    exits: tuple[Exit, ...] = ()
+    reason: str = ""
+    message: str = ""
+    disrupted: str = ""
+    gpus: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()
+    finished_at: str = ""
+    overdue: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended, well or badly."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+def read_pod(obj: Mapping[str, Any]) -> PodView | None:
+    """A pod object as a view; None for a pod that is no worker of a TrainingJob (labels missing or malformed)."""
+    meta, spec, status = (obj.get(part) or {} for part in ("metadata", "spec", "status"))
+    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+    attempt, index = labels.get(contract.LABEL_ATTEMPT, ""), labels.get(contract.LABEL_WORKER_INDEX, "")
+    if not (attempt.isdecimal() and index.isdecimal() and labels.get(contract.LABEL_ROLE)):
+        return None
+    containers = status.get("containerStatuses") or []
+    ended = [(c["name"], c["state"]["terminated"]) for c in containers if (c.get("state") or {}).get("terminated")]
+    conditions = {c.get("type"): c for c in status.get("conditions") or ()}
+    disruption = conditions.get("DisruptionTarget") or {}
+    return PodView(
+        name=meta.get("name", ""),
+        uid=meta.get("uid", ""),
+        attempt=int(attempt),
+        role=labels[contract.LABEL_ROLE],
+        worker_index=int(index),
+        phase=status.get("phase") or "Pending",
+        node=spec.get("nodeName") or "",
+        gated=any(gate.get("name") == contract.GATE for gate in spec.get("schedulingGates") or ()),
+        deleting=bool(meta.get("deletionTimestamp")),
+        grace_ends=clock.read(meta.get("deletionTimestamp")),
+        ready=(conditions.get("Ready") or {}).get("status") == "True",
+        started=any(_has_started(c) for c in [*containers, *(status.get("initContainerStatuses") or ())]),
+        exits=tuple(Exit(name, state["exitCode"]) for name, state in ended if state.get("exitCode")),
+        reason=status.get("reason") or "",
+        message=(status.get("message") or "")[:512],
+        disrupted=disruption.get("reason", "Disrupted") if disruption.get("status") == "True" else "",
+        gpus=tuple(filter(None, notes.get(contract.ANN_GPUS, "").split(","))),
+        reports=tuple(state["message"] for _, state in ended if state.get("message")),
+        finished_at=max((state.get("finishedAt") or "" for _, state in ended), default=""),
+    )
+
+
+def _has_started(container: Mapping[str, Any]) -> bool:
+    state = container.get("state") or {}
+    return bool("running" in state or "terminated" in state or container.get("lastState"))
+
+
+def why_failed(pod: PodView, rules: Iterable[FailureRule]) -> Cause | None:
+    """Why a pod of the current attempt stopped working, first match; None while nothing is wrong.
+
+    Pods of older attempts were deleted by the operator itself and are never asked about.
+    """
+    if pod.phase == "Succeeded":
+        return None
+    if pod.disrupted or pod.deleting or pod.reason in NODE_REASONS:
+        return Cause.DISRUPTION
+    if pod.phase != "Failed":
+        return None
+    if not pod.started and (pod.reason.startswith(ADMISSION_REASONS) or not pod.exits):
+        return Cause.PLACEMENT
+    return _by_exit_code(pod, rules)
+
+
+def _by_exit_code(pod: PodView, rules: Iterable[FailureRule]) -> Cause:
+    causes = {
+        FailureAction.FAIL_JOB: Cause.FAIL_JOB,
+        FailureAction.IGNORE: Cause.IGNORED,
+        FailureAction.RESTART_GANG: Cause.FAILURE,
+    }
+    for rule in rules:
+        if any(rule.matches(end.container, end.code) for end in pod.exits):
+            return causes[rule.action]
+    return Cause.FAILURE
+
+
+def told(pod: PodView) -> str:
+    """One sentence about a pod that stopped working."""
+    if pod.disrupted or pod.deleting:
+        return f"pod {pod.name} was disrupted: {pod.disrupted or 'it was deleted'}"
+    codes = ", ".join(f"container {end.container} ended with exit code {end.code}" for end in pod.exits)
+    return f"pod {pod.name} failed: {codes or pod.message or pod.reason or 'no reason given'}"

@@ -1,0 +1,161 @@
+"""The operator's part of a TrainingJob's status: reading it, changing it as a value, writing it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kompakt_core.job import clock
+from kompakt_core.job.conditions import OWNED, Condition, Type, condition, read_conditions, stamped
+from kompakt_core.job.model import CompressionMode, TrainingJob
+from kompakt_core.job.phases import FINISHED, Phase, moved
+from kompakt_core.job.pods import PodView
+from kompakt_core.job.reports import merged, read_report
+
+# Every field the operator owns; server-side apply deletes an owned field that a write leaves out.
+FIELDS: Final = (
+    "observedGeneration", "phase", "attempt", "restarts", "disruptions", "startTime", "completionTime",
+    "conditions", "roles", "compression",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What the operator remembers of a job between two looks at it; all of it stands in the object's status.
+
+    `restarts` counts failures towards backoffLimit; `disruptions` counts restarts in a row for other causes.
+    `written` holds the operator's fields as they stand in the object.
+    """
+
+    phase: Phase = Phase.NEW
+    attempt: int = 0
+    restarts: int = 0
+    disruptions: int = 0
+    start_time: float | None = None
+    completion_time: float | None = None
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    scheduling_attempt: int = 0
+    scheduling_state: str = ""
+    written: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job is over, well or badly."""
+        return self.phase in FINISHED
+
+    def holds(self, type_: Type) -> bool:
+        """Whether a condition was True when last written."""
+        found = self.conditions.get(type_)
+        return found is not None and found.true
+
+    def since(self, type_: Type) -> float | None:
+        """When a condition last changed."""
+        found = self.conditions.get(type_)
+        return None if found is None else clock.read(found.since)
+
+    def with_conditions(self, *changed: Condition) -> "JobStatus":
+        """The same with these conditions in place of those of their types, moments still to be stamped."""
+        return replace(self, conditions={**self.conditions, **{str(c.type): c for c in changed}})
+
+    def in_phase(self, phase: Phase) -> "JobStatus":
+        """The same, moved to a phase where the table allows it."""
+        return replace(self, phase=moved(self.phase, phase))
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def read_status(obj: Mapping[str, Any]) -> JobStatus:
+    """The status of a TrainingJob object; what is missing or malformed reads as not yet written."""
+    status = obj.get("status") or {}
+    scheduling = status.get("scheduling") or {}
+    owned = {type_: c for type_, c in read_conditions(status.get("conditions")).items() if type_ in OWNED}
+    written = {name: status[name] for name in FIELDS if name in status and name != "conditions"}
+    written["conditions"] = [c for c in status.get("conditions") or () if c.get("type") in OWNED]
+    return JobStatus(
+        phase=Phase(status["phase"]) if status.get("phase") in set(Phase) else Phase.NEW,
+        attempt=_count(status.get("attempt")),
+        restarts=_count(status.get("restarts")),
+        disruptions=_count(status.get("disruptions")),
+        start_time=clock.read(status.get("startTime")),
+        completion_time=clock.read(status.get("completionTime")),
+        conditions=owned,
+        scheduling_attempt=_count(scheduling.get("attempt")),
+        scheduling_state=str(scheduling.get("state", "")),
+        written=written,
+    )
+
+
+def to_write(
+    generation: int, before: JobStatus, after: JobStatus, roles: list[Any], compression: Mapping[str, Any], now: float
+) -> dict[str, Any]:
+    """The operator's whole part of the status, ready for server-side apply. Empty fields are left out."""
+    ordered = [after.conditions[t] for t in Type if t in after.conditions]
+    moments = {"startTime": after.start_time, "completionTime": after.completion_time}
+    return {
+        "observedGeneration": generation,
+        "phase": str(after.phase),
+        "attempt": after.attempt,
+        "restarts": after.restarts,
+        "disruptions": after.disruptions,
+        **{name: clock.written(moment) for name, moment in moments.items() if moment is not None},
+        "conditions": stamped(ordered, before.conditions, generation, now),
+        **({"roles": roles} if roles else {}),
+        **({"compression": dict(compression)} if compression else {}),
+    }
+
+
+def changed(before: JobStatus, wanted: Mapping[str, Any]) -> bool:
+    """Whether a write would change data; the order of conditions is none."""
+
+    def plain(status: Mapping[str, Any]) -> dict[str, Any]:
+        return {**status, "conditions": {c["type"]: c for c in status.get("conditions", ())}}
+
+    return plain(before.written) != plain(wanted)
+
+
+def roles_of(job: TrainingJob, pods: Iterable[PodView]) -> list[dict[str, Any]]:
+    """status.roles: counts and places of the current attempt's pods."""
+    result = []
+    for role in job.roles:
+        own = sorted((pod for pod in pods if pod.role == role.name), key=lambda pod: pod.worker_index)
+        counts = {
+            "active": sum(not pod.finished and not pod.deleting for pod in own),
+            "ready": sum(pod.ready and not pod.finished for pod in own),
+            "succeeded": sum(pod.phase == "Succeeded" for pod in own),
+            "failed": sum(pod.phase == "Failed" for pod in own),
+        }
+        result.append({"name": role.name, **counts, "pods": [_place(pod) for pod in own]})
+    return result
+
+
+def _place(pod: PodView) -> dict[str, Any]:
+    return {"name": pod.name, **({"node": pod.node} if pod.node else {}), **({"gpus": list(pod.gpus)} if pod.gpus else {})}
+
+
+def compression_of(pods: Iterable[PodView]) -> dict[str, Any]:
+    """status.compression from what the workers left behind."""
+    reports = (read_report(message) for pod in pods for message in pod.reports)
+    return merged(report for report in reports if report is not None)
+
+
+def compression_condition(job: TrainingJob, found: Mapping[str, Any], finished: bool, skipped: str = "") -> Condition | None:
+    """CompressionActive; None for a job that asks for no compression and whose start-up hook was not left out."""
+    if job.compression.mode is CompressionMode.NONE:
+        return condition(Type.COMPRESSION_ACTIVE, False, "InjectionSkipped", skipped) if skipped else None
+    if found:
+        return condition(Type.COMPRESSION_ACTIVE, found["active"], _reason_word(found["reason"]), _figures(found))
+    if finished:
+        return condition(Type.COMPRESSION_ACTIVE, False, "NoReport", "no worker left a report of the start-up hook")
+    return condition(Type.COMPRESSION_ACTIVE, None, "NoReportYet", "workers report when they end")
+
+
+def _reason_word(reason: str) -> str:
+    """A report's reason as a condition allows it: letters and digits, beginning with a letter."""
+    word = "".join(c for c in reason if c.isascii() and c.isalnum())
+    return word if word[:1].isalpha() else "Reported"
+
+
+def _figures(found: Mapping[str, Any]) -> str:
+    sizes = f"{found['savedBytes']} bytes kept in place of {found['plainBytes']}"
+    return f"{sizes}: ratio {found['ratio']} of {found.get('denominator', 'unknown')}" if "ratio" in found else sizes
