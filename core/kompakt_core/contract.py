@@ -64,6 +64,8 @@ ENV_NODE_RANK: Final = "PET_NODE_RANK"
 ENV_NPROC_PER_NODE: Final = "PET_NPROC_PER_NODE"
 ENV_MASTER_ADDR: Final = "MASTER_ADDR"
 ENV_MASTER_PORT: Final = "MASTER_PORT"
+ENV_TORCHRUN_MASTER_ADDR: Final = "PET_MASTER_ADDR"  # the names under which torchrun itself reads the two
+ENV_TORCHRUN_MASTER_PORT: Final = "PET_MASTER_PORT"
 ENV_RANK: Final = "RANK"  # set only where gpusPerReplica <= 1: otherwise torchrun sets them
 ENV_WORLD_SIZE: Final = "WORLD_SIZE"
 ENV_LOCAL_RANK: Final = "LOCAL_RANK"

@@ -208,7 +208,7 @@ def _run(
     old = [pod for pod in pods if pod.attempt != after.attempt]
     names = set(services)
     create, wake = _creation(job, after, own, old, names, now)
-    after = _observed(job, after, own, bool(create or old), now)
+    after = _observed(job, after, own, bool(old) or len(own) < job.workers, now)
     extra = statuses.compression_condition(job, statuses.compression_of(own), False, skipped)
     after = after if extra is None else after.with_conditions(extra)
     removed = [DeleteService(name) for name in sorted(names - {service_name(job.name, after.attempt)})]
@@ -305,3 +305,17 @@ def refused(
         return _finish(job, status, after, Verdict(Outcome.FAILED, told.reason, told.message), pods, (), now)
     own = [pod for pod in pods if pod.attempt == after.attempt and pod.gated]
     return [*_write(job, status, after.with_conditions(told), pods, now), *_delete(own)]
+
+
+def invalid(generation: int, status: JobStatus, message: str, now: float) -> list[Action]:
+    """A stored spec that the parser refuses: a new job fails; one that already has pods keeps them and is Stalled."""
+    if status.finished:
+        return []
+    after = _seen(status).with_conditions(condition(Type.STALLED, True, "InvalidSpec", message))
+    if status.attempt == 0:
+        after = replace(after.in_phase(Phase.FAILED), completion_time=now).with_conditions(
+            condition(Type.FAILED, True, "InvalidSpec", message), condition(Type.RECONCILING, False, "Finished")
+        )
+    kept = status.written
+    wanted = statuses.to_write(generation, status, after, kept.get("roles", []), kept.get("compression", {}), now)
+    return [WriteStatus(wanted)] if statuses.changed(status, wanted) else []

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kompakt_core.job.model import SuccessOperator, TrainingJob
+from kompakt_core.job.phases import Phase
 from kompakt_core.job.pods import COUNTED, Cause, PodView, told, why_failed
 from kompakt_core.job.status import JobStatus
 
@@ -88,10 +89,11 @@ def _past_deadline(job: TrainingJob, status: JobStatus, now: float) -> bool:
 def _by_presence(job: TrainingJob, status: JobStatus, pods: Sequence[PodView]) -> Verdict:
     """A released gang that lost a pod, or whose plan was withdrawn with some of it bound, starts anew."""
     bound = sum(bool(pod.node) for pod in pods)
-    if any(not pod.gated for pod in pods) and len(pods) < job.workers:
+    planned = status.scheduling_state if status.scheduling_attempt == status.attempt else ""
+    released = planned == "Released" or status.phase in (Phase.STARTING, Phase.RUNNING) or any(not pod.gated for pod in pods)
+    if released and len(pods) < job.workers:
         return Verdict(Outcome.RESTART, str(Cause.DISRUPTION), f"{job.workers - len(pods)} of {job.workers} pods are gone")
-    withdrawn = status.scheduling_state == "Withdrawn" and status.scheduling_attempt == status.attempt
-    if withdrawn and 0 < bound < job.workers:
+    if planned == "Withdrawn" and 0 < bound < job.workers:
         words = f"the plan was withdrawn with {bound} of {job.workers} pods bound"
         return Verdict(Outcome.RESTART, str(Cause.PLACEMENT), words)
     return GO_ON

@@ -1,0 +1,128 @@
+"""A thin client of the API server over aiohttp, which kopf carries anyway; a generated client would double the memory."""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+import aiohttp
+import kopf
+
+from kompakt_core import contract
+from kompakt_operator.config import ACCOUNT, Config
+
+Object = dict[str, Any]
+TIMEOUT: Final = aiohttp.ClientTimeout(total=15, connect=5)
+TOKEN_SECONDS: Final = 60  # a mounted account token is renewed by the kubelet long before it runs out
+AT_ONCE: Final = 16  # requests in flight
+
+
+class ApiRefused(Exception):
+    """The API server's no: `code` is the HTTP status, `reason` and `message` those of its Status object."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code, self.reason, self.message = code, reason, message
+
+
+class ApiUnreachable(Exception):
+    """No answer, or one that says nothing about the request (5xx, too many requests): try again."""
+
+
+def login(config: Config) -> kopf.ConnectionInfo:
+    """Where the API server is and who we are."""
+    settings = kopf.OperatorSettings()
+    if config.kubeconfig:
+        os.environ["KUBECONFIG"] = config.kubeconfig
+        found = kopf.login_with_kubeconfig(settings=settings)
+    else:
+        found = kopf.login_with_service_account(settings=settings)
+    if found is None:
+        raise ApiUnreachable(f"no credentials in {config.kubeconfig or ACCOUNT}")
+    return found
+
+
+def jobs_path(namespace: str, name: str = "") -> str:
+    """Path of TrainingJobs; namespace "" means all."""
+    inside = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/{contract.API_VERSION}{inside}/{contract.JOB_PLURAL}{'/' if name else ''}{name}"
+
+
+def core_path(kind: str, namespace: str, name: str = "") -> str:
+    """Path of pods, services, events; namespace "" means all."""
+    inside = f"/namespaces/{namespace}" if namespace else ""
+    return f"/api/v1{inside}/{kind}{'/' if name else ''}{name}"
+
+
+class Api:
+    """One connection pool. Every method raises ApiRefused or ApiUnreachable."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._session: aiohttp.ClientSession | None = None
+        self._renew_at = 0.0
+        self._headers: dict[str, str] = {}
+        self._server = ""
+
+    async def __aenter__(self) -> "Api":
+        info = login(self._config)
+        self._server = info.server.rstrip("/")
+        connector = aiohttp.TCPConnector(ssl=info.as_ssl_context(), limit=AT_ONCE)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=TIMEOUT)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(self, path: str, **query: str) -> Object:
+        return await self._send("GET", path, None, query)
+
+    async def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False) -> Object:
+        query = {"fieldManager": contract.OPERATOR_MANAGER, **({"dryRun": "All"} if dry_run else {})}
+        return await self._send("POST", path, body, query)
+
+    async def update(self, path: str, body: Mapping[str, Any]) -> Object:
+        return await self._send("PUT", path, body, {"fieldManager": contract.OPERATOR_MANAGER})
+
+    async def apply(self, path: str, body: Mapping[str, Any]) -> Object:
+        """Server-side apply, forced: these fields are ours by contract."""
+        query = {"fieldManager": contract.OPERATOR_MANAGER, "force": "true"}
+        return await self._send("PATCH", path, body, query, "application/apply-patch+yaml")
+
+    async def delete(self, path: str, uid: str = "", propagation: str = "Background") -> Object:
+        """With a uid only that very object is deleted, never a successor of the same name."""
+        options: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        return await self._send("DELETE", path, options, {})
+
+    def _authorization(self) -> dict[str, str]:
+        now = asyncio.get_running_loop().time()
+        if now >= self._renew_at:
+            self._headers = login(self._config).as_http_headers()
+            self._renew_at = now + TOKEN_SECONDS
+        return self._headers
+
+    async def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, str], kind: str = "application/json"
+    ) -> Object:
+        assert self._session is not None, "use `async with`"
+        headers = {**self._authorization(), "Accept": "application/json", **({"Content-Type": kind} if body is not None else {})}
+        data = None if body is None else json.dumps(body)
+        try:
+            async with self._session.request(method, self._server + path, params=query, data=data, headers=headers) as answer:
+                found = await answer.json(content_type=None)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise ApiUnreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
+        return _judged(method, path, answer.status, found if isinstance(found, dict) else {})
+
+
+def _judged(method: str, path: str, code: int, found: Object) -> Object:
+    if code < 300:
+        return found
+    message = str(found.get("message", ""))
+    if code >= 500 or code in (401, 408, 429):
+        raise ApiUnreachable(f"{method} {path}: {code} {message}")
+    raise ApiRefused(code, str(found.get("reason", "")), message)

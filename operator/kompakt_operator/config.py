@@ -1,0 +1,88 @@
+"""Flags and environment of the operator process, read once into a frozen value."""
+
+import argparse
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kompakt_core.errors import InvalidInput
+
+ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """`namespace` "": all; `kubeconfig` "": the pod's own account; `health_port` 0: no health endpoint."""
+
+    runtime_image: str
+    lease_namespace: str
+    identity: str
+    namespace: str = ""
+    kubeconfig: str = ""
+    health_port: int = 0
+    log_level: str = "INFO"
+
+
+def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
+    """Flags win over KOMPAKT_OPERATOR_* variables (--runtime-image: KOMPAKT_OPERATOR_RUNTIME_IMAGE, and so on).
+
+    Raises InvalidInput naming the flag.
+    """
+    given = _parser(environment).parse_args(arguments)
+    if not given.runtime_image:
+        raise InvalidInput("--runtime-image: needed: the image whose init container carries the runtime into workers")
+    for flag in ("namespace", "lease_namespace"):
+        text = getattr(given, flag)
+        if text and (len(text) > 63 or not NAME.fullmatch(text)):
+            raise InvalidInput(f"--{flag.replace('_', '-')}: {text!r} is no namespace's name")
+    if not given.health_port.isdecimal() or int(given.health_port) > 65535:
+        raise InvalidInput(f"--health-port: a port from 1 to 65535, or 0 for none; got {given.health_port!r}")
+    return Config(
+        runtime_image=given.runtime_image,
+        lease_namespace=given.lease_namespace or _own_namespace() or "default",
+        identity=given.identity or socket.gethostname(),
+        namespace=given.namespace,
+        kubeconfig=_kubeconfig(given.kubeconfig, environment),
+        health_port=int(given.health_port),
+        log_level=given.log_level,
+    )
+
+
+def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="kompakt-operator", description="Runs TrainingJobs.")
+
+    def flag(name: str, default: str, help_: str, **more: Sequence[str]) -> None:
+        variable = "KOMPAKT_OPERATOR_" + name[2:].upper().replace("-", "_")
+        parser.add_argument(name, default=environment.get(variable, default), help=f"{help_} [{variable}]", **more)  # type: ignore[arg-type]
+
+    flag("--runtime-image", "", "image whose init container carries the runtime into workers")
+    flag("--namespace", "", "look after TrainingJobs of this namespace only; default: all")
+    flag("--lease-namespace", "", "where the Lease of the active operator lies; default: the pod's own namespace")
+    flag("--identity", "", "name of this process in the Lease; default: the host's name")
+    flag("--kubeconfig", "", "file; default: the pod's own account, else $KUBECONFIG")
+    flag("--health-port", "0", "port of /healthz and /metrics; 0: none")
+    flag("--log-level", "INFO", "how much to say", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    return parser
+
+
+def _own_namespace() -> str:
+    file = ACCOUNT / "namespace"
+    return file.read_text().strip() if file.exists() else ""
+
+
+def _kubeconfig(given: str, environment: Mapping[str, str]) -> str:
+    if given:
+        if not os.access(given, os.R_OK):
+            raise InvalidInput(f"--kubeconfig: cannot read {given}")
+        return given
+    if (ACCOUNT / "token").exists():
+        return ""
+    found = environment.get("KUBECONFIG", "")
+    if not found:
+        raise InvalidInput("--kubeconfig: needed outside a cluster (or set KUBECONFIG)")
+    return found

@@ -1,0 +1,61 @@
+"""Few Events of our own: one for each turn of a job that its owner wants to read in `kubectl describe`."""
+
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from time import time
+from typing import Any, Final
+
+from kompakt_core import contract
+from kompakt_core.job.conditions import Type
+from kompakt_core.job.status import read_status
+from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path
+
+Object = dict[str, Any]
+WARNINGS: Final = frozenset({Type.FAILED, Type.STALLED})
+TOLD: Final = (Type.COMPLETE, Type.FAILED, Type.STALLED, Type.SUSPENDED)
+log = logging.getLogger(__name__)
+
+
+def turns(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
+    """Type, reason and message of what happened between two states of a job object."""
+    old, new = read_status(before), read_status(after)
+    if new.attempt > old.attempt:
+        running = new.conditions.get(Type.RUNNING)
+        why = running.message if running is not None and new.attempt > 1 else ""
+        yield ("Warning" if why else "Normal"), "AttemptStarted", f"attempt {new.attempt}{': ' + why if why else ''}"
+    for type_ in TOLD:
+        condition = new.conditions.get(type_)
+        if condition is not None and condition.true and not old.holds(type_):
+            yield ("Warning" if type_ in WARNINGS else "Normal"), condition.reason, condition.message or str(type_)
+
+
+async def announce(api: Api, before: Object, after: Object) -> None:
+    """Post them; an Event that cannot be posted is no reason to stop."""
+    meta = after["metadata"]
+    for kind, reason, message in turns(before, after):
+        try:
+            await api.create(core_path("events", meta["namespace"]), _event(meta, kind, reason, message))
+        except (ApiRefused, ApiUnreachable) as problem:
+            log.warning("no Event %s for %s/%s: %s", reason, meta["namespace"], meta["name"], problem)
+
+
+def _event(meta: Object, kind: str, reason: str, message: str) -> Object:
+    now = datetime.fromtimestamp(time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{meta['name']}.", "namespace": meta["namespace"]},
+        "involvedObject": {
+            "apiVersion": contract.API_VERSION,
+            "kind": contract.JOB_KIND,
+            **{key: meta[key] for key in ("name", "namespace", "uid")},
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message[:1024],
+        "source": {"component": contract.OPERATOR_MANAGER},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }

@@ -1,0 +1,55 @@
+"""/healthz and /metrics. Alive means: the event loop turns, and an active operator finishes its looks."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiohttp import web
+
+STUCK_SECONDS: Final = 120.0  # a look is a handful of requests of at most 15 s each
+
+
+@dataclass
+class Pulse:
+    """What the process knows about itself. Moments are the event loop's."""
+
+    active: bool = False
+    looks: Counter[str] = field(default_factory=Counter)  # by outcome: done, retried, failed
+    waiting: int = 0
+    under_way: dict[int, float] = field(default_factory=dict)  # worker -> when its look began
+
+    def stuck(self, now: float) -> bool:
+        """Whether any look takes longer than it can."""
+        return any(now - begin > STUCK_SECONDS for begin in self.under_way.values())
+
+    def text(self) -> str:
+        """In the exposition format of Prometheus."""
+        outcomes = "".join(f'kompakt_operator_looks_total{{outcome="{k}"}} {n}\n' for k, n in sorted(self.looks.items()))
+        return (
+            "# HELP kompakt_operator_active Whether this process holds the Lease.\n# TYPE kompakt_operator_active gauge\n"
+            f"kompakt_operator_active {int(self.active)}\n"
+            "# HELP kompakt_operator_waiting Jobs in line to be looked at.\n# TYPE kompakt_operator_waiting gauge\n"
+            f"kompakt_operator_waiting {self.waiting}\n"
+            "# HELP kompakt_operator_looks_total Looks at jobs by outcome.\n# TYPE kompakt_operator_looks_total counter\n"
+            f"{outcomes}"
+        )
+
+
+async def serve(pulse: Pulse, port: int) -> web.AppRunner:
+    """Start serving on all addresses; port 0 is for tests: any free one."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        if pulse.stuck(asyncio.get_running_loop().time()):
+            return web.Response(status=503, text="a look at a job takes too long\n")
+        return web.Response(text="ok\n")
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(text=pulse.text(), content_type="text/plain")
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/metrics", metrics)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, None, port).start()
+    return runner

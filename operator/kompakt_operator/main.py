@@ -1,0 +1,123 @@
+"""The operator's process: wait for the Lease, watch, look at jobs; end when the Lease is lost.
+
+Rights it needs: trainingjobs get/list/watch/patch/delete, trainingjobs/status patch, trainingjobs/finalizers update (where
+the API server checks blockOwnerDeletion), pods and services get/list/watch/create/delete, events create, nodes get (is the
+node of a pod that does not go away lost?), namespaces and customresourcedefinitions list/watch (kopf finds out what there
+is), and in its own namespace leases create and, for `kompakt-operator`, get/update.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable
+
+import kopf
+
+from kompakt_core.errors import InvalidInput
+from kompakt_operator import watching
+from kompakt_operator.api import Api, ApiRefused, ApiUnreachable
+from kompakt_operator.cache import Cache
+from kompakt_operator.config import Config, read_config
+from kompakt_operator.health import Pulse, serve
+from kompakt_operator.lease import Elector
+from kompakt_operator.reconcile import Reconciler
+from kompakt_operator.workqueue import Key, WorkQueue
+
+CONFLICT_SECONDS = 0.02
+WORKERS = 8  # looks at different jobs side by side
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Entry point of the command `kompakt-operator`."""
+    try:
+        config = read_config(sys.argv[1:], os.environ)
+    except InvalidInput as error:
+        sys.exit(f"kompakt-operator: {error}")
+    logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelName(config.log_level)))
+    sys.exit(asyncio.run(run(config)))
+
+
+async def run(config: Config) -> int:
+    """Exit code 0 after a signal, 1 when the Lease was lost."""
+    stop, pulse = asyncio.Event(), Pulse()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    health = await serve(pulse, config.health_port) if config.health_port else None
+    try:
+        async with Api(config) as api:
+            elector = Elector(api, config.lease_namespace, config.identity)
+            await _first(elector.acquired(), stop.wait())
+            if not elector.active:
+                return 0
+            pulse.active = True
+            lost = asyncio.create_task(elector.lost())
+            await _first(lost, stop.wait(), _operate(config, api, pulse))
+            await elector.release()
+            return 0 if stop.is_set() else 1
+    finally:
+        if health is not None:
+            await health.cleanup()
+
+
+async def _first(*waits: Awaitable[object]) -> None:
+    """Wait for the first to end, cancel the others; what it raised rises."""
+    tasks = [wait if isinstance(wait, asyncio.Task) else asyncio.ensure_future(wait) for wait in waits]
+    done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+async def _operate(config: Config, api: Api, pulse: Pulse) -> None:
+    """Watch and look until cancelled."""
+    cache, queue = Cache(), WorkQueue()
+    await watching.fill(api, config, cache)  # before the first look: a pod not seen yet must not count as missing
+    reconciler = Reconciler(api, cache, queue, config.runtime_image)
+    where = {"namespaces": [config.namespace]} if config.namespace else {"clusterwide": True}
+    watch = kopf.operator(registry=watching.registry_for(config, cache, queue), standalone=True, **where)
+    workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
+    await _first(watch, watching.resync(api, config, cache, queue), *workers)
+
+
+async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: Pulse) -> None:
+    """One look after the other, for ever."""
+    clock = asyncio.get_running_loop().time
+    while True:
+        key = await queue.take()
+        pulse.under_way[number], pulse.waiting = clock(), len(queue)
+        try:
+            pulse.looks[await _look(reconciler, queue, key)] += 1
+        finally:
+            del pulse.under_way[number]
+            queue.done(key)
+
+
+async def _look(reconciler: Reconciler, queue: WorkQueue, key: Key) -> str:
+    """The outcome for the metrics. Nothing that goes wrong with one job may stop the others."""
+    try:
+        await reconciler.look(key)
+    except ApiRefused as refusal:
+        if refusal.code == 409:  # somebody else wrote in between: decide again on what stands there now
+            queue.add_after(key, CONFLICT_SECONDS)
+        else:
+            log.warning("%s/%s: %s; again in %.1f s", *key, refusal, queue.retry(key))
+        return "retried"
+    except ApiUnreachable as problem:
+        log.warning("%s/%s: %s; again in %.1f s", *key, problem, queue.retry(key))
+        return "retried"
+    except Exception:
+        log.exception("%s/%s: our fault; again in %.1f s", *key, queue.retry(key))
+        return "failed"
+    return "done"
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        main()

@@ -1,0 +1,106 @@
+"""Performs actions, one after the other; pods of a gang side by side. What is found already done counts as done."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kompakt_core import contract
+from kompakt_core.errors import Bug
+from kompakt_core.job import actions as do
+from kompakt_core.job.model import Role, TrainingJob
+from kompakt_operator import render
+from kompakt_operator.api import Api, ApiRefused, core_path, jobs_path
+from kompakt_operator.cache import Cache
+
+Object = dict[str, Any]
+log = logging.getLogger(__name__)
+
+
+class NameTaken(Exception):
+    """An object of the name we need belongs to somebody else. It is never adopted."""
+
+
+async def write_status(api: Api, obj: Object, status: Mapping[str, Any]) -> Object:
+    """Apply all status fields that are ours, with the resourceVersion that the decision was made on. Returns the new object."""
+    meta = obj["metadata"]
+    body = {
+        "apiVersion": contract.API_VERSION,
+        "kind": contract.JOB_KIND,
+        "metadata": {key: meta[key] for key in ("name", "namespace", "uid", "resourceVersion")},
+        "status": status,
+    }
+    return await api.apply(jobs_path(meta["namespace"], meta["name"]) + "/status", body)
+
+
+class Performer:
+    """Performs one job's actions against the API server."""
+
+    def __init__(self, api: Api, cache: Cache, image: str, obj: Object, job: TrainingJob) -> None:
+        self._api, self._cache, self._image, self._job = api, cache, image, job
+        self._labels = (obj["metadata"].get("labels") or {}) if isinstance(obj.get("metadata"), dict) else {}
+        self.current = obj  # the job object as last returned by the API server
+
+    async def perform(self, wanted: Sequence[do.Action]) -> None:
+        """Raises ApiRefused, ApiUnreachable or NameTaken at the first action that cannot be performed."""
+        pods = [action for action in wanted if isinstance(action, do.CreatePod)]
+        for action in wanted:
+            if not isinstance(action, do.CreatePod):
+                await self._one(action)
+        if pods:
+            results = await asyncio.gather(*map(self._create_pod, pods), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+
+    async def _one(self, action: do.Action) -> None:
+        match action:
+            case do.WriteStatus(status):
+                self.current = await write_status(self._api, self.current, status)
+            case do.TryPod(role, attempt):
+                body = self._pod(self._role(role), 0, attempt)
+                await self._create(core_path("pods", self._job.namespace), body, dry_run=True)
+            case do.CreateService(attempt):
+                body = render.service(self._job, attempt)
+                self._cache.see_service(await self._create(core_path("services", self._job.namespace), body))
+            case do.DeletePod(name, uid):
+                await self._gone(core_path("pods", self._job.namespace, name), uid)
+            case do.DeleteService(name):
+                await self._gone(core_path("services", self._job.namespace, name))
+            case do.DeleteJob():
+                await self._gone(jobs_path(self._job.namespace, self._job.name), self._job.uid)
+            case do.Wake():
+                pass  # the queue's business
+            case _:
+                raise Bug(f"no way to perform {action}")
+
+    async def _create_pod(self, action: do.CreatePod) -> None:
+        body = self._pod(self._role(action.role), action.index, action.attempt)
+        self._cache.see_pod(await self._create(core_path("pods", self._job.namespace), body))
+
+    async def _create(self, path: str, body: Object, *, dry_run: bool = False) -> Object:
+        """POST; where the name is taken, ours is taken as created and a stranger's is refused."""
+        try:
+            return await self._api.create(path, body, dry_run=dry_run)
+        except ApiRefused as refusal:
+            if refusal.reason != "AlreadyExists":
+                raise
+        found = await self._api.get(f"{path}/{body['metadata']['name']}")
+        owners = found["metadata"].get("ownerReferences") or ()
+        if not any(owner.get("uid") == self._job.uid for owner in owners):
+            kind, name = body["kind"], body["metadata"]["name"]
+            raise NameTaken(f"{kind} {name} exists and does not belong to this TrainingJob: delete it, or rename the job")
+        return found
+
+    async def _gone(self, path: str, uid: str = "") -> None:
+        try:
+            await self._api.delete(path, uid)
+        except ApiRefused as refusal:
+            if refusal.code not in (404, 409):  # 409: a successor of that name has another uid
+                raise
+
+    def _role(self, name: str) -> Role:
+        return next(role for role in self._job.roles if role.name == name)
+
+    def _pod(self, role: Role, index: int, attempt: int) -> Object:
+        return render.pod(self._job, role, index, attempt, image=self._image, labels=self._labels)

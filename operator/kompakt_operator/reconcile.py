@@ -1,0 +1,151 @@
+"""One look at one job: read, let core decide, perform. Safe to run at any time, any number of times."""
+
+import logging
+import time
+from dataclasses import replace
+from typing import Any, Final
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
+from kompakt_core.job import actions as do
+from kompakt_core.job.conditions import Condition, Type, condition
+from kompakt_core.job.model import TrainingJob
+from kompakt_core.job.phases import FINISHED
+from kompakt_core.job.pods import PodView
+from kompakt_core.job.spec import parse_job
+from kompakt_core.job.status import JobStatus, read_status
+from kompakt_operator import render
+from kompakt_operator.api import Api, ApiRefused, core_path, jobs_path
+from kompakt_operator.cache import Cache
+from kompakt_operator.events import announce
+from kompakt_operator.perform import NameTaken, Performer, write_status
+from kompakt_operator.workqueue import Key, WorkQueue
+
+Object = dict[str, Any]
+QUOTA: Final = "exceeded quota"  # how the ResourceQuota admission plugin words its refusal
+log = logging.getLogger(__name__)
+
+
+def ours(obj: Object) -> bool:
+    """Whether this operator looks after the job at all."""
+    managed_by = (obj.get("spec") or {}).get("managedBy", contract.MANAGED_BY)
+    return managed_by == contract.MANAGED_BY and not obj["metadata"].get("deletionTimestamp")
+
+
+class Reconciler:
+    """Looks at jobs one key at a time."""
+
+    def __init__(self, api: Api, cache: Cache, queue: WorkQueue, image: str) -> None:
+        self._api, self._cache, self._queue, self._image = api, cache, queue, image
+
+    async def look(self, key: Key) -> None:
+        """Raises ApiUnreachable, or ApiRefused for a conflict: look again later."""
+        obj = await self._job_object(*key)
+        if obj is None or not ours(obj):
+            return
+        try:
+            job = parse_job(obj)
+        except InvalidInput as error:
+            await self._invalid(obj, str(error))
+            return
+        await self._act(key, obj, job)
+
+    async def _job_object(self, namespace: str, name: str) -> Object | None:
+        try:
+            return await self._api.get(jobs_path(namespace, name))
+        except ApiRefused as refusal:
+            if refusal.code == 404:
+                return None
+            raise
+
+    async def _act(self, key: Key, obj: Object, job: TrainingJob) -> None:
+        status, performer = read_status(obj), Performer(self._api, self._cache, self._image, obj, job)
+        problem = _template_problem(job) if not status.finished else ("", "")
+        if problem[0]:
+            await self._refuse(key, job, performer, condition(Type.FAILED, True, "InvalidTemplate", problem[0]), final=True)
+            return
+        wanted = await self._decided(job, status, problem[1])
+        try:
+            await performer.perform(wanted)
+        except (ApiRefused, NameTaken) as refusal:
+            told, final = self._words(refusal)
+            if told is None:
+                raise
+            await self._refuse(key, job, performer, told, final=final)
+        else:
+            self._wake(key, wanted)
+            self._queue.forget(key)
+        await announce(self._api, obj, performer.current)
+
+    async def _decided(self, job: TrainingJob, status: JobStatus, skipped: str) -> list[do.Action]:
+        """Decide on what the watch has shown; what ends an attempt or a job is decided again on a fresh list."""
+        wanted = self._next(job, status, await self._pods(job), skipped)
+        if not _ends_attempt(status, wanted):
+            return wanted
+        selector = f"{contract.LABEL_JOB_UID}={job.uid}"
+        listed = await self._api.get(core_path("pods", job.namespace), labelSelector=selector)
+        self._cache.replace_pods(job.uid, listed.get("items", ()))
+        return self._next(job, status, await self._pods(job), skipped)
+
+    def _next(self, job: TrainingJob, status: JobStatus, pods: list[PodView], skipped: str) -> list[do.Action]:
+        return do.next_actions(job, status, pods, self._cache.services(job.uid), time.time(), skipped=skipped)
+
+    async def _pods(self, job: TrainingJob) -> list[PodView]:
+        return [await self._checked(pod) for pod in self._cache.pods(job.uid)]
+
+    async def _checked(self, pod: PodView) -> PodView:
+        """A pod whose grace is long over is asked about: is its node lost?"""
+        if pod.grace_ends is None or time.time() < pod.grace_ends + do.OVERDUE_SECONDS or not pod.node:
+            return pod
+        try:
+            node = await self._api.get(f"/api/v1/nodes/{pod.node}")
+        except ApiRefused as refusal:
+            return replace(pod, overdue=refusal.code == 404)
+        conditions = (node.get("status") or {}).get("conditions") or ()
+        ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+        return replace(pod, overdue=not ready)
+
+    def _wake(self, key: Key, wanted: list[do.Action]) -> None:
+        for action in wanted:
+            if isinstance(action, do.Wake):
+                self._queue.add_after(key, action.at - time.time())
+
+    async def _refuse(self, key: Key, job: TrainingJob, performer: Performer, told: Condition, *, final: bool) -> None:
+        """Say why the gang cannot be made; take back what exists of it; try later unless that is useless."""
+        status = read_status(performer.current)
+        pods = list(self._cache.pods(job.uid))
+        await performer.perform(do.refused(job, status, pods, told, time.time(), final=final))
+        delay = 0.0 if final else self._queue.hold(key)
+        log.warning("%s/%s: %s: %s%s", *key, told.reason, told.message, f"; again in {delay:.0f} s" if delay else "")
+
+    @staticmethod
+    def _words(refusal: ApiRefused | NameTaken) -> tuple[Condition | None, bool]:
+        """The condition for a refusal, and whether it is final; None for one that only says: look again."""
+        if isinstance(refusal, NameTaken):
+            return condition(Type.STALLED, True, "NameTaken", str(refusal)), False
+        if refusal.code == 422:
+            return condition(Type.FAILED, True, "InvalidTemplate", refusal.message), True
+        if refusal.code == 403 and QUOTA in refusal.message:
+            return condition(Type.RECONCILING, True, "QuotaExceeded", refusal.message), False
+        if refusal.code == 403:
+            return condition(Type.STALLED, True, "PodsForbidden", refusal.message), False
+        return None, False
+
+    async def _invalid(self, obj: Object, message: str) -> None:
+        """A stored object that the parser refuses; one that already runs is left alone but says so."""
+        for action in do.invalid(obj["metadata"].get("generation", 0), read_status(obj), message, time.time()):
+            if isinstance(action, do.WriteStatus):
+                await announce(self._api, obj, await write_status(self._api, obj, action.status))
+
+
+def _template_problem(job: TrainingJob) -> tuple[str, str]:
+    """Why the job cannot be rendered, and why the start-up hook is left out; "" for neither."""
+    try:
+        return "", render.checked(job)
+    except InvalidInput as error:
+        return str(error), ""
+
+
+def _ends_attempt(status: JobStatus, wanted: list[do.Action]) -> bool:
+    writes = [action.status for action in wanted if isinstance(action, do.WriteStatus)]
+    return status.attempt > 0 and any(w["attempt"] > status.attempt or w["phase"] in set(FINISHED) for w in writes)

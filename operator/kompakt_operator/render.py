@@ -1,0 +1,182 @@
+"""From a TrainingJob to the objects of one attempt: a headless Service and the gang's gated pods. Pure."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
+from kompakt_core.job.actions import pod_name, service_name
+from kompakt_core.job.model import Role, TrainingJob
+from kompakt_core.job.quantity import parse_bytes
+from kompakt_operator import environment, injection, template
+
+Object = dict[str, Any]
+SHM_VOLUME: Final = "kompakt-shm"
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"  # Kueue's plain-pod groups: handed on from the job's labels
+GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
+GROUP_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
+
+
+def checked(job: TrainingJob) -> str:
+    """Refuse what cannot be rendered; else say why the start-up hook is left out ("" if it is in).
+
+    Raises InvalidInput with the path and a sentence for people.
+    """
+    template.check(job)
+    notes = []
+    for i, role in enumerate(job.roles):
+        container = _gpu_container(role)
+        problem = injection.obstacle(container) if injection.wanted(job, role) else ""
+        if problem and not injection.skipped(job, role, container):
+            raise InvalidInput(f"spec.roles[{i}].template: {problem}")
+        notes.append(problem)
+    return next(filter(None, notes), "")
+
+
+def service(job: TrainingJob, attempt: int) -> Object:
+    """One per attempt, so that names never resolve to pods of an attempt that is over."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": service_name(job.name, attempt),
+            "namespace": job.namespace,
+            "labels": _job_labels(job, attempt),
+            "ownerReferences": [_owner(job)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,  # workers look for each other before any of them is ready
+            "selector": {contract.LABEL_JOB_UID: job.uid, contract.LABEL_ATTEMPT: str(attempt)},
+        },
+    }
+
+
+def pod(job: TrainingJob, role: Role, index: int, attempt: int, *, image: str, labels: Mapping[str, str]) -> Object:
+    """One worker, gated. `index` counts within the role; `labels` are those of the job; `image` holds the runtime."""
+    spec = copy.deepcopy(dict(role.template["spec"]))
+    hooked = injection.wanted(job, role) and not injection.obstacle(_gpu_container(role))
+    spec["containers"] = [_container(job, role, attempt, container, hooked) for container in spec["containers"]]
+    spec["initContainers"] = [_helper(job, attempt, container) for container in spec.get("initContainers") or ()]
+    if hooked:
+        spec["initContainers"].insert(0, injection.init_container(image))
+        spec["volumes"] = [*(spec.get("volumes") or ()), *injection.volumes()]
+    _share_memory(job, role, spec)
+    spec |= {
+        "schedulerName": contract.SCHEDULER_NAME,
+        "restartPolicy": "Never",
+        "hostname": environment.worker_name(job, role, index),
+        "subdomain": service_name(job.name, attempt),
+        "schedulingGates": [*(spec.get("schedulingGates") or ()), {"name": contract.GATE}],
+    }
+    if job.priority_class_name:
+        spec["priorityClassName"] = job.priority_class_name
+    metadata = _metadata(job, role, index, attempt, labels)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _metadata(job: TrainingJob, role: Role, index: int, attempt: int, labels: Mapping[str, str]) -> Object:
+    given = role.template.get("metadata") or {}
+    own_labels, notes = dict(given.get("labels") or {}), dict(given.get("annotations") or {})
+    notes = {key: text for key, text in notes.items() if key not in contract.OUTPUT_ANNOTATIONS}
+    if QUEUE_LABEL in labels:
+        own_labels |= {QUEUE_LABEL: labels[QUEUE_LABEL], GROUP_LABEL: service_name(job.name, attempt)}
+        notes[GROUP_COUNT] = str(job.workers)
+    return {
+        "name": pod_name(job.name, role.name, index, attempt),
+        "namespace": job.namespace,
+        "labels": {
+            **own_labels,
+            **_job_labels(job, attempt),
+            contract.LABEL_ROLE: role.name,
+            contract.LABEL_WORKER_INDEX: str(job.first_index(role.name) + index),
+        },
+        "annotations": notes | _wishes(job),
+        "ownerReferences": [_owner(job)],
+    }
+
+
+def _job_labels(job: TrainingJob, attempt: int) -> dict[str, str]:
+    return {contract.LABEL_JOB_NAME: job.name, contract.LABEL_JOB_UID: job.uid, contract.LABEL_ATTEMPT: str(attempt)}
+
+
+def _owner(job: TrainingJob) -> Object:
+    return {
+        "apiVersion": contract.API_VERSION,
+        "kind": contract.JOB_KIND,
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _wishes(job: TrainingJob) -> dict[str, str]:
+    """What the planner and the extender read of the job."""
+    return {
+        contract.ANN_PATTERN: str(job.communication.pattern),
+        contract.ANN_SENSITIVITY: str(job.communication.sensitivity),
+        contract.ANN_POLICY: str(job.placement.policy),
+        contract.ANN_REQUIRED_LINK: str(job.placement.required_link),
+    }
+
+
+def _gpu_container(role: Role) -> Object:
+    containers: list[Object] = role.template["spec"]["containers"]
+    return next((c for c in containers if c["name"] == role.gpu_container), containers[0])
+
+
+def _container(job: TrainingJob, role: Role, attempt: int, container: Object, hooked: bool) -> Object:
+    """One of the template's containers; only the GPU container gets GPUs and the start-up hook."""
+    if not role.gpus_per_replica or container["name"] != _gpu_container(role)["name"]:
+        return _helper(job, attempt, container)
+    resources = dict(container.get("resources") or {})
+    for part in ("limits", "requests"):
+        resources[part] = {**(resources.get(part) or {}), contract.RESOURCE: str(role.gpus_per_replica)}
+    variables = environment.common(job, attempt) + environment.training(job, role)
+    container = {**container, "resources": resources}
+    if hooked:
+        container = _hooked(container)
+        variables += injection.environment(job)
+    return {**container, "env": environment.added(container, variables)}
+
+
+def _helper(job: TrainingJob, attempt: int, container: Object) -> Object:
+    """A container without GPUs."""
+    variables = environment.common(job, attempt) + environment.without_gpus()
+    return {**container, "env": environment.added(container, variables)}
+
+
+def _hooked(container: Object) -> Object:
+    """The GPU container with the hook first on its PYTHONPATH, our mounts and the metrics port."""
+    own = list(container.get("env") or ())
+    before = next((v.get("value") or "" for v in own if v["name"] == "PYTHONPATH"), "")
+    path = environment.value("PYTHONPATH", injection.python_path(before))
+    ports = list(container.get("ports") or ())
+    if all(
+        port.get("containerPort") != contract.METRICS_PORT and port.get("name") != contract.METRICS_PORT_NAME for port in ports
+    ):
+        ports.append({"name": contract.METRICS_PORT_NAME, "containerPort": contract.METRICS_PORT, "protocol": "TCP"})
+    return {
+        **container,
+        "env": [path, *(v for v in own if v["name"] != "PYTHONPATH")],
+        "ports": ports,
+        "volumeMounts": [*(container.get("volumeMounts") or ()), *injection.mounts()],
+    }
+
+
+def _share_memory(job: TrainingJob, role: Role, spec: Object) -> None:
+    """/dev/shm for the GPU container where the template mounts none: loaders hand batches over in it; 64 MB are too few.
+
+    Size: spec.sharedMemory, else half the container's memory limit, else bounded by the node's memory only.
+    """
+    name = _gpu_container(role)["name"]
+    container = next(c for c in spec["containers"] if c["name"] == name)
+    if not role.gpus_per_replica or any(mount.get("mountPath") == "/dev/shm" for mount in container.get("volumeMounts") or ()):
+        return
+    limit = (container["resources"].get("limits") or {}).get("memory")
+    size = job.shared_memory if job.shared_memory >= 0 else parse_bytes(limit, "memory") // 2 if limit is not None else None
+    volume = {"medium": "Memory"} if size is None else {"medium": "Memory", "sizeLimit": str(size)}
+    spec["volumes"] = [*(spec.get("volumes") or ()), {"name": SHM_VOLUME, "emptyDir": volume}]
+    container["volumeMounts"] = [*(container.get("volumeMounts") or ()), {"name": SHM_VOLUME, "mountPath": "/dev/shm"}]

@@ -1,0 +1,62 @@
+"""What a role's pod template may not say, each with the sentence its author reads in condition Failed/InvalidTemplate."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
+from kompakt_core.job.model import Role, TrainingJob
+
+# Extended resources by which other plugins hand out GPUs.
+FOREIGN_GPUS: Final = ("nvidia.com/", "amd.com/gpu", "gpu.intel.com/")
+SHARED: Final = ("nvidia.com/mig-", "nvidia.com/gpu.shared")
+OURS: Final = frozenset({contract.INJECT_PAYLOAD_VOLUME, contract.INJECT_STATE_VOLUME, "kompakt-shm"})
+
+
+def check(job: TrainingJob) -> None:
+    """Raises InvalidInput for the first thing in any role's template that the operator cannot turn into a worker."""
+    for i, role in enumerate(job.roles):
+        for problem in problems(role):
+            raise InvalidInput(f"spec.roles[{i}].template.{problem}")
+
+
+def problems(role: Role) -> Iterator[str]:
+    """Everything wrong with one template; each begins with the path inside it."""
+    pod = role.template["spec"]
+    yield from _pod_problems(pod)
+    for kind in ("initContainers", "containers"):
+        for i, container in enumerate(pod.get(kind) or ()):
+            yield from (f"spec.{kind}[{i}].{problem}" for problem in _container_problems(container))
+    names = [container["name"] for container in pod["containers"]]
+    if role.gpu_container and role.gpu_container not in names:
+        yield f"spec.containers: gpuContainer names {role.gpu_container!r}; the containers are {', '.join(names)}"
+
+
+def _pod_problems(pod: Mapping[str, Any]) -> Iterator[str]:
+    if pod.get("nodeName"):
+        yield "spec.nodeName: kompakt chooses the node; use nodeSelector or affinity to narrow the choice"
+    if pod.get("schedulerName", contract.SCHEDULER_NAME) != contract.SCHEDULER_NAME:
+        yield f"spec.schedulerName: workers are placed by {contract.SCHEDULER_NAME}; leave it out"
+    if pod.get("restartPolicy", "Never") != "Never":
+        yield "spec.restartPolicy: must be Never or left out; a failed worker restarts the whole gang (runPolicy.backoffLimit)"
+    for name in ("hostname", "subdomain"):
+        if pod.get(name):
+            yield f"spec.{name}: is set by kompakt, so that workers find each other; leave it out"
+    for volume in pod.get("volumes") or ():
+        if volume.get("name") in OURS:
+            yield f"spec.volumes: the name {volume['name']!r} is kompakt's own; choose another"
+
+
+def _container_problems(container: Mapping[str, Any]) -> Iterator[str]:
+    resources = container.get("resources") or {}
+    for part in ("limits", "requests"):
+        for name in resources.get(part) or {}:
+            if name.startswith(SHARED):
+                yield f"resources.{part}: {name}: MIG and time-slicing are not supported in v1alpha1"
+            elif name == contract.RESOURCE or name.startswith(FOREIGN_GPUS):
+                yield f"resources.{part}: {name}: ask for GPUs with the role's gpusPerReplica"
+    if container.get("name") == contract.INJECT_INIT_CONTAINER:
+        yield f"name: {contract.INJECT_INIT_CONTAINER!r} is kompakt's own; choose another"
+    for variable in container.get("env") or ():
+        if variable.get("name") in contract.RUNTIME_ENV:
+            yield f"env: {variable['name']} is written by kompakt from the TrainingJob; leave it out"

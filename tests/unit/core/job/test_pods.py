@@ -1,0 +1,96 @@
+"""Reading pod objects, and why a pod failed: the first match decides."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kompakt_core import contract
+from kompakt_core.job.model import ExitOperator, FailureAction, FailureRule
+from kompakt_core.job.pods import Cause, Exit, PodView, read_pod, told, why_failed
+from kompakt_core.job.reports import merged, read_report
+
+POD = PodView("j-worker-0-a1", "uid", 1, "worker", 0, phase="Running", started=True)
+ENDED = replace(POD, phase="Failed", exits=(Exit("trainer", 137),))
+RULES = [FailureRule(ExitOperator.IN, frozenset({42}), FailureAction.FAIL_JOB)]
+
+CASES: dict[str, tuple[PodView, Cause | None]] = {
+    "running": (POD, None),
+    "succeeded": (replace(POD, phase="Succeeded"), None),
+    "succeeded and being removed": (replace(POD, phase="Succeeded", deleting=True), None),
+    "deleted by others": (replace(POD, deleting=True), Cause.DISRUPTION),
+    "disruption target comes before its exit code": (replace(ENDED, disrupted="EvictionByEvictionAPI"), Cause.DISRUPTION),
+    "node shut down": (replace(ENDED, reason="Terminated", exits=()), Cause.DISRUPTION),
+    "refused by the kubelet": (
+        replace(POD, phase="Failed", started=False, reason="UnexpectedAdmissionError"),
+        Cause.PLACEMENT,
+    ),
+    "out of GPUs on arrival": (replace(POD, phase="Failed", started=False, reason="OutOfkompakt.dev/gpu"), Cause.PLACEMENT),
+    "exit code with a rule": (replace(ENDED, exits=(Exit("trainer", 42),)), Cause.FAIL_JOB),
+    "exit code without a rule": (ENDED, Cause.FAILURE),
+    "failed without a code": (replace(ENDED, exits=(), reason="DeadlineExceeded"), Cause.FAILURE),
+}
+
+
+@pytest.mark.parametrize(("pod", "cause"), CASES.values(), ids=CASES)
+def test_why_a_pod_failed(pod: PodView, cause: Cause | None) -> None:
+    assert why_failed(pod, RULES) is cause
+
+
+@pytest.mark.parametrize(
+    ("operator", "container", "matches"),
+    [("In", "", True), ("NotIn", "", False), ("In", "trainer", True), ("In", "sidecar", False)],
+)
+def test_a_rule_matches_by_code_and_container(operator: str, container: str, matches: bool) -> None:
+    rule = FailureRule(ExitOperator(operator), frozenset({3}), FailureAction.IGNORE, container)
+    assert rule.matches("trainer", 3) is matches
+
+
+def test_exit_code_zero_matches_no_rule() -> None:
+    assert not FailureRule(ExitOperator.NOT_IN, frozenset({3}), FailureAction.FAIL_JOB).matches("trainer", 0)
+
+
+def pod_object(**status: Any) -> dict[str, Any]:
+    labels = {contract.LABEL_ATTEMPT: "2", contract.LABEL_WORKER_INDEX: "3", contract.LABEL_ROLE: "worker"}
+    meta = {"name": "j-worker-3-a2", "uid": "p", "labels": labels, "annotations": {contract.ANN_GPUS: "GPU-a,GPU-b"}}
+    return {"metadata": meta, "spec": {"nodeName": "n1", "schedulingGates": [{"name": contract.GATE}]}, "status": status}
+
+
+def test_a_pod_object_is_projected_to_what_decisions_need() -> None:
+    ended = {"exitCode": 1, "message": "line", "finishedAt": "2026-01-01T00:00:00Z"}
+    pod = read_pod(pod_object(phase="Failed", containerStatuses=[{"name": "trainer", "state": {"terminated": ended}}]))
+    assert pod is not None
+    assert (pod.attempt, pod.worker_index, pod.node, pod.gated, pod.gpus) == (2, 3, "n1", True, ("GPU-a", "GPU-b"))
+    assert (pod.exits, pod.reports, pod.started) == ((Exit("trainer", 1),), ("line",), True)
+    assert told(pod) == "pod j-worker-3-a2 failed: container trainer ended with exit code 1"
+
+
+def test_a_pod_without_our_labels_is_no_worker() -> None:
+    assert read_pod({"metadata": {"name": "x"}, "spec": {}, "status": {}}) is None
+
+
+@given(
+    st.text(max_size=200)
+    | st.recursive(st.integers() | st.text(max_size=5), lambda x: st.lists(x) | st.dictionaries(st.text(max_size=9), x)).map(str)
+)
+def test_any_termination_message_is_read_or_passed_over(message: str) -> None:
+    found = read_report(message)
+    assert found is None or isinstance(found, dict)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda x: st.lists(x, max_size=2) | st.dictionaries(st.text(max_size=5), x, max_size=2),
+)
+KEYS = st.sampled_from(["active", "reason", "mode", "target", "plainBytes", "savedBytes", "steps", "ranks", "raw", "violations"])
+
+
+@given(st.lists(st.dictionaries(KEYS, JSON | st.integers(0, 10**40)), min_size=1, max_size=4))
+def test_whatever_reports_claim_the_merged_figures_fit_the_schema(reports: list[dict[str, Any]]) -> None:
+    found = merged(reports)
+    counts = [found[key] for key in ("plainBytes", "savedBytes", "steps", "ranks", "violations")] + list(found["raw"].values())
+    assert all(0 <= count < 1 << 63 for count in counts)
+    assert isinstance(found["active"], bool)
+    assert isinstance(found["reason"], str)

@@ -1,0 +1,245 @@
+"""The objects of one attempt, as claims."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
+from kompakt_core.job.model import TrainingJob
+from kompakt_core.job.spec import parse_job
+from kompakt_operator import render
+
+IMAGE = "registry.example/kompakt-runtime:1"
+
+
+def job(container: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, *, gpus: int = 2, **spec: Any) -> TrainingJob:
+    trainer = {"name": "trainer", "image": "i", **(container or {})}
+    roles = [
+        {"name": "worker", "replicas": 2, "gpusPerReplica": gpus, "template": {"spec": {"containers": [trainer], **(pod or {})}}}
+    ]
+    return parse_job({"metadata": {"name": "j", "namespace": "ml", "uid": "u"}, "spec": {"roles": roles, **spec}})
+
+
+def rendered(found: TrainingJob, *, role: int = 0, index: int = 1, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    return render.pod(found, found.roles[role], index, 3, image=IMAGE, labels=labels or {})
+
+
+def env(container: dict[str, Any]) -> dict[str, Any]:
+    return {v["name"]: v.get("value", v.get("valueFrom")) for v in container.get("env", ())}
+
+
+def test_a_worker_is_gated_named_and_owned() -> None:
+    pod = rendered(job())
+    meta, spec = pod["metadata"], pod["spec"]
+    assert (meta["name"], spec["hostname"], spec["subdomain"]) == ("j-worker-1-a3", "j-worker-1", "j-a3")
+    assert (spec["schedulerName"], spec["restartPolicy"]) == ("kompakt-scheduler", "Never")
+    assert spec["schedulingGates"] == [{"name": contract.GATE}]
+    assert [(o["uid"], o["controller"]) for o in meta["ownerReferences"]] == [("u", True)]
+    assert meta["labels"] == {
+        contract.LABEL_JOB_NAME: "j",
+        contract.LABEL_JOB_UID: "u",
+        contract.LABEL_ROLE: "worker",
+        contract.LABEL_WORKER_INDEX: "1",
+        contract.LABEL_ATTEMPT: "3",
+    }
+
+
+def test_the_service_resolves_pods_of_its_attempt_before_they_are_ready() -> None:
+    service = render.service(job(), 3)
+    assert service["metadata"]["name"] == "j-a3"
+    assert service["spec"] == {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {contract.LABEL_JOB_UID: "u", contract.LABEL_ATTEMPT: "3"},
+    }
+
+
+def test_gpus_go_to_the_gpu_container_only() -> None:
+    roles = [
+        {
+            "name": "worker",
+            "gpusPerReplica": 4,
+            "gpuContainer": "trainer",
+            "template": {
+                "spec": {
+                    "containers": [
+                        {"name": "log", "image": "i"},
+                        {"name": "trainer", "image": "i", "resources": {"limits": {"cpu": 1}}},
+                    ]
+                }
+            },
+        }
+    ]
+    log, trainer = rendered(job(roles=roles), index=0)["spec"]["containers"]
+    assert trainer["resources"] == {"limits": {"cpu": 1, contract.RESOURCE: "4"}, "requests": {contract.RESOURCE: "4"}}
+    assert "resources" not in log
+    assert (env(log)[contract.ENV_NVIDIA_VISIBLE], contract.ENV_NVIDIA_VISIBLE in env(trainer)) == ("void", False)
+
+
+def test_torchrun_finds_its_options_and_the_rank_comes_from_the_planner() -> None:
+    found = env(rendered(job())["spec"]["containers"][0])
+    assert (found["PET_NNODES"], found["PET_NPROC_PER_NODE"]) == ("2", "2")
+    assert found["PET_NODE_RANK"] == {"fieldRef": {"fieldPath": "metadata.annotations['kompakt.dev/rank']"}}
+    assert found["MASTER_ADDR"] == found["PET_MASTER_ADDR"] == "j-worker-0.j-a3"
+    assert (found["MASTER_PORT"], found["KOMPAKT_ATTEMPT"]) == ("29500", "3")
+    assert "RANK" not in found
+
+
+def test_a_worker_of_one_gpu_gets_its_rank_without_torchrun() -> None:
+    found = env(rendered(job(gpus=1))["spec"]["containers"][0])
+    assert (found["WORLD_SIZE"], found["LOCAL_RANK"]) == ("2", "0")
+    assert found["RANK"] == found["PET_NODE_RANK"]
+
+
+def test_a_cpu_role_is_no_rank_and_gets_no_hook() -> None:
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    roles = [
+        {"name": "reader", "gpusPerReplica": 0, "template": template},
+        {"name": "worker", "replicas": 2, "gpusPerReplica": 1, "template": template},
+    ]
+    reader, worker = (rendered(job(roles=roles), role=i, index=0) for i in (0, 1))
+    assert env(worker["spec"]["containers"][0])["PET_NNODES"] == "2"
+    assert env(worker["spec"]["containers"][0])["MASTER_ADDR"] == "j-worker-0.j-a3"
+    assert "PET_NNODES" not in env(reader["spec"]["containers"][0])
+    assert (reader["spec"]["initContainers"], reader["spec"].get("volumes")) == ([], None)
+    assert worker["metadata"]["labels"][contract.LABEL_WORKER_INDEX] == "1"
+
+
+def test_a_value_in_the_template_wins() -> None:
+    found = env(rendered(job({"env": [{"name": "MASTER_PORT", "value": "1234"}]}))["spec"]["containers"][0])
+    assert found["MASTER_PORT"] == "1234"
+
+
+def test_the_hook_comes_by_an_init_container_that_restricted_namespaces_admit() -> None:
+    spec = rendered(job())["spec"]
+    init, trainer = spec["initContainers"][0], spec["containers"][0]
+    assert (init["image"], init["command"]) == (IMAGE, ["/payload/install", contract.INJECT_PAYLOAD_PATH])
+    security = init["securityContext"]
+    assert (security["runAsNonRoot"], security["allowPrivilegeEscalation"], security["capabilities"]) == (
+        True,
+        False,
+        {"drop": ["ALL"]},
+    )
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert init["resources"]["limits"].keys() == init["resources"]["requests"].keys() == {"cpu", "memory"}
+    assert env(trainer)["PYTHONPATH"] == f"{contract.INJECT_PAYLOAD_PATH}/bootstrap"
+    mounts = {mount["name"]: mount for mount in trainer["volumeMounts"]}
+    assert mounts[contract.INJECT_PAYLOAD_VOLUME]["readOnly"] is True
+    assert {port["name"] for port in trainer["ports"]} == {contract.METRICS_PORT_NAME}
+
+
+def test_a_python_path_in_the_template_is_kept_behind_ours() -> None:
+    found = env(rendered(job({"env": [{"name": "PYTHONPATH", "value": "/app"}]}))["spec"]["containers"][0])
+    assert found["PYTHONPATH"] == f"{contract.INJECT_PAYLOAD_PATH}/bootstrap:/app"
+
+
+CLASHES = [
+    {"env": [{"name": "PYTHONPATH", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]},
+    {"envFrom": [{"configMapRef": {"name": "c"}}]},
+]
+
+
+@pytest.mark.parametrize("container", CLASHES, ids=["valueFrom", "envFrom"])
+def test_a_python_path_that_cannot_be_read_refuses_compression_and_only_leaves_out_the_bare_hook(
+    container: dict[str, Any],
+) -> None:
+    with pytest.raises(InvalidInput, match=r"spec\.roles\[0\]\.template: .*set injection: Never"):
+        render.checked(job(container, activationCompression={}))
+    plain = job(container)
+    assert "set injection: Never" in render.checked(plain)
+    assert rendered(plain)["spec"]["initContainers"] == []
+    assert render.checked(job(container, injection="Never")) == ""
+
+
+def test_the_runtime_reads_the_jobs_wishes() -> None:
+    wish = {"mode": "ErrorBounded", "targetGradientError": "0.05", "overrides": [{"modules": "head.*", "mode": "None"}]}
+    found = env(rendered(job(activationCompression=wish))["spec"]["containers"][0])
+    assert set(found) >= contract.RUNTIME_ENV
+    assert (found["KOMPAKT_MODE"], found["KOMPAKT_TARGET"]) == ("ErrorBounded", "0.05")
+    assert json.loads(found["KOMPAKT_OVERRIDES"]) == [{"modules": "head.*", "mode": "None"}]
+
+
+def test_wishes_for_the_planner_are_written_and_answers_in_the_template_are_stripped() -> None:
+    template = {
+        "metadata": {"annotations": {contract.ANN_GPUS: "GPU-stolen", "team": "vision"}},
+        "spec": {"containers": [{"name": "t", "image": "i"}]},
+    }
+    found = job(roles=[{"name": "worker", "gpusPerReplica": 2, "template": template}], communication={"pattern": "Clique"})
+    assert rendered(found, index=0)["metadata"]["annotations"] == {
+        "team": "vision",
+        contract.ANN_PATTERN: "Clique",
+        contract.ANN_SENSITIVITY: "Auto",
+        contract.ANN_POLICY: "Preserve",
+        contract.ANN_REQUIRED_LINK: "Any",
+    }
+
+
+@pytest.mark.parametrize(
+    ("container", "spec", "volume"),
+    [
+        ({"resources": {"limits": {"memory": "4Gi"}}}, {}, {"medium": "Memory", "sizeLimit": str(2 << 30)}),
+        ({"resources": {"limits": {"memory": "4Gi"}}}, {"sharedMemory": "1Gi"}, {"medium": "Memory", "sizeLimit": str(1 << 30)}),
+        ({}, {}, {"medium": "Memory"}),
+    ],
+)
+def test_shared_memory_is_half_the_memory_limit_unless_said(
+    container: dict[str, Any], spec: dict[str, Any], volume: dict[str, Any]
+) -> None:
+    found = rendered(job(container, **spec))["spec"]
+    assert next(v for v in found["volumes"] if v["name"] == "kompakt-shm")["emptyDir"] == volume
+
+
+def test_a_template_that_mounts_shared_memory_keeps_its_own() -> None:
+    container = {"volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}]}
+    found = rendered(job(container, {"volumes": [{"name": "dshm", "emptyDir": {}}]}))["spec"]
+    assert "kompakt-shm" not in {v["name"] for v in found["volumes"]}
+
+
+def test_a_queue_label_of_the_job_makes_its_pods_one_kueue_group() -> None:
+    meta = rendered(job(), labels={"kueue.x-k8s.io/queue-name": "team"})["metadata"]
+    assert (meta["labels"]["kueue.x-k8s.io/queue-name"], meta["labels"]["kueue.x-k8s.io/pod-group-name"]) == ("team", "j-a3")
+    assert meta["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "2"
+
+
+def test_rendering_leaves_the_job_as_it_was() -> None:
+    found = job(activationCompression={})
+    before = json.dumps(found.roles[0].template)
+    assert rendered(found) == rendered(found)
+    assert json.dumps(found.roles[0].template) == before
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "own GPU request": ({"resources": {"limits": {"nvidia.com/gpu": 1}}}, {}, "ask for GPUs with the role's gpusPerReplica"),
+    "our resource": ({"resources": {"requests": {"kompakt.dev/gpu": 1}}}, {}, "ask for GPUs with the role's gpusPerReplica"),
+    "MIG": ({"resources": {"limits": {"nvidia.com/mig-1g.5gb": 1}}}, {}, "MIG and time-slicing are not supported in v1alpha1"),
+    "node name": ({}, {"nodeName": "n1"}, "kompakt chooses the node"),
+    "another scheduler": ({}, {"schedulerName": "default-scheduler"}, "workers are placed by kompakt-scheduler"),
+    "restart policy": ({}, {"restartPolicy": "OnFailure"}, "must be Never or left out"),
+    "hostname": ({}, {"hostname": "h"}, "spec.hostname: is set by kompakt"),
+    "our volume": ({}, {"volumes": [{"name": "kompakt-state"}]}, "is kompakt's own"),
+    "our variable": ({"env": [{"name": "KOMPAKT_MODE", "value": "None"}]}, {}, "KOMPAKT_MODE is written by kompakt"),
+    "init container with GPUs": (
+        {},
+        {"initContainers": [{"name": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
+        "spec.initContainers[0].resources.limits",
+    ),
+}
+
+
+@pytest.mark.parametrize(("container", "pod", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_a_template_that_cannot_work_is_refused_with_a_sentence(
+    container: dict[str, Any], pod: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        render.checked(job(container, pod))
+    assert str(caught.value).startswith("spec.roles[0].template.spec.")
+    assert sentence in str(caught.value)
+
+
+def test_a_gpu_container_that_is_not_there_is_refused() -> None:
+    template = {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}
+    roles = [{"name": "w", "gpusPerReplica": 1, "gpuContainer": "c", "template": template}]
+    with pytest.raises(InvalidInput, match="gpuContainer names 'c'; the containers are a, b"):
+        render.checked(job(roles=roles))
