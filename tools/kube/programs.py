@@ -14,8 +14,8 @@ OLDEST_MINOR, NEWEST_MINOR = 35, 37  # of Kubernetes 1.x
 class Program:
     """One program: `module` is its folder below go/, `package` the Go import path of its main package.
 
-    `build_seconds` was measured on two cores with empty caches, in the order of this table: later programs share
-    compiled packages with earlier ones.
+    `build_seconds` was measured on two cores that other work used as well, with empty caches and in the order of
+    this table: later programs share compiled packages with earlier ones.
     """
 
     name: str
@@ -38,16 +38,16 @@ def _kubernetes(name: str, seconds: int, megabytes: int) -> Program:
 PROGRAMS = {
     program.name: program
     for program in (
-        Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", ("--version",), 22, 25),
-        _kubernetes("kube-apiserver", 254, 119),
-        _kubernetes("kube-controller-manager", 58, 105),
-        _kubernetes("kube-scheduler", 47, 81),
-        _kubernetes("kubectl", 22, 62),
-        _kubernetes("kubelet", 33, 92),
-        _kubernetes("kube-proxy", 14, 79),
-        Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", ("--version",), 75, 64),
-        Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", ("version", "--short"), 104, 67),
-        Program("coredns", "coredns", "github.com/coredns/coredns", ("-version",), 148, 79),
+        Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", ("--version",), 60, 25),
+        _kubernetes("kube-apiserver", 347, 119),
+        _kubernetes("kube-controller-manager", 106, 105),
+        _kubernetes("kube-scheduler", 13, 81),
+        _kubernetes("kubectl", 27, 62),
+        _kubernetes("kubelet", 47, 92),
+        _kubernetes("kube-proxy", 24, 79),
+        Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", ("--version",), 158, 64),
+        Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", ("version", "--short"), 300, 67),
+        Program("coredns", "coredns", "github.com/coredns/coredns", ("-version",), 164, 79),
     )
 }
 SIMULATED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
