@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.job import model
+from kompakt_core.job import model, refusals
 from kompakt_core.job.spec import parse_job
 from tools.crd import __main__ as generator
 from tools.crd import podtemplate
@@ -126,8 +126,11 @@ def test_the_committed_template_is_the_pinned_kubernetes_own() -> None:
     assert podtemplate.pod_template(document) == generator.committed_template()
 
 
-def test_words_of_placement_are_those_of_the_job() -> None:
-    from kompakt_core.placement.model import Level, Policy
+def test_every_word_of_placement_that_a_job_may_use_is_honoured() -> None:
+    from kompakt_core.patterns.names import SUPPORTED
+    from kompakt_core.placement.choose import POLICIES
+    from kompakt_core.placement.model import Level
 
-    assert {str(p) for p in Policy} == {str(p) for p in model.PolicyName}
+    assert {str(policy) for policy in POLICIES} == {str(p) for p in model.PolicyName}
     assert {str(level) for level in Level} == {str(level) for level in model.LevelName}
+    assert set(refusals.PATTERNS) == SUPPORTED

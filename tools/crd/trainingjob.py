@@ -171,7 +171,7 @@ def _placement() -> Schema:
         _only("mode", refusals.MODES, refusals.CONSOLIDATION),
         rule(" && ".join(f"self.{name} == {seconds}" for name, seconds in waits.items()), refusals.WAITS),
     )
-    schema = obj(
+    return obj(
         {
             "policy": word(model.PolicyName, model.PolicyName.PRESERVE),
             "requiredLink": word(model.RequiredLink, model.RequiredLink.ANY),
@@ -179,12 +179,6 @@ def _placement() -> Schema:
             "requiredLevel": word(model.LevelName, model.LevelName.CLUSTER),
             "consolidation": consolidation,
         }
-    )
-    return ruled(
-        schema,
-        _only("policy", refusals.POLICIES, refusals.POLICY),
-        rule("!self.sameNUMANode", refusals.SAME_NUMA),
-        _only("requiredLevel", refusals.LEVELS, refusals.LEVEL),
     )
 
 

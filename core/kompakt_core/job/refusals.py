@@ -2,12 +2,10 @@
 
 from typing import Final
 
-from kompakt_core.job.model import BatchSize, ConsolidationMode, LevelName, Offload, PolicyName
+from kompakt_core.job.model import BatchSize, ConsolidationMode, Offload
 from kompakt_core.patterns.names import SUPPORTED, Pattern
 
 PATTERNS: Final = tuple(p for p in Pattern if p in SUPPORTED)
-POLICIES: Final = (PolicyName.BEST, PolicyName.PRESERVE)
-LEVELS: Final = (LevelName.CLUSTER,)
 MODES: Final = (ConsolidationMode.DEFAULT, ConsolidationMode.NO_WAIT)
 
 
@@ -18,9 +16,6 @@ def not_yet(field: str, words: "tuple[str, ...]") -> str:
 
 PATTERN: Final = not_yet("communication.pattern", PATTERNS)
 GRADIENT_BYTES: Final = "communication.gradientBytes is not used in this version; leave it out"
-POLICY: Final = not_yet("placement.policy", POLICIES)
-SAME_NUMA: Final = "placement.sameNUMANode can only be false in this version"
-LEVEL: Final = not_yet("placement.requiredLevel", LEVELS)
 CONSOLIDATION: Final = not_yet("placement.consolidation.mode", MODES) + "; a gang is placed as soon as it fits"
 WAITS: Final = "placement.consolidation: wait seconds are read in mode Fixed only; leave them out"
 OFFLOAD: Final = not_yet("activationCompression.offload", (Offload.NEVER,))

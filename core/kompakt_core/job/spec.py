@@ -134,18 +134,15 @@ def _edge(fields: Fields) -> model.Edge:
 
 
 def _placement(fields: Fields) -> model.Placement:
-    policy = fields.choice("policy", model.PolicyName, model.PolicyName.PRESERVE)
-    if policy not in refusals.POLICIES:
-        fields.refuse("policy", f"{refusals.POLICY}; got {policy}")
-    if fields.flag("sameNUMANode", False):
-        fields.refuse("sameNUMANode", refusals.SAME_NUMA)
-    level = fields.choice("requiredLevel", model.LevelName, model.LevelName.CLUSTER)
-    if level not in refusals.LEVELS:
-        fields.refuse("requiredLevel", f"{refusals.LEVEL}; got {level}")
-    link = fields.choice("requiredLink", model.RequiredLink, model.RequiredLink.ANY)
-    consolidation = _consolidation(fields.inner("consolidation"))
+    found = model.Placement(
+        policy=fields.choice("policy", model.PolicyName, model.PolicyName.PRESERVE),
+        required_link=fields.choice("requiredLink", model.RequiredLink, model.RequiredLink.ANY),
+        same_numa_node=fields.flag("sameNUMANode", False),
+        required_level=fields.choice("requiredLevel", model.LevelName, model.LevelName.CLUSTER),
+        consolidation=_consolidation(fields.inner("consolidation")),
+    )
     fields.done()
-    return model.Placement(policy, link, False, level, consolidation)
+    return found
 
 
 def _consolidation(fields: Fields) -> model.Consolidation:

@@ -80,7 +80,7 @@ REFUSED = {
     "target as a number": ({"activationCompression": {"targetGradientError": 0.01}}, "expected text"),
     "offload": ({"activationCompression": {"offload": "Auto"}}, "can only be Never in this version"),
     "compression without injection": ({"activationCompression": {}, "injection": "Never"}, "needs injection Default"),
-    "policy of a later version": ({"placement": {"policy": "Packed"}}, "can only be Best or Preserve"),
+    "consolidation of a later version": ({"placement": {"consolidation": {"mode": "Fixed"}}}, "can only be Default or NoWait"),
     "waits without Fixed": ({"placement": {"consolidation": {"rackWaitSeconds": 5}}}, "read in mode Fixed only"),
     "preemption": ({"runPolicy": {"preemption": {"minRuntimeSeconds": 1}}}, "no job is ever preempted"),
     "success of a missing role": ({"runPolicy": {"successPolicy": {"targetRoles": ["x"]}}}, "a role that the job does not have"),
