@@ -24,7 +24,7 @@ from kompakt_extender.objects import Pod
 from kompakt_extender.project import pod_view
 from kompakt_extender.views import PodView
 from kompakt_extender.wire import BindingArgs, BindingResult
-from kompakt_extender.writer import NotSent, Writer
+from kompakt_extender.writer import NotSent, Pause, Sender
 
 _LOG = logging.getLogger(__name__)
 PLUGIN_SECONDS = 2.0  # how long a bind waits for the device plugin to report the one before it
@@ -42,11 +42,20 @@ class _SurelyNot(Refused):
 class Binder:
     """Binds one pod at a time per pod; decisions and reservations happen without a pause in between, on one thread."""
 
-    def __init__(self, writer: Writer, ledger: Ledger, metrics: Metrics, released: Callable[[PodView], bool]) -> None:
+    def __init__(
+        self,
+        writer: Sender,
+        ledger: Ledger,
+        metrics: Metrics,
+        released: Callable[[PodView], bool],
+        *,
+        pause: Pause = asyncio.sleep,
+    ) -> None:
         self._writer = writer
         self._ledger = ledger
         self._metrics = metrics
         self._released = released
+        self._pause = pause
         self._locks: dict[str, asyncio.Lock] = {}
         self._settling: set[asyncio.Task[None]] = set()
 
@@ -71,6 +80,8 @@ class Binder:
         node = NodeName(args.node)
         if pod.node is not None:
             return self._already(pod, node)
+        if not self._up_to_date(pod):
+            raise Refused(words.WITHDRAWN)
         await self._wait_for_plugin(node, pod)
         sent_before = self._reserved(pod, node)
         found = self._reserve(pod, node, sent_before)
@@ -111,7 +122,7 @@ class Binder:
         for _ in range(round(PLUGIN_SECONDS / _STEP)):
             if not self._unreported(node, pod):
                 return
-            await asyncio.sleep(_STEP)
+            await self._pause(_STEP)
         if self._unreported(node, pod):
             raise Refused("the node's device plugin has not reported an earlier pod of the same size yet")
 
@@ -195,7 +206,7 @@ class Binder:
                 if now.node is not None:
                     self._ledger.set_pod(now)
                     return
-            await asyncio.sleep(pause)
+            await self._pause(pause)
             pause = min(pause * 2, 10.0)
 
     def stop(self) -> None:

@@ -40,6 +40,7 @@ EXCLUDE_SECONDS = 600.0  # a node that refused a gang is left out for so long
 _BATCH_SECONDS = 0.005  # changes come in flocks: a gang's pods, a node's conditions
 _TICK_SECONDS = 1.0
 _RETRY_SECONDS = 10.0  # after a failed write, unless the job changes before
+_Mark = tuple[int, str, int]  # ledger version, the job's resourceVersion, number of nodes left out
 _T = TypeVar("_T")
 
 
@@ -64,7 +65,7 @@ class Planner:
         self._began = clock()
         self._wake = asyncio.Event()
         self._busy: dict[str, asyncio.Task[None]] = {}
-        self._tried: dict[str, tuple[int, str]] = {}  # job uid -> (ledger version, resourceVersion) of the last refusal
+        self._tried: dict[str, _Mark] = {}  # job uid -> what the last refusal was based on
         self._stale: dict[str, tuple[str, float]] = {}  # job uid -> resourceVersion with which a write failed, and when
         self._loop_task: asyncio.Task[None] | None = None
 
@@ -83,6 +84,11 @@ class Planner:
     def running(self) -> bool:
         """False once the loop ended by an error of ours."""
         return self._loop_task is not None and not self._loop_task.done()
+
+    @property
+    def busy(self) -> tuple[asyncio.Task[None], ...]:
+        """The writes under way."""
+        return tuple(self._busy.values())
 
     async def _run(self) -> None:
         while True:
@@ -138,15 +144,12 @@ class Planner:
         """Take over what an earlier leader decided: its plans hold GPUs, its withdrawn ones hold none."""
         for job in self._jobs.views.values():
             record = self._jobs.record(job)
-            if record.plan is None or record.attempt != job.attempt:
-                continue
-            for seat in record.plan.pods:
-                pod = self._ledger.pods.get(seat.uid)
-                if pod is None or pod.node is not None or pod.finished:
-                    continue
-                if record.state is State.RELEASED:
-                    self._ledger.claim(Source.PLAN, pod, seat.node, seat.gpus)
-                elif record.state is State.WITHDRAWN:
+            standing = record.plan if record.state is State.RELEASED and record.attempt == job.attempt else None
+            places = {seat.uid: seat for seat in standing.pods} if standing else {}
+            for pod in self._jobs.pods_of(job.uid):
+                if pod.uid in places and pod.node is None and not pod.finished:
+                    self._ledger.claim(Source.PLAN, pod, places[pod.uid].node, places[pod.uid].gpus)
+                elif pod.node is None:
                     self._ledger.withdraw(pod.uid)
 
     def _look(self, uid: str) -> tuple[int, str, str] | None:
@@ -164,17 +167,17 @@ class Planner:
             return None
         if record.state is State.WITHDRAWN:
             return self._attend_withdrawn(job, record, pods)
-        if not plannable(job, pods):
+        if not plannable(job, pods) and not replannable(job, pods):
             return None
         return order(job, pods, self._jobs.complete(job, record, records.stamp(self._clock())))
 
     def _place(self, uid: str) -> bool:
         """Plan one gang; True where core was asked."""
         job = self._jobs.views[uid]
-        mark = (self._ledger.version, job.resource_version)
+        record = self._jobs.record(job).without_expired(self._clock())
+        mark = (self._ledger.version, job.resource_version, len(record.excluded))
         if self._tried.get(uid) == mark:
             return False
-        record = self._jobs.record(job).without_expired(self._clock())
         pods = members(job, self._jobs.pods_of(uid))
         snapshot = self._ledger.snapshot()
         try:
@@ -198,7 +201,7 @@ class Planner:
         released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(answer), plan=plan)
         self._start(job, self._release(job, released))
 
-    def _refuse(self, job: JobView, record: Record, reason: str, message: str, mark: tuple[int, str]) -> None:
+    def _refuse(self, job: JobView, record: Record, reason: str, message: str, mark: _Mark) -> None:
         waiting = replace(record, state=State.WAITING, reason=reason, message=message, plan=None)
         self._tried[job.uid] = mark
         if waiting != self._jobs.written(job):

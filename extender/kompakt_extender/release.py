@@ -17,7 +17,7 @@ from kompakt_extender.objects import Job, Pod
 from kompakt_extender.project import pod_view
 from kompakt_extender.record import Record
 from kompakt_extender.views import JobView, PodView
-from kompakt_extender.writer import Writer
+from kompakt_extender.writer import Pause, Sender
 
 _LOG = logging.getLogger(__name__)
 _JOBS = f"/apis/{contract.API_VERSION}/namespaces"
@@ -33,9 +33,10 @@ class Outcome(StrEnum):
 class Releaser:
     """Writes plans."""
 
-    def __init__(self, writer: Writer, seen: Callable[[PodView], None]) -> None:
+    def __init__(self, writer: Sender, seen: Callable[[PodView], None], *, pause: Pause = asyncio.sleep) -> None:
         self._writer = writer
         self._seen = seen  # a patched pod, before the watch shows it
+        self._pause = pause
 
     async def write(self, job: JobView, record: Record, now: datetime) -> Outcome:
         """Apply status.scheduling and Placed. An unknown outcome is resolved by reading the job until it is known."""
@@ -56,7 +57,7 @@ class Releaser:
     async def _find_out(self, path: str, job: JobView, record: Record) -> Outcome:
         pause = 0.2
         while True:
-            await asyncio.sleep(pause)
+            await self._pause(pause)
             pause = min(pause * 2, 5.0)
             try:
                 answer = await self._writer.send("GET", path)
@@ -93,10 +94,10 @@ class Releaser:
             answer = await self._writer.send("PATCH", path, body=release_patch(pod, notes), content_type=JSON_PATCH)
         except TryLater as error:
             _LOG.warning("release of %s/%s: %s", pod.namespace, pod.name, error)
-            await asyncio.sleep(error.seconds)
+            await self._pause(error.seconds)
             return
         if answer.ok:
             self._seen(pod_view(msgspec.json.decode(answer.body, type=Pod)))
         else:
             _LOG.warning("release of %s/%s refused: %s", pod.namespace, pod.name, answer.message)
-            await asyncio.sleep(0.2)  # the watch will show why; do not ask again at once
+            await self._pause(0.2)  # the watch will show why; do not ask again at once

@@ -5,25 +5,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kompakt_core import contract
-from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level
-from kompakt_extender import words
+from kompakt_extender.answers import Answers
 from kompakt_extender.api import Api
 from kompakt_extender.binder import Binder
 from kompakt_extender.clock import utc_now
 from kompakt_extender.cluster import Resource, Watcher
-from kompakt_extender.decide import Grant, Request, grant, request_of
 from kompakt_extender.explain import explain_job
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.planner import Planner
-from kompakt_extender.project import TopologyReader, pod_view, read_job, read_node, read_pod
+from kompakt_extender.project import TopologyReader, read_job, read_node, read_pod
 from kompakt_extender.release import Releaser
-from kompakt_extender.scores import Boards, encode_scores
 from kompakt_extender.sinks import Intake
-from kompakt_extender.views import PodView
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
 from kompakt_extender.writer import Writer
 
@@ -37,7 +32,7 @@ class Tenure:
     def __init__(self, api: Api, metrics: Metrics, may_write: Callable[[], bool], levels: Mapping[Level, str]) -> None:
         self._metrics = metrics
         self.ledger, self.jobs = Ledger(), Jobs()
-        self.boards = Boards(self.ledger)
+        self.answers = Answers(self.ledger, self.jobs)
         writer = Writer(api, may_write)
         releaser = Releaser(writer, lambda pod: intake.see_pod(pod))
         self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels)
@@ -85,37 +80,10 @@ class Tenure:
     # Verbs
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
-        """Which of the nodes can take the pod now."""
-        names = args.node_names or []
-        pod = pod_view(args.pod)
-        try:
-            request = request_of(pod)
-        except InvalidInput as error:
-            return FilterResult([], failed_and_unresolvable_nodes=dict.fromkeys(names, str(error)))
-        if pod.job_uid and not self.jobs.released(pod):
-            return FilterResult([], failed_nodes=dict.fromkeys(names, words.WITHDRAWN))
-        result = FilterResult([], {}, {})
-        for name in names:
-            self._sort_in(name, pod, request, result)
-        return result
-
-    def _sort_in(self, name: str, pod: PodView, request: Request, result: FilterResult) -> None:
-        found = grant(request, self.ledger.state_for(NodeName(name), pod.uid))
-        if isinstance(found, Grant):
-            result.node_names.append(name)
-        elif found.final:
-            result.failed_and_unresolvable_nodes[name] = found.text
-        else:
-            result.failed_nodes[name] = found.text
+        return self.answers.filter(args)
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
-        """The scores of the nodes, as JSON text."""
-        names = args.node_names or []
-        try:
-            return self.boards.answer(request_of(pod_view(args.pod)), names)
-        except InvalidInput as error:  # filter refuses such a pod; an error here would be swallowed
-            _LOG.warning("prioritize of %s/%s: %s", args.pod.metadata.namespace, args.pod.metadata.name, error)
-            return encode_scores(names, dict.fromkeys(names))
+        return self.answers.prioritize(args)
 
     async def bind(self, args: BindingArgs) -> BindingResult:
         return await self.binder.bind(args)

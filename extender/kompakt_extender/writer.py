@@ -1,14 +1,33 @@
 """Every call to the API server that decides something passes here: none is sent by a process that may not decide."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
 
 from kompakt_extender.api import JSON, Answer, Api
 
 
 class NotSent(Exception):
     """The call was not made, because this process may not decide any longer."""
+
+
+Pause = Callable[[float], Awaitable[None]]  # waits so many seconds
+
+
+class Sender(Protocol):
+    """What planner and binder need of a Writer."""
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: Mapping[str, str | int] | None = None,
+        content_type: str = JSON,
+    ) -> Answer:
+        """See Writer.send."""
+        ...
 
 
 class Writer:

@@ -1,0 +1,73 @@
+"""The deciding half of the process, wired to a World instead of an API server, with a clock that tests move."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kompakt_core.placement.gang import LEVEL_LABELS
+from kompakt_extender.answers import Answers
+from kompakt_extender.binder import Binder
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import Ledger
+from kompakt_extender.metrics import Metrics
+from kompakt_extender.planner import Planner
+from kompakt_extender.release import Releaser
+from kompakt_extender.sinks import Intake
+from kompakt_extender.wire import BindingArgs
+from tests.unit.extender.world import Readers, World
+
+
+class Office:
+    """One tenure over a World."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.now = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+        self.ledger, self.jobs = Ledger(), Jobs()
+        self.answers = Answers(self.ledger, self.jobs)
+        self.readers = Readers()
+        metrics = Metrics()
+        releaser = Releaser(world, lambda pod: self.intake.see_pod(pod), pause=_no_pause)
+        self.planner = Planner(self.ledger, self.jobs, releaser, metrics, lambda: self.now, LEVEL_LABELS)
+        self.binder = Binder(world, self.ledger, metrics, self.jobs.released, pause=_no_pause)
+        self.intake = Intake(self.ledger, self.jobs, self.planner)
+
+    def take_over(self) -> None:
+        self.world.relist(self.intake, self.readers)
+        self.planner.adopt()
+
+    def see(self, count: int = 1 << 30) -> None:
+        self.world.deliver(self.intake, self.readers, count)
+
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    async def plan(self) -> None:
+        """One round and all writes that it starts."""
+        await self.planner.round()
+        while self.planner.busy:
+            await asyncio.gather(*self.planner.busy, return_exceptions=True)
+
+    async def settle(self, rounds: int = 6) -> None:
+        """Rounds until nothing moves, as the loop would do them."""
+        for _ in range(rounds):
+            self.see()
+            await self.plan()
+        self.see()
+
+    async def bind(self, name: str, node: str) -> str:
+        """kube-scheduler's bind call; the error, empty when bound."""
+        uid = self.world.pods[name]["metadata"]["uid"]
+        return (await self.binder.bind(BindingArgs(name, "default", uid, node))).error
+
+    def scheduling(self, job: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.world.jobs[job]["status"].get("scheduling", {})
+        return found
+
+    def annotations(self, pod: str) -> dict[str, str]:
+        found: dict[str, str] = self.world.pods[pod]["metadata"]["annotations"]
+        return found
+
+
+async def _no_pause(seconds: float) -> None:
+    await asyncio.sleep(0)

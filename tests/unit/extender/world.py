@@ -1,0 +1,261 @@
+"""A small cluster in memory at the one seam to the API server, with builders for pods, nodes and jobs.
+
+It does with our writes what a real API server was seen to do: optimistic concurrency, JSON patch tests, a Binding that lands node
+and annotations in one write, 409 for a pod that is bound already. `outcomes` says what becomes of the next writes.
+"""
+
+import copy
+import itertools
+import json
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kompakt_core import contract as c
+from kompakt_core.errors import TryLater
+from kompakt_core.topology.machines import machine
+from kompakt_core.topology.wire import graph_to_spec
+from kompakt_extender.api import Answer
+from kompakt_extender.project import TopologyReader, read_job, read_node, read_pod
+from kompakt_extender.sinks import Intake
+
+WISH = {c.ANN_PATTERN: "Ring", c.ANN_POLICY: "Preserve", c.ANN_SENSITIVITY: "High"}
+
+
+def pod(name: str, gpus: int = 1, *, uid: str = "", annotations: Mapping[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    """A plain pod of our scheduler that asks for GPUs. `more` goes into spec."""
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": uid or f"uid-{name}", "annotations": dict(annotations or {})},
+        "spec": {
+            "schedulerName": c.SCHEDULER_NAME,
+            "containers": [{"name": "trainer", "resources": {"requests": {"cpu": "1", c.RESOURCE: str(gpus)}}}],
+            **more,
+        },
+        "status": {"phase": "Pending"},
+    }
+
+
+def worker(job: str, index: int, gpus: int = 2, attempt: int = 1, **more: Any) -> dict[str, Any]:
+    """A gated pod of a gang, as the operator creates it."""
+    made = pod(f"{job}-worker-{index}-a{attempt}", gpus, annotations=WISH, schedulingGates=[{"name": c.GATE}], **more)
+    made["metadata"]["labels"] = {
+        c.LABEL_JOB_NAME: job,
+        c.LABEL_JOB_UID: f"uid-{job}",
+        c.LABEL_ROLE: "worker",
+        c.LABEL_WORKER_INDEX: str(index),
+        c.LABEL_ATTEMPT: str(attempt),
+    }
+    return made
+
+
+def job(name: str, workers: int = 2, gpus: int = 2, attempt: int = 1) -> dict[str, Any]:
+    """A TrainingJob with one role."""
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "generation": 1},
+        "spec": {"roles": [{"name": "worker", "replicas": workers, "gpusPerReplica": gpus}]},
+        "status": {"attempt": attempt},
+    }
+
+
+def node(name: str, gpus: int = 8, **status: Any) -> dict[str, Any]:
+    """A ready node."""
+    allocatable = {"cpu": "64", "memory": "512Gi", "pods": "110", c.RESOURCE: str(gpus)}
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", "labels": {"kubernetes.io/hostname": name}},
+        "spec": {},
+        "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}], **status},
+    }
+
+
+def topology(name: str, kind: str = "dgx1-v100") -> dict[str, Any]:
+    """The GPUTopology of a node that is a known machine; UUIDs are GPU-<node>-<index>."""
+    spec = graph_to_spec(machine(kind), node_uid=f"uid-{name}", source="text")
+    for gpu in spec["gpus"]:
+        gpu["uuid"] = f"GPU-{name}-{gpu['index']}"
+    return {"metadata": {"name": name, "uid": f"topology-{name}"}, "spec": spec, "status": {"held": []}}
+
+
+class World:
+    """Objects as the API server holds them, the changes not yet delivered to a watcher, and what happens to writes."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.nodes: dict[str, dict[str, Any]] = {}
+        self.topologies: dict[str, dict[str, Any]] = {}
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.news: deque[tuple[str, str, dict[str, Any] | None]] = deque()
+        self.outcomes: deque[str] = deque()  # "ok" (also when empty), "lost" (never arrives), "unheard", "late"
+        self.late: list[tuple[str, str, Any]] = []
+        self.sent: list[tuple[str, str]] = []
+        self._versions = itertools.count(1)
+
+    # What users, operator, kubelet and device plugin do
+
+    def put(self, store: str, key: str, made: dict[str, Any]) -> dict[str, Any]:
+        """Create or replace an object."""
+        made["metadata"]["resourceVersion"] = str(next(self._versions))
+        getattr(self, store)[key] = made
+        self.news.append((store, key, copy.deepcopy(made)))
+        return made
+
+    def add_pod(self, made: dict[str, Any]) -> dict[str, Any]:
+        return self.put("pods", made["metadata"]["name"], made)
+
+    def add_node(self, name: str, kind: str = "dgx1-v100") -> None:
+        self.put("nodes", name, node(name))
+        self.put("topologies", name, topology(name, kind))
+
+    def add_gang(self, name: str, workers: int = 2, gpus: int = 2, **more: Any) -> None:
+        self.put("jobs", name, job(name, workers, gpus))
+        for index in range(workers):
+            self.add_pod(worker(name, index, gpus, **more))
+
+    def delete_pod(self, name: str) -> None:
+        gone = self.pods.pop(name)
+        self.news.append(("pods", gone["metadata"]["uid"], None))
+
+    def finish_pod(self, name: str, phase: str = "Succeeded") -> None:
+        self.pods[name]["status"]["phase"] = phase
+        self.add_pod(self.pods[name])
+
+    def report(self, name: str) -> None:
+        """The node's device plugin writes which GPUs its unfinished pods hold."""
+        held = [
+            {"uuid": uuid, "podUID": pod["metadata"]["uid"]}
+            for pod in self.holders(name)
+            for uuid in pod["metadata"]["annotations"].get(c.ANN_GPUS, "").split(",")
+            if uuid
+        ]
+        self.topologies[name]["status"]["held"] = held
+        self.put("topologies", name, self.topologies[name])
+
+    def holders(self, name: str) -> list[dict[str, Any]]:
+        """Unfinished pods bound to a node."""
+        return [
+            pod
+            for pod in self.pods.values()
+            if pod["spec"].get("nodeName") == name and pod["status"]["phase"] not in ("Succeeded", "Failed")
+        ]
+
+    # The API server's side of our writes
+
+    async def send(self, method: str, path: str, *, body: Any = None, query: Any = None, content_type: str = "") -> Answer:
+        """As Writer.send."""
+        self.sent.append((method, path))
+        if method == "GET":
+            return self._get(path)
+        outcome = self.outcomes.popleft() if self.outcomes else "ok"
+        if outcome == "lost":
+            raise TryLater("no answer", 0.0)
+        if outcome == "late":
+            self.late.append((method, path, copy.deepcopy(body)))
+            raise TryLater("no answer", 0.0)
+        answer = self._write(method, path, body)
+        if outcome == "unheard":
+            raise TryLater("no answer", 0.0)
+        return answer
+
+    def arrive_late(self) -> None:
+        """Writes that nobody heard an answer to reach the API server after all."""
+        late, self.late = self.late, []
+        for method, path, body in late:
+            self._write(method, path, body)
+
+    def _get(self, path: str) -> Answer:
+        kind, name = path.split("/")[-2:]
+        found = self.pods.get(name) if kind == "pods" else self.jobs.get(name)
+        return Answer(404, b"{}") if found is None else Answer(200, json.dumps(found).encode())
+
+    def _write(self, method: str, path: str, body: Any) -> Answer:
+        if path.endswith("/binding"):
+            return self._bind(path.split("/")[-2], body)
+        if path.endswith("/status"):
+            return self._apply(path.split("/")[-2], body)
+        return self._patch(path.split("/")[-1], body)
+
+    def _bind(self, name: str, body: dict[str, Any]) -> Answer:
+        found = self.pods.get(name)
+        if found is None:
+            return _refusal(404, "not found")
+        if found["metadata"]["uid"] != body["metadata"]["uid"]:
+            return _refusal(409, "uid differs")
+        if found["spec"].get("nodeName"):
+            return _refusal(409, "already assigned")
+        if found["spec"].get("schedulingGates"):
+            return _refusal(409, "gated")
+        found["spec"]["nodeName"] = body["target"]["name"]
+        found["metadata"]["annotations"] |= body["metadata"]["annotations"]
+        self.add_pod(found)
+        return Answer(201, b"{}")
+
+    def _apply(self, name: str, body: dict[str, Any]) -> Answer:
+        found = self.jobs.get(name)
+        if found is None:
+            return _refusal(404, "not found")
+        if found["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
+            return _refusal(409, "the object has been modified")
+        found["status"] = {**found["status"], **json.loads(json.dumps(body["status"]))}
+        return Answer(200, json.dumps(self.put("jobs", name, found)).encode())
+
+    def _patch(self, name: str, operations: list[dict[str, Any]]) -> Answer:
+        found = self.pods.get(name)
+        if found is None:
+            return _refusal(404, "not found")
+        changed = copy.deepcopy(found)
+        for operation in operations:
+            *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
+            at: Any = changed
+            for part in parents:
+                at = at[int(part)] if isinstance(at, list) else at.get(part, {})
+            key: Any = int(last) if isinstance(at, list) else last
+            if operation["op"] == "test":
+                present = key < len(at) if isinstance(at, list) else key in at
+                if not present or at[key] != operation["value"]:
+                    return _refusal(422, "the server rejected our request due to an error in our request")
+            elif operation["op"] == "remove":
+                del at[key]
+            else:
+                at[key] = operation["value"]
+        return Answer(200, json.dumps(self.add_pod(changed)).encode())
+
+    # The watch
+
+    def deliver(self, intake: Intake, readers: "Readers", count: int = 1 << 30) -> None:
+        """Hand the oldest changes to the process under test."""
+        sinks = {
+            "pods": intake.pods(),
+            "nodes": intake.nodes(),
+            "topologies": intake.topologies(),
+            "jobs": intake.training_jobs(),
+        }
+        for _ in range(min(count, len(self.news))):
+            store, key, made = self.news.popleft()
+            if made is None:
+                sinks[store].remove(key)
+            else:
+                sinks[store].set(key, readers.read(store, made))
+
+    def relist(self, intake: Intake, readers: "Readers") -> None:
+        """One consistent list of everything, as at the beginning of a tenure."""
+        self.news.clear()
+        for store in ("nodes", "topologies", "jobs", "pods"):
+            for key, made in getattr(self, store).items():
+                self.news.append((store, key, copy.deepcopy(made)))
+        self.deliver(intake, readers)
+
+
+class Readers:
+    """Object to view, as the watches do it."""
+
+    def __init__(self) -> None:
+        self._topologies = TopologyReader()
+
+    def read(self, store: str, made: dict[str, Any]) -> Any:
+        raw = msgspec.json.encode(made)
+        return {"pods": read_pod, "nodes": read_node, "jobs": read_job, "topologies": self._topologies}[store](raw)
+
+
+def _refusal(code: int, message: str) -> Answer:
+    return Answer(code, json.dumps({"code": code, "message": message}).encode())
