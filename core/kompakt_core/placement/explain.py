@@ -28,9 +28,9 @@ def _never_fits(refusal: Refusal) -> str:
 
 
 def _not_now(refusal: Refusal) -> str:
-    if refusal.have < refusal.need:
-        return f"{refusal.have} of {refusal.need} workers would find a place now; the gang waits for all"
-    return "there is room for all workers now, but not within the required level; the gang waits"
+    if refusal.detail:
+        return f"there is room for all workers now, but not within the level {refusal.detail}; the gang waits"
+    return f"{refusal.have} of {refusal.need} workers would find a place now; the gang waits for all"
 
 
 _SENTENCES: Final[Mapping[Reason, Callable[[Refusal], str]]] = MappingProxyType(

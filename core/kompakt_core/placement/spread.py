@@ -121,45 +121,37 @@ def _fill_opened(own: Sequence[Offer], count: int, floor: int) -> list[tuple[Off
 
 def _tightest(others: Sequence[Offer], missing: int, floor: int, nodes: int, size: int, wish: Wish) -> list[tuple[Offer, int]]:
     """Exactly as many nodes as needed, each the tightest with which the rest can still be done by the largest."""
-    left = sorted((one for one in others if one.capacity(floor)), key=lambda one: _looseness(one, missing, floor, size, wish))
-    by_size = sorted((one.capacity(floor) for one in left), reverse=True)
+    capacities = {one.node.name: one.capacity(floor) for one in others}
+    left = [one for one in others if capacities[one.node.name]]
+    left.sort(key=lambda one: _looseness(one, min(capacities[one.node.name], missing), size, wish))
+    largest = sorted(capacities.values(), reverse=True)
     picks: list[tuple[Offer, int]] = []
     while missing > 0:
         nodes -= 1
-        position = next(
-            i for i, one in enumerate(left) if one.capacity(floor) + _rest(by_size, one.capacity(floor), nodes) >= missing
-        )
-        one = left.pop(position)
-        by_size.remove(one.capacity(floor))
-        pods = min(one.capacity(floor), missing)
-        picks.append((one, pods))
-        missing -= pods
+        # One of the largest can always be taken; a smaller one only if the largest hold all that it leaves over.
+        enough = min(missing - sum(largest[:nodes]), largest[nodes])
+        one = next(one for one in left if capacities[one.node.name] >= enough)
+        capacity = capacities[one.node.name]
+        left.remove(one)
+        largest.remove(capacity)
+        picks.append((one, min(capacity, missing)))
+        missing -= capacity
     return picks
 
 
-def _rest(by_size: Sequence[int], without: int, nodes: int) -> int:
-    """What the `nodes` largest hold when one of capacity `without` is taken out."""
-    if nodes <= 0:
-        return 0
-    head = sum(by_size[:nodes])
-    return head if by_size[nodes - 1] > without else sum(by_size[: nodes + 1]) - without
-
-
-def _looseness(one: Offer, missing: int, floor: int, size: int, wish: Wish) -> tuple[int, int, int, str]:
+def _looseness(one: Offer, pods: int, size: int, wish: Wish) -> tuple[int, int, int, str]:
     """Smaller fits tighter. A job that does not need bandwidth under Preserve avoids losing NVLink before all else."""
-    capacity = one.capacity(floor)
-    lost = _fabric_lost(one.node, size, min(capacity, missing), wish)
+    lost = fabric_lost(one.node, sum(choice.mask for choice in _choices(one.node, size, pods, wish)), wish)
     frugal = wish.policy is Policy.PRESERVE and not wish.sensitive
-    first, second = (lost, capacity) if frugal else (capacity, lost)
+    first, second = (lost, pods) if frugal else (pods, lost)
     return (first, second, one.node.free.bit_count(), one.node.name)
 
 
-def _fabric_lost(state: NodeState, size: int, pods: int, wish: Wish) -> int:
-    """MB/s of NVLink pairs that are free before and not after."""
-    if size == 0 or state.graph is None:
+def fabric_lost(state: NodeState, used: int, wish: Wish) -> int:
+    """MB/s of NVLink pairs that are free on the node now and not after the set `used` is taken."""
+    if used == 0 or state.graph is None:
         return 0
     facts = wished_facts(state.graph, wish)
-    used = sum(choice.mask for choice in _choices(state, size, pods, wish))
     return facts.fabric(state.free) - facts.fabric(state.free & ~used)
 
 

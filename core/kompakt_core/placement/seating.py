@@ -1,0 +1,137 @@
+"""Seats for all workers of a gang at the narrowest level that holds them."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import groupby
+from types import MappingProxyType
+from typing import Final
+
+from kompakt_core import contract
+from kompakt_core.ids import NodeName
+from kompakt_core.placement.model import Choice, Gang, Level, NodeState, Policy, Snapshot, Wish, Worker
+from kompakt_core.placement.share import values_first
+from kompakt_core.placement.spread import Offer, fabric_lost, offer, spread, with_pods
+
+# The node label that names the rack and the block of a node.
+LEVEL_LABELS: Final[Mapping[Level, str]] = MappingProxyType({Level.RACK: contract.LABEL_RACK, Level.BLOCK: contract.LABEL_BLOCK})
+WIDENING: Final = (Level.MACHINE, Level.RACK, Level.BLOCK, Level.CLUSTER)
+
+Seating = list[tuple[Worker, NodeName, Choice]]
+
+
+class Hall:
+    """A snapshot seen by one gang: what each node offers for each kind of its workers, asked once."""
+
+    def __init__(self, snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVEL_LABELS) -> None:
+        self.snapshot = snapshot
+        self.gang = gang
+        self.kinds = kinds_of(gang.workers)
+        self._labels = labels
+        self._nodes = sorted(snapshot.nodes.values(), key=lambda state: state.name)
+        self._offers: list[dict[NodeName, Offer]] = [self._ask(workers) for workers in self.kinds]
+
+    def _ask(self, workers: Sequence[Worker]) -> dict[NodeName, Offer]:
+        offers = (offer(state, workers[0], self.gang, len(workers)) for state in self._nodes)
+        return {one.node.name: one for one in offers if one is not None}
+
+    def seat(self, widest: Level | None = None) -> tuple[Level, Seating] | None:
+        """The narrowest level with a domain that holds the gang, and the seats in its best domain.
+
+        No level beyond `widest` is looked at (default: the gang's required level).
+        """
+        for level in WIDENING[: WIDENING.index(widest or self.gang.required_level) + 1]:
+            seatings = [seats for names in self._domains(level) if (seats := self._seat(names)) is not None]
+            if seatings:
+                return level, min(seatings, key=self._cost)
+        return None
+
+    def placeable(self) -> int:
+        """How many workers would find a place now if the gang could be split and spread at will."""
+        changed: dict[NodeName, NodeState] = {}
+        count = 0
+        for kind, workers in enumerate(self.kinds):
+            offers = self._current(kind, [state.name for state in self._nodes], changed)
+            fitting = min(len(workers), sum(one.capacity(0) for one in offers))
+            self._place(workers[:fitting], offers, changed)
+            count += fitting
+        return count
+
+    def _domains(self, level: Level) -> Iterator[Sequence[NodeName]]:
+        """The groups of nodes a gang may use at a level. A node without the level's label is in none of its groups."""
+        if level is Level.MACHINE:
+            yield from ([state.name] for state in self._nodes)
+        elif level is Level.CLUSTER:
+            yield [state.name for state in self._nodes]
+        elif level in self._labels:
+            # A rack's name need not be unique among blocks: the wider labels belong to its name.
+            own = self._labels[level]
+            wider = [self._labels[one] for one in WIDENING[WIDENING.index(level) + 1 :] if one in self._labels]
+            inside = [
+                (state.labels[own], *(state.labels.get(one, "") for one in wider), state.name)
+                for state in self._nodes
+                if own in state.labels
+            ]
+            yield from ([NodeName(one[-1]) for one in group] for _, group in groupby(sorted(inside), key=lambda one: one[:-1]))
+
+    def _seat(self, names: Sequence[NodeName]) -> Seating | None:
+        """All workers on these nodes, kind by kind, or None."""
+        changed: dict[NodeName, NodeState] = {}
+        seating: Seating = []
+        for kind, workers in enumerate(self.kinds):
+            placed = self._place(workers, self._current(kind, names, changed), changed)
+            if placed is None:
+                return None
+            seating += placed
+        return seating
+
+    def _current(self, kind: int, names: Sequence[NodeName], changed: Mapping[NodeName, NodeState]) -> list[Offer]:
+        """The offers of these nodes now that earlier kinds of workers have taken their share."""
+        workers = self.kinds[kind]
+        offers = self._offers[kind]
+        if not changed:
+            return [offers[name] for name in names if name in offers]
+        now = (
+            offer(changed[name], workers[0], self.gang, len(workers)) if name in changed else offers.get(name) for name in names
+        )
+        return [one for one in now if one is not None]
+
+    def _place(self, workers: Sequence[Worker], offers: Sequence[Offer], changed: dict[NodeName, NodeState]) -> Seating | None:
+        """Seats for workers of one kind; `changed` gets the nodes as they are afterwards."""
+        placed = spread(offers, len(workers), workers[0].gpus, self.gang.wish, frozenset(changed)) if workers else []
+        if placed is None:
+            return None
+        for one in placed:
+            before = changed.get(one.node, self.snapshot.nodes[one.node])
+            changed[one.node] = with_pods(before, one, workers[0])
+        # Neighbouring indices sit on the same node.
+        places = [(one.node, choice) for one in placed for choice in one.choices]
+        return [(worker, node, choice) for worker, (node, choice) in zip(workers, places, strict=True)]
+
+    def _cost(self, seating: Seating) -> tuple[int, tuple[int, ...], tuple[NodeName, ...]]:
+        """Between domains of one level: fewest nodes, what the policy puts first, the tightest fit, names."""
+        names = tuple(sorted({node for _, node, _ in seating}))
+        value = min((choice.value for worker, _, choice in seating if worker.gpus), default=0)
+        free = sum(self.snapshot.nodes[name].free.bit_count() for name in names)
+        return (len(names), _preference(self.gang.wish, value, free, self._fabric_lost(seating)), names)
+
+    def _fabric_lost(self, seating: Seating) -> int:
+        used: dict[NodeName, int] = {}
+        for _, node, choice in seating:
+            used[node] = used.get(node, 0) | choice.mask
+        return sum(fabric_lost(self.snapshot.nodes[node], mask, self.gang.wish) for node, mask in used.items())
+
+
+def _preference(wish: Wish, value: int, free: int, lost: int) -> tuple[int, ...]:
+    """What a policy compares places by, smaller first: value, GPUs free there, NVLink lost (all MB/s or counts)."""
+    if values_first(wish):
+        return (-value, free, lost)
+    return {Policy.PRESERVE: (lost, free, -value), Policy.PACKED: (free, -value, lost)}.get(wish.policy, ())
+
+
+def kinds_of(workers: Sequence[Worker]) -> list[list[Worker]]:
+    """Workers with equal demands together; the most GPUs first, each kind by index."""
+    kinds: dict[Hashable, list[Worker]] = {}
+    for worker in sorted(workers, key=lambda worker: (-worker.gpus, worker.index)):
+        selector = tuple(sorted(worker.node_selector.items()))
+        demand = (worker.gpus, worker.cpu_millis, worker.memory_bytes, selector, worker.affinity, worker.tolerations)
+        kinds.setdefault(demand, []).append(worker)
+    return list(kinds.values())
