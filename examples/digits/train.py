@@ -65,7 +65,7 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=14)
     parser.add_argument("--batch-size", type=int, default=16, help="scans per process and step")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -15,6 +15,7 @@
 All numbers are little-endian. A tensor stored as it is has no rows: its elements follow in storage order.
 """
 
+import ctypes
 import math
 import struct
 import zlib
@@ -100,7 +101,9 @@ class Packed:
         )  # fmt: skip
         table = struct.pack(f"<{2 * len(layout.shape)}q", *layout.shape, *layout.strides)
         rows = b"".join(ROW.pack(piece.nonzero, piece.outliers, piece.payload, 0, piece.step) for piece in self.pieces)
-        data = head + table + rows + bytes(self.body.cpu().numpy())
+        body = self.body.cpu().contiguous()
+        # Not by numpy: the containers this runs in need not have it.
+        data = head + table + rows + ctypes.string_at(body.data_ptr(), body.numel())
         return data + CHECKSUM.pack(zlib.crc32(data))
 
     @staticmethod

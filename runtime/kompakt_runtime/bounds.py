@@ -1,0 +1,62 @@
+"""How large an error a layer's input may have, from what that error does to the layer's weight gradient. Pure.
+
+The weight gradient of a linear operation is a sum of products delta * x. An error that is uniform in [-eb, eb] on the
+nonzero elements of x and zero on the others gives each weight gradient the variance
+
+    eb² / 3 * R * sum(delta²)        (R: share of nonzero elements; the sum runs over batch and places of one output channel)
+
+so the bound that reaches a wanted standard deviation sigma is
+
+    eb = sqrt(3) * sigma / sqrt(R * sum(delta²)).
+
+Form and target (sigma = share of mean |momentum|) follow COMET (Jin et al., arXiv 2111.09562); COMET fits an empirical
+coefficient to mean |loss gradient| instead of the sum of squares, which this derivation makes unnecessary.
+"""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One layer, from the forward and backward passes of one optimizer step.
+
+    gradient_before: mean |weight gradient| after the last backward pass, still times the loss scale;
+    gradient, momentum: mean |.| as the optimizer saw and left them; without a momentum the same number twice;
+    delta_squares: sum(delta²) of all passes, averaged over output channels, times the loss scale squared;
+    nonzero: share of nonzero elements in the inputs; magnitude: mean |x| over them.
+    """
+
+    gradient_before: float
+    gradient: float
+    momentum: float
+    delta_squares: float
+    nonzero: float
+    magnitude: float
+
+
+def error_bound(seen: Observation, target: float) -> float | None:
+    """The bound in units of the layer's input; None where the figures are zero or not finite and say nothing.
+
+    sigma is built from ratios, target * (momentum / gradient) * gradient_before: loss scale, gradient clipping and
+    learning rate cancel. It is never wider than the mean magnitude: beyond it only signs would be left.
+    """
+    figures = (seen.gradient_before, seen.gradient, seen.momentum, seen.delta_squares, seen.nonzero, seen.magnitude)
+    if not all(0 < figure < math.inf for figure in figures):
+        return None
+    sigma = target * seen.momentum / seen.gradient * seen.gradient_before
+    bound = math.sqrt(3) * sigma / math.sqrt(seen.nonzero * seen.delta_squares)
+    return min(bound, seen.magnitude) if 0 < bound < math.inf else None
+
+
+WARM_UP = 2
+PERIOD = 32
+
+
+def observed(steps: int) -> bool:
+    """Is the next optimizer step, after `steps` of them, one to measure? Often while training changes fast, then every 32.
+
+    The same steps on every rank. The first WARM_UP steps have no momentum worth the name; until the first measured
+    step is over nothing is compressed.
+    """
+    return steps >= WARM_UP and (steps & (steps - 1) == 0 or steps % PERIOD == 0)

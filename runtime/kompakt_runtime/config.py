@@ -1,0 +1,132 @@
+"""What the runtime is told, read once from the environment. No torch here: bad settings are known before it is loaded."""
+
+import fnmatch
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
+
+Mode = Literal["None", "Lossless", "ErrorBounded"]
+FailurePolicy = Literal["Ignore", "Fail"]
+MODES: Final = ("None", "Lossless", "ErrorBounded")
+FAILURE_POLICIES: Final = ("Ignore", "Fail")
+
+# Written by the operator; the same names stand in kompakt_core.contract, which this package cannot import.
+ENV_MODE: Final = "KOMPAKT_MODE"
+ENV_TARGET: Final = "KOMPAKT_TARGET"
+ENV_OVERRIDES: Final = "KOMPAKT_OVERRIDES"
+ENV_MIN_TENSOR_BYTES: Final = "KOMPAKT_MIN_TENSOR_BYTES"
+ENV_FAILURE_POLICY: Final = "KOMPAKT_FAILURE_POLICY"
+ENV_STATE_DIR: Final = "KOMPAKT_STATE_DIR"
+ENV_ATTEMPT: Final = "KOMPAKT_ATTEMPT"
+READ_ENV: Final = frozenset(
+    {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
+)
+# Set by nobody but a person: the kill switch (any value but 0), and where the last words go instead of Kubernetes' file.
+ENV_OFF: Final = "KOMPAKT_OFF"
+ENV_TERMINATION_LOG: Final = "KOMPAKT_TERMINATION_LOG"
+TERMINATION_LOG: Final = "/dev/termination-log"
+
+# The accuracy sweep behind the cap (docs/decisions/0072): up to 0.1 of the momentum training is unchanged, at 1 it is a lottery.
+HIGHEST_TARGET: Final = 0.1
+DEFAULT_TARGET: Final = "0.01"
+DEFAULT_MIN_TENSOR_BYTES: Final = 65536
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be right; the message names the variable, what it holds, and what would be right."""
+
+
+@dataclass(frozen=True)
+class Override:
+    """Modules whose name matches the pattern (as in `head.*`) get another mode."""
+
+    modules: str
+    mode: Mode
+
+
+@dataclass(frozen=True)
+class Config:
+    """target: allowed standard deviation of a weight gradient's error, as a share of the mean |momentum|."""
+
+    mode: Mode = "None"
+    target: str = DEFAULT_TARGET
+    overrides: tuple[Override, ...] = ()
+    min_tensor_bytes: int = DEFAULT_MIN_TENSOR_BYTES
+    failure_policy: FailurePolicy = "Ignore"
+    state_dir: str | None = None
+    attempt: int = 1
+    termination_log: str = TERMINATION_LOG
+
+    def mode_of(self, module: str) -> Mode:
+        """The mode of a module by its name; the first override that matches wins."""
+        for override in self.overrides:
+            if fnmatch.fnmatchcase(module, override.modules):
+                return override.mode
+        return self.mode
+
+    @staticmethod
+    def from_env(environ: Mapping[str, str]) -> "Config":
+        """Raises ConfigError. An empty variable counts as absent."""
+        return Config(
+            mode=cast(Mode, _one_of(environ, ENV_MODE, MODES, "None")),
+            target=_target(environ),
+            overrides=_overrides(environ),
+            min_tensor_bytes=_integer(environ, ENV_MIN_TENSOR_BYTES, DEFAULT_MIN_TENSOR_BYTES),
+            failure_policy=failure_policy(environ),
+            state_dir=environ.get(ENV_STATE_DIR) or None,
+            attempt=_integer(environ, ENV_ATTEMPT, 1),
+            termination_log=environ.get(ENV_TERMINATION_LOG) or TERMINATION_LOG,
+        )
+
+
+def failure_policy(environ: Mapping[str, str]) -> FailurePolicy:
+    """Read apart as well, because it decides what becomes of an error in the others."""
+    return cast(FailurePolicy, _one_of(environ, ENV_FAILURE_POLICY, FAILURE_POLICIES, "Ignore"))
+
+
+def _one_of(environ: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
+    value = environ.get(name) or default
+    if value not in allowed:
+        raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
+    return value
+
+
+def _integer(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name) or str(default)
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise ConfigError(f"{name} is {text!r}; it must be a whole number that is not negative, such as {default}")
+    return int(text)
+
+
+def _target(environ: Mapping[str, str]) -> str:
+    text = environ.get(ENV_TARGET) or DEFAULT_TARGET
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= HIGHEST_TARGET:
+        raise ConfigError(f"{ENV_TARGET} is {text!r}; it must be a number above 0 and at most {HIGHEST_TARGET}, such as 0.01")
+    return text
+
+
+def _overrides(environ: Mapping[str, str]) -> tuple[Override, ...]:
+    text = environ.get(ENV_OVERRIDES) or "[]"
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f'{ENV_OVERRIDES} is no JSON: {error}; right is [{{"modules": "head.*", "mode": "None"}}]') from error
+    if not isinstance(rows, list):
+        raise ConfigError(f"{ENV_OVERRIDES} must be a list, not {type(rows).__name__}")
+    return tuple(_override(number, row) for number, row in enumerate(rows))
+
+
+def _override(number: int, row: Any) -> Override:
+    if not isinstance(row, dict) or set(row) != {"modules", "mode"}:
+        raise ConfigError(f'{ENV_OVERRIDES}[{number}] must have exactly "modules" and "mode", not {row!r}')
+    if not isinstance(row["modules"], str) or not row["modules"]:
+        raise ConfigError(f"{ENV_OVERRIDES}[{number}].modules must be a name pattern such as head.*, not {row['modules']!r}")
+    if row["mode"] not in MODES:
+        raise ConfigError(f"{ENV_OVERRIDES}[{number}].mode is {row['mode']!r}; it must be one of {', '.join(MODES)}")
+    return Override(row["modules"], row["mode"])

@@ -1,0 +1,134 @@
+"""Figures leave the process as one small file per rank; the last words of a pod are the sum of its files.
+
+The file's name holds attempt and process id. It is replaced by an atomic rename, so a reader sees an old or a new one,
+never half of one. No torch here: a process that fails at start-up reports by the same way.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from kompakt_runtime.config import Config
+from kompakt_runtime.figures import Figures
+
+VERSION: Final = 1  # of the line in the termination message
+MOST_BYTES: Final = 2048
+DENOMINATOR: Final = "bytes of unique storages that plain autograd keeps only for the backward pass"
+ACTIVE: Final = "Active"
+NO_TRAINING: Final = "NoTraining"
+# Sums over ranks, and what is counted per rank alike.
+SUMS: Final = ("plainBytes", "savedBytes", "heldBytes", "violations")
+
+Report = dict[str, Any]
+
+
+def report(figures: Figures, failure: str = "") -> Report:
+    """One process's figures; `failure`: why compression never came up."""
+    with figures.lock:
+        return {
+            "reason": failure,
+            "forwards": figures.forwards,
+            "steps": figures.steps,
+            "plainBytes": figures.plain_bytes,
+            "savedBytes": figures.saved_bytes,
+            "heldBytes": figures.held_bytes,
+            "compressed": figures.compressed,
+            "violations": figures.violations,
+            "raw": dict(figures.raw),
+            "layers": {
+                name: {"plainBytes": row.plain, "savedBytes": row.saved, "outliers": row.outliers, "bound": row.bound}
+                for name, row in figures.layers.items()
+            },
+        }
+
+
+def write_report(directory: str, attempt: int, row: Report) -> None:
+    """Replaces this process's file."""
+    path = Path(directory) / f"figures-{attempt}-{os.getpid()}.json"
+    half = path.with_suffix(".part")
+    half.write_text(json.dumps(row))
+    half.replace(path)
+
+
+def read_reports(directory: str, attempt: int) -> list[Report]:
+    """All processes' files of this attempt; a broken one is left out."""
+    rows = []
+    for path in sorted(Path(directory).glob(f"figures-{attempt}-*.json")):
+        with contextlib.suppress(OSError, ValueError):
+            row = json.loads(path.read_text())
+            if isinstance(row, dict):
+                rows.append(row)
+    return rows
+
+
+def merged(config: Config, rows: list[Report]) -> Report:
+    """One pod's summary. Processes that never trained (launchers, data loaders) count only if none did."""
+    trained = [row for row in rows if row["forwards"]] or rows
+    raw: Counter[str] = Counter()
+    for row in trained:
+        raw.update(row["raw"])
+    sums = {name: sum(row[name] for row in trained) for name in SUMS}
+    active, reason = _state(config, trained)
+    summary = {
+        "kompakt": VERSION,
+        "attempt": config.attempt,
+        "ranks": sum(1 for row in trained if row["forwards"]),
+        "active": active,
+        "reason": reason,
+        "mode": config.mode,
+        "target": config.target,
+        "plainBytes": sums["plainBytes"],
+        "savedBytes": sums["savedBytes"],
+        "ratio": f"{sums['plainBytes'] / max(1, sums['savedBytes']):.2f}" if sums["plainBytes"] else "1.00",
+        "denominator": DENOMINATOR,
+        "heldBytes": sums["heldBytes"],
+        "steps": max((row["steps"] for row in trained), default=0),
+        "raw": dict(raw.most_common(16)),
+        "violations": sums["violations"],
+    }
+    if len(json.dumps(summary)) > MOST_BYTES:
+        summary["raw"] = dict(raw.most_common(4))
+    return summary
+
+
+def _state(config: Config, rows: list[Report]) -> tuple[bool, str]:
+    failures = [row["reason"] for row in rows if row["reason"]]
+    if any(row["compressed"] for row in rows):
+        return True, ACTIVE
+    if failures:
+        return False, failures[0]
+    if config.mode == "None":
+        return False, "ModeNone"
+    if not any(row["forwards"] for row in rows):
+        return False, NO_TRAINING
+    return False, "LosslessStoresAsItIs" if config.mode == "Lossless" else "NothingCompressed"
+
+
+def write_last_words(config: Config, row: Report) -> None:
+    """Writes this process's file and then the pod's summary; whoever ends last writes the complete one."""
+    if config.state_dir is None:
+        rows = [row]
+        _write_termination(config, merged(config, rows))
+        return
+    with _alone(config.state_dir):
+        write_report(config.state_dir, config.attempt, row)
+        _write_termination(config, merged(config, read_reports(config.state_dir, config.attempt)))
+
+
+@contextlib.contextmanager
+def _alone(directory: str) -> Iterator[None]:
+    """One process of the pod at a time; the lock goes with the process, however it ends."""
+    with open(Path(directory) / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _write_termination(config: Config, summary: Report) -> None:
+    """Only where Kubernetes put the file (or a person named one): outside a pod nothing is left behind in /dev."""
+    if os.path.exists(config.termination_log):
+        Path(config.termination_log).write_text(json.dumps(summary) + "\n")

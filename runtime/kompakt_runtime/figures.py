@@ -1,0 +1,54 @@
+"""What is counted while training runs. Sums over steps; written by `export`."""
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Layer:
+    """plain, saved: bytes summed over backward passes; bound: the latest error bound."""
+
+    plain: int = 0
+    saved: int = 0
+    outliers: int = 0
+    bound: float | None = None
+
+
+@dataclass
+class Figures:
+    """plain_bytes: unique storages that a backward pass asked for and that plain autograd would have kept for it alone
+    (no parameters; no second view; not what somebody else still held when the compressed copy was read);
+    saved_bytes: what was kept instead; held_bytes: compressed although somebody else held the original as well.
+    """
+
+    plain_bytes: int = 0
+    saved_bytes: int = 0
+    held_bytes: int = 0
+    forwards: int = 0
+    steps: int = 0
+    compressed: int = 0
+    checked: int = 0
+    violations: int = 0
+    raw: Counter[str] = field(default_factory=Counter)
+    layers: dict[str, Layer] = field(default_factory=dict)
+    # Backward passes run on threads of their own on GPUs.
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def count_raw(self, reason: str) -> None:
+        """One storage (or one failure) that stayed as plain autograd has it."""
+        with self.lock:
+            self.raw[reason] += 1
+
+    def count_storage(self, plain: int, saved: int, held: bool) -> None:
+        """One storage that a backward pass asked for the first time."""
+        with self.lock:
+            if held:
+                self.held_bytes += plain
+            else:
+                self.plain_bytes += plain
+                self.saved_bytes += saved
+
+    def layer(self, name: str) -> Layer:
+        with self.lock:
+            return self.layers.setdefault(name, Layer())

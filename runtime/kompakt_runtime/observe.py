@@ -1,0 +1,55 @@
+"""After an optimizer step: reads what the measured layers saw, all at once, and renews their bounds."""
+
+from typing import Any
+
+import torch
+
+from kompakt_runtime.bounds import Observation, error_bound
+from kompakt_runtime.sites import Site, Sites, mean_magnitude
+
+Tensor = Any
+# Where optimizers keep a running mean of the gradient: SGD, then Adam and its kin. For others the gradient itself serves.
+MOMENTA = ("momentum_buffer", "exp_avg")
+
+
+def after_step(sites: Sites, optimizer: Any, target: float) -> list[Site]:
+    """Counts the step at every site of this optimizer; returns the sites whose bound is new. One read from the device."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    mine = sites.of_weights(weights)
+    for _, site in mine:
+        site.stepped()
+    measured = [(site, figures) for weight, site in mine if (figures := _figures(site, optimizer, weight)) is not None]
+    renewed = _renew(measured, target)
+    done = {id(site) for site, _ in measured}
+    for _, site in mine:
+        if id(site) not in done:
+            _skip(site)
+    return renewed
+
+
+def _figures(site: Site, optimizer: Any, weight: Any) -> Tensor | None:
+    if not site.observing or weight.grad is None or weight.grad.layout != torch.strided:
+        return None
+    gradient = mean_magnitude(weight.grad)
+    state = optimizer.state.get(weight, {})
+    kept = next((state[name] for name in MOMENTA if isinstance(state.get(name), torch.Tensor)), None)
+    return site.figures(gradient if kept is None else mean_magnitude(kept), gradient)
+
+
+def _renew(measured: list[tuple[Site, Tensor]], target: float) -> list[Site]:
+    if not measured:
+        return []
+    first = measured[0][1]
+    rows = torch.stack([figures.to(first.device) for _, figures in measured]).tolist()
+    renewed = []
+    for (site, _), row in zip(measured, rows, strict=True):
+        bound = error_bound(Observation(*row), target)
+        site.renew(bound)
+        if bound is not None:
+            renewed.append(site)
+    return renewed
+
+
+def _skip(site: Site) -> None:
+    """No figures: a measured step that lacked a pass is measured again, any other step only counts."""
+    site.finish(again=site.observing)

@@ -1,0 +1,48 @@
+"""Where a saved tensor comes from: parameters in every guise, and the one save a ReLU makes of its own output."""
+
+from typing import Any, Final
+
+import torch
+
+Tensor = Any
+
+# Nodes that hand their input on as a view or in another type: behind them a parameter is still the same parameter.
+PASSING: Final = frozenset(
+    name + "Backward0"
+    for name in (
+        "T", "View", "UnsafeView", "ToCopy", "Transpose", "Permute", "Expand", "Slice", "Select", "Squeeze", "Unsqueeze",
+        "AsStrided", "ReshapeAlias", "Alias", "Clone", "Split", "SplitWithSizes", "Unbind", "Narrow", "Movedim", "Numpy_T",
+    )
+)  # fmt: skip
+
+
+def is_parameter(t: Tensor) -> bool:
+    """True for a parameter (any leaf that wants a gradient), a view of one, and its copy in another type (autocast)."""
+    if isinstance(t, torch.nn.Parameter) or (t.is_leaf and t.requires_grad):
+        return True
+    base = t._base
+    if base is not None and (isinstance(base, torch.nn.Parameter) or (base.is_leaf and base.requires_grad)):
+        return True
+    node = t.grad_fn
+    while node is not None and node.name() in PASSING:
+        node = node.next_functions[0][0]
+    return node is not None and bool(node.name() == "torch::autograd::AccumulateGrad")
+
+
+def is_own_relu_save(t: Tensor) -> bool:
+    """True while a ReLU saves its own output: the node exists and its slot for that output is still empty.
+
+    Of its output the backward pass of a ReLU reads only which elements are zero. Any other operation that saves the same
+    tensor comes later, when the slot is full.
+    """
+    node = t.grad_fn
+    if node is None or node.name() != "ReluBackward0":
+        return False
+    return bool(node._raw_saved_result.data is None)
+
+
+def is_input_of(t: Tensor, x: Tensor) -> bool:
+    """Is the saved tensor `t` the layer's input `x`: a view of it, or the copy that autocast made of it?"""
+    if t.untyped_storage()._cdata == x.untyped_storage()._cdata:
+        return True
+    return torch.is_autocast_enabled(x.device.type) and t.numel() == x.numel() and t.dtype != x.dtype

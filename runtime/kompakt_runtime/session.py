@@ -1,0 +1,192 @@
+"""Switches compression on for every training-mode module call of this process, and counts what it did."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.nn.modules import module as module_hooks
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from kompakt_runtime.config import Config, Mode
+from kompakt_runtime.figures import Figures
+from kompakt_runtime.hooks import Call, Hooks
+from kompakt_runtime.observe import after_step
+from kompakt_runtime.sites import Sites
+
+Tensor = Any
+
+
+class Session:
+    """One process's compression. `start` puts the global hooks in place, `stop` removes them.
+
+    Saved-tensor hooks are entered at the outermost module call in training mode and left when it returns or raises;
+    what is saved outside of it (a loss computed on the model's output) stays as it is and is not counted.
+    """
+
+    def __init__(self, config: Config, renewed: Callable[[], None] = lambda: None) -> None:
+        """renewed: called after each optimizer step that renewed bounds (about every 32 steps)."""
+        self.config = config
+        self.figures = Figures()
+        self.hooks = Hooks(config, self.figures)
+        self.sites = Sites(self._mode_of)
+        self.renewed = renewed
+        self._target = float(config.target)
+        self._modes: dict[str, Mode] = {}
+        self._threads = _Thread()
+        self._pair = (self._pack, self.hooks.unpack)  # the same objects always: they are known again on autograd's stack
+        self._handles: list[Any] = []
+
+    def _mode_of(self, name: str) -> Mode:
+        if name not in self._modes:
+            self._modes[name] = self.config.mode_of(name)
+        return self._modes[name]
+
+    def start(self) -> None:
+        self._handles = [
+            module_hooks.register_module_forward_pre_hook(self._before),
+            module_hooks.register_module_forward_hook(self._after, always_call=True),
+            register_optimizer_step_post_hook(self._stepped),
+        ]
+        self._disable = torch.autograd.graph.disable_saved_tensors_hooks
+        # torch.func refuses to run while saved-tensor hooks are active, and asks through this function.
+        torch.autograd.graph.disable_saved_tensors_hooks = self._without_ours
+
+    def stop(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        if self._handles:
+            torch.autograd.graph.disable_saved_tensors_hooks = self._disable
+        self._handles = []
+
+    def _before(self, module: Any, args: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+            return
+        try:
+            self._enter_call(module, args)
+        except Exception as error:
+            self.figures.count_raw(f"HookFailed{type(error).__name__}")
+
+    def _enter_call(self, module: Any, args: tuple[Any, ...]) -> None:
+        here = self._threads
+        call = Call(module, "None")
+        here.calls.append(call)
+        if not here.entered and module.training and torch.is_grad_enabled():
+            self._enter(call)
+        if not here.entered:
+            return
+        if _compiled(module):
+            call.suspended = self._suspend()
+        call.site = self.sites.of(module)
+        call.mode = call.site.mode if call.site else self._mode_of(self.sites.name(module))
+        if call.site is not None and args and isinstance(args[0], torch.Tensor):
+            call.input = args[0]
+
+    def _enter(self, call: Call) -> None:
+        obstacle = _obstacle(call.module)
+        if obstacle:
+            return self.figures.count_raw(obstacle)
+        here = self._threads
+        self.sites.name_all(call.module)
+        here.buffers = frozenset(buffer.untyped_storage()._cdata for buffer in call.module.buffers() if _plain(buffer))
+        self.hooks.ledger.forget_recent()
+        self._push()
+        here.entered = call.enters = True
+        self.figures.forwards += 1
+        return None
+
+    def _after(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+            return
+        try:
+            self._leave_call(module, output)
+        except Exception as error:
+            self.figures.count_raw(f"HookFailed{type(error).__name__}")
+
+    def _leave_call(self, module: Any, output: Any) -> None:
+        here = self._threads
+        while here.calls:
+            call = here.calls.pop()
+            if call.suspended:
+                self._push()
+            if call.enters:
+                self._suspend()
+                here.entered = False
+            # Calls above this one were cut off before their hooks ran; their places go with them.
+            if call.module is module:
+                if call.site is not None and call.site.observing:
+                    call.site.see_output(output)
+                return
+
+    def _stepped(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.figures.steps += 1
+        self.hooks.ledger.forget_recent()
+        if self.config.mode != "ErrorBounded":
+            return
+        try:
+            with torch.no_grad():
+                renewed = after_step(self.sites, optimizer, self._target)
+        except Exception as error:
+            self.figures.count_raw(f"ObserveFailed{type(error).__name__}")
+            return
+        if renewed:
+            self.renewed()
+
+    def _pack(self, t: Tensor) -> Any:
+        here = self._threads
+        return self.hooks.pack(t, here.calls[-1], here.buffers)
+
+    def _push(self) -> None:
+        torch._C._autograd._push_saved_tensors_default_hooks(*self._pair)
+
+    def _suspend(self) -> bool:
+        """Leaves our hooks if they are the innermost; never pops anybody else's."""
+        top = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        if top is None or top[0] is not self._pair[0]:
+            return False
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+        return True
+
+    @contextlib.contextmanager
+    def _without_ours(self, error_message: str) -> Iterator[None]:
+        """Stands in for torch.autograd.graph.disable_saved_tensors_hooks: ours are no reason to refuse."""
+        suspended = self._threads.entered and self._suspend()
+        try:
+            with self._disable(error_message):
+                yield
+        finally:
+            if suspended:
+                self._push()
+
+
+class _Thread(threading.local):
+    """Per thread: hooks act only where they were entered, and replicas of a model run on threads of their own."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.entered = False
+        self.buffers: frozenset[int] = frozenset()
+
+
+def _compiled(module: Any) -> bool:
+    return type(module).__name__ == "OptimizedModule"
+
+
+def _plain(t: Tensor) -> bool:
+    return type(t) is torch.Tensor and t.layout == torch.strided
+
+
+def _obstacle(module: Any) -> str | None:
+    """Why our hooks must not be entered here; the region then runs as without us."""
+    if _compiled(module):
+        return "Compiled"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "FuncTransform"
+    if not torch._C._autograd._saved_tensors_hooks_is_enabled():
+        return "HooksDisabled"
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        return "UserHooks"
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return "GraphCapture"
+    return None

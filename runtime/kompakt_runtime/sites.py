@@ -1,0 +1,161 @@
+"""The layers whose inputs may be compressed, by module name, and what was measured at each."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import torch
+from torch import nn
+
+from kompakt_runtime import bounds
+from kompakt_runtime.config import Mode
+
+Tensor = Any
+
+# The forward functions of these classes are linear in input and weight. A subclass that has its own is not in.
+LINEAR_FORWARDS = frozenset({nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward})
+# Names that wrappers put before the user's own.
+WRAPPERS = ("module.", "_orig_mod.")
+
+
+class Site:
+    """One layer: `bound` is the error bound in force (None: not yet), the sums are 0-dim tensors on the layer's device."""
+
+    def __init__(self, name: str, mode: Mode, weight: Any) -> None:
+        self.name = name
+        self.mode = mode
+        self.weight = ref(weight)
+        self.outputs = int(weight.shape[0])
+        self.bound: float | None = None
+        self.steps = 0
+        self.observing = bounds.observed(0)
+        self._grad_hook: Any = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self.delta_squares: Tensor = None
+        self.gradient: Tensor = None
+        self.nonzero: Tensor = None
+        self.magnitude: Tensor = None
+        self.elements = 0
+
+    def see_input(self, x: Tensor) -> None:
+        """Adds the nonzero elements and the magnitude of one input."""
+        self.nonzero = _plus(self.nonzero, torch.count_nonzero(x))
+        self.magnitude = _plus(self.magnitude, torch.linalg.vector_norm(x, 1, dtype=_wide(x)))
+        self.elements += x.numel()
+
+    def see_output(self, output: Tensor) -> None:
+        """Asks for the gradients that will arrive at the layer's output, and for its weight's afterwards."""
+        if isinstance(output, torch.Tensor) and output.grad_fn is not None:
+            output.grad_fn.register_prehook(self._see_delta)
+            weight = self.weight()
+            if self._grad_hook is None and weight is not None:
+                self._grad_hook = weight.register_post_accumulate_grad_hook(self._see_gradient)
+
+    def _see_delta(self, gradients: tuple[Tensor, ...]) -> None:
+        if self.observing and gradients[0] is not None:
+            delta = gradients[0].detach()
+            norm = torch.linalg.vector_norm(delta, dtype=_wide(delta))
+            self.delta_squares = _plus(self.delta_squares, norm * norm / self.outputs)
+
+    def _see_gradient(self, weight: Tensor) -> None:
+        if self.observing and weight.grad is not None:
+            self.gradient = mean_magnitude(weight.grad)
+
+    def figures(self, momentum: Tensor, gradient: Tensor) -> Tensor | None:
+        """The six numbers of a bounds.Observation as one tensor; None if a pass is missing."""
+        if self.delta_squares is None or self.gradient is None or self.nonzero is None:
+            return None
+        share = self.nonzero.double() / self.elements
+        mean = self.magnitude / self.nonzero.clamp(min=1)
+        numbers = (self.gradient, gradient, momentum, self.delta_squares, share, mean)
+        return torch.stack([number.double() for number in numbers])
+
+    def renew(self, bound: float | None) -> None:
+        """The measured step is over; without a bound the old one stays and the next step is measured."""
+        if bound is not None:
+            self.bound = bound
+        self.finish(again=bound is None)
+
+    def stepped(self) -> None:
+        """One optimizer step is over."""
+        self.steps += 1
+
+    def finish(self, again: bool) -> None:
+        """Drops the sums; `again`: measure the next step too."""
+        self._clear()
+        if self._grad_hook is not None:
+            self._grad_hook.remove()
+            self._grad_hook = None
+        self.observing = again or bounds.observed(self.steps)
+
+
+class Sites:
+    """Names all modules below each outermost one once, and finds a module's site."""
+
+    def __init__(self, mode_of: Callable[[str], Mode]) -> None:
+        self._mode_of = mode_of
+        self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._sites: WeakKeyDictionary[Any, Site] = WeakKeyDictionary()
+        self._by_weight: dict[int, list[Site]] = {}
+
+    def name_all(self, root: Any) -> None:
+        """Modules that have a name keep it: a part that runs on its own later is still the same layer."""
+        if root not in self._names:
+            for name, module in root.named_modules():
+                self._names.setdefault(module, plain_name(name))
+
+    def name(self, module: Any) -> str:
+        """The module's name below the outermost module it was first seen in; else its class."""
+        return self._names.get(module, type(module).__name__)
+
+    def of(self, module: Any) -> Site | None:
+        """The site of a linear layer with a trainable weight of its own; None for every other module.
+
+        A weight that is made from others on each pass (weight_norm, parametrizations, replicas) is no parameter.
+        """
+        if type(module).forward not in LINEAR_FORWARDS:
+            return None
+        weight = module._parameters.get("weight")
+        if weight is None or not weight.requires_grad or not weight.is_leaf:
+            return None
+        site = self._sites.get(module)
+        if site is None or site.weight() is not weight:
+            site = self._make(module, weight)
+        return site
+
+    def _make(self, module: Any, weight: Any) -> Site:
+        name = self.name(module)
+        site = Site(name, self._mode_of(name), weight)
+        self._sites[module] = site
+        self._by_weight.setdefault(id(weight), []).append(site)
+        return site
+
+    def of_weights(self, weights: Iterable[Any]) -> list[tuple[Any, Site]]:
+        """The sites whose weight is among these, each with its weight."""
+        found = []
+        for weight in weights:
+            # An id may belong to a new object by now: the weak reference tells.
+            found += [(weight, site) for site in self._by_weight.get(id(weight), ()) if site.weight() is weight]
+        return found
+
+
+def plain_name(name: str) -> str:
+    """The name as the user's own model knows it, without what wrappers put before it."""
+    while name.startswith(WRAPPERS):
+        name = name.split(".", 1)[1]
+    return name
+
+
+def mean_magnitude(t: Tensor) -> Tensor:
+    """Mean |t| as a 0-dim tensor."""
+    return torch.linalg.vector_norm(t.detach(), 1, dtype=_wide(t)) / t.numel()
+
+
+def _wide(t: Tensor) -> Any:
+    return torch.float64 if t.dtype == torch.float64 else torch.float32
+
+
+def _plus(total: Tensor, more: Tensor) -> Tensor:
+    return more if total is None else total + more

@@ -1,0 +1,119 @@
+"""Comes up once torch is imported: reads the settings, starts the session, sees to the figures. Called by the start-up hook.
+
+With the failure policy Ignore nothing that goes wrong here stops the user's program; it trains plainly and the reason
+is reported. With Fail the program ends before it trains.
+"""
+
+import atexit
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kompakt_runtime import export
+from kompakt_runtime.config import Config, ConfigError, failure_policy
+from kompakt_runtime.figures import Figures
+
+OLDEST_TORCH: Final = (2, 4)
+EXIT_CONFIG: Final = 78  # EX_CONFIG of sysexits.h
+
+
+class Unsupported(RuntimeError):
+    """`reason` is one word for the summary, the message a sentence for people."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def start(environ: Mapping[str, str] = os.environ) -> Any:
+    """The running session, or None where there is none. Raises SystemExit only with the failure policy Fail."""
+    config = Config()
+    try:
+        config = Config.from_env(environ)
+        return _start(config)
+    except ConfigError as error:
+        _failed(_reporting(environ, config), "BadConfig", str(error), environ)
+    except Unsupported as error:
+        _failed(config, error.reason, str(error), environ)
+    except Exception as error:
+        _failed(config, f"StartFailed{type(error).__name__}", repr(error), environ)
+    return None
+
+
+def _start(config: Config) -> Any:
+    if config.mode == "None":
+        _report_at_exit(config, Figures(), "ModeNone")
+        return None
+    _check_torch()
+    from kompakt_runtime.session import Session
+
+    session = Session(config)
+    _report_at_exit(config, session.figures, "")
+    if config.state_dir is not None:
+        session.renewed = lambda: _write_quietly(config, session.figures)
+    session.start()
+    _say(f"activation compression {config.mode}, target {config.target}, torch {_torch_version()}")
+    return session
+
+
+def _torch_version() -> str:
+    return str(sys.modules["torch"].__version__)
+
+
+def _check_torch() -> None:
+    version = _torch_version()
+    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
+    if numbers < OLDEST_TORCH:
+        wanted = ".".join(map(str, OLDEST_TORCH))
+        raise Unsupported("UnsupportedTorch", f"torch {version} is too old: activation compression needs {wanted} or later")
+
+
+def _reporting(environ: Mapping[str, str], config: Config) -> Config:
+    """Where to report a bad setting to: the settings that do not matter for it, if these can be read."""
+    keep = {name: value for name, value in environ.items() if name in ("KOMPAKT_STATE_DIR", "KOMPAKT_TERMINATION_LOG")}
+    attempt = environ.get("KOMPAKT_ATTEMPT", "")
+    if attempt.isascii() and attempt.isdigit() and len(attempt) < 19:
+        keep["KOMPAKT_ATTEMPT"] = attempt
+    return Config.from_env(keep)
+
+
+def _failed(config: Config, reason: str, message: str, environ: Mapping[str, str]) -> None:
+    try:
+        fail = failure_policy(environ) == "Fail"
+    except ConfigError:
+        fail = False
+    if fail:
+        _last_words(config, Figures(), reason, os.getpid())
+        print(f"kompakt: {message}. The job's failure policy is Fail, so it ends here.", file=sys.stderr, flush=True)
+        raise SystemExit(EXIT_CONFIG)
+    _say(f"training without activation compression: {message}")
+    _report_at_exit(config, Figures(), reason)
+
+
+def _say(message: str) -> None:
+    """One line, from one process of a node."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"kompakt: {message}", file=sys.stderr, flush=True)
+
+
+def _report_at_exit(config: Config, figures: Figures, failure: str) -> None:
+    atexit.register(_last_words, config, figures, failure, os.getpid())
+
+
+def _last_words(config: Config, figures: Figures, failure: str, owner: int) -> None:
+    """Never raises. Forked children have copies of their parent's figures and say nothing; launchers never trained."""
+    if os.getpid() != owner or not (figures.forwards or "RANK" in os.environ or failure):
+        return
+    try:
+        export.write_last_words(config, export.report(figures, failure))
+    except Exception as error:
+        print(f"kompakt: figures could not be written: {error}", file=sys.stderr)
+
+
+def _write_quietly(config: Config, figures: Figures) -> None:
+    """A full or vanished state directory is no reason to disturb training; the end of the process tries again."""
+    try:
+        export.write_report(config.state_dir or ".", config.attempt, export.report(figures))
+    except OSError:
+        figures.count_raw("StateDirUnwritable")

@@ -1,0 +1,79 @@
+"""Files of ranks become one summary; whoever ends last writes the complete one."""
+
+import json
+
+import pytest
+
+from kompakt_runtime import export
+from kompakt_runtime.config import Config
+from kompakt_runtime.figures import Figures
+
+
+def trained(plain: int, saved: int, **raw: int) -> Figures:
+    figures = Figures(plain_bytes=plain, saved_bytes=saved, forwards=10, steps=10, compressed=5)
+    figures.raw.update(raw)
+    return figures
+
+
+@pytest.fixture
+def config(tmp_path):
+    log = tmp_path / "termination-log"
+    log.touch()
+    return Config("ErrorBounded", state_dir=str(tmp_path), attempt=2, termination_log=str(log))
+
+
+def last_words(config) -> dict:
+    with open(config.termination_log) as log:
+        return json.load(log)
+
+
+def test_the_last_rank_completes_the_summary(config, monkeypatch):
+    for pid, figures in ((11, trained(1000, 200, Small=3)), (12, trained(3000, 200, Small=1, WarmUp=2))):
+        monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
+        export.write_last_words(config, export.report(figures))
+    words = last_words(config)
+    assert {
+        "kompakt": 1,
+        "attempt": 2,
+        "ranks": 2,
+        "active": True,
+        "reason": "Active",
+        "mode": "ErrorBounded",
+    }.items() <= words.items()
+    assert (words["plainBytes"], words["savedBytes"], words["ratio"], words["steps"]) == (4000, 400, "10.00", 10)
+    assert words["raw"] == {"Small": 4, "WarmUp": 2}
+
+
+def test_launchers_and_other_attempts_do_not_count(config):
+    export.write_report(config.state_dir, 1, export.report(trained(5, 5)))
+    (export.Path(config.state_dir) / "figures-2-1.json").write_text(json.dumps(export.report(Figures())))
+    (export.Path(config.state_dir) / "figures-2-2.json").write_text("{broken")
+    export.write_last_words(config, export.report(trained(1000, 100)))
+    assert (last_words(config)["ranks"], last_words(config)["plainBytes"]) == (1, 1000)
+
+
+@pytest.mark.parametrize(
+    ("mode", "row", "reason"),
+    [
+        ("ErrorBounded", export.report(Figures()), "NoTraining"),
+        ("None", export.report(Figures(forwards=3)), "ModeNone"),
+        ("Lossless", export.report(Figures(forwards=3)), "LosslessStoresAsItIs"),
+        ("ErrorBounded", export.report(Figures(forwards=3)), "NothingCompressed"),
+        ("ErrorBounded", export.report(Figures(), "UnsupportedTorch"), "UnsupportedTorch"),
+    ],
+)
+def test_why_compression_was_not_active(mode, row, reason):
+    words = export.merged(Config(mode), [row])
+    assert (words["active"], words["reason"], words["ratio"]) == (False, reason, "1.00")
+
+
+def test_the_summary_stays_below_two_kilobytes(config):
+    raw = {f"PackFailed{'LongName' * 12}{number}": 10**12 for number in range(100)}
+    export.write_last_words(config, export.report(trained(10**18, 1, **raw)))
+    assert len(json.dumps(last_words(config))) <= export.MOST_BYTES
+
+
+def test_nothing_is_created_where_no_termination_log_waits(tmp_path):
+    path = tmp_path / "none"
+    export.write_last_words(Config("ErrorBounded", termination_log=str(path)), export.report(Figures()))
+    assert not path.exists()
