@@ -15,6 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.kube.binaries import NoProgram, find_all
+from tools.kube.programs import PROGRAMS, SIMULATED
+
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 TORCH_DISK = 8 << 30  # 5.3 GB installed, and room for the test runs
@@ -34,10 +37,14 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A test level: `obstacle` answers None when it can run here, else why not."""
+    """A test level: `obstacle` answers None when it can run here, else why not.
+
+    `programs` are fetched or built before it begins: that can take many minutes once, longer than any test may.
+    """
 
     name: str
     obstacle: Callable[[], str | None]
+    programs: tuple[str, ...] = ()
 
 
 def no_obstacle() -> str | None:
@@ -58,9 +65,9 @@ def gpu_obstacle() -> str | None:
 
 LEVELS = [
     Level("unit", no_obstacle),
-    Level("contract", no_obstacle),
-    Level("cluster", no_obstacle),
-    Level("node", node_obstacle),
+    Level("contract", no_obstacle, ("helm",)),
+    Level("cluster", no_obstacle, (*SIMULATED, "helm")),
+    Level("node", node_obstacle, tuple(PROGRAMS)),
     Level("gpu", gpu_obstacle),
 ]
 
@@ -115,6 +122,11 @@ def run_level(level: Level, extra: list[str]) -> Count:
         say(f"{level.name}: skipped, because {reason}")
         return Count()
     say(f"{level.name}: begins")
+    try:
+        find_all(level.programs)
+    except NoProgram as error:
+        say(f"{level.name}: {error}")
+        return Count(failed=1)
     start = time.monotonic()
     result = run_pytest(level, extra)
     seconds = time.monotonic() - start

@@ -1,4 +1,4 @@
-"""The Kubernetes API as plain JSON objects: the official client's connection without its models (they cost 10x the time)."""
+"""The Kubernetes API as plain JSON objects: the official client's configuration and connections without its models."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kompakt_core import contract
 from kompakt_core.ids import GpuIndex, GpuUuid, MegabytesPerSecond, PodUid, indices_of, mask_of
@@ -23,6 +24,29 @@ class Correction:
     gpus: tuple[GpuUuid, ...]
     indices: tuple[GpuIndex, ...]
     value: MegabytesPerSecond
+
+
+def keep(
+    before: Iterable[Held], now: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod]
+) -> dict[PodKey, frozenset[GpuUuid]]:
+    """What kubelet says now, and what was held before by unfinished pods that it does not mention.
+
+    A pod keeps its GPUs to its end, but a kubelet that has just started lists no pods for a moment.
+    """
+    living = {(pod.key, pod.uid) for pod in pods if not pod.finished}
+    given = frozenset[GpuUuid]().union(*now.values())
+    kept = dict(now)
+    for held in before:
+        key = (held.namespace, held.pod)
+        if key not in now and held.uuid not in given and (key, held.pod_uid) in living:
+            kept[key] = kept.get(key, frozenset()) | {held.uuid}
+    return kept
+
+
+def held_in(topology: Mapping[str, Any] | None) -> tuple[Held, ...]:
+    """`status.held` of a GPUTopology as it stands."""
+    entries = ((topology or {}).get("status") or {}).get("held") or []
+    return tuple(Held(entry["uuid"], *(entry.get(name, "") for name in ("namespace", "pod", "podUID"))) for entry in entries)
 
 
 def running(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod]) -> dict[PodKey, frozenset[GpuUuid]]:

@@ -74,13 +74,20 @@ def status_of(report: NodeReport, before: Iterable[Mapping[str, Any]], now: str)
 
 def conditions_of(report: NodeReport) -> tuple[Condition, ...]:
     """Ready, Degraded, Conflict: always all three, since an apply that leaves one out deletes it."""
-    sick = [gpu.uuid for gpu in report.graph.gpus if gpu.health != "Healthy"]
     ready = report.problem or Condition("Ready", True, "Reported", "the link graph is reported and the GPUs are offered")
-    degraded = Condition("Degraded", True, "UnhealthyGPUs", f"unhealthy: {', '.join(sick)}")
-    sound = Condition("Degraded", False, "AllHealthy", "all GPUs are healthy")
     conflict = Condition("Conflict", True, "OtherDevicePlugin", f"another device plugin offers {report.other_owner} on this node")
     alone = Condition("Conflict", False, "NoOtherPlugin", "no other device plugin offers this node's GPUs")
-    return ready, degraded if sick else sound, conflict if report.other_owner else alone
+    return ready, _degraded(report.graph), conflict if report.other_owner else alone
+
+
+def _degraded(graph: LinkGraph) -> Condition:
+    sick = [gpu.uuid for gpu in graph.gpus if gpu.health != "Healthy"]
+    if sick:
+        return Condition("Degraded", True, "UnhealthyGPUs", f"unhealthy: {', '.join(sick)}")
+    if graph.uneven:
+        pairs = ", ".join(f"{a}-{b}" for a, b in graph.uneven)
+        return Condition("Degraded", True, "UnevenLinks", f"the two sides report different links, the weaker counts: {pairs}")
+    return Condition("Degraded", False, "AllHealthy", "all GPUs are healthy and both sides of each link agree")
 
 
 def fabric_of(graph: LinkGraph) -> str:
@@ -126,7 +133,8 @@ class TopologyReporter:
         return self._write(f"{path}/status", status_of(report, _conditions(live), now), live)
 
     def _write(self, path: str, wanted: Object, live: Object | None) -> Object:
-        if live is not None and self._written.get(path) == wanted and holds(live, wanted):
+        said = {key: wanted[key] for key in wanted if key not in _IDENTITY}  # lists leave apiVersion and kind out
+        if live is not None and self._written.get(path) == wanted and holds(live, said):
             return live
         version = {"resourceVersion": live["metadata"]["resourceVersion"]} if live else {}
         done = self.api.apply(path, {**wanted, "metadata": {**wanted["metadata"], **version}}, manager=contract.PLUGIN_MANAGER)

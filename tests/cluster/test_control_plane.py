@@ -101,4 +101,3 @@ def test_the_definitions_are_served(cluster: Cluster) -> None:
     served = cluster.kubectl("api-resources", "--api-group=kompakt.dev", "--no-headers")
     assert "TrainingJob" in served
     assert "GPUTopology" in served
-

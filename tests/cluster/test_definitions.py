@@ -96,7 +96,9 @@ def test_an_unknown_field_is_refused_under_strict_validation(cluster: Cluster, n
 def update(cluster: Cluster, namespace: str, body: dict[str, Any], **spec: Any) -> dict[str, Any]:
     made = copy.deepcopy(body)
     made["spec"] |= spec
-    return dict(cluster.custom.replace_namespaced_custom_object(*GROUP, namespace, "trainingjobs", body["metadata"]["name"], made))
+    return dict(
+        cluster.custom.replace_namespaced_custom_object(*GROUP, namespace, "trainingjobs", body["metadata"]["name"], made)
+    )
 
 
 def test_roles_change_only_while_suspended(cluster: Cluster, namespace: str) -> None:

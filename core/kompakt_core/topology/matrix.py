@@ -128,7 +128,7 @@ def _read_header(line: str, cells: Sequence[Cell]) -> Header:
             raise cell.wrong(f"found {cell.text} where GPU{expected} is due; GPU columns must run GPU0, GPU1, ...")
     if len(gpus) > MAX_GPUS:
         raise gpus[MAX_GPUS].wrong(f"{len(gpus)} GPUs; at most {MAX_GPUS} are read")
-    nics = names[len(gpus) :]
+    nics = [cell for cell in names if cell not in gpus]
     if names[: len(gpus)] != gpus:
         raise nics[0].wrong("GPU columns must come before NIC columns")
     for cell in nics:

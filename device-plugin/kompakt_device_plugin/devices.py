@@ -1,0 +1,65 @@
+"""The list of devices that kubelet is told, and who holds them: shared by the threads of one plugin process."""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kompakt_core.ids import PodUid
+from kompakt_core.topology.graph import LinkGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What is offered: the GPUs of `graph`, or none where it is None. `version` rises with every change."""
+
+    graph: LinkGraph | None = None
+    version: int = 0
+
+
+class Devices:
+    """Published by the thread that reports to the cluster, read by kubelet's calls."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._offered = Offered()
+        self._holding: frozenset[PodUid] = frozenset()
+        self._asked: frozenset[PodUid] = frozenset()
+
+    def publish(self, graph: LinkGraph | None) -> None:
+        """Offers the GPUs of this graph from now on. Call it only after the graph stands in the cluster."""
+        with self._changed:
+            if self._offered.version == 0 or graph != self._offered.graph:
+                self._offered = Offered(graph, self._offered.version + 1)
+                self._changed.notify_all()
+
+    @property
+    def offered(self) -> Offered:
+        """What is offered now; version 0 means that nothing has been said yet."""
+        return self._offered
+
+    def wait(self, version: int, listening: Callable[[], bool]) -> Offered:
+        """What is offered, as soon as it is no longer `version`, or nobody is `listening` any more (call wake then)."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._offered.version != version or not listening())
+            return self._offered
+
+    def wake(self) -> None:
+        """Lets everybody who waits look again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def holding(self) -> frozenset[PodUid]:
+        """Pods that have their GPUs, or asked for them just now."""
+        return self._holding | self._asked
+
+    def asked(self, pod: PodUid) -> None:
+        """kubelet has given this pod what is written on it."""
+        with self._changed:
+            self._asked |= {pod}
+
+    def hold(self, holding: Iterable[PodUid], known: Iterable[PodUid]) -> None:
+        """These hold GPUs for certain; of those that asked, only pods still `known` to the cluster stay remembered."""
+        with self._changed:
+            self._holding = frozenset(holding)
+            self._asked &= frozenset(known)

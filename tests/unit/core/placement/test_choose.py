@@ -1,0 +1,153 @@
+"""Which GPUs of a node: policies on known machines, and what must hold for every request."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import indices_of, mask_of
+from kompakt_core.patterns.names import SUPPORTED, Pattern
+from kompakt_core.patterns.table import table_for
+from kompakt_core.placement.baseline import random_choice
+from kompakt_core.placement.choose import POLICIES, choose
+from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
+from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph
+from kompakt_core.topology.machines import MACHINES, machine
+
+DGX = machine("dgx1-v100")
+PAIRS = machine("a100-pcie-8-bridge-pairs")
+RING = Wish(Pattern.RING, Policy.PRESERVE, sensitive=True)
+SMALL = sorted(name for name in MACHINES if machine(name).size <= 8)
+
+requests = st.builds(
+    lambda name, free, share: (machine(name), free & machine(name).all_gpus, share),
+    st.sampled_from(SMALL),
+    st.integers(0, 255),
+    st.floats(0, 1),
+)
+wishes = st.builds(Wish, st.sampled_from(sorted(SUPPORTED)), st.sampled_from(sorted(Policy)), st.booleans())
+
+
+def chosen(graph: LinkGraph, free: int, size: int, wish: Wish) -> tuple[int, ...]:
+    choice = choose(graph, free, size, wish)
+    assert isinstance(choice, Choice), choice
+    return indices_of(choice.mask)
+
+
+@given(requests, wishes)
+@settings(max_examples=300, deadline=None)
+def test_a_request_that_fits_is_never_refused(request: tuple[LinkGraph, int, float], wish: Wish) -> None:
+    graph, free, part = request
+    size = round(part * free.bit_count())
+    choice = choose(graph, free, size, wish)
+    assert isinstance(choice, Choice)
+    assert choice.mask.bit_count() == size == len(choice.order)
+    assert choice.mask & ~free == 0
+    assert mask_of(choice.order) == choice.mask
+    assert choice == choose(graph, free, size, wish)
+
+
+@given(requests, st.sampled_from(sorted(SUPPORTED)))
+@settings(max_examples=200, deadline=None)
+def test_best_and_sensitive_preserve_reach_the_highest_value(request: tuple[LinkGraph, int, float], pattern: Pattern) -> None:
+    graph, free, part = request
+    size = round(part * free.bit_count())
+    table = table_for(graph, pattern)
+    highest = max(table.value(mask_of(gpus)) for gpus in combinations(indices_of(free), size))
+    for wish in (Wish(pattern, Policy.BEST), Wish(pattern, Policy.PRESERVE, sensitive=True)):
+        choice = choose(graph, free, size, wish)
+        assert isinstance(choice, Choice)
+        assert choice.value == highest
+
+
+@given(requests)
+@settings(max_examples=200, deadline=None)
+def test_insensitive_preserve_leaves_the_most_nvlink(request: tuple[LinkGraph, int, float]) -> None:
+    graph, free, part = request
+    size = round(part * free.bit_count())
+
+    def left(gpus: tuple[int, ...]) -> int:
+        rest = set(indices_of(free)) - set(gpus)
+        return sum(link.megabytes_per_second for link in graph.links if link.kind in FABRIC_KINDS and {link.a, link.b} <= rest)
+
+    most = max(left(gpus) for gpus in combinations(indices_of(free), size))
+    assert left(chosen(graph, free, size, replace(RING, sensitive=False))) == most
+
+
+def test_first_fit_would_have_chosen_a_worse_pair() -> None:
+    free = mask_of([0, 1, 2, 3])
+    assert chosen(PAIRS, free, 2, replace(RING, policy=Policy.FIRST)) == (0, 1)
+    assert chosen(PAIRS, free, 2, RING) == (0, 2)
+
+
+def test_of_equal_pairs_the_one_that_leaves_more_nvlink() -> None:
+    # All double links are equal in value; 0-4 leaves 3-2-1 and its triangle whole, taking 2-3 would break it.
+    free = mask_of([0, 1, 2, 3, 4])
+    assert chosen(DGX, free, 2, RING) == (0, 4)
+
+
+def test_an_insensitive_job_takes_what_nobody_else_wants() -> None:
+    free = mask_of([0, 1, 3])
+    assert chosen(PAIRS, free, 1, replace(RING, sensitive=False)) == (0,)
+    b200 = machine("b200-8-gpu2-off-fabric")
+    assert chosen(b200, 255, 1, replace(RING, sensitive=False)) == (2,)
+
+
+def test_packed_fills_the_broken_pair_first() -> None:
+    free = mask_of([0, 2, 3])
+    assert chosen(PAIRS, free, 1, replace(RING, policy=Policy.PACKED)) == (3,)
+
+
+def test_ties_avoid_a_second_numa_node_and_prefer_short_pcie_paths() -> None:
+    pcie = machine("pcie-8-pix-pxb")
+    assert chosen(pcie, mask_of([3, 4, 5]), 2, Wish(Pattern.NONE, Policy.BEST)) == (4, 5)
+    assert chosen(pcie, mask_of([0, 2, 3]), 2, RING) == (2, 3)
+
+
+def test_required_nvlink_refuses_rather_than_using_pcie() -> None:
+    wish = replace(RING, required_link="NVLink")
+    assert chosen(PAIRS, 255, 2, wish) == (0, 2)
+    assert choose(PAIRS, 255, 3, wish) == Refusal(Reason.LINK_TOO_WEAK, have=8, need=3, detail="NVLink")
+    assert choose(PAIRS, mask_of([0, 1]), 1, wish).order == (0,)  # type: ignore[union-attr]
+    free = mask_of([0, 1, 2, 4])
+    assert chosen(DGX, free, 3, wish) == (0, 1, 2)
+
+
+def test_the_same_numa_node_is_kept_and_unknown_ones_are_not_promised() -> None:
+    wish = replace(RING, same_numa_node=True)
+    split = machine("a100-pcie-4-two-bridges-4-numa")
+    assert choose(split, 15, 2, wish) == Refusal(Reason.NUMA_SPLIT, have=4, need=2)
+    assert chosen(split, 15, 1, wish) == (0,)
+    assert chosen(DGX, mask_of([0, 4, 5]), 2, wish) == (4, 5)
+    assert choose(machine("rtx8000-4"), 15, 2, wish) == Refusal(Reason.NUMA_SPLIT, have=4, need=2)
+
+
+def test_must_include_is_kept_or_refused() -> None:
+    choice = choose(DGX, 255, 2, RING, must_include=mask_of([7]))
+    assert isinstance(choice, Choice)
+    assert choice.order == (4, 7)
+    with pytest.raises(InvalidInput, match="must be free and at most 2"):
+        choose(DGX, 0b1111, 2, RING, must_include=mask_of([7]))
+    with pytest.raises(InvalidInput, match="must be free and at most 1"):
+        choose(DGX, 255, 1, RING, must_include=mask_of([6, 7]))
+
+
+def test_refusals_are_data() -> None:
+    assert choose(DGX, 0b111, 4, RING) == Refusal(Reason.NOT_ENOUGH_GPUS, have=3, need=4)
+    assert choose(DGX, 255, 2, replace(RING, pattern=Pattern.TREE)) == Refusal(Reason.UNSUPPORTED_PATTERN, detail="Tree")
+    assert choose(DGX, 255, 0, RING) == Choice(mask_of([]), (), 0)  # type: ignore[arg-type]
+
+
+def test_all_policies_are_in_the_table() -> None:
+    assert set(POLICIES) == set(Policy)
+
+
+def test_chance_is_the_mean_over_all_free_sets() -> None:
+    chance = random_choice(DGX, DGX.all_gpus, 2, Pattern.RING)
+    speeds = [link.megabytes_per_second for link in DGX.links]
+    assert (chance.sets, chance.mean, chance.worst, chance.best) == (28, sum(speeds) // 28, 6_000, 50_000)
+    with pytest.raises(InvalidInput, match="3 of 2 free GPUs"):
+        random_choice(DGX, 0b11, 3, Pattern.RING)

@@ -1,0 +1,166 @@
+"""Rules of a link graph, its digest, its public form, and its form in the API."""
+
+import contextlib
+import json
+from itertools import combinations
+from typing import Any
+
+import networkx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import GpuIndex, GpuUuid
+from kompakt_core.topology.describe import read_description
+from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
+from kompakt_core.topology.machines import MACHINES, machine
+from kompakt_core.topology.wire import graph_from_spec, graph_to_spec
+
+
+def gpu(index: int, uuid: str = "") -> Gpu:
+    return Gpu(GpuIndex(index), GpuUuid(uuid or f"GPU-{index}"))
+
+
+def link(a: int, b: int, speed: int = 6000) -> Link:
+    return Link(GpuIndex(a), GpuIndex(b), LinkKind.SYS, 0, speed)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "links", "sentence"),
+    [
+        ([gpu(1)], [], "GPU at position 0 has index 1"),
+        ([gpu(0, "a,b")], [], "'a,b' is no UUID"),
+        ([gpu(0, "x" * 64)], [], "is no UUID"),
+        ([gpu(0, "a"), gpu(1, "a")], [link(0, 1)], "GPU 1: UUID a appears twice"),
+        ([gpu(0), gpu(1)], [], "no link between GPUs 0 and 1"),
+        ([gpu(0), gpu(1)], [link(0, 1), link(0, 1)], "GPUs 0 and 1 have 2 links"),
+        ([gpu(0), gpu(1)], [link(1, 0)], "link 1-0: must join GPUs a < b below 2"),
+        ([gpu(0)], [link(0, 0)], "link 0-0: must join"),
+        ([gpu(0), gpu(1)], [link(0, 2)], "link 0-2: must join"),
+        ([gpu(0), gpu(1)], [link(0, 1, -1)], "must not be negative"),
+        ([gpu(0), gpu(1), gpu(2)], [link(0, 1), link(1, 2), link(0, 2)], "links must be ordered"),
+    ],
+)
+def test_a_graph_that_breaks_a_rule_is_refused(gpus: list[Gpu], links: list[Link], sentence: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        LinkGraph(tuple(gpus), tuple(links))
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("name", sorted(MACHINES))
+def test_every_known_machine_survives_the_api(name: str) -> None:
+    graph = machine(name)
+    spec = json.loads(json.dumps(graph_to_spec(graph, node_uid="u-1", source="text", driver_version="570.1")))
+    assert graph_from_spec(spec) == graph
+    assert (spec["nodeUID"], spec["source"], spec["driverVersion"]) == ("u-1", "text", "570.1")
+
+
+@pytest.mark.parametrize("name", sorted(MACHINES))
+def test_link_finds_every_pair_and_networkx_agrees(name: str) -> None:
+    graph = machine(name)
+    public = graph.to_networkx()
+    assert public.number_of_edges() == len(graph.links)
+    for a, b in combinations(range(graph.size), 2):
+        assert graph.link(a, b) is graph.link(b, a)
+        assert (graph.link(a, b).a, graph.link(a, b).b) == (a, b)
+        assert public.edges[a, b]["weight"] == graph.weights[a][b] == graph.link(b, a).megabytes_per_second
+
+
+def test_published_figures_of_known_machines() -> None:
+    double = [(x.a, x.b) for x in machine("dgx1-v100").links if x.lanes == 2]
+    cycle = networkx.Graph(double)
+    assert len(double) == 8
+    assert networkx.is_isomorphic(cycle, networkx.cycle_graph(8)), "the double links form one cycle of eight"
+    nvlink = [x for x in machine("dgx1-v100").links if x.kind is LinkKind.NVLINK]
+    assert sum(x.megabytes_per_second for x in nvlink) == 600_000, "MAPA's dgx-v: 16 links, 600 GB/s"
+    assert sum(x.megabytes_per_second for x in machine("dgx1-p100").links if x.lanes) == 320_000, "MAPA's dgx-p"
+    assert machine("hgx-h100-8").links[0].megabytes_per_second == 18 * 26_562
+    assert machine("gb200-tray-4").links[0].megabytes_per_second == 18 * 53_125
+
+
+def test_the_digest_ignores_names_and_sees_links_and_numa_nodes() -> None:
+    one, two = (read_description("dgx1-v100", node) for node in ("a", "b"))
+    assert one != two
+    assert one.digest == two.digest
+    assert len({machine(name).digest for name in MACHINES}) == len(MACHINES)
+
+
+def test_descriptions_give_each_node_gpus_of_its_own_that_stay() -> None:
+    one, again, other = (read_description(" dgx1-v100\n", node) for node in ("a", "a", "b"))
+    assert one == again
+    assert not {x.uuid for x in one.gpus} & {x.uuid for x in other.gpus}
+    text = read_description(MACHINES["dgx1-v100"].text, "a")
+    assert [x.uuid for x in text.gpus] == [x.uuid for x in one.gpus]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"), [("", "empty description"), ("dgx9", "unknown machine 'dgx9'; known are"), ("a b", "link matrix")]
+)
+def test_wrong_descriptions_are_refused(text: str, sentence: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        read_description(text, "a")
+    assert sentence in str(error.value)
+
+
+@given(st.text())
+@settings(max_examples=100, deadline=None)
+def test_any_description_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(InvalidInput):
+        read_description(text, "node")
+
+
+def spec_of(**changes: Any) -> dict[str, Any]:
+    return graph_to_spec(machine("rtx8000-4"), node_uid="u", source="text") | changes
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (None, "spec: expected an object, found null"),
+        ({}, "spec.gpus: is missing"),
+        (spec_of(gpus={}), "spec.gpus: expected a list, found an object"),
+        (spec_of(gpus=[{}]), "spec.gpus[0].index: is missing"),
+        (spec_of(gpus=[{"index": "0", "uuid": "a"}]), "spec.gpus[0].index: expected an integer, found a string"),
+        (spec_of(gpus=[{"index": True, "uuid": "a"}]), "spec.gpus[0].index: expected an integer, found a boolean"),
+        (spec_of(gpus=[{"index": 0, "uuid": 5}]), "spec.gpus[0].uuid: expected a string"),
+        (spec_of(gpus=[{"index": 0, "uuid": "a"}]), "spec: link 0-1: must join GPUs a < b below 1"),
+        (spec_of(gpus=[{"index": 0, "uuid": "a", "health": "Fine"}]), "spec.gpus[0].health: must be Healthy or Unhealthy"),
+        (spec_of(gpus=[{"index": 0, "uuid": "a", "migEnabled": 1}]), "spec.gpus[0].migEnabled: expected true or false"),
+        (spec_of(links=[]), "spec: no link between GPUs 0 and 1"),
+        (spec_of(links=[{"a": 0, "b": 1, "kind": "NV2"}]), "spec.links[0].kind: must be one of NVLink"),
+        (spec_of(links=[{"a": 0, "b": 1, "kind": "SYS", "megabytesPerSecond": 1.5}]), "found a decimal number"),
+        (spec_of(links=[{"a": 0, "b": 1, "kind": "SYS", "megabytesPerSecond": 1 << 60}]), "must be from 0 to 2^53"),
+        (spec_of(links=[{"a": -1, "b": 1, "kind": "SYS", "megabytesPerSecond": 1}]), "spec.links[0].a: must be from 0"),
+        (spec_of(gpus=[{}] * 65), "spec.gpus: 65 entries; at most 64 are allowed"),
+    ],
+)
+def test_a_wrong_spec_is_refused_with_its_field(spec: Any, sentence: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        graph_from_spec(spec)
+    assert sentence in str(error.value)
+
+
+def test_links_of_a_spec_may_come_in_any_order_and_direction() -> None:
+    spec = spec_of()
+    spec["links"] = [entry | {"a": entry["b"], "b": entry["a"]} for entry in reversed(spec["links"])]
+    assert graph_from_spec(spec) == machine("rtx8000-4")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["index", "uuid", "a", "b", "kind", "lanes"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_any_json_is_read_or_refused(data: st.DataObject) -> None:
+    spec = spec_of()
+    target: Any = data.draw(st.sampled_from([spec, spec["gpus"][1], spec["links"][2]]))
+    target[data.draw(st.sampled_from(sorted(target)))] = data.draw(JSON)
+    with contextlib.suppress(InvalidInput):
+        graph_from_spec(spec)

@@ -1,0 +1,122 @@
+"""What pods really hold against what is written on them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kompakt_core.patterns.names import Pattern
+from kompakt_core.patterns.table import table_for
+from kompakt_core.topology.describe import read_description
+from kompakt_device_plugin.pods import NodePod
+from kompakt_device_plugin.reconcile import annotations_of, corrections, event_of, held_in, held_of, holders, keep, running
+from kompakt_device_plugin.report import Held
+
+GRAPH = read_description("dgx1-v100", "node-1")
+ALL = tuple(gpu.uuid for gpu in GRAPH.gpus)
+
+
+def pod(name, gpus=(), size=None, **more):
+    return NodePod(uid=f"uid-{name}", namespace="ns", name=name, node="node-1", size=size or len(gpus), gpus=tuple(gpus), **more)
+
+
+def takes(**gpus):
+    return {("ns", name): frozenset(of) for name, of in gpus.items()}
+
+
+def test_pods_that_hold_what_is_written_need_no_correction():
+    assert corrections(takes(a=(ALL[1], ALL[0])), [pod("a", ALL[:2])], GRAPH) == ()
+
+
+def test_swapped_sets_are_swapped_back_on_paper():
+    pods = [pod("a", ALL[:2]), pod("b", ALL[2:4])]
+    found = corrections(takes(a=ALL[2:4], b=ALL[:2]), pods, GRAPH)
+    assert {one.pod.name: set(one.gpus) for one in found} == {"a": set(ALL[2:4]), "b": set(ALL[:2])}
+
+
+def test_a_correction_writes_gpus_indices_and_value_in_ring_order():
+    ring = {"kompakt.dev/pattern": "Ring"}
+    (one,) = corrections(takes(a=ALL[:4]), [pod("a", ALL[4:], annotations=ring)], GRAPH)
+    table = table_for(GRAPH, Pattern.RING)
+    body = annotations_of(one)
+    assert body["metadata"]["uid"] == "uid-a"
+    assert body["metadata"]["annotations"] == {
+        "kompakt.dev/gpus": ",".join(ALL[index] for index in table.order(0b1111)),
+        "kompakt.dev/gpu-indices": ",".join(map(str, table.order(0b1111))),
+        "kompakt.dev/value": str(table.value(0b1111)),
+    }
+
+
+def test_a_pattern_without_a_table_is_written_by_index():
+    (one,) = corrections(takes(a=(ALL[3], ALL[1])), [pod("a", size=2, annotations={"kompakt.dev/pattern": "Custom"})], GRAPH)
+    assert (one.indices, one.value) == ((1, 3), 0)
+
+
+def test_gpus_that_the_graph_does_not_know_are_reported_but_never_written():
+    taken = takes(a=("GPU-of-yesterday",))
+    assert corrections(taken, [pod("a", ALL[:1])], GRAPH) == ()
+    assert [held.uuid for held in held_of(taken, [pod("a", ALL[:1])])] == ["GPU-of-yesterday"]
+
+
+def test_finished_pods_hold_nothing_even_while_kubelet_still_lists_them():
+    assert running(takes(a=ALL[:2], b=ALL[2:4]), [pod("a", finished=True, size=2)]) == takes(b=ALL[2:4])
+
+
+def holding(**gpus):
+    return tuple(Held(uuid, "ns", name, f"uid-{name}") for name, of in gpus.items() for uuid in of)
+
+
+def test_a_kubelet_that_just_started_and_lists_nothing_takes_no_gpu_from_a_living_pod():
+    before = holding(a=ALL[:2], ended=ALL[2:4], gone=ALL[4:6])
+    assert keep(before, {}, [pod("a", ALL[:2]), pod("ended", ALL[2:4], finished=True)]) == takes(a=ALL[:2])
+
+
+def test_a_later_pod_of_the_same_name_inherits_nothing():
+    assert keep([Held(ALL[0], "ns", "a", "uid-of-yesterday")], {}, [pod("a", ALL[1:2])]) == {}
+
+
+def test_what_kubelet_says_now_wins_over_what_was_held_before():
+    pods = [pod("a", ALL[:2]), pod("b", ALL[2:4])]
+    assert keep(holding(a=ALL[:2]), takes(b=ALL[1:3]), pods) == takes(a=ALL[:1], b=ALL[1:3])
+    assert keep(holding(a=ALL[:2]), takes(a=ALL[6:]), pods) == takes(a=ALL[6:])
+
+
+def test_held_is_read_back_as_it_stands():
+    entries = [{"uuid": uuid, "namespace": "ns", "pod": "a", "podUID": "uid-a"} for uuid in ALL[:2]]
+    assert held_in({"status": {"held": entries}}) == holding(a=ALL[:2])
+    assert held_in(None) == held_in({}) == ()
+
+
+def test_a_pod_that_the_cluster_forgot_holds_its_gpus_without_a_uid():
+    (held,) = held_of(takes(ghost=ALL[:1]), [])
+    assert (held.pod, held.pod_uid) == ("ghost", "")
+
+
+def test_a_gpu_listed_twice_belongs_to_the_pod_that_came_last():
+    pods = [pod("old", ALL[:1]), pod("new", ALL[:1])]
+    assert [held.pod for held in held_of(takes(new=ALL[:1], old=ALL[:1]), pods)] == ["new"]
+
+
+def test_holders_are_pods_by_uid():
+    assert holders(takes(a=ALL[:1]), [pod("a", ALL[:1]), pod("b", ALL[1:2])]) == {"uid-a"}
+
+
+def test_the_event_says_what_was_written_and_what_is_held():
+    (one,) = corrections(takes(a=ALL[:1]), [pod("a", ALL[1:2])], GRAPH)
+    event = event_of(one, "2026-01-01T00:00:00Z")
+    assert (event["type"], event["reason"]) == ("Warning", "GPUSetCorrected")
+    assert event["message"] == f"{ALL[1]} was written on the pod, but it holds {ALL[0]}"
+    (one,) = corrections(takes(a=ALL[:1]), [pod("a", size=1)], GRAPH)
+    assert event_of(one, "2026-01-01T00:00:00Z")["reason"] == "GPUSetReported"
+
+
+@given(st.permutations(range(8)), st.lists(st.integers(1, 3), min_size=1, max_size=3))
+def test_after_the_corrections_nothing_is_left_to_correct(order, sizes):
+    taken, pods, at = {}, [], 0
+    for number, size in enumerate(sizes):
+        if at + size > 8:
+            break
+        taken["ns", f"p{number}"] = frozenset(ALL[i] for i in order[at : at + size])
+        pods.append(pod(f"p{number}", ALL[at : at + size]))
+        at += size
+    done = {one.pod.key: one for one in corrections(taken, pods, GRAPH)}
+    after = [pod(p.name, done[p.key].gpus) if p.key in done else p for p in pods]
+    assert corrections(taken, after, GRAPH) == ()

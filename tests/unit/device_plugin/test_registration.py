@@ -1,0 +1,141 @@
+"""Registering with a kubelet that has real sockets."""
+
+import socket
+
+import pytest
+
+from kompakt_core import contract
+from kompakt_device_plugin.devices import Devices
+from kompakt_device_plugin.pods import NodePods
+from kompakt_device_plugin.registration import LOST_SECONDS, Registrar
+from kompakt_device_plugin.servicer import PluginServicer
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class Registering:
+    def __init__(self, folder):
+        self.clock, self.devices = Clock(), Devices()
+        self.servicer = PluginServicer(self.devices, NodePods(), lambda: None, allocated=lambda: None)
+        self.registrar = Registrar(folder, self.devices, self.servicer, self.clock)
+        self.step = self.registrar.step
+
+
+@pytest.fixture
+def here(kubelet_dir):
+    one = Registering(kubelet_dir)
+    yield one
+    one.registrar.close()
+
+
+def test_nothing_is_registered_before_there_are_devices(here, kubelet, dgx1):
+    here.step()
+    assert kubelet.requests == []
+    here.devices.publish(dgx1)
+    here.step()
+    assert len(kubelet.requests) == 1
+
+
+def test_the_registration_names_resource_version_and_a_socket_that_serves(here, kubelet, client, dgx1):
+    here.devices.publish(dgx1)
+    here.step()
+    request = kubelet.requests[0]
+    assert (request.version, request.resource_name) == ("v1beta1", contract.RESOURCE)
+    assert request.options.get_preferred_allocation_available
+    lists = client(kubelet.folder / "device-plugins" / request.endpoint).lists()
+    assert len(lists.get(timeout=5)) == 8
+
+
+def test_one_start_of_kubelet_is_one_registration(here, kubelet, client, dgx1):
+    here.devices.publish(dgx1)
+    for _ in range(5):
+        here.step()
+    assert len(kubelet.requests) == 1
+
+
+def test_a_restarted_kubelet_is_registered_with_again_on_a_new_socket(here, kubelet, client, dgx1):
+    here.devices.publish(dgx1)
+    here.step()
+    kubelet.stop()
+    here.step()
+    kubelet.start()
+    here.step()
+    before, after = kubelet.requests
+    assert before.endpoint != after.endpoint
+    assert len(client(kubelet.folder / "device-plugins" / after.endpoint).lists().get(timeout=5)) == 8
+
+
+def test_two_processes_never_share_a_socket(kubelet, dgx1):
+    both = [Registering(kubelet.folder), Registering(kubelet.folder)]
+    for one in both:
+        one.devices.publish(dgx1)
+        one.step()
+    assert len({request.endpoint for request in kubelet.requests}) == 2
+    for one in both:
+        one.registrar.close()
+
+
+def test_a_refused_registration_is_tried_again_later(here, kubelet, dgx1):
+    kubelet.refuse = "no thanks"
+    here.devices.publish(dgx1)
+    here.step()
+    kubelet.refuse = None
+    here.step()
+    assert kubelet.requests == []
+    here.clock.now += 1.1
+    here.step()
+    assert len(kubelet.requests) == 1
+
+
+def test_without_kubelet_nothing_happens(here, kubelet_dir, dgx1):
+    (kubelet_dir / "device-plugins").mkdir()
+    here.devices.publish(dgx1)
+    here.step()
+    assert here.registrar.registrations == 0
+
+
+def test_a_kubelet_that_let_us_go_is_registered_with_again(here, kubelet, client, dgx1, until):
+    here.devices.publish(dgx1)
+    here.step()
+    listening = client(kubelet.folder / "device-plugins" / kubelet.requests[0].endpoint)
+    listening.lists().get(timeout=5)
+    here.clock.now += LOST_SECONDS * 2
+    here.step()
+    assert len(kubelet.requests) == 1, "kubelet still listens"
+    listening.channel.close()
+    until(lambda: here.servicer.streams == 0)
+    here.step()
+    assert len(kubelet.requests) == 1, "it may come back by itself"
+    here.clock.now += LOST_SECONDS + 1
+    here.step()
+    assert len(kubelet.requests) == 2
+
+
+def test_closing_takes_the_socket_away(here, kubelet, dgx1):
+    here.devices.publish(dgx1)
+    here.step()
+    socket = kubelet.folder / "device-plugins" / kubelet.requests[0].endpoint
+    assert socket.exists()
+    here.registrar.close()
+    assert not socket.exists()
+
+
+def test_only_the_socket_of_a_dead_process_is_swept_away(here, kubelet, dgx1):
+    folder = kubelet.folder / "device-plugins"
+    other = Registering(kubelet.folder)
+    other.devices.publish(dgx1)
+    other.step()
+    with socket.socket(socket.AF_UNIX) as crashed:
+        crashed.bind(str(folder / "kompakt-crashed.sock"))
+    here.devices.publish(dgx1)
+    here.step()
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"kubelet.sock", *(request.endpoint for request in kubelet.requests)}
+    assert len(names) == 3
+    other.registrar.close()
