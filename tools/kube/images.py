@@ -54,7 +54,11 @@ def our_recipes(root: Path = ROOT) -> list[Recipe]:
 
 def program_recipe(program: Path, user: int) -> Recipe:
     """An image that holds nothing but one static program."""
-    text = f'FROM scratch\nCOPY {program.name} /{program.name}\nUSER {user}:{user}\nENTRYPOINT ["/{program.name}"]\n'
+    # The same place as in the official images, so that manifests fit both.
+    text = (
+        f"FROM scratch\nCOPY {program.name} /usr/local/bin/{program.name}\nENV PATH=/usr/local/bin\nUSER {user}:{user}\n"
+        f'ENTRYPOINT ["/usr/local/bin/{program.name}"]\n'
+    )
     key = content_key([text], [program], program.parent)
     return Recipe(program.name, key, (program,), program.parent, containerfile=text)
 

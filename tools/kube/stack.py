@@ -19,6 +19,7 @@ Say = Callable[[str], None]
 LOG = "images.log"
 MACHINES = ("dgx1-v100", "a100-pcie-8-bridge-pairs")
 """The machines that real nodes play, in turn: their link graphs come from text descriptions."""
+SIMULATED = tuple(Machine(f"sim-{number}", "dgx1-v100", 8) for number in range(3))
 _MANIFESTS = Path(__file__).parent / "manifests"
 
 
@@ -33,7 +34,7 @@ class Images:
 def prepare(say: Say, *, ours: bool = True) -> Images:
     """Everything a cluster with real nodes needs that outlives it: packages, programs, images.
 
-    With `ours`, the images of the project and of the example are among them.
+    Without `ours`, the project's own images are not among them.
 
     Raises:
         host.CannotRun: real nodes cannot run here; the sentence says why.
@@ -44,7 +45,10 @@ def prepare(say: Say, *, ours: bool = True) -> Images:
     host.check_kernel()
     programs = binaries.find_all(REAL, say)
     with locked("images"):
-        return _fill(_layers(programs, ours), say)
+        layers = _layers(programs)
+        prepared = _fill(layers if ours else layers[:-1], say)
+        image_store.keep_only(_roots(layers))
+        return prepared
 
 
 def start(name: str, machines: Sequence[str], simulated: Sequence[Machine], prepared: Images, say: Say) -> RealCluster:
@@ -73,11 +77,9 @@ def ready_nodes(kubectl: Kubectl) -> int:
     return sum(condition(node, "Ready") for node in kubectl.items("nodes"))
 
 
-def _layers(programs: dict[str, Path], ours: bool) -> list[list[Recipe]]:
-    """Images by how seldom they change; each layer of the image store continues the one before."""
+def _layers(programs: dict[str, Path]) -> list[list[Recipe]]:
+    """Images by how long they take and how seldom they change; each layer of the image store continues the one before."""
     cluster = [images.program_recipe(programs["coredns"], 0), images.program_recipe(programs["kube-scheduler"], 65532)]
-    if not ours:
-        return [[images.pause_recipe(), *cluster]]
     return [[images.pause_recipe(), images.trainer_recipe()], cluster, images.our_recipes()]
 
 
@@ -85,14 +87,17 @@ def _fill(layers: list[list[Recipe]], say: Say) -> Images:
     log = cache_root() / LOG
     log.write_text("")
     builder = Builder(log)
-    roots: list[Path] = []
-    for count, layer in enumerate(layers, start=1):
-        keys = [recipe.stem for above in layers[:count] for recipe in above]
-        root = image_store.root_of(keys)
+    roots = _roots(layers)
+    for above, root, layer in zip([None, *roots], roots, layers, strict=False):
         if not root.exists():
             archives = [images.build(recipe, builder, say) for recipe in layer]
             say(f"loading {', '.join(recipe.name for recipe in layer)} into the nodes' image store")
-            image_store.fill(root, roots[-1] if roots else None, archives, log)
+            image_store.fill(root, above, archives, log)
             images.drop(archives)
-        roots.append(root)
     return Images(roots[-1], {recipe.name: recipe.image for layer in layers for recipe in layer})
+
+
+def _roots(layers: list[list[Recipe]]) -> list[Path]:
+    """The root of each layer holds the images of that layer and of those before."""
+    stems = [[recipe.stem for recipe in layer] for layer in layers]
+    return [image_store.root_of([stem for layer in stems[:count] for stem in layer]) for count in range(1, len(stems) + 1)]
