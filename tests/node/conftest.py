@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,13 @@ from tools.kube.real import RealCluster
 from tools.kube.stack import Images
 
 NAME = "node-tests"
+FIRST_RUN = 2400  # seconds: with cold caches the images are made within the first test
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(FIRST_RUN))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ of the host's network is touched: the control plane and the nodes talk over a br
 import ctypes
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -101,12 +100,9 @@ def network_of(spaces: Namespaces) -> Iterator[None]:
 
 def forward(spaces: Namespaces, port: int, log: Path) -> int:
     """Forward a free loopback port of the host to `port` of the control plane; answers the host's port."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, log.open("ab") as file:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         command: Words = [sys.executable, _HERE / "forward.py", str(listener.fileno()), ADDRESS, str(port)]
-        subprocess.Popen(
-            spaces.inside(command), stdin=subprocess.DEVNULL, stdout=file, stderr=file, pass_fds=[listener.fileno()],
-            start_new_session=True,
-        )  # fmt: skip
+        launch_detached(spaces.inside(command), log, pass_fds=[listener.fileno()])
         return int(listener.getsockname()[1])
 
 

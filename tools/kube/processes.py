@@ -65,8 +65,10 @@ def look(pid: int) -> Seen | None:
     return Seen(state=fields[0], started=int(fields[19]))
 
 
-def launch_detached(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> Process:
-    """Start a program in a session of its own: it outlives its starter."""
+def launch_detached(
+    argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None, *, pass_fds: Sequence[int] = ()
+) -> Process:
+    """Start a program in a session of its own: it outlives its starter. It inherits the files of `pass_fds`."""
     with log.open("ab") as output:
         child = subprocess.Popen(
             argv,
@@ -75,6 +77,7 @@ def launch_detached(argv: Sequence[str], log: Path, env: Mapping[str, str] | Non
             stderr=output,
             start_new_session=True,
             env=None if env is None else dict(env),
+            pass_fds=pass_fds,
         )
     seen = look(child.pid)
     _children[child.pid] = child
