@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from tools.kube import binaries, control_plane, host, processes, real, simulated, stack
+from tools.kube import binaries, control_plane, demo, host, processes, real, simulated, stack
 from tools.kube.command import CommandFailed
+from tools.kube.following import JobFailed
 from tools.kube.programs import PROGRAMS, SIMULATED
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
@@ -47,6 +48,12 @@ def down(name: Name = "default") -> None:
         say(f"there is no cluster {name}")
 
 
+@app.command("demo")
+def show_demo() -> None:
+    """The whole path on a cluster of its own (root); it stays up until `down --name demo`."""
+    demo.run()
+
+
 @app.command()
 def status(name: Name = "default") -> None:
     """Say what runs; exit code 1 where the cluster is not up."""
@@ -79,7 +86,7 @@ def kubectl(context: typer.Context, name: Name = "default") -> None:
 def main() -> None:
     try:
         app(standalone_mode=True)
-    except (control_plane.StartFailed, control_plane.AlreadyUp, binaries.NoProgram, host.CannotRun, CommandFailed) as error:
+    except (control_plane.StartFailed, control_plane.AlreadyUp, binaries.NoProgram, host.CannotRun, CommandFailed, JobFailed, TimeoutError) as error:
         sys.exit(f"tools.kube: {error}")
 
 

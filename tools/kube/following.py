@@ -1,0 +1,108 @@
+"""Following one TrainingJob to its end, and what can be seen of it from outside."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kompakt_core.contract import ANN_GPUS, ENV_CUDA_VISIBLE, LABEL_JOB_NAME
+from tools.kube.kubectl import Kubectl, await_state
+
+Say = Callable[[str], None]
+ENDED = ("Succeeded", "Failed")
+
+
+class JobFailed(RuntimeError):
+    """A job of the demo did not end as it should; the text says what was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One pod of the job while it ran: the GPUs written on it, seen in its container, and held by kubelet's account."""
+
+    pod: str
+    node: str
+    written: tuple[str, ...]
+    seen: tuple[str, ...]
+    held: frozenset[str]
+
+
+def follow(kubectl: Kubectl, name: str, say: Say, seconds: float = 300) -> tuple[dict[str, Any], list[Worker]]:
+    """Wait for the job's end; answers the job and its workers as they were while they ran.
+
+    Raises:
+        JobFailed: the job failed.
+        TimeoutError: it did not end.
+    """
+    told: list[str] = []
+    workers: list[Worker] = []
+
+    def ended() -> bool:
+        job = kubectl.get("trainingjob", name)
+        phase = job.get("status", {}).get("phase", "")
+        for line in (_scheduling(job), phase):
+            if line and line not in told:
+                told.append(line)
+                say(f"{name}: {line}")
+        if phase == "Running" and not workers:
+            workers.extend(running_workers(kubectl, name))
+        return phase in ENDED
+
+    await_state(ended, f"the end of job {name}", seconds)
+    job = kubectl.get("trainingjob", name)
+    if job["status"]["phase"] != "Succeeded":
+        raise JobFailed(f"job {name} failed: {json.dumps(job['status'].get('conditions', []))}")
+    return job, workers
+
+
+def running_workers(kubectl: Kubectl, name: str) -> list[Worker]:
+    """The workers with their GPUs from all three sources; CommandFailed while a container does not run."""
+    pods = kubectl.items("pods", f"--selector={LABEL_JOB_NAME}={name}", "--field-selector=status.phase=Running")
+    return [_worker(kubectl, pod) for pod in pods]
+
+
+def container_gpus(kubectl: Kubectl, pod: str) -> tuple[str, ...]:
+    """What a process in the pod's container finds in its environment."""
+    text = kubectl("exec", pod, "--", "printenv", ENV_CUDA_VISIBLE).strip()
+    return tuple(text.split(",")) if text else ()
+
+
+def held_gpus(kubectl: Kubectl, node: str, uid: str) -> frozenset[str]:
+    """What kubelet's PodResources say that the pod holds, as the device plugin reports it."""
+    held = kubectl.get("gputopology", node).get("status", {}).get("held", [])
+    return frozenset(entry["uuid"] for entry in held if entry["podUID"] == uid)
+
+
+def trainer_log(kubectl: Kubectl, name: str) -> str:
+    """The log of the worker that speaks for the job (rank 0 prints accuracies)."""
+    pods = kubectl.items("pods", f"--selector={LABEL_JOB_NAME}={name}")
+    logs = [kubectl("logs", pod["metadata"]["name"]) for pod in pods]
+    return max(logs, key=lambda log: log.count("accuracy"))
+
+
+def accuracy(log: str) -> float:
+    """The last test accuracy that the script printed, in percent.
+
+    Raises:
+        JobFailed: it printed none.
+    """
+    found = re.findall(r"test accuracy (\d+\.\d+) %", log)
+    if not found:
+        raise JobFailed("the training script printed no accuracy")
+    return float(found[-1])
+
+
+def _worker(kubectl: Kubectl, pod: dict[str, Any]) -> Worker:
+    name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+    written = tuple(pod["metadata"]["annotations"][ANN_GPUS].split(","))
+    return Worker(name, node, written, container_gpus(kubectl, name), held_gpus(kubectl, node, pod["metadata"]["uid"]))
+
+
+def _scheduling(job: dict[str, Any]) -> str:
+    scheduling = job.get("status", {}).get("scheduling", {})
+    plan = scheduling.get("plan") or {}
+    if not plan:
+        return str(scheduling.get("state", ""))
+    nodes = sorted({pod["node"] for pod in plan.get("pods", [])})
+    return f"{scheduling['state']}: {plan.get('level')} level, {int(plan.get('value', 0)) / 1000:.0f} GB/s, on {', '.join(nodes)}"
