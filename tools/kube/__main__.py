@@ -21,7 +21,7 @@ def say(text: str) -> None:
 
 @app.command()
 def up(
-    name: Name = "default",
+    name: Name = "demo",
     real_nodes: Annotated[int, typer.Option("--real", help="real nodes (root)", min=0, max=8)] = 0,
     simulated_nodes: Annotated[int, typer.Option("--simulated", help="simulated nodes", min=0)] = 0,
 ) -> None:
@@ -41,7 +41,7 @@ def up(
 
 
 @app.command()
-def down(name: Name = "default") -> None:
+def down(name: Name = "demo") -> None:
     """Remove a cluster: its processes and all its files."""
     simulated_gone = control_plane.remove_leftovers(control_plane.run_folder(name), say)
     if not real.remove(name, say) and not simulated_gone:
@@ -55,7 +55,7 @@ def show_demo() -> None:
 
 
 @app.command()
-def status(name: Name = "default") -> None:
+def status(name: Name = "demo") -> None:
     """Say what runs; exit code 1 where the cluster is not up."""
     folder = control_plane.run_folder(name)
     for process in processes.read_records(folder / "records.json"):
@@ -75,7 +75,7 @@ def show_binaries(build: Annotated[bool, typer.Option("--build", help="fetch or 
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def kubectl(context: typer.Context, name: Name = "default") -> None:
+def kubectl(context: typer.Context, name: Name = "demo") -> None:
     """Run kubectl against a cluster: `python -m tools.kube kubectl get nodes`."""
     program = binaries.find("kubectl", say)
     real_one = real.kubeconfig_of(real.cluster_folder(name))
@@ -83,10 +83,17 @@ def kubectl(context: typer.Context, name: Name = "default") -> None:
     os.execv(program, ["kubectl", f"--kubeconfig={kubeconfig}", *context.args])
 
 
+# What can go wrong outside of this program: told as a sentence, without a traceback.
+EXPECTED = (
+    *(control_plane.StartFailed, control_plane.AlreadyUp, binaries.NoProgram),
+    *(host.CannotRun, CommandFailed, JobFailed, TimeoutError),
+)
+
+
 def main() -> None:
     try:
         app(standalone_mode=True)
-    except (control_plane.StartFailed, control_plane.AlreadyUp, binaries.NoProgram, host.CannotRun, CommandFailed, JobFailed, TimeoutError) as error:
+    except EXPECTED as error:
         sys.exit(f"tools.kube: {error}")
 
 
