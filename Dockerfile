@@ -48,6 +48,6 @@ ENTRYPOINT ["/opt/kompakt/bin/kompakt-device-plugin"]
 # The payload that an init container copies into the trainer's pod: pure Python, no third-party package.
 FROM ${BASE_IMAGE} AS runtime
 COPY runtime /src/runtime
-RUN python3 /src/runtime/assemble.py /payload && rm -r /src
+RUN /src/runtime/assemble /payload && rm -r /src
 USER 65532:65532
 ENTRYPOINT ["/payload/install"]

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable
+from typing import Any, cast
 
 import kopf
 
@@ -81,7 +82,13 @@ async def _operate(config: Config, api: Api, pulse: Pulse) -> None:
     await watching.fill(api, config, cache)  # before the first look: a pod not seen yet must not count as missing
     reconciler = Reconciler(api, cache, queue, config.runtime_image)
     where = {"namespaces": [config.namespace]} if config.namespace else {"clusterwide": True}
-    watch = kopf.operator(registry=watching.registry_for(config, cache, queue), standalone=True, **where)
+    # Without an identity kopf asks for the user's name, which a user id of a container does not have.
+    watch = kopf.operator(
+        registry=watching.registry_for(config, cache, queue),
+        standalone=True,
+        identity=cast(Any, config.identity),  # a type of kopf's that it does not export
+        **where,
+    )
     workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
     await _first(watch, watching.resync(api, config, cache, queue), *workers)
 
