@@ -1,0 +1,165 @@
+"""The operator's side of a TrainingJob on a real API server: restarts, suspension, refusals, and who is active."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kompakt_core.contract import GATE, OPERATOR_LEASE
+from tools.kube.jobs import Job, training_job
+from tools.kube.parts import NAMESPACE
+from tools.kube.session import Cluster, eventually, names, stays
+
+REPORT = {"kompakt": 1, "ranks": 2, "active": True, "reason": "Active", "mode": "ErrorBounded", "target": "0.01", "steps": 9}
+FIGURES = {"plainBytes": 1000, "savedBytes": 300, "denominator": "unique storages", "raw": {"TooSmall": 2}, "violations": 0}
+
+
+@pytest.fixture
+def operated(kompakt: Cluster, namespace: str) -> Any:
+    """Applies a job and gives it as `Job`."""
+
+    def apply(body: dict[str, Any]) -> Job:
+        kompakt.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(body))
+        return Job(kompakt, namespace, body["metadata"]["name"])
+
+    return apply
+
+
+def attempts(job: Job) -> set[str]:
+    return {pod.metadata.name.rsplit("-", 1)[1] for pod in job.pods()}
+
+
+def test_a_job_runs_to_its_end_and_keeps_its_figures(operated: Any) -> None:
+    message = {"simulate.kompakt.dev/message": json.dumps({**REPORT, **FIGURES})}
+    job = operated(training_job("good", replicas=2, gpus=2, seconds="1", annotations=message, activationCompression={}))
+    status = job.await_phase("Succeeded")
+    assert (status["compression"]["plainBytes"], status["compression"]["ratio"]) == (2000, "3.33")
+    assert job.condition("CompressionActive")["status"] == "True"
+    assert [len(pod["gpus"]) for pod in status["roles"][0]["pods"]] == [2, 2]
+    stays(lambda: job.read()["metadata"]["resourceVersion"], 5)
+
+
+def test_a_failing_worker_restarts_the_gang_until_the_limit(operated: Any) -> None:
+    body = training_job("bad", replicas=2, seconds="0.5", runPolicy={"backoffLimit": 1})
+    body["spec"]["roles"][0]["template"]["metadata"]["annotations"]["simulate.kompakt.dev/exit-code"] = "3"
+    job = operated(body)
+    status = job.await_phase("Failed")
+    assert (status["attempt"], status["restarts"]) == (2, 1)
+    failed = job.condition("Failed")
+    assert failed["reason"] == "BackoffLimitExceeded"
+    assert "ended with exit code 3; backoffLimit 1 is used up" in failed["message"]
+    assert attempts(job) == {"a2"}
+    assert "BackoffLimitExceeded" in job.cluster.kubectl("get", "events", "-n", job.namespace)
+
+
+def test_a_deleted_worker_is_a_disruption_that_costs_no_restart(operated: Any) -> None:
+    job = operated(training_job("disrupted", replicas=2, seconds=None))
+    job.await_phase("Running")
+    job.cluster.core.delete_namespaced_pod("disrupted-worker-1-a1", job.namespace)
+    eventually(lambda: job.status.get("attempt") == 2 and job.phase == "Running", 30, "attempt 2 running")
+    assert (job.status["restarts"], attempts(job)) == (0, {"a2"})
+    services = job.cluster.core.list_namespaced_service(job.namespace).items
+    assert names(services) == ["disrupted-a2"]
+
+
+def test_suspending_and_resuming(operated: Any) -> None:
+    job = operated(training_job("paused", replicas=2, seconds=None))
+    job.await_phase("Running")
+    job.patch({"spec": {"suspend": True}})
+    job.await_phase("Suspended")
+    eventually(lambda: not job.pods(), 10, "no pods")
+    job.patch({"spec": {"suspend": False}})
+    job.await_phase("Running")
+    assert attempts(job) == {"a2"}
+
+
+def test_deleting_a_job_removes_its_pods_without_the_operators_help(operated: Any) -> None:
+    job = operated(training_job("gone", seconds=None))
+    job.await_phase("Running")
+    assert not job.read()["metadata"].get("finalizers")
+    job.cluster.kubectl("delete", "tj", "gone", "-n", job.namespace, "--wait=false")
+    eventually(lambda: not job.pods(), 20, "no pods")
+
+
+@pytest.mark.parametrize(
+    ("pod", "kind", "words"),
+    [
+        ({"schedulerName": "default-scheduler"}, "Failed", "workers are placed by kompakt-scheduler"),
+        ({"containers": [{"name": "trainer"}]}, "Failed", "spec.containers[0].image: Required value"),
+        ({"priorityClassName": "no-such-class"}, "Stalled", "no PriorityClass with name no-such-class"),
+    ],
+    ids=["told by the operator", "told by the API server", "told by admission"],
+)
+def test_a_template_that_cannot_work_is_told_and_other_jobs_go_on(
+    operated: Any, pod: dict[str, Any], kind: str, words: str
+) -> None:
+    body = training_job("impossible")
+    body["spec"]["roles"][0]["template"]["spec"] |= pod
+    job = operated(body)
+    eventually(lambda: job.condition(kind).get("status") == "True", 20, f"{kind} of {job.name}")
+    assert words in job.condition(kind)["message"]
+    assert job.pods() == []
+    operated(training_job("fine")).await_phase("Succeeded")
+
+
+def test_a_strangers_service_is_never_adopted(operated: Any, kompakt: Cluster, namespace: str) -> None:
+    service = {"metadata": {"name": "mine-a1"}, "spec": {"clusterIP": "None", "selector": {"app": "stranger"}}}
+    kompakt.core.create_namespaced_service(namespace, service)
+    job = operated(training_job("mine"))
+    eventually(lambda: job.condition("Stalled").get("reason") == "NameTaken", 20, "Stalled/NameTaken")
+    assert "Service mine-a1 exists and does not belong to this TrainingJob" in job.condition("Stalled")["message"]
+    kompakt.core.delete_namespaced_service("mine-a1", namespace)
+    job.await_phase("Succeeded", 60)
+
+
+def test_quota_never_leaves_a_half_gang(operated: Any, kompakt: Cluster, namespace: str) -> None:
+    kompakt.core.create_namespaced_resource_quota(namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
+    job = operated(training_job("big", replicas=2))
+    eventually(lambda: job.condition("Reconciling").get("reason") == "QuotaExceeded", 20, "QuotaExceeded")
+    eventually(lambda: not job.pods(), 10, "no pods")
+    assert "exceeded quota: q" in job.condition("Reconciling")["message"]
+    kompakt.core.delete_namespaced_resource_quota("q", namespace)
+    job.await_phase("Succeeded", 90)
+
+
+def test_a_job_of_somebody_else_is_left_alone(operated: Any) -> None:
+    job = operated(training_job("foreign", managedBy="example.com/other"))
+    fine = operated(training_job("near"))
+    fine.await_phase("Succeeded")
+    assert (job.status, job.pods()) == ({}, [])
+
+
+def test_a_finished_job_is_deleted_after_its_time_to_live(operated: Any) -> None:
+    job = operated(training_job("brief", runPolicy={"ttlSecondsAfterFinished": 2}))
+    job.await_phase("Succeeded")
+    eventually(lambda: not job.cluster.kubectl("get", "tj", "-n", job.namespace, "-o", "name").strip(), 20, "the job deleted")
+
+
+def test_only_kompakts_gate_is_added_and_no_output_annotation_of_the_user_survives(operated: Any) -> None:
+    body = training_job("gated", seconds=None, annotations={"kompakt.dev/gpus": "GPU-stolen"})
+    body["spec"]["roles"][0]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/mine"}]
+    job = operated(body)
+    pod = eventually(lambda: next(iter(job.pods()), None), 10, "a pod")
+    assert [gate.name for gate in pod.spec.scheduling_gates] == ["example.com/mine", GATE]
+    assert "kompakt.dev/gpus" not in pod.metadata.annotations
+
+
+def test_a_standby_takes_over_from_a_killed_operator(operated: Any, kompakt: Cluster) -> None:
+    running = operated(training_job("before", seconds=None))
+    running.await_phase("Running")
+    kompakt.start(kompakt.parts.operator("operator-1"))
+    kompakt.kill("operator-0")
+    try:
+        job = operated(training_job("after"))
+        job.await_phase("Succeeded", 60)
+        lease = kompakt.kubectl("get", "lease", OPERATOR_LEASE, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}")
+        assert lease == "operator-1"
+        assert (running.phase, running.status["attempt"]) == ("Running", 1)
+    finally:
+        kompakt.restart("operator-0")
+        kompakt.kill("operator-1")
+        eventually(lambda: lease_holder(kompakt) == "operator-0", 60, "operator-0 active again")
+
+
+def lease_holder(cluster: Cluster) -> str:
+    return cluster.kubectl("get", "lease", OPERATOR_LEASE, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}")
