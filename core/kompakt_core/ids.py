@@ -1,6 +1,6 @@
 """Typed names, so that a swapped argument is a type error and not a wrong GPU."""
 
-from typing import Final, NewType
+from typing import Final, NewType, cast
 
 GpuIndex = NewType("GpuIndex", int)  # position of a GPU on its node, 0-based
 GpuUuid = NewType("GpuUuid", str)
@@ -23,4 +23,4 @@ def mask_of(indices: "list[int] | tuple[int, ...]") -> GpuMask:
 
 def indices_of(mask: int) -> tuple[GpuIndex, ...]:
     """The GPU indices of a set, ascending."""
-    return tuple(GpuIndex(i) for i in range(mask.bit_length()) if mask >> i & 1)
+    return cast("tuple[GpuIndex, ...]", tuple([i for i in range(mask.bit_length()) if mask >> i & 1]))

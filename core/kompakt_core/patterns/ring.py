@@ -6,68 +6,62 @@ one sweep over all sets of n GPUs serves every set: O(2^n * n^2) steps.
 
 from array import array
 from collections.abc import Sequence
+from itertools import chain
+from operator import add
+
+from kompakt_core.ids import indices_of
 
 MISSING = -(1 << 40)  # weight of a link that must not be used: larger than any sum of 16 real ones
+_NOWHERE = -(1 << 60)  # "path" to a GPU outside the set: never the largest
 
 
 class BestRings:
     """Best ring of every set of up to 16 GPUs.
 
     `values[m]`: the sum of link weights along the best ring through set m; a ring of two is its link, counted once;
-    sets of fewer GPUs have 0. Sums at or below MISSING / 2 use a forbidden link: there is no ring.
+    sets of fewer GPUs have 0. A negative sum uses a forbidden link: there is no ring.
     """
 
     def __init__(self, weights: Sequence[Sequence[int]]) -> None:
         self._weights = weights
-        self._size = len(weights)
-        # _paths[m * n + j]: the best path from m's highest GPU to j through all of m.
-        self._paths = array("q", bytes(8 * self._size << self._size)) if self._size else array("q")
-        self.values = array("q", bytes(8 << self._size))
-        members = [tuple(i for i in range(self._size) if mask >> i & 1) for mask in range(1 << max(self._size - 1, 0))]
-        for anchor in range(self._size):
-            self._sweep(anchor, members)
+        self.values = array("q", bytes(8 << len(weights)))
+        # _paths[anchor][rest * anchor + end]: the best path from `anchor` to `end` through all of `rest`, a set of
+        # GPUs below the anchor.
+        members = [indices_of(rest) for rest in range(1 << max(len(weights) - 1, 0))]
+        self._paths = [self._sweep(anchor, members) for anchor in range(len(weights))]
 
-    def _sweep(self, anchor: int, members: Sequence[tuple[int, ...]]) -> None:
-        """All sets whose highest GPU is `anchor`; `rest` is the set without it."""
-        weights, size, top = self._weights, self._size, 1 << anchor
-        home = weights[anchor]
-        rows: list[list[int]] = [[]] * top  # rows[rest]: best path ends, in the order of members[rest]
+    def _sweep(self, anchor: int, members: Sequence[Sequence[int]]) -> "array[int]":
+        """All sets whose highest GPU is `anchor`."""
+        top, home, values = 1 << anchor, self._weights[anchor][:anchor], self.values
+        below = [row[:anchor] for row in self._weights[:anchor]]
+        rows = [[_NOWHERE] * anchor for _ in range(top)]
         for rest in range(1, top):
+            row = rows[rest]
             ends = members[rest]
-            row = rows[rest] = [self._extend(rows, members, rest, end, home) for end in ends]
-            start = (top | rest) * size
-            for end, path in zip(ends, row, strict=True):
-                self._paths[start + end] = path
-            closing = [path + home[end] for path, end in zip(row, ends, strict=True)]
-            self.values[top | rest] = max(closing) if len(ends) > 1 else row[0]
-
-    def _extend(
-        self, rows: Sequence[list[int]], members: Sequence[tuple[int, ...]], rest: int, end: int, home: Sequence[int]
-    ) -> int:
-        before = rest ^ (1 << end)
-        if not before:
-            return home[end]
-        into = self._weights[end]
-        return max([path + into[i] for path, i in zip(rows[before], members[before], strict=True)])
+            if len(ends) == 1:
+                row[ends[0]] = values[top | rest] = home[ends[0]]
+                continue
+            for end in ends:
+                row[end] = max(map(add, rows[rest ^ (1 << end)], below[end]))
+            values[top | rest] = max(map(add, row, home))
+        return array("q", chain.from_iterable(rows))
 
     def order(self, mask: int) -> tuple[int, ...]:
         """The GPUs of a set in the order of its best ring: from the lowest index, towards its lower neighbour."""
         if mask.bit_count() < 3:
-            return tuple(i for i in range(self._size) if mask >> i & 1)
-        anchor = mask.bit_length() - 1
-        ring = self._walk_back(mask, anchor)
+            return indices_of(mask)
+        ring = self._walk_back(mask)
         start = ring.index(min(ring))
         ring = ring[start:] + ring[:start]
         return tuple(ring) if ring[1] < ring[-1] else (ring[0], *reversed(ring[1:]))
 
-    def _walk_back(self, mask: int, anchor: int) -> list[int]:
+    def _walk_back(self, mask: int) -> list[int]:
         """From the end that closes the best ring back to the anchor, each time to the lowest GPU that explains the path."""
+        anchor = mask.bit_length() - 1
         ring, rest, following, left = [anchor], mask ^ (1 << anchor), anchor, self.values[mask]
         while rest:
-            for end in range(self._size):
-                path = self._paths[((1 << anchor) | rest) * self._size + end]
-                if rest >> end & 1 and path + self._weights[end][following] == left:
-                    break
+            paths = {end: self._paths[anchor][rest * anchor + end] for end in indices_of(rest)}
+            end = next(end for end, path in paths.items() if path + self._weights[end][following] == left)
             ring.append(end)
-            rest, following, left = rest ^ (1 << end), end, path
+            rest, following, left = rest ^ (1 << end), end, paths[end]
         return ring

@@ -14,7 +14,7 @@ from kompakt_core.ids import GpuIndex, GpuMask, MegabytesPerSecond, indices_of
 from kompakt_core.patterns.names import SUPPORTED, Pattern
 from kompakt_core.patterns.pairs import pair_sums
 from kompakt_core.patterns.ring import MISSING, BestRings
-from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph
+from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph, SharedGraph
 
 MAX_GPUS = 16  # 2^16 sets take about a second once; each GPU more doubles that
 
@@ -61,22 +61,6 @@ class SubsetTable:
         return tuple(GpuIndex(i) for i in self._rings.order(mask))
 
 
-class SharedGraph:
-    """A link graph as a cache key: equal for graphs with equal digest, whatever their UUIDs."""
-
-    __slots__ = ("digest", "graph")
-
-    def __init__(self, graph: LinkGraph) -> None:
-        self.graph = graph
-        self.digest = graph.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SharedGraph) and self.digest == other.digest
-
-
 def table_for(graph: LinkGraph, pattern: Pattern, *, fabric_only: bool = False) -> SubsetTable:
     """The table of a pattern on a link graph, shared by all graphs with the same digest.
 
@@ -88,7 +72,7 @@ def table_for(graph: LinkGraph, pattern: Pattern, *, fabric_only: bool = False) 
         raise InvalidInput(f"pattern {pattern} is not supported yet; use one of {', '.join(sorted(SUPPORTED))}")
     if graph.size > MAX_GPUS:
         raise InvalidInput(f"{graph.size} GPUs on one node; patterns are matched on at most {MAX_GPUS}")
-    return _build(SharedGraph(graph), pattern, fabric_only)
+    return _build(graph.shared, pattern, fabric_only)
 
 
 @lru_cache(maxsize=64)

@@ -7,16 +7,16 @@ from types import MappingProxyType
 from typing import Final
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import GpuMask, MegabytesPerSecond, indices_of
+from kompakt_core.ids import NO_GPUS, GpuMask, MegabytesPerSecond, indices_of
 from kompakt_core.patterns.names import SUPPORTED
-from kompakt_core.patterns.table import MAX_GPUS, SharedGraph
+from kompakt_core.patterns.table import MAX_GPUS
 from kompakt_core.placement.best import best
 from kompakt_core.placement.facts import Facts, Rank, facts_for
 from kompakt_core.placement.first import first
 from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
 from kompakt_core.placement.packed import packed
 from kompakt_core.placement.preserve import preserve
-from kompakt_core.topology.graph import LinkGraph
+from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
 __all__ = ["POLICIES", "Choice", "choose", "sets_allowed"]
 
@@ -28,8 +28,6 @@ POLICIES: Final[Mapping[Policy, Callable[[Facts, int, int, bool], Rank]]] = Mapp
     {Policy.BEST: best, Policy.PRESERVE: preserve, Policy.PACKED: packed, Policy.FIRST: first}
 )
 
-_NOTHING: Final = Choice(GpuMask(0), (), MegabytesPerSecond(0))
-
 
 def choose(graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: int = 0) -> Choice | Refusal:
     """The set of `size` GPUs within `free` that the wish's policy ranks first; it holds all of `must_include`.
@@ -38,8 +36,14 @@ def choose(graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: 
     (have, need), no set of the required link or on one NUMA node, a pattern not supported yet, and machines of more
     GPUs than patterns are matched on. Raises InvalidInput when `must_include` is not within `free` or too large.
     """
+    return _decide(graph.shared, free, size, wish, must_include)
+
+
+@lru_cache(maxsize=1 << 16)
+def _decide(shared: SharedGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Refusal:
+    graph = shared.graph
     if size == 0 and not must_include:
-        return _NOTHING
+        return Choice(NO_GPUS, (), MegabytesPerSecond(0))
     if must_include & ~free or must_include.bit_count() > size:
         raise InvalidInput(f"GPUs {indices_of(must_include)} must be free and at most {size}; free are {indices_of(free)}")
     if wish.pattern not in SUPPORTED:
@@ -48,12 +52,7 @@ def choose(graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: 
         return Refusal(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS)
     if free.bit_count() < size:
         return Refusal(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
-    return _decide(SharedGraph(graph), free, size, wish, must_include)
-
-
-@lru_cache(maxsize=1 << 16)
-def _decide(shared: SharedGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Refusal:
-    facts = wished_facts(shared.graph, wish)
+    facts = wished_facts(graph, wish)
     candidates = sets_allowed(facts, free, size, wish, must_include)
     if isinstance(candidates, Refusal):
         return candidates

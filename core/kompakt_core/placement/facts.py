@@ -6,8 +6,8 @@ from functools import lru_cache
 from kompakt_core.ids import MegabytesPerSecond, indices_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.pairs import pair_sums
-from kompakt_core.patterns.table import SharedGraph, SubsetTable, fabric_weights, table_for
-from kompakt_core.topology.graph import FABRIC_KINDS, Link, LinkGraph, LinkKind
+from kompakt_core.patterns.table import SubsetTable, fabric_weights, table_for
+from kompakt_core.topology.graph import FABRIC_KINDS, Link, LinkGraph, LinkKind, SharedGraph
 
 # NCCL's order of paths, best to worst (src/graph/topo.h; NODE between PHB and SYS): breaks ties between PCIe levels
 # that have the same planning bandwidth.
@@ -54,7 +54,7 @@ class Facts:
 def facts_for(graph: LinkGraph, pattern: Pattern, *, fabric_only: bool = False) -> Facts:
     """The facts of a link graph, shared by all graphs with the same digest. Raises InvalidInput as table_for does."""
     table_for(graph, pattern, fabric_only=fabric_only)
-    return _build(SharedGraph(graph), pattern, fabric_only)
+    return _build(graph.shared, pattern, fabric_only)
 
 
 @lru_cache(maxsize=64)

@@ -8,11 +8,10 @@ from math import comb, factorial
 from typing import Final
 
 from kompakt_core.ids import GpuMask, indices_of
-from kompakt_core.patterns.table import SharedGraph
 from kompakt_core.placement.choose import POLICIES, choose, sets_allowed, wished_facts
 from kompakt_core.placement.facts import Facts, Rank
 from kompakt_core.placement.model import Choice, Refusal, Wish
-from kompakt_core.topology.graph import LinkGraph
+from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
 # Up to so many ways of giving the pods their sets are all compared (8 GPUs: at most 420, so always exact); beyond,
 # the pods get theirs one after another, each the policy's choice of what is left.
@@ -42,7 +41,7 @@ def share(graph: LinkGraph, free: int, size: int, pods: int, wish: Wish) -> Shar
         return None if isinstance(choice, Refusal) else Share((choice,) * pods)
     if free.bit_count() < size * pods:
         return None
-    return _share(SharedGraph(graph), free, size, pods, wish)
+    return _share(graph.shared, free, size, pods, wish)
 
 
 @lru_cache(maxsize=1 << 14)

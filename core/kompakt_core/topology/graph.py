@@ -7,6 +7,7 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid
@@ -115,6 +116,11 @@ class LinkGraph:
         links = ";".join(f"{link.kind}:{link.lanes}:{link.megabytes_per_second}" for link in self.links)
         return hashlib.sha256(f"{numa}|{links}".encode()).hexdigest()
 
+    @cached_property
+    def shared(self) -> "SharedGraph":
+        """The one object that stands for all graphs with this digest: a key that caches compare by identity."""
+        return _SHARED.setdefault(self.digest, SharedGraph(self))
+
     def link(self, a: int, b: int) -> Link:
         """The link between two different GPUs, in either order."""
         low, high = (a, b) if a < b else (b, a)
@@ -131,6 +137,19 @@ class LinkGraph:
         for link in self.links:
             graph.add_edge(link.a, link.b, kind=link.kind, lanes=link.lanes, weight=link.megabytes_per_second)
         return graph
+
+
+class SharedGraph:
+    """All link graphs with one digest, by the example of the first of them. Two are equal only if they are the same."""
+
+    __slots__ = ("__weakref__", "graph")
+
+    def __init__(self, graph: LinkGraph) -> None:
+        self.graph = graph
+
+
+# Weak: the entry goes with the last graph (or table) of its digest.
+_SHARED: WeakValueDictionary[str, SharedGraph] = WeakValueDictionary()
 
 
 def _check_gpus(gpus: tuple[Gpu, ...]) -> None:

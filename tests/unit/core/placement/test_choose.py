@@ -14,8 +14,10 @@ from kompakt_core.patterns.table import table_for
 from kompakt_core.placement.baseline import random_choice
 from kompakt_core.placement.choose import POLICIES, choose
 from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
+from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph
 from kompakt_core.topology.machines import MACHINES, machine
+from kompakt_core.topology.matrix import parse_matrix
 
 DGX = machine("dgx1-v100")
 PAIRS = machine("a100-pcie-8-bridge-pairs")
@@ -151,3 +153,17 @@ def test_chance_is_the_mean_over_all_free_sets() -> None:
     assert (chance.sets, chance.mean, chance.worst, chance.best) == (28, sum(speeds) // 28, 6_000, 50_000)
     with pytest.raises(InvalidInput, match="3 of 2 free GPUs"):
         random_choice(DGX, 0b11, 3, Pattern.RING)
+
+
+def test_a_machine_too_large_for_tables_is_refused_not_guessed() -> None:
+    size = 17
+    header = " ".join(f"GPU{i}" for i in range(size))
+    rows = [" ".join([f"GPU{i}", *("X" if i == j else "SYS" for j in range(size))]) for i in range(size)]
+    graph = parse_matrix("\n".join([header, *rows]))
+    assert choose(graph, graph.all_gpus, 2, RING) == Refusal(Reason.TOO_MANY_GPUS, have=17, need=16)
+
+
+def test_choices_are_shared_by_nodes_of_one_kind() -> None:
+    one, two = (read_description("dgx1-v100", node) for node in ("a", "b"))
+    assert one.shared is two.shared
+    assert choose(one, 255, 3, RING) is choose(two, 255, 3, RING)
