@@ -19,13 +19,18 @@ Tensor = Any
 
 @dataclass(eq=False)
 class Call:
-    """One module call in progress. `site` and `input` only for linear layers; `mode` as asked for this module."""
+    """One module call in progress. `site` and `input` only for linear layers; `mode` as asked for this module.
+
+    enters: our hooks were entered with it; refuses: they must not be, here or in any module below; suspended: they are
+    left while it runs.
+    """
 
     module: Any
     mode: Any
     site: Site | None = None
     input: Tensor = None
     enters: bool = False
+    refuses: bool = False
     suspended: bool = False
 
 

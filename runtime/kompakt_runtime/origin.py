@@ -45,4 +45,4 @@ def is_input_of(t: Tensor, x: Tensor) -> bool:
     """Is the saved tensor `t` the layer's input `x`: a view of it, or the copy that autocast made of it?"""
     if t.untyped_storage()._cdata == x.untyped_storage()._cdata:
         return True
-    return torch.is_autocast_enabled(x.device.type) and t.numel() == x.numel() and t.dtype != x.dtype
+    return bool(torch.is_autocast_enabled(x.device.type) and t.numel() == x.numel() and t.dtype != x.dtype)

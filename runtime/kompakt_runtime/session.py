@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -49,6 +50,8 @@ class Session:
             module_hooks.register_module_forward_hook(self._after, always_call=True),
             register_optimizer_step_post_hook(self._stepped),
         ]
+        # Ours fire once more for a compiled module and do nothing there; nobody should be warned (or stopped) for it.
+        warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         self._disable = torch.autograd.graph.disable_saved_tensors_hooks
         # torch.func refuses to run while saved-tensor hooks are active, and asks through this function.
         torch.autograd.graph.disable_saved_tensors_hooks = self._without_ours
@@ -72,7 +75,8 @@ class Session:
         here = self._threads
         call = Call(module, "None")
         here.calls.append(call)
-        if not here.entered and module.training and torch.is_grad_enabled():
+        refused = any(outer.refuses for outer in here.calls)
+        if not here.entered and not refused and module.training and torch.is_grad_enabled():
             self._enter(call)
         if not here.entered:
             return
@@ -86,6 +90,7 @@ class Session:
     def _enter(self, call: Call) -> None:
         obstacle = _obstacle(call.module)
         if obstacle:
+            call.refuses = True
             return self.figures.count_raw(obstacle)
         here = self._threads
         self.sites.name_all(call.module)
