@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kubernetes import client, config
 
 from benchmarks.pod_times import BOUND, CREATED, RELEASED, PodTimes, watching
-from kompakt_core.contract import API_VERSION, GROUP, JOB_KIND, JOB_PLURAL, LABEL_JOB_NAME, VERSION
+from kompakt_core.contract import ANN_GPUS, API_VERSION, GROUP, JOB_KIND, JOB_PLURAL, LABEL_JOB_NAME, VERSION
 from tools.kube import simulated
 from tools.kube.binaries import find_all
 from tools.kube.processes import launch_tied
@@ -29,6 +30,7 @@ from tools.kube.programs import SIMULATED
 from tools.kube.session import Cluster
 
 PATIENCE = 60.0  # seconds after which a job counts as lost
+NODE_GPUS = 8  # of the simulated nodes
 PLAIN_LABEL = "batch.kubernetes.io/job-name"
 
 
@@ -107,11 +109,13 @@ def measure(times: PodTimes, kind: Kind, pods: int, job: str) -> Timing:
 
 
 @contextmanager
-def own_cluster(say: Callable[[str], None]) -> Iterator[client.ApiClient]:
-    """A control plane, two simulated nodes and all of kompakt's processes; gone afterwards."""
+def own_cluster(nodes: int, say: Callable[[str], None]) -> Iterator[client.ApiClient]:
+    """A control plane, simulated nodes of eight GPUs and all of kompakt's processes; gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="kompakt-path-") as folder:
         find = find_all([*SIMULATED, "helm"], say).__getitem__
-        cluster = Cluster(simulated.start(Path(folder) / "run", find, simulated.machines(2), launch=launch_tied, say=say), find)
+        cluster = Cluster(
+            simulated.start(Path(folder) / "run", find, simulated.machines(nodes), launch=launch_tied, say=say), find
+        )
         try:
             cluster.parts.install()
             cluster.start(cluster.parts.simulated_plugins())
@@ -159,6 +163,34 @@ def run(api: client.ApiClient, jobs: int, shape: Shape) -> dict[str, list[Timing
         return timings
 
 
+def burst(api: client.ApiClient, jobs: int, shape: Shape) -> Timing:
+    """The last of many TrainingJobs sent at once, counted from the first request.
+
+    Raises SystemExit when one is lost, or when two pods hold one GPU.
+    """
+    with own_namespace(api) as namespace, watching(api, namespace, (LABEL_JOB_NAME,)) as times:
+        kind, names = training_jobs(api, namespace, shape), [f"burst-{number}" for number in range(jobs)]
+        began = time.monotonic()
+        for name in names:
+            kind.create(name)
+        if lost := [name for name in names if not times.wait_until_bound(name, shape.workers, PATIENCE)]:
+            raise SystemExit(f"{len(lost)} of {jobs} jobs are not bound after {PATIENCE:.0f} s; first: {times.seen_of(lost[0])}")
+        ends = [max(times.last(name, shape.workers, moment) or began for name in names) for moment in (CREATED, RELEASED, BOUND)]
+        check_gpus(client.CoreV1Api(api).list_namespaced_pod(namespace).items, jobs * shape.workers * shape.gpus)
+        for name in names:
+            kind.delete(name)
+        if left := [name for name in names if not times.wait_until_gone(name, PATIENCE)]:
+            raise SystemExit(f"the pods of {len(left)} jobs are not gone after {PATIENCE:.0f} s; first: {times.seen_of(left[0])}")
+    return Timing(*(end - began for end in ends))
+
+
+def check_gpus(pods: Sequence[Any], wanted: int) -> None:
+    """Raises SystemExit unless the pods hold that many GPUs, each once."""
+    held = [uuid for pod in pods for uuid in pod.metadata.annotations[ANN_GPUS].split(",")]
+    if len(held) != wanted or len(set(held)) != wanted:
+        raise SystemExit(f"{len(held)} GPUs are written on the pods, {len(set(held))} different ones; expected {wanted}")
+
+
 def line(name: str, times: Sequence[float]) -> str:
     ordered = sorted(times)
     p90 = ordered[min(len(ordered) - 1, len(ordered) * 9 // 10)]
@@ -181,14 +213,33 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=20, help="jobs of each kind")
     parser.add_argument("--workers", type=int, default=2, help="pods of each job")
     parser.add_argument("--gpus", type=int, default=4, help="GPUs of each pod of a TrainingJob")
+    parser.add_argument("--burst", type=int, default=0, help="afterwards so many TrainingJobs at once; all must fit")
     given = parser.parse_args()
     if given.jobs < 1 or given.workers < 1 or given.gpus < 1:
         parser.error("--jobs, --workers and --gpus must be at least 1")
-    opened = running_cluster(given.kubeconfig) if given.kubeconfig else own_cluster(lambda text: print(f"   {text}", flush=True))
-    with opened as api:
-        timings = run(api, given.jobs, Shape(given.workers, given.gpus))
+    shape = Shape(given.workers, given.gpus)
+    with running_cluster(given.kubeconfig) if given.kubeconfig else own_cluster(nodes_for(given.burst, shape), say) as api:
+        timings = run(api, given.jobs, shape)
+        last = burst(api, given.burst, shape) if given.burst else None
     print(f"{given.jobs} jobs of each kind, {given.workers} pods each, {given.gpus} GPUs per pod of a TrainingJob")
     report(timings)
+    if last is not None:
+        print(
+            f"{given.burst} TrainingJobs at once: none lost, each GPU held once; seconds after the first request until all were"
+        )
+        print(f"  created {last.created:.1f}, released {last.released:.1f}, bound {last.bound:.1f}")
+
+
+def say(text: str) -> None:
+    print(f"   {text}", flush=True)
+
+
+def nodes_for(jobs: int, shape: Shape) -> int:
+    """Simulated nodes of eight GPUs that hold so many jobs, at least two. Raises SystemExit when a pod is larger than a node."""
+    if shape.gpus > NODE_GPUS:
+        raise SystemExit(f"--gpus {shape.gpus}: the simulated nodes have {NODE_GPUS} GPUs each")
+    pods_per_node = NODE_GPUS // shape.gpus
+    return max(2, -(-max(jobs, 1) * shape.workers // pods_per_node))
 
 
 if __name__ == "__main__":

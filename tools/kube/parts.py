@@ -14,11 +14,13 @@ from typing import Any
 
 import yaml
 
+from kompakt_core.contract import API_VERSION, JOB_PLURAL, TOPOLOGY_PLURAL
 from tools.kube.api import Api, Refused, connect
 from tools.kube.components import Component, Find, answers
 from tools.kube.control_plane import ControlPlane, StartFailed
 from tools.kube.pki import token_kubeconfig
 from tools.kube.ports import free_ports
+from tools.kube.processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -55,12 +57,25 @@ class Parts:
     def install(self, values: Mapping[str, str] | None = None) -> None:
         """Definitions, namespace and rights. `values` are settings of the chart, by dotted path."""
         self.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
-        self.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
+        self.await_definitions()
         self.chart = render(self.find, values or {})
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         rights = [document for document in self.chart if document["kind"] in RIGHTS]
         text = yaml.safe_dump_all([namespace, *rights])
         self.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+
+    def await_definitions(self, seconds: float = 30) -> None:
+        """Wait until the API server serves our kinds. (`kubectl wait` fails on a definition that has no status yet.)"""
+
+        def served() -> bool:
+            try:
+                resources = self.api.get(f"/apis/{API_VERSION}")["resources"]
+            except (Refused, OSError):
+                return False
+            return {JOB_PLURAL, TOPOLOGY_PLURAL} <= {resource["name"] for resource in resources}
+
+        if not wait_until(served, seconds):
+            raise StartFailed(f"the API server does not serve {API_VERSION} after {seconds:.0f} s")
 
     def operator(self, identity: str = "operator-0") -> Component:
         """The operator; several with different identities stand by for each other."""
