@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import msgspec
 import urllib3
+import yaml
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
@@ -162,7 +163,7 @@ def load(kubeconfig: str | None) -> Api:
             config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
         else:
             config.load_incluster_config(client_configuration=configuration)
-    except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as error:
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
         where = f"--kubeconfig {kubeconfig}" if kubeconfig else "no --kubeconfig given, and not inside a cluster"
         raise InvalidInput(f"{where}: {error}") from error
     return Api(configuration)

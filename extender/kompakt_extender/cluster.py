@@ -81,6 +81,7 @@ class Watcher(Generic[View]):
         self._listed = listed
         self._loop = asyncio.get_running_loop()
         self._stopped = threading.Event()
+        self._version = ""  # resourceVersion to watch from; empty: list first
         self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._run, name=f"watch-{resource.name}", daemon=True)
 
@@ -100,13 +101,15 @@ class Watcher(Generic[View]):
             stream.stop()
 
     def _run(self) -> None:
-        version, pause = "", 0.1
+        pause = 0.1
         while not self._stopped.is_set():
             try:
-                version = self._watch(version or self._list())
+                if not self._version:
+                    self._version = self._list()
+                self._watch()
                 pause = 0.1
             except Expired:
-                version = ""
+                self._version = ""
             except TryLater as error:
                 if not self._stopped.is_set():
                     _LOG.warning("%s: %s", self._resource.name, error)
@@ -114,7 +117,7 @@ class Watcher(Generic[View]):
                 pause = min(pause * 2, 5.0)
             except Exception:  # a thread that dies unseen would leave the caches to rot: say it and read everything anew
                 _LOG.exception("%s: watching failed", self._resource.name)
-                version = ""
+                self._version = ""
                 self._stopped.wait(1.0)
 
     def _list(self) -> str:
@@ -139,12 +142,12 @@ class Watcher(Generic[View]):
         self._deliver(self._replace, views)
         return page.metadata.resource_version
 
-    def _watch(self, version: str) -> str:
-        """Follow changes from `version` until the server ends the watch; gives the version to go on from."""
+    def _watch(self) -> None:
+        """Follow changes from the last version seen until the watch ends or breaks; every event moves the version on."""
         resource = self._resource
         query = {
             **resource.query,
-            "resourceVersion": version,
+            "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(resource.watch_seconds),
         }
@@ -154,10 +157,9 @@ class Watcher(Generic[View]):
                 break
             changes: list[_Change[View]] = []
             for line in lines:
-                version = self._read(line, changes) or version
+                self._version = self._read(line, changes) or self._version
             if changes:
                 self._deliver(self._apply, changes)
-        return version
 
     def _read(self, line: bytes, changes: "list[_Change[View]]") -> str:
         event = _EVENT.decode(line)

@@ -6,6 +6,7 @@ from fastapi import FastAPI, HTTPException, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from kompakt_extender.metrics import Metrics
+from kompakt_extender.verbs import Inactive
 
 
 class Explainer(Protocol):
@@ -44,7 +45,10 @@ def health_app(explainer: Explainer, metrics: Metrics) -> FastAPI:
 
     @app.get("/explain/{namespace}/{job}")
     async def explain(namespace: str, job: str) -> dict[str, Any]:
-        found = explainer.explain(namespace, job)
+        try:
+            found = explainer.explain(namespace, job)
+        except Inactive as error:
+            raise HTTPException(503, str(error)) from error
         if found is None:
             raise HTTPException(404, f"no TrainingJob {namespace}/{job}")
         return found

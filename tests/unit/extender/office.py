@@ -7,6 +7,7 @@ from typing import Any
 from kompakt_core.placement.gang import LEVEL_LABELS
 from kompakt_extender.answers import Answers
 from kompakt_extender.binder import Binder
+from kompakt_extender.explain import explain_job
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
@@ -57,8 +58,14 @@ class Office:
 
     async def bind(self, name: str, node: str) -> str:
         """kube-scheduler's bind call; the error, empty when bound."""
-        uid = self.world.pods[name]["metadata"]["uid"]
+        return await self.bind_uid(name, self.world.pods[name]["metadata"]["uid"], node)
+
+    async def bind_uid(self, name: str, uid: str, node: str) -> str:
+        """The same for the pod of this uid."""
         return (await self.binder.bind(BindingArgs(name, "default", uid, node))).error
+
+    def explain(self, namespace: str, name: str) -> dict[str, Any] | None:
+        return explain_job(self.ledger, self.jobs, namespace, name, self.now)
 
     def scheduling(self, job: str) -> dict[str, Any]:
         found: dict[str, Any] = self.world.jobs[job]["status"].get("scheduling", {})

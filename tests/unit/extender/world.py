@@ -4,6 +4,7 @@ It does with our writes what a real API server was seen to do: optimistic concur
 and annotations in one write, 409 for a pod that is bound already. `outcomes` says what becomes of the next writes.
 """
 
+import asyncio
 import copy
 import itertools
 import json
@@ -144,6 +145,7 @@ class World:
     async def send(self, method: str, path: str, *, body: Any = None, query: Any = None, content_type: str = "") -> Answer:
         """As Writer.send."""
         self.sent.append((method, path))
+        await asyncio.sleep(0)  # an answer takes time: whatever else is ready runs first
         if method == "GET":
             return self._get(path)
         outcome = self.outcomes.popleft() if self.outcomes else "ok"

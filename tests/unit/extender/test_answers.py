@@ -1,0 +1,324 @@
+"""filter and prioritize over HTTP, on bytes, as kube-scheduler calls them."""
+
+import asyncio
+import copy
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kompakt_core import contract as c
+from kompakt_extender import words
+from kompakt_extender.health import health_app
+from kompakt_extender.metrics import Metrics
+from kompakt_extender.scores import scores_of
+from kompakt_extender.verbs import Inactive, verbs_app
+from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
+from tests.unit.extender.office import Office
+from tests.unit.extender.world import World, pod
+
+SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
+
+
+class Desk:
+    """The verbs of one office; inactive when told so."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self.active = True
+        self.trouble = self.stuck = ""
+
+    def _require(self) -> None:
+        if not self.active:
+            raise Inactive("the scheduler's Lease is held by b_1, not by a")
+
+    def filter(self, args: ExtenderArgs) -> FilterResult:
+        self._require()
+        return self.office.answers.filter(args)
+
+    def prioritize(self, args: ExtenderArgs) -> bytes:
+        self._require()
+        return self.office.answers.prioritize(args)
+
+    async def bind(self, args: BindingArgs) -> BindingResult:
+        self._require()
+        return await self.office.binder.bind(args)
+
+    def explain(self, namespace: str, job: str) -> dict[str, Any] | None:
+        self._require()
+        return self.office.explain(namespace, job)
+
+
+class Scheduler:
+    """kube-scheduler's side of the wire."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.office = desk.office
+        self.metrics = Metrics()
+        self._verbs = httpx.AsyncClient(transport=httpx.ASGITransport(verbs_app(desk, self.metrics)), base_url="http://x")
+        self._health = httpx.AsyncClient(transport=httpx.ASGITransport(health_app(desk, self.metrics)), base_url="http://x")
+
+    async def post(self, verb: str, body: Any) -> httpx.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self._verbs.post(f"/{verb}", content=content)
+
+    async def get(self, path: str) -> httpx.Response:
+        return await self._health.get(path)
+
+    async def filter(self, name: str, *nodes: str) -> dict[str, Any]:
+        found: dict[str, Any] = (await self.post("filter", self.args(name, *nodes))).json()
+        return found
+
+    async def scores(self, name: str, *nodes: str) -> dict[str, int]:
+        answer = await self.post("prioritize", self.args(name, *nodes))
+        assert answer.status_code == 200
+        return {one["Host"]: one["Score"] for one in answer.json()}
+
+    def args(self, name: str, *nodes: str) -> dict[str, Any]:
+        return {
+            "Pod": copy.deepcopy(self.office.world.pods[name]),
+            "Nodes": None,
+            "NodeNames": list(nodes or ("n0", "n1", "pcie")),
+        }
+
+
+def run(story: Callable[[Scheduler], Coroutine[Any, Any, None]]) -> None:
+    world = World()
+    world.add_node("n0")
+    world.add_node("n1")
+    world.add_node("pcie", "a100-pcie-8-bridge-pairs")
+
+    async def tell() -> None:
+        office = Office(world)
+        office.take_over()
+        await story(Scheduler(Desk(office)))
+
+    asyncio.run(tell())
+
+
+def occupy(office: Office, name: str, node: str, *indices: int) -> None:
+    notes = {c.ANN_GPUS: ",".join(f"GPU-{node}-{i}" for i in indices)}
+    office.world.add_pod(pod(name, len(indices), annotations=notes, nodeName=node))
+    office.see()
+
+
+def test_plain_pods_pass_where_enough_gpus_are_free() -> None:
+    async def story(scheduler: Scheduler) -> None:
+        occupy(scheduler.office, "busy", "n0", *range(6))
+        scheduler.office.world.add_pod(pod("p", 3))
+        answer = await scheduler.filter("p")
+        assert answer["NodeNames"] == ["n1", "pcie"]
+        assert answer["FailedNodes"] == {"n0": "node(s) had too few free GPUs"}
+        assert answer["Error"] == ""
+
+    run(story)
+
+
+def test_a_refusal_is_word_for_word_the_same_while_free_counts_change() -> None:
+    async def story(scheduler: Scheduler) -> None:
+        scheduler.office.world.add_pod(pod("p", 8))
+        texts = set()
+        for index in range(4):
+            occupy(scheduler.office, f"busy{index}", "n0", index)
+            texts.add((await scheduler.filter("p", "n0"))["FailedNodes"]["n0"])
+        assert len(texts) == 1
+
+    run(story)
+
+
+def test_a_node_that_is_not_known_fails_and_stops_nothing() -> None:
+    async def story(scheduler: Scheduler) -> None:
+        scheduler.office.world.add_pod(pod("p", 1))
+        answer = await scheduler.filter("p", "n0", "brand-new")
+        assert answer["NodeNames"] == ["n0"]
+        assert answer["FailedNodes"] == {"brand-new": words.UNKNOWN_NODE}
+        assert await scheduler.scores("p", "n0", "brand-new") == {"n0": 10, "brand-new": 0}
+
+    run(story)
+
+
+def test_a_gang_pod_passes_only_on_its_planned_node_and_only_while_the_plan_stands() -> None:
+    async def story(scheduler: Scheduler) -> None:
+        office = scheduler.office
+        office.world.add_gang("j", 2, 4)
+        await office.settle()
+        node = office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
+        answer = await scheduler.filter("j-worker-0-a1")
+        assert answer["NodeNames"] == [node]
+        assert set(answer["FailedAndUnresolvableNodes"].values()) == {words.NOT_PLANNED}
+        office.wait(121)
+        await office.planner.round()
+        assert (await scheduler.filter("j-worker-0-a1"))["NodeNames"] == []
+
+    run(story)
+
+
+def test_a_gang_of_one_may_go_where_its_value_is_reached_and_prefers_its_plan() -> None:
+    async def story(scheduler: Scheduler) -> None:
+        office = scheduler.office
+        occupy(office, "full", "pcie", *range(8))
+        office.world.add_gang("j", 1, 4)
+        await office.settle()
+        node = office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
+        other = {"n0": "n1", "n1": "n0"}[node]
+        assert (await scheduler.filter("j-worker-0-a1", "n0", "n1"))["NodeNames"] == ["n0", "n1"]
+        assert await scheduler.scores("j-worker-0-a1", "n0", "n1") == {node: 10, other: 9}
+        occupy(office, "half", other, 0, 5)  # the best four left there form a slower ring
+        answer = await scheduler.filter("j-worker-0-a1", "n0", "n1")
+        assert answer["NodeNames"] == [node]
+        assert answer["FailedNodes"] == {other: "node(s) had no free GPU set as fast as planned"}
+        assert await office.bind("j-worker-0-a1", other) != ""
+        assert await office.bind("j-worker-0-a1", node) == ""
+
+    run(story)
+
+
+def test_planned_gpus_are_closed_to_plain_pods() -> None:
+    async def story(scheduler: Scheduler) -> None:
+        office = scheduler.office
+        office.world.add_gang("j", 2, 8)
+        await office.settle()
+        used = {office.annotations(f"j-worker-{i}-a1")[c.ANN_PLANNED_NODE] for i in range(2)}
+        office.world.add_pod(pod("p", 1))
+        assert set((await scheduler.filter("p"))["NodeNames"]) == {"n0", "n1", "pcie"} - used
+
+    run(story)
+
+
+def test_a_pod_that_is_sensitive_prefers_speed_and_one_that_is_not_leaves_it_to_others() -> None:
+    async def story(scheduler: Scheduler) -> None:
+        world = scheduler.office.world
+        occupy(scheduler.office, "some", "n1", 0)
+        world.add_pod(pod("fast", 2, annotations=SENSITIVE))
+        world.add_pod(pod("any", 2))
+        fast, anywhere = await scheduler.scores("fast"), await scheduler.scores("any")
+        assert max(fast, key=fast.__getitem__) == "pcie"  # bridged A100 pairs: 300 GB/s
+        assert all(0 <= score <= 10 for score in (*fast.values(), *anywhere.values()))
+        assert len(set(fast.values())) > 1
+
+    run(story)
+
+
+def test_scores_follow_every_change_of_a_node() -> None:
+    async def story(scheduler: Scheduler) -> None:
+        scheduler.office.world.add_pod(pod("p", 4, annotations=SENSITIVE))
+        before = await scheduler.scores("p", "n0", "n1")
+        assert before == {"n0": 10, "n1": 10}
+        occupy(scheduler.office, "busy", "n0", 0, 5)
+        assert await scheduler.scores("p", "n0", "n1") == {"n0": 9, "n1": 10}
+        scheduler.office.world.finish_pod("busy")
+        scheduler.office.see()
+        assert await scheduler.scores("p", "n0", "n1") == before
+
+    run(story)
+
+
+@pytest.mark.parametrize("kind", ["two containers", "init container"])
+def test_gpus_in_more_than_one_container_are_refused_everywhere(kind: str) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        made = pod("p", 1)
+        key = "containers" if kind == "two containers" else "initContainers"
+        made["spec"].setdefault(key, []).append({"name": "more", "resources": {"limits": {c.RESOURCE: "1"}}})
+        scheduler.office.world.add_pod(made)
+        answer = await scheduler.filter("p")
+        assert answer["NodeNames"] == []
+        assert set(answer["FailedAndUnresolvableNodes"]) == {"n0", "n1", "pcie"}
+        assert "GPUs" in answer["FailedAndUnresolvableNodes"]["n0"]
+
+    run(story)
+
+
+def test_while_inactive_every_verb_answers_an_error_that_says_why() -> None:
+    async def story(scheduler: Scheduler) -> None:
+        scheduler.office.world.add_pod(pod("p", 1))
+        scheduler.desk.active = False
+        assert "b_1" in (await scheduler.filter("p"))["Error"]
+        binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "n0"}
+        assert "b_1" in (await scheduler.post("bind", binding)).json()["Error"]
+        assert (await scheduler.post("prioritize", scheduler.args("p"))).status_code == 503
+        assert (await scheduler.get("/explain/default/j")).status_code == 503
+        assert 'kompakt_extender_verb_errors_total{verb="prioritize"} 1.0' in (await scheduler.get("/metrics")).text
+
+    run(story)
+
+
+def test_explain_says_for_each_node_why_a_gang_waits() -> None:
+    async def story(scheduler: Scheduler) -> None:
+        office = scheduler.office
+        for node in ("n0", "n1", "pcie"):
+            occupy(office, f"busy-{node}", node, *range(6))
+        office.world.add_gang("j", 1, 4)
+        await office.settle()
+        found = (await scheduler.get("/explain/default/j")).json()
+        assert found["scheduling"]["state"] == "Waiting"
+        assert found["nodes"]["n0"] == "4 GPUs asked for, 2 free"
+        assert (await scheduler.get("/explain/default/none")).status_code == 404
+
+    run(story)
+
+
+def test_health_tells_trouble() -> None:
+    async def story(scheduler: Scheduler) -> None:
+        assert (await scheduler.get("/healthz")).status_code == 200
+        scheduler.desk.trouble = "not listed yet: pods"
+        ready = await scheduler.get("/readyz")
+        assert (ready.status_code, ready.text) == (503, "not listed yet: pods")
+
+    run(story)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+_PATHS = [
+    ("Pod",),
+    ("NodeNames",),
+    ("Pod", "metadata"),
+    ("Pod", "metadata", "annotations"),
+    ("Pod", "metadata", "labels"),
+    ("Pod", "metadata", "annotations", c.ANN_PATTERN),
+    ("Pod", "metadata", "annotations", c.ANN_MIN_VALUE),
+    ("Pod", "spec", "containers"),
+    ("Pod", "spec", "affinity"),
+    ("Pod", "spec", "containers", 0, "resources", "requests", c.RESOURCE),
+    ("Pod", "spec", "containers", 0, "resources", "requests", "cpu"),
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(_PATHS), _VALUES, st.booleans())
+def test_any_spoilt_argument_is_answered_with_a_verdict_or_a_400(path: tuple[str | int, ...], value: Any, planned: bool) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        made = pod("p", 2, annotations=SENSITIVE)
+        if planned:
+            made["metadata"]["labels"] = {c.LABEL_JOB_UID: "uid-j"}
+            made["metadata"]["annotations"] |= {c.ANN_PLANNED_NODE: "n0", c.ANN_PLANNED_GPUS: "GPU-n0-0,GPU-n0-1"}
+        scheduler.office.world.add_pod(made)
+        body = scheduler.args("p")
+        at: Any = body
+        for part in path[:-1]:
+            at = at[part]
+        at[path[-1]] = value
+        for verb in ("filter", "prioritize"):
+            answer = await scheduler.post(verb, body)
+            assert answer.status_code in (200, 400)
+            assert answer.status_code == 200 or answer.json()["Error"]
+
+    run(story)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=40))
+def test_scores_keep_the_order_of_ranks_and_stay_in_range(ranks: list[tuple[int, ...]]) -> None:
+    scores = scores_of(ranks)
+    assert all(0 <= score <= 10 for score in scores.values())
+    for a in scores:
+        for b in scores:
+            assert not (a > b and scores[a] < scores[b])
+    assert not ranks or scores[max(ranks)] == 10

@@ -1,0 +1,79 @@
+"""The command line, and the connections that kube-scheduler keeps."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from kompakt_core.errors import InvalidInput
+from kompakt_extender.api import load
+from kompakt_extender.health import health_app
+from kompakt_extender.main import KEEP_ALIVE_SECONDS, listen, parse, server
+from kompakt_extender.metrics import Metrics
+
+
+def test_defaults_are_those_of_the_chart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POD_NAMESPACE", "gpu-jobs")
+    settings = parse([])
+    assert (settings.namespace, settings.identity) == ("gpu-jobs", socket.gethostname())
+    assert (settings.verbs_port, settings.health_port) == (8901, 8902)
+    assert (settings.rack_label, settings.block_label) == ("kompakt.dev/rack", "kompakt.dev/block")
+
+
+@pytest.mark.parametrize("arguments", [["--verbs-port", "x"], ["--verbs-port", "0"], ["--health-port", "70000"], ["--bogus"]])
+def test_a_wrong_flag_ends_with_a_sentence(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(arguments)
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_named() -> None:
+    with listen("127.0.0.1", 0) as taken, pytest.raises(InvalidInput, match=str(taken.getsockname()[1])):
+        listen("127.0.0.1", taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("content", [None, "", "not: [yaml", "apiVersion: v1\nkind: Config\n"])
+def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "config"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InvalidInput, match="kubeconfig"):
+        load(str(path))
+
+
+def test_outside_a_cluster_without_a_kubeconfig_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(InvalidInput, match="not inside a cluster"):
+        load(None)
+
+
+class Well:
+    trouble = stuck = ""
+
+    def explain(self, namespace: str, job: str) -> None:
+        return None
+
+
+def test_answers_are_sent_at_once_and_idle_connections_outlive_those_of_go() -> None:
+    """Go's client closes idle connections after 90 s; with Nagle's algorithm each answer costs 40 ms."""
+    assert KEEP_ALIVE_SECONDS > 90
+
+    async def story() -> None:
+        ours = server(health_app(Well(), Metrics()))
+        listening = listen("127.0.0.1", 0)
+        task = asyncio.create_task(ours.serve([listening]))
+        async with asyncio.timeout(10):
+            while not ours.started:
+                await asyncio.sleep(0.001)
+            async with httpx.AsyncClient() as client:
+                url = f"http://127.0.0.1:{listening.getsockname()[1]}/healthz"
+                assert (await client.get(url)).text == "ok"
+                (connection,) = ours.server_state.connections
+                accepted = connection.transport.get_extra_info("socket")
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+            ours.should_exit = True
+            await task
+
+    asyncio.run(story())
