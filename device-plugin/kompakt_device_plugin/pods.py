@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.model import Policy, Wish
 
 _Word = TypeVar("_Word", bound=StrEnum)
+_Found = TypeVar("_Found")
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
@@ -90,7 +91,7 @@ class NodePods:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._pods: dict[PodUid, NodePod] = {}
         self._deleted: deque[PodUid] = deque(maxlen=1024)  # what a list that overlapped the deletion must not bring back
 
@@ -124,8 +125,22 @@ class NodePods:
         with self._lock:
             return tuple(self._pods.values())
 
+    def wait(
+        self, found: Callable[[tuple[NodePod, ...]], _Found | None], seconds: float, over: Callable[[], bool]
+    ) -> _Found | None:
+        """What `found` finds among the pods, as soon as it does; None after `seconds`, or once it is `over` (call wake then)."""
+        with self._lock:
+            self._lock.wait_for(lambda: found(tuple(self._pods.values())) is not None or over(), seconds)
+            return found(tuple(self._pods.values()))
+
+    def wake(self) -> None:
+        """Lets everybody who waits look again."""
+        with self._lock:
+            self._lock.notify_all()
+
     def _take(self, pods: Iterable[NodePod]) -> None:
         for pod in sorted(pods, key=lambda pod: (pod.created, pod.key)):
             known = self._pods.get(pod.uid)
             if pod.uid not in self._deleted and (known is None or pod.version >= known.version):
                 self._pods[pod.uid] = pod
+        self._lock.notify_all()

@@ -32,7 +32,7 @@ class Running:
         return call, call.lists()
 
     def topology(self):
-        return self.api.objects.get(TOPOLOGY, {"spec": {}, "status": {}})
+        return {"spec": {}, "status": {}, **self.api.objects.get(TOPOLOGY, {})}
 
     def held(self):
         return {entry["uuid"]: entry["pod"] for entry in self.topology()["status"].get("held", [])}
@@ -60,6 +60,12 @@ def running(api, kubelet, machines, client, until):
 @pytest.fixture
 def gpus(dgx1):
     return tuple(gpu.uuid for gpu in dgx1.gpus)
+
+
+def describe(machines, text):
+    """In one move, as kubelet changes a mounted ConfigMap."""
+    (machines / "new").write_text(text)
+    (machines / "new").rename(machines / "big")
 
 
 def bind(api, pod):
@@ -113,7 +119,7 @@ def test_a_deleted_topology_comes_back(running, until):
 
 
 def test_a_broken_description_offers_nothing_says_so_once_and_recovers(running, machines, until):
-    (machines / "big").write_text("dgx-unheard-of")
+    describe(machines, "dgx-unheard-of")
     running.start()
     until(lambda: running.api.made("create", "/events"))
     assert TOPOLOGY not in running.api.objects
@@ -121,7 +127,7 @@ def test_a_broken_description_offers_nothing_says_so_once_and_recovers(running, 
     running.api.put(
         f"{NODES}/{NODE}", {"metadata": {"name": NODE, "uid": "n", "labels": {contract.LABEL_MACHINE: "big", "x": "y"}}}
     )
-    (machines / "big").write_text("dgx1-v100")
+    describe(machines, "dgx1-v100")
     running.api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE, "uid": "n", "labels": {contract.LABEL_MACHINE: "big"}}})
     assert len(running.listened()[1].get(timeout=5)) == 8
     (event,) = running.api.made("create", "/events")

@@ -95,6 +95,22 @@ def test_a_pod_that_the_watch_has_not_delivered_yet_is_asked_for(serving, call, 
     assert (serving.asked, serving.servicer.counts.late_hits, serving.servicer.counts.misses) == (1, 1, 0)
 
 
+def test_what_the_watch_delivers_meanwhile_is_taken_without_waiting_for_the_list(serving, call, make_pod, dgx1, gpus):
+    serving.devices.publish(dgx1)
+    release = threading.Event()
+
+    def slow():
+        serving.pods.event("ADDED", make_pod("a", 2, (gpus[5], gpus[2])))
+        release.wait(10)
+
+    serving.ask = slow
+    try:
+        assert call.prefer(gpus, 2) == (gpus[5], gpus[2])
+    finally:
+        release.set()
+    assert serving.servicer.counts.late_hits == 1
+
+
 def test_an_api_server_that_hangs_costs_only_its_time(serving, call, dgx1, gpus, monkeypatch):
     monkeypatch.setattr(module, "MISS_SECONDS", 0.05)
     serving.devices.publish(dgx1)
