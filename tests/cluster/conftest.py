@@ -25,8 +25,9 @@ MACHINES = (
     Machine("dgx-1", "dgx1-v100", 8, ((RACK, "a"),)),
     Machine("pcie-0", "a100-pcie-8-bridge-pairs", 8, ((RACK, "b"),)),
 )
-# A Lease that is lost and taken over within seconds, so that a takeover can be waited for.
-LEASE = {"scheduler.lease.duration": "4s", "scheduler.lease.renewDeadline": "3s", "scheduler.lease.retryPeriod": "1s"}
+# A Lease that is taken over within seconds, so that a takeover can be waited for, and yet is kept by a busy machine:
+# with a deadline of 3 s kube-scheduler lost it while others used all cores.
+LEASE = {"scheduler.lease.duration": "10s", "scheduler.lease.renewDeadline": "8s", "scheduler.lease.retryPeriod": "1s"}
 
 
 @pytest.fixture(scope="session")
@@ -74,5 +75,8 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
     eventually(ready, 20, f"ServiceAccount default in {name}")
     yield name
-    cluster.core.delete_namespace(name)
+    # Jobs and pods one by one: the namespace controller takes five seconds for what must be gone before the next test.
+    cluster.custom.delete_collection_namespaced_custom_object("kompakt.dev", "v1alpha1", name, "trainingjobs")
+    cluster.core.delete_collection_namespaced_pod(name)
     eventually(lambda: not cluster.core.list_namespaced_pod(name).items, 30, f"all pods of {name} gone")
+    cluster.core.delete_namespace(name)

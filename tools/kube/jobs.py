@@ -82,6 +82,12 @@ class Job:
     def delete(self) -> None:
         self.cluster.custom.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, JOB_PLURAL, self.name)
 
+    def finish(self) -> None:
+        """Let the job's simulated pods end now, however long they were to run."""
+        for pod in self.pods():
+            ending = {"metadata": {"annotations": {SECONDS_ANNOTATION: "0"}}}
+            self.cluster.core.patch_namespaced_pod(pod.metadata.name, self.namespace, ending)
+
     def story(self) -> str:
         """Status, pods and logs, for a failed test."""
         pods = self.cluster.kubectl("get", "pods", "-n", self.namespace, "-o", "wide")

@@ -80,7 +80,7 @@ class Parts:
     def operator(self, identity: str = "operator-0") -> Component:
         """The operator; several with different identities stand by for each other."""
         port = free_ports(1)[0]
-        argv = (
+        argv = restarted(
             str(BIN / "kompakt-operator"),
             f"--kubeconfig={self.account_kubeconfig('operator')}",
             f"--runtime-image={RUNTIME_IMAGE}",
@@ -100,7 +100,7 @@ class Parts:
         config = self.plane.folder / f"{identity}.yaml"
         config.write_text(yaml.safe_dump(scheduler_config(self.chart, kubeconfig, verbs)))
         pair = Pair(identity, f"{identity}-kube-scheduler", f"{identity}-extender", health)
-        extender = (
+        extender = restarted(
             str(BIN / "kompakt-extender"),
             f"--kubeconfig={kubeconfig}",
             f"--namespace={NAMESPACE}",
@@ -109,7 +109,7 @@ class Parts:
             f"--health-port={health}",
             "--health-address=127.0.0.1",
         )
-        scheduler = (
+        scheduler = restarted(
             *with_hostname(identity),
             str(self.find("kube-scheduler")),
             f"--config={config}",
@@ -126,14 +126,14 @@ class Parts:
 
     def simulated_plugins(self) -> Component:
         """The stand-in for the device plugins of all simulated nodes; ready when each has its GPUTopology."""
-        argv = (sys.executable, "-m", "tools.kube.simnodes", f"--kubeconfig={self.plane.kubeconfig}")
+        argv = restarted(sys.executable, "-m", "tools.kube.simnodes", f"--kubeconfig={self.plane.kubeconfig}")
         return Component("simulated-plugins", argv, self.every_machine_reported)
 
     def every_machine_reported(self) -> bool:
         """Whether each simulated node has its GPUTopology."""
         try:
             nodes = self.api.get("/api/v1/nodes?labelSelector=type%3Dkwok")["items"]
-            reported = self.api.get("/apis/kompakt.dev/v1alpha1/gputopologies")["items"]
+            reported = self.api.get(f"/apis/{API_VERSION}/{TOPOLOGY_PLURAL}")["items"]
         except (Refused, OSError):
             return False
         return {node["metadata"]["name"] for node in nodes} <= {topology["metadata"]["name"] for topology in reported}
@@ -180,6 +180,14 @@ def scheduler_config(chart: list[dict[str, Any]], kubeconfig: Path, verbs_port: 
 def with_hostname(name: str) -> tuple[str, ...]:
     """A command prefix that gives a program a hostname of its own: a UTS namespace, inside a user namespace of ours."""
     return ("unshare", "--user", "--map-root-user", "--uts", "sh", "-c", f'hostname {name} && exec "$0" "$@"')
+
+
+def restarted(*argv: str) -> tuple[str, ...]:
+    """A command that starts a program again whenever it ends, as a kubelet does with a container.
+
+    kube-scheduler and the operator end on purpose when they lose their Lease. The kernel kills the program with the loop.
+    """
+    return ("sh", "-c", 'while :; do setpriv --pdeathsig KILL "$0" "$@"; sleep 1; done', *argv)
 
 
 def can_set_hostname() -> bool:

@@ -1,0 +1,210 @@
+"""The whole path on simulated nodes: apply, gated, planned, bound, Running, Succeeded, with all our processes."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kompakt_core.contract import (
+    ANN_GPU_INDICES,
+    ANN_GPUS,
+    ANN_MIN_VALUE,
+    ANN_PLANNED_GPUS,
+    ANN_PLANNED_NODE,
+    ANN_RANK,
+    ANN_VALUE,
+    LABEL_MACHINE,
+    RESOURCE,
+    SCHEDULER_NAME,
+    TOPOLOGY_PLURAL,
+)
+from tools.kube.holding import HoldingWatch
+from tools.kube.jobs import Job, apply, training_job
+from tools.kube.kwok import EXIT_CODE_ANNOTATION, MESSAGE_ANNOTATION
+from tools.kube.session import Cluster, eventually, stays
+
+
+@pytest.fixture(autouse=True)
+def no_gpu_is_held_twice(kompakt: Cluster) -> Iterator[HoldingWatch]:
+    """Every test of the path is watched for the one invariant."""
+    watching = HoldingWatch(str(kompakt.kubeconfig))
+    yield watching
+    watching.close()
+    assert watching.violations == []
+    assert watching.events > 0
+
+
+def topologies(cluster: Cluster) -> dict[str, Any]:
+    found = cluster.custom.list_cluster_custom_object("kompakt.dev", "v1alpha1", TOPOLOGY_PLURAL)["items"]
+    return {item["metadata"]["name"]: item for item in found}
+
+
+def held(cluster: Cluster) -> dict[str, set[str]]:
+    """Pod name -> GPUs that the nodes' plugins report as held."""
+    pods: dict[str, set[str]] = {}
+    for topology in topologies(cluster).values():
+        for entry in topology.get("status", {}).get("held", ()):
+            pods.setdefault(entry["pod"], set()).add(entry["uuid"])
+    return pods
+
+
+def written(pod: Any, name: str) -> list[str]:
+    text = (pod.metadata.annotations or {}).get(name, "")
+    return text.split(",") if text else []
+
+
+def snapshot(job: Job) -> tuple[Any, ...]:
+    """All that could still move."""
+    found = job.read()
+    return found["metadata"]["resourceVersion"], [(p.metadata.name, p.metadata.resource_version) for p in job.pods()]
+
+
+def test_a_gang_goes_from_apply_to_succeeded(kompakt: Cluster, namespace: str) -> None:
+    job = apply(kompakt, namespace, training_job("whole", replicas=2, gpus=4, seconds=None))
+    status = job.await_phase("Running")
+    nodes = topologies(kompakt)
+    pods = job.pods()
+    assert [pod.metadata.name for pod in pods] == ["whole-worker-0-a1", "whole-worker-1-a1"]
+    for pod in pods:
+        gpus = {gpu["uuid"]: gpu["index"] for gpu in nodes[pod.spec.node_name]["spec"]["gpus"]}
+        uuids = written(pod, ANN_GPUS)
+        assert len(set(uuids)) == 4
+        assert [str(gpus[uuid]) for uuid in uuids] == written(pod, ANN_GPU_INDICES)
+        assert int(pod.metadata.annotations[ANN_VALUE]) >= int(pod.metadata.annotations.get(ANN_MIN_VALUE, "1")) > 0
+        assert pod.metadata.annotations[ANN_PLANNED_NODE] == pod.spec.node_name
+        assert set(written(pod, ANN_PLANNED_GPUS)) == set(uuids)
+        assert pod.spec.scheduling_gates is None
+    assert {pod.metadata.annotations[ANN_RANK] for pod in pods} == {"0", "1"}
+    assert pods[0].metadata.annotations[ANN_RANK] == "0"
+    assert len({pod.spec.node_name for pod in pods}) == 1, "two times four GPUs fit one machine"
+    told = {entry["name"]: (entry["node"], entry["gpus"]) for role in status["roles"] for entry in role["pods"]}
+    assert told == {pod.metadata.name: (pod.spec.node_name, written(pod, ANN_GPUS)) for pod in pods}
+    eventually(lambda: held(kompakt).items() >= {p.metadata.name: set(written(p, ANN_GPUS)) for p in pods}.items(), 20, "held")
+
+    job.finish()
+    status = job.await_phase("Succeeded")
+    assert job.condition("Complete")["status"] == "True"
+    assert job.condition("Placed")["status"] == "True"
+    assert status["attempt"] == 1
+    assert status.get("restarts", 0) == 0
+    assert status["startTime"] <= status["completionTime"]
+    plan = status["scheduling"]["plan"]
+    assert status["scheduling"]["state"] == "Released"
+    assert (plan["level"], len(plan["pods"])) == ("Machine", 2)
+    assert plan["value"] > 0
+    eventually(lambda: not held(kompakt), 20, "the GPUs are given back")
+    stays(lambda: snapshot(job), rounds=5)
+
+
+def test_the_ring_of_four_avoids_the_slow_links(kompakt: Cluster, namespace: str) -> None:
+    """On a DGX-1 (V100) the first four GPUs form a full NVLink clique; any set across the boards loses links."""
+    document = training_job("ring", gpus=4, seconds=None)
+    document["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {LABEL_MACHINE: "dgx1-v100"}
+    job = apply(kompakt, namespace, document)
+    job.await_phase("Running")
+    (pod,) = job.pods()
+    spec = topologies(kompakt)[pod.spec.node_name]["spec"]
+    kinds = {frozenset((link["a"], link["b"])): link["kind"] for link in spec["links"]}
+    order = [int(index) for index in written(pod, ANN_GPU_INDICES)]
+    around = [frozenset((a, b)) for a, b in zip(order, [*order[1:], order[0]], strict=True)]
+    assert {kinds[pair] for pair in around} == {"NVLink"}
+    job.delete()
+    eventually(lambda: not job.pods(), 20, "the deleted job's pods are gone")
+
+
+def test_a_gang_that_does_not_fit_waits_and_holds_nothing(kompakt: Cluster, namespace: str) -> None:
+    blocker = apply(kompakt, namespace, training_job("blocker", replicas=2, gpus=8, seconds=None))
+    blocker.await_phase("Running")
+    before = held(kompakt)
+    gang = apply(kompakt, namespace, training_job("gang", replicas=2, gpus=8, seconds="0.5"))
+    eventually(lambda: gang.status.get("scheduling", {}).get("state") == "Waiting", 20, "the gang waits")
+    assert gang.condition("Placed")["status"] == "False"
+
+    def still() -> Any:
+        return [(p.metadata.name, p.spec.node_name, bool(p.spec.scheduling_gates)) for p in gang.pods()], held(kompakt)
+
+    stays(still, rounds=5)
+    assert still() == ([("gang-worker-0-a1", None, True), ("gang-worker-1-a1", None, True)], before)
+    stays(lambda: gang.read()["metadata"]["resourceVersion"], rounds=3)
+    small = apply(kompakt, namespace, training_job("small", gpus=2))
+    small.await_phase("Succeeded")
+    blocker.delete()
+    gang.await_phase("Succeeded")
+
+
+def test_a_request_no_node_can_hold_says_so_and_others_go_on(kompakt: Cluster, namespace: str) -> None:
+    huge = apply(kompakt, namespace, training_job("huge", gpus=16))
+    eventually(lambda: huge.condition("Placed").get("reason") == "NeverFits", 20, "NeverFits")
+    assert huge.phase == "Pending"
+    apply(kompakt, namespace, training_job("other", gpus=2)).await_phase("Succeeded")
+    assert not huge.bound()
+
+
+def test_a_burst_of_jobs_all_succeed(kompakt: Cluster, namespace: str) -> None:
+    jobs = [apply(kompakt, namespace, training_job(f"burst-{i}", replicas=1 + i % 2, gpus=1 + i % 4)) for i in range(20)]
+    for job in jobs:
+        job.await_phase("Succeeded", seconds=90)
+    assert {job.status["attempt"] for job in jobs} == {1}
+    eventually(lambda: not held(kompakt), 20, "all GPUs are given back")
+
+
+def test_a_failing_worker_restarts_the_gang_up_to_the_limit(kompakt: Cluster, namespace: str) -> None:
+    document = training_job("fails", replicas=2, gpus=1, annotations={EXIT_CODE_ANNOTATION: "3"}, runPolicy={"backoffLimit": 1})
+    job = apply(kompakt, namespace, document)
+    status = job.await_phase("Failed", seconds=60)
+    assert (status["attempt"], status["restarts"]) == (2, 1)
+    failed = job.condition("Failed")
+    assert failed["status"] == "True"
+    assert "3" in failed["message"]
+    stays(lambda: snapshot(job), rounds=5)
+
+
+def test_a_suspended_job_has_no_pods_until_it_is_resumed(kompakt: Cluster, namespace: str) -> None:
+    job = apply(kompakt, namespace, training_job("later", gpus=2, seconds=None, suspend=True))
+    job.await_phase("Suspended")
+    assert job.pods() == []
+    job.patch({"spec": {"suspend": False}})
+    job.await_phase("Running")
+    job.patch({"spec": {"suspend": True}})
+    job.await_phase("Suspended")
+    eventually(lambda: not job.pods(), 20, "no pods while suspended")
+    eventually(lambda: not held(kompakt), 20, "no GPUs while suspended")
+
+
+def test_what_the_pods_tell_at_their_end_is_in_the_status(kompakt: Cluster, namespace: str) -> None:
+    figures = {"plainBytes": 4000, "savedBytes": 1000, "ratio": "4.00", "denominator": "unique storages kept for backward"}
+    line = {"kompakt": 1, "attempt": 1, "ranks": 2, "active": True, "reason": "Active", "mode": "ErrorBounded", "target": "0.01"}
+    told = json.dumps({**line, **figures, "steps": 10, "raw": {"TooSmall": 3}, "violations": 0})
+    compression = {"mode": "ErrorBounded", "targetGradientError": "0.01"}
+    document = training_job("told", replicas=2, gpus=2, annotations={MESSAGE_ANNOTATION: told}, activationCompression=compression)
+    status = apply(kompakt, namespace, document).await_phase("Succeeded")
+    merged = status["compression"]
+    assert (merged["plainBytes"], merged["savedBytes"], merged["ratio"]) == (8000, 2000, "4.00")
+    assert merged["denominator"]
+
+
+def test_a_plain_pod_gets_gpus_from_our_scheduler(kompakt: Cluster, namespace: str) -> None:
+    container = {"name": "main", "image": "simulated", "resources": {"limits": {RESOURCE: "2"}}}
+    spec = {"schedulerName": SCHEDULER_NAME, "restartPolicy": "Never", "containers": [container]}
+    kompakt.core.create_namespaced_pod(namespace, {"metadata": {"name": "plain"}, "spec": spec})
+
+    def bound() -> Any:
+        pod = kompakt.core.read_namespaced_pod("plain", namespace)
+        return pod if pod.spec.node_name else None
+
+    pod = eventually(bound, 20, "the plain pod is bound")
+    assert len(set(written(pod, ANN_GPUS))) == 2
+    eventually(lambda: held(kompakt).get("plain") == set(written(pod, ANN_GPUS)), 20, "held as written")
+
+
+def test_a_pod_that_bypasses_us_keeps_its_gpus_from_others(kompakt: Cluster, namespace: str) -> None:
+    container = {"name": "main", "image": "simulated", "resources": {"limits": {RESOURCE: "6"}}}
+    spec = {"nodeName": "dgx-0", "restartPolicy": "Never", "containers": [container]}
+    kompakt.core.create_namespaced_pod(namespace, {"metadata": {"name": "bypass"}, "spec": spec})
+    jobs = [apply(kompakt, namespace, training_job(f"beside-{i}", gpus=2, seconds=None)) for i in range(9)]
+    for job in jobs:
+        job.await_phase("Running", seconds=60)
+    taken = held(kompakt)
+    assert len(taken["bypass"]) == 6
+    assert sum(len(uuids) for uuids in taken.values()) == 24
