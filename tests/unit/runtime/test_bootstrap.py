@@ -1,0 +1,124 @@
+"""The start-up hook: waits for torch, hides nobody's start-up file, and obeys the failure policy.
+
+A package `torch` of one line stands in for a torch that is too old; the real one is started in test_injection.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3] / "runtime"
+
+
+@pytest.fixture(scope="module")
+def payload(tmp_path_factory) -> Path:
+    """What a pod finds after the init container ran."""
+    folder = tmp_path_factory.mktemp("payload")
+    subprocess.run([ROOT / "assemble", folder / "image"], check=True)
+    (folder / "pod").mkdir()
+    subprocess.run([folder / "image" / "install", folder / "pod"], check=True)
+    return folder / "pod"
+
+
+@pytest.fixture
+def run(payload, tmp_path):
+    """Runs a program with the hook on PYTHONPATH; `torch` is the version of the stand-in, None for no torch at all."""
+    (tmp_path / "log").touch()
+
+    def run(program: str, *, torch: str | None = "2.0.1", command: tuple[str, ...] = ("-c",), path=(), **environ: str):
+        if torch is not None:
+            (tmp_path / "torch").mkdir(exist_ok=True)
+            (tmp_path / "torch" / "__init__.py").write_text(f"__version__ = {torch!r}\n")
+        paths = [str(payload / "bootstrap"), *map(str, path), str(tmp_path)]
+        environ = {"KOMPAKT_TERMINATION_LOG": str(tmp_path / "log"), "KOMPAKT_MODE": "ErrorBounded", **environ}
+        return subprocess.run(
+            [sys.executable, *command, program],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(paths), **environ},
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        )
+
+    return run
+
+
+@pytest.fixture
+def last_words(tmp_path):
+    return lambda: json.loads((tmp_path / "log").read_text())
+
+
+def test_the_payload_is_pure_python_and_small(payload):
+    files = [path for path in payload.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".py"}
+    assert sum(path.stat().st_size for path in files) < 1 << 20
+    assert all(path.stat().st_mode & 0o004 for path in files)
+
+
+def test_a_program_without_torch_loads_nothing_of_ours(run, tmp_path):
+    result = run("import sys, json; print([m for m in sys.modules if 'kompakt' in m])", torch=None)
+    assert (result.stdout, result.stderr, result.returncode) == ("[]\n", "", 0)
+    assert (tmp_path / "log").read_text() == ""
+
+
+def test_an_old_torch_trains_plainly_and_says_why(run, last_words):
+    result = run("import torch, sys; print(torch.__version__, torch.__spec__.loader.exec_module.__name__, sys.path[-1])")
+    assert result.stdout.startswith("2.0.1 exec_module ")
+    assert "training without activation compression: torch 2.0.1 is too old" in result.stderr
+    assert (last_words()["active"], last_words()["reason"]) == (False, "UnsupportedTorch")
+
+
+def test_with_fail_the_program_ends_before_it_trains(run, last_words):
+    result = run("import torch; print('trained')", KOMPAKT_FAILURE_POLICY="Fail")
+    assert (result.stdout, result.returncode) == ("", 78)
+    assert "The job's failure policy is Fail" in result.stderr
+    assert last_words()["reason"] == "UnsupportedTorch"
+
+
+def test_a_bad_setting_is_named(run, last_words):
+    result = run("import torch; print('trained')", KOMPAKT_TARGET="5", KOMPAKT_ATTEMPT="7")
+    assert (result.stdout, result.returncode) == ("trained\n", 0)
+    assert "KOMPAKT_TARGET is '5'" in result.stderr
+    assert (last_words()["reason"], last_words()["attempt"]) == ("BadConfig", 7)
+
+
+def test_the_kill_switch_and_bystanders_start_nothing(run, tmp_path):
+    assert run("import torch; print('trained')", KOMPAKT_OFF="1").stderr == ""
+    (tmp_path / "torchrun").write_text("import torch\n")
+    assert run(str(tmp_path / "torchrun"), command=()).stderr == ""
+    assert (tmp_path / "log").read_text() == ""
+
+
+def test_mode_none_reports_itself(run, last_words):
+    assert run("import torch", KOMPAKT_MODE="None").stderr == ""
+    assert last_words()["reason"] == "ModeNone"
+
+
+def test_the_next_sitecustomize_runs_under_its_own_name(run, tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "sitecustomize.py").write_text(f"value = {name!r}\nprint('start-up of', value)\n")
+    result = run(
+        "import sitecustomize; print(sitecustomize.value, sitecustomize.__file__)", path=(tmp_path / "first", tmp_path / "second")
+    )
+    assert result.stdout == f"start-up of first\nfirst {tmp_path / 'first' / 'sitecustomize.py'}\n"
+
+
+def test_an_error_in_the_next_sitecustomize_looks_as_without_us(run, tmp_path):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "sitecustomize.py").write_text("1 / 0\n")
+    result = run("import torch; print('trained')", path=(tmp_path / "broken",))
+    assert result.stdout == "trained\n"
+    assert "ZeroDivisionError" in result.stderr
+    assert "torch 2.0.1 is too old" in result.stderr, "ours came up nevertheless"
+
+
+def test_a_broken_torch_raises_its_own_error(run, tmp_path):
+    run("pass")
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('no CUDA')\n")
+    result = run("import torch", torch=None)
+    assert "ImportError: no CUDA" in result.stderr
+    assert "kompakt" not in result.stderr.replace(str(tmp_path), "").split("ImportError")[1]

@@ -1,0 +1,69 @@
+"""The real example, unchanged, under torchrun with the start-up hook: it trains compressed and leaves the right words."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: `make sync-torch`")
+
+ROOT = Path(__file__).parents[3]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.timeout(600)
+def test_two_ranks_train_compressed_and_report_once(tmp_path):
+    (tmp_path / "payload").mkdir()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "log").touch()
+    subprocess.run([ROOT / "runtime" / "assemble", tmp_path / "image"], check=True)
+    subprocess.run([tmp_path / "image" / "install", tmp_path / "payload"], check=True)
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "TMPDIR": str(tmp_path),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(tmp_path / "payload" / "bootstrap"),
+        "KOMPAKT_MODE": "ErrorBounded",
+        "KOMPAKT_TARGET": "0.01",
+        "KOMPAKT_ATTEMPT": "3",
+        "KOMPAKT_STATE_DIR": str(tmp_path / "state"),
+        "KOMPAKT_TERMINATION_LOG": str(tmp_path / "log"),
+    }
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "2"]
+    command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+    result = subprocess.run(
+        [*command, str(ROOT / "examples" / "digits" / "train.py"), "--epochs", "3", "--batch-size", "32"],
+        env=environ, capture_output=True, text=True, timeout=550,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("kompakt: activation compression ErrorBounded") == 1
+    assert float(re.search(r"^test accuracy (\d+\.\d+) %$", result.stdout, re.M)[1]) > 40
+
+    words = json.loads((tmp_path / "log").read_text())
+    print(words)
+    files = [json.loads(path.read_text()) for path in (tmp_path / "state").glob("figures-3-*.json")]
+    assert len(files) == 2
+    assert words["plainBytes"] == sum(row["plainBytes"] for row in files)
+    assert (words["attempt"], words["ranks"], words["active"], words["reason"]) == (3, 2, True, "Active")
+    assert (words["steps"], words["violations"]) == (60, 0)
+    assert float(words["ratio"]) == pytest.approx(words["plainBytes"] / words["savedBytes"], abs=0.01)
+    assert float(words["ratio"]) > 3
+    layers = [set(row["layers"]) for row in files]
+    assert layers[0] == layers[1] == {"2", "4", "6", "9"}, "names as the user's own model has them"
+    # Both ranks share gradients, so their bounds come from the same momentum but from their own batches.
+    for name in layers[0]:
+        a, b = (row["layers"][name]["bound"] for row in files)
+        assert 0.2 < a / b < 5
