@@ -30,8 +30,8 @@ def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVE
 
     Within a level: fewest nodes, then the highest smallest value of the pods' sets (if the policy puts value first),
     then the tightest fit; ties end on names, so same inputs give the same plan. Exact for gangs of equal workers, as
-    far as share.EXACT_WAYS goes; workers of several kinds are placed kind by kind, most GPUs first, and a cramped
-    cluster may refuse such a gang although some arrangement exists.
+    far as share.EXACT_WAYS goes; workers of several kinds are placed kind by kind, most GPUs first, else in another
+    order, and a cramped cluster may refuse such a gang although some arrangement exists.
     Refusals: NEVER_FITS when the emptied cluster could not hold it either; else DOES_NOT_FIT_NOW with how many of all
     workers (have, need) would find a place, detail = the required level if only that stands in the way.
     Raises InvalidInput for a gang without workers.

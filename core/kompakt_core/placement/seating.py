@@ -1,7 +1,7 @@
 """Seats for all workers of a gang at the narrowest level that holds them."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice, permutations
 from types import MappingProxyType
 from typing import Final
 
@@ -14,6 +14,7 @@ from kompakt_core.placement.spread import Offer, fabric_lost, offer, spread, wit
 # The node label that names the rack and the block of a node.
 LEVEL_LABELS: Final[Mapping[Level, str]] = MappingProxyType({Level.RACK: contract.LABEL_RACK, Level.BLOCK: contract.LABEL_BLOCK})
 WIDENING: Final = (Level.MACHINE, Level.RACK, Level.BLOCK, Level.CLUSTER)
+MAX_ORDERS: Final = 24  # of kinds of workers: all orders of four
 
 Seating = list[tuple[Worker, NodeName, Choice]]
 
@@ -68,16 +69,23 @@ class Hall:
             inside = [
                 (state.labels[own], *(state.labels.get(one, "") for one in wider), state.name)
                 for state in self._nodes
-                if own in state.labels
+                if state.labels.get(own)
             ]
             yield from ([NodeName(one[-1]) for one in group] for _, group in groupby(sorted(inside), key=lambda one: one[:-1]))
 
     def _seat(self, names: Sequence[NodeName]) -> Seating | None:
-        """All workers on these nodes, kind by kind, or None."""
+        """All workers on these nodes, kind by kind, or None. Kinds that get into each other's way try other orders."""
+        for kind, workers in enumerate(self.kinds):
+            if sum(one.capacity(0) for one in self._current(kind, names, {})) < len(workers):
+                return None
+        orders = islice(permutations(range(len(self.kinds))), MAX_ORDERS)
+        return next((seating for order in orders if (seating := self._seat_in(order, names)) is not None), None)
+
+    def _seat_in(self, order: Sequence[int], names: Sequence[NodeName]) -> Seating | None:
         changed: dict[NodeName, NodeState] = {}
         seating: Seating = []
-        for kind, workers in enumerate(self.kinds):
-            placed = self._place(workers, self._current(kind, names, changed), changed)
+        for kind in order:
+            placed = self._place(self.kinds[kind], self._current(kind, names, changed), changed)
             if placed is None:
                 return None
             seating += placed

@@ -310,6 +310,14 @@ def test_workers_of_several_kinds_find_their_places() -> None:
     assert [(seat.worker.index, seat.node) for seat in plan.seats] == [(0, "a"), (1, "a"), (2, "b")]
 
 
+def test_kinds_that_get_into_each_others_way_are_tried_in_another_order() -> None:
+    picky = worker(1, 4, affinity=((Selector("disk", "In", ("ssd",)),),))
+    half = (0, 1, 2, 3)
+    snapshot = cluster(node("a", taken=half, labels={"disk": "ssd"}), node("b", taken=half))
+    plan = planned(snapshot, replace(gang(1), workers=(worker(0, 4), picky)))
+    assert [(seat.worker.index, seat.node) for seat in plan.seats] == [(0, "b"), (1, "a")]
+
+
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
