@@ -11,6 +11,7 @@ from typing import Final
 
 from kompakt_core.errors import InvalidInput
 
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
@@ -42,6 +43,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
             raise InvalidInput(f"--{flag.replace('_', '-')}: {text!r} is no namespace's name")
     if not given.health_port.isdecimal() or int(given.health_port) > 65535:
         raise InvalidInput(f"--health-port: a port from 1 to 65535, or 0 for none; got {given.health_port!r}")
+    if given.log_level not in LEVELS:
+        raise InvalidInput(f"--log-level: one of {', '.join(LEVELS)}; got {given.log_level!r}")
     return Config(
         runtime_image=given.runtime_image,
         lease_namespace=given.lease_namespace or _own_namespace() or "default",
@@ -56,9 +59,9 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kompakt-operator", description="Runs TrainingJobs.")
 
-    def flag(name: str, default: str, help_: str, **more: Sequence[str]) -> None:
+    def flag(name: str, default: str, help_: str) -> None:
         variable = "KOMPAKT_OPERATOR_" + name[2:].upper().replace("-", "_")
-        parser.add_argument(name, default=environment.get(variable, default), help=f"{help_} [{variable}]", **more)  # type: ignore[arg-type]
+        parser.add_argument(name, default=environment.get(variable, default), help=f"{help_} [{variable}]")
 
     flag("--runtime-image", "", "image whose init container carries the runtime into workers")
     flag("--namespace", "", "look after TrainingJobs of this namespace only; default: all")
@@ -66,7 +69,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     flag("--identity", "", "name of this process in the Lease; default: the host's name")
     flag("--kubeconfig", "", "file; default: the pod's own account, else $KUBECONFIG")
     flag("--health-port", "0", "port of /healthz and /metrics; 0: none")
-    flag("--log-level", "INFO", "how much to say", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    flag("--log-level", "INFO", f"how much to say: {', '.join(LEVELS)}")
     return parser
 
 
@@ -77,8 +80,8 @@ def _own_namespace() -> str:
 
 def _kubeconfig(given: str, environment: Mapping[str, str]) -> str:
     if given:
-        if not os.access(given, os.R_OK):
-            raise InvalidInput(f"--kubeconfig: cannot read {given}")
+        if "\0" in given or not os.access(given, os.R_OK):
+            raise InvalidInput(f"--kubeconfig: cannot read {given!r}")
         return given
     if (ACCOUNT / "token").exists():
         return ""

@@ -17,7 +17,7 @@ from kompakt_operator.config import Config
 from kompakt_operator.workqueue import WorkQueue
 
 RESYNC_SECONDS: Final = 300.0
-PAGE: Final = "500"
+PAGE: Final = "100"
 log = logging.getLogger(__name__)
 
 
@@ -28,6 +28,7 @@ def settings_of(settings: kopf.OperatorSettings) -> None:
     settings.watching.server_timeout = 120
     settings.watching.client_timeout = 150
     settings.watching.connect_timeout = 5
+    settings.watching.chunk_size = int(PAGE)  # a whole list of thousands of jobs at once would cost 100 MB
     settings.networking.request_timeout = 10
     settings.networking.connect_timeout = 5
     # A worker of kopf lives for one object and idles before it ends; with a limit, idling workers would be the limit.

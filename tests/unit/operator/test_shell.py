@@ -1,0 +1,216 @@
+"""The parts of the shell that decide something: line of jobs, Lease, flags, what watches have shown, the API server's no."""
+
+import asyncio
+import selectors
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
+from kompakt_operator.api import ApiRefused, ApiUnreachable, _judged
+from kompakt_operator.cache import Cache
+from kompakt_operator.config import read_config
+from kompakt_operator.events import turns
+from kompakt_operator.health import STUCK_SECONDS, Pulse
+from kompakt_operator.lease import DURATION, Observation
+from kompakt_operator.watching import needs_look
+from kompakt_operator.workqueue import LONGEST_DELAY, Key, WorkQueue
+
+KEY: Key = ("ml", "j")
+
+
+class JumpingSelector(selectors.DefaultSelector):
+    """Where a loop would wait for its next timer, its clock jumps there."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        found = super().select(0)
+        if not found and timeout:
+            self.now += timeout
+        return found
+
+
+def played(story: Callable[[WorkQueue, JumpingSelector], Awaitable[Any]]) -> Any:
+    """Run a story in virtual time."""
+    selector = JumpingSelector()
+    loop = asyncio.SelectorEventLoop(selector)
+    loop.time = lambda: selector.now  # type: ignore[method-assign]
+    try:
+
+        async def whole() -> Any:
+            return await story(WorkQueue(), selector)
+
+        return loop.run_until_complete(whole())
+    finally:
+        loop.close()
+
+
+def test_a_key_stands_in_line_once_and_is_looked_at_again_when_it_changed_meanwhile() -> None:
+    async def story(queue: WorkQueue, clock: JumpingSelector) -> list[int]:
+        queue.add(KEY)
+        queue.add(KEY)
+        lengths = [len(queue)]
+        await queue.take()
+        queue.add(KEY)  # while it is being looked at
+        lengths.append(len(queue))
+        queue.done(KEY)
+        return [*lengths, len(queue)]
+
+    assert played(story) == [1, 0, 1]
+
+
+def test_failures_wait_longer_each_time_and_success_starts_anew() -> None:
+    async def story(queue: WorkQueue, clock: JumpingSelector) -> list[float]:
+        delays = [queue.retry(KEY) for _ in range(12)]
+        queue.forget(KEY)
+        return [*delays, queue.retry(KEY)]
+
+    delays = played(story)
+    assert delays[:4] == [0.5, 1.0, 2.0, 4.0]
+    assert (delays[11], delays[12]) == (LONGEST_DELAY, 0.5)
+
+
+def test_a_held_key_waits_whatever_happens() -> None:
+    async def story(queue: WorkQueue, clock: JumpingSelector) -> tuple[int, float]:
+        queue.hold(KEY)
+        queue.add(KEY)
+        before = len(queue)
+        await queue.take()
+        return before, clock.now
+
+    assert played(story) == (0, pytest.approx(0.5))
+
+
+def test_the_earlier_of_two_moments_counts() -> None:
+    async def story(queue: WorkQueue, clock: JumpingSelector) -> float:
+        queue.add_after(KEY, 600)
+        queue.add_after(KEY, 5)
+        queue.add_after(KEY, 60)
+        await queue.take()
+        return clock.now
+
+    assert played(story) == pytest.approx(5)
+
+
+def lease(holder: str, renewed: str) -> dict[str, Any]:
+    return {"spec": {"holderIdentity": holder, "renewTime": renewed}}
+
+
+@pytest.mark.parametrize(
+    ("holder", "after", "free"),
+    [("", 0.0, True), ("me", 0.0, True), ("other", 0.0, False), ("other", DURATION - 1, False), ("other", DURATION, True)],
+)
+def test_a_lease_is_free_when_unheld_own_or_unchanged_for_its_duration(holder: str, after: float, free: bool) -> None:
+    seen = Observation().seen(lease(holder, "t1"), 100.0)
+    assert seen.seen(lease(holder, "t1"), 100.0 + after).free_for("me", 100.0 + after) is free
+
+
+def test_a_renewed_lease_counts_from_its_renewal_on_our_own_clock() -> None:
+    seen = Observation().seen(lease("other", "t1"), 0.0).seen(lease("other", "t2"), 14.0)
+    assert not seen.free_for("me", 20.0)
+
+
+def test_flags_win_over_the_environment() -> None:
+    given_ = {"KOMPAKT_OPERATOR_RUNTIME_IMAGE": "env", "KOMPAKT_OPERATOR_HEALTH_PORT": "81", "KUBECONFIG": "/dev/null"}
+    config = read_config(["--runtime-image", "flag", "--identity", "me"], given_)
+    assert (config.runtime_image, config.health_port, config.identity, config.kubeconfig) == ("flag", 81, "me", "/dev/null")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "--runtime-image: needed"),
+        (["--runtime-image=i"], "--kubeconfig: needed outside a cluster"),
+        (["--runtime-image=i", "--kubeconfig=/no/such/file"], "--kubeconfig: cannot read '/no/such/file'"),
+        (["--runtime-image=i", "--namespace=Not_A_Name"], "--namespace: 'Not_A_Name' is no namespace's name"),
+        (["--runtime-image=i", "--log-level=loud"], "--log-level: one of DEBUG"),
+        (["--runtime-image=i", "--health-port=99999"], "--health-port: a port from 1 to 65535"),
+    ],
+)
+def test_a_bad_flag_is_named(flags: list[str], words: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_config(flags, {})
+    assert words in str(caught.value)
+
+
+@given(st.dictionaries(st.sampled_from(["LOG_LEVEL", "NAMESPACE", "LEASE_NAMESPACE", "HEALTH_PORT", "KUBECONFIG"]), st.text()))
+def test_any_environment_is_read_or_refused(environment: dict[str, str]) -> None:
+    try:
+        config = read_config(["--runtime-image=i"], {f"KOMPAKT_OPERATOR_{name}": text for name, text in environment.items()})
+    except InvalidInput:
+        return
+    assert 0 <= config.health_port <= 65535
+
+
+def pod(name: str, uid: str, phase: str = "Running") -> dict[str, Any]:
+    labels = {
+        contract.LABEL_JOB_UID: "u",
+        contract.LABEL_ATTEMPT: "1",
+        contract.LABEL_WORKER_INDEX: "0",
+        contract.LABEL_ROLE: "w",
+    }
+    return {"metadata": {"name": name, "uid": uid, "labels": labels}, "spec": {}, "status": {"phase": phase}}
+
+
+def test_the_end_of_a_pod_does_not_remove_its_successor_of_the_same_name() -> None:
+    cache = Cache()
+    cache.see_pod(pod("p", "old"))
+    cache.see_pod(pod("p", "new"))
+    cache.see_pod(pod("p", "old"), gone=True)
+    assert [view.uid for view in cache.pods("u")] == ["new"]
+    cache.see_pod(pod("p", "new"), gone=True)
+    assert cache.pods("u") == ()
+
+
+def test_a_fresh_list_replaces_what_the_watch_has_missed() -> None:
+    cache = Cache()
+    cache.see_pod(pod("gone", "a"))
+    cache.replace_pods("u", [pod("here", "b")])
+    assert [view.name for view in cache.pods("u")] == ["here"]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(404, ApiRefused), (409, ApiRefused), (422, ApiRefused), (429, ApiUnreachable), (503, ApiUnreachable)]
+)
+def test_an_answer_that_says_nothing_about_the_request_is_no_refusal(code: int, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        _judged("GET", "/x", code, {"reason": "R", "message": "m"})
+    assert _judged("GET", "/x", 201, {"kind": "Pod"}) == {"kind": "Pod"}
+
+
+def job(phase: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "j"}, "spec": spec, "status": {"phase": phase}}
+
+
+@pytest.mark.parametrize(
+    ("obj", "wanted"),
+    [
+        (job("Running"), True),
+        (job(""), True),
+        (job("Succeeded"), False),
+        (job("Failed", runPolicy={"ttlSecondsAfterFinished": 0}), True),
+    ],
+)
+def test_finished_jobs_are_not_looked_at_again_unless_they_are_to_go(obj: dict[str, Any], wanted: bool) -> None:
+    assert needs_look(obj) is wanted
+
+
+def test_events_tell_turns_not_states() -> None:
+    failed = [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "m", "lastTransitionTime": "t"}]
+    before = {"status": {"attempt": 1, "phase": "Running"}}
+    after = {"status": {"attempt": 1, "phase": "Failed", "conditions": failed}}
+    assert list(turns(before, after)) == [("Warning", "BackoffLimitExceeded", "m")]
+    assert list(turns(after, after)) == []
+
+
+def test_a_look_that_takes_too_long_is_told() -> None:
+    pulse = Pulse(active=True, under_way={0: 100.0})
+    assert not pulse.stuck(100.0 + STUCK_SECONDS)
+    assert pulse.stuck(101.0 + STUCK_SECONDS)
+    pulse.looks["done"] += 2
+    assert 'kompakt_operator_looks_total{outcome="done"} 2' in pulse.text()
