@@ -23,6 +23,7 @@ from kompakt_operator.workqueue import Key, WorkQueue
 
 Object = dict[str, Any]
 QUOTA: Final = "exceeded quota"  # how the ResourceQuota admission plugin words its refusal
+QUOTA_TURN_SECONDS: Final = 2.0
 log = logging.getLogger(__name__)
 
 
@@ -37,11 +38,13 @@ class Reconciler:
 
     def __init__(self, api: Api, cache: Cache, queue: WorkQueue, image: str) -> None:
         self._api, self._cache, self._queue, self._image = api, cache, queue, image
+        self._short_of_quota: dict[Key, str] = {}  # and when the job was made
 
     async def look(self, key: Key) -> None:
         """Raises ApiUnreachable, or ApiRefused for a conflict: look again later."""
         obj = await self._job_object(*key)
         if obj is None or not ours(obj):
+            self._forget(key)
             return
         try:
             job = parse_job(obj)
@@ -74,7 +77,7 @@ class Reconciler:
             await self._refuse(key, job, performer, told, final=final)
         else:
             self._wake(key, wanted)
-            self._queue.forget(key)
+            self._forget(key)
         await announce(self._api, obj, performer.current)
 
     async def _decided(self, job: TrainingJob, status: JobStatus, skipped: str) -> list[do.Action]:
@@ -91,19 +94,22 @@ class Reconciler:
         return do.next_actions(job, status, pods, self._cache.services(job.uid), time.time(), skipped=skipped)
 
     async def _pods(self, job: TrainingJob) -> list[PodView]:
-        return [await self._checked(pod) for pod in self._cache.pods(job.uid)]
+        """The job's pods; those on their way out with what is known of their node."""
+        pods = self._cache.pods(job.uid)
+        leaving = {pod.node for pod in pods if pod.deleting and pod.node}
+        lost = {node for node in sorted(leaving) if await self._is_lost(node)}
+        return [replace(pod, node_lost=pod.deleting and pod.node in lost) for pod in pods]
 
-    async def _checked(self, pod: PodView) -> PodView:
-        """A pod whose grace is long over is asked about: is its node lost?"""
-        if pod.grace_ends is None or time.time() < pod.grace_ends + do.OVERDUE_SECONDS or not pod.node:
-            return pod
+    async def _is_lost(self, name: str) -> bool:
+        """Whether a node is gone or not Ready: its pods may never be confirmed as ended."""
         try:
-            node = await self._api.get(f"/api/v1/nodes/{pod.node}")
+            node = await self._api.get(f"/api/v1/nodes/{name}")
         except ApiRefused as refusal:
-            return replace(pod, overdue=refusal.code == 404)
+            if refusal.code == 404:
+                return True
+            raise
         conditions = (node.get("status") or {}).get("conditions") or ()
-        ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
-        return replace(pod, overdue=not ready)
+        return not any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
     def _wake(self, key: Key, wanted: list[do.Action]) -> None:
         for action in wanted:
@@ -115,8 +121,23 @@ class Reconciler:
         status = read_status(performer.current)
         pods = list(self._cache.pods(job.uid))
         await performer.perform(do.refused(job, status, pods, told, time.time(), final=final))
-        delay = 0.0 if final else self._queue.hold(key)
+        delay = 0.0 if final else self._queue.hold(key, self._turn(key, performer.current, told))
         log.warning("%s/%s: %s: %s%s", *key, told.reason, told.message, f"; again in {delay:.0f} s" if delay else "")
+
+    def _forget(self, key: Key) -> None:
+        self._queue.forget(key)
+        self._short_of_quota.pop(key, None)
+
+    def _turn(self, key: Key, obj: Object, told: Condition) -> float:
+        """Seconds by which a job waits longer than its elders of the namespace for the same quota.
+
+        Without it two gangs, each half made and taken back, could keep each other from ever being whole.
+        """
+        if told.reason != "QuotaExceeded":
+            return 0.0
+        made = self._short_of_quota[key] = obj["metadata"]["creationTimestamp"]
+        elders = sum(k[0] == key[0] and (m, k) < (made, key) for k, m in self._short_of_quota.items())
+        return QUOTA_TURN_SECONDS * elders
 
     @staticmethod
     def _words(refusal: ApiRefused | NameTaken) -> tuple[Condition | None, bool]:

@@ -15,6 +15,9 @@ Object = dict[str, Any]
 SHM_VOLUME: Final = "kompakt-shm"
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"  # Kueue's plain-pod groups: handed on from the job's labels
 GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
+# Kubernetes gives every pod 300 s here unless it says otherwise (admission plugin DefaultTolerationSeconds).
+LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+LOST_NODE_SECONDS: Final = 60
 GROUP_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
 
 
@@ -68,12 +71,24 @@ def pod(job: TrainingJob, role: Role, index: int, attempt: int, *, image: str, l
         "restartPolicy": "Never",
         "hostname": environment.worker_name(job, role, index),
         "subdomain": service_name(job.name, attempt),
+        "tolerations": _tolerations(spec),
         "schedulingGates": [*(spec.get("schedulingGates") or ()), {"name": contract.GATE}],
     }
     if job.priority_class_name:
         spec["priorityClassName"] = job.priority_class_name
     metadata = _metadata(job, role, index, attempt, labels)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _tolerations(spec: Object) -> list[Object]:
+    """The template's, and a short patience with a lost node: one lost worker idles the whole gang."""
+    own = list(spec.get("tolerations") or ())
+    known = {toleration.get("key") or "" for toleration in own}
+    if "" in known:  # tolerates everything
+        return own
+    lost = [key for key in LOST_NODE if key not in known]
+    short = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_NODE_SECONDS}
+    return own + [{"key": key, **short} for key in lost]
 
 
 def _metadata(job: TrainingJob, role: Role, index: int, attempt: int, labels: Mapping[str, str]) -> Object:

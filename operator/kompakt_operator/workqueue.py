@@ -41,9 +41,9 @@ class WorkQueue:
         """Look at it again then, unless an earlier moment is set."""
         self._at(key, asyncio.get_running_loop().time() + max(seconds, 0.0))
 
-    def hold(self, key: Key) -> float:
-        """After a refusal: nothing looks at the key for a delay that doubles each time. Returns the delay."""
-        delay = self._delay(key)
+    def hold(self, key: Key, extra: float = 0.0) -> float:
+        """After a refusal: nothing looks at the key for a delay that doubles each time, plus `extra`. Returns the delay."""
+        delay = self._delay(key) + extra
         self._held[key] = asyncio.get_running_loop().time() + delay
         self._at(key, self._held[key])
         return delay

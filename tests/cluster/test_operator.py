@@ -122,6 +122,15 @@ def test_quota_never_leaves_a_half_gang(operated: Any, kompakt: Cluster, namespa
     job.await_phase("Succeeded", 90)
 
 
+def test_two_gangs_short_of_quota_take_turns(operated: Any, kompakt: Cluster, namespace: str) -> None:
+    kompakt.core.create_namespaced_resource_quota(namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "3"}}})
+    jobs = [
+        operated(training_job(name, replicas=3, seconds="0.5", runPolicy={"cleanPodPolicy": "All"})) for name in ("one", "two")
+    ]
+    for job in jobs:
+        job.await_phase("Succeeded", 90)
+
+
 def test_a_job_of_somebody_else_is_left_alone(operated: Any) -> None:
     job = operated(training_job("foreign", managedBy="example.com/other"))
     fine = operated(training_job("near"))

@@ -21,7 +21,7 @@ from kompakt_core.job.verdict import Outcome, Verdict, judge
 
 DISRUPTIONS_IN_A_ROW: Final = 20  # then the job is Stalled
 STALL_SECONDS: Final = 600  # until the next try of a stalled job
-OVERDUE_SECONDS: Final = 10  # a pod still there so long after its grace: the shell asks whether its node is lost
+LEAVING_SECONDS: Final = 5  # while old pods are on their way out: how often to ask whether their node is lost
 STALLED_BY_DISRUPTIONS: Final = "RepeatedDisruptions"
 
 
@@ -222,9 +222,11 @@ def _creation(
     have = {pod.name for pod in own}
     names = [(role.name, index) for role in job.roles for index in range(role.replicas)]
     missing = [(role, index) for role, index in names if pod_name(job.name, role, index, after.attempt) not in have]
-    leaving = [pod for pod in old if not pod.overdue]
-    if not missing or leaving:
-        return [], [Wake(max(pod.grace_ends + OVERDUE_SECONDS, now + 5)) for pod in leaving[:1] if pod.grace_ends is not None]
+    leaving = [pod for pod in old if not pod.node_lost]
+    if missing and leaving:
+        return [], [Wake(now + LEAVING_SECONDS)]
+    if not missing:
+        return [], []
     resume = _stalled_until(after, now)
     if resume is not None and now < resume:
         return [], [Wake(resume)]

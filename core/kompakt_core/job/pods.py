@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kompakt_core import contract
-from kompakt_core.job import clock
 from kompakt_core.job.model import FailureAction, FailureRule
 
 NODE_REASONS: Final = frozenset({"NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "Preempted"})
@@ -37,7 +36,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """What decisions need of one worker pod. `overdue`: its grace is over and its node does not answer."""
+    """What decisions need of one worker pod. `node_lost`: it is being deleted on a node that is not Ready."""
 
     name: str
     uid: str
@@ -48,7 +47,6 @@ class PodView:
     node: str = ""
     gated: bool = False
     deleting: bool = False
-    grace_ends: float | None = None
     ready: bool = False
     started: bool = False
     exits: tuple[Exit, ...] = ()
@@ -58,7 +56,7 @@ class PodView:
     gpus: tuple[str, ...] = ()
     reports: tuple[str, ...] = ()
     finished_at: str = ""
-    overdue: bool = False
+    node_lost: bool = False
 
     @property
     def finished(self) -> bool:
@@ -87,7 +85,6 @@ def read_pod(obj: Mapping[str, Any]) -> PodView | None:
         node=spec.get("nodeName") or "",
         gated=any(gate.get("name") == contract.GATE for gate in spec.get("schedulingGates") or ()),
         deleting=bool(meta.get("deletionTimestamp")),
-        grace_ends=clock.read(meta.get("deletionTimestamp")),
         ready=(conditions.get("Ready") or {}).get("status") == "True",
         started=any(_has_started(c) for c in [*containers, *(status.get("initContainerStatuses") or ())]),
         exits=tuple(Exit(name, state["exitCode"]) for name, state in ended if state.get("exitCode")),

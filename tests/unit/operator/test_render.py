@@ -203,6 +203,19 @@ def test_a_queue_label_of_the_job_makes_its_pods_one_kueue_group() -> None:
     assert meta["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "2"
 
 
+def test_a_worker_waits_a_minute_for_a_lost_node_unless_its_template_says_otherwise() -> None:
+    patience = {t["key"]: t["tolerationSeconds"] for t in rendered(job())["spec"]["tolerations"]}
+    assert patience == {"node.kubernetes.io/not-ready": 60, "node.kubernetes.io/unreachable": 60}
+    own = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9}
+    found = rendered(job(pod={"tolerations": [own]}))["spec"]["tolerations"]
+    assert [(t["key"], t["tolerationSeconds"]) for t in found] == [
+        ("node.kubernetes.io/not-ready", 9),
+        ("node.kubernetes.io/unreachable", 60),
+    ]
+    everything = [{"operator": "Exists"}]
+    assert rendered(job(pod={"tolerations": everything}))["spec"]["tolerations"] == everything
+
+
 def test_rendering_leaves_the_job_as_it_was() -> None:
     found = job(activationCompression={})
     before = json.dumps(found.roles[0].template)

@@ -47,10 +47,10 @@ def test_the_next_attempt_waits_until_the_old_pods_are_gone(world: Any) -> None:
     for action in world.look():
         if not isinstance(action, do.DeletePod):
             world.perform(action)
-    world.pods = {name: do.replace(pod, deleting=True, grace_ends=1030.0) for name, pod in world.pods.items()}
-    assert world.look() == [do.Wake(1040.0)]
+    world.pods = {name: do.replace(pod, deleting=True) for name, pod in world.pods.items()}
+    assert world.look() == [do.Wake(1005.0)]
     assert world.stored["phase"] == "Restarting"
-    world.pods = {name: do.replace(pod, overdue=True) for name, pod in world.pods.items()}  # their node is lost
+    world.pods = {name: do.replace(pod, node_lost=True) for name, pod in world.pods.items()}
     assert do.CreatePod("worker", 0, 2) in world.look()
 
 
