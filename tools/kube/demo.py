@@ -1,56 +1,46 @@
 """The whole path on a cluster of its own: two real nodes, the chart, small pods, a gang, compressed training, a table."""
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from kompakt_core.contract import ANN_GPU_INDICES
-from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
-from tools.kube import closing, following, install, scatter, stack
+from tools.kube import closing, following, host, install, scatter, simulated_demo, stack
 from tools.kube.closing import Machine, Run
 from tools.kube.comparison import Comparison, compare
-from tools.kube.following import JobFailed, Worker
+from tools.kube.following import JobFailed, Worker, running_workers
 from tools.kube.images import ROOT, TRAINER_FOLDER
 from tools.kube.kubectl import Kubectl
 from tools.kube.real import RealCluster
+from tools.kube.scatter import Stage
 from tools.kube.steps import Steps
 
 NAME = "demo"
-GPUS = 8
-LEFT = 3  # free GPUs of each machine: too few for the gang of 2 x 2, so it needs both
-PER_WORKER = 2
-REAL = tuple(f"node-{number}" for number in range(1, len(stack.MACHINES) + 1))
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """The cluster as the jobs find it: link graphs of the real nodes, and the GPUs that were left free."""
-
-    kubectl: Kubectl
-    graphs: dict[str, LinkGraph]
-    free: dict[str, tuple[int, ...]]
 
 
 def run() -> None:
-    """Run the demo and leave the cluster up.
+    """Run the demo and leave the cluster up; on simulated nodes where real ones cannot run.
 
     Raises:
-        host.CannotRun: real nodes cannot run here.
         CommandFailed, StartFailed, TimeoutError, JobFailed, RuntimeError: a step failed; the text says which and why.
     """
+    reason = host.obstacle()
+    if reason is not None:
+        simulated_demo.run(reason)
+        return
     steps = Steps()
     with steps.step("programs and images (about 25 minutes on two cores the first time, seconds afterwards)"):
         prepared = stack.prepare(steps.say)
     with steps.step("a control plane, two real nodes, three simulated ones"):
         cluster = stack.start(NAME, stack.MACHINES, stack.SIMULATED, prepared, steps.say)
         kubectl = stack.kubectl_of(cluster)
-        _show(steps, kubectl("get", "nodes"))
+        steps.show(kubectl("get", "nodes"))
     with steps.step("helm install charts/kompakt; the device plugins report link graphs and GPUs"):
         install_kompakt(cluster, kubectl, prepared)
-        _show(steps, kubectl("get", "gputopologies"))
+        steps.show(kubectl("get", "gputopologies"))
     with steps.step("small pods fill both machines, then some end: the free GPUs are scattered"):
-        stage = scatter_gpus(kubectl, prepared)
+        graphs = {node: graph_from_spec(kubectl.get("gputopology", node)["spec"]) for node in stack.REAL_NODES}
+        stage = scatter.scatter(kubectl, graphs, prepared.names["pause"])
         for node, free in stage.free.items():
             steps.say(f"{node}: GPUs {', '.join(map(str, free))} are free")
     with steps.step("kubectl apply -f examples/digits/job.yaml"):
@@ -67,24 +57,18 @@ def install_kompakt(cluster: RealCluster, kubectl: Kubectl, prepared: stack.Imag
     """The chart on the real nodes, the stand-in plugin for the simulated ones, and all GPUs reported."""
     install.helm_install(cluster, prepared)
     install.start_simulated_plugins(cluster)
-    install.await_gpus(kubectl, dict.fromkeys(REAL, GPUS))
-
-
-def scatter_gpus(kubectl: Kubectl, prepared: stack.Images) -> Stage:
-    """Fill the real nodes with one-GPU pods and end those that hold a telling set of each machine."""
-    graphs = {node: graph_from_spec(kubectl.get("gputopology", node)["spec"]) for node in REAL}
-    free = {node: scatter.telling_free_set(graph, LEFT, PER_WORKER) for node, graph in graphs.items()}
-    scatter.occupy(kubectl, prepared.names["pause"], GPUS * len(REAL))
-    scatter.release(kubectl, free)
-    return Stage(kubectl, graphs, free)
+    install.await_gpus(kubectl, dict.fromkeys(stack.REAL_NODES, scatter.GPUS))
 
 
 def train(stage: Stage, manifest: str, steps: Steps) -> tuple[Run, list[Worker]]:
-    """Apply one of the example's manifests and follow it to its end."""
+    """Apply one of the example's manifests and follow it to its end; answers its workers as they were while they ran."""
     path = ROOT / TRAINER_FOLDER / manifest
     began = time.monotonic()
     name = stage.kubectl("apply", f"--filename={path}", "--output=name").strip().rpartition("/")[2]
-    job, workers = following.follow(stage.kubectl, name, steps.say)
+    workers: list[Worker] = []
+    job = following.follow(
+        stage.kubectl, name, steps.say, when_running=lambda: workers.extend(running_workers(stage.kubectl, name))
+    )
     steps.say(f"{name}: {time.monotonic() - began:.0f} s from kubectl apply to its end")
     return Run(job, following.accuracy(following.trainer_log(stage.kubectl, name))), workers
 
@@ -101,14 +85,8 @@ def check_workers(workers: list[Worker], steps: Steps) -> None:
         steps.say(f"{worker.pod} on {worker.node}: annotation, container and PodResources agree on {', '.join(worker.seen)}")
 
 
-def indices(graph: LinkGraph, uuids: tuple[str, ...]) -> tuple[int, ...]:
-    """The node's indices of these GPUs, in the same order."""
-    known = {str(gpu.uuid): int(gpu.index) for gpu in graph.gpus}
-    return tuple(known[uuid] for uuid in uuids)
-
-
 def comparisons(stage: Stage, workers: list[Worker]) -> list[Comparison]:
-    return [compare(w.node, stage.graphs[w.node], indices(stage.graphs[w.node], w.seen), stage.free[w.node]) for w in workers]
+    return [compare(w.node, stage.graphs[w.node], stage.indices(w.node, w.seen), stage.free[w.node]) for w in workers]
 
 
 def machines(stage: Stage, workers: list[Worker]) -> list[Machine]:
@@ -117,15 +95,10 @@ def machines(stage: Stage, workers: list[Worker]) -> list[Machine]:
     for pod in stage.kubectl.items("pods", f"--selector={scatter.LABEL}"):
         small[pod["spec"]["nodeName"]][_index(pod)] = "small pods"
     for worker in workers:
-        for index in indices(stage.graphs[worker.node], worker.seen):
+        for index in stage.indices(worker.node, worker.seen):
             small[worker.node][index] = worker.pod
     return [Machine(node, graph, small[node]) for node, graph in stage.graphs.items()]
 
 
 def _index(pod: dict[str, Any]) -> int:
     return int(pod["metadata"]["annotations"][ANN_GPU_INDICES])
-
-
-def _show(steps: Steps, text: str) -> None:
-    for line in text.splitlines():
-        steps.say(line)

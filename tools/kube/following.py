@@ -28,32 +28,33 @@ class Worker:
     held: frozenset[str]
 
 
-def follow(kubectl: Kubectl, name: str, say: Say, seconds: float = 300) -> tuple[dict[str, Any], list[Worker]]:
-    """Wait for the job's end; answers the job and its workers as they were while they ran.
+def follow(
+    kubectl: Kubectl, name: str, say: Say, seconds: float = 300, *, when_running: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Wait for the job's end and answer it; `when_running` is called once, at the first look that finds it running.
 
     Raises:
         JobFailed: the job failed.
         TimeoutError: it did not end.
     """
     told: list[str] = []
-    workers: list[Worker] = []
 
     def ended() -> bool:
         job = kubectl.get("trainingjob", name)
-        phase = job.get("status", {}).get("phase", "")
+        phase = str(job.get("status", {}).get("phase", ""))
         for line in (_scheduling(job), phase):
             if line and line not in told:
                 told.append(line)
                 say(f"{name}: {line}")
-        if phase == "Running" and not workers:
-            workers.extend(running_workers(kubectl, name))
+                if line == "Running":
+                    when_running()
         return phase in ENDED
 
     await_state(ended, f"the end of job {name}", seconds)
-    job = kubectl.get("trainingjob", name)
+    job: dict[str, Any] = kubectl.get("trainingjob", name)
     if job["status"]["phase"] != "Succeeded":
         raise JobFailed(f"job {name} failed: {json.dumps(job['status'].get('conditions', []))}")
-    return job, workers
+    return job
 
 
 def running_workers(kubectl: Kubectl, name: str) -> list[Worker]:

@@ -5,6 +5,7 @@ plain processes. Their rights, and kube-scheduler's configuration, are those of 
 with ServiceAccount tokens.
 """
 
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -110,7 +111,7 @@ class Parts:
             "--health-address=127.0.0.1",
         )
         scheduler = restarted(
-            *with_hostname(identity),
+            *(() if identity == socket.gethostname() else with_hostname(identity)),
             str(self.find("kube-scheduler")),
             f"--config={config}",
             "--bind-address=127.0.0.1",

@@ -1,7 +1,8 @@
 """Small pods that take GPUs first, so that what is left for a gang is scattered over both machines."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -12,6 +13,35 @@ from kompakt_core.topology.graph import LinkGraph
 from tools.kube.kubectl import Kubectl, await_state
 
 LABEL = "app=small"
+GPUS = 8
+LEFT = 3  # free GPUs of each machine: too few for a gang of two workers with two GPUs, so it needs both machines
+WANTED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A cluster as the gang finds it: link graphs of its two machines, and the GPUs that were left free, by node."""
+
+    kubectl: Kubectl
+    graphs: dict[str, LinkGraph]
+    free: dict[str, tuple[int, ...]]
+
+    def indices(self, node: str, uuids: Sequence[str]) -> tuple[int, ...]:
+        """The node's indices of these GPUs, in the same order."""
+        known = {str(gpu.uuid): int(gpu.index) for gpu in self.graphs[node].gpus}
+        return tuple(known[uuid] for uuid in uuids)
+
+
+def scatter(kubectl: Kubectl, graphs: dict[str, LinkGraph], image: str) -> Stage:
+    """Fill the machines with one-GPU pods and end those that hold a telling set of each.
+
+    Raises:
+        TimeoutError: pods do not run, or their GPUs are not reported free.
+    """
+    free = {node: telling_free_set(graph, LEFT, WANTED) for node, graph in graphs.items()}
+    occupy(kubectl, image, GPUS * len(graphs))
+    release(kubectl, free)
+    return Stage(kubectl, graphs, free)
 
 
 def telling_free_set(graph: LinkGraph, left: int, wanted: int) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ Say = Callable[[str], None]
 LOG = "images.log"
 MACHINES = ("dgx1-v100", "a100-pcie-8-bridge-pairs")
 """The machines that real nodes play, in turn: their link graphs come from text descriptions."""
+REAL_NODES = tuple(f"node-{number}" for number in range(1, len(MACHINES) + 1))
 SIMULATED = tuple(Machine(f"sim-{number}", "dgx1-v100", 8) for number in range(3))
 _MANIFESTS = Path(__file__).parent / "manifests"
 

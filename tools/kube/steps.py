@@ -1,6 +1,5 @@
 """Progress of a long sequence for a person at a terminal, and how long each step took."""
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,5 +24,7 @@ class Steps:
         """A line within the step."""
         print(f"          {text}", flush=True)
 
-    def error(self, text: str) -> None:
-        print(f"demo: {text}", file=sys.stderr, flush=True)
+    def show(self, text: str) -> None:
+        """What a program printed, within the step."""
+        for line in text.splitlines():
+            self.say(line)
