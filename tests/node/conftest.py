@@ -1,4 +1,4 @@
-"""One cluster with two real nodes for all tests of this level (root; named reason for the skip otherwise)."""
+"""One cluster with two real nodes and kompakt in it for all tests of this level (root; named reason for the skip otherwise)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.kube import host, real, stack
+from tools.kube import demo, host, real, stack
+from tools.kube.holding import HoldingWatch
 from tools.kube.kubectl import Kubectl
 from tools.kube.real import RealCluster
 from tools.kube.stack import Images
@@ -23,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass(frozen=True)
 class World:
-    """The running cluster, how to ask it, and the images that it was made from."""
+    """The running cluster, how to ask it, the images that it was made from, and the watch over the one invariant."""
 
     cluster: RealCluster
     kubectl: Kubectl
@@ -35,13 +36,25 @@ def images() -> Images:
     reason = host.obstacle()
     if reason is not None:
         pytest.skip(reason)
-    return stack.prepare(print, ours=False)
+    return stack.prepare(print)
 
 
 @pytest.fixture(scope="session")
 def world(images: Images) -> Iterator[World]:
+    """The cluster with its nodes and DNS."""
     try:
         cluster = stack.start(NAME, stack.MACHINES, stack.SIMULATED, images, print)
         yield World(cluster, stack.kubectl_of(cluster), images)
     finally:
         real.remove(NAME, print)
+
+
+@pytest.fixture(scope="session")
+def kompakt(world: World) -> Iterator[World]:
+    """The cluster with the chart installed and all GPUs offered; no GPU may be held by two pods until the end."""
+    demo.install_kompakt(world.cluster, world.kubectl, world.images)
+    watch = HoldingWatch(str(world.cluster.kubeconfig))
+    yield world
+    watch.close()
+    assert watch.violations == []
+    assert watch.events > 0

@@ -43,8 +43,9 @@ class Namespaces:
         return ["nsenter", f"--target={self.init}", "-n", "--", *map(str, argv)]
 
     def launch(self, argv: Sequence[str], log: Path) -> Process:
-        """Start a program inside; it ends with the namespaces at the latest."""
-        return launch_detached(self.inside(argv), log)
+        """Start a program inside, in this process' folder; it ends with the namespaces at the latest."""
+        # Entering a mount namespace leads to its root folder.
+        return launch_detached(self.inside(["env", f"--chdir={Path.cwd()}", *argv]), log)
 
 
 def cgroup_of(name: str) -> str:

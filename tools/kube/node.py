@@ -116,7 +116,7 @@ def kill(node: Node, spaces: Namespaces) -> None:
 def first_process(node: Node, spaces: Namespaces) -> int | None:
     """Host pid of the node's process 1; None while it does not run."""
     for pid in cgroups.processes(node.cgroup(spaces.name)):
-        if _pids_inside(pid)[-1:] == ["1"] and any(script in _command(pid) for script in (b"node_init.py", b"reaper.py")):
+        if _pids_inside(pid)[-1:] == ["1"] and any(script in command_line(pid) for script in (b"node_init.py", b"reaper.py")):
             return pid
     return None
 
@@ -138,7 +138,7 @@ def _pids_inside(pid: int) -> list[str]:
     return next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])
 
 
-def _command(pid: int) -> bytes:
+def command_line(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
