@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 import typer
+from typer.exceptions import TyperException
 
 from kompakt_core.errors import KompaktError
 
@@ -42,9 +43,14 @@ def _add(app: typer.Typer, entry: EntryPoint) -> None:
 
 
 def main() -> None:
-    """Run the command line. Our own errors end it with one sentence and code 2, as wrong usage does."""
+    """Run the command line. Whatever the caller got wrong ends it with one sentence and code 2."""
     try:
-        application()()
-    except KompaktError as error:
-        print(f"kompakt: {error}", file=sys.stderr)
+        code = application()(prog_name="kompakt", standalone_mode=False)
+    except (KompaktError, TyperException) as error:
+        words = error.format_message() if isinstance(error, TyperException) else str(error)
+        if words:  # without any: no command was named and the help is printed already
+            print(f"kompakt: {words}", file=sys.stderr)
         sys.exit(2)
+    except typer.Abort:
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)

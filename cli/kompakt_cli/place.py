@@ -16,12 +16,12 @@ from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.model import Choice, Policy, Refusal, Wish
 from kompakt_core.topology.graph import LinkGraph
 
-Machine = Annotated[str, typer.Option(help="a known machine, a file with `nvidia-smi topo -m` output, or -")]
+Machine = Annotated[str, typer.Option(help="as for `kompakt topology`: name, file or -")]
 Gpus = Annotated[int, typer.Option(help="how many GPUs the pod asks for", min=1)]
 Free = Annotated[str, typer.Option(help="the free GPUs, such as 0,1,4-7 (default: all)")]
 PatternName = Annotated[str, typer.Option(help="Ring, Clique or None", metavar="PATTERN")]
 PolicyName = Annotated[str, typer.Option(help="Best, Preserve, Packed or First", metavar="POLICY")]
-Insensitive = Annotated[bool, typer.Option("--insensitive", help="the job does not need bandwidth (matters for Preserve)")]
+Insensitive = Annotated[bool, typer.Option("--insensitive", help="the job needs no bandwidth (for Preserve)")]
 NVLink = Annotated[bool, typer.Option("--nvlink", help="requiredLink NVLink: no other link may be used")]
 SameNuma = Annotated[bool, typer.Option("--same-numa-node", help="all GPUs on one NUMA node")]
 

@@ -92,13 +92,40 @@ def test_every_picture_fits_eighty_columns_and_shows_all_holders(name: str) -> N
     assert f"B = right: GPU {graph.size - 1}" in text
 
 
-def test_python_dash_m_is_the_command_and_errors_end_it_with_code_two() -> None:
+def test_python_dash_m_is_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kompakt_cli", "topology", "nowhere"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     assert done.stderr.startswith("kompakt: unknown machine 'nowhere'")
-    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("place --machine x --gpus 0", "kompakt: Invalid value for '--gpus'"),
+        ("place --gpus 1", "kompakt: Missing option '--machine'"),
+        ("placing", "kompakt: No such command 'placing'"),
+        ("topology nowhere", "kompakt: unknown machine 'nowhere'"),
+    ],
+)
+def test_errors_end_the_command_with_one_line_and_code_two(
+    words: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["kompakt", *words.split()])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(sentence)
+    assert len(error.splitlines()) == 1
+
+
+def test_a_command_that_works_ends_with_code_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["kompakt", "machines"])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == 0
 
 
 def test_a_command_that_cannot_be_loaded_leaves_the_others(capsys: pytest.CaptureFixture[str]) -> None:
