@@ -100,14 +100,12 @@ class SimulatedNodes:
         """Looks at what has changed, each node once per round, so that one node is never looked at twice at a time."""
         first = True
         while not self._stop.is_set():
-            retry = [name for name in pool.map(self._look_safely, self._batch()) if name]
+            for name in pool.map(self._look_safely, self._batch()):
+                if name:
+                    self._again(name)
             if first:
                 log.info("looked at %d nodes", len(self._nodes.names()))
                 first = False
-            if retry:
-                self._stop.wait(RETRY_SECONDS)
-            for name in retry:
-                self._dirty.put(name)
 
     def _batch(self) -> set[str]:
         batch: set[str] = set()
@@ -117,6 +115,12 @@ class SimulatedNodes:
                 batch.add(self._dirty.get_nowait())
         except queue.Empty:
             return batch
+
+    def _again(self, name: str) -> None:
+        """Later, while the other nodes are looked at."""
+        later = threading.Timer(RETRY_SECONDS, self._dirty.put, [name])
+        later.daemon = True
+        later.start()
 
     def _look_safely(self, name: str) -> str | None:
         """The node's name where it must be looked at again."""
