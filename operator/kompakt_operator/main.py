@@ -58,8 +58,9 @@ async def run(config: Config) -> int:
             pulse.active = True
             lost = asyncio.create_task(elector.lost())
             await _first(lost, stop.wait(), _operate(config, api, pulse))
+            taken = not elector.active
             await elector.release()
-            return 0 if stop.is_set() else 1
+            return 1 if taken else 0  # while kopf runs it handles the signals itself and simply ends
     finally:
         if health is not None:
             await health.cleanup()

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core import contract
@@ -138,6 +138,7 @@ def test_a_bad_flag_is_named(flags: list[str], words: str) -> None:
     assert words in str(caught.value)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["LOG_LEVEL", "NAMESPACE", "LEASE_NAMESPACE", "HEALTH_PORT", "KUBECONFIG"]), st.text()))
 def test_any_environment_is_read_or_refused(environment: dict[str, str]) -> None:
     try:

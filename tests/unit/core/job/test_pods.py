@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core import contract
@@ -71,6 +71,7 @@ def test_a_pod_without_our_labels_is_no_worker() -> None:
     assert read_pod({"metadata": {"name": "x"}, "spec": {}, "status": {}}) is None
 
 
+@settings(deadline=None)
 @given(
     st.text(max_size=200)
     | st.recursive(st.integers() | st.text(max_size=5), lambda x: st.lists(x) | st.dictionaries(st.text(max_size=9), x)).map(str)
@@ -87,6 +88,7 @@ JSON = st.recursive(
 KEYS = st.sampled_from(["active", "reason", "mode", "target", "plainBytes", "savedBytes", "steps", "ranks", "raw", "violations"])
 
 
+@settings(deadline=None)
 @given(st.lists(st.dictionaries(KEYS, JSON | st.integers(0, 10**40)), min_size=1, max_size=4))
 def test_whatever_reports_claim_the_merged_figures_fit_the_schema(reports: list[dict[str, Any]]) -> None:
     found = merged(reports)

@@ -5,7 +5,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
@@ -142,6 +142,7 @@ def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [at, *(path for key, child in inside for path in paths(child, (*at, key)))]
 
 
+@settings(deadline=None)
 @given(path=st.sampled_from(paths(FULL)[1:]), junk=JUNK)
 def test_any_mutated_job_is_read_or_refused_never_crashes(path: tuple[Any, ...], junk: Any) -> None:
     job = copy.deepcopy(FULL)
