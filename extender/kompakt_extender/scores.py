@@ -1,5 +1,6 @@
 """prioritize from per-node results that are kept until a node changes."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from kompakt_extender.decide import Grant, Request, grant, rank
@@ -8,7 +9,9 @@ from kompakt_extender.wire import encode_text
 
 TOP = 10  # extender/v1 MaxExtenderPriority
 Rank = tuple[int, ...]
-_UNFIT = -1
+_UNFIT = -1  # class of nodes that cannot take the pod
+_NOWHERE = -2  # class of a node before it is seen
+_TAILS = tuple(b"%d}" % score for score in range(TOP + 1))
 
 
 def scores_of(ranks: Iterable[Rank]) -> dict[Rank, int]:
@@ -28,9 +31,11 @@ class Board:
         self._request = request
         self.changed = ledger.subscribe()
         self._class: dict[str, int] = {}
+        self._members: Counter[int] = Counter()
         self._numbers: dict[Rank, int] = {}
         self._ranks: list[Rank] = []
         self._scores: Mapping[int, int] = {}
+        self._heads: dict[str, bytes] = {}
         self._lines: dict[str, bytes] = {}
 
     def rank(self, name: str) -> Rank | None:
@@ -40,34 +45,43 @@ class Board:
         return None if number == _UNFIT else self._ranks[number]
 
     def answer(self, names: Sequence[str]) -> bytes:
-        """The HostPriorityList of these nodes as JSON text."""
+        """The HostPriorityList of these nodes as JSON text; a node that is not known gets 0."""
         self._refresh()
         try:
-            classes = set(map(self._class.__getitem__, names))
+            self._score(self._classes(names))
+            return b"[" + b",".join(map(self._lines.__getitem__, names)) + b"]"
         except KeyError:
             return encode_scores(names, {name: self.rank(name) for name in names})
-        scores = self._score_classes(classes)
+
+    def _classes(self, names: Sequence[str]) -> Iterable[int]:
+        """The classes among these nodes. Asked for as many as fit, they are taken to be those: no look at each is needed."""
+        if len(names) == self._members.total() - self._members[_UNFIT]:
+            return (number for number, count in self._members.items() if count)
+        return set(map(self._class.__getitem__, names))
+
+    def _score(self, classes: Iterable[int]) -> None:
+        by_rank = scores_of(self._ranks[number] for number in classes if number != _UNFIT)
+        scores = {self._numbers[rank]: score for rank, score in by_rank.items()}
         if scores != self._scores:
             self._scores = scores
-            self._lines = {name: line(name, scores.get(number, 0)) for name, number in self._class.items()}
-        return b"[" + b",".join(map(self._lines.__getitem__, names)) + b"]"
-
-    def _score_classes(self, classes: set[int]) -> dict[int, int]:
-        by_rank = scores_of(self._ranks[number] for number in classes if number != _UNFIT)
-        return {self._numbers[rank]: score for rank, score in by_rank.items()}
+            tails = {number: _TAILS[score] for number, score in scores.items()}
+            self._lines = {name: self._heads[name] + tails.get(number, _TAILS[0]) for name, number in self._class.items()}
 
     def _refresh(self) -> None:
         while self.changed:
             name = self.changed.pop()
+            self._members[self._class.pop(name, _NOWHERE)] -= 1
             state = self._ledger.state(name)
             if state is None:
-                self._class.pop(name, None)
                 self._lines.pop(name, None)
                 continue
             found = grant(self._request, state)
             number = self._number(rank(self._request, state, found)) if isinstance(found, Grant) else _UNFIT
             self._class[name] = number
-            self._lines[name] = line(name, self._scores.get(number, 0))
+            self._members[number] += 1
+            head = self._heads.setdefault(name, _head(name))
+            self._lines[name] = head + _TAILS[self._scores.get(number, 0)]
+        del self._members[_NOWHERE]
 
     def _number(self, rank: Rank) -> int:
         number = self._numbers.setdefault(rank, len(self._ranks))
@@ -76,9 +90,13 @@ class Board:
         return number
 
 
+def _head(name: str) -> bytes:
+    return b'{"Host":%s,"Score":' % encode_text(name)
+
+
 def line(name: str, score: int) -> bytes:
     """One HostPriority as JSON text."""
-    return b'{"Host":%s,"Score":%d}' % (encode_text(name), score)
+    return _head(name) + _TAILS[score]
 
 
 def encode_scores(names: Iterable[str], ranks: Mapping[str, Rank | None]) -> bytes:
