@@ -22,22 +22,28 @@ class Tenancy:
     holder: str = ""
     renewed: str = ""
     duration: int = DEFAULT_DURATION_SECONDS
-    transitions: int = 0
     seen_at: float = 0.0
+    quiet_until: float = 0.0  # writes of a holder that gave the Lease up early may be under way until then
 
     def observe(self, lease: Lease | None, now: float) -> "Tenancy":
         """The next state after seeing the Lease (None: there is none); only a renewal moves `seen_at`."""
         if lease is None:
-            return Tenancy(seen_at=now)
+            return Tenancy(seen_at=now, quiet_until=self._quiet("", now))
         spec = lease.spec
         holder, renewed = spec.holder_identity or "", spec.renew_time or ""
         same = holder == self.holder and renewed == self.renewed
         duration = spec.lease_duration_seconds or DEFAULT_DURATION_SECONDS
-        return Tenancy(holder, renewed, duration, spec.lease_transitions or 0, self.seen_at if same else now)
+        return Tenancy(holder, renewed, duration, self.seen_at if same else now, self._quiet(holder, now))
+
+    def _quiet(self, holder: str, now: float) -> float:
+        """A holder that ends in order gives its Lease up at once, with perhaps a write still on its way: leave it time."""
+        gave_up = self.holder and holder != self.holder and now - self.seen_at < self.duration
+        return now + MARGIN_SECONDS if gave_up else self.quiet_until
 
     def active(self, identity: str, now: float) -> bool:
         """May `identity` decide at this moment?"""
-        return self.holder.startswith(f"{identity}_") and now - self.seen_at < self.patience
+        mine = self.holder.startswith(f"{identity}_")
+        return mine and now >= self.quiet_until and now - self.seen_at < self.patience
 
     @property
     def patience(self) -> float:
@@ -50,4 +56,6 @@ class Tenancy:
             return "nobody holds the scheduler's Lease"
         if not self.holder.startswith(f"{identity}_"):
             return f"the scheduler's Lease is held by {self.holder}, not by {identity}"
+        if now < self.quiet_until:
+            return "the scheduler's Lease changed hands a moment ago; writes of its last holder may be under way"
         return "the scheduler's Lease is not being renewed"

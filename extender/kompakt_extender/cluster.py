@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -81,9 +82,15 @@ class Watcher(Generic[View]):
         self._listed = listed
         self._loop = asyncio.get_running_loop()
         self._stopped = threading.Event()
+        self._heard = time.monotonic()
         self._version = ""  # resourceVersion to watch from; empty: list first
         self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._run, name=f"watch-{resource.name}", daemon=True)
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the API server last answered."""
+        return time.monotonic() - self._heard
 
     @property
     def name(self) -> str:
@@ -152,7 +159,9 @@ class Watcher(Generic[View]):
             "timeoutSeconds": str(resource.watch_seconds),
         }
         self._stream = self._api.watch(resource.path, query, resource.silence_seconds)
+        self._heard = time.monotonic()
         for lines in self._stream.batches():
+            self._heard = time.monotonic()
             if self._stopped.is_set():
                 break
             changes: list[_Change[View]] = []

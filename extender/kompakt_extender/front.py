@@ -120,6 +120,8 @@ class Front:
             return "the scheduler's Lease was not read yet"
         if self._tenure is not None and self._tenure.missing:
             return "not listed yet: " + ", ".join(sorted(self._tenure.missing))
+        if self._tenure is not None and self._tenure.silent:
+            return "the API server does not answer about " + ", ".join(sorted(self._tenure.silent))
         return ""
 
     @property

@@ -7,7 +7,8 @@ from typing import Any
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import JobUid
-from kompakt_core.placement.model import Gang, Plan, Wish, Worker
+from kompakt_core.placement.explain import sentence
+from kompakt_core.placement.model import Gang, Plan, Reason, Refusal, Wish, Worker
 from kompakt_extender.record import PlanRecord, Record, SeatRecord, moment
 from kompakt_extender.views import JobView, PodView
 from kompakt_extender.wishes import wish_of
@@ -88,6 +89,15 @@ def placed_message(plan: Plan) -> str:
     nodes = len({seat.node for seat in plan.seats})
     where = "1 node" if nodes == 1 else f"{nodes} nodes"
     return f"all workers have their places on {where}, level {plan.level.value}, {plan.value} of {plan.ideal} MB/s"
+
+
+def waiting_message(refusal: Refusal) -> str:
+    """Why a gang waits, one sentence for people. Without counts that change with every other pod: each change would be a
+    write for each waiting gang; the explain API has the counts of the moment.
+    """
+    if refusal.reason is Reason.DOES_NOT_FIT_NOW and refusal.have < refusal.need:
+        return "there is no room for all workers now; the gang waits and holds nothing"
+    return sentence(refusal)
 
 
 def annotations_of(seat: SeatRecord, plan: PlanRecord, pod: PodView) -> dict[str, str]:

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName, PodUid
-from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.gang import plan_gang
 from kompakt_core.placement.model import Level, Plan, Reason
 from kompakt_extender import record as records
@@ -25,6 +24,7 @@ from kompakt_extender.gangs import (
     placed_message,
     plannable,
     replannable,
+    waiting_message,
 )
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger, Source
@@ -190,7 +190,7 @@ class Planner:
             self._reserve(job, record, pods, answer)
         else:
             reason = answer.reason.value if answer.reason is Reason.NEVER_FITS else State.WAITING.value
-            self._refuse(job, record, reason, sentence(answer), mark)
+            self._refuse(job, record, reason, waiting_message(answer), mark)
         return True
 
     def _reserve(self, job: JobView, record: Record, pods: list[PodView], answer: Plan) -> None:

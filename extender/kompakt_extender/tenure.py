@@ -1,5 +1,6 @@
 """The time during which this process decides: it begins with one consistent list of everything and leaves nothing behind."""
 
+import gc
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,6 +23,7 @@ from kompakt_extender.sinks import Intake
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
 from kompakt_extender.writer import Writer
 
+SILENT_SECONDS = 150.0
 _LOG = logging.getLogger(__name__)
 _KOMPAKT = f"/apis/{contract.API_VERSION}"
 
@@ -67,6 +69,11 @@ class Tenure:
         """What is not listed yet; nothing is decided before all is."""
         return self._missing
 
+    @property
+    def silent(self) -> list[str]:
+        """What the API server has not answered about for longer than any watch may be quiet."""
+        return [watcher.name for watcher in self._watchers if watcher.silent_seconds > SILENT_SECONDS]
+
     def _listed(self, name: str) -> None:
         self._metrics.relists.labels(name).inc()
         if name in self._missing:
@@ -74,6 +81,7 @@ class Tenure:
             if not self._missing:
                 nodes, pods, jobs = len(self.ledger.nodes), len(self.ledger.pods), len(self.jobs.views)
                 _LOG.info("all listed: %d nodes, %d pods, %d jobs", nodes, pods, jobs)
+                gc.freeze()  # the caches live long: the collector need not walk 5,000 nodes again and again
                 self.planner.adopt()
                 self.planner.start()
 

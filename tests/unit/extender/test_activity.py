@@ -50,3 +50,21 @@ def test_a_short_lease_leaves_half_of_it() -> None:
 def test_a_deleted_lease_is_nobodys() -> None:
     seen = Tenancy().observe(lease("pod-a_1", "1"), 100.0).observe(None, 101.0)
     assert not seen.active("pod-a", 101.0)
+
+
+def test_a_lease_given_up_early_leaves_time_for_the_last_writes_of_its_holder() -> None:
+    seen = Tenancy().observe(lease("pod-b_1", "1"), 100.0).observe(lease("", "2", 1), 101.0)
+    seen = seen.observe(lease("pod-a_1", "3"), 101.1)
+    assert not seen.active("pod-a", 101.2)
+    assert "changed hands" in seen.why_not("pod-a", 101.2)
+    seen = seen.observe(lease("pod-a_1", "4"), 101.0 + MARGIN_SECONDS)
+    assert seen.active("pod-a", 101.2 + MARGIN_SECONDS)
+
+
+def test_a_lease_that_ran_out_is_taken_over_at_once() -> None:
+    seen = Tenancy().observe(lease("pod-b_1", "1"), 100.0).observe(lease("pod-a_1", "2"), 115.1)
+    assert seen.active("pod-a", 115.2)
+
+
+def test_the_first_lease_ever_is_active_at_once() -> None:
+    assert Tenancy().observe(None, 100.0).observe(lease("pod-a_1", "1"), 101.0).active("pod-a", 101.0)
