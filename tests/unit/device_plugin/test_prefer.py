@@ -95,7 +95,7 @@ def some_pods(draw):
     return [one(number) for number in range(draw(st.integers(0, 4)))]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(offers(), some_pods(), st.booleans(), st.sets(st.sampled_from(["p0", "p1"])))
 def test_every_answer_is_one_that_kubelet_takes_as_it_is(offer, pods, known, holding):
     answer = admit(pods, offer, holding, GRAPH if known else None)
