@@ -34,6 +34,8 @@ def gpu_set(text: str, graph: LinkGraph, option: str) -> GpuMask:
         if not low.isdecimal() or (dash and not high.isdecimal()) or len(part) > 9:
             raise InvalidInput(f"{option}: {part!r} is no GPU index; write indices and ranges such as 0,1,4-7")
         last = int(high) if dash else int(low)
+        if last < int(low):
+            raise InvalidInput(f"{option}: {part!r} runs backwards; write {last}-{int(low)}")
         if last >= graph.size:
             raise InvalidInput(f"{option}: there is no GPU {last}; the machine has {graph.size}, numbered from 0")
         indices.update(range(int(low), last + 1))

@@ -25,6 +25,7 @@ _PCIE = {
     "SYS": LinkKind.SYS,
     "SOC": LinkKind.SYS,
 }
+_CPU_LIST = re.compile(r"[0-9]{1,5}([-,][0-9]{1,5})*")
 _WORDS = "X, NV<lanes>, PIX, PXB, PHB, NODE, SYS or SOC"
 
 
@@ -132,7 +133,7 @@ def _read_header(line: str, cells: Sequence[Cell]) -> Header:
     if names[: len(gpus)] != gpus:
         raise nics[0].wrong("GPU columns must come before NIC columns")
     for cell in nics:
-        if not re.fullmatch(r"(NIC|[a-z][a-z0-9]*_)\d+\w*", cell.text):
+        if not re.fullmatch(r"(NIC|[a-z][a-z0-9]{0,15}_)\d{1,4}\w{0,16}", cell.text):
             raise cell.wrong(f"unknown column {cell.text!r}; known are GPUn, NICn, mlx5_n, and {', '.join(_TRAILING)}")
     return Header(len(gpus), tuple(cell.text for cell in nics), tuple(trailing))
 
@@ -207,7 +208,7 @@ def _affinity(line: str, cells: Sequence[Cell], header: Header) -> tuple[str, in
 
 def _numa_nodes(rows: Sequence[Row]) -> list[int]:
     """NUMA node of each GPU. Old drivers print CPU lists only: then GPUs with one list share a node, in order of CPUs."""
-    if any(row.numa >= 0 for row in rows) or not all(re.match(r"[0-9]+", row.cpus) for row in rows):
+    if any(row.numa >= 0 for row in rows) or not all(_CPU_LIST.fullmatch(row.cpus) for row in rows):
         return [row.numa for row in rows]
     lists = sorted({row.cpus for row in rows}, key=lambda cpus: (int(re.split(r"[-,]", cpus)[0]), cpus))
     return [lists.index(row.cpus) for row in rows]
@@ -243,7 +244,7 @@ def _speed(path: Path, per_lane: int) -> int:
 
 def _nic_legend(lines: Sequence[str]) -> dict[str, str]:
     """NIC0 -> mlx5_0, from the legend of newer drivers."""
-    found = (re.fullmatch(r"\s*(NIC\d+):\s*(\S+)\s*", line) for line in lines)
+    found = (re.fullmatch(r"\s*(NIC\d{1,4}):\s*(\S{1,64})\s*", line) for line in lines)
     return {match[1]: match[2] for match in found if match}
 
 

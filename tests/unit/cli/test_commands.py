@@ -1,5 +1,6 @@
 """The command line as a person meets it, in 80 columns."""
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,11 +10,14 @@ from pathlib import Path
 
 import pytest
 import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from kompakt_cli import main
 from kompakt_cli.picture import draw
+from kompakt_cli.words import gpu_set
 from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.machines import MACHINES, machine
 
@@ -134,3 +138,16 @@ def test_a_command_that_cannot_be_loaded_leaves_the_others(capsys: pytest.Captur
     main._add(app, EntryPoint("machines", "kompakt_cli.machines:machines", main.GROUP))
     assert [command.name for command in app.registered_commands] == ["machines"]
     assert "the command lost is left out" in capsys.readouterr().err
+
+
+@given(st.text(alphabet="0123456789,-+ ٣²x", max_size=12))
+@settings(max_examples=200, deadline=None)
+def test_any_words_for_gpus_are_a_set_or_refused(text: str) -> None:
+    with contextlib.suppress(InvalidInput):
+        assert 0 <= gpu_set(text, machine("dgx1-v100"), "--free") <= 255
+
+
+def test_ranges_and_single_gpus_make_a_set() -> None:
+    assert gpu_set("0,2-4, 7", machine("dgx1-v100"), "--free") == 0b10011101
+    with pytest.raises(InvalidInput, match="'4-2' runs backwards; write 2-4"):
+        gpu_set("4-2", machine("dgx1-v100"), "--free")

@@ -64,6 +64,12 @@ def test_empty_affinity_cells_between_tabs_keep_their_place() -> None:
     assert [gpu.numa_node for gpu in graph.gpus] == [1, 0]
 
 
+def test_cpu_lists_that_are_none_leave_numa_nodes_unknown() -> None:
+    for cpus in ("0:11", "9" * 5000, "0-"):
+        graph = parse_matrix(f"\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tSYS\t{cpus}\nGPU1\tSYS\tX\t0-3\n")
+        assert [gpu.numa_node for gpu in graph.gpus] == [-1, -1]
+
+
 def test_lanes_of_a_row_that_no_gpu_has_go_through_a_switch() -> None:
     assert set(kinds(MACHINES["hgx-h100-8"].graph())) == {"NVSwitch"}
     assert set(kinds(MACHINES["h100-sxm-4"].graph())) == {"NVLink"}, "3 peers x 6 lanes are the GPU's own 18"
