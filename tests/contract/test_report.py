@@ -1,0 +1,62 @@
+"""Between operator and runtime: the environment one writes and the other reads, and the line that comes back at the end."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kompakt_core import contract
+from kompakt_core.job.reports import merged, read_report
+from kompakt_core.job.spec import parse_job
+from kompakt_operator import render
+from kompakt_runtime import config, export
+from kompakt_runtime.figures import Figures
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def line(plain: int, saved: int) -> str:
+    """The termination message of a pod with two ranks."""
+    figures = [Figures(plain_bytes=plain, saved_bytes=saved, forwards=9, steps=4, compressed=1) for _ in range(2)]
+    wish = config.Config(mode="ErrorBounded", attempt=3)
+    return "Traceback of the script's own\n" + json.dumps(export.merged(wish, [export.report(f) for f in figures])) + "\n"
+
+
+def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> None:
+    reports = [read_report(line(1000, 250)), read_report(line(1000, 150))]
+    found = merged(report for report in reports if report is not None)
+    assert (found["active"], found["reason"], found["ranks"], found["steps"]) == (True, "Active", 4, 4)
+    assert (found["plainBytes"], found["savedBytes"], found["ratio"]) == (4000, 800, "5.00")
+    assert found["denominator"] == export.DENOMINATOR
+    crd = yaml.load((ROOT / "crds" / "trainingjobs.yaml").read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    assert set(found) <= set(status["compression"]["properties"])
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {},
+        {"mode": "Lossless", "failurePolicy": "Fail"},
+        {"targetGradientError": ".05", "minTensorBytes": 4096, "overrides": [{"modules": "head.*", "mode": "None"}]},
+    ],
+)
+def test_the_runtime_understands_what_the_operator_writes(wish: dict[str, object]) -> None:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
+    spec = {"roles": [{"name": "worker", "gpusPerReplica": 1, "template": template}], "activationCompression": wish}
+    job = parse_job({"metadata": {"name": "j", "namespace": "ml", "uid": "u"}, "spec": spec})
+    pod = render.pod(job, job.roles[0], 0, 7, image="i", labels={})
+    environment = {v["name"]: v["value"] for v in pod["spec"]["containers"][0]["env"] if "value" in v}
+    read = config.Config.from_env(environment)
+    assert (read.mode, read.target, read.failure_policy) == (
+        job.compression.mode,
+        job.compression.target,
+        job.compression.failure_policy,
+    )
+    assert (read.min_tensor_bytes, read.attempt, read.state_dir) == (
+        job.compression.min_tensor_bytes,
+        7,
+        contract.INJECT_STATE_PATH,
+    )
+    assert [(o.modules, o.mode) for o in read.overrides] == [(o.modules, o.mode) for o in job.compression.overrides]
