@@ -1,6 +1,5 @@
 """The whole path on simulated nodes: apply, gated, planned, bound, Running, Succeeded, with all our processes."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +20,6 @@ from kompakt_core.contract import (
 )
 from tools.kube.holding import HoldingWatch
 from tools.kube.jobs import Job, apply, training_job
-from tools.kube.kwok import EXIT_CODE_ANNOTATION, MESSAGE_ANNOTATION
 from tools.kube.session import Cluster, eventually, stays
 
 
@@ -149,17 +147,6 @@ def test_a_burst_of_jobs_all_succeed(kompakt: Cluster, namespace: str) -> None:
     eventually(lambda: not held(kompakt), 20, "all GPUs are given back")
 
 
-def test_a_failing_worker_restarts_the_gang_up_to_the_limit(kompakt: Cluster, namespace: str) -> None:
-    document = training_job("fails", replicas=2, gpus=1, annotations={EXIT_CODE_ANNOTATION: "3"}, runPolicy={"backoffLimit": 1})
-    job = apply(kompakt, namespace, document)
-    status = job.await_phase("Failed", seconds=60)
-    assert (status["attempt"], status["restarts"]) == (2, 1)
-    failed = job.condition("Failed")
-    assert failed["status"] == "True"
-    assert "3" in failed["message"]
-    stays(lambda: snapshot(job), rounds=5)
-
-
 def test_a_suspended_job_has_no_pods_until_it_is_resumed(kompakt: Cluster, namespace: str) -> None:
     job = apply(kompakt, namespace, training_job("later", gpus=2, seconds=None, suspend=True))
     job.await_phase("Suspended")
@@ -170,18 +157,6 @@ def test_a_suspended_job_has_no_pods_until_it_is_resumed(kompakt: Cluster, names
     job.await_phase("Suspended")
     eventually(lambda: not job.pods(), 20, "no pods while suspended")
     eventually(lambda: not held(kompakt), 20, "no GPUs while suspended")
-
-
-def test_what_the_pods_tell_at_their_end_is_in_the_status(kompakt: Cluster, namespace: str) -> None:
-    figures = {"plainBytes": 4000, "savedBytes": 1000, "ratio": "4.00", "denominator": "unique storages kept for backward"}
-    line = {"kompakt": 1, "attempt": 1, "ranks": 2, "active": True, "reason": "Active", "mode": "ErrorBounded", "target": "0.01"}
-    told = json.dumps({**line, **figures, "steps": 10, "raw": {"TooSmall": 3}, "violations": 0})
-    compression = {"mode": "ErrorBounded", "targetGradientError": "0.01"}
-    document = training_job("told", replicas=2, gpus=2, annotations={MESSAGE_ANNOTATION: told}, activationCompression=compression)
-    status = apply(kompakt, namespace, document).await_phase("Succeeded")
-    merged = status["compression"]
-    assert (merged["plainBytes"], merged["savedBytes"], merged["ratio"]) == (8000, 2000, "4.00")
-    assert merged["denominator"]
 
 
 def test_a_plain_pod_gets_gpus_from_our_scheduler(kompakt: Cluster, namespace: str) -> None:

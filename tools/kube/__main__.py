@@ -1,5 +1,6 @@
 """`python -m tools.kube`: clusters on this machine."""
 
+import contextlib
 import os
 import sys
 from typing import Annotated
@@ -43,7 +44,10 @@ def up(
 @app.command()
 def down(name: Name = "demo") -> None:
     """Remove a cluster: its processes and all its files."""
-    simulated_gone = control_plane.remove_leftovers(control_plane.run_folder(name), say)
+    folder = control_plane.run_folder(name)
+    simulated_gone = control_plane.remove_leftovers(folder, say)
+    with contextlib.suppress(OSError):  # other clusters may live there
+        folder.parent.rmdir()
     if not real.remove(name, say) and not simulated_gone:
         say(f"there is no cluster {name}")
 

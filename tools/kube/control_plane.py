@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,8 @@ class ControlPlane:
 
     def begin_component(self, component: Component) -> Process:
         """Start one program without waiting. The record is on disk before the next program starts."""
-        process = self.launch(component.argv, self.folder / f"{component.name}.log")
+        launched = self.launch(component.argv, self.folder / f"{component.name}.log")
+        process = replace(launched, name=component.name)
         self.processes[component.name] = process
         self._record()
         return process

@@ -29,7 +29,7 @@ def folder(program: Program) -> Path:
 def download(program: Program, say: Callable[[str], None]) -> Path:
     """The program's file in the cache. Raises NotDownloaded; nothing half loaded or unchecked stays in place."""
     if not program.kubernetes:
-        raise NotDownloaded("its project publishes no checksum beside it")
+        raise NotDownloaded("only Kubernetes' own programs are downloaded")
     url = f"{_base()}/{pinned_version('kubernetes')}/bin/linux/{_architecture()}/{program.name}"
     obstacle = unreachable(_base())
     if obstacle:
