@@ -2,11 +2,11 @@
 
     draw(graph, {0: "digits-0", 4: "digits-0"})  ->  something rich can print
 
-It is the matrix of links. The diagonal shows a letter for each holder, links inside one holder's set stand in brackets,
-so that it reads the same without colours; under it one line per holder.
+It is the matrix of links. The diagonal shows a letter for each holder, and links inside one holder's set stand in
+brackets, so that it reads the same without colours; under it one line per holder.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from string import ascii_uppercase
 
@@ -27,13 +27,19 @@ class Holder:
     name: str
     letter: str
     colour: str
+    linked: bool  # whether links inside its set are marked
 
 
-def draw(graph: LinkGraph, held: Mapping[int, str] | None = None) -> RenderableType:
-    """The picture. `held` names the holder of a GPU index; GPUs not in it are free. Fits 80 columns up to 16 GPUs."""
-    names = dict.fromkeys((held or {})[i] for i in sorted(held or {}))
+def draw(graph: LinkGraph, held: Mapping[int, str] | None = None, *, others: Collection[str] = ()) -> RenderableType:
+    """The picture. `held` names the holder of a GPU index, in the order of the legend; GPUs not in it are free.
+
+    Links inside the sets of holders in `others` are not marked: their GPUs are taken, that is all. Fits 80 columns up
+    to 16 GPUs.
+    """
+    names = dict.fromkeys((held or {}).values())
     holders = {
-        name: Holder(name, ascii_uppercase[i % len(ascii_uppercase)], COLOURS[i % len(COLOURS)]) for i, name in enumerate(names)
+        name: Holder(name, ascii_uppercase[i % len(ascii_uppercase)], COLOURS[i % len(COLOURS)], name not in others)
+        for i, name in enumerate(names)
     }
     by_gpu = {i: holders[name] for i, name in (held or {}).items()}
     return Group(_matrix(graph, by_gpu), _legend(graph, by_gpu))
@@ -41,7 +47,7 @@ def draw(graph: LinkGraph, held: Mapping[int, str] | None = None) -> RenderableT
 
 def _matrix(graph: LinkGraph, held: Mapping[int, Holder]) -> Table:
     table = Table(box=None, padding=(0, 0), show_header=False, pad_edge=False)
-    width = 4 if graph.size > 10 else 6
+    width = 4 if graph.size > 10 else 7
     for _ in range(graph.size + 1):
         table.add_column(justify="right", min_width=width, no_wrap=True)
     table.add_row(Text("GPU "), *(_name(i, held) for i in range(graph.size)))
@@ -59,7 +65,7 @@ def _cell(graph: LinkGraph, a: int, b: int, held: Mapping[int, Holder]) -> Text:
         return Text(f"{held[a].letter} ", f"bold {held[a].colour}") if a in held else Text(f"{FREE} ", "dim")
     link = graph.link(a, b)
     fabric = link.kind in FABRIC_KINDS
-    if a in held and held[a] == held.get(b):
+    if a in held and held[a].linked and held[a] == held.get(b):
         # Machines of more GPUs have no room for brackets.
         word = f"[{short(link)}]" if graph.size <= 10 else f"{short(link)} "
         return Text(word, f"{'bold ' if fabric else ''}{held[a].colour}")
@@ -77,7 +83,7 @@ def _legend(graph: LinkGraph, held: Mapping[int, Holder]) -> Text:
     kinds = {short(link): link for link in sorted(graph.links, key=lambda link: link.megabytes_per_second)}
     words = [f"{word} {link.megabytes_per_second / 1000:.1f}" for word, link in reversed(kinds.items())]
     text = Text("GB/s one way: " + "  ".join(words), "dim") if words else Text()
-    for holder in sorted(set(held.values()), key=lambda holder: min(i for i in held if held[i] == holder)):
+    for holder in dict.fromkeys(held.values()):
         gpus = ",".join(str(i) for i in sorted(held) if held[i] == holder)
         text.append(f"\n{holder.letter} = {holder.name}: GPU {gpus}", f"not dim {holder.colour}")
     return text

@@ -53,9 +53,10 @@ def place(
 
 
 def _print(graph: LinkGraph, free: GpuMask, wish: Wish, choice: Choice) -> None:
-    held = {i: "taken" for i in range(graph.size) if not free >> i & 1} | dict.fromkeys(choice.order, "chosen")
+    held: dict[int, str] = {i: "chosen" for i in choice.order}  # noqa: C420 - typed by int, not by GpuIndex
+    held |= {i: "taken" for i in range(graph.size) if not free >> i & 1}
     console = Console()
-    console.print(draw(graph, held))
+    console.print(draw(graph, held, others=("taken",)))
     console.print()
     for line in lines(graph, free, wish, choice):
         console.print(line, highlight=False)
@@ -71,6 +72,8 @@ def lines(graph: LinkGraph, free: GpuMask, wish: Wish, choice: Choice) -> list[s
     out = [f"chosen   GPU {order}   (policy {wish.policy}, {'sensitive' if wish.sensitive else 'insensitive'})"]
     if wish.pattern is Pattern.NONE:
         return [*out, "value    none: pattern None asks for no bandwidth among the GPUs"]
+    if size == 1:
+        return [*out, "value    none: a single GPU has nobody to talk to"]
     ideal = random_choice(graph, graph.all_gpus, size, wish.pattern).best
     chance = random_choice(graph, free, size, wish.pattern)
     share = f" ({choice.value / ideal:.0%} of the best on an empty one, {gigabytes(ideal)} GB/s)" if ideal else ""

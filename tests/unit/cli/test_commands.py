@@ -49,6 +49,19 @@ def test_place_without_pattern_claims_no_value() -> None:
     assert "pattern None asks for no bandwidth" in out
 
 
+def test_place_of_one_gpu_claims_no_value() -> None:
+    out = run("place", "--machine", "a100-pcie-8-bridge-pairs", "--free", "0,2,3", "--gpus", "1", "--insensitive").output
+    assert "chosen   GPU 3   (policy Preserve, insensitive)" in out
+    assert "a single GPU has nobody to talk to" in out
+
+
+def test_links_of_the_chosen_set_are_marked_and_no_others() -> None:
+    out = run("place", "--machine", "dgx1-v100", "--free", "0,1,4,5", "--gpus", "2").output
+    assert out.count("[") == 2
+    assert "[NV2]" in out.splitlines()[1]
+    assert "B = taken: GPU 2,3,6,7" in out
+
+
 def test_place_reads_a_pasted_matrix_from_standard_input() -> None:
     out = run("place", "--machine", "-", "--gpus", "2", stdin=MACHINES["a100-pcie-8-bridge-pairs"].text).output
     assert "chosen   GPU 0 -> 2" in out
