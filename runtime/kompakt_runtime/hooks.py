@@ -11,7 +11,7 @@ from kompakt_runtime.config import Config
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.ledger import Entry, Handle, Ledger, Plain, whole_storage
 from kompakt_runtime.origin import is_input_of, is_own_relu_save, is_parameter
-from kompakt_runtime.policy import WAITS, Facts, Lossy, Use, decide
+from kompakt_runtime.policy import HELD, WAITS, Facts, Lossy, Use, decide
 from kompakt_runtime.sites import Site
 
 Tensor = Any
@@ -41,6 +41,8 @@ class Hooks:
         self._minimum = config.min_tensor_bytes
         self._figures = figures
         self.ledger = Ledger(self._closed)
+        # Layers whose packed input somebody else still held; looked at again on measured steps.
+        self._held: set[str] = set()
 
     def pack(self, t: Tensor, call: Call, buffers: frozenset[int]) -> Handle | Plain:
         """`call` is the innermost module call; `buffers` are the storages of the model's buffers."""
@@ -62,7 +64,8 @@ class Hooks:
         if site is not None and site.observing:
             site.see_input(t.detach())
         facts = Facts(entry.nbytes, t.dtype in LOSSY, 2 * t.numel() * t.element_size() >= entry.nbytes)
-        verdict = decide(use, facts, call.mode, self._minimum, site.bound if site else None)
+        held = site is not None and site.name in self._held and not site.observing
+        verdict = decide(use, facts, call.mode, self._minimum, site.bound if site else None, held)
         if isinstance(verdict, Lossy):
             assert site is not None
             self._compress(entry, t, verdict.bound, site)
@@ -105,11 +108,12 @@ class Hooks:
 
     def _closed(self, entry: Entry, held: bool) -> None:
         """A backward pass asked for this entry for the first time."""
-        self._figures.count_storage(entry.nbytes, entry.kept_bytes, held)
+        self._figures.count_storage(entry.nbytes, entry.kept_bytes, held or entry.reason == HELD.reason)
         if entry.packed is None:
             return self._figures.count_raw(entry.reason or WAITS.reason)
         with self._figures.lock:
             self._figures.compressed += 1
+        (self._held.add if held else self._held.discard)(entry.layer)
         layer = self._figures.layer(entry.layer)
         layer.plain += entry.nbytes
         layer.saved += entry.packed.nbytes

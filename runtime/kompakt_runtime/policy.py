@@ -40,10 +40,14 @@ class Keep:
 
 # A sign-exact copy serves SIGN too, so such a tensor waits for another use of the same storage.
 WAITS: Final = Keep("OnlySignNeeded")
+# A batch that the training loop's own variable keeps alive: a packed copy beside it would only cost.
+HELD: Final = Keep("HeldElsewhere")
 
 
-def decide(use: Use, facts: Facts, mode: Mode, minimum: int, bound: float | None) -> Lossy | Keep:
-    """`mode` is the module's, `minimum` the smallest storage worth the work in bytes, `bound` None during warm-up."""
+def decide(use: Use, facts: Facts, mode: Mode, minimum: int, bound: float | None, held: bool = False) -> Lossy | Keep:
+    """`mode` is the module's, `minimum` the smallest storage worth the work in bytes, `bound` None during warm-up;
+    `held`: somebody else still had this layer's input when it was read the last time.
+    """
     if mode != "ErrorBounded":
         return Keep(f"Mode{mode}")
     if not facts.lossy_type:
@@ -56,4 +60,6 @@ def decide(use: Use, facts: Facts, mode: Mode, minimum: int, bound: float | None
         return Keep("ValuesNeeded")
     if not facts.whole:
         return Keep("PartOfStorage")
-    return Keep("WarmUp") if bound is None else Lossy(bound)
+    if bound is None:
+        return Keep("WarmUp")
+    return HELD if held else Lossy(bound)

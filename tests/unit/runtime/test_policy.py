@@ -13,6 +13,7 @@ def test_only_the_input_of_a_linear_operation_is_compressed():
     assert decide(Use.WEIGHT_GRADIENT, FACTS, "ErrorBounded", 65536, 0.1) == Lossy(0.1)
     assert decide(Use.VALUES, FACTS, "ErrorBounded", 65536, 0.1) == Keep("ValuesNeeded")
     assert decide(Use.SIGN, FACTS, "ErrorBounded", 65536, 0.1) is WAITS
+    assert decide(Use.WEIGHT_GRADIENT, FACTS, "ErrorBounded", 65536, 0.1, held=True) == Keep("HeldElsewhere")
 
 
 @pytest.mark.parametrize("mode", ["None", "Lossless"])

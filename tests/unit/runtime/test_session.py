@@ -484,6 +484,10 @@ def test_what_somebody_else_holds_is_no_saving(running):
     before = session.figures.held_bytes
     gradients(model, batch())
     assert session.figures.held_bytes - before == 8 * 8 * 36 * 4
+    compressed = session.figures.layers["model.2"].saved
+    gradients(model, batch())
+    assert session.figures.layers["model.2"].saved == compressed, "it is not packed in vain again"
+    assert session.figures.raw["HeldElsewhere"] == 1
 
 
 def test_memory_format_survives(running):
