@@ -5,6 +5,7 @@ chart's rights. Simulated: kubelets (kwok) and device plugins. All of it lies in
 free ports of 127.0.0.1, and is killed by the kernel should pytest itself be killed.
 """
 
+import socket
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from tools.kube import simulated
 from tools.kube.binaries import find_all
-from tools.kube.parts import Pair
+from tools.kube.parts import Pair, can_set_hostname
 from tools.kube.processes import launch_tied
 from tools.kube.programs import SIMULATED
 from tools.kube.session import Cluster, eventually
@@ -53,8 +54,8 @@ def plugins(cluster: Cluster) -> Cluster:
 
 @pytest.fixture(scope="session")
 def pair(plugins: Cluster) -> Pair:
-    """The scheduler pair that decides."""
-    return plugins.start_pair("scheduler-0")
+    """The scheduler pair that decides; where hostnames cannot be given, it goes by the machine's."""
+    return plugins.start_pair("scheduler-0" if can_set_hostname() else socket.gethostname())
 
 
 @pytest.fixture(scope="session")

@@ -77,9 +77,9 @@ def version_of(path: Path, program: Program) -> tuple[int, int, int] | None:
 
 
 def parse_version(text: str) -> tuple[int, int, int] | None:
-    """The first x.y.z of a text, with or without a leading v."""
-    match = re.search(r"(?<![\d.])v?(\d+)\.(\d+)\.(\d+)", text)
-    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+    """The first x.y.z or x.y of a text, with or without a leading v (a Helm built from its module says only x.y)."""
+    match = re.search(r"(?<![\d.])v?(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 
 
 def supported(version: tuple[int, int, int]) -> bool:

@@ -41,7 +41,8 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("v4.3.1+gdeadbee", (4, 3, 1)),
         ("CoreDNS-1.15.0", (1, 15, 0)),
         ("no version", None),
-        ("1.2", None),
+        ("v4.3", (4, 3, 0)),
+        ("12", None),
     ],
 )
 def test_versions_are_read_from_what_programs_print(text: str, version: tuple[int, int, int] | None) -> None:
