@@ -81,6 +81,7 @@ class Session:
         if not here.entered:
             return
         if _compiled(module):
+            self.figures.count_raw("Compiled")
             call.suspended = self._suspend()
             self.figures.count_raw("Compiled")
         call.site = self.sites.of(module)
