@@ -53,9 +53,9 @@ def down(name: Name = "demo") -> None:
 
 
 @app.command("demo")
-def show_demo() -> None:
-    """The whole path on a cluster of its own (root); it stays up until `down --name demo`."""
-    demo.run()
+def show_demo(name: Name = "demo") -> None:
+    """The whole path on a cluster of its own, with real nodes where they can run; it stays up until `down`."""
+    demo.run(name)
 
 
 @app.command()

@@ -15,24 +15,22 @@ from tools.kube.real import RealCluster
 from tools.kube.scatter import Stage
 from tools.kube.steps import Steps
 
-NAME = "demo"
 
-
-def run() -> None:
-    """Run the demo and leave the cluster up; on simulated nodes where real ones cannot run.
+def run(name: str) -> None:
+    """Run the demo on a cluster of that name and leave it up; on simulated nodes where real ones cannot run.
 
     Raises:
         CommandFailed, StartFailed, TimeoutError, JobFailed, RuntimeError: a step failed; the text says which and why.
     """
     reason = host.obstacle()
     if reason is not None:
-        simulated_demo.run(reason)
+        simulated_demo.run(name, reason)
         return
     steps = Steps()
     with steps.step("programs and images (about 25 minutes on two cores the first time, seconds afterwards)"):
         prepared = stack.prepare(steps.say)
     with steps.step("a control plane, two real nodes, three simulated ones"):
-        cluster = stack.start(NAME, stack.MACHINES, stack.SIMULATED, prepared, steps.say)
+        cluster = stack.start(name, stack.MACHINES, stack.SIMULATED, prepared, steps.say)
         kubectl = stack.kubectl_of(cluster)
         steps.show(kubectl("get", "nodes"))
     with steps.step("helm install charts/kompakt; the device plugins report link graphs and GPUs"):

@@ -22,12 +22,11 @@ from tools.kube.scatter import Stage
 from tools.kube.simulated import Machine
 from tools.kube.steps import Steps
 
-NAME = "demo"
 RUN_SECONDS = "5"  # how long a simulated worker "runs"
 NOT_SHOWN = "containers, images and Helm's workloads, GPUs seen inside a pod, training, compression, accuracy"
 
 
-def run(reason: str) -> None:
+def run(name: str, reason: str) -> None:
     """Run the sequence on simulated nodes and leave the cluster up; `reason` says why not on real ones.
 
     Raises:
@@ -38,7 +37,7 @@ def run(reason: str) -> None:
     with steps.step("programs (about 10 minutes the first time, seconds afterwards)"):
         find = binaries.find_all([*SIMULATED, "helm"], steps.say).__getitem__
     with steps.step("a control plane and five simulated nodes"):
-        plane = simulated.start(_fresh_folder(), find, say=steps.say)
+        plane = simulated.start(_fresh_folder(name), find, say=steps.say)
         kwok.add_nodes(connect(plane.kubeconfig), _nodes())
         kubectl = Kubectl(find("kubectl"), plane.kubeconfig)
     with steps.step("operator, scheduler with extender, and the device plugins' stand-in, with the chart's rights"):
@@ -56,8 +55,8 @@ def run(reason: str) -> None:
     print("Remove it all:  make demo-down", flush=True)
 
 
-def _fresh_folder() -> Path:
-    folder = control_plane.run_folder(NAME)
+def _fresh_folder(name: str) -> Path:
+    folder = control_plane.run_folder(name)
     control_plane.remove_leftovers(folder, lambda text: None)
     return folder
 
