@@ -23,7 +23,7 @@ def base_image() -> str:
 def build_base(builder: Builder) -> str:
     """Make the base image unless the store has it (about 1.5 minutes, 157 MB)."""
     image = base_image()
-    if not builder.has(image):
+    if image not in builder.images():
         folder = cache_root() / "base"
         shutil.rmtree(folder, ignore_errors=True)
         rootfs = _bootstrap(folder / "rootfs", builder.log)

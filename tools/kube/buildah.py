@@ -21,8 +21,9 @@ class Builder:
             *("--storage-driver", "overlay"),
         ]
 
-    def has(self, image: str) -> bool:
-        return image in output([*self._base, "images", "--format", "{{.Name}}:{{.Tag}}"]).split()
+    def images(self) -> list[str]:
+        """The store's images with their tags."""
+        return output([*self._base, "images", "--format", "{{.Name}}:{{.Tag}}"]).split()
 
     def from_folder(self, rootfs: Path, image: str) -> None:
         """An image whose only layer is `rootfs`."""

@@ -5,7 +5,7 @@ people and say `:1`), so a changed source file gives a new name and everything t
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,15 +91,21 @@ def build(recipe: Recipe, builder: Builder, say: Say) -> Path:
     builder.build(context, recipe.image, target=recipe.target, args=args, layers=not recipe.large)
     builder.export(recipe.image, archive)
     shutil.rmtree(context)
-    if recipe.large:
-        builder.forget(recipe.image)
+    _forget_outdated(recipe, builder)
     return archive
 
 
-def drop(archives: Sequence[Path]) -> None:
-    """Delete archives that were loaded: the image store holds their content, the build store their steps."""
-    for archive in archives:
-        archive.unlink()
+def drop_archives() -> None:
+    """Delete all archives, once they are loaded: the image store holds their content, the build store their steps."""
+    shutil.rmtree(cache_root() / "images", ignore_errors=True)
+
+
+def _forget_outdated(recipe: Recipe, builder: Builder) -> None:
+    """Drop older builds of the image from the store, and this one where its steps are not worth their disk."""
+    for image in builder.images():
+        same = image.rpartition(":")[0] == recipe.image.rpartition(":")[0]
+        if same and (recipe.large or image != recipe.image):
+            builder.forget(image)
 
 
 def _context(recipe: Recipe) -> Path:

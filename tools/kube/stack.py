@@ -94,7 +94,7 @@ def _fill(layers: list[list[Recipe]], say: Say) -> Images:
             archives = [images.build(recipe, builder, say) for recipe in layer]
             say(f"loading {', '.join(recipe.name for recipe in layer)} into the nodes' image store")
             image_store.fill(root, above, archives, log)
-            images.drop(archives)
+            images.drop_archives()
     return Images(roots[-1], {recipe.name: recipe.image for layer in layers for recipe in layer})
 
 
