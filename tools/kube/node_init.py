@@ -94,6 +94,8 @@ def _lay_network(spec: dict[str, Any]) -> None:
 
 
 def _start(folder: Path, name: str, argv: list[str]) -> None:
+    """Start a program and start it again whenever it ends, as an init system does: kubelet ends when it comes too early."""
+    argv = ["sh", "-c", 'while :; do "$@"; sleep 0.3; done', name, *argv]
     with (folder / "log" / f"{name}.log").open("ab") as log:
         subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
