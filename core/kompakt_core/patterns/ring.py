@@ -50,12 +50,12 @@ class BestRings:
         """The GPUs of a set in the order of its best ring: from the lowest index, towards its lower neighbour."""
         if mask.bit_count() < 3:
             return indices_of(mask)
-        ring = self._walk_back(mask)
+        ring = self._trace_back(mask)
         start = ring.index(min(ring))
         ring = ring[start:] + ring[:start]
         return tuple(ring) if ring[1] < ring[-1] else (ring[0], *reversed(ring[1:]))
 
-    def _walk_back(self, mask: int) -> list[int]:
+    def _trace_back(self, mask: int) -> list[int]:
         """From the end that closes the best ring back to the anchor, each time to the lowest GPU that explains the path."""
         anchor = mask.bit_length() - 1
         ring, rest, following, left = [anchor], mask ^ (1 << anchor), anchor, self.values[mask]

@@ -20,7 +20,7 @@ from kompakt_core.placement.model import (
     Snapshot,
     Wish,
 )
-from kompakt_core.placement.seating import LEVEL_LABELS, Hall, Seating
+from kompakt_core.placement.seating import LEVEL_LABELS, Seating, SeatSearch
 
 __all__ = ["LEVEL_LABELS", "ideal_value", "plan_gang"]
 
@@ -42,13 +42,13 @@ def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVE
         return Refusal(Reason.UNSUPPORTED_PATTERN, detail=gang.wish.pattern)
     if refusal := _too_large(snapshot, gang):
         return refusal
-    hall = Hall(snapshot, gang, labels)
-    found = hall.seat()
+    search = SeatSearch(snapshot, gang, labels)
+    found = search.seat()
     if found is not None:
         return _plan(snapshot, gang, *found)
-    if Hall(_emptied(snapshot), replace(gang, excluded=frozenset()), labels).seat() is None:
+    if SeatSearch(_emptied(snapshot), replace(gang, excluded=frozenset()), labels).seat() is None:
         return Refusal(Reason.NEVER_FITS, detail="demands")
-    return _not_now(hall)
+    return _not_now(search)
 
 
 def ideal_value(snapshot: Snapshot, worker_gpus: int, wish: Wish) -> MegabytesPerSecond:
@@ -80,12 +80,12 @@ def _emptied(snapshot: Snapshot) -> Snapshot:
     return Snapshot({name: emptied(state) for name, state in snapshot.nodes.items()})
 
 
-def _not_now(hall: Hall) -> Refusal:
-    gang = hall.gang
+def _not_now(search: SeatSearch) -> Refusal:
+    gang = search.gang
     need = len(gang.workers)
-    if gang.required_level is not Level.CLUSTER and hall.seat(Level.CLUSTER) is not None:
+    if gang.required_level is not Level.CLUSTER and search.seat(Level.CLUSTER) is not None:
         return Refusal(Reason.DOES_NOT_FIT_NOW, have=need, need=need, detail=gang.required_level)
-    return Refusal(Reason.DOES_NOT_FIT_NOW, have=hall.placeable(), need=need)
+    return Refusal(Reason.DOES_NOT_FIT_NOW, have=search.placeable(), need=need)
 
 
 def _plan(snapshot: Snapshot, gang: Gang, level: Level, seating: Seating) -> Plan:

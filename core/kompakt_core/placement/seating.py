@@ -19,7 +19,7 @@ MAX_ORDERS: Final = 24  # of kinds of workers: all orders of four
 Seating = list[tuple[Worker, NodeName, Choice]]
 
 
-class Hall:
+class SeatSearch:
     """A snapshot seen by one gang: what each node offers for each kind of its workers, asked once."""
 
     def __init__(self, snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVEL_LABELS) -> None:
