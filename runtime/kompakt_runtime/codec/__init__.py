@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kompakt_runtime.codec.format import DTYPES, LOSSY, CorruptPacked, Layout, Packed, span
-from kompakt_runtime.codec.pieces import PIECE, Piece, decode_piece, encode_piece, round_down, work_dtype
+from kompakt_runtime.codec.pieces import Piece, decode_piece, encode_piece, piece_bits, round_down, work_dtype
 
 Tensor = Any
 
@@ -47,13 +47,14 @@ def _encode(x: Tensor, error_bound: float) -> Packed:
     bound = round_down(error_bound, work_dtype(x.dtype))
     pieces: list[Piece] = []
     parts: list[Tensor] = []
-    for start in range(0, flat.numel(), PIECE):
-        piece, data = encode_piece(flat[start : start + PIECE], bound)
+    bits = piece_bits(flat.numel())
+    for start in range(0, flat.numel(), 1 << bits):
+        piece, data = encode_piece(flat[start : start + (1 << bits)], bound)
         pieces.append(piece)
         parts += data
     if all(not piece.step for piece in pieces):
         return _as_it_is(layout, flat)
-    return Packed(layout, error_bound, tuple(pieces), torch.cat(parts))
+    return Packed(layout, error_bound, tuple(pieces), torch.cat(parts), bits)
 
 
 def decode(packed: Packed) -> Tensor:

@@ -4,11 +4,11 @@
     4  u8  version (1)
     5  u8  dtype (its place in DTYPES)
     6  u8  number of dimensions
-    7  u8  0
+    7  u8  log2 of the elements of a piece (0 for a tensor stored as it is)
     8  f64 error bound (0 for a tensor stored as it is)
    16  u64 elements stored (fewer than the shape says where a dimension has stride 0)
    24      the shape, then the strides in elements: i64 each
-           a row for each piece of PIECE elements: u32 nonzero elements, u32 outliers, u32 bytes of planes, u32 0, f64 step
+           a row for each piece (the last may be shorter): u32 nonzero, u32 outliers, u32 bytes of planes, u32 0, f64 step
            the pieces, as `pieces.py` describes them
    -4  u32 CRC32 of everything before
 
@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from kompakt_runtime.codec.bits import unpack_bits
-from kompakt_runtime.codec.pieces import NEGATIVES, PIECE, PLANE_BYTES, WIDEST, Piece
+from kompakt_runtime.codec.pieces import NEGATIVES, PLANE_BYTES, WIDEST, Piece
 
 Tensor = Any
 
@@ -35,6 +35,7 @@ HEAD = struct.Struct("<4sBBBBdQ")
 ROW = struct.Struct("<IIIId")
 CHECKSUM = struct.Struct("<I")
 MOST_DIMENSIONS = 64
+PIECE_BITS = range(10, 29)  # what a reader accepts: places in a piece are int32
 
 # Only ever appended to: a byte of the format is a place in this list.
 DTYPES = [
@@ -76,6 +77,7 @@ class Packed:
     error_bound: float
     pieces: tuple[Piece, ...]
     body: Tensor
+    piece_bits: int = 0  # log2 of the elements of all pieces but the last
 
     @property
     def nbytes(self) -> int:
@@ -97,7 +99,7 @@ class Packed:
         """The format above; copies the body to the host."""
         layout = self.layout
         head = HEAD.pack(
-            MAGIC, VERSION, DTYPES.index(layout.dtype), len(layout.shape), 0, self.error_bound, layout.stored
+            MAGIC, VERSION, DTYPES.index(layout.dtype), len(layout.shape), self.piece_bits, self.error_bound, layout.stored
         )  # fmt: skip
         table = struct.pack(f"<{2 * len(layout.shape)}q", *layout.shape, *layout.strides)
         rows = b"".join(ROW.pack(piece.nonzero, piece.outliers, piece.payload, 0, piece.step) for piece in self.pieces)
@@ -111,17 +113,17 @@ class Packed:
         """The reverse, on the CPU. Raises CorruptPacked; nothing larger than `data` itself is allocated before it is checked."""
         view = memoryview(data).cast("B")
         _check_whole(view)
-        layout, bound, place = _read_layout(view)
+        layout, bound, bits, place = _read_layout(view)
         pieces: tuple[Piece, ...] = ()
         if bound:
-            pieces, place = _read_pieces(view, place, layout.stored)
+            pieces, place = _read_pieces(view, place, layout.stored, 1 << bits)
         body = view[place : len(view) - CHECKSUM.size]
         wanted = sum(piece.size(layout.item) for piece in pieces) if bound else layout.stored * layout.item
         if len(body) != wanted:
             raise CorruptPacked(f"the pieces need {wanted} bytes, the data has {len(body)} from byte {place} on")
         tensor = torch.frombuffer(bytearray(body), dtype=torch.uint8) if len(body) else torch.empty(0, dtype=torch.uint8)
         _check_pieces(pieces, tensor, layout.item)
-        return Packed(layout, bound, pieces, tensor)
+        return Packed(layout, bound, pieces, tensor, bits)
 
 
 def _check_whole(view: memoryview) -> None:
@@ -138,12 +140,12 @@ def _check_whole(view: memoryview) -> None:
         raise CorruptPacked(f"checksum {found:08x} differs from the {said:08x} written at the end: the data is damaged")
 
 
-def _read_layout(view: memoryview) -> tuple[Layout, float, int]:
-    _, _, kind, dimensions, zero, bound, stored = HEAD.unpack_from(view)
-    if kind >= len(DTYPES) or dimensions > MOST_DIMENSIONS or zero:
-        raise CorruptPacked(f"header: dtype {kind}, {dimensions} dimensions, reserved byte {zero}: at least one is out of range")
-    if not 0 <= bound < math.inf or (bound and DTYPES[kind] not in LOSSY):
-        raise CorruptPacked(f"header: error bound {bound!r} for {DTYPES[kind]}")
+def _read_layout(view: memoryview) -> tuple[Layout, float, int, int]:
+    _, _, kind, dimensions, bits, bound, stored = HEAD.unpack_from(view)
+    if kind >= len(DTYPES) or dimensions > MOST_DIMENSIONS or (bits and bits not in PIECE_BITS):
+        raise CorruptPacked(f"header: dtype {kind}, {dimensions} dimensions, pieces of 2^{bits}: at least one is out of range")
+    if not 0 <= bound < math.inf or (bound and DTYPES[kind] not in LOSSY) or bool(bound) != bool(bits):
+        raise CorruptPacked(f"header: error bound {bound!r} for {DTYPES[kind]} in pieces of 2^{bits}")
     place = HEAD.size + 16 * dimensions
     if place + CHECKSUM.size > len(view):
         raise CorruptPacked(f"the shape ends at byte {place}, beyond the data")
@@ -151,7 +153,7 @@ def _read_layout(view: memoryview) -> tuple[Layout, float, int]:
     layout = Layout(DTYPES[kind], numbers[:dimensions], numbers[dimensions:])
     if min(numbers, default=0) < 0 or layout.stored != stored or span(layout) > 4 * max(stored, 1):
         raise CorruptPacked(f"header: shape {layout.shape} and strides {layout.strides} do not hold {stored} elements")
-    return layout, bound, place
+    return layout, bound, bits, place
 
 
 def span(layout: Layout) -> int:
@@ -161,15 +163,15 @@ def span(layout: Layout) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(layout.shape, layout.strides, strict=True))
 
 
-def _read_pieces(view: memoryview, place: int, stored: int) -> tuple[tuple[Piece, ...], int]:
-    count = -(-stored // PIECE)
+def _read_pieces(view: memoryview, place: int, stored: int, size: int) -> tuple[tuple[Piece, ...], int]:
+    count = -(-stored // size)
     end = place + count * ROW.size
     if end + CHECKSUM.size > len(view):
         raise CorruptPacked(f"{count} pieces need a table up to byte {end}, beyond the data")
     pieces = []
     for number in range(count):
         nonzero, outliers, payload, zero, step = ROW.unpack_from(view, place + number * ROW.size)
-        elements = min(PIECE, stored - number * PIECE)
+        elements = min(size, stored - number * size)
         if not (outliers <= nonzero <= elements and not zero and 0 <= step < math.inf and payload % PLANE_BYTES == 0):
             raise CorruptPacked(
                 f"row {number} of the table: {nonzero} nonzero, {outliers} outliers, {payload} bytes, step {step!r}"

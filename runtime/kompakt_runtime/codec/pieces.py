@@ -1,4 +1,4 @@
-"""One piece (at most PIECE elements of a tensor, in storage order) as bytes, with a strict error bound.
+"""One piece (a power of two of a tensor's elements, in storage order) as bytes, with a strict error bound.
 
 A packed piece holds, one after another:
 
@@ -25,7 +25,7 @@ from kompakt_runtime.codec.bits import pack_bits, padded, unpack_bits
 
 Tensor = Any
 
-PIECE = 1 << 18  # elements; bounds the working memory to about 10 MB whatever the tensor's size
+SMALLEST, LARGEST = 16, 22  # log2 of the elements of a piece, as this encoder chooses them
 BLOCK = 32
 PLANE_BYTES = BLOCK // 8
 WIDEST = 22  # bits of a code; k + 1/2 is then exact in float32
@@ -56,6 +56,12 @@ class Piece:
         if not self.step:
             return self.elements * item
         return self.bitmap + self.blocks + self.payload + self.outliers * (4 + item)
+
+
+def piece_bits(elements: int) -> int:
+    """log2 of the piece size for a tensor: a 64th of it, so that working memory (about 40 bytes an element of a piece)
+    stays small beside it; at least 64 Ki elements, so that calls are few."""
+    return min(max(elements.bit_length() - 6, SMALLEST), LARGEST)
 
 
 def work_dtype(dtype: Any) -> Any:

@@ -16,7 +16,7 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
 import torch
 
 from kompakt_runtime.codec import CorruptPacked, Packed, decode, encode
-from kompakt_runtime.codec.pieces import PIECE
+from kompakt_runtime.codec.pieces import SMALLEST
 
 FLOATS = {torch.float64: 8, torch.float32: 4, torch.float16: 2, torch.bfloat16: 2}
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
@@ -111,8 +111,9 @@ def test_packing_that_would_not_help_stores_the_tensor_as_it_is():
 
 
 def test_only_the_pieces_that_gain_are_packed():
-    x = torch.zeros(2 * PIECE + 5)
-    x[:PIECE] = torch.randn(PIECE, generator=torch.Generator().manual_seed(0)) * 1e6
+    size = 1 << SMALLEST
+    x = torch.zeros(2 * size + 5)
+    x[:size] = torch.randn(size, generator=torch.Generator().manual_seed(0)) * 1e6
     packed = encode(x, 1e-3)
     assert [bool(piece.step) for piece in packed.pieces] == [False, True, True]
     assert (decode(packed).double() - x.double()).abs().max() <= 1e-3
@@ -215,6 +216,6 @@ def test_any_bytes_raise(data):
 
 
 def test_a_huge_shape_is_refused_before_anything_is_allocated():
-    head = struct.pack("<4sBBBBdQ", b"kmpk", 1, 1, 1, 0, 0.1, 1 << 50) + struct.pack("<qq", 1 << 50, 1)
+    head = struct.pack("<4sBBBBdQ", b"kmpk", 1, 1, 1, 16, 0.1, 1 << 50) + struct.pack("<qq", 1 << 50, 1)
     with pytest.raises(CorruptPacked, match="beyond the data"):
         Packed.from_bytes(sealed(head))
