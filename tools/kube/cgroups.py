@@ -20,10 +20,15 @@ def missing_controllers() -> list[str]:
     return [name for name in CONTROLLERS if not (MOUNT / name / "cgroup.procs").exists()]
 
 
-def create(path: str) -> None:
-    """Make the group in every controller; a cpuset is usable only after it has CPUs and memory nodes."""
+def create(path: str, weight: int = 1) -> None:
+    """Make the group in every controller; a cpuset is usable only after it has CPUs and memory nodes.
+
+    `weight` is its share of busy CPUs, in weights of one ordinary process: a group competes as one with each process
+    beside it.
+    """
     for controller in CONTROLLERS:
         (MOUNT / controller / path).mkdir(parents=True, exist_ok=True)
+    (MOUNT / "cpu" / path / "cpu.shares").write_text(str(1024 * weight))
     below = MOUNT / "cpuset"
     for part in Path(path).parts:
         above, below = below, below / part

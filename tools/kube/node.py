@@ -95,7 +95,7 @@ def start(node: Node, spaces: Namespaces) -> None:
     """
     # Groups left by a killed node cost its kubelet 25 s at the start (three seconds for each dead container).
     cgroups.remove(node.cgroup(spaces.name))
-    cgroups.create(node.cgroup(spaces.name))
+    cgroups.create(node.cgroup(spaces.name), weight=2)  # the API server, one process beside it, must not starve
     log = node.home / "node.log"
     spaces.launch([sys.executable, str(_HERE / "node_init.py"), "enter", str(node.home / "spec.json")], log)
     if not wait_until(lambda: first_process(node, spaces) is not None, 10):
