@@ -1,11 +1,12 @@
 """filter and prioritize: read the caches, change nothing, and say the same as long as nothing changes."""
 
 import logging
+from dataclasses import replace
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName
 from kompakt_extender import words
-from kompakt_extender.decide import Grant, Request, grant, request_of
+from kompakt_extender.decide import Grant, No, Request, grant, request_of
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.project import pod_view
@@ -34,19 +35,29 @@ class Answers:
             return FilterResult([], failed_and_unresolvable_nodes=dict.fromkeys(names, str(error)))
         if pod.job_uid and not self._jobs.released(pod):
             return FilterResult([], failed_nodes=dict.fromkeys(names, words.WITHDRAWN))
-        result = FilterResult([], {}, {})
-        for name in names:
-            self._sort_in(name, pod, request, result)
-        return result
+        if request.planned_node and request.minimum is None:
+            return self._only_planned(pod, request, names)
+        # The board answers for pods without a plan; the planned node alone is looked at with the pod's own GPUs free.
+        fit, refused = self._boards.get(replace(request, planned_node="", planned=())).verdicts(names)
+        if request.planned_node in names:
+            refused.pop(request.planned_node, None)
+            if isinstance(found := self._planned(pod, request), No):
+                refused[request.planned_node] = found
+            fit = [name for name in names if name not in refused]
+        return FilterResult(fit, {name: found.text for name, found in refused.items()})
 
-    def _sort_in(self, name: str, pod: PodView, request: Request, result: FilterResult) -> None:
-        found = grant(request, self._ledger.state_for(NodeName(name), pod.uid))
+    def _only_planned(self, pod: PodView, request: Request, names: list[str]) -> FilterResult:
+        """A pod of a larger gang: its planned node or none."""
+        others = dict.fromkeys(names, words.NOT_PLANNED)
+        if others.pop(request.planned_node, None) is None:
+            return FilterResult([], failed_and_unresolvable_nodes=others)
+        found = self._planned(pod, request)
         if isinstance(found, Grant):
-            result.node_names.append(name)
-        elif found.final:
-            result.failed_and_unresolvable_nodes[name] = found.text
-        else:
-            result.failed_nodes[name] = found.text
+            return FilterResult([request.planned_node], failed_and_unresolvable_nodes=others)
+        return FilterResult([], {request.planned_node: found.text}, others)
+
+    def _planned(self, pod: PodView, request: Request) -> Grant | No:
+        return grant(request, self._ledger.state_for(NodeName(request.planned_node), pod.uid))
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
         """The scores of the nodes, as JSON text."""

@@ -28,7 +28,7 @@ from kompakt_extender.writer import NotSent, Pause, Sender
 
 _LOG = logging.getLogger(__name__)
 PLUGIN_SECONDS = 2.0  # how long a bind waits for the device plugin to report the one before it
-_STEP = 0.05
+_STEP = 0.01
 
 
 class Refused(Exception):

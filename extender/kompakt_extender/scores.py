@@ -1,9 +1,10 @@
-"""prioritize from per-node results that are kept until a node changes."""
+"""filter and prioritize from per-node results that are kept until a node changes."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from kompakt_extender.decide import Grant, Request, grant, rank
+from kompakt_extender import words
+from kompakt_extender.decide import Grant, No, Request, grant, rank
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.wire import encode_text
 
@@ -11,6 +12,7 @@ TOP = 10  # extender/v1 MaxExtenderPriority
 Rank = tuple[int, ...]
 _UNFIT = -1  # class of nodes that cannot take the pod
 _NOWHERE = -2  # class of a node before it is seen
+_UNKNOWN = No(words.UNKNOWN_NODE)
 _TAILS = tuple(b"%d}" % score for score in range(TOP + 1))
 
 
@@ -37,6 +39,13 @@ class Board:
         self._scores: Mapping[int, int] = {}
         self._heads: dict[str, bytes] = {}
         self._lines: dict[str, bytes] = {}
+        self._refusals: dict[str, No] = {}
+
+    def verdicts(self, names: Sequence[str]) -> tuple[list[str], dict[str, No]]:
+        """The nodes that can take the pod, and why each other one cannot."""
+        self._refresh()
+        refused = {name: self._refusals.get(name, _UNKNOWN) for name in names if self._class.get(name, _UNFIT) == _UNFIT}
+        return [name for name in names if name not in refused] if refused else list(names), refused
 
     def rank(self, name: str) -> Rank | None:
         """What this node is worth; None where it cannot take the pod."""
@@ -71,12 +80,16 @@ class Board:
         while self.changed:
             name = self.changed.pop()
             self._members[self._class.pop(name, _NOWHERE)] -= 1
+            self._refusals.pop(name, None)
             state = self._ledger.state(name)
             if state is None:
                 self._lines.pop(name, None)
                 continue
             found = grant(self._request, state)
-            number = self._number(rank(self._request, state, found)) if isinstance(found, Grant) else _UNFIT
+            if isinstance(found, Grant):
+                number = self._number(rank(self._request, state, found))
+            else:
+                number, self._refusals[name] = _UNFIT, found
             self._class[name] = number
             self._members[number] += 1
             head = self._heads.setdefault(name, _head(name))
