@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-ROOMS := core operator extender device-plugin runtime simulator cli
+PACKAGES := core operator extender device-plugin runtime simulator cli
 export UV_SYSTEM_CERTS := 1
 # The cache is on another file system than the checkout on many machines: say "copy" then without a warning.
 export UV_LINK_MODE ?= hardlink
@@ -12,13 +12,13 @@ export UV_LINK_MODE ?= hardlink
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
-$(VENV)/synced: requirements/dev.txt requirements/uv.txt pyproject.toml $(ROOMS:%=%/pyproject.toml)
+$(VENV)/synced: requirements/dev.txt requirements/uv.txt pyproject.toml $(PACKAGES:%=%/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kompakt needs Python 3.11 or later; name one with PYTHON=..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || tools/install-venv
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation $(ROOMS:%=-e %)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation $(PACKAGES:%=-e %)
 	touch $@
 
 $(VENV)/torch: $(VENV)/synced requirements/torch.txt

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 UV = Path(sys.executable).parent / "uv"
-ROOMS = ["core", "operator", "extender", "device-plugin", "runtime", "simulator", "cli"]
+PACKAGES = ["core", "operator", "extender", "device-plugin", "runtime", "simulator", "cli"]
 HEADER = "# Made by `make requirements` from the pyproject.toml files; do not edit.\n"
 
 
@@ -25,8 +25,8 @@ def export(name: str, *selection: str) -> None:
 
 def main() -> None:
     subprocess.run([str(UV), "lock", "--quiet", "--upgrade"], cwd=ROOT, check=True)
-    for room in ROOMS:
-        export(room, "--package", f"kompakt-{room}", "--no-dev")
+    for package in PACKAGES:
+        export(package, "--package", f"kompakt-{package}", "--no-dev")
     export("dev", "--all-packages", "--group", "dev")
     export("uv", "--only-group", "uv")
     export("build", "--only-group", "build")

@@ -14,8 +14,8 @@ from tools.kube.buildah import Builder
 from tools.kube.cache import cache_root, content_key, copy_files, files_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ROOMS = ("operator", "extender", "device-plugin", "runtime")
-_OURS = ("Dockerfile", "core", *ROOMS, *(f"requirements/{name}.txt" for name in ("build", *ROOMS[:3])))
+PACKAGES = ("operator", "extender", "device-plugin", "runtime")
+_OURS = ("Dockerfile", "core", *PACKAGES, *(f"requirements/{name}.txt" for name in ("build", *PACKAGES[:3])))
 TRAINER_FOLDER = Path("examples/digits")
 TRAINER_TAG = "1"
 
@@ -49,7 +49,7 @@ def our_recipes(root: Path = ROOT) -> list[Recipe]:
     """One image per target of the project's Dockerfile."""
     files = tuple(files_of(root, _OURS))
     key = content_key([base_image()], files, root)
-    return [Recipe(f"kompakt-{room}", key, files, root, target=room) for room in ROOMS]
+    return [Recipe(f"kompakt-{name}", key, files, root, target=name) for name in PACKAGES]
 
 
 def program_recipe(program: Path, user: int) -> Recipe:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from kompakt_core.contract import RESOURCE
 from tools.kube import binaries, namespaces, stack
 from tools.kube.command import output
-from tools.kube.images import ROOMS, ROOT
+from tools.kube.images import PACKAGES, ROOT
 from tools.kube.kubectl import Kubectl, await_state
 from tools.kube.parts import NAMESPACE, RELEASE, Parts
 from tools.kube.real import RealCluster
@@ -19,7 +19,7 @@ def helm_install(cluster: RealCluster, images: Images, values: Mapping[str, str]
         CommandFailed: Helm refused, or something did not become ready in two minutes.
     """
     settings = {
-        "image.tag": images.names[f"kompakt-{ROOMS[0]}"].rpartition(":")[2],
+        "image.tag": images.names[f"kompakt-{PACKAGES[0]}"].rpartition(":")[2],
         "schedulerImage": images.names["kube-scheduler"],
         **{f"devicePlugin.machines.{machine}": machine for machine in stack.MACHINES},
         **(values or {}),
