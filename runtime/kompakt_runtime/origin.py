@@ -46,3 +46,27 @@ def is_input_of(t: Tensor, x: Tensor) -> bool:
     if t.untyped_storage()._cdata == x.untyped_storage()._cdata:
         return True
     return bool(torch.is_autocast_enabled(x.device.type) and t.numel() == x.numel() and t.dtype != x.dtype)
+
+
+def self_check() -> str:
+    """What this torch does differently from what the functions above and the version check rely on; "" if nothing.
+
+    They rest on details that torch does not promise (a node's empty slot, a shared version counter), so they are tried
+    once at start-up. No random numbers, no backward pass.
+    """
+    own: list[bool] = []
+
+    def pack(t: Tensor) -> Tensor:
+        own.append(is_own_relu_save(t))
+        return t.detach()
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        y = torch.relu(torch.zeros(1, requires_grad=True))
+        _ = y * y
+    if own[:1] != [True] or any(own[1:]):
+        return "a ReLU's own save cannot be told from others"
+    t = torch.zeros(2)
+    alias = t.detach()
+    alias.data = t.new_empty(0)
+    t.add_(1)
+    return "" if alias._version == t._version else "an alias without memory does not share the version counter"

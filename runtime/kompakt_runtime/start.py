@@ -46,9 +46,8 @@ def _start(config: Config) -> Any:
         _report_at_exit(config, Figures(), "ModeNone")
         return None
     _check_torch()
-    from kompakt_runtime.session import Session
-
-    session = Session(config)
+    session_class = _load_session()
+    session = session_class(config)
     _report_at_exit(config, session.figures, "")
     if config.state_dir is not None:
         session.renewed = lambda: _write_quietly(config, session.figures)
@@ -67,6 +66,20 @@ def _check_torch() -> None:
     if numbers < OLDEST_TORCH:
         wanted = ".".join(map(str, OLDEST_TORCH))
         raise Unsupported("UnsupportedTorch", f"torch {version} is too old: activation compression needs {wanted} or later")
+
+
+def _load_session() -> Any:
+    """The class, if all that it needs of torch is there and behaves; tested with torch 2.15."""
+    try:
+        from kompakt_runtime.origin import self_check
+        from kompakt_runtime.session import Session
+
+        missing = self_check()
+    except (ImportError, AttributeError, TypeError) as error:
+        missing = str(error)
+    if missing:
+        raise Unsupported("UnsupportedTorch", f"torch {_torch_version()} is not fit for activation compression: {missing}")
+    return Session
 
 
 def _reporting(environ: Mapping[str, str], config: Config) -> Config:

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kompakt_runtime import ledger
 from kompakt_runtime.config import Config, Override
-from kompakt_runtime.origin import is_parameter
+from kompakt_runtime.origin import is_parameter, self_check
 from kompakt_runtime.session import Session
 
 INPUT = (8, 3, 6, 6)
@@ -259,6 +259,12 @@ def test_a_parameter_is_known_in_every_guise():
     guises += [weight[None].expand(3, 6, 4), weight.detach().requires_grad_().t()]
     assert all(is_parameter(t) for t in guises)
     assert not any(is_parameter(t) for t in (torch.randn(3), weight * 1, (weight @ weight.t()).t()))
+
+
+def test_the_self_check_passes_here_and_sees_a_torch_that_differs(monkeypatch):
+    assert self_check() == ""
+    monkeypatch.setattr("kompakt_runtime.origin.is_own_relu_save", lambda _t: True)
+    assert "ReLU" in self_check()
 
 
 class Odd(nn.Module):
