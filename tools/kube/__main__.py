@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tools.kube import binaries, control_plane, demo, host, processes, real, simulated, stack
+from tools.kube import binaries, control_plane, demo, host, processes, real, simulated, simulated_demo, stack
 from tools.kube.command import CommandFailed
 from tools.kube.following import JobFailed
 from tools.kube.programs import PROGRAMS, SIMULATED
@@ -53,9 +53,16 @@ def down(name: Name = "demo") -> None:
 
 
 @app.command("demo")
-def show_demo(name: Name = "demo") -> None:
+def show_demo(
+    name: Name = "demo",
+    simulated_only: Annotated[bool, typer.Option("--simulated", help="simulated nodes, also where real ones can run")] = False,
+) -> None:
     """The whole path on a cluster of its own, with real nodes where they can run; it stays up until `down`."""
-    demo.run(name)
+    obstacle = "simulated nodes were asked for" if simulated_only else host.obstacle()
+    if obstacle is None:
+        demo.run(name)
+    else:
+        simulated_demo.run(name, obstacle)
 
 
 @app.command()

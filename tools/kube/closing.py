@@ -48,14 +48,16 @@ def show(
 
 def places_table(places: Sequence[Comparison]) -> Table:
     """The chosen sets against all that were free."""
-    table = Table(title="Bandwidth of the ring through each worker's GPUs, GB/s one way", title_justify="left")
-    for name in ("worker on", "GPUs", "chosen", "at random: mean", "worst", "first-fit", "best free", "best of an empty node"):
+    table = Table(
+        title="Bandwidth of the ring through each worker's GPUs, GB/s one way", title_justify="left", caption_justify="left"
+    )
+    for name in ("worker on", "GPUs", "chosen", "at random: mean", "worst", "first-fit", "best free", "ideal"):
         table.add_column(name, justify="left" if name in ("worker on", "GPUs") else "right")
     for place in places:
         numbers = (place.chosen, place.mean, place.worst, place.first, place.best, place.ideal)
         table.add_row(place.node, ",".join(map(str, place.gpus)), *(_gigabytes(number) for number in numbers))
     table.caption = (
-        "At random: what the default scheduler and kubelet hand out, over all free sets of that size. "
+        "At random: what the default scheduler and kubelet hand out, over all free sets of that size. Ideal: an empty node. "
         f"The gang's value is its weakest worker's: {_gigabytes(min(place.chosen for place in places))} GB/s."
     )
     return table
@@ -63,7 +65,11 @@ def places_table(places: Sequence[Comparison]) -> Table:
 
 def runs_table(compressed: Run, plain: Run) -> Table:
     """Both runs of the example: kept activations and accuracy."""
-    table = Table(title="The same training script, with and without compression of activations", title_justify="left")
+    table = Table(
+        title="The same training script, with and without compression of activations",
+        title_justify="left",
+        caption_justify="left",
+    )
     for name in ("job", "phase", "activations kept", "ratio", "test accuracy"):
         table.add_column(name, justify="left" if name in ("job", "phase") else "right")
     for run in (plain, compressed):
@@ -78,7 +84,7 @@ def runs_table(compressed: Run, plain: Run) -> Table:
 
 
 def times_table(taken: Sequence[tuple[str, float]]) -> Table:
-    table = Table(title="Seconds", title_justify="left")
+    table = Table(title="Seconds", title_justify="left", caption_justify="left")
     table.add_column("step")
     table.add_column("s", justify="right")
     for name, seconds in taken:

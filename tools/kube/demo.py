@@ -5,7 +5,7 @@ from typing import Any
 
 from kompakt_core.contract import ANN_GPU_INDICES
 from kompakt_core.topology.wire import graph_from_spec
-from tools.kube import closing, following, host, install, scatter, simulated_demo, stack
+from tools.kube import closing, following, install, scatter, stack
 from tools.kube.closing import Machine, Run
 from tools.kube.comparison import Comparison, compare
 from tools.kube.following import JobFailed, Worker, running_workers
@@ -17,15 +17,12 @@ from tools.kube.steps import Steps
 
 
 def run(name: str) -> None:
-    """Run the demo on a cluster of that name and leave it up; on simulated nodes where real ones cannot run.
+    """Run the demo on a cluster of that name and leave it up.
 
     Raises:
+        host.CannotRun: real nodes cannot run here.
         CommandFailed, StartFailed, TimeoutError, JobFailed, RuntimeError: a step failed; the text says which and why.
     """
-    reason = host.obstacle()
-    if reason is not None:
-        simulated_demo.run(name, reason)
-        return
     steps = Steps()
     with steps.step("programs and images (about 25 minutes on two cores the first time, seconds afterwards)"):
         prepared = stack.prepare(steps.say)
@@ -46,6 +43,7 @@ def run(name: str) -> None:
         check_workers(workers, steps)
     with steps.step("kubectl apply -f examples/digits/job-plain.yaml, to compare with"):
         plain, _ = train(stage, "job-plain.yaml", steps)
+        steps.show(kubectl("get", "trainingjobs"))
     closing.show(machines(stage, workers), comparisons(stage, workers), compressed, plain, steps.taken)
     print(f"\nThe cluster stays up. Look around:  export KUBECONFIG={cluster.kubeconfig}  (kubectl: {kubectl.program})")
     print("Remove it all:  make demo-down", flush=True)
