@@ -72,7 +72,8 @@ def pause_recipe() -> Recipe:
 def trainer_recipe(args: dict[str, str] | None = None, root: Path = ROOT) -> Recipe:
     """The ordinary image with PyTorch that the example trains in; `args` are further build arguments."""
     folder = root / TRAINER_FOLDER
-    files = tuple(files_of(folder, ["."]))
+    # Manifests and the page beside them are not in the image: a word changed there must not cost minutes of building.
+    files = tuple(file for file in files_of(folder, ["."]) if file.suffix not in {".md", ".yaml"})
     texts = [base_image(), *(f"{name}={value}" for name, value in sorted((args or {}).items()))]
     return Recipe(
         "kompakt-digits", content_key(texts, files, folder), files, folder, tag=TRAINER_TAG, large=True, args=args or {}
