@@ -7,6 +7,8 @@ from kubernetes.utils.quantity import parse_quantity
 
 from kompakt_core.errors import InvalidInput
 
+_DIGITS = 30  # exabytes have 19; an integer of a billion digits would stop the process
+
 
 @lru_cache(maxsize=4096)
 def _decimal(text: str) -> Decimal:
@@ -14,8 +16,8 @@ def _decimal(text: str) -> Decimal:
         value: Decimal = parse_quantity(text)
     except ValueError as error:
         raise InvalidInput(f"{text!r} is not a quantity; right would be e.g. 2, 500m or 4Gi") from error
-    if not value.is_finite():
-        raise InvalidInput(f"{text!r} is not a finite quantity")
+    if not value.is_finite() or value.adjusted() > _DIGITS:
+        raise InvalidInput(f"{text!r} is too large for a quantity")
     return value
 
 

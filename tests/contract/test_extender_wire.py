@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
@@ -69,6 +69,7 @@ _JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(_JSON)
 def test_any_json_is_read_or_refused_with_a_sentence(value: object) -> None:
     body = msgspec.json.encode(value)
@@ -77,6 +78,7 @@ def test_any_json_is_read_or_refused_with_a_sentence(value: object) -> None:
             decode(body)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused_with_a_sentence(body: bytes) -> None:
     for decode in (wire.decode_args, wire.decode_binding):

@@ -314,6 +314,7 @@ def test_any_spoilt_argument_is_answered_with_a_verdict_or_a_400(path: tuple[str
     run(story)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=40))
 def test_scores_keep_the_order_of_ranks_and_stay_in_range(ranks: list[tuple[int, ...]]) -> None:
     scores = scores_of(ranks)
