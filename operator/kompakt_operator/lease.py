@@ -85,7 +85,7 @@ class Elector:
         try:
             return await asyncio.wait_for(self._take_or_renew(), RETRY * 2)
         except (ApiRefused, ApiUnreachable, TimeoutError) as problem:
-            log.warning("Lease %s: %s", contract.OPERATOR_LEASE, problem or "no answer in time")
+            log.warning("Lease %s: %s", contract.OPERATOR_LEASE, str(problem) or "no answer in time")
             return False
 
     async def _take_or_renew(self) -> bool:

@@ -28,6 +28,7 @@ from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.workqueue import Key, WorkQueue
 
 CONFLICT_SECONDS = 0.02
+CLOSING_SECONDS = 3.0
 WORKERS = 8  # looks at different jobs side by side
 log = logging.getLogger(__name__)
 
@@ -82,16 +83,28 @@ async def _operate(config: Config, api: Api, pulse: Pulse) -> None:
     cache, queue = Cache(), WorkQueue()
     await watching.fill(api, config, cache)  # before the first look: a pod not seen yet must not count as missing
     reconciler = Reconciler(api, cache, queue, config.runtime_image)
+    workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
+    await _first(_watch(config, cache, queue), watching.resync(api, config, cache, queue), *workers)
+
+
+async def _watch(config: Config, cache: Cache, queue: WorkQueue) -> None:
+    """kopf, until cancelled; it then gets a moment to close its connections."""
     where = {"namespaces": [config.namespace]} if config.namespace else {"clusterwide": True}
+    stop = asyncio.Event()
     # Without an identity kopf asks for the user's name, which a user id of a container does not have.
     watch = kopf.operator(
         registry=watching.registry_for(config, cache, queue),
         standalone=True,
         identity=cast(Any, config.identity),  # a type of kopf's that it does not export
+        stop_flag=stop,
         **where,
     )
-    workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
-    await _first(watch, watching.resync(api, config, cache, queue), *workers)
+    task = asyncio.ensure_future(watch)
+    try:
+        await asyncio.shield(task)
+    finally:
+        stop.set()
+        await asyncio.wait([task], timeout=CLOSING_SECONDS)
 
 
 async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: Pulse) -> None:
