@@ -6,6 +6,7 @@ until the pod is seen bound, gone or replaced; no reservation ends by time alone
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -57,11 +58,13 @@ class Binder:
         self._released = released
         self._pause = pause
         self._locks: dict[str, asyncio.Lock] = {}
+        self._calls: Counter[str] = Counter()
         self._settling: set[asyncio.Task[None]] = set()
 
     async def bind(self, args: BindingArgs) -> BindingResult:
         """Answer one bind call."""
         lock = self._locks.setdefault(args.uid, asyncio.Lock())
+        self._calls[args.uid] += 1
         try:
             async with lock:
                 await self._bind(args)
@@ -69,8 +72,9 @@ class Binder:
             return BindingResult(str(error))
         finally:
             self._metrics.unknown_binds.set(self._ledger.unknown_binds)
-            if not lock.locked():
-                self._locks.pop(args.uid, None)
+            self._calls[args.uid] -= 1
+            if not self._calls[args.uid]:  # a lock that is free may still have waiters
+                del self._calls[args.uid], self._locks[args.uid]
         return BindingResult()
 
     async def _bind(self, args: BindingArgs) -> None:

@@ -191,6 +191,33 @@ def test_simultaneous_binds_of_one_pod_write_once() -> None:
     run(story)
 
 
+def test_binds_of_one_pod_never_overlap_however_many_come() -> None:
+    async def story(office: Office) -> None:
+        office.world.add_pod(pod("p", 2))
+        office.see()
+        running, most = 0, 0
+        send = office.world.send
+
+        async def counted(method: str, path: str, **more: Any) -> Any:
+            nonlocal running, most
+            running += method == "POST"
+            most = max(most, running)
+            try:
+                return await send(method, path, **more)
+            finally:
+                running -= method == "POST"
+
+        office.world.send = counted  # type: ignore[method-assign]
+        calls = [asyncio.create_task(office.bind("p", "n0")) for _ in range(2)]
+        for _ in range(30):
+            await asyncio.sleep(0)
+            calls.append(asyncio.create_task(office.bind("p", "n1")))
+        await asyncio.gather(*calls)
+        assert most == 1
+
+    run(story)
+
+
 @pytest.mark.parametrize(
     ("annotations", "word"),
     [
