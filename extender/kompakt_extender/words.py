@@ -6,6 +6,7 @@ the text it was seen to retry 19 times a second.
 
 from typing import Final
 
+from kompakt_core import contract
 from kompakt_core.placement.model import Reason
 
 TEXTS: Final = {
@@ -23,13 +24,16 @@ TEXTS: Final = {
     Reason.NOT_ENOUGH_GPUS: "node(s) had too few free GPUs",
     Reason.VALUE_TOO_LOW: "node(s) had no free GPU set as fast as planned",
     Reason.LINK_TOO_WEAK: "node(s) had no free GPU set joined by the required link",
+    Reason.NUMA_SPLIT: "node(s) had no free GPU set on one NUMA node",
+    Reason.UNSUPPORTED_PATTERN: "node(s) have no values for the pod's pattern in this version",
+    Reason.TOO_MANY_GPUS: "node(s) have more GPUs than patterns are matched on",
 }
 NOT_PLANNED: Final = "node(s) are not the planned one"
 PLANNED_TAKEN: Final = "node(s) lost the planned GPUs to another pod"
 UNKNOWN_NODE: Final = "node(s) are not known to the extender yet"
 NO_PLAN: Final = "the pod belongs to a TrainingJob but has no plan: only the planner may remove its scheduling gate"
 WITHDRAWN: Final = "the plan of this pod's gang was withdrawn"
-NO_GPUS: Final = f"the pod asks for no {'kompakt.dev/gpu'}"
+NO_GPUS: Final = f"the pod asks for no {contract.RESOURCE}"
 
 
 def text_of(reason: Reason) -> str:
