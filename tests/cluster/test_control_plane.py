@@ -1,16 +1,14 @@
 """The cluster the other tests stand on: what is real in it behaves as real, what is simulated as we say."""
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
 
 from tools.kube import control_plane
-from tools.kube.binaries import find
 from tools.kube.components import node_kubeconfig
 from tools.kube.kwok import EXIT_CODE_ANNOTATION, MESSAGE_ANNOTATION, SECONDS_ANNOTATION
-from tools.kube.processes import Process, boot_id, launch_tied, read_records, wait_until
+from tools.kube.processes import Process, boot_id, read_records
 from tools.kube.session import Cluster, KubectlFailed, eventually
 
 
@@ -68,24 +66,6 @@ def test_a_node_may_not_change_another_node(cluster: Cluster) -> None:
     cluster.kubectl("annotate", "node", "dgx-0", "checked=yes", kubeconfig=mine)
     with pytest.raises(KubectlFailed, match="forbidden"):
         cluster.kubectl("annotate", "node", "dgx-1", "checked=yes", kubeconfig=mine)
-
-
-def test_what_a_crashed_start_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    first = control_plane.start(folder, find, launch=launch_tied)
-    first.processes["kube-apiserver"].signal(signal.SIGKILL)
-    wait_until(lambda: not first.processes["kube-apiserver"].alive(), 5)
-    (folder / "up.json").unlink()
-    second = control_plane.start(folder, find, launch=launch_tied)
-    try:
-        assert not any(process.alive() for process in first.processes.values())
-        assert control_plane.is_up(folder)
-        with pytest.raises(control_plane.AlreadyUp, match="already"):
-            control_plane.start(folder, find, launch=launch_tied)
-    finally:
-        second.stop()
-    assert not folder.exists()
-    assert not any(process.alive() for process in second.processes.values())
 
 
 def test_a_pid_that_another_process_has_now_is_not_touched(cluster: Cluster, tmp_path: Path) -> None:
