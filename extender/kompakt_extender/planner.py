@@ -178,9 +178,9 @@ class Planner:
         job = self._jobs.views[uid]
         record = self._jobs.record(job).without_expired(self._clock())
         mark = (self._ledger.version, job.resource_version, len(record.excluded))
-        if self._tried.get(uid) == mark:
-            return False
         pods = members(job, self._jobs.pods_of(uid))
+        if self._tried.get(uid) == mark or not self._still(job, record, pods):
+            return False
         snapshot = self._ledger.snapshot()
         try:
             answer = plan_gang(snapshot, gang_of(job, pods, record, self._clock()), self._levels)
@@ -191,9 +191,14 @@ class Planner:
             self._tried.pop(uid, None)
             self._reserve(job, record, pods, answer)
         else:
-            reason = answer.reason.value if answer.reason is Reason.NEVER_FITS else State.WAITING.value
+            reason = State.WAITING.value if answer.reason is Reason.DOES_NOT_FIT_NOW else answer.reason.value
             self._refuse(job, record, reason, waiting_message(answer), mark)
         return True
+
+    def _still(self, job: JobView, record: Record, pods: list[PodView]) -> bool:
+        """Whether the gang can be planned as when the round began; other gangs were planned since."""
+        gone = job.suspended or job.finished or record.attempt != job.attempt
+        return not gone and (plannable(job, pods) or replannable(job, pods))
 
     def _reserve(self, job: JobView, record: Record, pods: list[PodView], answer: Plan) -> None:
         plan = records.plan_record(answer, self._ledger.snapshot(), self._clock())

@@ -1,9 +1,11 @@
 """What a real kube-scheduler sends is read, and what we answer has the keys and types its Go structs want."""
 
+import asyncio
 import contextlib
 import json
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,11 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_extender import wire
+from kompakt_extender.answers import Answers
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import Ledger
+from kompakt_extender.metrics import Metrics
+from kompakt_extender.verbs import verbs_app
 
 DATA = Path(__file__).parent / "data" / "extender"
 
@@ -29,6 +36,38 @@ def test_recorded_binding_is_read() -> None:
     args = wire.decode_binding((DATA / "bind.json").read_bytes())
     assert (args.namespace, args.name, args.node) == ("default", "e1", "fake-0001")
     assert args.uid == "bc0e6f85-585e-4f09-9aa3-b6798371e3d4"
+
+
+class Desk:
+    """filter and prioritize over an empty ledger: no node is known yet."""
+
+    def __init__(self) -> None:
+        answers = Answers(Ledger(), Jobs())
+        self.filter, self.prioritize = answers.filter, answers.prioritize
+
+    async def bind(self, args: wire.BindingArgs) -> wire.BindingResult:
+        return wire.BindingResult(f"{args.node} is not known")
+
+
+def post(verb: str, body: bytes) -> httpx.Response:
+    async def call() -> httpx.Response:
+        transport = httpx.ASGITransport(verbs_app(Desk(), Metrics()))
+        async with httpx.AsyncClient(transport=transport, base_url="http://extender") as client:
+            return await client.post(f"/{verb}", content=body, headers={"Content-Type": "application/json"})
+
+    return asyncio.run(call())
+
+
+def test_recorded_bodies_are_answered_over_http_as_kube_scheduler_decodes_them() -> None:
+    nodes = ["fake-0000", "fake-0001", "fake-0002", "node-0"]
+    filtered = post("filter", (DATA / "filter.json").read_bytes())
+    assert filtered.status_code == 200
+    assert filtered.json()["NodeNames"] == []
+    assert sorted(filtered.json()["FailedNodes"]) == nodes
+    scored = post("prioritize", (DATA / "prioritize.json").read_bytes())
+    assert scored.json() == [{"Host": name, "Score": 0} for name in nodes]
+    assert post("bind", (DATA / "bind.json").read_bytes()).json() == {"Error": "fake-0001 is not known"}
+    assert post("filter", b"{").status_code == 400
 
 
 def test_answers_carry_the_go_names() -> None:

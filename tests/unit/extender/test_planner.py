@@ -204,6 +204,23 @@ def test_two_gangs_of_one_round_never_share_a_gpu() -> None:
     run(story)
 
 
+def test_a_gang_that_falls_apart_while_others_are_planned_is_not_placed() -> None:
+    async def story(office: Office) -> None:
+        office.world.add_gang("a", 1, 4)
+        office.world.add_gang("b", 2, 4)
+        office.see()
+        task = asyncio.create_task(office.planner.round())
+        await asyncio.sleep(0)  # "a" is planned, and its turn is over
+        office.world.delete_pod("b-worker-1-a1")
+        office.see()
+        await task
+        await office.settle()
+        assert office.scheduling("a")["state"] == "Released"
+        assert office.scheduling("b") == {}
+
+    run(story)
+
+
 def test_a_job_changed_by_another_before_our_write_is_planned_again() -> None:
     async def story(office: Office) -> None:
         office.world.add_gang("j", 2, 4)
