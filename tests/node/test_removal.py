@@ -81,7 +81,7 @@ def test_a_crashed_start_is_removed_by_the_next(images, before):
     """The starter is killed in the middle; the next start finds what it left, removes it and comes up."""
     code = f"""
 from tools.kube import stack
-images = stack.prepare(print, ours=False)
+images = stack.prepare(print)
 stack.start({NAME!r}, stack.MACHINES, (), images, print)
 """
     starter = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -29,7 +29,7 @@ def up(
     """Bring up a control plane, simulated nodes (no root needed) and real ones; print the path of its kubeconfig."""
     if real_nodes:
         machines = [stack.MACHINES[index % len(stack.MACHINES)] for index in range(real_nodes)]
-        prepared = stack.prepare(say, ours=False)
+        prepared = stack.prepare(say)
         print(stack.start(name, machines, simulated.machines(simulated_nodes), prepared, say).kubeconfig)
         return
     folder = control_plane.run_folder(name)

@@ -30,14 +30,9 @@ class Builder:
         (rootfs.parent / "Containerfile").write_text(f"FROM scratch\nCOPY {rootfs.name}/ /\n")
         self.build(rootfs.parent, image)
 
-    def build(
-        self, context: Path, image: str, *, target: str = "", args: Mapping[str, str] | None = None, layers: bool = True
-    ) -> None:
-        """Build the Containerfile (or Dockerfile) of `context`.
-
-        With `layers`, steps that did not change come from the store; without, the image adds one layer and leaves no steps.
-        """
-        options: list[str | Path] = ["--isolation", "chroot", f"--layers={str(layers).lower()}", "--pull-never", "-t", image]
+    def build(self, context: Path, image: str, *, target: str = "", args: Mapping[str, str] | None = None) -> None:
+        """Build the Containerfile (or Dockerfile) of `context`; steps that did not change come from the store."""
+        options: list[str | Path] = ["--isolation", "chroot", "--layers", "--pull-never", "-t", image]
         if _CERTIFICATES.exists():
             options += ["-v", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"]
         if target:

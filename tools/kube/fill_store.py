@@ -1,6 +1,6 @@
 """Import image archives into a containerd root; run as root inside throw-away namespaces, by path, with stdlib only.
 
-usage: fill_store.py CONTAINERD_ROOT ARCHIVE...
+usage: fill_store.py CONTAINERD_ROOT WANTED ARCHIVE...   WANTED: names of the images to keep, joined by commas
 """
 
 import subprocess
@@ -18,7 +18,7 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.snapshotter.v1.b
 _SOCKET = Path("/run/containerd/containerd.sock")
 
 
-def main(root: str, archives: list[str]) -> None:
+def main(root: str, wanted: set[str], archives: list[str]) -> None:
     # /run of the mount namespace is private: socket and state vanish with it.
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"], check=True)
     with tempfile.NamedTemporaryFile("w", suffix=".toml", dir="/run") as config:
@@ -28,10 +28,26 @@ def main(root: str, archives: list[str]) -> None:
         try:
             _wait(daemon)
             for archive in archives:
-                subprocess.run(["ctr", "-n", "k8s.io", "images", "import", archive], check=True)
+                _images("import", archive)
+            _drop_all_but(wanted)
         finally:
             daemon.terminate()
             daemon.wait(timeout=30)
+
+
+def _images(*words: str) -> str:
+    return subprocess.run(["ctr", "-n", "k8s.io", "images", *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def _drop_all_but(wanted: set[str]) -> None:
+    names = set(_images("list", "--quiet").split())
+    if missing := wanted - names:
+        raise SystemExit(f"not in the archives: {sorted(missing)}")
+    # Removing an image collects what no image uses; where none is outdated, a name that is made for it sets that off,
+    # since an import under the same name leaves the old layers behind.
+    _images("tag", "--force", min(wanted), "localhost/outdated:0")
+    for name in (names - wanted) | {"localhost/outdated:0"}:
+        _images("remove", "--sync", name)
 
 
 def _wait(daemon: "subprocess.Popen[bytes]") -> None:
@@ -43,4 +59,4 @@ def _wait(daemon: "subprocess.Popen[bytes]") -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1], set(sys.argv[2].split(",")), sys.argv[3:])

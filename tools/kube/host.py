@@ -62,7 +62,7 @@ def check() -> None:
             "boot with systemd.unified_cgroup_hierarchy=0"
         )
     _check_folders()
-    _check_disk(DISK_WARM if image_store.any_filled() else DISK_COLD)
+    _check_disk(DISK_WARM if image_store.latest() is not None else DISK_COLD)
     if missing_packages() and shutil.which("apt-get") is None:
         raise CannotRun(f"there is no apt-get to install {', '.join(missing_packages())}: install them by hand")
 

@@ -1,8 +1,10 @@
 """Containerd roots that already hold all images: filled once, then hard-linked into each node in a tenth of a second."""
 
+import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools.kube.cache import cache_root, content_key
@@ -12,39 +14,55 @@ from tools.kube.command import logged, output
 _DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db")
 
 
-def root_of(keys: Sequence[str]) -> Path:
-    """The root that holds the images of these keys, whether it is filled already or not."""
-    return _roots() / content_key(keys)
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A filled root and the stems (name and content key) of the images in it."""
+
+    root: Path
+    stems: frozenset[str]
 
 
-def any_filled() -> bool:
-    """Whether images were made here before."""
-    return _roots().exists() and any(root.suffix == "" for root in _roots().iterdir())
+def root_of(stems: Collection[str]) -> Path:
+    """The root that holds exactly these images, whether it is filled already or not."""
+    return _roots() / content_key(sorted(stems))
 
 
-def fill(root: Path, above: Path | None, archives: Sequence[Path], log: Path) -> None:
-    """Make `root`: a linked copy of `above`, if there is one, with the images of the archives added.
+def latest() -> Stored | None:
+    """What was filled last; None where nothing was."""
+    found = [Stored(path.with_suffix(""), frozenset(json.loads(path.read_text()))) for path in _roots().glob("*.json")]
+    return max(found, key=lambda stored: stored.root.stat().st_mtime, default=None)
 
-    So a change in the last images needs no new import of the first. A half filled root never gets its name.
+
+def fill(images: Mapping[str, str], archives: Sequence[Path], before: Stored | None, log: Path) -> Path:
+    """Make the root that holds `images` (names by stem): a linked copy of `before` with the archives' images added.
+
+    What `before` holds already is not imported again, and images that are no longer wanted are dropped, layers that
+    only they use with them. A half filled root never gets its name.
 
     Raises:
         CommandFailed: an import failed.
     """
+    root = root_of(images.keys())
     part = root.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
-    if above is not None:
-        clone(above, part)
+    if before is not None:
+        clone(before.root, part)
     part.mkdir(parents=True, exist_ok=True)
     isolated = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    logged([*isolated, sys.executable, Path(__file__).parent / "fill_store.py", part, *archives], log)
+    wanted = ",".join(images.values())
+    logged([*isolated, sys.executable, Path(__file__).parent / "fill_store.py", part, wanted, *archives], log)
     part.rename(root)
+    root.touch()
+    root.with_suffix(".json").write_text(json.dumps(sorted(images)))
+    _keep_only(root)
+    return root
 
 
-def keep_only(roots: Sequence[Path]) -> None:
+def _keep_only(root: Path) -> None:
     """Remove all other roots; nodes that run from them keep their links."""
-    for root in _roots().iterdir():
-        if root not in roots:
-            shutil.rmtree(root)
+    for path in _roots().iterdir():
+        if path.stem != root.name:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def clone(template_root: Path, target: Path) -> None:

@@ -33,7 +33,6 @@ class Recipe:
     containerfile: str = ""  # text, where the folder has no Dockerfile of its own
     target: str = ""
     tag: str = ""  # default: the key
-    large: bool = False  # the archive and the build's steps are not worth their disk
     args: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -75,9 +74,7 @@ def trainer_recipe(args: dict[str, str] | None = None, root: Path = ROOT) -> Rec
     # Manifests and the page beside them are not in the image: a word changed there must not cost minutes of building.
     files = tuple(file for file in files_of(folder, ["."]) if file.suffix not in {".md", ".yaml"})
     texts = [base_image(), *(f"{name}={value}" for name, value in sorted((args or {}).items()))]
-    return Recipe(
-        "kompakt-digits", content_key(texts, files, folder), files, folder, tag=TRAINER_TAG, large=True, args=args or {}
-    )
+    return Recipe("kompakt-digits", content_key(texts, files, folder), files, folder, tag=TRAINER_TAG, args=args or {})
 
 
 def build(recipe: Recipe, builder: Builder, say: Say) -> Path:
@@ -89,7 +86,7 @@ def build(recipe: Recipe, builder: Builder, say: Say) -> Path:
     build_base(builder)
     context = _context(recipe)
     args = {"BASE_IMAGE": base_image(), **recipe.args}
-    builder.build(context, recipe.image, target=recipe.target, args=args, layers=not recipe.large)
+    builder.build(context, recipe.image, target=recipe.target, args=args)
     builder.export(recipe.image, archive)
     shutil.rmtree(context)
     _forget_outdated(recipe, builder)
@@ -102,10 +99,9 @@ def drop_archives() -> None:
 
 
 def _forget_outdated(recipe: Recipe, builder: Builder) -> None:
-    """Drop older builds of the image from the store, and this one where its steps are not worth their disk."""
+    """Drop older builds of the image from the store."""
     for image in builder.images():
-        same = image.rpartition(":")[0] == recipe.image.rpartition(":")[0]
-        if same and (recipe.large or image != recipe.image):
+        if image != recipe.image and image.rpartition(":")[0] == recipe.image.rpartition(":")[0]:
             builder.forget(image)
 
 

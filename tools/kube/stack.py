@@ -32,10 +32,8 @@ class Images:
     names: dict[str, str]
 
 
-def prepare(say: Say, *, ours: bool = True) -> Images:
+def prepare(say: Say) -> Images:
     """Everything a cluster with real nodes needs that outlives it: packages, programs, images.
-
-    Without `ours`, the project's own images are not among them.
 
     Raises:
         host.CannotRun: real nodes cannot run here; the sentence says why.
@@ -46,10 +44,7 @@ def prepare(say: Say, *, ours: bool = True) -> Images:
     host.check_kernel()
     programs = binaries.find_all(REAL, say)
     with locked("images"):
-        layers = _layers(programs)
-        prepared = _fill(layers if ours else layers[:-1], say)
-        image_store.keep_only(_roots(layers))
-        return prepared
+        return _images(_recipes(programs), say)
 
 
 def start(name: str, machines: Sequence[str], simulated: Sequence[Machine], prepared: Images, say: Say) -> RealCluster:
@@ -78,27 +73,22 @@ def ready_nodes(kubectl: Kubectl) -> int:
     return sum(condition(node, "Ready") for node in kubectl.items("nodes"))
 
 
-def _layers(programs: dict[str, Path]) -> list[list[Recipe]]:
-    """Images by how long they take and how seldom they change; each layer of the image store continues the one before."""
+def _recipes(programs: dict[str, Path]) -> list[Recipe]:
     cluster = [images.program_recipe(programs["coredns"], 0), images.program_recipe(programs["kube-scheduler"], 65532)]
-    return [[images.pause_recipe(), images.trainer_recipe()], cluster, images.our_recipes()]
+    return [images.pause_recipe(), images.trainer_recipe(), *cluster, *images.our_recipes()]
 
 
-def _fill(layers: list[list[Recipe]], say: Say) -> Images:
-    log = cache_root() / LOG
-    log.write_text("")
-    builder = Builder(log)
-    roots = _roots(layers)
-    for above, root, layer in zip([None, *roots], roots, layers, strict=False):
-        if not root.exists():
-            archives = [images.build(recipe, builder, say) for recipe in layer]
-            say(f"loading {', '.join(recipe.name for recipe in layer)} into the nodes' image store")
-            image_store.fill(root, above, archives, log)
-            images.drop_archives()
-    return Images(roots[-1], {recipe.name: recipe.image for layer in layers for recipe in layer})
-
-
-def _roots(layers: list[list[Recipe]]) -> list[Path]:
-    """The root of each layer holds the images of that layer and of those before."""
-    stems = [[recipe.stem for recipe in layer] for layer in layers]
-    return [image_store.root_of([stem for layer in stems[:count] for stem in layer]) for count in range(1, len(stems) + 1)]
+def _images(recipes: list[Recipe], say: Say) -> Images:
+    """Build and load what the latest image store does not hold yet."""
+    names = {recipe.stem: recipe.image for recipe in recipes}
+    root = image_store.root_of(names)
+    if not root.exists():
+        log = cache_root() / LOG
+        log.write_text("")
+        before = image_store.latest()
+        missing = [recipe for recipe in recipes if before is None or recipe.stem not in before.stems]
+        archives = [images.build(recipe, Builder(log), say) for recipe in missing]
+        say(f"loading {', '.join(recipe.name for recipe in missing)} into the nodes' image store")
+        image_store.fill(names, archives, before, log)
+        images.drop_archives()
+    return Images(root, {recipe.name: recipe.image for recipe in recipes})

@@ -21,7 +21,7 @@ def good_host(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(host, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(100e9, 0, 100e9))
-    monkeypatch.setattr(image_store, "any_filled", lambda: False)
+    monkeypatch.setattr(image_store, "latest", lambda: None)
     monkeypatch.setattr(host, "missing_packages", list)
 
 
@@ -43,9 +43,9 @@ def test_a_host_with_cgroup_v2_only_is_named(good_host, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("filled", "free", "refused"), [(False, 34e9, True), (False, 36e9, False), (True, 7e9, False), (True, 5e9, True)]
 )
-def test_disk_is_asked_for_by_what_is_still_to_be_made(good_host, monkeypatch, filled, free, refused):
+def test_disk_is_asked_for_by_what_is_still_to_be_made(good_host, monkeypatch, tmp_path, filled, free, refused):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(100e9, 0, free))
-    monkeypatch.setattr(image_store, "any_filled", lambda: filled)
+    monkeypatch.setattr(image_store, "latest", lambda: image_store.Stored(tmp_path, frozenset()) if filled else None)
     reason = host.obstacle()
     assert (reason is not None) == refused
     assert reason is None or f"{free / 1e9:.0f} GB free" in reason
