@@ -41,12 +41,12 @@ class Builder:
             options += ["--build-arg", f"{name}={value}"]
         logged([*self._base, "bud", *options, context], self.log)
 
-    def export(self, image: str, archive: Path) -> None:
-        """Write the image as a docker archive; a half written one never gets the final name."""
+    def export(self, image: str, archive: Path, *, name: str) -> None:
+        """Write the image as a docker archive under another name; a half written one never gets the final name."""
         part = archive.with_suffix(".part")
         part.unlink(missing_ok=True)
         archive.parent.mkdir(parents=True, exist_ok=True)
-        logged([*self._base, "push", "-q", image, f"docker-archive:{part}:{image}"], self.log)
+        logged([*self._base, "push", "-q", image, f"docker-archive:{part}:{name}"], self.log)
         part.rename(archive)
 
     def forget(self, image: str) -> None:

@@ -37,7 +37,13 @@ class Recipe:
 
     @property
     def image(self) -> str:
+        """The name that the cluster knows."""
         return f"localhost/{self.name}:{self.tag or self.key}"
+
+    @property
+    def built(self) -> str:
+        """The name in the build store."""
+        return f"localhost/{self.name}:{self.key}"
 
     @property
     def stem(self) -> str:
@@ -86,8 +92,8 @@ def build(recipe: Recipe, builder: Builder, say: Say) -> Path:
     build_base(builder)
     context = _context(recipe)
     args = {"BASE_IMAGE": base_image(), **recipe.args}
-    builder.build(context, recipe.image, target=recipe.target, args=args)
-    builder.export(recipe.image, archive)
+    builder.build(context, recipe.built, target=recipe.target, args=args)
+    builder.export(recipe.built, archive, name=recipe.image)
     shutil.rmtree(context)
     _forget_outdated(recipe, builder)
     return archive
@@ -101,7 +107,7 @@ def drop_archives() -> None:
 def _forget_outdated(recipe: Recipe, builder: Builder) -> None:
     """Drop older builds of the image from the store."""
     for image in builder.images():
-        if image != recipe.image and image.rpartition(":")[0] == recipe.image.rpartition(":")[0]:
+        if image != recipe.built and image.rpartition(":")[0] == recipe.built.rpartition(":")[0]:
             builder.forget(image)
 
 
