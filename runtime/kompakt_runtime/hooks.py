@@ -74,7 +74,8 @@ class Hooks:
         return handle
 
     def _use(self, t: Tensor, call: Call) -> Use:
-        if call.site is not None and call.input is not None and is_input_of(t, call.input):
+        weight = call.module._parameters.get("weight") if call.input is not None else None
+        if weight is not None and is_input_of(t, call.input, weight):
             return Use.WEIGHT_GRADIENT
         return Use.SIGN if is_own_relu_save(t) else Use.VALUES
 

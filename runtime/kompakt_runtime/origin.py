@@ -41,11 +41,15 @@ def is_own_relu_save(t: Tensor) -> bool:
     return bool(node._raw_saved_result.data is None)
 
 
-def is_input_of(t: Tensor, x: Tensor) -> bool:
-    """Is the saved tensor `t` the layer's input `x`: a view of it, or the copy that autocast made of it?"""
+def is_input_of(t: Tensor, x: Tensor, weight: Tensor) -> bool:
+    """Is `t`, saved inside a linear layer's own forward function and no parameter, the layer's input `x`?
+
+    It is a view of it, or a copy in another type (autocast) or order (an input with gaps). Such a forward function saves
+    nothing but its input and its weight; a copy of the weight whose history is lost is kept out by its shape.
+    """
     if t.untyped_storage()._cdata == x.untyped_storage()._cdata:
         return True
-    return bool(torch.is_autocast_enabled(x.device.type) and t.numel() == x.numel() and t.dtype != x.dtype)
+    return bool(t.numel() == x.numel() and t.shape not in (weight.shape, weight.shape[::-1]))
 
 
 def self_check() -> str:
