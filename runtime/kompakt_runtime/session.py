@@ -83,7 +83,6 @@ class Session:
         if _compiled(module):
             self.figures.count_raw("Compiled")
             call.suspended = self._suspend()
-            self.figures.count_raw("Compiled")
         call.site = self.sites.of(module)
         call.mode = call.site.mode if call.site else self._mode_of(self.sites.name(module))
         if call.site is not None and args and isinstance(args[0], torch.Tensor):
