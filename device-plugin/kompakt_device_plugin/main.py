@@ -34,11 +34,11 @@ class Plugin:
 
     def __init__(self, api: Api, node: NodeName, source: Source, kubelet_dir: Path) -> None:
         self.stop = threading.Event()
-        self._pods, self._devices = NodePods(), Devices()
+        self._pods, self.devices = NodePods(), Devices()
         self._resources = PodResources(kubelet_dir)
-        self._agent = Agent(api, node, source, self._resources, self._pods, self._devices, self.stop)
-        self._servicer = PluginServicer(self._devices, self._pods, self._agent.ask, allocated=self._agent.allocated)
-        self._registrar = Registrar(kubelet_dir, self._devices, self._servicer, time.monotonic)
+        self._agent = Agent(api, node, source, self._resources, self._pods, self.devices, self.stop)
+        self._servicer = PluginServicer(self.devices, self._pods, self._agent.ask, allocated=self._agent.allocated)
+        self._registrar = Registrar(kubelet_dir, self.devices, self._servicer, time.monotonic)
         self._beats = [health.Beat(time.monotonic), health.Beat(time.monotonic)]
 
     def run(self) -> None:
@@ -73,7 +73,7 @@ class Plugin:
             "kompakt_device_plugin_preferred_misses_total": counts.misses,
             "kompakt_device_plugin_corrected_pods_total": corrector.corrected,
             "kompakt_device_plugin_reported_pods_total": corrector.reported,
-            "kompakt_device_plugin_holding_pods": len(self._devices.holding),
+            "kompakt_device_plugin_holding_pods": len(self.devices.holding),
         }
 
 

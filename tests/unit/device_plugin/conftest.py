@@ -43,14 +43,16 @@ class FakeKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServic
         self.requests: list[Any] = []
         self.held: dict[tuple[str, str], tuple[str, ...]] = {}
         self.refuse: str | None = None
+        self.asked: list[None] = []
         self._servers: list[grpc.Server] = []
         for name in ("device-plugins", "pod-resources"):
             (folder / name).mkdir()
 
-    def start(self) -> None:
+    def start(self, *, wipe: bool = True) -> None:
         """Like kubelet: wipes the plugins' sockets, then listens."""
         for left in (self.folder / "device-plugins").iterdir():
-            left.unlink()
+            if wipe or left.name == "kubelet.sock":
+                left.unlink()
         self._serve(pb_grpc.add_RegistrationServicer_to_server, "device-plugins")
         self._serve(pr_grpc.add_PodResourcesListerServicer_to_server, "pod-resources")
 
@@ -76,6 +78,7 @@ class FakeKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServic
         def entry(uuid: str) -> Any:
             return pr.ContainerDevices(resource_name=contract.RESOURCE, device_ids=[uuid])
 
+        self.asked.append(None)
         other = pr.ContainerDevices(resource_name="example.com/nic", device_ids=["nic-0"])
         pods = [
             pr.PodResources(

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from kubernetes.client.exceptions import ApiException
 
 from kompakt_core import contract
 from kompakt_device_plugin.api import NODES, PODS, TOPOLOGIES, pod_path
@@ -80,6 +81,40 @@ def test_the_topology_stands_before_kubelet_hears_of_the_devices(running, gpus):
     _, lists = running.start().listened()
     assert lists.get(timeout=5) == [(uuid, "Healthy") for uuid in gpus]
     assert stood == [True]
+
+
+def test_kubelet_hears_of_nothing_while_the_topology_cannot_be_written(running, gpus, until):
+    running.api.fail = lambda verb, path: ApiException(status=500) if verb == "apply" else None
+    running.start()
+    until(lambda: running.api.made("apply", TOPOLOGY))
+    assert running.plugin.devices.offered.version == 0
+    running.api.fail = lambda verb, path: None
+    running.api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE, "labels": {contract.LABEL_MACHINE: "big", "a": "change"}}})
+    assert len(running.listened()[1].get(timeout=5)) == 8
+
+
+def test_what_kubelet_lists_a_moment_after_allocate_is_reported_within_a_second(running, gpus, until):
+    call, _ = running.start().listened()
+    until(lambda: running.topology()["status"])
+    call.allocate(gpus[:1])
+    until(lambda: len(running.kubelet.asked) > 2)
+    running.kubelet.held["default", "slow"] = gpus[:1]
+    until(lambda: running.held() == {gpus[0]: "slow"}, 1.5)
+
+
+def test_gpus_stay_held_while_a_kubelet_that_just_started_lists_no_pods(running, make_pod, gpus, until):
+    call, _ = running.start().listened()
+    bind(running.api, make_pod("a", 2, gpus[:2]))
+    running.kubelet.held["default", "a"] = gpus[:2]
+    call.allocate(gpus[:2])
+    until(lambda: len(running.held()) == 2)
+    running.kubelet.held.clear()
+    asked = len(running.kubelet.asked)
+    call.allocate(gpus[4:5])
+    until(lambda: len(running.kubelet.asked) > asked + 1)
+    assert len(running.held()) == 2
+    running.api.remove(pod_path("default", "a"))
+    until(lambda: not running.held())
 
 
 def test_a_bound_pod_gets_its_set_and_the_cluster_hears_of_it(running, make_pod, gpus, until):

@@ -37,6 +37,10 @@ def test_a_pod_that_holds_gpus_does_not_ask_again_even_when_they_are_free_again(
     assert admitted(pods, Offer(ALL, (), 2), {"ending"}).name == "new"
 
 
+def test_a_pod_on_which_too_few_gpus_are_written_is_not_the_one():
+    assert admitted([pod("torn", ALL[:2], size=4), pod("new", ALL[2:4])], Offer(ALL, (), 2), ()).name == "new"
+
+
 def test_a_finished_pod_is_never_admitted():
     assert admitted([pod("done", ALL[:2], finished=True)], Offer(ALL, (), 2), ()) is None
 

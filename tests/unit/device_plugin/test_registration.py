@@ -71,6 +71,15 @@ def test_a_restarted_kubelet_is_registered_with_again_on_a_new_socket(here, kube
     assert len(client(kubelet.folder / "device-plugins" / after.endpoint).lists().get(timeout=5)) == 8
 
 
+def test_a_new_kubelet_is_registered_with_even_where_it_left_our_socket(here, kubelet, dgx1):
+    here.devices.publish(dgx1)
+    here.step()
+    kubelet.stop()
+    kubelet.start(wipe=False)
+    here.step()
+    assert len(kubelet.requests) == 2
+
+
 def test_two_processes_never_share_a_socket(kubelet, dgx1):
     both = [Registering(kubelet.folder), Registering(kubelet.folder)]
     for one in both:

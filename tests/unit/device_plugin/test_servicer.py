@@ -111,6 +111,12 @@ def test_what_the_watch_delivers_meanwhile_is_taken_without_waiting_for_the_list
     assert serving.servicer.counts.late_hits == 1
 
 
+def test_a_list_without_the_pod_ends_the_wait_at_once(serving, call, dgx1, gpus, monkeypatch):
+    monkeypatch.setattr(module, "MISS_SECONDS", 60)
+    serving.devices.publish(dgx1)
+    assert len(call.prefer(gpus, 2)) == 2
+
+
 def test_an_api_server_that_hangs_costs_only_its_time(serving, call, dgx1, gpus, monkeypatch):
     monkeypatch.setattr(module, "MISS_SECONDS", 0.05)
     serving.devices.publish(dgx1)
