@@ -137,7 +137,8 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         """The order in which the container sees its GPUs: as written on the pod, else by index."""
         self.counts.allocations += 1
         offer = Offer(gpus, (), len(gpus))
-        pod = admitted(self._pods.all(), offer, self._devices.holding)
+        pods = self._pods.all()
+        pod = admitted(pods, offer, self._devices.holding) or admitted(pods, offer, ())
         if pod:
             self._devices.asked(pod.uid)
             return pod.gpus

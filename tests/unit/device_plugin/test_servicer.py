@@ -66,6 +66,7 @@ def test_every_change_of_the_devices_is_sent_as_a_whole_list(serving, call, dgx1
     lists = call.lists()
     assert lists.get(timeout=5) == [(uuid, "Healthy") for uuid in gpus]
     serving.devices.publish(dgx1)
+    assert serving.devices.offered.version == 1
     serving.devices.publish(None)
     assert lists.get(timeout=5) == []
     serving.devices.publish(dgx1)
@@ -114,6 +115,7 @@ def test_what_the_watch_delivers_meanwhile_is_taken_without_waiting_for_the_list
 def test_a_list_without_the_pod_ends_the_wait_at_once(serving, call, dgx1, gpus, monkeypatch):
     monkeypatch.setattr(module, "MISS_SECONDS", 60)
     serving.devices.publish(dgx1)
+    serving.ask = lambda: threading.Event().wait(0.05)
     assert len(call.prefer(gpus, 2)) == 2
 
 
@@ -162,6 +164,13 @@ def test_the_container_sees_its_gpus_in_the_order_written_on_the_pod(serving, ca
     env = call.allocate((gpus[1], gpus[3], gpus[6]))
     assert env == {"CUDA_VISIBLE_DEVICES": ",".join(written), "NVIDIA_VISIBLE_DEVICES": ",".join(written)}
     assert serving.allocated == 1
+
+
+def test_a_pod_that_is_reported_already_is_still_handed_its_order(serving, call, make_pod, dgx1, gpus):
+    serving.devices.publish(dgx1)
+    serving.pods.event("ADDED", make_pod("a", 2, (gpus[5], gpus[2])))
+    serving.devices.hold(["uid-a"], ["uid-a"])
+    assert call.allocate((gpus[2], gpus[5]))["CUDA_VISIBLE_DEVICES"] == f"{gpus[5]},{gpus[2]}"
 
 
 def test_another_set_than_written_is_handed_over_by_index(serving, call, make_pod, dgx1, gpus):
