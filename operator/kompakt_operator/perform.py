@@ -17,6 +17,10 @@ Object = dict[str, Any]
 log = logging.getLogger(__name__)
 
 
+class NotMade(ApiRefused):
+    """The API server refuses to make a pod or a Service of the gang."""
+
+
 class NameTaken(Exception):
     """An object of the name we need belongs to somebody else. It is never adopted."""
 
@@ -42,7 +46,7 @@ class Performer:
         self.current = obj  # the job object as last returned by the API server
 
     async def perform(self, wanted: Sequence[do.Action]) -> None:
-        """Raises ApiRefused, ApiUnreachable or NameTaken at the first action that cannot be performed."""
+        """Raises NotMade, NameTaken, ApiRefused or ApiUnreachable at the first action that cannot be performed."""
         pods = [action for action in wanted if isinstance(action, do.CreatePod)]
         for action in wanted:
             if not isinstance(action, do.CreatePod):
@@ -84,7 +88,7 @@ class Performer:
             return await self._api.create(path, body, dry_run=dry_run)
         except ApiRefused as refusal:
             if refusal.reason != "AlreadyExists":
-                raise
+                raise NotMade(refusal.code, refusal.reason, refusal.message) from refusal
         found = await self._api.get(f"{path}/{body['metadata']['name']}")
         owners = found["metadata"].get("ownerReferences") or ()
         if not any(owner.get("uid") == self._job.uid for owner in owners):

@@ -18,7 +18,7 @@ from kompakt_operator import render
 from kompakt_operator.api import Api, ApiRefused, core_path, jobs_path
 from kompakt_operator.cache import Cache
 from kompakt_operator.events import announce
-from kompakt_operator.perform import NameTaken, Performer, write_status
+from kompakt_operator.perform import NameTaken, NotMade, Performer, write_status
 from kompakt_operator.workqueue import Key, WorkQueue
 
 Object = dict[str, Any]
@@ -63,14 +63,13 @@ class Reconciler:
 
     async def _act(self, key: Key, obj: Object, job: TrainingJob) -> None:
         status, performer = read_status(obj), Performer(self._api, self._cache, self._image, obj, job)
-        problem = _template_problem(job) if not status.finished else ("", "")
-        if problem[0]:
-            await self._refuse(key, job, performer, condition(Type.FAILED, True, "InvalidTemplate", problem[0]), final=True)
-            return
-        wanted = await self._decided(job, status, problem[1])
+        problem, skipped = _template_problem(job)
+        wanted = await self._decided(job, status, skipped)
         try:
+            if problem and any(isinstance(action, do.CreatePod) for action in wanted):
+                raise NotMade(422, "InvalidTemplate", problem)
             await performer.perform(wanted)
-        except (ApiRefused, NameTaken) as refusal:
+        except (NotMade, NameTaken) as refusal:
             told, final = self._words(refusal)
             if told is None:
                 raise
@@ -140,7 +139,7 @@ class Reconciler:
         return QUOTA_TURN_SECONDS * elders
 
     @staticmethod
-    def _words(refusal: ApiRefused | NameTaken) -> tuple[Condition | None, bool]:
+    def _words(refusal: NotMade | NameTaken) -> tuple[Condition | None, bool]:
         """The condition for a refusal, and whether it is final; None for one that only says: look again."""
         if isinstance(refusal, NameTaken):
             return condition(Type.STALLED, True, "NameTaken", str(refusal)), False

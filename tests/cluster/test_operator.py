@@ -39,6 +39,16 @@ def test_a_job_runs_to_its_end_and_keeps_its_figures(operated: Any) -> None:
     stays(lambda: job.read()["metadata"]["resourceVersion"], 5)
 
 
+def test_a_role_without_gpus_belongs_to_the_gang_and_takes_no_rank_from_it(operated: Any) -> None:
+    body = training_job("mixed", replicas=2, seconds=None)
+    reader = {**body["spec"]["roles"][0], "name": "reader", "replicas": 1, "gpusPerReplica": 0}
+    body["spec"]["roles"].insert(0, reader)
+    job = operated(body)
+    job.await_phase("Running")
+    ranks = {pod.metadata.name: pod.metadata.annotations["kompakt.dev/rank"] for pod in job.pods()}
+    assert ranks == {"mixed-worker-0-a1": "0", "mixed-worker-1-a1": "1", "mixed-reader-0-a1": "2"}
+
+
 def test_a_failing_worker_restarts_the_gang_until_the_limit(operated: Any) -> None:
     body = training_job("bad", replicas=2, seconds="0.5", runPolicy={"backoffLimit": 1})
     body["spec"]["roles"][0]["template"]["metadata"]["annotations"]["simulate.kompakt.dev/exit-code"] = "3"
