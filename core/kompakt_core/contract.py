@@ -89,8 +89,6 @@ INJECT_PAYLOAD_VOLUME: Final = "kompakt-runtime"
 INJECT_PAYLOAD_PATH: Final = "/opt/kompakt/runtime"  # PYTHONPATH gets <path>/bootstrap (holds sitecustomize.py) first
 INJECT_STATE_VOLUME: Final = "kompakt-state"
 INJECT_STATE_PATH: Final = "/var/run/kompakt"
-METRICS_PORT_NAME: Final = "kompakt-metrics"
-METRICS_PORT: Final = 9402
 MASTER_PORT: Final = 29500
 TERMINATION_VERSION: Final = 1  # field "kompakt" of the one JSON object in the termination message
 

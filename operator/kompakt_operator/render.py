@@ -164,19 +164,13 @@ def _helper(job: TrainingJob, attempt: int, container: Object) -> Object:
 
 
 def _hooked(container: Object) -> Object:
-    """The GPU container with the hook first on its PYTHONPATH, our mounts and the metrics port."""
+    """The GPU container with the hook first on its PYTHONPATH, and our mounts."""
     own = list(container.get("env") or ())
     before = next((v.get("value") or "" for v in own if v["name"] == "PYTHONPATH"), "")
     path = environment.value("PYTHONPATH", injection.python_path(before))
-    ports = list(container.get("ports") or ())
-    if all(
-        port.get("containerPort") != contract.METRICS_PORT and port.get("name") != contract.METRICS_PORT_NAME for port in ports
-    ):
-        ports.append({"name": contract.METRICS_PORT_NAME, "containerPort": contract.METRICS_PORT, "protocol": "TCP"})
     return {
         **container,
         "env": [path, *(v for v in own if v["name"] != "PYTHONPATH")],
-        "ports": ports,
         "volumeMounts": [*(container.get("volumeMounts") or ()), *injection.mounts()],
     }
 
