@@ -1,5 +1,6 @@
 """Our processes are killed in the middle of work; the work ends as if nothing had happened."""
 
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -91,3 +92,16 @@ def test_gpus_stay_known_while_the_plugins_are_away(kompakt: Cluster, namespace:
     second.await_phase("Running", seconds=60)
     nodes = {pod.spec.node_name for job in (first, second) for pod in job.pods()}
     assert nodes == {"dgx-0", "dgx-1", "pcie-0"}
+
+
+def test_jobs_outlive_crashes_of_everything_in_any_order(kompakt: Cluster, namespace: str, pair: Pair) -> None:
+    chance = random.Random(11)
+    victims = [pair.extender, pair.scheduler, "operator-0", "simulated-plugins"]
+    jobs = []
+    for number in range(32):
+        document = training_job(f"crash-{number}", replicas=chance.randint(1, 3), gpus=chance.choice([1, 2, 2, 4]), seconds="1")
+        jobs.append(apply(kompakt, namespace, document))
+        if number % 4 == 3:
+            kompakt.crash(chance.choice(victims))
+            eventually(lambda: any(job.bound() for job in jobs), 60, "something is placed")
+    all_succeed(jobs, seconds=200)

@@ -1,5 +1,8 @@
 """A cluster as tests hold it: its kubeconfig, kubectl, the official client, and our parts by name."""
 
+import contextlib
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -69,6 +72,13 @@ class Cluster:
     def kill(self, name: str) -> None:
         """End a part without a warning, as a crash would."""
         self.plane.stop_component(name, grace=0)
+
+    def crash(self, name: str) -> None:
+        """Kill the program of a part that `parts.restarted` starts again a second later."""
+        loop = self.plane.processes[name].pid
+        for child in Path(f"/proc/{loop}/task/{loop}/children").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
 
     def restart(self, name: str) -> None:
         """Start a killed part again, as it was."""
