@@ -6,8 +6,3 @@ from datetime import UTC, datetime
 def now_text() -> str:
     """Now as RFC 3339 in whole seconds, as Kubernetes writes times."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: TID251 - this is that door
-
-
-def now_micro_text() -> str:
-    """Now as RFC 3339 with microseconds, for Events."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # noqa: TID251 - this is that door

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -124,10 +123,6 @@ def first_process(node: Node, spaces: Namespaces) -> int | None:
 def inside(node: Node, spaces: Namespaces, argv: Sequence[str]) -> list[str]:
     """The command that runs `argv` in all namespaces of the node."""
     return ["nsenter", f"--target={first_process(node, spaces)}", "-a", "--", *argv]
-
-
-def remove_files(node: Node) -> None:
-    shutil.rmtree(node.home, ignore_errors=True)
 
 
 def _pids_inside(pid: int) -> list[str]:
