@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from contextlib import contextmanager
 
 import pytest
 
@@ -45,6 +46,19 @@ def await_phase(world, name, *phases, seconds=90):
 
 def pods_of(world, name):
     return world.kubectl.items("pods", f"--selector={LABEL_JOB_NAME}={name}")
+
+
+@contextmanager
+def lost_node(world):
+    """The second machine is gone at once; it comes back, with its disk, when the block ends."""
+    lost = world.cluster.nodes[1]
+    node.kill(lost, world.cluster.spaces)
+    try:
+        await_state(lambda: not condition(world.kubectl.get("node", lost.name), "Ready"), "NotReady", 30)
+        yield
+    finally:
+        node.start(lost, world.cluster.spaces)
+    await_state(lambda: condition(world.kubectl.get("node", lost.name), "Ready"), "Ready again", 60)
 
 
 @pytest.fixture
@@ -90,12 +104,9 @@ def test_a_gang_half_of_which_was_on_a_lost_node_runs_again(kompakt, run):
     run("node-lost", gpus=6, seconds=15)
     await_phase(kompakt, "node-lost", "Running")
     assert {pod["spec"]["nodeName"] for pod in pods_of(kompakt, "node-lost")} == set(stack.REAL_NODES)
-    lost = kompakt.cluster.nodes[1]
-    node.kill(lost, kompakt.cluster.spaces)
-    await_state(lambda: not condition(kompakt.kubectl.get("node", lost.name), "Ready"), "NotReady", 30)
-    # Workers stay for a minute on a node that is not Ready, in case it comes back; then the whole gang is given up.
-    await_phase(kompakt, "node-lost", "Restarting", "Pending", seconds=120)
-    node.start(lost, kompakt.cluster.spaces)
+    with lost_node(kompakt):
+        # Workers stay for a minute on a node that is not Ready, in case it comes back; then the whole gang is given up.
+        await_phase(kompakt, "node-lost", "Restarting", "Pending", seconds=120)
     await_phase(kompakt, "node-lost", "Succeeded", seconds=180)
     status = kompakt.kubectl.get("trainingjob", "node-lost")["status"]
     assert status["attempt"] >= 2

@@ -22,7 +22,9 @@ MESSAGE_ANNOTATION = "simulate.kompakt.dev/message"
 LEASE_SECONDS = 40
 
 
-def component(find: Find, kubeconfig: Path, folder: Path, port: int, *, cidr: str = "10.245.0.0/16") -> Component:
+def component(
+    find: Find, kubeconfig: Path, folder: Path, port: int, *, cidr: str = "10.245.0.0/16", lease_seconds: int = LEASE_SECONDS
+) -> Component:
     """The one kwok process of a cluster; it touches only nodes with our annotation."""
     stages = folder / "stages.yaml"
     stages.write_text("\n---\n".join(path.read_text() for path in sorted(STAGES.glob("*.yaml"))))
@@ -31,7 +33,7 @@ def component(find: Find, kubeconfig: Path, folder: Path, port: int, *, cidr: st
         f"--config={stages}",
         f"--kubeconfig={kubeconfig}",
         f"--manage-nodes-with-annotation-selector={NODE_ANNOTATION}=fake",
-        f"--node-lease-duration-seconds={LEASE_SECONDS}",
+        f"--node-lease-duration-seconds={lease_seconds}",
         "--node-ip=127.0.0.1",
         f"--cidr={cidr}",
         f"--server-address=127.0.0.1:{port}",
