@@ -60,7 +60,7 @@ class Intake:
         self._ledger.set_pod(pod)
         if pod.job_uid:
             self._jobs.set_pod(pod)
-            if pod.phase == "Failed" and pod.node and not pod.started and pod.reason.startswith(_REJECTED):
+            if pod.node and _refused(pod):
                 self._planner.exclude(pod.job_uid, pod.node, pod.reason)
         self._planner.wake()
 
@@ -94,3 +94,12 @@ class Intake:
     def _lose_job(self, uid: str) -> None:
         self._jobs.remove_job(uid)
         self._planner.forget(uid)
+
+
+def _refused(pod: PodView) -> bool:
+    """Whether kubelet turned the pod away.
+
+    A pod on its way out says nothing about its node: on a machine that comes back, kubelet admits the pods it had before
+    the device plugin is there again, and turns them away.
+    """
+    return pod.phase == "Failed" and not (pod.started or pod.deleting) and pod.reason.startswith(_REJECTED)

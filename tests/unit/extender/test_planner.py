@@ -365,6 +365,27 @@ def test_a_node_whose_kubelet_rejected_a_pod_is_left_out_of_the_next_attempt() -
     run(story)
 
 
+def test_a_pod_on_its_way_out_that_kubelet_rejects_says_nothing_about_its_node() -> None:
+    """So it is on a machine that comes back: its kubelet sees the old pods before its device plugin is there."""
+
+    async def story(office: Office) -> None:
+        node = await released_but_unbound(office, 1)
+        assert await office.bind("j-worker-0-a1", node) == ""
+        office.world.pods["j-worker-0-a1"]["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+        office.world.pods["j-worker-0-a1"]["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
+        office.world.add_pod(office.world.pods["j-worker-0-a1"])
+        await office.settle()
+        office.world.jobs["j"]["status"]["attempt"] = 2
+        office.world.put("jobs", "j", office.world.jobs["j"])
+        office.world.add_pod(worker("j", 0, 4, attempt=2))
+        await office.settle()
+        again = office.scheduling("j")
+        assert again["attempt"] == 2
+        assert again["excludedNodes"] == []
+
+    run(story)
+
+
 def test_a_suspended_or_foreign_job_is_left_alone() -> None:
     async def story(office: Office) -> None:
         for name, change in (("s", {"suspend": True}), ("f", {"managedBy": "example.com/other"})):
