@@ -38,7 +38,7 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
     "wish",
     [
         {},
-        {"mode": "Lossless", "failurePolicy": "Fail"},
+        {"mode": "ErrorBounded", "failurePolicy": "Fail"},
         {"targetGradientError": ".05", "minTensorBytes": 4096, "overrides": [{"modules": "head.*", "mode": "None"}]},
     ],
 )

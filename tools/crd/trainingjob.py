@@ -183,9 +183,12 @@ def _placement() -> Schema:
 
 
 def _compression() -> Schema:
-    override = obj(
-        {"modules": text(minLength=1, maxLength=256), "mode": word(model.CompressionMode, model.CompressionMode.NONE)},
-        required=("modules",),
+    override = ruled(
+        obj(
+            {"modules": text(minLength=1, maxLength=256), "mode": word(model.CompressionMode, model.CompressionMode.NONE)},
+            required=("modules",),
+        ),
+        _only("mode", refusals.COMPRESSION_MODES, refusals.OVERRIDE),
     )
     target = ruled(
         text(default="0.01", maxLength=11),
@@ -204,6 +207,7 @@ def _compression() -> Schema:
     )
     return ruled(
         schema,
+        _only("mode", refusals.COMPRESSION_MODES, refusals.COMPRESSION),
         _only("offload", (model.Offload.NEVER,), refusals.OFFLOAD),
         _only("batchSize", (model.BatchSize.KEEP,), refusals.BATCH_SIZE),
     )

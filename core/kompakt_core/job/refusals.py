@@ -2,11 +2,12 @@
 
 from typing import Final
 
-from kompakt_core.job.model import BatchSize, ConsolidationMode, Offload
+from kompakt_core.job.model import BatchSize, CompressionMode, ConsolidationMode, Offload
 from kompakt_core.patterns.names import SUPPORTED, Pattern
 
 PATTERNS: Final = tuple(p for p in Pattern if p in SUPPORTED)
 MODES: Final = (ConsolidationMode.DEFAULT, ConsolidationMode.NO_WAIT)
+COMPRESSION_MODES: Final = (CompressionMode.NONE, CompressionMode.ERROR_BOUNDED)
 
 
 def not_yet(field: str, words: "tuple[str, ...]") -> str:
@@ -18,6 +19,8 @@ PATTERN: Final = not_yet("communication.pattern", PATTERNS)
 GRADIENT_BYTES: Final = "communication.gradientBytes is not used in this version; leave it out"
 CONSOLIDATION: Final = not_yet("placement.consolidation.mode", MODES) + "; a gang is placed as soon as it fits"
 WAITS: Final = "placement.consolidation: wait seconds are read in mode Fixed only; leave them out"
+COMPRESSION: Final = not_yet("activationCompression.mode", COMPRESSION_MODES)
+OVERRIDE: Final = not_yet("activationCompression.overrides: mode", COMPRESSION_MODES)
 OFFLOAD: Final = not_yet("activationCompression.offload", (Offload.NEVER,))
 BATCH_SIZE: Final = not_yet("activationCompression.batchSize", (BatchSize.KEEP,))
 PREEMPTION: Final = "runPolicy.preemption cannot be set in this version: no job is ever preempted"
