@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from tools.kube import cgroups, namespaces
 from tools.kube.kubectl import await_state, condition
+from tools.kube.node import command_line
 
 FETCH = "import urllib.request; print(urllib.request.urlopen('http://{host}:8000/etc/hostname', timeout=5).read().decode())"
 
@@ -17,6 +19,13 @@ def pod(name, node, image, *command):
         "metadata": {"name": name, "labels": {"app": name}},
         "spec": {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}, "terminationGracePeriodSeconds": 1},
     }
+
+
+def test_the_control_plane_shares_the_processors_with_the_nodes_inside_one_group(world):
+    """Beside that group it would be one process against all pods together."""
+    lines = [command_line(pid) for pid in cgroups.processes(namespaces.cgroup_of(world.cluster.name))]
+    for program in (b"/etcd", b"/kube-apiserver", b"/kube-controller-manager", b"/kube-scheduler", b"/kwok"):
+        assert any(line.split(b"\0")[0].endswith(program) for line in lines), program
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +42,15 @@ def server(world):
     world.kubectl.apply(json.dumps(pod("server", "node-1", image, "python3", "-m", "http.server", "--directory", "/")))
     world.kubectl.apply(json.dumps(pod("client", "node-2", image, "sleep", "infinity")))
     world.kubectl("wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=30s")
-    yield world.kubectl.get("pod", "server")["status"]["podIP"]
+    address = world.kubectl.get("pod", "server")["status"]["podIP"]
+    # A pod without a probe is Ready before its program listens.
+    await_state(lambda: fetch(world, "127.0.0.1", "server") == "server", "the server's program", 20)
+    yield address
     world.kubectl("delete", "pod/server", "pod/client", "service/server", "--now")
 
 
-def fetch(world, host):
-    return world.kubectl("exec", "client", "--", "python3", "-c", FETCH.format(host=host)).strip()
+def fetch(world, host, where="client"):
+    return world.kubectl("exec", where, "--", "python3", "-c", FETCH.format(host=host)).strip()
 
 
 def test_both_nodes_are_ready_and_say_which_machine_they_play(world):
@@ -54,8 +66,8 @@ def test_a_pod_reaches_a_pod_of_the_other_node_by_its_address(world, server):
 
 
 def test_a_pod_reaches_a_service_by_its_name(world, server):
-    # A name that does not exist stays in CoreDNS' cache for up to 5 s; the Service is made before the client's pod.
-    assert fetch(world, "server.default.svc.cluster.local") == "server"
+    # kube-proxy hears of an endpoint a moment after its pod is Ready; until then it refuses connections to the Service.
+    await_state(lambda: fetch(world, "server.default.svc.cluster.local") == "server", "the Service on the client's node", 20)
     assert fetch(world, "server") == "server"
 
 

@@ -24,6 +24,8 @@ ADDRESS = "10.199.0.1"  # of the control plane, on the bridge
 _BRIDGE_MAC = "02:00:0a:c7:00:01"
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
 _HERE = Path(__file__).parent
+# Enters the groups whose files are named before "--", then becomes the command behind it.
+_JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 1; shift; done; shift; exec "$@"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,16 @@ class Namespaces:
         """The command that runs `argv` in the cluster's network only, with the host's pids."""
         return ["nsenter", f"--target={self.init}", "-n", "--", *map(str, argv)]
 
-    def launch(self, argv: Sequence[str], log: Path) -> Process:
-        """Start a program inside, in this process' folder; it ends with the namespaces at the latest."""
+    def launch(self, argv: Sequence[str], log: Path, pass_fds: Sequence[int] = ()) -> Process:
+        """Start a program inside, in this process' folder and the cluster's cgroup; it ends with the namespaces at the latest.
+
+        Entering namespaces does not enter a cgroup: a control plane left in the host's would be one process against
+        all nodes together, and starve while pods compute.
+        """
         # Entering a mount namespace leads to its root folder.
-        return launch_detached(self.inside(["env", f"--chdir={Path.cwd()}", *argv]), log)
+        command = self.inside(["env", f"--chdir={Path.cwd()}", *argv])
+        files = cgroups.procs_files(cgroup_of(self.name))
+        return launch_detached(["sh", "-c", _JOIN, "join", *map(str, files), "--", *command], log, pass_fds=pass_fds)
 
 
 def cgroup_of(name: str) -> str:
@@ -61,9 +69,20 @@ def open_namespaces(name: str, log: Path) -> Namespaces:
     """
     group = cgroup_of(name)
     cgroups.create(group, weight=16)  # or a cluster of fifty processes would get a fiftieth of its due beside other work
-    enter = 'for file in "$@"; do echo 0 > "$file" || exit 1; done; exec unshare -m -n -p -u -i --fork --kill-child --mount-proc '
-    script = f"{enter} {sys.executable} {_HERE / 'reaper.py'}"
-    keeper = launch_detached(["sh", "-c", script, "keeper", *map(str, cgroups.procs_files(group))], log)
+    command: Words = [
+        "unshare",
+        "-m",
+        "-n",
+        "-p",
+        "-u",
+        "-i",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        sys.executable,
+        _HERE / "reaper.py",
+    ]
+    keeper = launch_detached(["sh", "-c", _JOIN, "keeper", *map(str, [*cgroups.procs_files(group), "--", *command])], log)
     if not wait_until(lambda: bool(_children(keeper.pid)) or not keeper.alive(), 10) or not keeper.alive():
         raise RuntimeError(f"the keeper of the cluster's namespaces ended at once: {log.read_text()[-500:]}")
     spaces = Namespaces(name, keeper, _children(keeper.pid)[0])
@@ -102,8 +121,8 @@ def network_of(spaces: Namespaces) -> Iterator[None]:
 def forward(spaces: Namespaces, port: int, log: Path) -> int:
     """Forward a free loopback port of the host to `port` of the control plane; answers the host's port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        command: Words = [sys.executable, _HERE / "forward.py", str(listener.fileno()), ADDRESS, str(port)]
-        launch_detached(spaces.inside(command), log, pass_fds=[listener.fileno()])
+        command = [sys.executable, str(_HERE / "forward.py"), str(listener.fileno()), ADDRESS, str(port)]
+        spaces.launch(command, log, pass_fds=[listener.fileno()])
         return int(listener.getsockname()[1])
 
 

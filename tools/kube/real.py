@@ -23,7 +23,7 @@ from tools.kube.pki import certificate_kubeconfig
 
 Say = Callable[[str], None]
 
-GRACE_SECONDS = 6  # without a sign of life; 3 s are enough on an idle machine, but call nodes lost on a busy one
+GRACE_SECONDS = 10  # without a sign of life; 3 s are enough on an idle machine, but call nodes lost on a busy one
 # Renewed at a quarter of it. Were simulated nodes slower than the grace, they would count as lost, and the controller
 # manager evicts nothing while most nodes are.
 SIMULATED_LEASE_SECONDS = 4
