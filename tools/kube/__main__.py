@@ -10,6 +10,7 @@ import typer
 from tools.kube import binaries, control_plane, demo, host, processes, real, simulated, simulated_demo, stack
 from tools.kube.command import CommandFailed
 from tools.kube.following import JobFailed
+from tools.kube.ports import NoFreePort
 from tools.kube.programs import PROGRAMS, SIMULATED
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
@@ -97,7 +98,7 @@ def kubectl(context: typer.Context, name: Name = "demo") -> None:
 # What can go wrong outside of this program: told as a sentence, without a traceback.
 EXPECTED = (
     *(control_plane.StartFailed, control_plane.AlreadyUp, binaries.NoProgram),
-    *(host.CannotRun, CommandFailed, JobFailed, TimeoutError),
+    *(host.CannotRun, CommandFailed, JobFailed, NoFreePort, TimeoutError),
 )
 
 

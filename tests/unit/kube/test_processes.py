@@ -1,6 +1,7 @@
 """Processes are known by pid, start time and boot, and stopped only when all three agree."""
 
 import json
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.kube.ports import HIGHEST, LOWEST, free_ports, is_free
+from tools.kube import ports as port_range
+from tools.kube.ports import HIGHEST, LOWEST, NoFreePort, free_ports, is_free
 from tools.kube.processes import boot_id, launch_detached, launch_tied, look, read_records, stop, wait_until, write_records
 
 SLEEP = [sys.executable, "-c", "import time; print('on', flush=True); time.sleep(60)"]
@@ -75,3 +77,16 @@ def test_free_ports_are_different_free_and_out_of_the_clients_range() -> None:
     ports = free_ports(20)
     assert len(set(ports)) == 20
     assert all(LOWEST <= port < HIGHEST and is_free(port) for port in ports)
+
+
+def test_too_few_free_ports_is_a_sentence_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(port_range, "LOWEST", port)
+        monkeypatch.setattr(port_range, "HIGHEST", port + 1)
+        with pytest.raises(
+            NoFreePort, match=f"1 free ports are needed and 127.0.0.1 has 0 between {port} and {port}: end programs"
+        ):
+            free_ports(1)
