@@ -1,31 +1,88 @@
-"""Where a node's link graph comes from. So far: a text description, for nodes without GPUs (demos and tests)."""
+"""Where a node's link graph comes from: a text description (nodes without GPUs: demos and tests), or NVML."""
 
+import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import GpuUuid
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import LinkGraph
 
 _MAX_BYTES = 1 << 20  # what a ConfigMap can hold
+SOURCES: Final = ("text", "nvml")
+
+
+class ChangeKind(StrEnum):
+    """What happened to a GPU."""
+
+    XID = "XID"  # the driver reported a critical error that is the GPU's fault, not the application's
+    ECC = "ECC"  # memory that cannot be corrected or remapped
+    LOST = "Lost"  # fell off the bus, or no longer answers
+    FABRIC = "Fabric"  # joined or left the NVLink fabric, or its fabric turned sick
+    LINKS = "Links"  # links, GPUs or partitions of the node are others than before
+    WELL = "Well"  # a GPU that was unhealthy is healthy again
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that happened. `uuid` is empty where it concerns the whole node; `xid` is 0 unless kind is XID."""
+
+    kind: ChangeKind
+    uuid: GpuUuid
+    message: str
+    xid: int = 0
 
 
 class Source(Protocol):
-    """1. read may be called at any time and is quick. 2. What is wrong is raised as InvalidInput, with a sentence."""
+    """A reader of one node's GPUs.
+
+    1. read may be called at any time by any thread and is quick: it answers what is known. 2. What is wrong with the node
+    as a whole is raised by read as InvalidInput, with a sentence; a later read may succeed. 3. What is wrong with single
+    GPUs and links stands in the graph. 4. wait is called by one thread only; after it answered changes, read shows them.
+    5. After close, wait answers at once.
+    """
 
     name: str  # GPUTopology.spec.source
+    driver_version: str  # GPUTopology.spec.driverVersion; empty where there is no driver
 
     def read(self, node: Mapping[str, Any]) -> LinkGraph: ...
 
+    def wait(self, timeout: float) -> tuple[Change, ...]:
+        """What happened, as soon as something does; empty after `timeout` seconds without anything."""
 
-class TextSource:
+    def close(self) -> None: ...
+
+
+class Quiet:
+    """A source to which nothing happens between two reads."""
+
+    driver_version = ""
+
+    def __init__(self) -> None:
+        self._closed = threading.Event()
+
+    def wait(self, timeout: float) -> tuple[Change, ...]:
+        """Nothing, after `timeout` seconds or when closed."""
+        self._closed.wait(timeout)
+        return ()
+
+    def close(self) -> None:
+        """Ends a wait."""
+        self._closed.set()
+
+
+class TextSource(Quiet):
     """A folder (a mounted ConfigMap) whose file named by the node's label kompakt.dev/machine describes the machine."""
 
     name = "text"
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self._folder = folder
         self._read: tuple[str, str, LinkGraph] | None = None  # node, text and what they mean: most calls find no change
 
@@ -54,12 +111,13 @@ class TextSource:
             raise InvalidInput(f"cannot read {path}: {error}") from None
 
 
-class NamedMachines:
+class NamedMachines(Quiet):
     """Simulated nodes: the label kompakt.dev/machine itself is the name of a known machine, unless a folder describes it."""
 
     name = "text"
 
     def __init__(self, folder: Path | None = None) -> None:
+        super().__init__()
         self._folder = folder
 
     def read(self, node: Mapping[str, Any]) -> LinkGraph:
@@ -77,3 +135,14 @@ def read_limited(path: Path) -> str:
     if len(data) > _MAX_BYTES:
         raise InvalidInput(f"{path} is larger than {_MAX_BYTES} bytes; a description is a machine's name or a link matrix")
     return data.decode()
+
+
+def open_source(name: str, *, machines: Path, library: Path | None = None) -> Source:
+    """The source of this name: text (descriptions in the folder `machines`), or nvml (`library`: another libnvidia-ml than the
+    system's). Raises InvalidInput for an unknown name, and where the library cannot be loaded or lacks what is needed.
+    """
+    if name == "text":
+        return TextSource(machines)
+    if name == "nvml":
+        raise InvalidInput("source nvml is not there yet: this version reads text descriptions only (source text)")
+    raise InvalidInput(f"unknown source {name!r}; known are {' and '.join(SOURCES)}")

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
-from kompakt_device_plugin.source import NamedMachines, TextSource
+from kompakt_device_plugin.source import NamedMachines, TextSource, open_source
 
 
 def node(machine=None, name="node-1"):
@@ -68,3 +68,16 @@ def test_simulated_nodes_are_named_after_machines_or_described_in_a_folder(tmp_p
     assert NamedMachines(tmp_path).read(node("own")).size == 8
     with pytest.raises(InvalidInput):
         NamedMachines(tmp_path).read(node())
+
+
+def test_nothing_happens_to_a_text_and_waiting_ends_when_it_is_closed(tmp_path):
+    source = TextSource(tmp_path)
+    assert source.wait(0.0) == ()
+    source.close()
+    assert source.wait(1e9) == ()
+
+
+def test_an_unknown_source_is_refused_with_those_there_are(tmp_path):
+    assert isinstance(open_source("text", machines=tmp_path), TextSource)
+    with pytest.raises(InvalidInput, match="unknown source 'rocm'; known are text and nvml"):
+        open_source("rocm", machines=tmp_path)
