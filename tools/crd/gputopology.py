@@ -1,7 +1,7 @@
 """The GPUTopology resource: one per node, written by the device plugin."""
 
 from kompakt_core import contract
-from kompakt_core.topology.graph import LinkKind
+from kompakt_core.topology.graph import LinkKind, PeerAccess
 from tools.crd.schema import Schema, atomic, column, conditions, crd, flag, mapped, obj, text, whole, word
 
 MAX_GPUS = 64
@@ -33,8 +33,10 @@ def definition() -> Schema:
 
 def _spec() -> Schema:
     fabric = obj({"clusterUuid": text(), "cliqueId": whole()})
-    partition = obj({"id": whole(), "gpus": atomic(whole(), maxItems=MAX_GPUS)}, required=("id", "gpus"))
-    nic = obj({"name": text(), "numaNode": whole(-1), "megabytesPerSecond": whole()}, required=("name",))
+    # By module id, as the fabric manager numbers GPUs: indices follow the PCI order, which is another one.
+    partition = obj({"id": whole(), "moduleIds": atomic(whole(), maxItems=MAX_GPUS)}, required=("id", "moduleIds"))
+    paths = atomic(word(LinkKind), maxItems=MAX_GPUS)
+    nic = obj({"name": text(), "numaNode": whole(-1), "megabytesPerSecond": whole(), "paths": paths}, required=("name",))
     return obj(
         {
             "nodeUID": text(),
@@ -62,6 +64,9 @@ def _gpu() -> Schema:
             "memoryBytes": whole(),
             "migEnabled": flag(),
             "health": text(),
+            "healthReason": text(maxLength=64),
+            "xid": whole(),
+            "clique": text(maxLength=64),
         },
         required=("index", "uuid"),
     )
@@ -75,6 +80,9 @@ def _link() -> Schema:
             "kind": word(LinkKind),
             "lanes": whole(),
             "megabytesPerSecond": whole(),
+            "generation": whole(),
+            "peerAccess": word(filter(None, PeerAccess)),
+            "uneven": flag(),
         },
         required=("a", "b", "kind", "megabytesPerSecond"),
     )

@@ -6,19 +6,23 @@ slowest of its list: a faster machine is understated on PCIe, never overstated, 
 """
 
 import csv
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
 
-from kompakt_core.topology.graph import LinkKind
+from kompakt_core.errors import InvalidInput
+from kompakt_core.topology.graph import NVLINK_KINDS, LinkKind
 
 _DATA = files("kompakt_core.topology") / "data"
 
 # NVML's NVML_NVLINK_MAX_LINKS (nvidia-ml-py 13.615); no GPU of the table has more than 18.
 MAX_LANES: Final = 36
 MAX_LANES_OF_A_GPU: Final = 18
+MAX_GENERATION: Final = 99
+_PCIE_ORDER: Final = (LinkKind.PIX, LinkKind.PXB, LinkKind.PHB, LinkKind.NODE, LinkKind.SYS)
 
 
 def _gigabytes_to_megabytes(text: str) -> int:
@@ -33,6 +37,13 @@ def _nccl() -> Mapping[str, int]:
 
 
 @cache
+def _generations() -> Sequence[Mapping[str, str]]:
+    """The rows of the table that are about NVLink."""
+    rows = csv.DictReader((_DATA / "nvlink_generations.csv").read_text().splitlines())
+    return [row for row in rows if row["generation"].isdecimal()]
+
+
+@cache
 def pcie() -> Mapping[LinkKind, int]:
     """MB/s of each PCIe level.
 
@@ -41,16 +52,34 @@ def pcie() -> Mapping[LinkKind, int]:
     """
     switch = _nccl()["PCI_BW"]
     bridge = switch * 5 // 6
-    socket = _nccl()["BDW_QPI_BW"]
-    return MappingProxyType(
-        {
-            LinkKind.PIX: switch,
-            LinkKind.PXB: switch,
-            LinkKind.PHB: bridge,
-            LinkKind.NODE: bridge,
-            LinkKind.SYS: socket,
-        }
-    )
+    speeds = (switch, switch, bridge, bridge, _nccl()["BDW_QPI_BW"])
+    return MappingProxyType(dict(zip(_PCIE_ORDER, speeds, strict=True)))
+
+
+@cache
+def path_rank(kind: LinkKind) -> int:
+    """How good a kind of path is, smaller is better: NCCL's order of path types (`data/nccl_bandwidth_constants.csv`).
+
+    NVSwitch and XGMI rank as NVLink. NODE, which NCCL does not tell from PHB, stands between PHB and SYS.
+    """
+    lines = (_DATA / "nccl_bandwidth_constants.csv").read_text().splitlines()
+    order = next(line.split(",")[1] for line in lines if line.startswith("PATH order,"))
+    ranks = {word[:-1]: 10 * int(word[-1]) for word in order.split()}  # NVL1 NVB2 C2C3 PIX4 ...
+    ranks |= {"NVLink": ranks["NVL"], "NVSwitch": ranks["NVL"], "XGMI": ranks["NVL"], "NODE": ranks["PHB"] + 5}
+    return ranks[kind.value]
+
+
+def _row(gpu: str) -> Mapping[str, str]:
+    for row in _generations():
+        if gpu in row["gpu"].split(" ")[0].split("/"):
+            return row
+    raise KeyError(gpu)
+
+
+def _lane(row: Mapping[str, str]) -> int:
+    # A figure that nobody has confirmed is not used: NCCL's planning figure stands in.
+    column = "nccl_per_link_bw_gbs" if "unverified" in row["source"] else "per_link_gbs_each_way"
+    return _gigabytes_to_megabytes(row[column])
 
 
 @cache
@@ -59,19 +88,54 @@ def lane(gpu: str) -> int:
 
     Raises KeyError for a name that the table does not hold.
     """
-    for row in csv.DictReader((_DATA / "nvlink_generations.csv").read_text().splitlines()):
-        names = row["gpu"].split(" ")[0].split("/")
-        if gpu in names and row["nvml_version_enum"]:
-            return _gigabytes_to_megabytes(row["per_link_gbs_each_way"])
-    raise KeyError(gpu)
+    return _lane(_row(gpu))
 
 
-def lane_by_count(lanes: int) -> int:
-    """MB/s of one lane when only the lanes per GPU are known, as in `topo -m` text, which names no generation.
+@cache
+def generation_of(gpu: str) -> int:
+    """NVLink's generation of a kind of GPU, by its name in the table. Raises KeyError for other names."""
+    return int(_row(gpu)["generation"])
 
-    18 lanes: H100's figure (B200 has as many and is faster: understated). 7 to 17: A100's. Up to 6: V100's.
-    The factor is common to all links of the machine: it moves values, hardly ever a choice.
+
+@cache
+def lane_of(generation: int) -> int:
+    """MB/s of one lane of an NVLink generation: that of its main GPU. A newer one than the table's counts as its last.
+
+    Raises InvalidInput where generation is not from 1 to 99.
     """
-    if lanes >= 18:
-        return lane("H100")
-    return lane("A100") if lanes > 6 else lane("V100")
+    if not 1 <= generation <= MAX_GENERATION:
+        raise InvalidInput(f"NVLink generation {generation}: must be from 1 to {MAX_GENERATION}")
+    rows = [row for row in _generations() if int(row["generation"]) <= generation]
+    return _lane(next(row for row in rows if row["generation"] == rows[-1]["generation"]))
+
+
+@cache
+def generation_of_nvml(version: int) -> int:
+    """NVLink's generation from what nvmlDeviceGetNvLinkVersion returns, an enumeration; 0 for one the table lacks."""
+    for row in _generations():
+        if str(version) in re.findall(r"[0-9]+", row["nvml_version_enum"]):
+            return int(row["generation"])
+    return 0
+
+
+def generation_by_count(lanes: int) -> int:
+    """NVLink's generation when only the lanes per GPU are known, as in `topo -m` text, which names none.
+
+    18 lanes: 4, H100's (B200 has as many and is faster: understated). 7 to 17: 3, A100's. Up to 6: 2, V100's.
+    It gives a factor common to all links of the machine: it moves values, hardly ever a choice.
+    """
+    if lanes >= MAX_LANES_OF_A_GPU:
+        return 4
+    return 3 if lanes > 6 else 2
+
+
+def of(kind: LinkKind, lanes: int, generation: int) -> int:
+    """MB/s of a link of a kind by the planning figures; `generation` is NVLink's.
+
+    Raises InvalidInput for XGMI and C2C, of which no table holds a figure: who describes such a link must state it.
+    """
+    if kind in NVLINK_KINDS:
+        return lanes * lane_of(generation)
+    if kind not in pcie():
+        raise InvalidInput(f"no published bandwidth for {kind}: state the link's gigabytesPerSecond")
+    return pcie()[kind]

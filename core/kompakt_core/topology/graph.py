@@ -2,15 +2,15 @@
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid
+from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, mask_of
 
 if TYPE_CHECKING:
     import networkx
@@ -31,6 +31,24 @@ class LinkKind(StrEnum):
 
 
 FABRIC_KINDS = frozenset({LinkKind.NVLINK, LinkKind.NVSWITCH, LinkKind.C2C, LinkKind.XGMI})
+NVLINK_KINDS = frozenset({LinkKind.NVLINK, LinkKind.NVSWITCH})
+
+
+class PeerAccess(StrEnum):
+    """Whether two GPUs may read each other's memory; the words of `nvidia-smi topo -p2p`, UNTOLD where nobody asked."""
+
+    UNTOLD = ""
+    OK = "OK"
+    CHIPSET = "CNS"
+    GPU = "GNS"
+    TOPOLOGY = "TNS"
+    REGISTRY_KEY = "DR"
+    NOT_SUPPORTED = "NS"
+    UNKNOWN = "U"
+
+
+HEALTHY: Final = "Healthy"
+UNHEALTHY: Final = "Unhealthy"
 
 # UUIDs are joined with commas in annotations and are device ids for kubelet (at most 63 characters).
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -38,7 +56,12 @@ _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. `health` is "Healthy" or "Unhealthy"; unknown numbers are -1, unknown texts empty."""
+    """One GPU. `health` is "Healthy" or "Unhealthy"; unknown numbers are -1, unknown texts empty.
+
+    `health_reason` is one word such as LostGPU, ECC or XID, `xid` the driver's error number (0: none).
+    `clique` is "<cluster UUID>.<clique id>" of the NVLink fabric that the GPU is registered with, empty where it is with none.
+    `module_id` is NVML's module id: the only number by which partitions of a fabric name a GPU.
+    """
 
     index: GpuIndex
     uuid: GpuUuid
@@ -48,27 +71,44 @@ class Gpu:
     pci_bus_id: str = ""
     module_id: int = -1
     mig_enabled: bool = False
-    health: str = "Healthy"
+    health: str = HEALTHY
+    health_reason: str = ""
+    xid: int = 0
+    clique: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The link of one unordered pair, a < b. Bandwidth is one direction, in MB/s (10^6 bytes)."""
+    """The link of one unordered pair, a < b. Bandwidth is one direction, in MB/s (10^6 bytes).
+
+    `lanes` is 0 for PCIe kinds. `generation` is NVLink's, 1 (P100) to 5 (B200); 0 where it is unknown or no NVLink.
+    """
 
     a: GpuIndex
     b: GpuIndex
     kind: LinkKind
     lanes: int
     megabytes_per_second: int
+    generation: int = 0
+    peer_access: PeerAccess = PeerAccess.UNTOLD
 
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A network card of the node."""
+    """A network card of the node. `paths` is the kind of way to each GPU in order of index; empty where unknown."""
 
     name: str
     numa_node: int
     megabytes_per_second: int
+    paths: tuple[LinkKind, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A set of GPUs that the fabric offers as one whole, named by module ids, never by index."""
+
+    id: int
+    module_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -76,17 +116,20 @@ class LinkGraph:
     """GPUs ordered by index 0..n-1; `links` holds every unordered pair exactly once, ordered by (a, b).
 
     `uneven` names the pairs whose two sides reported different links (the weaker one is in `links`): the node is degraded.
-    Raises InvalidInput when indices, UUIDs or pairs break these rules.
+    `partitions`, where there are any, are the only sets of GPUs that NVLink joins, each exactly as offered.
+    What is unusual about a graph is said by `flags.remarks`. Raises InvalidInput when a rule is broken.
     """
 
     gpus: tuple[Gpu, ...]
     links: tuple[Link, ...]
     nics: tuple[Nic, ...] = ()
-    uneven: tuple[tuple[GpuIndex, GpuIndex], ...] = field(default=(), compare=False)
+    uneven: tuple[tuple[GpuIndex, GpuIndex], ...] = ()
+    partitions: tuple[Partition, ...] = ()
 
     def __post_init__(self) -> None:
         _check_gpus(self.gpus)
         _check_links(self.links, len(self.gpus))
+        _check_extras(self)
 
     @property
     def size(self) -> int:
@@ -121,6 +164,13 @@ class LinkGraph:
         """The one object that stands for all graphs with this digest: a key that caches compare by identity."""
         return _SHARED.setdefault(self.digest, SharedGraph(self))
 
+    @cached_property
+    def partition_masks(self) -> dict[int, GpuMask]:
+        """The GPU set of each partition by its id; a partition of which a GPU is not on this node is left out."""
+        found = {gpu.module_id: gpu.index for gpu in self.gpus if gpu.module_id >= 0}
+        whole = (part for part in self.partitions if all(module in found for module in part.module_ids))
+        return {part.id: mask_of([found[module] for module in part.module_ids]) for part in whole}
+
     def link(self, a: int, b: int) -> Link:
         """The link between two different GPUs, in either order."""
         low, high = (a, b) if a < b else (b, a)
@@ -128,14 +178,15 @@ class LinkGraph:
         return self.links[low * self.size - low * (low + 1) // 2 + high - low - 1]
 
     def to_networkx(self) -> "networkx.Graph[int]":
-        """The public form: nodes are GPU indices, edges carry kind, lanes and weight (MB/s one way)."""
+        """The public form: nodes are GPU indices, edges carry kind, lanes, generation and weight (MB/s one way)."""
         import networkx  # 0.1 s to import and needed by few: not at start-up
 
         graph: networkx.Graph[int] = networkx.Graph()
         for gpu in self.gpus:
             graph.add_node(gpu.index, uuid=gpu.uuid, numa_node=gpu.numa_node, model=gpu.model)
         for link in self.links:
-            graph.add_edge(link.a, link.b, kind=link.kind, lanes=link.lanes, weight=link.megabytes_per_second)
+            about = {"kind": link.kind, "lanes": link.lanes, "generation": link.generation}
+            graph.add_edge(link.a, link.b, weight=link.megabytes_per_second, **about)
         return graph
 
 
@@ -161,6 +212,8 @@ def _check_gpus(gpus: tuple[Gpu, ...]) -> None:
             raise InvalidInput(f"GPU {position}: {gpu.uuid!r} is no UUID; at most 63 letters, digits, '.', '_' or '-' are")
         if gpu.uuid in seen:
             raise InvalidInput(f"GPU {position}: UUID {gpu.uuid} appears twice; every GPU needs its own")
+        if gpu.health not in (HEALTHY, UNHEALTHY):
+            raise InvalidInput(f"GPU {position}: health is {gpu.health!r}; it must be {HEALTHY} or {UNHEALTHY}")
         seen.add(gpu.uuid)
 
 
@@ -182,3 +235,20 @@ def _check_links(links: tuple[Link, ...], size: int) -> None:
         if pair not in counts:
             raise InvalidInput(f"no link between GPUs {pair[0]} and {pair[1]}; every pair must appear exactly once")
     raise InvalidInput("links must be ordered by (a, b)")
+
+
+def _check_extras(graph: LinkGraph) -> None:
+    for pair in graph.uneven:
+        if not 0 <= pair[0] < pair[1] < graph.size:
+            raise InvalidInput(f"uneven pair {pair[0]}-{pair[1]}: there is no such pair")
+    for nic in graph.nics:
+        if nic.paths and len(nic.paths) != graph.size:
+            raise InvalidInput(f"NIC {nic.name}: {len(nic.paths)} paths; one for each of the {graph.size} GPUs is due, or none")
+    modules = [gpu.module_id for gpu in graph.gpus if gpu.module_id >= 0]
+    if len(set(modules)) != len(modules):
+        raise InvalidInput(f"module ids {modules}: two GPUs share one; every GPU has its own")
+    if len({part.id for part in graph.partitions}) != len(graph.partitions):
+        raise InvalidInput("partitions: two have the same id")
+    for part in graph.partitions:
+        if not part.module_ids or len(set(part.module_ids)) != len(part.module_ids):
+            raise InvalidInput(f"partition {part.id}: must name at least one module and each once")

@@ -57,8 +57,8 @@ class Machine:
         name = uuids or (lambda index: text_uuid(self.name, index))
         if not self.text:
             return _two_hives(name)
-        lane = bandwidth.lane(_LANE_OF.get(self.model, self.model)) if "NV" in self.text else None
-        return parse_matrix(self.text, uuids=name, lane=lane, model=self.model)
+        generation = bandwidth.generation_of(_LANE_OF.get(self.model, self.model)) if "NV" in self.text else 0
+        return parse_matrix(self.text, uuids=name, generation=generation, model=self.model)
 
 
 @cache

@@ -9,7 +9,8 @@ from uuid import UUID, uuid5
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid
 from kompakt_core.topology import bandwidth
-from kompakt_core.topology.graph import FABRIC_KINDS, Gpu, Link, LinkGraph, LinkKind, Nic
+from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind, Nic
+from kompakt_core.topology.sides import Path, link_of, weaker
 
 NAMESPACE = UUID("6b6f6d70-616b-5474-8000-6b6f6d70616b")  # of all UUIDs that stand for GPUs known only from a text
 MAX_GPUS = 64
@@ -43,14 +44,6 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
-    """What one cell of the matrix says."""
-
-    kind: LinkKind
-    lanes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Header:
     """The columns: GPU count, names of NICs, and which trailing columns follow."""
 
@@ -74,11 +67,11 @@ def text_uuid(owner: str, index: int) -> GpuUuid:
     return GpuUuid(f"GPU-{uuid5(NAMESPACE, f'{owner}/{index}')}")
 
 
-def parse_matrix(text: str, *, uuids: Callable[[int], str] | None = None, lane: int | None = None, model: str = "") -> LinkGraph:
+def parse_matrix(text: str, *, uuids: Callable[[int], str] | None = None, generation: int = 0, model: str = "") -> LinkGraph:
     """The link graph that a `topo -m` text describes.
 
-    `uuids` names the GPU at an index (default: stable made-up UUIDs); `lane` is MB/s of one NVLink lane, one way
-    (default: inferred from the number of lanes per GPU, see bandwidth.lane_by_count).
+    `uuids` names the GPU at an index (default: stable made-up UUIDs); `generation` is NVLink's (0: inferred from the
+    number of lanes per GPU, see bandwidth.generation_by_count).
     Pairs whose two cells disagree take the weaker one and are listed in `uneven`.
     Raises InvalidInput with line and column.
     """
@@ -91,7 +84,7 @@ def parse_matrix(text: str, *, uuids: Callable[[int], str] | None = None, lane: 
     name = uuids or (lambda index: text_uuid("matrix", index))
     numa = _numa_nodes(rows)
     gpus = tuple(Gpu(GpuIndex(i), GpuUuid(name(i)), numa[i], model) for i in range(header.gpus))
-    links, uneven = _links(rows, lane)
+    links, uneven = _links(rows, generation)
     return LinkGraph(gpus, links, _nics(header, rows, numa, legend), uneven)
 
 
@@ -214,20 +207,20 @@ def _numa_nodes(rows: Sequence[Row]) -> list[int]:
     return [lists.index(row.cpus) for row in rows]
 
 
-def _links(rows: Sequence[Row], lane: int | None) -> tuple[tuple[Link, ...], tuple[tuple[GpuIndex, GpuIndex], ...]]:
+def _links(rows: Sequence[Row], generation: int) -> tuple[tuple[Link, ...], tuple[tuple[GpuIndex, GpuIndex], ...]]:
     sums = [sum(path.lanes for path in row.paths if path) for row in rows]
     switched = [lanes > bandwidth.MAX_LANES_OF_A_GPU for lanes in sums]
-    per_lane = lane if lane is not None else bandwidth.lane_by_count(_lanes_per_gpu(rows, sums, switched))
+    known = generation or bandwidth.generation_by_count(_lanes_per_gpu(rows, sums, switched))
     links, uneven = [], []
     for a, b in combinations(range(len(rows)), 2):
         there, back = rows[a].paths[b], rows[b].paths[a]
         assert there is not None
         assert back is not None
-        if there != back:
+        path, differ = weaker(there, back, known)
+        if differ:
             uneven.append((GpuIndex(a), GpuIndex(b)))
-        path = min(there, back, key=lambda path: _speed(path, per_lane))
-        kind = LinkKind.NVSWITCH if path.lanes and switched[a] and switched[b] else path.kind
-        links.append(Link(GpuIndex(a), GpuIndex(b), kind, path.lanes, _speed(path, per_lane)))
+        through = path.lanes > 0 and switched[a] and switched[b]
+        links.append(link_of(a, b, Path(LinkKind.NVSWITCH, path.lanes) if through else path, known))
     return tuple(links), tuple(uneven)
 
 
@@ -236,10 +229,6 @@ def _lanes_per_gpu(rows: Sequence[Row], sums: Sequence[int], switched: Sequence[
     if any(switched):
         return max(path.lanes for row in rows for path in row.paths if path)
     return max(sums, default=0)
-
-
-def _speed(path: Path, per_lane: int) -> int:
-    return path.lanes * per_lane if path.kind in FABRIC_KINDS else bandwidth.pcie()[path.kind]
 
 
 def _nic_legend(lines: Sequence[str]) -> dict[str, str]:
@@ -252,6 +241,7 @@ def _nics(header: Header, rows: Sequence[Row], numa: Sequence[int], legend: dict
     """NICs by name; their NUMA node is that of a GPU with a path inside the node. Speed is not in the text: 0."""
     nics = []
     for column, name in enumerate(header.nics):
-        near = [node for row, node in zip(rows, numa, strict=True) if row.nics[column] is not LinkKind.SYS and node >= 0]
-        nics.append(Nic(legend.get(name, name), near[0] if near else -1, 0))
+        paths = tuple(row.nics[column] for row in rows)
+        near = [node for kind, node in zip(paths, numa, strict=True) if kind is not LinkKind.SYS and node >= 0]
+        nics.append(Nic(legend.get(name, name), near[0] if near else -1, 0, paths))
     return tuple(sorted(nics, key=lambda nic: (len(nic.name), nic.name)))
