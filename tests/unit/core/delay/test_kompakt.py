@@ -1,0 +1,63 @@
+"""Our own policy: waiting never costs more than the better level could give back."""
+
+import pytest
+
+from kompakt_core.delay.kompakt import FIRST_GUESS_S, OVERTAKEN_AT_MOST, kompakt
+from kompakt_core.delay.levels import Levels
+from kompakt_core.delay.model import Offer, Place, Preempt, Reserve, Waiting, WaitUntil
+from kompakt_core.delay.table import POLICIES
+from kompakt_core.placement.model import Level
+
+MACHINE, RACK, BLOCK, CLUSTER = Level
+LEVELS = Levels(((MACHINE, 8), (RACK, 32), (CLUSTER, 128)))
+SLOW = {MACHINE: 0.03, RACK: 0.6, CLUSTER: 2.4}
+
+
+def test_the_ideal_level_is_taken_at_once() -> None:
+    assert kompakt(Waiting(8, 0, slowdown=SLOW), Offer(LEVELS, MACHINE), 0) == Place(MACHINE)
+    assert kompakt(Waiting(9, 0, slowdown=SLOW), Offer(LEVELS, RACK), 0) == Place(RACK)
+
+
+@pytest.mark.parametrize(
+    ("attained", "remaining", "level", "seconds"),
+    [
+        (0, None, RACK, FIRST_GUESS_S * 0.57),
+        (10_000, None, RACK, 10_000 * 0.57),  # as long again as it ran
+        (10_000, None, CLUSTER, 10_000 * 2.37),
+        (10_000, 100, CLUSTER, 237),  # declared: what is left counts
+        (0, 0, CLUSTER, 0),
+    ],
+)
+def test_a_worse_level_is_taken_when_the_wait_has_cost_the_gain(
+    attained: float, remaining: float | None, level: Level, seconds: float
+) -> None:
+    waiting = Waiting(8, 500, slowdown=SLOW, attained_s=attained, remaining_s=remaining)
+    opens = 500 + seconds
+    assert kompakt(waiting, Offer(LEVELS, level), opens + 0.01) == Place(level)
+    if seconds:
+        early = kompakt(waiting, Offer(LEVELS, level), opens - 1)
+        assert isinstance(early, WaitUntil)
+        assert (early.at, early.level) == (pytest.approx(opens), MACHINE)
+
+
+def test_a_job_that_communication_does_not_slow_waits_for_nothing() -> None:
+    assert kompakt(Waiting(8, 0), Offer(LEVELS, CLUSTER), 0) == Place(CLUSTER)
+
+
+def test_jobs_are_stopped_only_for_the_ideal_level() -> None:
+    waiting = Waiting(8, 0, slowdown=SLOW)
+    assert kompakt(waiting, Offer(LEVELS, None, by_preemption=RACK), 0) == WaitUntil(None, MACHINE)
+    assert kompakt(waiting, Offer(LEVELS, None, by_preemption=MACHINE), 0) == Preempt(MACHINE)
+    assert kompakt(waiting, Offer(LEVELS, MACHINE, by_preemption=MACHINE), 0) == Place(MACHINE)
+
+
+def test_who_was_overtaken_often_enough_gets_a_reservation() -> None:
+    waiting = Waiting(8, 0, slowdown=SLOW, overtaken=OVERTAKEN_AT_MOST)
+    assert kompakt(waiting, Offer(LEVELS, None), 0) == Reserve(MACHINE)
+    assert kompakt(Waiting(8, 0, overtaken=OVERTAKEN_AT_MOST - 1), Offer(LEVELS, None), 0) == WaitUntil(None, MACHINE)
+
+
+def test_all_policies_take_one_machine_at_once() -> None:
+    assert {name: policy(Waiting(8, 0), Offer(LEVELS, MACHINE), 0) for name, policy in POLICIES.items()} == dict.fromkeys(
+        POLICIES, Place(MACHINE)
+    )
