@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from kompakt_core import contract
 from kompakt_core.ids import GpuMask, GpuUuid, NodeName, PodUid, mask_of
 from kompakt_core.placement.model import NodeState, Reason, Snapshot
 from kompakt_core.topology.graph import LinkGraph
@@ -80,6 +81,15 @@ def problem_of(node: NodeView, topology: TopologyView | None, pods: Iterable[Pod
     if any(not accounted(pod, known) and pod.uid not in reported for pod in pods):
         return Reason.UNREPORTED_POD
     return None
+
+
+# Labels of nodes that have GPUs before our device plugin reports any: ours, and that of NVIDIA's feature discovery.
+_GPU_LABELS: Final = (contract.LABEL_MACHINE, "nvidia.com/gpu.present")
+
+
+def announces_gpus(node: NodeView) -> bool:
+    """Whether a GPUTopology is to be expected of this node."""
+    return node.gpus > 0 or any(node.labels.get(label, "false") not in ("", "false") for label in _GPU_LABELS)
 
 
 def accounted(pod: PodView, known: Iterable[str]) -> bool:
@@ -194,6 +204,15 @@ class Ledger:
         return sum(len(sources.get(Source.BIND, ())) for sources in self._claims_of.values())
 
     # What follows from it
+
+    @property
+    def awaits_reports(self) -> bool:
+        """Whether a node that announces GPUs, by resource or label, has no GPUTopology that can be read yet."""
+        return any(announces_gpus(node) and self._graph(name) is None for name, node in self.nodes.items())
+
+    def _graph(self, name: NodeName) -> LinkGraph | None:
+        topology = self.topologies.get(name)
+        return None if topology is None else topology.graph
 
     def bound_to(self, node: NodeName) -> Mapping[PodUid, PodView]:
         """Unfinished pods bound to a node."""

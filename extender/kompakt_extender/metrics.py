@@ -25,6 +25,9 @@ class Metrics:
         )
         self.gangs = Gauge("kompakt_planner_gangs", "Gangs by state", ["state"], registry=self.registry)
         self.plans = Counter("kompakt_planner_plans", "Plans written", registry=self.registry)
+        self.plans_overtaken = Counter(
+            "kompakt_planner_plans_overtaken", "Plans given up because a place was gone by then", registry=self.registry
+        )
         self.withdrawals = Counter("kompakt_planner_withdrawals", "Plans withdrawn", registry=self.registry)
         self.plan_seconds = Histogram(
             "kompakt_planner_round_seconds", "Time of one planning round", buckets=_SECONDS, registry=self.registry

@@ -15,7 +15,7 @@ class Meta(msgspec.Struct, rename="camel"):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    creation_timestamp: str = ""
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: Texts | None = None
     annotations: Texts | None = None
@@ -68,8 +68,16 @@ class Affinity(msgspec.Struct, rename="camel"):
     node_affinity: NodeAffinity | None = None
 
 
+class Volume(msgspec.Struct, rename="camel"):
+    """Only whether it waits for a PersistentVolume; what it says otherwise does not matter here."""
+
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
 class PodSpec(msgspec.Struct, rename="camel"):
-    containers: list[Container] = []
+    containers: list[Container] | None = None
+    volumes: list[Volume] | None = None
     init_containers: list[Container] | None = None
     node_name: str | None = None
     scheduler_name: str | None = None

@@ -1,7 +1,9 @@
 """The planner's loop: which gang gets its places, written first on the job, then on its pods.
 
-A round never waits for the API server; writes run as tasks, at most one per job. What was decided counts at once (claims in the
-ledger, records here), so that the next decision sees it before the cluster shows it.
+A round never waits for the API server; writes run as tasks, at most one per job. Core thinks in a thread of its own, on values
+that nothing changes, because it takes tenths of a second on thousands of nodes and the verbs are served by this loop; its answer
+counts only if it holds for the cluster as it is by then. What was decided counts at once (claims in the ledger, records here),
+so that the next decision sees it before the cluster shows it.
 """
 
 import asyncio
@@ -10,13 +12,14 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.placement.gang import plan_gang
-from kompakt_core.placement.model import Level, Plan, Reason
+from kompakt_core.placement.model import Level, Plan, Reason, Refusal
 from kompakt_extender import record as records
+from kompakt_extender import words
 from kompakt_extender.gangs import (
     gang_of,
     members,
@@ -29,6 +32,7 @@ from kompakt_extender.gangs import (
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger, Source
 from kompakt_extender.metrics import Metrics
+from kompakt_extender.question import Mark, Question, same_gang, same_machines, stands
 from kompakt_extender.record import Record, State
 from kompakt_extender.release import Outcome, Releaser
 from kompakt_extender.views import JobView, PodView
@@ -36,12 +40,20 @@ from kompakt_extender.writer import NotSent
 
 _LOG = logging.getLogger(__name__)
 WITHDRAW_SECONDS = 120.0  # a gang not bound that long after its release gives its places back
+WITHDRAW_VOLUMES_SECONDS = 600.0  # if a pod mounts a claim: kube-scheduler itself waits so long for a volume (bindTimeoutSeconds)
 EXCLUDE_SECONDS = 600.0  # a node that refused a gang is left out for so long
 _BATCH_SECONDS = 0.005  # changes come in flocks: a gang's pods, a node's conditions
 _TICK_SECONDS = 1.0
 _RETRY_SECONDS = 10.0  # after a failed write, unless the job changes before
-_Mark = tuple[int, str, int]  # ledger version, the job's resourceVersion, number of nodes left out
 _T = TypeVar("_T")
+
+
+class Think(Protocol):
+    """Runs work that may take long, away from the loop."""
+
+    async def __call__(self, work: Callable[[], _T], /) -> _T:
+        """What the work gives; its errors are raised here."""
+        ...
 
 
 class Planner:
@@ -55,6 +67,8 @@ class Planner:
         metrics: Metrics,
         clock: Callable[[], datetime],
         levels: Mapping[Level, str],
+        *,
+        think: Think = asyncio.to_thread,
     ) -> None:
         self._ledger = ledger
         self._jobs = jobs
@@ -62,10 +76,11 @@ class Planner:
         self._metrics = metrics
         self._clock = clock
         self._levels = levels
+        self._think = think
         self._began = clock()
         self._wake = asyncio.Event()
         self._busy: dict[str, asyncio.Task[None]] = {}
-        self._tried: dict[str, _Mark] = {}  # job uid -> what the last refusal was based on
+        self._tried: dict[str, Mark] = {}  # job uid -> what the last refusal was based on
         self._stale: dict[str, tuple[str, float]] = {}  # job uid -> resourceVersion with which a write failed, and when
         self._loop_task: asyncio.Task[None] | None = None
 
@@ -104,17 +119,16 @@ class Planner:
             self._metrics.plan_seconds.observe(time.perf_counter() - start)
 
     async def round(self) -> None:
-        """Look at every job that may need something; between two gangs the verbs get their turn."""
+        """Look at every job that may need something, then plan the gangs that wait, one after the other."""
         waiting: list[tuple[tuple[int, str, str], str]] = []
         for uid in self._jobs.attention():
             if not self._resting(uid) and (key := self._guarded(self._look, uid)) is not None:
                 waiting.append((key, uid))
         self._metrics.gangs.labels(State.WAITING.value).set(len(waiting))
         for _, uid in sorted(waiting):
-            begin = time.perf_counter()
-            if not self._resting(uid) and self._guarded(self._place, uid):
-                # On thousands of nodes one gang takes tenths of a second: as much time is left to the verbs.
-                await asyncio.sleep(time.perf_counter() - begin)
+            question = None if self._resting(uid) else self._guarded(self._ask, uid)
+            if question is not None:
+                await self._consider(question)
 
     def _resting(self, uid: str) -> bool:
         """A write is under way, or one failed and the job has not changed since."""
@@ -173,42 +187,79 @@ class Planner:
             return None
         return order(job, pods, self._jobs.complete(job, record, records.stamp(self._clock())))
 
-    def _place(self, uid: str) -> bool:
-        """Plan one gang; True where core was asked."""
+    def _ask(self, uid: str) -> Question | None:
+        """What to think about for one gang; None where nothing has changed since the last refusal."""
+        question = self._pose(uid)
+        return None if question is None or self._tried.get(uid) == question.mark else question
+
+    def _pose(self, uid: str) -> Question | None:
+        """The question as it stands now; None where there is nothing to plan."""
         job = self._jobs.views[uid]
         record = self._jobs.record(job).without_expired(self._clock())
         mark = (self._ledger.version, job.resource_version, len(record.excluded))
         pods = members(job, self._jobs.pods_of(uid))
-        if self._tried.get(uid) == mark or not self._still(job, record, pods):
-            return False
-        snapshot = self._ledger.snapshot()
+        if not self._still(job, record, pods):
+            return None
         try:
-            answer = plan_gang(snapshot, gang_of(job, pods, record, self._clock()), self._levels)
+            gang = gang_of(job, pods, record, self._clock())
         except InvalidInput as error:
             self._refuse(job, record, Reason.NEVER_FITS.value, str(error), mark)
-            return False
-        if isinstance(answer, Plan):
+            return None
+        return Question(job, record, tuple(pods), gang, self._ledger.snapshot(), mark)
+
+    async def _consider(self, question: Question) -> None:
+        """Let core think, and act on its answer if it still holds."""
+        try:
+            answer = await self._think(lambda: plan_gang(question.snapshot, question.gang, self._levels))
+            self._act(question, answer)
+        except Exception:
+            _LOG.exception("%s/%s: planning failed", question.job.namespace, question.job.name)
+            self._mark_stale(question.job)
+
+    def _act(self, then: Question, answer: Plan | Refusal) -> None:
+        """Nothing that was true of the snapshot is taken to be true of now; what fails is asked again in the next round."""
+        uid = then.job.uid
+        now = None if self._resting(uid) else self._pose(uid)
+        if now is None:
+            return
+        if not same_gang(then, now):
+            self.wake()
+        elif isinstance(answer, Refusal):
+            self._turn_down(then, now, answer)
+        elif stands(answer, then, now):
             self._tried.pop(uid, None)
-            self._reserve(job, record, pods, answer)
+            self._reserve(now, answer)
         else:
-            reason = State.WAITING.value if answer.reason is Reason.DOES_NOT_FIT_NOW else answer.reason.value
-            self._refuse(job, record, reason, waiting_message(answer), mark)
-        return True
+            self._metrics.plans_overtaken.inc()
+            self.wake()
+
+    def _turn_down(self, then: Question, now: Question, answer: Refusal) -> None:
+        """Never is said only of a cluster that is fully known, and that is still the one that was thought about."""
+        reason, message = answer.reason.value, waiting_message(answer)
+        if answer.reason is Reason.DOES_NOT_FIT_NOW:
+            reason = State.WAITING.value
+        elif answer.reason is Reason.NEVER_FITS:
+            if not same_machines(then, now):
+                self.wake()
+                return
+            if self._ledger.awaits_reports:
+                reason, message = State.WAITING.value, words.NOT_ALL_REPORTED
+        self._refuse(now.job, now.record, reason, message, then.mark)
 
     def _still(self, job: JobView, record: Record, pods: list[PodView]) -> bool:
-        """Whether the gang can be planned as when the round began; other gangs were planned since."""
+        """Whether the gang can be planned (still, when others were planned meanwhile)."""
         gone = job.suspended or job.finished or record.attempt != job.attempt
         return not gone and (plannable(job, pods) or replannable(job, pods))
 
-    def _reserve(self, job: JobView, record: Record, pods: list[PodView], answer: Plan) -> None:
-        plan = records.plan_record(answer, self._ledger.snapshot(), self._clock())
-        by_uid = {pod.uid: pod for pod in pods}
+    def _reserve(self, now: Question, answer: Plan) -> None:
+        plan = records.plan_record(answer, now.snapshot, self._clock())
+        by_uid = {pod.uid: pod for pod in now.pods}
         for seat in plan.pods:
             self._ledger.claim(Source.PLAN, by_uid[seat.uid], seat.node, seat.gpus)
-        released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(answer), plan=plan)
-        self._start(job, self._release(job, released))
+        released = replace(now.record, state=State.RELEASED, reason="Released", message=placed_message(answer), plan=plan)
+        self._start(now.job, self._release(now.job, released))
 
-    def _refuse(self, job: JobView, record: Record, reason: str, message: str, mark: _Mark) -> None:
+    def _refuse(self, job: JobView, record: Record, reason: str, message: str, mark: Mark) -> None:
         waiting = replace(record, state=State.WAITING, reason=reason, message=message, plan=None)
         self._tried[job.uid] = mark
         if waiting != self._jobs.written(job):
@@ -228,12 +279,13 @@ class Planner:
             self._start(job, self._releaser.release(record, unfinished))
             return
         since = max(records.moment(record.plan.released_at), self._began)
-        if self._clock() - since >= timedelta(seconds=WITHDRAW_SECONDS):
-            self._withdraw(job, record, unbound, [places[pod.uid].node for pod in unbound])
+        patience = WITHDRAW_VOLUMES_SECONDS if any(pod.mounts_claims for pod in unbound) else WITHDRAW_SECONDS
+        if self._clock() - since >= timedelta(seconds=patience):
+            message = f"not bound within {patience:.0f} s after the release"
+            self._withdraw(job, record, message, unbound, [places[pod.uid].node for pod in unbound])
 
-    def _withdraw(self, job: JobView, record: Record, unbound: list[PodView], nodes: list[NodeName]) -> None:
+    def _withdraw(self, job: JobView, record: Record, message: str, unbound: list[PodView], nodes: list[NodeName]) -> None:
         until = records.stamp(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))
-        message = f"not bound within {WITHDRAW_SECONDS:.0f} s after the release"
         withdrawn = replace(
             record.excluding(nodes, until, "NotBound"), state=State.WITHDRAWN, reason="Withdrawn", message=message
         )

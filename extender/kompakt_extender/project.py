@@ -53,6 +53,7 @@ def pod_view(pod: Pod) -> PodView:
         tolerations=tuple(
             Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in spec.tolerations or ()
         ),
+        mounts_claims=any(v.persistent_volume_claim or v.ephemeral for v in spec.volumes or ()),
     )
 
 
@@ -123,7 +124,7 @@ def _own(texts: Mapping[str, str] | None) -> Mapping[str, str]:
 
 def _gpus(pod: Pod) -> tuple[int, str]:
     try:
-        amounts = [_gpu_request(c) for c in pod.spec.containers]
+        amounts = [_gpu_request(c) for c in pod.spec.containers or ()]
         early = [_gpu_request(c) for c in pod.spec.init_containers or ()]
     except InvalidInput as error:
         return 1, str(error)
@@ -172,7 +173,7 @@ def _effective(pod: Pod, resource: str, read: Callable[[str | float], int]) -> i
             peak = max(peak, sidecars)
         else:
             peak = max(peak, sidecars + amount)
-    return max(peak, sidecars + sum(map(of, pod.spec.containers)))
+    return max(peak, sidecars + sum(map(of, pod.spec.containers or ())))
 
 
 def _affinity(pod: Pod) -> tuple[tuple[Selector, ...], ...]:

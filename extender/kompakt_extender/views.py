@@ -41,6 +41,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     node_selector: Mapping[str, str] = NOTHING
     affinity: tuple[tuple[Selector, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    mounts_claims: bool = False  # a volume of it comes from a PersistentVolumeClaim, and may have to be bound first
 
     @property
     def finished(self) -> bool:

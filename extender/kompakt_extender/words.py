@@ -33,6 +33,9 @@ PLANNED_TAKEN: Final = "node(s) lost the planned GPUs to another pod"
 UNKNOWN_NODE: Final = "node(s) are not known to the extender yet"
 NO_PLAN: Final = "the pod belongs to a TrainingJob but has no plan: only the planner may remove its scheduling gate"
 WITHDRAWN: Final = "the plan of this pod's gang was withdrawn"
+NOT_ALL_REPORTED: Final = (
+    "no node that has reported its GPUs could hold the gang; it waits for the nodes whose device plugin has not reported yet"
+)
 NO_GPUS: Final = f"the pod asks for no {contract.RESOURCE}"
 
 

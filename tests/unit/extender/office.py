@@ -1,8 +1,9 @@
 """The deciding half of the process, wired to a World instead of an API server, with a clock that tests move."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from kompakt_core.placement.gang import LEVEL_LABELS
 from kompakt_extender.answers import Answers
@@ -17,6 +18,8 @@ from kompakt_extender.sinks import Intake
 from kompakt_extender.wire import BindingArgs
 from tests.unit.extender.world import Readers, World
 
+T = TypeVar("T")
+
 
 class Office:
     """One tenure over a World."""
@@ -27,11 +30,20 @@ class Office:
         self.ledger, self.jobs = Ledger(), Jobs()
         self.answers = Answers(self.ledger, self.jobs)
         self.readers = Readers()
-        metrics = Metrics()
+        self.metrics = metrics = Metrics()
         releaser = Releaser(world, lambda pod: self.intake.see_pod(pod), pause=_no_pause)
-        self.planner = Planner(self.ledger, self.jobs, releaser, metrics, lambda: self.now, LEVEL_LABELS)
+        self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core thinks
+        self.planner = Planner(self.ledger, self.jobs, releaser, metrics, lambda: self.now, LEVEL_LABELS, think=self._think)
         self.binder = Binder(world, self.ledger, metrics, self.jobs.released, pause=_no_pause)
         self.intake = Intake(self.ledger, self.jobs, self.planner)
+
+    async def _think(self, work: Callable[[], T]) -> T:
+        """A thought as long as it takes for all else that is ready to run."""
+        found = work()
+        await asyncio.sleep(0)
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+        return found
 
     def take_over(self) -> None:
         self.world.relist(self.intake, self.readers)
@@ -74,6 +86,27 @@ class Office:
     def annotations(self, pod: str) -> dict[str, str]:
         found: dict[str, str] = self.world.pods[pod]["metadata"]["annotations"]
         return found
+
+
+def run(story: Callable[[Office], Coroutine[Any, Any, None]], nodes: int = 2) -> Office:
+    """Tells a story of an office whose cluster has so many DGX-1 (V100)."""
+    world = World()
+    for index in range(nodes):
+        world.add_node(f"n{index}")
+
+    async def tell() -> Office:
+        office = Office(world)
+        office.take_over()
+        await story(office)
+        return office
+
+    return asyncio.run(tell())
+
+
+def gates(world: World, name: str) -> list[Any]:
+    """The scheduling gates left on a pod."""
+    found: list[Any] = world.pods[name]["spec"]["schedulingGates"]
+    return found
 
 
 async def _no_pause(seconds: float) -> None:

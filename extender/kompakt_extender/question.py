@@ -1,0 +1,65 @@
+"""What the planner asks core about one gang, as values: a thread thinks about it while the loop goes on changing things.
+
+So an answer is always one about the past: before it counts, `same_gang`, `same_machines` and `stands` compare it with now.
+"""
+
+from dataclasses import dataclass, replace
+
+from kompakt_core.ids import GpuMask, NodeName, mask_of
+from kompakt_core.placement.fit import node_refusal
+from kompakt_core.placement.model import Gang, NodeState, Plan, Seat, Snapshot
+from kompakt_extender.record import Record
+from kompakt_extender.views import JobView, PodView
+
+Mark = tuple[int, str, int]  # ledger version, the job's resourceVersion, number of nodes left out
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Where would this gang go? `mark` tells whether the same question was asked before."""
+
+    job: JobView
+    record: Record
+    pods: tuple[PodView, ...]
+    gang: Gang
+    snapshot: Snapshot
+    mark: Mark
+
+
+def same_gang(then: Question, now: Question) -> bool:
+    """Whether the gang is what it was: the same demands, and the same pods by uid."""
+    return now.gang == then.gang and [pod.uid for pod in now.pods] == [pod.uid for pod in then.pods]
+
+
+def same_machines(then: Question, now: Question) -> bool:
+    """Whether the cluster still consists of the same nodes with the same link graphs."""
+    before, after = then.snapshot.nodes, now.snapshot.nodes
+    return before.keys() == after.keys() and all(state.graph is after[name].graph for name, state in before.items())
+
+
+def stands(plan: Plan, then: Question, now: Question) -> bool:
+    """Whether every seat of a plan can still be taken, all of them together, on the nodes as they are now."""
+    left: dict[NodeName, NodeState] = {}
+    for seat in plan.seats:
+        state = left.get(seat.node) or now.snapshot.nodes.get(seat.node)
+        if state is None or not _same_machine(state, then.snapshot.nodes[seat.node]):
+            return False
+        if mask_of(seat.gpus) & ~state.free or node_refusal(state, seat.worker, now.gang) is not None:
+            return False
+        left[seat.node] = _seated(state, seat)
+    return True
+
+
+def _same_machine(now: NodeState, then: NodeState) -> bool:
+    """The same GPUs behind the same indices, and still in the rack that the plan's level was read from."""
+    return now is then or (now.graph == then.graph and now.labels == then.labels)
+
+
+def _seated(state: NodeState, seat: Seat) -> NodeState:
+    return replace(
+        state,
+        taken=GpuMask(state.taken | mask_of(seat.gpus)),
+        free_cpu_millis=state.free_cpu_millis - seat.worker.cpu_millis,
+        free_memory_bytes=state.free_memory_bytes - seat.worker.memory_bytes,
+        free_pods=state.free_pods - 1,
+    )

@@ -1,0 +1,114 @@
+"""Plans that are taken back, and the nodes that are left out afterwards."""
+
+from kompakt_core import contract as c
+from tests.unit.extender.office import Office, run
+from tests.unit.extender.world import worker
+
+
+async def released_but_unbound(office: Office, workers: int) -> str:
+    office.world.add_gang("j", workers, 4)
+    await office.settle()
+    node: str = office.scheduling("j")["plan"]["pods"][0]["node"]
+    return node
+
+
+def test_a_gang_not_bound_in_time_is_withdrawn_and_placed_on_other_nodes_in_the_same_attempt() -> None:
+    async def story(office: Office) -> None:
+        node = await released_but_unbound(office, 2)
+        office.wait(119)
+        await office.settle()
+        assert office.scheduling("j")["state"] == "Released"
+        office.wait(2)
+        await office.settle()
+        again = office.scheduling("j")
+        assert again["state"] == "Released"
+        assert again["attempt"] == 1
+        assert [one["node"] for one in again["excludedNodes"]] == [node]
+        other = {seat["node"] for seat in again["plan"]["pods"]}
+        assert node not in other
+        assert office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE] in other
+        assert await office.bind("j-worker-0-a1", other.pop()) == ""
+
+    run(story)
+
+
+def test_a_gang_that_mounts_claims_is_given_the_time_that_volumes_may_take() -> None:
+    async def story(office: Office) -> None:
+        office.world.add_gang("j", 2, 4, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+        await office.settle()
+        office.wait(599)
+        await office.settle()
+        assert office.scheduling("j")["excludedNodes"] == []
+        office.wait(2)
+        await office.settle()
+        assert [one["reason"] for one in office.scheduling("j")["excludedNodes"]] == ["NotBound"]
+
+    run(story)
+
+
+def test_a_partly_bound_gang_is_withdrawn_for_good_and_bind_refuses_the_rest() -> None:
+    async def story(office: Office) -> None:
+        node = await released_but_unbound(office, 2)
+        assert await office.bind("j-worker-0-a1", node) == ""
+        office.wait(121)
+        await office.settle()
+        assert office.scheduling("j")["state"] == "Withdrawn"
+        assert "withdrawn" in await office.bind("j-worker-1-a1", node)
+        sent = len(office.world.sent)
+        await office.settle()
+        assert len(office.world.sent) == sent  # the next attempt is the operator's
+
+    run(story)
+
+
+def test_a_withdrawn_plan_gives_its_gpus_back() -> None:
+    async def story(office: Office) -> None:
+        await released_but_unbound(office, 4)
+        office.wait(121)
+        await office.settle()
+        assert office.scheduling("j")["state"] == "Waiting"  # both nodes are left out now
+        assert all(state.taken == 0 for state in office.ledger.snapshot().nodes.values())
+        office.wait(600)
+        await office.settle()
+        assert office.scheduling("j")["state"] == "Released"
+
+    run(story)
+
+
+def test_a_node_whose_kubelet_rejected_a_pod_is_left_out_of_the_next_attempt() -> None:
+    async def story(office: Office) -> None:
+        node = await released_but_unbound(office, 1)
+        assert await office.bind("j-worker-0-a1", node) == ""
+        office.world.pods["j-worker-0-a1"]["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
+        office.world.add_pod(office.world.pods["j-worker-0-a1"])
+        await office.settle()
+        office.world.jobs["j"]["status"]["attempt"] = 2
+        office.world.put("jobs", "j", office.world.jobs["j"])
+        office.world.add_pod(worker("j", 0, 4, attempt=2))
+        await office.settle()
+        again = office.scheduling("j")
+        assert (again["attempt"], again["state"]) == (2, "Released")
+        assert again["plan"]["pods"][0]["node"] != node
+
+    run(story)
+
+
+def test_a_pod_on_its_way_out_that_kubelet_rejects_says_nothing_about_its_node() -> None:
+    """So it is on a machine that comes back: its kubelet sees the old pods before its device plugin is there."""
+
+    async def story(office: Office) -> None:
+        node = await released_but_unbound(office, 1)
+        assert await office.bind("j-worker-0-a1", node) == ""
+        office.world.pods["j-worker-0-a1"]["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+        office.world.pods["j-worker-0-a1"]["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
+        office.world.add_pod(office.world.pods["j-worker-0-a1"])
+        await office.settle()
+        office.world.jobs["j"]["status"]["attempt"] = 2
+        office.world.put("jobs", "j", office.world.jobs["j"])
+        office.world.add_pod(worker("j", 0, 4, attempt=2))
+        await office.settle()
+        again = office.scheduling("j")
+        assert again["attempt"] == 2
+        assert again["excludedNodes"] == []
+
+    run(story)
