@@ -28,6 +28,9 @@ from kompakt_extender.verbs import verbs_app
 _LOG = logging.getLogger(__name__)
 # Go's client keeps idle connections for 90 s; closing earlier than it does races with its next POST.
 KEEP_ALIVE_SECONDS = 120
+# How long the planner's thread may keep the interpreter before the verbs get it: prioritize of 5,000 names took 10.1 ms (median)
+# beside a plan with Python's 5 ms, 4.4 ms with this.
+SWITCH_SECONDS = 0.001
 WRITERS = 32  # requests to the API server at once
 
 
@@ -143,6 +146,7 @@ def main() -> None:
     settings = parse(sys.argv[1:])
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         uvloop.run(serve(settings))  # worth 1.6 times the requests at small bodies
     except InvalidInput as error:
