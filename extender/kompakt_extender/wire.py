@@ -3,6 +3,7 @@
 The Go structs carry no JSON tags, so the keys are CamelCase; inside a Pod they are as in the API.
 """
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -11,10 +12,20 @@ from kompakt_core.errors import InvalidInput
 from kompakt_extender.objects import Pod
 
 
+class FullNodes(msgspec.Struct):
+    """A NodeList whose nodes stay as they came: they are only handed back."""
+
+    items: list[msgspec.Raw] | None = None
+
+
 class ExtenderArgs(msgspec.Struct, rename="pascal"):
-    """Body of filter and prioritize. NodeNames is set because we run with nodeCacheCapable: true."""
+    """Body of filter and prioritize: node names with nodeCacheCapable: true, whole nodes without.
+
+    After `decode_args`, `node_names` holds the names in either case.
+    """
 
     pod: Pod
+    nodes: FullNodes | None = None
     node_names: list[str] | None = None
 
 
@@ -36,6 +47,16 @@ class FilterResult(msgspec.Struct, rename="pascal"):
     error: str = ""
 
 
+class _FullResult(msgspec.Struct, rename="pascal"):
+    """FilterResult for a scheduler without nodeCacheCapable."""
+
+    nodes: FullNodes
+    node_names: None
+    failed_nodes: dict[str, str]
+    failed_and_unresolvable_nodes: dict[str, str]
+    error: str
+
+
 class HostPriority(msgspec.Struct, rename="pascal"):
     """One entry of prioritize's answer; `score` is a whole number 0..10."""
 
@@ -49,41 +70,68 @@ class BindingResult(msgspec.Struct, rename="pascal"):
     error: str = ""
 
 
+class _NodeMeta(msgspec.Struct):
+    name: str
+
+
+class _NamedNode(msgspec.Struct):
+    metadata: _NodeMeta
+
+
 _ARGS = msgspec.json.Decoder(ExtenderArgs)
 _BINDING = msgspec.json.Decoder(BindingArgs)
+_NAMED_NODE = msgspec.json.Decoder(_NamedNode)
 _ENCODER = msgspec.json.Encoder()
+# Names of pods and nodes are DNS subdomains, those of namespaces labels, uids of Kubernetes are made of the same characters
+# (kubernetes.io, "Object Names and IDs"). They become parts of paths, so nothing else may pass.
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 def decode_args(body: bytes) -> ExtenderArgs:
     """Read the body of filter or prioritize.
 
     Raises:
-        InvalidInput: not JSON, a field of the wrong type, or no NodeNames (the scheduler runs without nodeCacheCapable).
+        InvalidInput: not JSON, a field of the wrong type, or neither NodeNames nor Nodes.
     """
     args = _decode(_ARGS, body, "ExtenderArgs")
     if args.node_names is None:
-        raise InvalidInput(
-            "ExtenderArgs.NodeNames is missing: set nodeCacheCapable: true for this extender in the KubeSchedulerConfiguration"
-        )
+        if args.nodes is None:
+            raise InvalidInput("ExtenderArgs names no nodes: right would be a list in NodeNames, or a NodeList in Nodes")
+        args.node_names = list(_by_name(args.nodes))
     return args
+
+
+def _by_name(nodes: FullNodes) -> dict[str, msgspec.Raw]:
+    return {_decode(_NAMED_NODE, raw, "Node").metadata.name: raw for raw in nodes.items or ()}
 
 
 def decode_binding(body: bytes) -> BindingArgs:
     """Read the body of bind.
 
     Raises:
-        InvalidInput: not JSON, a field of the wrong type, or an empty name, namespace, uid or node.
+        InvalidInput: not JSON, a field of the wrong type, or what cannot be a name, namespace, uid or node.
     """
     args = _decode(_BINDING, body, "ExtenderBindingArgs")
     for key, value in (("PodName", args.name), ("PodNamespace", args.namespace), ("PodUID", args.uid), ("Node", args.node)):
         if not value:
             raise InvalidInput(f"ExtenderBindingArgs.{key} is empty: kube-scheduler always names it")
+        if not _NAME.fullmatch(value):
+            raise InvalidInput(f"ExtenderBindingArgs.{key} is {value[:80]!r}: right would be lower case letters, digits, - and .")
     return args
 
 
 def encode(answer: FilterResult | BindingResult | list[HostPriority]) -> bytes:
     """The answer as JSON."""
     return _ENCODER.encode(answer)
+
+
+def encode_filtered(args: ExtenderArgs, result: FilterResult) -> bytes:
+    """filter's answer in the form of its question: names for names, whole nodes for whole nodes."""
+    if args.nodes is None:
+        return _ENCODER.encode(result)
+    whole = _by_name(args.nodes)
+    kept = FullNodes([whole[name] for name in result.node_names])
+    return _ENCODER.encode(_FullResult(kept, None, result.failed_nodes, result.failed_and_unresolvable_nodes, result.error))
 
 
 _T = TypeVar("_T")
@@ -94,7 +142,7 @@ def encode_text(text: str) -> bytes:
     return _ENCODER.encode(text)
 
 
-def _decode(decoder: msgspec.json.Decoder[_T], body: bytes, what: str) -> _T:
+def _decode(decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw, what: str) -> _T:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

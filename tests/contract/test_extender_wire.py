@@ -82,9 +82,26 @@ def test_answers_carry_the_go_names() -> None:
     assert json.loads(wire.encode(wire.BindingResult("no"))) == {"Error": "no"}
 
 
-def test_full_nodes_are_refused_with_the_setting_to_change() -> None:
-    body = {"Pod": {"metadata": {}, "spec": {}}, "Nodes": {"items": []}, "NodeNames": None}
-    with pytest.raises(InvalidInput, match="nodeCacheCapable"):
+def test_whole_nodes_are_answered_with_whole_nodes() -> None:
+    """Without nodeCacheCapable kube-scheduler reads Nodes.items and nothing else."""
+    nodes = [{"metadata": {"name": name, "labels": {"a": "b"}}, "status": {"capacity": {"cpu": "4"}}} for name in ("x", "y")]
+    args = wire.decode_args(
+        json.dumps({"Pod": {"metadata": {}, "spec": {}}, "Nodes": {"items": nodes}, "NodeNames": None}).encode()
+    )
+    assert args.node_names == ["x", "y"]
+    answer = json.loads(wire.encode_filtered(args, wire.FilterResult(["y"], {"x": "full"})))
+    assert answer == {
+        "Nodes": {"items": [nodes[1]]},
+        "NodeNames": None,
+        "FailedNodes": {"x": "full"},
+        "FailedAndUnresolvableNodes": {},
+        "Error": "",
+    }
+
+
+def test_a_request_without_nodes_in_either_form_says_what_would_be_right() -> None:
+    body = {"Pod": {"metadata": {}, "spec": {}}, "Nodes": None, "NodeNames": None}
+    with pytest.raises(InvalidInput, match="NodeNames, or a NodeList in Nodes"):
         wire.decode_args(json.dumps(body).encode())
 
 

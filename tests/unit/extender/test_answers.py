@@ -1,110 +1,17 @@
 """filter and prioritize over HTTP, on bytes, as kube-scheduler calls them."""
 
-import asyncio
-import copy
-import json
-from collections.abc import Callable, Coroutine
-from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core import contract as c
 from kompakt_extender import words
-from kompakt_extender.health import health_app
-from kompakt_extender.metrics import Metrics
 from kompakt_extender.scores import scores_of
-from kompakt_extender.verbs import Inactive, verbs_app
-from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World, pod
+from tests.unit.extender.scheduler import Scheduler, occupy, run
+from tests.unit.extender.world import pod
 
 SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
-
-
-class Desk:
-    """The verbs of one office; inactive when told so."""
-
-    def __init__(self, office: Office) -> None:
-        self.office = office
-        self.active = True
-        self.trouble = self.stuck = ""
-
-    def _require(self) -> None:
-        if not self.active:
-            raise Inactive("the scheduler's Lease is held by b_1, not by a")
-
-    def filter(self, args: ExtenderArgs) -> FilterResult:
-        self._require()
-        return self.office.answers.filter(args)
-
-    def prioritize(self, args: ExtenderArgs) -> bytes:
-        self._require()
-        return self.office.answers.prioritize(args)
-
-    async def bind(self, args: BindingArgs) -> BindingResult:
-        self._require()
-        return await self.office.binder.bind(args)
-
-    def explain(self, namespace: str, job: str) -> dict[str, Any] | None:
-        self._require()
-        return self.office.explain(namespace, job)
-
-
-class Scheduler:
-    """kube-scheduler's side of the wire."""
-
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.office = desk.office
-        self.metrics = Metrics()
-        self._verbs = httpx.AsyncClient(transport=httpx.ASGITransport(verbs_app(desk, self.metrics)), base_url="http://x")
-        self._health = httpx.AsyncClient(transport=httpx.ASGITransport(health_app(desk, self.metrics)), base_url="http://x")
-
-    async def post(self, verb: str, body: Any) -> httpx.Response:
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return await self._verbs.post(f"/{verb}", content=content)
-
-    async def get(self, path: str) -> httpx.Response:
-        return await self._health.get(path)
-
-    async def filter(self, name: str, *nodes: str) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.post("filter", self.args(name, *nodes))).json()
-        return found
-
-    async def scores(self, name: str, *nodes: str) -> dict[str, int]:
-        answer = await self.post("prioritize", self.args(name, *nodes))
-        assert answer.status_code == 200
-        return {one["Host"]: one["Score"] for one in answer.json()}
-
-    def args(self, name: str, *nodes: str) -> dict[str, Any]:
-        return {
-            "Pod": copy.deepcopy(self.office.world.pods[name]),
-            "Nodes": None,
-            "NodeNames": list(nodes or ("n0", "n1", "pcie")),
-        }
-
-
-def run(story: Callable[[Scheduler], Coroutine[Any, Any, None]]) -> None:
-    world = World()
-    world.add_node("n0")
-    world.add_node("n1")
-    world.add_node("pcie", "a100-pcie-8-bridge-pairs")
-
-    async def tell() -> None:
-        office = Office(world)
-        office.take_over()
-        await story(Scheduler(Desk(office)))
-
-    asyncio.run(tell())
-
-
-def occupy(office: Office, name: str, node: str, *indices: int) -> None:
-    notes = {c.ANN_GPUS: ",".join(f"GPU-{node}-{i}" for i in indices)}
-    office.world.add_pod(pod(name, len(indices), annotations=notes, nodeName=node))
-    office.see()
 
 
 def test_plain_pods_pass_where_enough_gpus_are_free() -> None:
@@ -268,48 +175,6 @@ def test_health_tells_trouble() -> None:
         scheduler.desk.trouble = "not listed yet: pods"
         ready = await scheduler.get("/readyz")
         assert (ready.status_code, ready.text) == (503, "not listed yet: pods")
-
-    run(story)
-
-
-_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
-    max_leaves=4,
-)
-_PATHS = [
-    ("Pod",),
-    ("NodeNames",),
-    ("Pod", "metadata"),
-    ("Pod", "metadata", "annotations"),
-    ("Pod", "metadata", "labels"),
-    ("Pod", "metadata", "annotations", c.ANN_PATTERN),
-    ("Pod", "metadata", "annotations", c.ANN_MIN_VALUE),
-    ("Pod", "spec", "containers"),
-    ("Pod", "spec", "affinity"),
-    ("Pod", "spec", "containers", 0, "resources", "requests", c.RESOURCE),
-    ("Pod", "spec", "containers", 0, "resources", "requests", "cpu"),
-]
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from(_PATHS), _VALUES, st.booleans())
-def test_any_spoilt_argument_is_answered_with_a_verdict_or_a_400(path: tuple[str | int, ...], value: Any, planned: bool) -> None:
-    async def story(scheduler: Scheduler) -> None:
-        made = pod("p", 2, annotations=SENSITIVE)
-        if planned:
-            made["metadata"]["labels"] = {c.LABEL_JOB_UID: "uid-j"}
-            made["metadata"]["annotations"] |= {c.ANN_PLANNED_NODE: "n0", c.ANN_PLANNED_GPUS: "GPU-n0-0,GPU-n0-1"}
-        scheduler.office.world.add_pod(made)
-        body = scheduler.args("p")
-        at: Any = body
-        for part in path[:-1]:
-            at = at[part]
-        at[path[-1]] = value
-        for verb in ("filter", "prioritize"):
-            answer = await scheduler.post(verb, body)
-            assert answer.status_code in (200, 400)
-            assert answer.status_code == 200 or answer.json()["Error"]
 
     run(story)
 
