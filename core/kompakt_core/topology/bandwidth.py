@@ -97,6 +97,17 @@ def generation_of(gpu: str) -> int:
     return int(_row(gpu)["generation"])
 
 
+# Not in the table: Turing's bridges are of the V100's second generation, 25 GB/s a lane.
+_TURING: Final = {"RTX8000": 2}
+
+
+@cache
+def generation_of_model(model: str) -> int:
+    """NVLink's generation of a model such as A100 or NVIDIA A100-SXM4-80GB; 0 for one that the table lacks."""
+    known = _TURING | {name: int(row["generation"]) for row in _generations() for name in row["gpu"].split(" ")[0].split("/")}
+    return next((known[word] for word in re.split(r"[^A-Za-z0-9]+", model) if word in known), 0)
+
+
 @cache
 def lane_of(generation: int) -> int:
     """MB/s of one lane of an NVLink generation: that of its main GPU. A newer one than the table's counts as its last.

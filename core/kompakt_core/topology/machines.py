@@ -1,7 +1,6 @@
-"""Known machines: link matrices printed by real ones, read from the packaged `data/topo_matrices.json`.
+"""Known machines: `data/topo_matrices.json` (matrices that real machines printed) and `data/machines/*.yaml`.
 
-Each entry names the public report it was taken from. Two AMD machines of the file (mi300x-8, amd-4-pcie) are left
-out: their reports give weights but no bandwidth.
+Each names the public report it was taken from, and says what had to be assumed.
 """
 
 import json
@@ -9,18 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from itertools import combinations
 from types import MappingProxyType
 from typing import Any, Final
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import GpuIndex, GpuUuid
 from kompakt_core.topology import bandwidth
-from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
+from kompakt_core.topology.access import parse_access, with_access
+from kompakt_core.topology.graph import LinkGraph, PeerAccess
+from kompakt_core.topology.handwritten import about, parse_handwritten
 from kompakt_core.topology.matrix import parse_matrix, text_uuid
 
-# Kind of GPU by machine: it gives the bandwidth of an NVLink lane. Turing (RTX 8000) has the V100's second NVLink
-# generation, 25 GB/s a lane. Machines not named here have no NVLink; their GPUs' kind is not told in the reports.
+_DATA: Final = files("kompakt_core.topology") / "data"
+
+# Kind of GPU by machine: it gives the generation of NVLink. Machines not named here have no NVLink; the reports do not
+# tell their GPUs' kind.
 _GPU_OF: Final = {
     "dgx1-v100": "V100",
     "dgx1-v100-4nic": "V100",
@@ -38,46 +39,65 @@ _GPU_OF: Final = {
     "a100-pcie-4-two-bridges-4-numa": "A100",
     "rtx8000-4": "RTX8000",
     "l40s-4": "L40S",
+    "rtx5090-2": "RTX5090",
 }
-_LANE_OF: Final = {"RTX8000": "V100"}
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A known machine: its name, number and kind of GPUs ("" unknown), and where its matrix was published."""
+    """A known machine: its name, number and kind of GPUs ("" unknown), where it was published, and what was assumed.
+
+    `text` is what its reader takes: as `nvidia-smi topo -m` prints it (and `topo -p2p r` after it), or YAML.
+    """
 
     name: str
     gpus: int
     model: str
     source: str
-    text: str  # as `nvidia-smi topo -m` prints it; "" for the AMD machine
+    text: str
+    note: str = ""
+    yaml: bool = False
 
     def graph(self, uuids: Callable[[int], str] | None = None) -> LinkGraph:
         """The link graph; `uuids` names the GPU at an index (default: stable made-up UUIDs of this machine)."""
         name = uuids or (lambda index: text_uuid(self.name, index))
-        if not self.text:
-            return _two_hives(name)
-        generation = bandwidth.generation_of(_LANE_OF.get(self.model, self.model)) if "NV" in self.text else 0
-        return parse_matrix(self.text, uuids=name, generation=generation, model=self.model)
-
-
-@cache
-def _document() -> Any:
-    return json.loads((files("kompakt_core.topology") / "data" / "topo_matrices.json").read_text())
+        if self.yaml:
+            return parse_handwritten(self.text, uuids=name)
+        links, _, access = self.text.partition("\n\n")
+        generation = bandwidth.generation_of_model(self.model)
+        graph = parse_matrix(links, uuids=name, generation=generation, model=self.model)
+        return with_access(graph, parse_access(access)) if access else graph
 
 
 def _machines() -> dict[str, Machine]:
-    known = {
-        entry["id"]: Machine(entry["id"], len(entry["matrix"]), _GPU_OF.get(entry["id"], ""), entry["source"], _as_text(entry))
-        for entry in _document()["matrices"]
-    }
-    hives = _entry_two_hives()
-    known[hives["id"]] = Machine(hives["id"], len(hives["max_bw_mbs"]), "MI210", hives["source"], "")
-    return known
+    document: Any = json.loads((_DATA / "topo_matrices.json").read_text())
+    known = [_printed(entry) for entry in document["matrices"]]
+    known += [_with_access(entry) for entry in document["p2p_matrices"]]
+    known += [_written(path.name.removesuffix(".yaml"), path.read_text()) for path in (_DATA / "machines").iterdir()]
+    return {machine.name: machine for machine in sorted(known, key=lambda machine: machine.name)}
 
 
-def _entry_two_hives() -> Mapping[str, Any]:
-    return next(entry for entry in _document()["amd"] if "max_bw_mbs" in entry)
+def _printed(entry: Mapping[str, Any]) -> Machine:
+    name = entry["id"]
+    note = str(entry.get("note", "")) or (
+        "no printed output: derived from another library's test node" if "derived" in entry else ""
+    )
+    return Machine(name, len(entry["matrix"]), _GPU_OF.get(name, ""), entry["source"], _as_text(entry), note)
+
+
+def _with_access(entry: Mapping[str, Any]) -> Machine:
+    size = len(entry["topo"])
+    head = "\t".join(["", *(f"GPU{i}" for i in range(size))])
+    rows = ["\t".join([f"GPU{i}", *row]) for i, row in enumerate(entry["p2p_read"])]
+    text = _as_text({"matrix": entry["topo"]}) + "\n" + "\n".join([head, *rows]) + "\n"
+    denied = sorted({cell for row in entry["p2p_read"] for cell in row if cell not in ("X", PeerAccess.OK)})
+    note = f"peers cannot read each other's memory ({', '.join(denied)})" if denied else ""
+    return Machine(entry["id"], size, _GPU_OF.get(entry["id"], ""), entry["source"], text, note)
+
+
+def _written(name: str, text: str) -> Machine:
+    said = about(text)
+    return Machine(name, said.gpus, said.model, said.source, text, said.note, yaml=True)
 
 
 def _as_text(entry: Mapping[str, Any]) -> str:
@@ -96,19 +116,6 @@ def _as_text(entry: Mapping[str, Any]) -> str:
 
 def _padded(values: Sequence[object], size: int, filler: str) -> list[str]:
     return [str(value) for value in values] + [filler] * (size - len(values))
-
-
-def _two_hives(name: Callable[[int], str]) -> LinkGraph:
-    """MI210: two hives of four. XGMI bandwidth as the driver reports it; the report does not tell the PCIe level
-    between hives, so the weakest, SYS, is taken.
-    """
-    speeds: Sequence[Sequence[int]] = _entry_two_hives()["max_bw_mbs"]
-    links = []
-    for a, b in combinations(range(len(speeds)), 2):
-        kind, lanes = (LinkKind.XGMI, 1) if speeds[a][b] else (LinkKind.SYS, 0)
-        links.append(Link(GpuIndex(a), GpuIndex(b), kind, lanes, speeds[a][b] or bandwidth.pcie()[LinkKind.SYS]))
-    gpus = tuple(Gpu(GpuIndex(i), GpuUuid(name(i)), model="MI210") for i in range(len(speeds)))
-    return LinkGraph(gpus, tuple(links))
 
 
 MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(_machines())

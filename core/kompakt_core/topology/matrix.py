@@ -9,16 +9,15 @@ from uuid import UUID, uuid5
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid
 from kompakt_core.topology import bandwidth
+from kompakt_core.topology.cells import Cell, cells_of, check_gpu_columns, lines_of
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind, Nic
 from kompakt_core.topology.sides import Path, link_of, weaker
 
 NAMESPACE = UUID("6b6f6d70-616b-5474-8000-6b6f6d70616b")  # of all UUIDs that stand for GPUs known only from a text
-MAX_GPUS = 64
-MAX_TEXT = 200_000  # characters; a real matrix of 16 GPUs has about 3,000
 
-_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # nvidia-smi underlines its header even into a pipe
 _TRAILING = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 _PCIE = {
+    "PSB": LinkKind.PIX,  # two GPUs of one board, in the days of the K80
     "PIX": LinkKind.PIX,
     "PXB": LinkKind.PXB,
     "PHB": LinkKind.PHB,
@@ -26,21 +25,10 @@ _PCIE = {
     "SYS": LinkKind.SYS,
     "SOC": LinkKind.SYS,
 }
+# As the kernel calls RDMA devices: mlx5_0, mlx5_bond_0, rdmap16s27, bnxt_re0, ...; NICn in new drivers.
+_NIC = re.compile(r"(NIC|[a-z])(?=\w*[0-9])\w{1,31}")
 _CPU_LIST = re.compile(r"[0-9]{1,5}([-,][0-9]{1,5})*")
 _WORDS = "X, NV<lanes>, PIX, PXB, PHB, NODE, SYS or SOC"
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A word of the text and where it stands (both counted from 1)."""
-
-    text: str
-    line: int
-    column: int
-
-    def wrong(self, what: str) -> InvalidInput:
-        """An error that points at this word."""
-        return InvalidInput(f"link matrix, line {self.line}, column {self.column}: {what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +63,7 @@ def parse_matrix(text: str, *, uuids: Callable[[int], str] | None = None, genera
     Pairs whose two cells disagree take the weaker one and are listed in `uneven`.
     Raises InvalidInput with line and column.
     """
-    if len(text) > MAX_TEXT:
-        raise InvalidInput(f"link matrix: {len(text)} characters; at most {MAX_TEXT} are read")
-    lines = _ESCAPE.sub("", text).splitlines()
+    lines = lines_of(text)
     number, header = _find_header(lines)
     rows = _read_rows(lines, number + 1, header)
     legend = _nic_legend(lines[number + 1 :])
@@ -88,19 +74,14 @@ def parse_matrix(text: str, *, uuids: Callable[[int], str] | None = None, genera
     return LinkGraph(gpus, links, _nics(header, rows, numa, legend), uneven)
 
 
-def _cells(line: str, number: int) -> list[Cell]:
-    return [Cell(match.group(), number, match.start() + 1) for match in re.finditer(r"\S+", line)]
-
-
 def _find_header(lines: Sequence[str]) -> tuple[int, Header]:
-    """Index of the header line and what it says: the first line that begins with GPU0 and does not go on as GPU0's row."""
-    for number, line in enumerate(lines):
-        cells = _cells(line, number + 1)
-        if cells and cells[0].text == "GPU0" and (len(cells) == 1 or not _is_path(cells[1].text)):
-            return number, _read_header(line, cells)
-        if cells and cells[0].text == "GPU0":
-            raise cells[0].wrong("the row of GPU0 comes before a header line; the header names the columns GPU0, GPU1, ...")
-    raise InvalidInput("link matrix: no header line beginning with GPU0; give the whole output of `nvidia-smi topo -m`")
+    """Index of the header line and what it says."""
+    first = next((cells for i, line in enumerate(lines) if (cells := cells_of(line, i + 1)) and cells[0].text == "GPU0"), None)
+    if not first:
+        raise InvalidInput("link matrix: no header line beginning with GPU0; give the whole output of `nvidia-smi topo -m`")
+    if len(first) > 1 and _is_path(first[1].text):
+        raise first[0].wrong("the row of GPU0 comes before a header line; the header names the columns GPU0, GPU1, ...")
+    return first[0].line - 1, _read_header(lines[first[0].line - 1], first)
 
 
 def _is_path(word: str) -> bool:
@@ -115,26 +96,27 @@ def _read_header(line: str, cells: Sequence[Cell]) -> Header:
         if found:
             trailing.insert(0, name)
             rest = rest[: found.start()]
-    names = _cells(rest, cells[0].line)
-    gpus = [cell for cell in names if re.fullmatch(r"GPU\d+", cell.text)]
-    for expected, cell in enumerate(gpus):
-        if cell.text != f"GPU{expected}":
-            raise cell.wrong(f"found {cell.text} where GPU{expected} is due; GPU columns must run GPU0, GPU1, ...")
-    if len(gpus) > MAX_GPUS:
-        raise gpus[MAX_GPUS].wrong(f"{len(gpus)} GPUs; at most {MAX_GPUS} are read")
-    nics = [cell for cell in names if cell not in gpus]
+    names = cells_of(rest, cells[0].line)
+    gpus = [cell for cell in names if re.fullmatch(r"GPU[0-9]+", cell.text)]
+    check_gpu_columns(gpus)
+    nics = names[len(gpus) :]
     if names[: len(gpus)] != gpus:
-        raise nics[0].wrong("GPU columns must come before NIC columns")
+        raise next(cell for cell in names if cell not in gpus).wrong("GPU columns must come before NIC columns")
     for cell in nics:
-        if not re.fullmatch(r"(NIC|[a-z][a-z0-9]{0,15}_)\d{1,4}\w{0,16}", cell.text):
-            raise cell.wrong(f"unknown column {cell.text!r}; known are GPUn, NICn, mlx5_n, and {', '.join(_TRAILING)}")
+        if not _NIC.fullmatch(cell.text):
+            known = ", ".join(_TRAILING)
+            raise cell.wrong(
+                f"unknown column {cell.text[:32]!r}; known are GPUn, NICn, names of NICs such as mlx5_0, and {known}"
+            )
+    if len({cell.text for cell in nics}) < len(nics):
+        raise nics[-1].wrong("two NIC columns have one name")
     return Header(len(gpus), tuple(cell.text for cell in nics), tuple(trailing))
 
 
 def _read_rows(lines: Sequence[str], start: int, header: Header) -> list[Row]:
     rows: list[Row] = []
     for number, line in enumerate(lines[start:], start=start + 1):
-        cells = _cells(line, number)
+        cells = cells_of(line, number)
         if not cells:
             if rows:
                 break  # a blank line ends the matrix, the legend follows
@@ -144,10 +126,10 @@ def _read_rows(lines: Sequence[str], start: int, header: Header) -> list[Row]:
         if len(rows) == header.gpus:
             break
         if cells[0].text != f"GPU{len(rows)}":
-            raise cells[0].wrong(f"found {cells[0].text!r} where the row of GPU{len(rows)} is due")
+            raise cells[0].wrong(f"found {cells[0].text[:32]!r} where the row of GPU{len(rows)} is due")
         rows.append(_read_row(line, cells, len(rows), header))
     if len(rows) < header.gpus:
-        raise InvalidInput(f"link matrix: the header names {header.gpus} GPUs but only {len(rows)} rows follow")
+        raise Cell("", len(lines), 1).wrong(f"the header names {header.gpus} GPUs but only {len(rows)} rows follow")
     return rows
 
 
@@ -164,7 +146,7 @@ def _read_row(line: str, cells: Sequence[Cell], index: int, header: Header) -> R
 def _gpu_path(cell: Cell, index: int, other: int) -> Path | None:
     if (cell.text == "X") != (index == other):
         right = "X" if index == other else _WORDS.removeprefix("X, ")
-        raise cell.wrong(f"found {cell.text!r} between GPU{index} and GPU{other}; expected {right}")
+        raise cell.wrong(f"found {cell.text[:32]!r} between GPU{index} and GPU{other}; expected {right}")
     return None if cell.text == "X" else _path(cell)
 
 
@@ -173,7 +155,7 @@ def _path(cell: Cell) -> Path:
         return Path(_PCIE[cell.text], 0)
     lanes = re.fullmatch(r"NV([0-9]{1,2})", cell.text)
     if not lanes:
-        raise cell.wrong(f"unknown link {cell.text!r}; known are {_WORDS}")
+        raise cell.wrong(f"unknown link {cell.text[:32]!r}; known are {_WORDS}")
     if not 1 <= int(lanes[1]) <= bandwidth.MAX_LANES:
         raise cell.wrong(f"{cell.text} has {lanes[1]} lanes; 1 to {bandwidth.MAX_LANES} are possible")
     return Path(LinkKind.NVLINK, int(lanes[1]))
@@ -181,7 +163,7 @@ def _path(cell: Cell) -> Path:
 
 def _nic_kind(cell: Cell) -> LinkKind:
     if cell.text not in _PCIE:
-        raise cell.wrong(f"unknown link {cell.text!r} to a NIC; known are {', '.join(_PCIE)}")
+        raise cell.wrong(f"unknown link {cell.text[:32]!r} to a NIC; known are {', '.join(_PCIE)}")
     return _PCIE[cell.text]
 
 
