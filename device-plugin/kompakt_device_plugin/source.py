@@ -24,7 +24,8 @@ class ChangeKind(StrEnum):
     ECC = "ECC"  # memory that cannot be corrected or remapped
     LOST = "Lost"  # fell off the bus, or no longer answers
     FABRIC = "Fabric"  # joined or left the NVLink fabric, or its fabric turned sick
-    LINKS = "Links"  # links, GPUs or partitions of the node are others than before
+    SICK = "Sick"  # unhealthy for another reason, which the message tells
+    LINKS = "Links"  # what joins the node's GPUs is other than before
     WELL = "Well"  # a GPU that was unhealthy is healthy again
 
 
@@ -55,6 +56,9 @@ class Source(Protocol):
     def wait(self, timeout: float) -> tuple[Change, ...]:
         """What happened, as soon as something does; empty after `timeout` seconds without anything."""
 
+    def busy(self, uuid: GpuUuid) -> bool:
+        """Whether the driver sees a process on this GPU at this moment; False where nobody can tell. Quick."""
+
     def close(self) -> None: ...
 
 
@@ -70,6 +74,10 @@ class Quiet:
         """Nothing, after `timeout` seconds or when closed."""
         self._closed.wait(timeout)
         return ()
+
+    def busy(self, uuid: GpuUuid) -> bool:
+        """There is no GPU that could be."""
+        return False
 
     def close(self) -> None:
         """Ends a wait."""
@@ -137,12 +145,18 @@ def read_limited(path: Path) -> str:
     return data.decode()
 
 
-def open_source(name: str, *, machines: Path, library: Path | None = None) -> Source:
+def open_source(name: str, *, machines: Path, library: Path | None = None, skip_xids: str = "", heed_xids: str = "") -> Source:
     """The source of this name: text (descriptions in the folder `machines`), or nvml (`library`: another libnvidia-ml than the
-    system's). Raises InvalidInput for an unknown name, and where the library cannot be loaded or lacks what is needed.
+    system's; XIDs as `verdict.xid_rules` reads them).
+
+    Raises InvalidInput for an unknown name and unreadable XIDs: those are mistakes of whoever starts the process. A library that
+    cannot be loaded or lacks functions is none: read raises it and tries again, since a driver may come later.
     """
     if name == "text":
         return TextSource(machines)
     if name == "nvml":
-        raise InvalidInput("source nvml is not there yet: this version reads text descriptions only (source text)")
+        from kompakt_device_plugin.nvml.source import NvmlSource  # not every node needs NVML
+        from kompakt_device_plugin.nvml.verdict import xid_rules
+
+        return NvmlSource(library, rules=xid_rules(skip_xids, heed_xids))
     raise InvalidInput(f"unknown source {name!r}; known are {' and '.join(SOURCES)}")

@@ -1,0 +1,60 @@
+"""Compiles shim.c against NVIDIA's nvml.h and steers the library that comes of it."""
+
+import ctypes
+import hashlib
+import importlib.metadata
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.nvml_shim.machine import Described
+
+SOURCE = Path(__file__).parent / "shim.c"
+
+
+def header_folder() -> Path:
+    """The folder of nvml.h, which comes with the package nvidia-nvml-dev."""
+    files = importlib.metadata.files("nvidia-nvml-dev") or []
+    found = next(file for file in files if file.name == "nvml.h")
+    return Path(str(found.locate())).parent
+
+
+def build(folder: Path, without: Sequence[str] = ()) -> Path:
+    """Compiles the shim into `folder`, with the functions `without` left out, as in an older driver's library."""
+    name = hashlib.sha256(",".join(sorted(without)).encode()).hexdigest()[:8]
+    library = folder / f"libnvidia-ml-{name}.so"
+    if library.exists():
+        return library
+    script = folder / f"exports-{name}"
+    script.write_text("{ global: *; " + (f"local: {'; '.join(without)}; " if without else "") + "};\n")
+    options = ["-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libnvidia-ml.so.1"]
+    command = ["gcc", *options, f"-Wl,--version-script={script}", f"-I{header_folder()}", str(SOURCE), "-o", str(library)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return library
+
+
+class Shim:
+    """One compiled shim in this process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._library = ctypes.CDLL(str(path))
+
+    def describe(self, machine: Described) -> None:
+        """NVML answers as this machine does from now on."""
+        self._library.shim_describe(machine.text().encode())
+
+    def calls(self, function: str = "") -> int:
+        """How often a function was called since they were forgotten; of all without a name."""
+        return int(self._library.shim_calls(function.encode()))
+
+    def forget_calls(self) -> None:
+        self._library.shim_forget_calls()
+
+    def event(self, gpu: int, kind: int, data: int = 0) -> None:
+        """Lets the driver report an event, if somebody registered for its kind."""
+        self._library.shim_event(gpu, ctypes.c_ulonglong(kind), ctypes.c_ulonglong(data))
+
+    def busy(self, gpu: int, processes: int) -> None:
+        """Lets so many processes run on a GPU."""
+        self._library.shim_busy(gpu, processes)
