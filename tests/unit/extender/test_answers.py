@@ -1,6 +1,5 @@
 """filter and prioritize over HTTP, on bytes, as kube-scheduler calls them."""
 
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
