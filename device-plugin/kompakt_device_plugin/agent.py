@@ -2,26 +2,28 @@
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import grpc
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import NodeName
+from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_device_plugin.api import NODES, PODS, TOPOLOGIES, Api, Object, explain, status_code
+from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, Api, Object, explain, status_code
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.health import Beat
+from kompakt_device_plugin.journal import Entry, Journal, still_open, with_pending
+from kompakt_device_plugin.metrics import Metrics
 from kompakt_device_plugin.objects import Objects
-from kompakt_device_plugin.outlook import Outlook, outlook
+from kompakt_device_plugin.outlook import Outlook, Sight, outlook
 from kompakt_device_plugin.podresources import PodResources
-from kompakt_device_plugin.pods import NodePods
-from kompakt_device_plugin.reconcile import event, held_in, held_of, holders, keep, running
+from kompakt_device_plugin.pods import NodePod, NodePods
+from kompakt_device_plugin.reconcile import PodKey, event, held_in, held_of, holders, keep, running
 from kompakt_device_plugin.registration import reason_of
 from kompakt_device_plugin.report import Condition, Held, TopologyReporter
-from kompakt_device_plugin.source import Source
+from kompakt_device_plugin.source import Change, Source
 from kompakt_device_plugin.watching import API_ERRORS, Watching
 from kompakt_device_plugin.writing import PodCorrector
 
@@ -44,16 +46,22 @@ class Agent:
         resources: PodResources,
         pods: NodePods,
         devices: Devices,
+        journal: Journal,
+        metrics: Metrics,
         stop: threading.Event,
+        own: Collection[GpuUuid] = (),
     ) -> None:
+        """`own`: the GPUs that are ours on a node whose others another plugin offers."""
         self._api, self._name, self._source, self._resources = api, node, source, resources
-        self._pods, self._devices, self._stop = pods, devices, stop
-        self._nodes, self._topologies = Objects(), Objects()
-        self._reporter, self.corrector = TopologyReporter(api), PodCorrector(api)
+        self._pods, self._devices, self._journal, self._metrics = pods, devices, journal, metrics
+        self._stop, self._own = stop, frozenset(own)
+        self._nodes, self._topologies, self._slices = Objects(), Objects(), Objects()
+        self._reporter, self._corrector = TopologyReporter(api), PodCorrector(api, self._count)
         self._held: tuple[Held, ...] | None = None  # None: nothing was read yet
         self._wake, self._lock = threading.Event(), threading.Lock()
         self._pauses: list[float] = []  # those to come before the usual one
         self._said = self._trouble = ""
+        self.settled = threading.Event()  # one round came to its end: report and offer are what they should be
 
     def allocated(self) -> None:
         """kubelet has just handed out GPUs: look soon, and again until it shows."""
@@ -61,24 +69,28 @@ class Agent:
             self._pauses = list(AFTER_ALLOCATE)
         self._wake.set()
 
+    def heard(self, change: Change) -> None:
+        """Something happened to a GPU: its report and offer follow at once."""
+        word = f"XID {change.xid}" if change.xid else change.kind
+        log.warning("%s: %s (%s)", change.uuid or "node", change.message, word)
+        self._wake.set()
+
+    def runtime(self) -> str:
+        """The container runtime of the node, as its Node names it; empty while that is not known."""
+        facts = ((self._nodes.get(self._name) or {}).get("status") or {}).get("nodeInfo") or {}
+        return str(facts.get("containerRuntimeVersion", ""))
+
     def ask(self) -> None:
         """Lists this node's pods now, beside the watch. Raises one of API_ERRORS."""
         self._pods.add(self._api.list(PODS, self._selector("spec.nodeName"), timeout=ASK_SECONDS).items)
 
     def watch(self) -> None:
-        """Begins to watch the node, its pods and its GPUTopology; returns when all three were listed once, or on stop."""
-        mine = self._selector("metadata.name")
+        """Begins to watch all that concerns this node and its GPUs; returns when each kind was listed once, or on stop."""
         watches = [
-            Watching(self._api, NODES, self._nodes.replace, self._seen(self._nodes), stop=self._stop, query=mine),
-            Watching(self._api, TOPOLOGIES, self._topologies.replace, self._seen(self._topologies), stop=self._stop, query=mine),
-            Watching(
-                self._api,
-                PODS,
-                self._pods.replace,
-                self._seen(self._pods),
-                stop=self._stop,
-                query=self._selector("spec.nodeName"),
-            ),
+            self._watching(NODES, self._nodes, "metadata.name"),
+            self._watching(TOPOLOGIES, self._topologies, "metadata.name"),
+            self._watching(PODS, self._pods, "spec.nodeName"),
+            self._watching(SLICES, self._slices, "spec.nodeName", optional=True),
         ]
         for watch in watches:
             watch.start()
@@ -92,6 +104,7 @@ class Agent:
             try:
                 self.step()
                 self._trouble = ""
+                self.settled.set()
             except (*API_ERRORS, grpc.RpcError) as error:
                 self._failed(error)
             beat.beat()
@@ -102,33 +115,37 @@ class Agent:
         node, live = self._nodes.get(self._name), self._topologies.get(self._name)
         if node is None:
             return
-        pods = self._pods.all()
-        before = held_in(live) if self._held is None else self._held
-        taken = running(keep(before, self._resources.taken(), pods), pods)
-        self._held = held_of(taken, pods)
-        seen = outlook(node, live, self._read(node), self._source.name, self._held)
+        handed, pods = self._journal.entries, self._pods.all()  # in this order: what is handed over later is not judged yet
+        taken = self._taken(live, pods, handed)
+        seen = outlook(Sight(node, live, self._slices.all()), self._read(node), self._source, self._held or (), self._own)
         self._say(node, seen)
+        self._devices.withdraw(seen.offered)
         if seen.report is None:
-            self._offer(None)
             return
-        if seen.offered is None:
-            self._offer(None)
         self._topologies.put(self._reporter.report(seen.report, live, now_text()))
+        self._metrics.show(seen.report)
         self._devices.hold(holders(taken, pods), (pod.uid for pod in pods))
         if seen.offered:
-            self._offer(seen.offered)
-        self.corrector.correct(taken, pods, seen.report)
+            self._devices.publish(seen.offered)
+        self._corrector.correct(taken, pods, seen.report)
+
+    def _taken(
+        self, live: Object | None, pods: tuple[NodePod, ...], handed: tuple[Entry, ...]
+    ) -> dict[PodKey, frozenset[GpuUuid]]:
+        """Who holds what, by kubelet's list and by what was held before; `_held` adds what was handed over a moment ago."""
+        before = held_in(live) if self._held is None else self._held
+        listed = self._resources.taken()
+        taken = running(keep(before, listed, pods), pods)
+        pending = still_open(handed, listed, pods)
+        self._journal.end([entry for entry in handed if entry not in pending])
+        self._held = with_pending(held_of(taken, pods), pending)
+        return taken
 
     def _read(self, node: Mapping[str, Any]) -> LinkGraph | InvalidInput:
         try:
             return self._source.read(node)
         except InvalidInput as error:
             return error
-
-    def _offer(self, graph: LinkGraph | None) -> None:
-        """Nothing is said to kubelet before there was something to offer: the node then has no such resource at all."""
-        if graph is not None or self._devices.offered.version:
-            self._devices.publish(graph)
 
     def _say(self, node: Object, seen: Outlook) -> None:
         """A problem is logged and told by an Event once, not in every round."""
@@ -166,7 +183,14 @@ class Agent:
         self._wake.wait(seconds)
         self._wake.clear()
 
-    def _seen(self, store: Any) -> Any:
+    def _watching(self, path: str, store: Objects | NodePods, field: str, *, optional: bool = False) -> Watching:
+        query = self._selector(field)
+        return Watching(self._api, path, store.replace, self._seen(store), stop=self._stop, query=query, optional=optional)
+
+    def _count(self, pod: NodePod) -> None:
+        (self._metrics.corrected if pod.written else self._metrics.reported).inc()
+
+    def _seen(self, store: Objects | NodePods) -> Any:
         def on_event(kind: str, obj: Object) -> None:
             store.event(kind, obj)
             self._wake.set()

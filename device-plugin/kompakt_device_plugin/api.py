@@ -16,6 +16,7 @@ NO_QUERY: Final[Query] = {}
 
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
+SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 TOPOLOGIES: Final = f"/apis/{contract.API_VERSION}/{contract.TOPOLOGY_PLURAL}"
 _JSON: Final = "application/json"
 _APPLY: Final = "application/apply-patch+yaml"

@@ -1,11 +1,11 @@
 """The list of devices that kubelet is told, and who holds them: shared by the threads of one plugin process."""
 
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, replace
 
-from kompakt_core.ids import PodUid
-from kompakt_core.topology.graph import LinkGraph
+from kompakt_core.ids import GpuUuid, PodUid
+from kompakt_core.topology.graph import HEALTHY, UNHEALTHY, LinkGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,11 @@ class Offered:
 
     graph: LinkGraph | None = None
     version: int = 0
+
+
+def sickened(graph: LinkGraph, well: Container[GpuUuid]) -> LinkGraph:
+    """The graph with every GPU that is not among `well` marked unhealthy."""
+    return replace(graph, gpus=tuple(gpu if gpu.uuid in well else replace(gpu, health=UNHEALTHY) for gpu in graph.gpus))
 
 
 class Devices:
@@ -32,10 +37,28 @@ class Devices:
                 self._offered = Offered(graph, self._offered.version + 1)
                 self._changed.notify_all()
 
+    def withdraw(self, wanted: LinkGraph | None) -> None:
+        """Takes back at once what is offered but not `wanted` (well there); what is new must wait for `publish`.
+
+        Nothing is said before there was something to offer: the node then has no such resource at all.
+        """
+        with self._changed:
+            old = self._offered.graph
+        if old is None:
+            return
+        well = {gpu.uuid for gpu in wanted.gpus if gpu.health == HEALTHY} if wanted else set()
+        if wanted is None or any(gpu.uuid not in well for gpu in old.gpus if gpu.health == HEALTHY):
+            self.publish(sickened(old, well) if wanted else None)
+
     @property
     def offered(self) -> Offered:
         """What is offered now; version 0 means that nothing has been said yet."""
         return self._offered
+
+    def place(self, gpu: GpuUuid) -> int:
+        """The index of a GPU on the node; unknown ones come last."""
+        graph = self._offered.graph
+        return next((one.index for one in graph.gpus if one.uuid == gpu), graph.size) if graph else 0
 
     def wait(self, version: int, listening: Callable[[], bool]) -> Offered:
         """What is offered, as soon as it is no longer `version`, or nobody is `listening` any more (call wake then)."""

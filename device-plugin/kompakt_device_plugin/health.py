@@ -1,8 +1,10 @@
-"""/healthz and /metrics of the device plugin."""
+"""/healthz, /readyz and /metrics of the device plugin."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CollectorRegistry, generate_latest
 
 STALE_SECONDS = 60.0  # longer than any round takes while the API server is away
 
@@ -23,20 +25,31 @@ class Beat:
         return self._clock() - self._last < STALE_SECONDS
 
 
-def serve(port: int, alive: Callable[[], bool], metrics: Callable[[], Mapping[str, float]]) -> ThreadingHTTPServer:
-    """Answers on all addresses of the pod in a thread of its own. Raises OSError where the port is in use; 0 takes a free one."""
+def serve(port: int, alive: Callable[[], bool], waits_for: Callable[[], str], registry: CollectorRegistry) -> ThreadingHTTPServer:
+    """Answers on all addresses of the pod in a thread of its own. `waits_for` is empty once this process serves its node.
+
+    Raises OSError where the port is in use; 0 takes a free one.
+    """
+
+    def healthz() -> tuple[int, bytes]:
+        return (200, b"ok\n") if alive() else (503, b"a thread of the device plugin hangs\n")
+
+    def readyz() -> tuple[int, bytes]:
+        reason = waits_for()
+        return (503, f"waits for {reason}\n".encode()) if reason else (200, b"ok\n")
+
+    pages: dict[str, Callable[[], tuple[int, bytes]]] = {
+        "/healthz": healthz,
+        "/readyz": readyz,
+        "/metrics": lambda: (200, generate_latest(registry)),
+    }
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path == "/healthz":
-                self._answer(*((200, "ok\n") if alive() else (503, "a thread of the device plugin hangs\n")))
-            elif self.path == "/metrics":
-                self._answer(200, exposition(metrics()))
-            else:
-                self._answer(404, "there are /healthz and /metrics\n")
+            page = pages.get(self.path)
+            self._answer(*(page() if page else (404, f"there are {', '.join(pages)}\n".encode())))
 
-        def _answer(self, code: int, text: str) -> None:
-            body = text.encode()
+        def _answer(self, code: int, body: bytes) -> None:
             self.send_response(code)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
@@ -50,11 +63,3 @@ def serve(port: int, alive: Callable[[], bool], metrics: Callable[[], Mapping[st
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
     return server
-
-
-def exposition(values: Mapping[str, float]) -> str:
-    """Prometheus' text format; all values are counters whose names end in _total, or gauges."""
-    lines = (
-        f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}\n{name} {value:g}\n" for name, value in values.items()
-    )
-    return "".join(lines)

@@ -8,47 +8,109 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kubernetes.config import ConfigException
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import NodeName
+from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_device_plugin import health
 from kompakt_device_plugin.agent import Agent
 from kompakt_device_plugin.api import Api, connect
 from kompakt_device_plugin.devices import Devices
+from kompakt_device_plugin.handover import Cdi, RealGpus, environment_only, minor_of
+from kompakt_device_plugin.journal import Journal
+from kompakt_device_plugin.metrics import Metrics
+from kompakt_device_plugin.node_lock import NodeLock
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_device_plugin.pods import NodePods
 from kompakt_device_plugin.registration import SOCKETS, Registrar
 from kompakt_device_plugin.servicer import PluginServicer
-from kompakt_device_plugin.source import Source, TextSource
+from kompakt_device_plugin.source import SOURCES, Source, open_source
 
 log = logging.getLogger("kompakt_device_plugin")
-LOOK_SECONDS: Final = 0.2  # between two looks at kubelet's socket
+LOOK_SECONDS: Final = 0.2  # between two looks at kubelet's socket, and at the lock of another process
+SOURCE_SECONDS: Final = 5.0  # how long one wait for news from the source lasts
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a person decides about a plugin, apart from where things are."""
+
+    own: frozenset[GpuUuid] = frozenset()  # ours on nodes whose other GPUs another plugin offers
+    numa: bool = False  # kubelet hears of NUMA nodes
+    cdi: Cdi = Cdi.AUTO
+
+
+_DEFAULT: Final = Choices()
 
 
 class Plugin:
     """One device plugin for one node: the parts and the threads between them."""
 
-    def __init__(self, api: Api, node: NodeName, source: Source, kubelet_dir: Path) -> None:
-        self.stop = threading.Event()
-        self._pods, self.devices = NodePods(), Devices()
+    def __init__(self, api: Api, node: NodeName, source: Source, kubelet_dir: Path, choices: Choices = _DEFAULT) -> None:
+        self.stop, self.metrics, self.devices = threading.Event(), Metrics(), Devices()
+        self._node, self._source, pods = node, source, NodePods()
+        self._lock, self._journal = NodeLock(kubelet_dir / SOCKETS), Journal(kubelet_dir / SOCKETS)
         self._resources = PodResources(kubelet_dir)
-        self._agent = Agent(api, node, source, self._resources, self._pods, self.devices, self.stop)
-        self._servicer = PluginServicer(self.devices, self._pods, self._agent.ask, allocated=self._agent.allocated)
-        self._registrar = Registrar(kubelet_dir, self.devices, self._servicer, time.monotonic)
-        self._beats = [health.Beat(time.monotonic), health.Beat(time.monotonic)]
+        self._agent = Agent(
+            api, node, source, self._resources, pods, self.devices, self._journal, self.metrics, self.stop, choices.own
+        )
+        self._servicer = PluginServicer(
+            self.devices,
+            pods,
+            self._journal,
+            self.metrics,
+            self._agent.ask,
+            allocated=self._agent.allocated,
+            busy=source.busy,
+            answer=environment_only if source.name == "text" else self._real_gpus(choices.cdi),
+            numa=choices.numa,
+        )
+        self._registrar = Registrar(kubelet_dir, self.devices, self._servicer, self.metrics, time.monotonic)
+        self._beats = [health.Beat(time.monotonic)]
+        self._waits_for = "another process that serves this node"
+
+    def _real_gpus(self, cdi: Cdi) -> RealGpus:
+        return RealGpus(minor_of, self.devices.place, self._agent.runtime, cdi)
 
     def run(self) -> None:
-        """Until `stop` is set: watches, reports and stays registered."""
+        """Until `stop` is set: waits for its turn on this node, then watches, reports and stays registered."""
+        if self._turn_came():
+            self._serve()
+        self._source.close()
+        self._resources.close()
+        self._lock.release()
+
+    def _turn_came(self) -> bool:
+        said = False
+        while not self.stop.is_set():
+            if self._lock.take():
+                return True
+            if not said:
+                log.info("another process serves node %s: waiting for its end", self._node)
+            said = True
+            self._beats[0].beat()
+            self.stop.wait(LOOK_SECONDS)
+        return False
+
+    def _serve(self) -> None:
+        self._waits_for = ""
+        self._journal.load()
+        self._beats.append(health.Beat(time.monotonic))
         threading.Thread(target=self._keep_in_step, name="agent", daemon=True).start()
+        threading.Thread(target=self._listen_to_source, name="source", daemon=True).start()
         while not self.stop.wait(LOOK_SECONDS):
             self._registrar.step()
             self._beats[0].beat()
         self._registrar.close()
-        self._resources.close()
+
+    def _listen_to_source(self) -> None:
+        while not self.stop.is_set():
+            for change in self._source.wait(SOURCE_SECONDS):
+                self._agent.heard(change)
 
     def _keep_in_step(self) -> None:
         watching = threading.Thread(target=self._agent.watch, name="first lists", daemon=True)
@@ -62,19 +124,9 @@ class Plugin:
         """Whether both threads go round."""
         return all(beat.alive for beat in self._beats)
 
-    def metrics(self) -> dict[str, float]:
-        """What happened so far, by metric name."""
-        counts, corrector = self._servicer.counts, self._agent.corrector
-        return {
-            "kompakt_device_plugin_registrations_total": self._registrar.registrations,
-            "kompakt_device_plugin_allocations_total": counts.allocations,
-            "kompakt_device_plugin_preferred_hits_total": counts.hits,
-            "kompakt_device_plugin_preferred_late_hits_total": counts.late_hits,
-            "kompakt_device_plugin_preferred_misses_total": counts.misses,
-            "kompakt_device_plugin_corrected_pods_total": corrector.corrected,
-            "kompakt_device_plugin_reported_pods_total": corrector.reported,
-            "kompakt_device_plugin_holding_pods": len(self.devices.holding),
-        }
+    def waits_for(self) -> str:
+        """What keeps this process from serving its node; empty once it does."""
+        return self._waits_for or ("" if self._agent.settled.is_set() else "its first round with API server and kubelet")
 
 
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -85,16 +137,33 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--kubelet-dir", type=Path, default=Path("/var/lib/kubelet"), help="kubelet's folder (default: %(default)s)"
     )
-    parser.add_argument("--source", choices=("text", "nvml"), default="text", help="where the link graph comes from")
+    parser.add_argument(
+        "--source", choices=SOURCES, default="text", help="where the link graph comes from (default: %(default)s)"
+    )
     parser.add_argument(
         "--machines-dir", type=Path, default=Path("/etc/kompakt/machines"), help="descriptions for the text source"
     )
-    parser.add_argument("--health-port", type=int, default=8903, help="port of /healthz and /metrics (default: %(default)s)")
+    parser.add_argument("--nvml-library", type=Path, help="another libnvidia-ml.so than the system's (source nvml)")
+    parser.add_argument(
+        "--own-gpus",
+        type=uuids,
+        default=frozenset(),
+        help="UUIDs, comma-separated: on nodes that have some of them, offer these only",
+    )
+    parser.add_argument(
+        "--skip-xids", default="", help="XIDs that leave a GPU healthy, comma-separated, beside the built-in ones"
+    )
+    parser.add_argument("--heed-xids", default="", help="XIDs that make a GPU unhealthy although they would be skipped")
+    parser.add_argument(
+        "--cdi", type=Cdi, choices=list(Cdi), default=Cdi.AUTO, help="whether GPUs are handed over as CDI devices (default: auto)"
+    )
+    parser.add_argument("--numa-hints", action="store_true", help="tell kubelet's Topology Manager the GPUs' NUMA nodes")
+    parser.add_argument(
+        "--health-port", type=int, default=8903, help="port of /healthz, /readyz and /metrics (default: %(default)s)"
+    )
     options = parser.parse_args(arguments)
     if not options.node_name:
         parser.error("the node has no name: give --node-name or set NODE_NAME")
-    if options.source == "nvml":
-        parser.error("--source nvml is not there yet: this version reads text descriptions only (--source text)")
     if not 0 <= options.health_port < 65536:
         parser.error(f"--health-port {options.health_port} is no port; give 0 to 65535")
     if not (options.kubelet_dir / SOCKETS).is_dir():
@@ -102,6 +171,19 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
             f"{options.kubelet_dir / SOCKETS} is no folder: --kubelet-dir must name kubelet's folder, mounted from the host"
         )
     return options
+
+
+def uuids(text: str) -> frozenset[GpuUuid]:
+    """The UUIDs of a comma-separated list. Raises argparse.ArgumentTypeError for what can be none."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    for part in found:
+        if not part.startswith(("GPU-", "MIG-")):
+            raise argparse.ArgumentTypeError(
+                f"{part[:64]!r} is no UUID of a GPU; they begin with GPU- (nvidia-smi -L lists them)"
+            )
+        if part.startswith("MIG-"):
+            raise argparse.ArgumentTypeError(f"{part[:64]!r} is a MIG device; kompakt hands out whole GPUs only")
+    return frozenset(map(GpuUuid, found))
 
 
 def main() -> None:
@@ -112,11 +194,22 @@ def main() -> None:
         api = connect(str(options.kubeconfig) if options.kubeconfig else None)
     except (ConfigException, InvalidInput) as error:
         sys.exit(f"kompakt-device-plugin: cannot reach the API server: {error}")
-    plugin = Plugin(api, NodeName(options.node_name), TextSource(options.machines_dir), options.kubelet_dir)
+    try:
+        source = open_source(
+            options.source,
+            machines=options.machines_dir,
+            library=options.nvml_library,
+            skip_xids=options.skip_xids,
+            heed_xids=options.heed_xids,
+        )
+    except InvalidInput as error:
+        sys.exit(f"kompakt-device-plugin: {error}")
+    choices = Choices(options.own_gpus, options.numa_hints, options.cdi)
+    plugin = Plugin(api, NodeName(options.node_name), source, options.kubelet_dir, choices)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: plugin.stop.set())
     try:
-        server = health.serve(options.health_port, plugin.alive, plugin.metrics)
+        server = health.serve(options.health_port, plugin.alive, plugin.waits_for, plugin.metrics.registry)
     except OSError as error:
         sys.exit(f"kompakt-device-plugin: port {options.health_port} cannot be used: {error.strerror}")
     plugin.run()

@@ -44,6 +44,11 @@ class Objects:
         with self._lock:
             return self._by_name.get(name)
 
+    def all(self) -> tuple[Object, ...]:
+        """Every object, by name."""
+        with self._lock:
+            return tuple(self._by_name[name] for name in sorted(self._by_name))
+
     def names(self) -> tuple[str, ...]:
         """All names, sorted."""
         with self._lock:

@@ -39,6 +39,11 @@ class NodePod:
         return self.namespace, self.name
 
     @property
+    def written(self) -> str:
+        """The annotation from which `gpus` was read, in one line: anybody may have written anything there."""
+        return " ".join(self.annotations.get(contract.ANN_GPUS, ",".join(self.gpus)).split())
+
+    @property
     def wish(self) -> Wish:
         """How the pod wants its GPUs chosen; a value that nobody knows counts as absent, since the pod is bound already."""
         notes = self.annotations

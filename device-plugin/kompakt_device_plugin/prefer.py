@@ -36,7 +36,8 @@ def best_free(pods: Sequence[NodePod], offer: Offer, holding: Collection[PodUid]
     """The answer for a pod with no usable set written on it: the best free set that leaves alone what others were promised."""
     waiting = list(_waiting(pods, holding))
     offered = set(offer.offered)
-    promised = {uuid for pod in waiting if offered.issuperset(pod.gpus) for uuid in pod.gpus}
+    sound = (pod.gpus for pod in waiting if len(pod.gpus) == pod.size and offered.issuperset(pod.gpus))
+    promised = {uuid for gpus in sound for uuid in gpus}
     wish = next((pod.wish for pod in waiting if pod.size == offer.size and not _matches(pod, offer)), Wish())
     spare = [uuid for uuid in offer.offered if uuid not in promised or uuid in offer.must]
     pools = (spare, offer.offered) if len(spare) < len(offer.offered) else (offer.offered,)

@@ -24,6 +24,7 @@ class Correction:
     gpus: tuple[GpuUuid, ...]
     indices: tuple[GpuIndex, ...]
     value: MegabytesPerSecond
+    flaw: str = ""  # why what was written on the pod was of no use
 
 
 def keep(
@@ -82,7 +83,19 @@ def corrections(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodeP
 def correction(pod: NodePod, gpus: frozenset[GpuUuid], graph: LinkGraph) -> Correction:
     """What to write on a pod that holds `gpus`, all of them known to the graph."""
     indices, value = in_order(gpus, graph, pod.wish.pattern)
-    return Correction(pod, tuple(graph.gpus[index].uuid for index in indices), indices, value)
+    return Correction(pod, tuple(graph.gpus[index].uuid for index in indices), indices, value, flaw_of(pod, graph))
+
+
+def flaw_of(pod: NodePod, graph: LinkGraph) -> str:
+    """Why the set written on a pod could not be given to it; empty where it could, and where nothing is written."""
+    foreign = sorted(set(pod.gpus) - {gpu.uuid for gpu in graph.gpus})
+    if not pod.written:
+        return ""
+    if not pod.gpus:
+        return "it names a GPU twice, or none"
+    if len(pod.gpus) != pod.size:
+        return f"it names {len(pod.gpus)} GPUs, the pod asks for {pod.size}"
+    return f"{foreign[0][:64]} is no GPU of this node" if foreign else ""
 
 
 def in_order(gpus: Iterable[GpuUuid], graph: LinkGraph, pattern: Pattern) -> tuple[tuple[GpuIndex, ...], MegabytesPerSecond]:
@@ -113,8 +126,10 @@ def annotations_of(correction: Correction) -> Object:
 def event_of(correction: Correction, now: str) -> Object:
     """The Event that tells of a correction; `now` is RFC 3339."""
     pod, given = correction.pod, ", ".join(correction.gpus)
-    if pod.gpus:
-        kind, reason, text = "Warning", "GPUSetCorrected", f"{', '.join(pod.gpus)} was written on the pod, but it holds {given}"
+    why = f" ({correction.flaw})" if correction.flaw else ""
+    if pod.written:
+        text = f"it holds {given}, but written on the pod was{why}: {pod.written}"
+        kind, reason = "Warning", "GPUSetCorrected"
     else:
         kind, reason, text = "Normal", "GPUSetReported", f"no GPUs were written on the pod; it holds {given}"
     about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}

@@ -12,6 +12,7 @@ import grpc
 
 from kompakt_core import contract
 from kompakt_device_plugin.devices import Devices
+from kompakt_device_plugin.metrics import Metrics
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
 from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
 from kompakt_device_plugin.servicer import PluginServicer
@@ -32,14 +33,16 @@ Stamp = tuple[int, int]  # inode and ctime of kubelet's socket: either changes w
 class Registrar:
     """`step` does what is due; it is called a few times a second."""
 
-    def __init__(self, kubelet_dir: Path, devices: Devices, servicer: PluginServicer, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, kubelet_dir: Path, devices: Devices, servicer: PluginServicer, metrics: Metrics, clock: Callable[[], float]
+    ) -> None:
         """`clock` gives monotonic seconds."""
         self._folder, self._devices, self._servicer, self._clock = kubelet_dir / SOCKETS, devices, servicer, clock
         self._server: grpc.Server | None = None
         self._socket: Path | None = None
         self._stamp: Stamp | None = None  # of the kubelet we are registered with
         self._listened = self._not_before = clock()
-        self.registrations = 0
+        self._metrics = metrics
 
     def step(self) -> None:
         """Registers where that is due: never before the devices are known, then once per start of kubelet."""
@@ -83,7 +86,7 @@ class Registrar:
         )
         with grpc.insecure_channel(f"unix://{self._folder / KUBELET}") as channel:
             pb_grpc.RegistrationStub(channel).Register(request, timeout=_REGISTER_SECONDS)
-        self.registrations += 1
+        self._metrics.registrations.inc()
         log.info("registered %s with kubelet as %s", contract.RESOURCE, request.endpoint)
 
     def _serve(self) -> None:

@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from kompakt_core import contract
 from kompakt_core.ids import GpuUuid, NodeName
-from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph
+from kompakt_core.topology.flags import remarks
+from kompakt_core.topology.graph import FABRIC_KINDS, HEALTHY, LinkGraph
 from kompakt_core.topology.wire import graph_to_spec
 from kompakt_device_plugin.api import TOPOLOGIES, Api, Object
 
+_MAX_MESSAGE: Final = 32768  # of a condition
 _IDENTITY: Final = {"apiVersion": contract.API_VERSION, "kind": contract.TOPOLOGY_KIND}
 
 
@@ -43,26 +45,25 @@ class NodeReport:
     source: str  # text or nvml
     held: tuple[Held, ...] = ()
     problem: Condition | None = None  # why no GPU is offered although the node is there
-    other_owner: str = ""  # the resource by which another plugin owns the GPUs
+    other_owner: str = ""  # by what another plugin offers GPUs of this node
+    driver_version: str = ""
 
 
 def spec_of(report: NodeReport) -> Object:
     """The spec part as an apply body; owned by the Node, so that it goes when the Node goes."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": report.node, "uid": report.node_uid}
-    spec = graph_to_spec(report.graph, node_uid=report.node_uid, source=report.source)
+    spec = graph_to_spec(report.graph, node_uid=report.node_uid, source=report.source, driver_version=report.driver_version)
     return {**_IDENTITY, "metadata": {"name": report.node, "ownerReferences": [owner]}, "spec": spec}
 
 
 def status_of(report: NodeReport, before: Iterable[Mapping[str, Any]], now: str) -> Object:
     """The status part as an apply body. `before` are the conditions as they stand; `now` is RFC 3339."""
-    graph = report.graph
-    held = {entry.uuid for entry in report.held}
-    usable = [gpu for gpu in graph.gpus if gpu.health == "Healthy"]
+    graph, count = report.graph, counted(report)
     status = {
         "gpus": graph.size,
-        "free": 0 if report.problem else sum(gpu.uuid not in held for gpu in usable),
+        "free": count["free"],
         "fabric": fabric_of(graph),
-        "health": "Healthy" if len(usable) == graph.size else "Unhealthy" if not usable else "Degraded",
+        "health": "Healthy" if not count["unhealthy"] else "Unhealthy" if count["unhealthy"] == graph.size else "Degraded",
         "held": [
             {"uuid": entry.uuid, "namespace": entry.namespace, "pod": entry.pod, "podUID": entry.pod_uid}
             for entry in sorted(report.held)
@@ -72,22 +73,35 @@ def status_of(report: NodeReport, before: Iterable[Mapping[str, Any]], now: str)
     return {**_IDENTITY, "metadata": {"name": report.node}, "status": status}
 
 
+def counted(report: NodeReport) -> dict[str, int]:
+    """GPUs by state. A GPU that turned sick while a pod holds it counts as both allocated and unhealthy."""
+    known = {gpu.uuid for gpu in report.graph.gpus}
+    held = {entry.uuid for entry in report.held} & known
+    sick = {gpu.uuid for gpu in report.graph.gpus if gpu.health != HEALTHY}
+    return {"free": 0 if report.problem else len(known - held - sick), "allocated": len(held), "unhealthy": len(sick)}
+
+
 def conditions_of(report: NodeReport) -> tuple[Condition, ...]:
     """Ready, Degraded, Conflict: always all three, since an apply that leaves one out deletes it."""
     ready = report.problem or Condition("Ready", True, "Reported", "the link graph is reported and the GPUs are offered")
-    conflict = Condition("Conflict", True, "OtherDevicePlugin", f"another device plugin offers {report.other_owner} on this node")
-    alone = Condition("Conflict", False, "NoOtherPlugin", "no other device plugin offers this node's GPUs")
-    return ready, _degraded(report.graph), conflict if report.other_owner else alone
+    return ready, _degraded(report.graph), _conflict(report)
+
+
+def _conflict(report: NodeReport) -> Condition:
+    other = f"another driver offers GPUs of this node as {report.other_owner}"
+    if not report.other_owner:
+        return Condition("Conflict", False, "NoOtherPlugin", "no other device plugin offers this node's GPUs")
+    if report.problem and report.problem.reason == "Conflict":
+        return Condition("Conflict", True, "OtherDevicePlugin", other)
+    return Condition("Conflict", False, "OwnGPUsOnly", f"{other}; kompakt offers only those it was told are its own")
 
 
 def _degraded(graph: LinkGraph) -> Condition:
-    sick = [gpu.uuid for gpu in graph.gpus if gpu.health != "Healthy"]
-    if sick:
-        return Condition("Degraded", True, "UnhealthyGPUs", f"unhealthy: {', '.join(sick)}")
-    if graph.uneven:
-        pairs = ", ".join(f"{a}-{b}" for a, b in graph.uneven)
-        return Condition("Degraded", True, "UnevenLinks", f"the two sides report different links, the weaker counts: {pairs}")
-    return Condition("Degraded", False, "AllHealthy", "all GPUs are healthy and both sides of each link agree")
+    """The weightiest of what is broken gives the reason; the message holds all of it."""
+    broken = [remark for remark in remarks(graph) if remark.degraded]
+    if not broken:
+        return Condition("Degraded", False, "AllHealthy", "all GPUs are healthy and their links are as they should be")
+    return Condition("Degraded", True, broken[0].flag, "; ".join(remark.sentence for remark in broken)[:_MAX_MESSAGE])
 
 
 def fabric_of(graph: LinkGraph) -> str:

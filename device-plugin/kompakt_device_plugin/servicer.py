@@ -9,10 +9,12 @@ from typing import Any, Final
 
 import grpc
 
-from kompakt_core import contract
 from kompakt_core.ids import GpuUuid
-from kompakt_core.topology.graph import LinkGraph
+from kompakt_core.topology.graph import Gpu, LinkGraph
 from kompakt_device_plugin.devices import Devices, Offered
+from kompakt_device_plugin.handover import Answer, environment_only
+from kompakt_device_plugin.journal import Entry, Journal
+from kompakt_device_plugin.metrics import Metrics
 from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.prefer import Offer, admitted, best_free, first_offered
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
@@ -22,30 +24,39 @@ log = logging.getLogger(__name__)
 
 # kubelet often asks before our watch has delivered the pod (1 of 8 times on an idle machine, 1 of 3 on a busy one).
 # It has no deadline of its own and admits no other pod meanwhile, so the question to the API server gets little time.
-MISS_SECONDS: Final = 0.5
-SEARCH_SECONDS: Final = 1.0
-
-
-class Counts:
-    """What happened, for metrics and tests."""
-
-    def __init__(self) -> None:
-        self.hits = 0  # the set written on a pod was answered
-        self.late_hits = 0  # the same, after asking the API server
-        self.misses = 0  # no pod matched: the best free set was answered
-        self.allocations = 0
+MISS_SECONDS: Final = 0.2
+SEARCH_SECONDS: Final = 0.3
 
 
 class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # generated code has no types
-    """1. No call ever ends in an error because of us: kubelet would fail the pod. 2. No call takes longer than 1.5 s."""
+    """1. No call ends in an error but one: an Allocate of GPUs that a process still uses, which fails the pod's placement.
+    2. No call takes longer than half a second.
+    """
 
-    def __init__(self, devices: Devices, pods: NodePods, ask: Callable[[], None], *, allocated: Callable[[], None]) -> None:
-        """`ask` brings `pods` up to date from the API server; `allocated` is told after each Allocate."""
-        self._devices, self._pods, self._ask, self._allocated = devices, pods, ask, allocated
+    def __init__(
+        self,
+        devices: Devices,
+        pods: NodePods,
+        journal: Journal,
+        metrics: Metrics,
+        ask: Callable[[], None],
+        *,
+        allocated: Callable[[], None],
+        busy: Callable[[GpuUuid], bool] = lambda gpu: False,
+        answer: Answer = environment_only,
+        numa: bool = False,
+    ) -> None:
+        """`ask` brings `pods` up to date from the API server; `allocated` is told after each Allocate.
+
+        `busy`: whether the driver sees a process on a GPU. `answer` makes the answer for a container. `numa`: kubelet hears of
+        the GPUs' NUMA nodes.
+        """
+        self._devices, self._pods, self._journal, self._metrics = devices, pods, journal, metrics
+        self._ask, self._allocated, self._answer = ask, allocated, answer
+        self._busy, self._numa = busy, numa
         self._helpers = ThreadPoolExecutor(4, "ask")
         self._streams = 0
         self._lock = threading.Lock()
-        self.counts = Counts()
 
     @property
     def streams(self) -> int:
@@ -67,16 +78,25 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
             self._listen(-1)
 
     def GetPreferredAllocation(self, request: Any, context: grpc.ServicerContext) -> Any:
-        answers = [self._prefer(_offer(asked)) for asked in request.container_requests]
+        with self._metrics.preferred_seconds.time():
+            answers = [self._prefer(_offer(asked)) for asked in request.container_requests]
         return pb.PreferredAllocationResponse(
             container_responses=[pb.ContainerPreferredAllocationResponse(deviceIDs=answer) for answer in answers]
         )
 
     def Allocate(self, request: Any, context: grpc.ServicerContext) -> Any:
         given = [tuple(GpuUuid(uuid) for uuid in asked.devices_ids) for asked in request.container_requests]
-        answer = pb.AllocateResponse(container_responses=[_container_answer(self._hand_over(gpus)) for gpus in given])
+        if used := [gpu for gpus in given for gpu in gpus if self._in_use(gpu)]:
+            self._metrics.refusals.inc()
+            log.error("not handed over, a process still uses them: %s", used)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"a process of no pod here still uses {', '.join(used)}")
+        answer = pb.AllocateResponse(container_responses=[self._answer(self._hand_over(gpus)) for gpus in given])
         self._allocated()
         return answer
+
+    def _in_use(self, gpu: GpuUuid) -> bool:
+        look = self._helpers.submit(self._busy, gpu)
+        return self._in_time(look, SEARCH_SECONDS) and look.result()
 
     def _lists(self, context: grpc.ServicerContext) -> Iterator[Any]:
         seen = -1
@@ -84,7 +104,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
             offered = self._devices.wait(seen, context.is_active)
             if offered.version != seen:
                 seen = offered.version
-                yield device_list(offered)
+                yield device_list(offered, numa=self._numa)
 
     def _listen(self, change: int) -> None:
         with self._lock:
@@ -92,6 +112,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
 
     def _prefer(self, offer: Offer) -> tuple[GpuUuid, ...]:
         try:
+            self._journal.offered(set(offer.offered).difference(offer.must))
             pod = self._admitted(offer)
             return pod.gpus if pod else self._best_free(offer)
         except Exception:  # an error here would fail the pod, and every other pod on this node
@@ -100,11 +121,9 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
 
     def _admitted(self, offer: Offer) -> NodePod | None:
         pod = admitted(self._pods.all(), offer, self._devices.holding)
-        if pod:
-            self.counts.hits += 1
-            return pod
-        pod = self._awaited(offer)
-        self.counts.late_hits += pod is not None
+        outcome = "hit" if pod else "late"
+        pod = pod or self._awaited(offer)
+        self._metrics.preferred.labels(outcome if pod else "miss").inc()
         return pod
 
     def _awaited(self, offer: Offer) -> NodePod | None:
@@ -117,7 +136,6 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         return pod
 
     def _best_free(self, offer: Offer) -> tuple[GpuUuid, ...]:
-        self.counts.misses += 1
         search = self._helpers.submit(best_free, self._pods.all(), offer, self._devices.holding, self._devices.offered.graph)
         return search.result() if self._in_time(search, SEARCH_SECONDS) else first_offered(offer)
 
@@ -135,20 +153,27 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
 
     def _hand_over(self, gpus: tuple[GpuUuid, ...]) -> tuple[GpuUuid, ...]:
         """The order in which the container sees its GPUs: as written on the pod, else by index."""
-        self.counts.allocations += 1
+        self._metrics.allocations.inc()
         offer = Offer(gpus, (), len(gpus))
         pods = self._pods.all()
         pod = admitted(pods, offer, self._devices.holding) or admitted(pods, offer, ())
+        self._journal.begin(Entry(gpus, pod.uid, *pod.key) if pod else Entry(gpus))
         if pod:
             self._devices.asked(pod.uid)
             return pod.gpus
         return by_index(gpus, self._devices.offered.graph)
 
 
-def device_list(offered: Offered) -> Any:
-    """The message for kubelet. NUMA nodes stay out of it: kubelet would cut our choice by them (kubelet's Topology Manager)."""
+def device_list(offered: Offered, *, numa: bool = False) -> Any:
+    """The message for kubelet. Without `numa` no NUMA nodes stand in it, by which kubelet's Topology Manager cuts our choice."""
     gpus = offered.graph.gpus if offered.graph else ()
-    return pb.ListAndWatchResponse(devices=[pb.Device(ID=gpu.uuid, health=gpu.health) for gpu in gpus])
+    return pb.ListAndWatchResponse(devices=[_device(gpu, numa) for gpu in gpus])
+
+
+def _device(gpu: Gpu, numa: bool) -> Any:
+    if not numa or gpu.numa_node < 0:
+        return pb.Device(ID=gpu.uuid, health=gpu.health)
+    return pb.Device(ID=gpu.uuid, health=gpu.health, topology=pb.TopologyInfo(nodes=[pb.NUMANode(ID=gpu.numa_node)]))
 
 
 def by_index(gpus: tuple[GpuUuid, ...], graph: LinkGraph | None) -> tuple[GpuUuid, ...]:
@@ -160,8 +185,3 @@ def by_index(gpus: tuple[GpuUuid, ...], graph: LinkGraph | None) -> tuple[GpuUui
 def _offer(asked: Any) -> Offer:
     offered = tuple(GpuUuid(uuid) for uuid in asked.available_deviceIDs)
     return Offer(offered, tuple(GpuUuid(uuid) for uuid in asked.must_include_deviceIDs), asked.allocation_size)
-
-
-def _container_answer(gpus: tuple[GpuUuid, ...]) -> Any:
-    visible = ",".join(gpus)
-    return pb.ContainerAllocateResponse(envs={contract.ENV_CUDA_VISIBLE: visible, contract.ENV_NVIDIA_VISIBLE: visible})

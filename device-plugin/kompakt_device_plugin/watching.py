@@ -10,7 +10,7 @@ from typing import Final
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from kompakt_device_plugin.api import NO_QUERY, Api, Object, Query, explain
+from kompakt_device_plugin.api import NO_QUERY, Api, Object, Query, explain, status_code
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 API_ERRORS: Final = (ApiException, HTTPError, HTTPException, OSError, JSONDecodeError)
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 10.0
+_UNSERVED_PAUSE: Final = 60.0
 
 
 class Watching:
@@ -37,8 +38,10 @@ class Watching:
         *,
         stop: threading.Event,
         query: Query = NO_QUERY,
+        optional: bool = False,
     ) -> None:
-        self._api, self._path, self._query = api, path, query
+        """`optional`: an API server that does not serve this kind has none of them."""
+        self._api, self._path, self._query, self._optional = api, path, query, optional
         self._on_list, self._on_event, self._stop = on_list, on_event, stop
         self.listed = threading.Event()
         self._pause = _FIRST_PAUSE
@@ -53,9 +56,17 @@ class Watching:
             try:
                 self.once()
             except API_ERRORS as error:
+                if self._optional and status_code(error) == 404:
+                    self._none_served()
+                    continue
                 log.warning("cannot watch %s, again in %.1f s: %s", self._path, self._pause, explain(error))
                 self._stop.wait(self._pause)
                 self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+    def _none_served(self) -> None:
+        self._on_list([])
+        self.listed.set()
+        self._stop.wait(_UNSERVED_PAUSE)
 
     def once(self) -> None:
         """One list and the events after it, over as many connections as they take, until a gap."""

@@ -1,7 +1,8 @@
 """Brings what a node's pods really hold into the cluster: `status.held` first, then the annotations, then an Event."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from kubernetes.client.exceptions import ApiException
 
@@ -14,16 +15,16 @@ from kompakt_device_plugin.reconcile import Correction, PodKey, annotations_of, 
 from kompakt_device_plugin.report import NodeReport
 
 log = logging.getLogger(__name__)
+_SHOWN: Final = 300  # characters of an annotation in a log line
 
 
 class PodCorrector:
     """Writes corrections; tells of each only once."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, api: Api, count: Callable[[NodePod], None] = lambda pod: None) -> None:
+        """`count` is told of every pod that is corrected."""
+        self._api, self._count = api, count
         self._told: dict[PodUid, tuple[GpuUuid, ...]] = {}
-        self.corrected = 0  # pods that held another set than was written on them
-        self.reported = 0  # pods on which nothing was written
 
     def correct(self, taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Sequence[NodePod], report: NodeReport) -> None:
         """Call only after `report`, which says the same in status.held, is written. Raises one of watching.API_ERRORS."""
@@ -47,8 +48,12 @@ class PodCorrector:
     def _tell(self, correction: Correction) -> None:
         pod = correction.pod
         self._told[pod.uid] = correction.gpus
-        self.corrected += bool(pod.gpus)
-        self.reported += not pod.gpus
-        before = ",".join(pod.gpus) or "nothing"
-        log.warning("pod %s/%s holds %s; written on it was %s", *pod.key, ",".join(correction.gpus), before)
+        self._count(pod)
+        log.warning(
+            "pod %s/%s holds %s; written on it was %s%s",
+            *pod.key,
+            ",".join(correction.gpus),
+            pod.written[:_SHOWN] or "nothing",
+            f" ({correction.flaw})" if correction.flaw else "",
+        )
         self._api.create(f"/api/v1/namespaces/{pod.namespace}/events", event_of(correction, now_text()))

@@ -19,10 +19,16 @@ from kompakt_core import contract
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.api import Listing
+from kompakt_device_plugin.devices import Devices
+from kompakt_device_plugin.journal import Journal
+from kompakt_device_plugin.metrics import Metrics
+from kompakt_device_plugin.node_lock import FOLDER
+from kompakt_device_plugin.pods import NodePods
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
 from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
 from kompakt_device_plugin.proto import podresources_pb2 as pr
 from kompakt_device_plugin.proto import podresources_pb2_grpc as pr_grpc
+from kompakt_device_plugin.servicer import PluginServicer
 
 NODE = "node-1"
 
@@ -46,12 +52,12 @@ class FakeKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServic
         self.asked: list[None] = []
         self._servers: list[grpc.Server] = []
         for name in ("device-plugins", "pod-resources"):
-            (folder / name).mkdir()
+            (folder / name).mkdir(exist_ok=True)
 
     def start(self, *, wipe: bool = True) -> None:
         """Like kubelet: wipes the plugins' sockets, then listens."""
         for left in (self.folder / "device-plugins").iterdir():
-            if wipe or left.name == "kubelet.sock":
+            if left.is_socket() and (wipe or left.name == "kubelet.sock"):
                 left.unlink()
         self._serve(pb_grpc.add_RegistrationServicer_to_server, "device-plugins")
         self._serve(pr_grpc.add_PodResourcesListerServicer_to_server, "pod-resources")
@@ -121,6 +127,22 @@ class PluginClient:
 
         threading.Thread(target=read, daemon=True).start()
         return seen
+
+
+class Parts:
+    """What a servicer works with, in kubelet's folder."""
+
+    def __init__(self, kubelet_dir: Path) -> None:
+        plugins = kubelet_dir / "device-plugins"
+        (plugins / FOLDER).mkdir(parents=True, exist_ok=True)
+        self.devices, self.pods, self.journal, self.metrics = Devices(), NodePods(), Journal(plugins), Metrics()
+        self.allocated = 0
+
+    def servicer(self, ask: Callable[[], None] = lambda: None, **more: Any) -> PluginServicer:
+        return PluginServicer(self.devices, self.pods, self.journal, self.metrics, ask, allocated=self._count_allocation, **more)
+
+    def _count_allocation(self) -> None:
+        self.allocated += 1
 
 
 class FakeApi:
@@ -246,6 +268,11 @@ def pod_object(
 @pytest.fixture
 def make_pod() -> Callable[..., dict[str, Any]]:
     return pod_object
+
+
+@pytest.fixture
+def make_parts() -> Callable[[Path], Parts]:
+    return Parts
 
 
 @pytest.fixture

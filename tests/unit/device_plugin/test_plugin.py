@@ -1,14 +1,17 @@
 """The whole plugin: a kubelet with real sockets on one side, an API server of dictionaries on the other."""
 
+import queue
 import threading
+from dataclasses import replace
 
 import pytest
 from kubernetes.client.exceptions import ApiException
 
 from kompakt_core import contract
-from kompakt_device_plugin.api import NODES, PODS, TOPOLOGIES, pod_path
+from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, pod_path
+from kompakt_device_plugin.journal import Entry, Journal
 from kompakt_device_plugin.main import Plugin, main, options_of
-from kompakt_device_plugin.source import TextSource
+from kompakt_device_plugin.source import Change, ChangeKind, Quiet, TextSource
 
 NODE = "node-1"
 TOPOLOGY = f"{TOPOLOGIES}/{NODE}"
@@ -17,9 +20,9 @@ TOPOLOGY = f"{TOPOLOGIES}/{NODE}"
 class Running:
     """A plugin in a thread, and the kubelet that found it."""
 
-    def __init__(self, api, kubelet, machines, client, until):
+    def __init__(self, api, kubelet, machines, client, until, source=None):
         self.api, self.kubelet, self.machines, self.client, self.until = api, kubelet, machines, client, until
-        self.plugin = Plugin(api, NODE, TextSource(machines), kubelet.folder)
+        self.plugin = Plugin(api, NODE, source or TextSource(machines), kubelet.folder)
         self.thread = threading.Thread(target=self.plugin.run)
 
     def start(self):
@@ -42,6 +45,32 @@ class Running:
         self.plugin.stop.set()
         self.thread.join(5)
         assert not self.thread.is_alive()
+
+
+class Ailing(Quiet):
+    """A source whose GPUs turn sick and well as the test says."""
+
+    name, driver_version = "nvml", "615.71"
+
+    def __init__(self, graph):
+        super().__init__()
+        self.graph, self.news = graph, queue.Queue()
+
+    def read(self, node):
+        return self.graph
+
+    def change(self, gpu):
+        self.graph = replace(self.graph, gpus=tuple(gpu if gpu.uuid == one.uuid else one for one in self.graph.gpus))
+        self.news.put(Change(ChangeKind.XID if gpu.xid else ChangeKind.WELL, gpu.uuid, "something happened", gpu.xid))
+
+    def wait(self, timeout):
+        try:
+            return tuple(filter(None, [self.news.get(timeout=timeout)]))
+        except queue.Empty:
+            return ()
+
+    def close(self):
+        self.news.put(None)
 
 
 @pytest.fixture
@@ -143,7 +172,7 @@ def test_swapped_sets_are_corrected_after_held_is_written_and_told(running, make
         if verb == "apply" and (path == pod_path("default", "a") or "held" in str(body))
     ]
     assert order.index(f"{TOPOLOGY}/status") < order.index(pod_path("default", "a"))
-    assert running.plugin.metrics()["kompakt_device_plugin_corrected_pods_total"] == 2
+    assert running.plugin.metrics.value("corrected_pods_total") == 2
 
 
 def test_a_deleted_topology_comes_back(running, until):
@@ -182,6 +211,89 @@ def test_gpus_of_another_plugin_are_not_registered(running, until):
     assert running.kubelet.requests == []
 
 
+def test_a_resource_slice_of_another_driver_withdraws_the_devices_and_its_end_brings_them_back(running, gpus, until):
+    _, lists = running.start().listened()
+    assert len(lists.get(timeout=5)) == 8
+    slice_ = {
+        "metadata": {"name": "slice-a"},
+        "spec": {"driver": "gpu.nvidia.com", "nodeName": NODE, "devices": [{"name": "gpu-0"}]},
+    }
+    running.api.put(f"{SLICES}/slice-a", slice_)
+    assert lists.get(timeout=5) == []
+    until(lambda: {c["type"]: c["status"] for c in running.topology()["status"]["conditions"]}["Conflict"] == "True")
+    running.api.remove(f"{SLICES}/slice-a")
+    assert len(lists.get(timeout=5)) == 8
+
+
+def test_an_api_server_without_resource_slices_has_none(running):
+    running.api.fail = lambda verb, path: ApiException(status=404) if path == SLICES else None
+    assert len(running.start().listened()[1].get(timeout=5)) == 8
+
+
+def test_a_second_process_waits_un_ready_and_takes_over(running, api, kubelet, machines, client, until):
+    running.start().listened()
+    until(lambda: running.plugin.waits_for() == "")
+    second = Running(api, kubelet, machines, client, until).start()
+    until(lambda: second.plugin.alive())
+    assert second.plugin.waits_for() == "another process that serves this node"
+    assert len(kubelet.requests) == 1
+    running.plugin.stop.set()
+    until(lambda: second.plugin.waits_for() == "")
+    until(lambda: len(kubelet.requests) == 2)
+    second.stop()
+
+
+def test_what_was_handed_over_before_a_crash_is_held_until_kubelet_says_who_has_it(running, make_pod, gpus, until):
+    """The plugin died after Allocate of a set that stood on no pod, and kubelet starts anew: it lists no pods yet."""
+    (running.kubelet.folder / "device-plugins" / "kompakt").mkdir(exist_ok=True)
+    Journal(running.kubelet.folder / "device-plugins").begin(Entry(gpus[3:5]))
+    bind(running.api, make_pod("a", 2, gpus[:2]))
+    running.start().listened()
+    until(lambda: running.held() == {gpus[3]: "", gpus[4]: ""})
+    running.kubelet.held["default", "a"] = gpus[3:5]
+    bind(running.api, make_pod("a", 2, gpus[:2], phase="Running"))  # an event, so that the next round comes at once
+    until(lambda: running.held() == {gpus[3]: "a", gpus[4]: "a"}, 5)
+    left = Journal(running.kubelet.folder / "device-plugins")
+    left.load()
+    assert left.entries == ()
+
+
+def test_a_sick_gpu_leaves_at_once_and_comes_back_when_well(api, kubelet, machines, client, until, dgx1):
+    """An XID, told by the source: kubelet and GPUTopology hear of it without waiting for the next round."""
+    api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE}})
+    source = Ailing(dgx1)
+    one = Running(api, kubelet, machines, client, until, source).start()
+    _, lists = one.listened()
+    assert {health for _, health in lists.get(timeout=5)} == {"Healthy"}
+    until(lambda: one.topology()["status"])
+    asked = len(kubelet.asked)
+    source.change(replace(dgx1.gpus[3], health="Unhealthy", health_reason="XID", xid=79))
+    assert [health for _, health in lists.get(timeout=1)].count("Unhealthy") == 1
+    until(lambda: one.topology()["status"]["free"] == 7, 1.0)
+    gpu = one.topology()["spec"]["gpus"][3]
+    assert (gpu["health"], gpu["xid"]) == ("Unhealthy", 79)
+    degraded = next(c for c in one.topology()["status"]["conditions"] if c["type"] == "Degraded")
+    assert (degraded["status"], "GPU 3 (XID, XID 79)" in degraded["message"]) == ("True", True)
+    assert one.plugin.metrics.value("gpus", state="unhealthy") == 1
+    source.change(dgx1.gpus[3])
+    assert [health for _, health in lists.get(timeout=1)].count("Unhealthy") == 0
+    until(lambda: one.topology()["status"]["health"] == "Healthy", 1.0)
+    assert len(kubelet.asked) > asked
+    one.stop()
+
+
+def test_the_gpus_are_counted_by_state(running, make_pod, gpus, until):
+    call, _ = running.start().listened()
+    bind(running.api, make_pod("a", 2, gpus[:2]))
+    running.kubelet.held["default", "a"] = gpus[:2]
+    call.allocate(gpus[:2])
+    metrics = running.plugin.metrics
+    until(lambda: metrics.value("gpus", state="allocated") == 2)
+    assert (metrics.value("gpus", state="free"), metrics.value("gpus", state="unhealthy")) == (6, 0)
+    call.prefer(gpus[2:], 1)
+    assert metrics.value("preferred_allocation_seconds_count") == 1
+
+
 def test_a_restarted_kubelet_gets_its_plugin_back(running, until):
     running.start().listened()
     running.kubelet.stop()
@@ -202,7 +314,8 @@ def test_without_the_api_server_the_process_is_alive_and_offers_nothing(running,
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--node-name=n", "--source=nvml"], "--source nvml is not there yet"),
+        (["--node-name=n", "--own-gpus=gpu-0"], "is no UUID of a GPU"),
+        (["--node-name=n", "--own-gpus=GPU-1,MIG-2"], "hands out whole GPUs only"),
         ([], "the node has no name"),
         (["--node-name=n", "--health-port=70000"], "is no port"),
         (["--node-name=n", "--kubelet-dir=/nonexistent"], "must name kubelet's folder"),

@@ -61,6 +61,11 @@ def test_without_a_match_promised_gpus_are_left_alone():
     assert not set(chosen) & set(ALL[:4])
 
 
+def test_a_pod_that_names_more_gpus_than_it_asks_for_is_promised_none():
+    greedy = pod("greedy", ALL[:7], size=1)
+    assert best_free([greedy], Offer(ALL, (), 2), (), GRAPH) == best_free([], Offer(ALL, (), 2), (), GRAPH)
+
+
 def test_promised_gpus_are_taken_when_nothing_else_suffices():
     assert set(best_free([pod("other", ALL[:6])], Offer(ALL, (), 8), (), GRAPH)) == set(ALL)
 

@@ -1,12 +1,15 @@
 """What pods really hold against what is written on them."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.topology.describe import read_description
-from kompakt_device_plugin.pods import NodePod
+from kompakt_device_plugin.pods import NodePod, split_uuids
 from kompakt_device_plugin.reconcile import annotations_of, corrections, event_of, held_in, held_of, holders, keep, running
 from kompakt_device_plugin.report import Held
 
@@ -103,7 +106,7 @@ def test_the_event_says_what_was_written_and_what_is_held():
     (one,) = corrections(takes(a=ALL[:1]), [pod("a", ALL[1:2])], GRAPH)
     event = event_of(one, "2026-01-01T00:00:00Z")
     assert (event["type"], event["reason"]) == ("Warning", "GPUSetCorrected")
-    assert event["message"] == f"{ALL[1]} was written on the pod, but it holds {ALL[0]}"
+    assert event["message"] == f"it holds {ALL[0]}, but written on the pod was: {ALL[1]}"
     (one,) = corrections(takes(a=ALL[:1]), [pod("a", size=1)], GRAPH)
     assert event_of(one, "2026-01-01T00:00:00Z")["reason"] == "GPUSetReported"
 
@@ -120,3 +123,23 @@ def test_after_the_corrections_nothing_is_left_to_correct(order, sizes):
     done = {one.pod.key: one for one in corrections(taken, pods, GRAPH)}
     after = [pod(p.name, done[p.key].gpus) if p.key in done else p for p in pods]
     assert corrections(taken, after, GRAPH) == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "size", "says"),
+    [
+        (f"{ALL[0]},{ALL[0]}", 2, "it names a GPU twice, or none"),
+        (" , ", 2, "it names a GPU twice, or none"),
+        (",".join(ALL[:3]), 2, "it names 3 GPUs, the pod asks for 2"),
+        (f"{ALL[0]},GPU-of-another-node", 2, "GPU-of-another-node is no GPU of this node"),
+        ("x" * 5000, 1, "x" * 64 + " is no GPU of this node"),
+        (f"{ALL[4]},{ALL[5]}", 2, None),  # in order, but kubelet decided otherwise
+    ],
+)
+def test_an_annotation_that_is_of_no_use_is_told_with_the_reason(written, size, says):
+    one = replace(pod("a", split_uuids(written), size=size), annotations={"kompakt.dev/gpus": written})
+    (found,) = corrections(takes(a=ALL[:size]), [one], GRAPH)
+    event = event_of(found, "2026-01-01T00:00:00Z")
+    assert (event["type"], event["reason"]) == ("Warning", "GPUSetCorrected")
+    assert (f"({says})" in event["message"]) if says else ("(" not in event["message"])
+    assert len(event["message"]) <= 1024

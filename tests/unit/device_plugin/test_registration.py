@@ -5,10 +5,7 @@ import socket
 import pytest
 
 from kompakt_core import contract
-from kompakt_device_plugin.devices import Devices
-from kompakt_device_plugin.pods import NodePods
 from kompakt_device_plugin.registration import LOST_SECONDS, Registrar
-from kompakt_device_plugin.servicer import PluginServicer
 
 
 class Clock:
@@ -20,16 +17,21 @@ class Clock:
 
 
 class Registering:
-    def __init__(self, folder):
-        self.clock, self.devices = Clock(), Devices()
-        self.servicer = PluginServicer(self.devices, NodePods(), lambda: None, allocated=lambda: None)
-        self.registrar = Registrar(folder, self.devices, self.servicer, self.clock)
+    def __init__(self, folder, parts):
+        self.clock, self.devices, self.metrics = Clock(), parts.devices, parts.metrics
+        self.servicer = parts.servicer()
+        self.registrar = Registrar(folder, self.devices, self.servicer, self.metrics, self.clock)
         self.step = self.registrar.step
 
 
 @pytest.fixture
-def here(kubelet_dir):
-    one = Registering(kubelet_dir)
+def register(kubelet_dir, make_parts):
+    return lambda: Registering(kubelet_dir, make_parts(kubelet_dir))
+
+
+@pytest.fixture
+def here(register):
+    one = register()
     yield one
     one.registrar.close()
 
@@ -80,8 +82,8 @@ def test_a_new_kubelet_is_registered_with_even_where_it_left_our_socket(here, ku
     assert len(kubelet.requests) == 2
 
 
-def test_two_processes_never_share_a_socket(kubelet, dgx1):
-    both = [Registering(kubelet.folder), Registering(kubelet.folder)]
+def test_two_processes_never_share_a_socket(register, kubelet, dgx1):
+    both = [register(), register()]
     for one in both:
         one.devices.publish(dgx1)
         one.step()
@@ -103,10 +105,9 @@ def test_a_refused_registration_is_tried_again_later(here, kubelet, dgx1):
 
 
 def test_without_kubelet_nothing_happens(here, kubelet_dir, dgx1):
-    (kubelet_dir / "device-plugins").mkdir()
     here.devices.publish(dgx1)
     here.step()
-    assert here.registrar.registrations == 0
+    assert here.metrics.value("registrations_total") == 0
 
 
 def test_a_kubelet_that_let_us_go_is_registered_with_again(here, kubelet, client, dgx1, until):
@@ -135,9 +136,9 @@ def test_closing_takes_the_socket_away(here, kubelet, dgx1):
     assert not socket.exists()
 
 
-def test_only_the_socket_of_a_dead_process_is_swept_away(here, kubelet, dgx1):
+def test_only_the_socket_of_a_dead_process_is_swept_away(here, register, kubelet, dgx1):
     folder = kubelet.folder / "device-plugins"
-    other = Registering(kubelet.folder)
+    other = register()
     other.devices.publish(dgx1)
     other.step()
     with socket.socket(socket.AF_UNIX) as crashed:
@@ -145,6 +146,6 @@ def test_only_the_socket_of_a_dead_process_is_swept_away(here, kubelet, dgx1):
     here.devices.publish(dgx1)
     here.step()
     names = {path.name for path in folder.iterdir()}
-    assert names == {"kubelet.sock", *(request.endpoint for request in kubelet.requests)}
-    assert len(names) == 3
+    assert names - {"kompakt"} == {"kubelet.sock", *(request.endpoint for request in kubelet.requests)}
+    assert len(names) == 4
     other.registrar.close()

@@ -110,7 +110,7 @@ def test_sick_and_held_gpus_are_not_free_and_a_problem_leaves_none(report, dgx1)
 
 def test_links_on_which_two_gpus_disagree_degrade_the_node(report, dgx1):
     (_, degraded, _) = conditions_of(replace(report, graph=replace(dgx1, uneven=((0, 3),))))
-    assert (degraded.status, degraded.reason) == (True, "UnevenLinks")
+    assert (degraded.status, degraded.reason) == (True, "AsymmetricLink")
     assert "0-3" in degraded.message
 
 

@@ -9,21 +9,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kompakt_device_plugin import servicer as module
-from kompakt_device_plugin.devices import Devices
-from kompakt_device_plugin.pods import NodePods
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
 from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
-from kompakt_device_plugin.servicer import PluginServicer
 
 
 class Serving:
     """A servicer behind a socket; `ask` may be replaced by the test."""
 
-    def __init__(self, folder):
-        self.devices, self.pods = Devices(), NodePods()
-        self.asked, self.allocated = 0, 0
+    def __init__(self, folder, parts, **more):
+        self.parts, self.devices, self.pods, self.journal = parts, parts.devices, parts.pods, parts.journal
+        self.asked = 0
         self.ask = lambda: None
-        self.servicer = PluginServicer(self.devices, self.pods, self._ask, allocated=self._allocated)
+        self.servicer = parts.servicer(self._ask, **more)
         self.socket = folder / "plugin.sock"
         self.server = grpc.server(ThreadPoolExecutor(4))
         pb_grpc.add_DevicePluginServicer_to_server(self.servicer, self.server)
@@ -34,16 +31,19 @@ class Serving:
         self.asked += 1
         self.ask()
 
-    def _allocated(self):
-        self.allocated += 1
+    def preferred(self, outcome):
+        return self.parts.metrics.value("preferred_total", outcome=outcome)
+
+    def stop(self):
+        self.server.stop(None).wait()
+        self.devices.wake()
 
 
 @pytest.fixture
-def serving(kubelet_dir):
-    one = Serving(kubelet_dir)
+def serving(kubelet_dir, make_parts):
+    one = Serving(kubelet_dir, make_parts(kubelet_dir))
     yield one
-    one.server.stop(None).wait()
-    one.devices.wake()
+    one.stop()
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_pod_that_the_watch_has_not_delivered_yet_is_asked_for(serving, call, 
     serving.devices.publish(dgx1)
     serving.ask = lambda: serving.pods.add([make_pod("a", 2, (gpus[5], gpus[2]))])
     assert call.prefer(gpus, 2) == (gpus[5], gpus[2])
-    assert (serving.asked, serving.servicer.counts.late_hits, serving.servicer.counts.misses) == (1, 1, 0)
+    assert (serving.asked, serving.preferred("late"), serving.preferred("miss")) == (1, 1, 0)
 
 
 def test_what_the_watch_delivers_meanwhile_is_taken_without_waiting_for_the_list(serving, call, make_pod, dgx1, gpus):
@@ -109,7 +109,7 @@ def test_what_the_watch_delivers_meanwhile_is_taken_without_waiting_for_the_list
         assert call.prefer(gpus, 2) == (gpus[5], gpus[2])
     finally:
         release.set()
-    assert serving.servicer.counts.late_hits == 1
+    assert serving.preferred("late") == 1
 
 
 def test_a_list_without_the_pod_ends_the_wait_at_once(serving, call, dgx1, gpus, monkeypatch):
@@ -128,7 +128,7 @@ def test_an_api_server_that_hangs_costs_only_its_time(serving, call, dgx1, gpus,
         assert len(set(call.prefer(gpus, 3))) == 3
     finally:
         release.set()
-    assert serving.servicer.counts.misses == 1
+    assert serving.preferred("miss") == 1
 
 
 def test_an_api_server_that_fails_still_gives_an_answer(serving, call, dgx1, gpus):
@@ -163,7 +163,7 @@ def test_the_container_sees_its_gpus_in_the_order_written_on_the_pod(serving, ca
     serving.pods.event("ADDED", make_pod("a", 3, written))
     env = call.allocate((gpus[1], gpus[3], gpus[6]))
     assert env == {"CUDA_VISIBLE_DEVICES": ",".join(written), "NVIDIA_VISIBLE_DEVICES": ",".join(written)}
-    assert serving.allocated == 1
+    assert serving.parts.allocated == 1
 
 
 def test_a_pod_that_is_reported_already_is_still_handed_its_order(serving, call, make_pod, dgx1, gpus):
@@ -199,3 +199,58 @@ def test_kubelet_always_gets_as_many_of_the_offered_gpus_as_it_asked_for(serving
     answer = call.prefer(tuple(offered), size, tuple(must))
     assert len(set(answer)) == len(answer) == size
     assert set(must) <= set(answer) <= set(offered)
+
+
+def test_what_is_handed_over_stands_in_the_file_before_kubelet_has_it(serving, call, make_pod, dgx1, gpus):
+    serving.devices.publish(dgx1)
+    serving.pods.event("ADDED", make_pod("a", 2, (gpus[5], gpus[2])))
+    call.allocate((gpus[2], gpus[5]))
+    call.allocate((gpus[7],))
+    known, unknown = serving.journal.entries
+    assert (set(known.gpus), known.pod_uid, known.pod) == ({gpus[2], gpus[5]}, "uid-a", "a")
+    assert (unknown.gpus, unknown.pod_uid) == ((gpus[7],), "")
+    call.prefer(gpus[6:], 1)
+    assert serving.journal.entries == (known,), "kubelet offers 7 again: it went to nobody"
+
+
+def test_numa_nodes_are_told_only_when_asked_for(kubelet_dir, make_parts, dgx1, client):
+    for number, numa in enumerate((False, True)):
+        folder = kubelet_dir / str(number)
+        folder.mkdir()
+        serving = Serving(folder, make_parts(folder), numa=numa)
+        serving.devices.publish(dgx1)
+        message = next(iter(client(serving.socket).stub.ListAndWatch(pb.Empty())))
+        told = [[node.ID for node in device.topology.nodes] for device in message.devices]
+        assert told == [[gpu.numa_node] if numa else [] for gpu in dgx1.gpus]
+        serving.stop()
+
+
+def test_a_miss_costs_at_most_half_a_second_in_all():
+    assert module.MISS_SECONDS == 0.2
+    assert module.MISS_SECONDS + module.SEARCH_SECONDS <= 0.5
+
+
+def test_a_gpu_that_a_process_still_uses_is_not_handed_over_and_that_fails_the_placement(kubelet_dir, make_parts, client, gpus):
+    serving = Serving(kubelet_dir, make_parts(kubelet_dir), busy=lambda gpu: gpu == gpus[3])
+    call = client(serving.socket)
+    call.allocate(gpus[:2])
+    with pytest.raises(grpc.RpcError) as refused:
+        call.allocate(gpus[2:4])
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert refused.value.details() == f"a process of no pod here still uses {gpus[3]}"
+    assert [entry.gpus for entry in serving.journal.entries] == [gpus[:2]]
+    assert serving.parts.metrics.value("refused_allocations_total") == 1
+    serving.stop()
+
+
+def test_a_driver_that_does_not_say_whether_a_gpu_is_used_keeps_no_pod_waiting(
+    kubelet_dir, make_parts, client, gpus, monkeypatch
+):
+    monkeypatch.setattr(module, "SEARCH_SECONDS", 0.05)
+    release = threading.Event()
+    serving = Serving(kubelet_dir, make_parts(kubelet_dir), busy=lambda gpu: release.wait(10))
+    try:
+        assert client(serving.socket).allocate(gpus[:1])
+    finally:
+        release.set()
+    serving.stop()

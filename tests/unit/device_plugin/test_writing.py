@@ -26,11 +26,12 @@ def holds(dgx1, index):
 
 
 def test_a_correction_is_told_once_even_while_the_watch_still_shows_the_old_set(api, report, pod, dgx1):
-    corrector = PodCorrector(api)
+    counted = []
+    corrector = PodCorrector(api, counted.append)
     for _ in range(3):
         corrector.correct(holds(dgx1, 5), [pod], report)
     assert api.objects[PATH]["metadata"]["annotations"]["kompakt.dev/gpus"] == dgx1.gpus[5].uuid
-    assert len(api.made("create", "/events")) == corrector.corrected == 1
+    assert len(api.made("create", "/events")) == len(counted) == 1
 
 
 def test_a_pod_that_is_right_is_left_alone(api, report, pod, dgx1):
@@ -41,9 +42,9 @@ def test_a_pod_that_is_right_is_left_alone(api, report, pod, dgx1):
 @pytest.mark.parametrize("status", [403, 404, 409])
 def test_a_pod_that_is_gone_or_another_by_now_stops_nothing(api, report, pod, dgx1, status):
     api.fail = lambda verb, path: ApiException(status=status) if verb == "apply" else None
-    corrector = PodCorrector(api)
-    corrector.correct(holds(dgx1, 5), [pod], report)
-    assert corrector.corrected == 0
+    counted = []
+    PodCorrector(api, counted.append).correct(holds(dgx1, 5), [pod], report)
+    assert counted == []
     assert not api.made("create", "/events")
 
 

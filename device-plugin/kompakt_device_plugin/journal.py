@@ -1,0 +1,147 @@
+"""The write-ahead file: what was handed over and is not yet seen in kubelet's own list.
+
+Between Allocate and that list lie some milliseconds. Should this process end there, and kubelet start anew as well (it
+then lists no pods for a moment), nobody but this file would know that the GPUs are taken.
+"""
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import GpuUuid, PodUid
+from kompakt_device_plugin.node_lock import FOLDER
+from kompakt_device_plugin.pods import NodePod
+from kompakt_device_plugin.reconcile import PodKey
+from kompakt_device_plugin.report import Held
+
+log = logging.getLogger(__name__)
+
+FILE: Final = "handed-over.json"
+VERSION: Final = 1
+MAX_ENTRIES: Final = 1024
+_NOBODY: Final = PodUid("")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One set handed over to a container. The pod is the one on which that set was written; unknown (empty) where none was."""
+
+    gpus: tuple[GpuUuid, ...]
+    pod_uid: PodUid = _NOBODY
+    namespace: str = ""
+    pod: str = ""
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """The entry as status.held has it."""
+        return tuple(Held(uuid, self.namespace, self.pod, self.pod_uid) for uuid in self.gpus)
+
+
+def still_open(
+    entries: Iterable[Entry], listed: Mapping[PodKey, Collection[GpuUuid]], pods: Iterable[NodePod]
+) -> tuple[Entry, ...]:
+    """Those that are neither seen in kubelet's list nor in vain. Pure.
+
+    In vain: the pod has ended, or, where it is unknown, no pod of that size is still without its GPUs.
+    """
+    shown = {uuid for gpus in listed.values() for uuid in gpus}
+    waiting = {pod.uid: pod.size for pod in pods if not pod.finished and pod.key not in listed}
+    sizes = set(waiting.values())
+
+    def counts(entry: Entry) -> bool:
+        return entry.pod_uid in waiting if entry.pod_uid else len(entry.gpus) in sizes
+
+    return tuple(entry for entry in entries if not shown.intersection(entry.gpus) and counts(entry))
+
+
+def with_pending(held: tuple[Held, ...], pending: Iterable[Entry]) -> tuple[Held, ...]:
+    """`status.held` with what was handed over but is not listed yet; each GPU stands there once. Pure."""
+    known = {one.uuid for one in held}
+    more = {one.uuid: one for entry in pending for one in entry.held if one.uuid not in known}
+    return tuple(sorted((*held, *more.values())))
+
+
+class Journal:
+    """The entries, in memory and in the file; used by kubelet's calls and by the reporting thread at once."""
+
+    def __init__(self, plugins: Path) -> None:
+        """`plugins` is kubelet's folder of device plugins."""
+        self._path = plugins / FOLDER / FILE
+        self._lock = threading.Lock()
+        self._entries: tuple[Entry, ...] = ()
+
+    def load(self) -> None:
+        """Takes over what an earlier process left. A file that cannot be read is said and counts as empty."""
+        try:
+            self._entries = read_entries(self._path.read_bytes())
+        except FileNotFoundError:
+            return
+        except (OSError, InvalidInput) as error:
+            log.error("%s is of no use, going by what kubelet lists: %s", self._path, error)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, oldest first."""
+        return self._entries
+
+    def begin(self, entry: Entry) -> None:
+        """Before GPUs are handed over."""
+        with self._lock:
+            self._keep((*self._entries, entry))
+
+    def end(self, over: Collection[Entry]) -> None:
+        """These are seen, or in vain."""
+        if over:
+            with self._lock:
+                self._keep(tuple(entry for entry in self._entries if entry not in over))
+
+    def offered(self, gpus: Collection[GpuUuid]) -> None:
+        """kubelet offers these again: to it they are free, whatever came of handing them over."""
+        self.end([entry for entry in self._entries if not set(gpus).isdisjoint(entry.gpus)])
+
+    def _keep(self, entries: tuple[Entry, ...]) -> None:
+        """No fsync: the file outlives this process, not the machine, whose end is the end of all its containers."""
+        if entries == self._entries:
+            return
+        self._entries = entries[-MAX_ENTRIES:]
+        new = self._path.with_suffix(".new")
+        try:
+            new.write_bytes(write_entries(self._entries))
+            os.replace(new, self._path)
+        except OSError as error:  # a full disk must not keep pods from starting
+            log.error("cannot write %s: %s", self._path, error)
+
+
+def write_entries(entries: Iterable[Entry]) -> bytes:
+    """The file's content."""
+    return json.dumps({"version": VERSION, "entries": [asdict(entry) for entry in entries]}).encode()
+
+
+def read_entries(data: bytes) -> tuple[Entry, ...]:
+    """The entries of a file's content. Raises InvalidInput with what is wrong where."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"no JSON: {error}") from None
+    if not isinstance(found, dict) or found.get("version") != VERSION or not isinstance(found.get("entries"), list):
+        raise InvalidInput(f"not an object with version {VERSION} and a list of entries")
+    if len(found["entries"]) > MAX_ENTRIES:
+        raise InvalidInput(f"{len(found['entries'])} entries; at most {MAX_ENTRIES} are written")
+    return tuple(_entry(number, raw) for number, raw in enumerate(found["entries"]))
+
+
+def _entry(number: int, raw: Any) -> Entry:
+    names = ("pod_uid", "namespace", "pod")
+    gpus = raw.get("gpus") if isinstance(raw, dict) else None
+    if not isinstance(gpus, list) or not gpus or not all(isinstance(value, str) and value for value in gpus):
+        raise InvalidInput(f"entry {number}: gpus must be a list of UUIDs")
+    texts = [raw.get(name, "") for name in names]
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidInput(f"entry {number}: {', '.join(names)} must be texts")
+    return Entry(tuple(GpuUuid(gpu) for gpu in gpus), PodUid(texts[0]), texts[1], texts[2])

@@ -1,0 +1,113 @@
+"""The write-ahead file: what it keeps, when an entry ends, and what a broken file does."""
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kompakt_core.errors import InvalidInput
+from kompakt_device_plugin.journal import FILE, MAX_ENTRIES, Entry, Journal, read_entries, still_open, with_pending, write_entries
+from kompakt_device_plugin.pods import NodePod
+from kompakt_device_plugin.report import Held
+
+MATCHED = Entry(("GPU-0", "GPU-1"), "uid-a", "ns", "a")
+UNMATCHED = Entry(("GPU-2",))
+
+
+def pod(name, size, **more):
+    return NodePod(uid=f"uid-{name}", namespace="ns", name=name, node="node-1", size=size, **more)
+
+
+@pytest.fixture
+def plugins(tmp_path):
+    (tmp_path / "kompakt").mkdir()
+    return tmp_path
+
+
+def test_what_was_handed_over_outlives_the_process(plugins):
+    before = Journal(plugins)
+    before.begin(MATCHED)
+    before.begin(UNMATCHED)
+    after = Journal(plugins)
+    after.load()
+    assert after.entries == (MATCHED, UNMATCHED)
+    after.end([MATCHED])
+    again = Journal(plugins)
+    again.load()
+    assert again.entries == (UNMATCHED,)
+
+
+def test_a_set_that_kubelet_offers_again_was_handed_over_in_vain(plugins):
+    journal = Journal(plugins)
+    journal.begin(MATCHED)
+    journal.begin(UNMATCHED)
+    journal.offered({"GPU-1", "GPU-7"})
+    assert journal.entries == (UNMATCHED,)
+
+
+def test_an_entry_is_open_until_kubelet_lists_its_gpus_whoever_has_them():
+    waiting = [pod("a", 2), pod("b", 1)]
+    assert still_open([MATCHED, UNMATCHED], {}, waiting) == (MATCHED, UNMATCHED)
+    assert still_open([MATCHED, UNMATCHED], {("ns", "b"): {"GPU-1"}}, waiting) == ()
+    assert still_open([MATCHED], {("ns", "a"): {"GPU-4", "GPU-5"}}, waiting) == (), "the pod has others"
+
+
+def test_an_entry_ends_with_its_pod_or_when_nobody_waits_for_so_many():
+    assert still_open([MATCHED, UNMATCHED], {}, [pod("b", 1)]) == (UNMATCHED,)
+    assert still_open([MATCHED, UNMATCHED], {}, [pod("a", 2, finished=True), pod("b", 3)]) == ()
+
+
+def test_each_gpu_is_held_once():
+    held = (Held("GPU-0", "ns", "b", "uid-b"),)
+    assert with_pending(held, [MATCHED, UNMATCHED, UNMATCHED]) == (
+        held[0],
+        Held("GPU-1", "ns", "a", "uid-a"),
+        Held("GPU-2", "", "", ""),
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "no JSON"),
+        (b"\xff{", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"[]", "version 1"),
+        (b'{"version": 2, "entries": []}', "version 1"),
+        (b'{"version": 1, "entries": [{"gpus": []}]}', "entry 0: gpus must be a list"),
+        (b'{"version": 1, "entries": [{"gpus": ["x"], "pod": 3}]}', "must be texts"),
+        (json.dumps({"version": 1, "entries": [0] * (MAX_ENTRIES + 1)}).encode(), "at most 1024"),
+    ],
+)
+def test_a_broken_file_is_said_and_counts_as_empty(plugins, caplog, content, says):
+    with pytest.raises(InvalidInput, match=says):
+        read_entries(content)
+    (plugins / "kompakt" / FILE).write_bytes(content)
+    journal = Journal(plugins)
+    journal.load()
+    assert journal.entries == ()
+    assert "of no use" in caplog.text
+
+
+@given(st.binary(max_size=200) | st.from_type(dict).map(lambda found: repr(found).replace("'", '"').encode()))
+def test_any_bytes_give_entries_or_a_sentence(content):
+    with contextlib.suppress(InvalidInput):
+        read_entries(content)
+
+
+TEXTS = st.text(max_size=5)
+ENTRIES = st.builds(Entry, st.lists(st.text(min_size=1, max_size=5), min_size=1).map(tuple), TEXTS, TEXTS, TEXTS)
+
+
+@given(st.lists(ENTRIES, max_size=5).map(tuple))
+def test_what_is_written_is_read_back(entries):
+    assert read_entries(write_entries(entries)) == entries
+
+
+def test_a_disk_that_takes_nothing_keeps_no_pod_from_starting(tmp_path, caplog):
+    journal = Journal(tmp_path / "gone")
+    journal.begin(MATCHED)
+    assert journal.entries == (MATCHED,)
+    assert "cannot write" in caplog.text
