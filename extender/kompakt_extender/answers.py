@@ -23,7 +23,7 @@ class Answers:
     def __init__(self, ledger: Ledger, jobs: Jobs) -> None:
         self._ledger = ledger
         self._jobs = jobs
-        self._boards = Boards(ledger)
+        self.boards = Boards(ledger)
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         """Which of the nodes can take the pod now."""
@@ -38,7 +38,7 @@ class Answers:
         if request.planned_node and request.minimum is None:
             return self._only_planned(pod, request, names)
         # The board answers for pods without a plan; the planned node alone is looked at with the pod's own GPUs free.
-        fit, refused = self._boards.get(replace(request, planned_node="", planned=())).verdicts(names)
+        fit, refused = self.boards.get(replace(request, planned_node="", planned=())).verdicts(names)
         if request.planned_node in names:
             refused.pop(request.planned_node, None)
             if isinstance(found := self._planned(pod, request), No):
@@ -63,7 +63,7 @@ class Answers:
         """The scores of the nodes, as JSON text."""
         names = args.node_names or []
         try:
-            return self._boards.answer(request_of(pod_view(args.pod)), names)
+            return self.boards.answer(request_of(pod_view(args.pod)), names)
         except InvalidInput as error:  # filter refuses such a pod; an error here would be swallowed
             _LOG.warning("prioritize of %s/%s: %s", args.pod.metadata.namespace, args.pod.metadata.name, error)
             return encode_scores(names, dict.fromkeys(names))

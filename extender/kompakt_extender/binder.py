@@ -16,9 +16,10 @@ import msgspec
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_core.ids import NodeName, PodUid
+from kompakt_core.placement.model import NodeState
 from kompakt_extender import words
 from kompakt_extender.api import Answer
-from kompakt_extender.decide import Grant, No, grant, request_of
+from kompakt_extender.decide import Grant, No, Request, grant, request_of
 from kompakt_extender.ledger import Claim, Ledger, Source
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.objects import Pod
@@ -40,6 +41,10 @@ class _SurelyNot(Refused):
     """This call's Binding was not written and never will be."""
 
 
+def _not_noted(pod: PodView, request: Request, state: NodeState, found: Grant) -> None:
+    """Nobody asks why."""
+
+
 class Binder:
     """Binds one pod at a time per pod; decisions and reservations happen without a pause in between, on one thread."""
 
@@ -51,11 +56,13 @@ class Binder:
         released: Callable[[PodView], bool],
         *,
         pause: Pause = asyncio.sleep,
+        note: Callable[[PodView, Request, NodeState, Grant], None] = _not_noted,
     ) -> None:
         self._writer = writer
         self._ledger = ledger
         self._metrics = metrics
         self._released = released
+        self._note = note
         self._pause = pause
         self._locks: dict[str, asyncio.Lock] = {}
         self._calls: Counter[str] = Counter()
@@ -114,9 +121,12 @@ class Binder:
         request = request_of(pod)
         if sent_before is not None:
             request = replace(request, planned_node=node, planned=sent_before.gpus)
-        found = grant(request, self._ledger.state_for(node, pod.uid))
+        state = self._ledger.state_for(node, pod.uid)
+        found = grant(request, state)
         if isinstance(found, No):
             raise Refused(found.text)
+        if state is not None and sent_before is None:
+            self._note(pod, request, state, found)
         self._ledger.claim(Source.BIND, pod, node, found.uuids)
         self._metrics.unknown_binds.set(self._ledger.unknown_binds)
         return found

@@ -4,15 +4,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from kompakt_core import contract
-from kompakt_core.placement.model import Level
+from kompakt_core.ids import NodeName
+from kompakt_core.placement.model import Level, NodeState
 from kompakt_extender.activity import Tenancy
 from kompakt_extender.api import Api
 from kompakt_extender.cluster import Resource, Watcher
+from kompakt_extender.explain_api.desk import Desk
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.objects import Lease
 from kompakt_extender.tenure import Tenure
@@ -111,8 +112,12 @@ class Front:
     async def bind(self, args: BindingArgs) -> BindingResult:
         return await self._serving().bind(args)
 
-    def explain(self, namespace: str, job: str) -> dict[str, Any] | None:
-        return self._serving().explain(namespace, job)
+    def desk(self) -> Desk:
+        return self._serving().desk
+
+    def states(self) -> Mapping[NodeName, NodeState]:
+        tenure = self._tenure
+        return {} if tenure is None or tenure.missing else tenure.ledger.snapshot().nodes
 
     @property
     def trouble(self) -> str:

@@ -58,14 +58,15 @@ def gang_of(job: JobView, pods: Sequence[PodView], record: Record, now: datetime
     return Gang(
         job_uid=JobUid(job.uid),
         attempt=job.attempt,
-        workers=tuple(_worker(pod) for pod in pods),
+        workers=tuple(worker_of(pod) for pod in pods),
         wish=wishes.pop(),
         required_level=job.required_level,
         excluded=frozenset(one.node for one in record.excluded if moment(one.until) > now),
     )
 
 
-def _worker(pod: PodView) -> Worker:
+def worker_of(pod: PodView) -> Worker:
+    """What core needs to know of a pod to place it."""
     return Worker(
         index=worker_index(pod),
         pod=pod.name,

@@ -1,12 +1,24 @@
 """Health, metrics and the read-only explain API, for probes, Prometheus and people."""
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
-from fastapi import FastAPI, HTTPException, Response
+from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from kompakt_core.ids import NodeName
+from kompakt_core.placement.model import NodeState
+from kompakt_extender.explain_api.body_limit import BodyLimit
+from kompakt_extender.explain_api.bureau import Bureau
+from kompakt_extender.explain_api.desk import Desk
+from kompakt_extender.explain_api.page import add_page
+from kompakt_extender.explain_api.routes import add_routes
 from kompakt_extender.metrics import Metrics
-from kompakt_extender.verbs import Inactive
+
+_ABOUT = """Why a job waits, or why it is where it is. Nothing here changes anything.
+
+Bandwidths are one direction, in MB/s (10^6 bytes). People reach this API through the API server, which asks RBAC for
+`services/proxy`; `kompakt explain` and `kompakt what-if` do the same."""
 
 
 class Explainer(Protocol):
@@ -22,14 +34,29 @@ class Explainer(Protocol):
         """Why this process must be restarted; empty when all is well."""
         ...
 
-    def explain(self, namespace: str, job: str) -> dict[str, Any] | None:
-        """What is known of a job; None where there is no such job. Raises Inactive on a standby."""
+    def desk(self) -> Desk:
+        """Answers about the running active time; raises Inactive on a standby."""
+        ...
+
+    def states(self) -> Mapping[NodeName, NodeState]:
+        """All nodes at this moment; none on a standby."""
         ...
 
 
 def health_app(explainer: Explainer, metrics: Metrics) -> FastAPI:
-    """Routes /healthz, /readyz, /metrics and /explain/{namespace}/{job}."""
-    app = FastAPI(title="kompakt: why a job waits, or why it is where it is", version="v1alpha1")
+    """Routes /healthz, /readyz, /metrics, the explain API below /v1alpha1, and its page /docs."""
+    app = FastAPI(
+        title="kompakt explain API",
+        description=_ABOUT,
+        version="v1alpha1",
+        docs_url=None,
+        redoc_url=None,
+        servers=[{"url": ".", "description": "beside this page, also behind a proxy"}],
+    )
+    app.add_middleware(BodyLimit)
+    add_page(app)
+    add_routes(app, explainer, Bureau())
+    scrapes = Bureau()  # of its own: questions of people must not make a scrape fail
 
     @app.get("/healthz", include_in_schema=False)
     async def healthz() -> Response:
@@ -41,17 +68,9 @@ def health_app(explainer: Explainer, metrics: Metrics) -> FastAPI:
 
     @app.get("/metrics", include_in_schema=False)
     async def prometheus() -> Response:
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    @app.get("/explain/{namespace}/{job}")
-    async def explain(namespace: str, job: str) -> dict[str, Any]:
-        try:
-            found = explainer.explain(namespace, job)
-        except Inactive as error:
-            raise HTTPException(503, str(error)) from error
-        if found is None:
-            raise HTTPException(404, f"no TrainingJob {namespace}/{job}")
-        return found
+        metrics.fleet.look(explainer.states())
+        # Thousands of nodes make a megabyte of text: on a thread, because kube-scheduler waits for this loop.
+        return Response(await scrapes.run(lambda: generate_latest(metrics.registry)), media_type=CONTENT_TYPE_LATEST)
 
     return app
 

@@ -1,7 +1,10 @@
 """What Prometheus reads at /metrics."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
+from kompakt_extender.fleet import FleetCollector
+
+_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1.0)
 # Bounds follow what the verbs cost: a tenth of a millisecond for small clusters, milliseconds for 5,000 nodes.
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0)
 
@@ -12,7 +15,11 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.verb_seconds = Histogram(
-            "kompakt_extender_verb_seconds", "Time to answer kube-scheduler", ["verb"], buckets=_SECONDS, registry=self.registry
+            "kompakt_extender_verb_seconds",
+            "Time to answer kube-scheduler, in seconds",
+            ["verb"],
+            buckets=_SECONDS,
+            registry=self.registry,
         )
         # kube-scheduler swallows errors of prioritize at log level 5, so they must be counted here.
         self.verb_errors = Counter(
@@ -30,6 +37,27 @@ class Metrics:
         )
         self.withdrawals = Counter("kompakt_planner_withdrawals", "Plans withdrawn", registry=self.registry)
         self.plan_seconds = Histogram(
-            "kompakt_planner_round_seconds", "Time of one planning round", buckets=_SECONDS, registry=self.registry
+            "kompakt_planner_round_seconds", "Time of one planning round, in seconds", buckets=_SECONDS, registry=self.registry
         )
         self.relists = Counter("kompakt_extender_relists", "Lists read anew", ["resource"], registry=self.registry)
+        self.refusals = Counter(
+            "kompakt_extender_refusals",
+            "Nodes refused in answers of filter, and binds refused, by reason; nodes that a plan does not name are not counted",
+            ["verb", "reason"],
+            registry=self.registry,
+        )
+        self.value_shares = Histogram(
+            "kompakt_extender_bind_value_ratio",
+            "Value of the GPU set chosen at bind, divided by the best value of that many GPUs on an empty node of the cluster",
+            ["pattern"],
+            buckets=_SHARES,
+            registry=self.registry,
+        )
+        self.corrections = Counter(
+            "kompakt_extender_ledger_corrections",
+            "Bound pods whose GPUs were corrected afterwards, because the kubelet gave others than those chosen",
+            registry=self.registry,
+        )
+        self.fleet = FleetCollector()
+        self.registry.register(self.fleet)
+        ProcessCollector(registry=self.registry)

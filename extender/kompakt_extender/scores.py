@@ -1,7 +1,7 @@
 """filter and prioritize from per-node results that are kept until a node changes."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kompakt_extender import words
 from kompakt_extender.decide import Grant, No, Request, grant, rank
@@ -52,6 +52,13 @@ class Board:
         self._refresh()
         number = self._class.get(name, _UNFIT)
         return None if number == _UNFIT else self._ranks[number]
+
+    def by_rank(self) -> Iterator[str]:
+        """The nodes that can take the pod, best first. Equals come in no particular order."""
+        self._refresh()
+        fit = (number for number, count in self._members.items() if count and number != _UNFIT)
+        for number in sorted(fit, key=self._ranks.__getitem__, reverse=True):
+            yield from (name for name, one in self._class.items() if one == number)
 
     def answer(self, names: Sequence[str]) -> bytes:
         """The HostPriorityList of these nodes as JSON text; a node that is not known gets 0."""
@@ -135,6 +142,10 @@ class Boards:
             oldest = self._boards.pop(next(iter(self._boards)))
             self._ledger.unsubscribe(oldest.changed)
         return board
+
+    def peek(self, request: Request) -> Board | None:
+        """The board of this kind of request where there is one; unlike `get` it makes none and counts as no use."""
+        return self._boards.get(request)
 
     def answer(self, request: Request, names: Sequence[str]) -> bytes:
         """prioritize for one pod. The planner has weighed the whole cluster: the node it planned comes before all others."""

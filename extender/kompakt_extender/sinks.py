@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
+from kompakt_extender.metrics import Metrics
 from kompakt_extender.planner import Planner
 from kompakt_extender.views import JobView, NodeView, PodView, TopologyView
 
@@ -38,10 +39,11 @@ class KeyedSink(Generic[View]):
 class Intake:
     """Spreads each change to all who need it."""
 
-    def __init__(self, ledger: Ledger, jobs: Jobs, planner: Planner) -> None:
+    def __init__(self, ledger: Ledger, jobs: Jobs, planner: Planner, metrics: Metrics) -> None:
         self._ledger = ledger
         self._jobs = jobs
         self._planner = planner
+        self._metrics = metrics
 
     def pods(self) -> KeyedSink[PodView]:
         return KeyedSink(lambda: self._ledger.pods, self.see_pod, self._lose_pod)
@@ -57,6 +59,8 @@ class Intake:
 
     def see_pod(self, pod: PodView) -> None:
         """A pod as it is now."""
+        if _corrected(self._ledger.pods.get(pod.uid), pod):
+            self._metrics.corrections.inc()
         self._ledger.set_pod(pod)
         if pod.job_uid:
             self._jobs.set_pod(pod)
@@ -94,6 +98,13 @@ class Intake:
     def _lose_job(self, uid: str) -> None:
         self._jobs.remove_job(uid)
         self._planner.forget(uid)
+
+
+def _corrected(before: PodView | None, now: PodView) -> bool:
+    """Whether the device plugin wrote other GPUs on a bound pod than we had chosen."""
+    return (
+        before is not None and before.node is not None and bool(before.written_gpus) and before.written_gpus != now.written_gpus
+    )
 
 
 def _refused(pod: PodView) -> bool:

@@ -12,7 +12,8 @@ from kompakt_extender.api import Api
 from kompakt_extender.binder import Binder
 from kompakt_extender.clock import utc_now
 from kompakt_extender.cluster import Resource, Watcher
-from kompakt_extender.explain import explain_job
+from kompakt_extender.decisions import Decisions
+from kompakt_extender.explain_api.desk import Desk
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
@@ -38,8 +39,10 @@ class Tenure:
         writer = Writer(api, may_write)
         releaser = Releaser(writer, lambda pod: intake.see_pod(pod))
         self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels)
-        self.binder = Binder(writer, self.ledger, metrics, self.jobs.released)
-        intake = Intake(self.ledger, self.jobs, self.planner)
+        decisions = Decisions(self.ledger, utc_now, self.answers.boards.peek, metrics)
+        self.desk = Desk(self.ledger, self.jobs, decisions, utc_now)
+        self.binder = Binder(writer, self.ledger, metrics, self.jobs.released, note=decisions.note)
+        intake = Intake(self.ledger, self.jobs, self.planner, metrics)
         self._watchers = self._watch(api, intake)
         self._missing = {watcher.name for watcher in self._watchers}
 
@@ -95,7 +98,3 @@ class Tenure:
 
     async def bind(self, args: BindingArgs) -> BindingResult:
         return await self.binder.bind(args)
-
-    def explain(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """What is known of a job."""
-        return explain_job(self.ledger, self.jobs, namespace, name, utc_now())

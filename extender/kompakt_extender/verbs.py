@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 
 from kompakt_core.errors import InvalidInput
 from kompakt_extender.metrics import Metrics
+from kompakt_extender.refusals import NOT_PLANNED, code_of, counted
 from kompakt_extender.wire import (
     BindingArgs,
     BindingResult,
@@ -68,6 +69,7 @@ def verbs_app(decider: Decider, metrics: Metrics) -> FastAPI:
         result = decider.filter(args)
         if result.error:
             metrics.verb_errors.labels("filter").inc()
+        _count_refusals(metrics, result)
         times["filter"].observe(time.perf_counter() - start)
         return Response(encode_filtered(args, result), media_type=_JSON)
 
@@ -84,6 +86,7 @@ def verbs_app(decider: Decider, metrics: Metrics) -> FastAPI:
         result = await decider.bind(decode_binding(await body_of(request)))
         if result.error:
             metrics.verb_errors.labels("bind").inc()
+            metrics.refusals.labels("bind", code_of(result.error)).inc()
         times["bind"].observe(time.perf_counter() - start)
         return Response(encode(result), media_type=_JSON)
 
@@ -107,6 +110,14 @@ async def body_of(request: Request) -> bytes:
     except ClientDisconnect as error:
         raise InvalidInput("the connection was closed within the body") from error
     return b"".join(parts)
+
+
+def _count_refusals(metrics: Metrics, result: FilterResult) -> None:
+    """Nodes refused, by reason. Those that a plan does not name say nothing about the cluster."""
+    counts = counted(result.failed_nodes.values()) + counted(result.failed_and_unresolvable_nodes.values())
+    for reason, nodes in counts.items():
+        if reason != NOT_PLANNED:
+            metrics.refusals.labels("filter", reason).inc(nodes)
 
 
 def _answer_errors(app: FastAPI, metrics: Metrics) -> None:

@@ -22,15 +22,20 @@ def header_folder() -> Path:
 def build(folder: Path, without: Sequence[str] = ()) -> Path:
     """Compiles the shim into `folder`, with the functions `without` left out, as in an older driver's library."""
     name = hashlib.sha256(",".join(sorted(without)).encode()).hexdigest()[:8]
-    library = folder / f"libnvidia-ml-{name}.so"
-    if library.exists():
-        return library
-    script = folder / f"exports-{name}"
-    script.write_text("{ global: *; " + (f"local: {'; '.join(without)}; " if without else "") + "};\n")
-    options = ["-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libnvidia-ml.so.1"]
-    command = ["gcc", *options, f"-Wl,--version-script={script}", f"-I{header_folder()}", str(SOURCE), "-o", str(library)]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    library, script = folder / f"libnvidia-ml-{name}.so", folder / f"exports-{name}"
+    if not library.exists():
+        script.write_text("{ global: *; " + (f"local: {'; '.join(without)}; " if without else "") + "};\n")
+        link = ["-shared", "-pthread", "-Wl,-soname,libnvidia-ml.so.1", f"-Wl,--version-script={script}"]
+        subprocess.run(["gcc", *link, str(_object(folder)), "-o", str(library)], check=True)
     return library
+
+
+def _object(folder: Path) -> Path:
+    compiled = folder / "shim.o"
+    if not compiled.exists():
+        options = ["-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-pthread", f"-I{header_folder()}"]
+        subprocess.run(["gcc", *options, "-c", str(SOURCE), "-o", str(compiled)], check=True)
+    return compiled
 
 
 class Shim:

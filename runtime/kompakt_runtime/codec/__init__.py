@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from kompakt_runtime.codec.format import DTYPES, LOSSY, CorruptPacked, Layout, Packed, span
-from kompakt_runtime.codec.pieces import Piece, decode_piece, encode_piece, piece_bits, round_down, work_dtype
+from kompakt_runtime.codec.grid import make_grid
+from kompakt_runtime.codec.tiles import Part, decode_part, encode_part
 
 Tensor = Any
 
@@ -19,48 +20,58 @@ __all__ = ["CorruptPacked", "Packed", "decode", "encode"]
 # A view with wider gaps comes back with its dimensions in the same order and the gaps closed: giving them back would
 # allocate memory that the packed size does not answer for.
 WIDEST_SPAN = 4
+SMALLEST, LARGEST = 16, 22  # log2 of the elements encoded at once
 
 
 def encode(x: Tensor, error_bound: float, *, seed: int | None = None) -> Packed:
     """Compresses a tensor of float64, float32, float16 or bfloat16; dense tensors of other types are stored as they are.
 
     error_bound: the largest allowed |x - x'|, in the unit of x; a positive finite number.
-    Values are rounded to nearest (variance error_bound² / 3 for errors spread evenly over a bin). -0.0 comes back as 0.0,
-    except where packing was no gain and the elements are stored as they are.
-    Raises ValueError for another bound, NotImplementedError for a seed, TypeError for sparse, quantised or meta tensors.
+    seed None: rounds to nearest (variance at most error_bound² / 3 for errors spread evenly over a bin).
+    A whole number: rounds stochastically, with the mean exact and a variance of at most error_bound² / 6; the random bits
+    come from a hash of seed (modulo 2^64) and the element's place in storage order, so a repeat gives the same and ranks with
+    different seeds differ. A stochastic grid is finer: about a bit an element more.
+    -0.0 comes back as 0.0, except where packing was no gain and the elements are stored as they are.
+    Raises ValueError for another bound, TypeError for another seed and for sparse, quantised or meta tensors.
     """
-    if seed is not None:
-        raise NotImplementedError("stochastic rounding is not available yet: leave seed out to round to nearest")
     if not (isinstance(error_bound, int | float) and 0 < error_bound < math.inf):
         raise ValueError(f"error_bound must be a positive finite number, not {error_bound!r}")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise TypeError(f"seed must be a whole number or None, not {seed!r}")
     if x.layout != torch.strided or x.is_meta or x.dtype not in DTYPES:
         raise TypeError(f"only dense tensors of a plain number type can be packed, not {x.layout}, {x.dtype} on {x.device}")
     with torch.no_grad():
-        return _encode(x.detach().resolve_conj().resolve_neg(), float(error_bound))
+        return _encode(x.detach().resolve_conj().resolve_neg(), float(error_bound), seed)
 
 
-def _encode(x: Tensor, error_bound: float) -> Packed:
+def _encode(x: Tensor, error_bound: float, seed: int | None) -> Packed:
     layout = _layout(x)
     flat = _compact(x, layout)
-    if x.dtype not in LOSSY:
+    grid = make_grid(x.dtype, error_bound, seed is not None) if x.dtype in LOSSY else None
+    if grid is None or not grid.usable or not flat.numel():
         return _as_it_is(layout, flat)
-    bound = round_down(error_bound, work_dtype(x.dtype))
-    pieces: list[Piece] = []
-    parts: list[Tensor] = []
-    bits = piece_bits(flat.numel())
-    for start in range(0, flat.numel(), 1 << bits):
-        piece, data = encode_piece(flat[start : start + (1 << bits)], bound)
-        pieces.append(piece)
-        parts += data
-    if all(not piece.step for piece in pieces):
-        return _as_it_is(layout, flat)
-    return Packed(layout, error_bound, tuple(pieces), torch.cat(parts), bits)
+    parts: list[Part] = []
+    held, most = 0, flat.numel() * flat.element_size()
+    size = elements_at_once(flat.numel())
+    for first in range(0, flat.numel(), size):
+        part, _ = encode_part(flat[first : first + size], grid, seed, first)
+        parts.append(part)
+        held += part.nbytes
+        if held >= most:
+            return _as_it_is(layout, flat)
+    return Packed(layout, error_bound, seed is not None, tuple(parts), None, flat.device)
+
+
+def elements_at_once(elements: int) -> int:
+    """A 64th of the tensor, so that working memory (about 40 bytes an element of a part) stays small beside it; at least
+    64 Ki elements, so that calls are few."""
+    return 1 << min(max(elements.bit_length() - 6, SMALLEST), LARGEST)
 
 
 def decode(packed: Packed) -> Tensor:
     """The tensor again: same dtype, shape, strides and device. May be called any number of times."""
     layout = packed.layout
-    out = torch.empty_strided(layout.shape, layout.strides, dtype=layout.dtype, device=packed.body.device)
+    out = torch.empty_strided(layout.shape, layout.strides, dtype=layout.dtype, device=packed.device)
     order, dense = _storage_order(layout)
     flat = _flat_view(out, layout) if dense else out.new_empty(layout.stored)
     _fill(packed, flat)
@@ -70,20 +81,19 @@ def decode(packed: Packed) -> Tensor:
 
 
 def _fill(packed: Packed, flat: Tensor) -> None:
-    if not packed.pieces:
+    if packed.raw:
         if flat.numel():
-            flat.view(torch.uint8).copy_(packed.body)
+            flat.view(torch.uint8).copy_(packed.plain)
         return
-    start = place = 0
-    for piece in packed.pieces:
-        size = piece.size(flat.element_size())
-        decode_piece(piece, packed.body[place : place + size], flat[start : start + piece.elements])
-        start, place = start + piece.elements, place + size
+    start = 0
+    for part in packed.parts:
+        decode_part(part, packed.grid, flat[start : start + part.elements])
+        start += part.elements
 
 
 def _as_it_is(layout: Layout, flat: Tensor) -> Packed:
     data = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8, device=flat.device)
-    return Packed(layout, 0.0, (), data.clone())
+    return Packed(layout, 0.0, False, (), data.clone(), flat.device)
 
 
 def _layout(x: Tensor) -> Layout:

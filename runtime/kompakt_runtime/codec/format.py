@@ -1,18 +1,19 @@
-"""A packed tensor and its bytes: version 1.
+"""A packed tensor and its bytes: version 2.
 
     0  4s  b"kmpk"
-    4  u8  version (1)
+    4  u8  version (2)
     5  u8  dtype (its place in DTYPES)
     6  u8  number of dimensions
-    7  u8  log2 of the elements of a piece (0 for a tensor stored as it is)
+    7  u8  mode: 0 stored as it is, 1 rounded to nearest, 2 rounded stochastically
     8  f64 error bound (0 for a tensor stored as it is)
    16  u64 elements stored (fewer than the shape says where a dimension has stride 0)
-   24      the shape, then the strides in elements: i64 each
-           a row for each piece (the last may be shorter): u32 nonzero, u32 outliers, u32 bytes of planes, u32 0, f64 step
-           the pieces, as `pieces.py` describes them
+   24  u64 nonzero elements, blocks, words, outliers (32 bytes; all 0 for a tensor stored as it is)
+   56      the shape, then the strides in elements: i64 each
+           bitmap, table, heads, words, places, kept, as `tiles.py` describes them, each for the whole tensor
    -4  u32 CRC32 of everything before
 
-All numbers are little-endian. A tensor stored as it is has no rows: its elements follow in storage order.
+All numbers are little-endian. The bitmap is left out when no element is zero. A tensor stored as it is has its elements
+in storage order instead of the sections. How many parts the encoder worked in does not show.
 """
 
 import ctypes
@@ -24,18 +25,20 @@ from typing import Any
 
 import torch
 
-from kompakt_runtime.codec.bits import unpack_bits
-from kompakt_runtime.codec.pieces import NEGATIVES, PLANE_BYTES, WIDEST, Piece
+from kompakt_runtime.codec.bits import pack_bits, padded, unpack_bits
+from kompakt_runtime.codec.grid import WIDEST, Grid, make_grid
+from kompakt_runtime.codec.tiles import BLOCK, COUNT, EXPONENT_AT, FIELD, NEGATIVES, TILE, WORDS_AT, Part, Sizes
 
 Tensor = Any
 
 MAGIC = b"kmpk"
-VERSION = 1
-HEAD = struct.Struct("<4sBBBBdQ")
-ROW = struct.Struct("<IIIId")
+VERSION = 2
+HEAD = struct.Struct("<4sBBBBd5Q")
 CHECKSUM = struct.Struct("<I")
 MOST_DIMENSIONS = 64
-PIECE_BITS = range(10, 29)  # what a reader accepts: places in a piece are int32
+RAW, NEAREST, STOCHASTIC = range(3)
+# Tiles that are read at once: the working memory stays at a few megabytes.
+TILES_AT_ONCE = 128
 
 # Only ever appended to: a byte of the format is a place in this list.
 DTYPES = [
@@ -71,59 +74,102 @@ class Layout:
 
 @dataclass(frozen=True)
 class Packed:
-    """A compressed tensor. `body` (1-D uint8, on the tensor's device) holds the pieces; no pieces: stored as it is."""
+    """A compressed tensor: `parts` one after another in storage order, or `plain`, its bytes as they are (1-D uint8)."""
 
     layout: Layout
     error_bound: float
-    pieces: tuple[Piece, ...]
-    body: Tensor
-    piece_bits: int = 0  # log2 of the elements of all pieces but the last
+    stochastic: bool
+    parts: tuple[Part, ...]
+    plain: Tensor = None
+    device: Any = None
+
+    @property
+    def grid(self) -> Grid:
+        return make_grid(self.layout.dtype, self.error_bound, self.stochastic)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole: header, table, bitmap, codes, outliers, padding, checksum; equals len(to_bytes())."""
-        table = 16 * len(self.layout.shape) + ROW.size * len(self.pieces)
-        return HEAD.size + table + int(self.body.numel()) + CHECKSUM.size
+        """Bytes of the whole: header, bitmap, codes, outliers, padding, unused room, checksum; at least len(to_bytes())."""
+        held = int(self.plain.numel()) if self.raw else sum(part.nbytes for part in self.parts)
+        if self._mixed:
+            held += sum(-(-part.elements // 8) for part in self.parts if part.bitmap is None)
+        return HEAD.size + 16 * len(self.layout.shape) + held + CHECKSUM.size
+
+    @property
+    def _mixed(self) -> bool:
+        return any(part.bitmap is None for part in self.parts) and any(part.bitmap is not None for part in self.parts)
+
+    @property
+    def sizes(self) -> Sizes:
+        """The counts of all parts together."""
+        every = [part.sizes for part in self.parts]
+        return Sizes(*(sum(getattr(sizes, name) for sizes in every) for name in ("nonzero", "blocks", "words", "outliers")))
 
     @property
     def outliers(self) -> int:
         """Elements stored exactly beside the codes, because no code kept the bound."""
-        return sum(piece.outliers for piece in self.pieces)
+        return self.sizes.outliers
 
     @property
     def raw(self) -> bool:
-        """True if packing was no gain (or not possible) anywhere and the elements are stored as they are."""
-        return all(not piece.step for piece in self.pieces)
+        """True if packing was no gain (or not possible) and the elements are stored as they are."""
+        return self.plain is not None
 
     def to_bytes(self) -> bytes:
-        """The format above; copies the body to the host."""
-        layout = self.layout
-        head = HEAD.pack(
-            MAGIC, VERSION, DTYPES.index(layout.dtype), len(layout.shape), self.piece_bits, self.error_bound, layout.stored
-        )  # fmt: skip
+        """The format above; copies everything to the host."""
+        layout, sizes = self.layout, self.sizes
+        mode = RAW if self.raw else STOCHASTIC if self.stochastic else NEAREST
+        counts = (sizes.nonzero, sizes.blocks, sizes.words, sizes.outliers)
+        kind = DTYPES.index(layout.dtype)
+        head = HEAD.pack(MAGIC, VERSION, kind, len(layout.shape), mode, self.error_bound, layout.stored, *counts)
         table = struct.pack(f"<{2 * len(layout.shape)}q", *layout.shape, *layout.strides)
-        rows = b"".join(ROW.pack(piece.nonzero, piece.outliers, piece.payload, 0, piece.step) for piece in self.pieces)
-        body = self.body.cpu().contiguous()
-        # Not by numpy: the containers this runs in need not have it.
-        data = head + table + rows + ctypes.string_at(body.data_ptr(), body.numel())
+        sections = [self.plain] if self.raw else self._sections()
+        data = b"".join([head, table, *(_bytes(section) for section in sections)])
         return data + CHECKSUM.pack(zlib.crc32(data))
+
+    def _sections(self) -> list[Tensor]:
+        parts = self.parts
+        bitmaps = [] if self.sizes.nonzero == self.layout.stored else [_bitmap(part) for part in parts]
+        places, block = [], 0
+        for part in parts:
+            places.append(part.places[: part.sizes.outliers] + block * BLOCK)
+            block += part.sizes.blocks
+        return [
+            *bitmaps,
+            *(part.table for part in parts),
+            *(part.heads[: part.sizes.blocks] for part in parts),
+            *(part.words[: part.sizes.words] for part in parts),
+            *places,
+            *(part.kept[: part.sizes.outliers] for part in parts),
+        ]
 
     @staticmethod
     def from_bytes(data: bytes | bytearray | memoryview) -> "Packed":
         """The reverse, on the CPU. Raises CorruptPacked; nothing larger than `data` itself is allocated before it is checked."""
         view = memoryview(data).cast("B")
         _check_whole(view)
-        layout, bound, bits, place = _read_layout(view)
-        pieces: tuple[Piece, ...] = ()
-        if bound:
-            pieces, place = _read_pieces(view, place, layout.stored, 1 << bits)
+        layout, mode, bound, sizes, place = _read_layout(view)
         body = view[place : len(view) - CHECKSUM.size]
-        wanted = sum(piece.size(layout.item) for piece in pieces) if bound else layout.stored * layout.item
-        if len(body) != wanted:
-            raise CorruptPacked(f"the pieces need {wanted} bytes, the data has {len(body)} from byte {place} on")
-        tensor = torch.frombuffer(bytearray(body), dtype=torch.uint8) if len(body) else torch.empty(0, dtype=torch.uint8)
-        _check_pieces(pieces, tensor, layout.item)
-        return Packed(layout, bound, pieces, tensor, bits)
+        lengths = _lengths(layout, sizes) if mode else [layout.stored * layout.item]
+        if len(body) != sum(lengths):
+            raise CorruptPacked(f"the sections need {sum(lengths)} bytes, the data has {len(body)} from byte {place} on")
+        cpu = torch.device("cpu")
+        if not mode:
+            return Packed(layout, 0.0, False, (), _tensor(body, torch.uint8), cpu)
+        parts = _read_parts(layout, sizes, body, lengths, narrowed=make_grid(layout.dtype, bound, mode == STOCHASTIC).narrowed)
+        return Packed(layout, bound, mode == STOCHASTIC, parts, None, cpu)
+
+
+def _bytes(section: Tensor) -> bytes:
+    # Not by numpy: the containers this runs in need not have it.
+    host = section.detach().cpu().contiguous()
+    return ctypes.string_at(host.data_ptr(), host.numel() * host.element_size()) if host.numel() else b""
+
+
+def _bitmap(part: Part) -> Tensor:
+    if part.bitmap is not None:
+        return part.bitmap
+    return pack_bits(padded(part.table.new_ones(part.elements, dtype=torch.uint8), 8))
 
 
 def _check_whole(view: memoryview) -> None:
@@ -140,12 +186,13 @@ def _check_whole(view: memoryview) -> None:
         raise CorruptPacked(f"checksum {found:08x} differs from the {said:08x} written at the end: the data is damaged")
 
 
-def _read_layout(view: memoryview) -> tuple[Layout, float, int, int]:
-    _, _, kind, dimensions, bits, bound, stored = HEAD.unpack_from(view)
-    if kind >= len(DTYPES) or dimensions > MOST_DIMENSIONS or (bits and bits not in PIECE_BITS):
-        raise CorruptPacked(f"header: dtype {kind}, {dimensions} dimensions, pieces of 2^{bits}: at least one is out of range")
-    if not 0 <= bound < math.inf or (bound and DTYPES[kind] not in LOSSY) or bool(bound) != bool(bits):
-        raise CorruptPacked(f"header: error bound {bound!r} for {DTYPES[kind]} in pieces of 2^{bits}")
+def _read_layout(view: memoryview) -> tuple[Layout, int, float, Sizes, int]:
+    _, _, kind, dimensions, mode, bound, stored, *counts = HEAD.unpack_from(view)
+    if kind >= len(DTYPES) or dimensions > MOST_DIMENSIONS or mode > STOCHASTIC:
+        raise CorruptPacked(f"header: dtype {kind}, {dimensions} dimensions, mode {mode}: at least one is out of range")
+    usable = mode != RAW and DTYPES[kind] in LOSSY and 0 < bound < math.inf and make_grid(DTYPES[kind], bound, mode == 2).usable
+    if not (usable or (mode == RAW and bound == 0 and not any(counts))):
+        raise CorruptPacked(f"header: mode {mode}, error bound {bound!r} and counts {counts} for {DTYPES[kind]}")
     place = HEAD.size + 16 * dimensions
     if place + CHECKSUM.size > len(view):
         raise CorruptPacked(f"the shape ends at byte {place}, beyond the data")
@@ -153,7 +200,10 @@ def _read_layout(view: memoryview) -> tuple[Layout, float, int, int]:
     layout = Layout(DTYPES[kind], numbers[:dimensions], numbers[dimensions:])
     if min(numbers, default=0) < 0 or layout.stored != stored or span(layout) > 4 * max(stored, 1):
         raise CorruptPacked(f"header: shape {layout.shape} and strides {layout.strides} do not hold {stored} elements")
-    return layout, bound, bits, place
+    sizes = Sizes(*counts)
+    if not (sizes.outliers <= sizes.nonzero <= stored and sizes.blocks <= sizes.nonzero and sizes.words <= 23 * sizes.blocks):
+        raise CorruptPacked(f"header: {sizes} for {stored} elements")
+    return layout, mode, bound, sizes, place
 
 
 def span(layout: Layout) -> int:
@@ -163,42 +213,84 @@ def span(layout: Layout) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(layout.shape, layout.strides, strict=True))
 
 
-def _read_pieces(view: memoryview, place: int, stored: int, size: int) -> tuple[tuple[Piece, ...], int]:
-    count = -(-stored // size)
-    end = place + count * ROW.size
-    if end + CHECKSUM.size > len(view):
-        raise CorruptPacked(f"{count} pieces need a table up to byte {end}, beyond the data")
-    pieces = []
-    for number in range(count):
-        nonzero, outliers, payload, zero, step = ROW.unpack_from(view, place + number * ROW.size)
-        elements = min(size, stored - number * size)
-        if not (outliers <= nonzero <= elements and not zero and 0 <= step < math.inf and payload % PLANE_BYTES == 0):
-            raise CorruptPacked(
-                f"row {number} of the table: {nonzero} nonzero, {outliers} outliers, {payload} bytes, step {step!r}"
-            )
-        pieces.append(Piece(elements, nonzero, outliers, payload, step))
-    return tuple(pieces), end
+def _lengths(layout: Layout, sizes: Sizes) -> list[int]:
+    """Bytes of the sections."""
+    bitmap = 0 if sizes.nonzero == layout.stored else -(-layout.stored // 8)
+    tiles = -(-layout.stored // TILE)
+    return [bitmap, 4 * tiles, sizes.blocks, 4 * sizes.words, 8 * sizes.outliers, layout.item * sizes.outliers]
 
 
-def _check_pieces(pieces: tuple[Piece, ...], body: Tensor, item: int) -> None:
-    """The bitmap, widths and places agree with the counts, so that reading them never leaves a piece."""
-    start = 0
-    for number, piece in enumerate(pieces):
-        data = body[start : start + piece.size(item)]
-        start += piece.size(item)
-        if piece.step and not _consistent(piece, data):
-            raise CorruptPacked(f"piece {number}: bitmap, widths or outliers do not agree with its row of the table")
+def _tensor(data: memoryview, dtype: Any) -> Tensor:
+    # A copy of its own: the data may begin at any address.
+    return torch.frombuffer(bytearray(data), dtype=dtype) if len(data) else torch.empty(0, dtype=dtype)
 
 
-def _consistent(piece: Piece, data: Tensor) -> bool:
-    bitmap, heads, rest = data.tensor_split([piece.bitmap, piece.bitmap + piece.blocks])
-    width = (heads & (NEGATIVES - 1)).to(torch.int64)
-    planes = int(width.sum()) + int((heads >> 7).sum())
-    places = rest[piece.payload : piece.payload + 4 * piece.outliers].clone().view(torch.int32)
-    bits = unpack_bits(bitmap)
-    return (
-        (not piece.bitmap or int(bits[: piece.elements].sum()) == piece.nonzero == int(bits.sum()))
-        and (not heads.numel() or int(width.max()) <= WIDEST)
-        and planes * PLANE_BYTES == piece.payload
-        and (not piece.outliers or (int(places.min()) >= 0 and int(places.max()) < piece.nonzero))
-    )
+def _read_parts(layout: Layout, sizes: Sizes, body: memoryview, lengths: list[int], narrowed: bool) -> tuple[Part, ...]:
+    """Checks that all sections agree, then cuts them into parts of a bounded number of tiles."""
+    sections, start = [], 0
+    kinds = (torch.uint8, torch.int32, torch.uint8, torch.int32, torch.int64, layout.dtype)
+    for length, kind in zip(lengths, kinds, strict=True):
+        sections.append(_tensor(body[start : start + length], kind))
+        start += length
+    bitmap, table, heads, words, places, kept = sections
+    counts = (table & COUNT).to(torch.int64)
+    blocks = ((counts + (BLOCK - 1)) >> 5).cumsum(0)
+    used = ((table >> WORDS_AT) & FIELD).to(torch.int64).cumsum(0)
+    if table.numel() and not (
+        int(table.min()) >= 0
+        and int(counts.sum()) == sizes.nonzero
+        and int(blocks[-1]) == sizes.blocks
+        and int(used[-1]) == sizes.words
+        and (narrowed or int(table.max()) >> EXPONENT_AT == 0)
+    ):
+        raise CorruptPacked("the table of tiles does not agree with the header")
+    if sizes.outliers and not (
+        int(places[0]) >= 0 and int(places[-1]) < sizes.blocks * BLOCK and bool((places.diff() > 0).all())
+    ):
+        raise CorruptPacked("the outliers' places do not ascend, or leave the slots there are")
+    parts: list[Part] = []
+    block = word = outlier = 0
+    for tile in range(0, table.numel(), TILES_AT_ONCE):
+        rows = table[tile : tile + TILES_AT_ONCE]
+        elements = min(layout.stored - tile * TILE, TILES_AT_ONCE * TILE)
+        last = tile + rows.numel() - 1
+        next_block, next_word = int(blocks[last]), int(used[last])
+        next_outlier = int(torch.searchsorted(places, next_block * BLOCK))
+        own = Sizes(int(counts[tile : last + 1].sum()), next_block - block, next_word - word, next_outlier - outlier)
+        part = Part(
+            elements,
+            bitmap[tile * (TILE // 8) : tile * (TILE // 8) + -(-elements // 8)] if bitmap.numel() else None,
+            rows,
+            heads[block:next_block],
+            words[word:next_word],
+            places[outlier:next_outlier] - block * BLOCK,
+            kept[outlier:next_outlier],
+            own,
+        )
+        _check_part(part, tile)
+        parts.append(part)
+        block, word, outlier = next_block, next_word, next_outlier
+    return tuple(parts)
+
+
+def _check_part(part: Part, tile: int) -> None:
+    """The bitmap, counts and widths agree tile by tile, so that reading them never leaves a section."""
+    counts = (part.table & COUNT).to(torch.int64)
+    if part.bitmap is None:
+        bits = padded(torch.ones(part.elements, dtype=torch.uint8), TILE)
+        stray = 0
+    else:
+        bits = unpack_bits(part.bitmap)
+        stray = int(bits[part.elements :].sum())
+        bits = padded(bits[: part.elements], TILE)
+    width = (part.heads & (NEGATIVES - 1)).to(torch.int64)
+    ends = torch.cat([width.new_zeros(1), (width + (part.heads >> 7)).cumsum(0)])
+    blocks = (counts + (BLOCK - 1)) >> 5
+    last = blocks.cumsum(0)
+    words = ((part.table >> WORDS_AT) & FIELD).to(torch.int64)
+    if stray or not (
+        torch.equal(bits.view(-1, TILE).sum(dim=1), counts)
+        and (not width.numel() or int(width.max()) <= WIDEST)
+        and torch.equal(ends[last] - ends[last - blocks], words)
+    ):
+        raise CorruptPacked(f"tiles {tile} to {tile + counts.numel() - 1}: bitmap, counts and widths do not agree")

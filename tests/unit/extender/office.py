@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from kompakt_core.placement.gang import LEVEL_LABELS
 from kompakt_extender.answers import Answers
 from kompakt_extender.binder import Binder
-from kompakt_extender.explain import explain_job
+from kompakt_extender.decisions import Decisions
+from kompakt_extender.explain_api.desk import Desk
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
@@ -34,8 +35,10 @@ class Office:
         releaser = Releaser(world, lambda pod: self.intake.see_pod(pod), pause=_no_pause)
         self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core thinks
         self.planner = Planner(self.ledger, self.jobs, releaser, metrics, lambda: self.now, LEVEL_LABELS, think=self._think)
-        self.binder = Binder(world, self.ledger, metrics, self.jobs.released, pause=_no_pause)
-        self.intake = Intake(self.ledger, self.jobs, self.planner)
+        self.decisions = Decisions(self.ledger, lambda: self.now, self.answers.boards.peek, metrics)
+        self.desk = Desk(self.ledger, self.jobs, self.decisions, lambda: self.now)
+        self.binder = Binder(world, self.ledger, metrics, self.jobs.released, pause=_no_pause, note=self.decisions.note)
+        self.intake = Intake(self.ledger, self.jobs, self.planner, metrics)
 
     async def _think(self, work: Callable[[], T]) -> T:
         """A thought as long as it takes for all else that is ready to run."""
@@ -75,9 +78,6 @@ class Office:
     async def bind_uid(self, name: str, uid: str, node: str) -> str:
         """The same for the pod of this uid."""
         return (await self.binder.bind(BindingArgs(name, "default", uid, node))).error
-
-    def explain(self, namespace: str, name: str) -> dict[str, Any] | None:
-        return explain_job(self.ledger, self.jobs, namespace, name, self.now)
 
     def scheduling(self, job: str) -> dict[str, Any]:
         found: dict[str, Any] = self.world.jobs[job]["status"].get("scheduling", {})

@@ -3,12 +3,15 @@
 import asyncio
 import copy
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import httpx
 
 from kompakt_core import contract as c
+from kompakt_core.ids import NodeName
+from kompakt_core.placement.model import NodeState
+from kompakt_extender.explain_api.desk import Desk as ExplainDesk
 from kompakt_extender.health import health_app
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.verbs import Inactive, verbs_app
@@ -41,9 +44,12 @@ class Desk:
         self._require()
         return await self.office.binder.bind(args)
 
-    def explain(self, namespace: str, job: str) -> dict[str, Any] | None:
+    def desk(self) -> ExplainDesk:
         self._require()
-        return self.office.explain(namespace, job)
+        return self.office.desk
+
+    def states(self) -> Mapping[NodeName, NodeState]:
+        return self.office.ledger.snapshot().nodes if self.active else {}
 
 
 class Scheduler:

@@ -1,6 +1,5 @@
 """filter and prioritize over HTTP, on bytes, as kube-scheduler calls them."""
 
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -148,7 +147,7 @@ def test_while_inactive_every_verb_answers_an_error_that_says_why() -> None:
         binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "n0"}
         assert "b_1" in (await scheduler.post("bind", binding)).json()["Error"]
         assert (await scheduler.post("prioritize", scheduler.args("p"))).status_code == 503
-        assert (await scheduler.get("/explain/default/j")).status_code == 503
+        assert (await scheduler.get("/v1alpha1/jobs/default/j")).status_code == 503
         assert 'kompakt_extender_verb_errors_total{verb="prioritize"} 1.0' in (await scheduler.get("/metrics")).text
 
     run(story)
@@ -161,10 +160,12 @@ def test_explain_says_for_each_node_why_a_gang_waits() -> None:
             occupy(office, f"busy-{node}", node, *range(6))
         office.world.add_gang("j", 1, 4)
         await office.settle()
-        found = (await scheduler.get("/explain/default/j")).json()
+        found = (await scheduler.get("/v1alpha1/jobs/default/j")).json()
         assert found["scheduling"]["state"] == "Waiting"
-        assert found["nodes"]["n0"] == "4 GPUs asked for, 2 free"
-        assert (await scheduler.get("/explain/default/none")).status_code == 404
+        message = "node(s) had too few free GPUs"
+        (refusal,) = found["refusals"]
+        assert refusal == {"reason": "NotEnoughFreeGPUs", "message": message, "nodes": 3, "examples": ["n0", "n1", "pcie"]}
+        assert (await scheduler.get("/v1alpha1/jobs/default/none")).status_code == 404
 
     run(story)
 

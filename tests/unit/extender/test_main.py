@@ -8,10 +8,14 @@ import httpx
 import pytest
 
 from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import NodeName
+from kompakt_core.placement.model import NodeState
 from kompakt_extender.api import load
+from kompakt_extender.explain_api.desk import Desk
 from kompakt_extender.health import health_app
 from kompakt_extender.main import KEEP_ALIVE_SECONDS, listen, parse, server
 from kompakt_extender.metrics import Metrics
+from kompakt_extender.verbs import Inactive
 
 
 def test_defaults_are_those_of_the_chart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,8 +56,11 @@ def test_outside_a_cluster_without_a_kubeconfig_says_so(monkeypatch: pytest.Monk
 class Well:
     trouble = stuck = ""
 
-    def explain(self, namespace: str, job: str) -> None:
-        return None
+    def desk(self) -> Desk:
+        raise Inactive("nobody asks")
+
+    def states(self) -> dict[NodeName, NodeState]:
+        return {}
 
 
 def test_answers_are_sent_at_once_and_idle_connections_outlive_those_of_go() -> None:

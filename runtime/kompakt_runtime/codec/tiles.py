@@ -1,0 +1,245 @@
+"""A run of a tensor's elements as zero bitmap, code widths and bit planes; tiles of 2048 elements stand on their own.
+
+The nonzero elements of a tile fill *slots*, 32 to a block, the last block of a tile padded with zeros. A part holds
+
+    bitmap   one bit an element: is it not zero (left out when none is zero)
+    table    int32 a tile: its nonzero elements, its words << 12, for narrowed bins the exponent they came from << 23
+    heads    one byte a block: the code width in bits, plus 128 where the block has negatives
+    words    int32: for each block its codes as bit planes of one word, lowest bit first, then the plane of signs
+    places   int64 an outlier: its slot
+    kept     the outliers as they are
+
+Sizes depend on the data. Where reading them back costs nothing (the CPU) a part is exactly as large as it must be.
+Elsewhere the caller says how much room there is, nothing is read back, and `sizes` tells later whether it sufficed.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from kompakt_runtime.codec.bits import pack_bits, padded, unpack_bits
+from kompakt_runtime.codec.grid import WIDEST, Grid, draw, exponents, narrowed_steps, quantise, restored, work_dtype
+
+Tensor = Any
+
+TILE = 2048
+BLOCK = 32
+NEGATIVES = 128
+WORDS_AT, EXPONENT_AT = 12, 23  # fields of the table
+COUNT, FIELD = (1 << WORDS_AT) - 1, (1 << (EXPONENT_AT - WORDS_AT)) - 1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What depends on the data, as counts."""
+
+    nonzero: int
+    blocks: int
+    words: int
+    outliers: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """The packed elements; the tensors are 1-D, on one device. `sizes` is the true content, each tensor at least as long."""
+
+    elements: int
+    bitmap: Tensor  # None when no element is zero
+    table: Tensor
+    heads: Tensor
+    words: Tensor
+    places: Tensor
+    kept: Tensor
+    sizes: Sizes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, unused room counted."""
+        sections = (self.bitmap, self.table, self.heads, self.words, self.places, self.kept)
+        return sum(section.numel() * section.element_size() for section in sections if section is not None)
+
+
+def encode_part(x: Tensor, grid: Grid, seed: int | None, first: int, room: Sizes | None = None) -> tuple[Part, Tensor]:
+    """`x` (1-D, contiguous, floating; at most 2^28 elements), whose first element has the number `first` in the tensor.
+
+    Without `room` the sizes are read back and exact. With it nothing is read, the part's `sizes` are `room`, and the true
+    counts are the second result, an int64 tensor (nonzero, blocks, words, outliers): the part is whole if none exceeds
+    its room (`nonzero` may).
+    """
+    mask = x != 0
+    counts = padded(mask, TILE).view(-1, TILE).sum(dim=1)
+    blocks = (counts + (BLOCK - 1)) >> 5
+    ends = blocks.cumsum(0)
+    sizes = room or Sizes(int(counts.sum()), int(ends[-1]), 0, 0)
+    slots = _Slots(x, mask, counts, ends, sizes, exact=room is None)
+    tile = torch.searchsorted(ends, torch.arange(sizes.blocks, device=x.device), right=True).clamp_(max=counts.numel() - 1)
+    exponent = exponents(grid, _largest(x)) if grid.narrowed else None
+    step, inverse = _steps(grid, exponent, tile)
+    draws = None if seed is None else draw(seed, slots.numbers(first)).view(-1, BLOCK)
+    values = slots.of(x).view(-1, BLOCK)
+    codes, outside = quantise(grid, values, step, inverse, draws)
+    heads, words, word_ends = _planes(codes, values < 0, None if room is None else room.words)
+    places, outliers = _outliers(outside.view(-1), None if room is None else room.outliers)
+    kept = values.reshape(-1)[places.clamp(max=max(values.numel() - 1, 0))]
+    table = counts + (_share(word_ends, ends, blocks) << WORDS_AT)
+    if exponent is not None:
+        table += exponent.to(torch.int64) << EXPONENT_AT
+    bitmap = None if sizes.nonzero == x.numel() and room is None else pack_bits(padded(mask.view(torch.uint8), 8))
+    if room is None:
+        sizes = replace(sizes, words=words.numel(), outliers=places.numel())
+    truth = torch.stack([counts.sum(), ends[-1], word_ends[-1], outliers])
+    return Part(x.numel(), bitmap, table.to(torch.int32), heads, words, places, kept, sizes), truth
+
+
+class _Slots:
+    """Where the nonzero elements of each tile go; `of` moves them."""
+
+    def __init__(self, x: Tensor, mask: Tensor, counts: Tensor, ends: Tensor, sizes: Sizes, exact: bool) -> None:
+        self._elements, self._device = x.numel(), x.device
+        self._slots = sizes.blocks * BLOCK
+        self._all = exact and sizes.nonzero == x.numel()
+        self._exact = exact
+        if self._all:
+            return
+        if exact:
+            self._mask = gaps(padded(mask, TILE).view(-1, TILE), counts)
+        else:
+            rank = padded(mask, TILE).view(-1, TILE).cumsum(dim=1) - 1
+            start = (ends - ((counts + (BLOCK - 1)) >> 5)) * BLOCK
+            places = (rank + start[:, None]).view(-1)[: x.numel()]
+            self._places = torch.where(mask, places, self._slots).clamp_(max=self._slots)
+
+    def of(self, values: Tensor) -> Tensor:
+        """The values (1-D, an element each) in their slots, 0 elsewhere."""
+        if self._all:
+            return padded(values, BLOCK)
+        if self._exact:
+            wide = values.new_zeros(-(-self._elements // TILE), TILE + BLOCK)
+            spread(wide, values)
+            return wide.masked_select(self._mask)
+        # The last place takes what has none.
+        return values.new_zeros(self._slots + 1).scatter_(0, self._places, values)[:-1]
+
+    def numbers(self, first: int) -> Tensor:
+        """The element's number in the tensor for each slot."""
+        return self.of(torch.arange(first, first + self._elements, device=self._device))
+
+
+def spread(wide: Tensor, values: Tensor) -> None:
+    """Writes 1-D values into the first TILE columns of a row for each tile."""
+    whole = values.numel() // TILE
+    wide[:whole, :TILE] = values[: whole * TILE].view(-1, TILE)
+    if whole < wide.shape[0]:
+        wide[whole, : values.numel() - whole * TILE] = values[whole * TILE :]
+
+
+def gaps(mask: Tensor, counts: Tensor) -> Tensor:
+    """The mask (tiles, TILE) with 32 columns more, true for the slots that pad the tile's last block."""
+    wide = mask.new_empty(mask.shape[0], TILE + BLOCK)
+    wide[:, :TILE] = mask
+    torch.lt(torch.arange(BLOCK, device=mask.device), (-counts % BLOCK)[:, None], out=wide[:, TILE:])
+    return wide
+
+
+def _largest(x: Tensor) -> Tensor:
+    """The largest finite magnitude of each tile, float32."""
+    magnitude = padded(x, TILE).to(torch.float32).abs_().nan_to_num_(nan=0.0, posinf=0.0)
+    return magnitude.view(-1, TILE).amax(dim=1)
+
+
+def _steps(grid: Grid, exponent: Tensor | None, tile: Tensor) -> tuple[Any, Any]:
+    """Bin width and its reciprocal: numbers, or a column with a row for each block."""
+    if exponent is None:
+        return grid.step, 1 / grid.step
+    steps = narrowed_steps(grid, exponent)
+    # One correctly rounded division: a float64 quotient rounds to float32 as the exact one would.
+    inverse = (1 / steps.to(torch.float64)).to(torch.float32)
+    return steps[tile][:, None], inverse[tile][:, None]
+
+
+def _planes(codes: Tensor, negative: Tensor, room: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Head bytes and words of all blocks, and where each block's words end, a 0 before them."""
+    signs = pack_bits(negative.reshape(-1).view(torch.uint8)).view(torch.int32)
+    signed = (signs != 0).to(torch.int32)
+    largest = codes.amax(dim=1) if codes.numel() else codes.new_zeros(codes.shape[0])
+    width = torch.frexp(largest.to(torch.float32))[1].to(torch.int32)  # bit length, exact below 2^24
+    ends = torch.cat([signed.new_zeros(1, dtype=torch.int64), (width + signed).cumsum(0)])
+    total = int(ends[-1]) if room is None else room
+    starts = ends[:-1].clamp(max=total)
+    words = codes.new_zeros(total + 1)  # the last place takes the planes that a block does not have
+    widest = WIDEST if room is not None else int(largest.max()).bit_length() if codes.numel() else 0
+    if widest <= 8:
+        codes = codes.to(torch.uint8)
+    for bit in range(widest):
+        plane = ((codes >> bit) & 1).to(torch.uint8).view(-1)
+        words[torch.where(width > bit, starts + bit, total).clamp_(max=total)] = pack_bits(plane).view(torch.int32)
+    words[torch.where(signed > 0, starts + width, total).clamp_(max=total)] = signs
+    return (width + NEGATIVES * signed).to(torch.uint8), words[:total], ends
+
+
+def _share(ends: Tensor, last: Tensor, count: Tensor) -> Tensor:
+    """For each tile the sum over its blocks, from running ends over all blocks."""
+    most = ends.numel() - 1
+    return ends[last.clamp(max=most)] - ends[(last - count).clamp(max=most)]
+
+
+def _outliers(outside: Tensor, room: int | None) -> tuple[Tensor, Tensor]:
+    """The slots of the outliers in order, and how many there are (a 0-dim tensor)."""
+    if room is None:
+        places = outside.nonzero().view(-1)
+        return places, outside.sum()
+    rank = outside.cumsum(0)
+    target = torch.where(outside, rank - 1, room).clamp_(max=room)
+    places = torch.arange(outside.numel(), device=outside.device)
+    return rank.new_zeros(room + 1).scatter_(0, target, places)[:room], outside.sum()
+
+
+def decode_part(part: Part, grid: Grid, out: Tensor) -> None:
+    """Writes the part's elements into `out` (1-D, contiguous, `part.elements` long). Reads nothing back."""
+    sizes = part.sizes
+    counts = (part.table & COUNT).to(torch.int64)
+    values = _values(part, grid, counts)
+    if sizes.outliers:
+        values[part.places[: sizes.outliers]] = part.kept[: sizes.outliers]
+    if part.bitmap is None:
+        out.copy_(values[: part.elements])
+        return
+    mask = unpack_bits(part.bitmap)[: part.elements].view(torch.bool)
+    wide = out.new_zeros(counts.numel(), TILE + BLOCK)
+    wide.masked_scatter_(gaps(padded(mask, TILE).view(-1, TILE), counts), values)
+    whole = part.elements // TILE
+    out[: whole * TILE].view(-1, TILE).copy_(wide[:whole, :TILE])
+    if whole < counts.numel():
+        out[whole * TILE :] = wide[whole, : part.elements - whole * TILE]
+
+
+def _values(part: Part, grid: Grid, counts: Tensor) -> Tensor:
+    """The elements in their slots, outliers still wrong."""
+    blocks, total = part.sizes.blocks, part.sizes.words
+    heads = part.heads[:blocks]
+    width = (heads & (NEGATIVES - 1)).to(torch.int32)
+    signed = heads >> 7
+    starts = (width + signed).cumsum(0) - width - signed
+    words = torch.cat([part.words[:total], part.words.new_zeros(1)])  # the last: planes that a block does not have
+    cpu = heads.device.type == "cpu"
+    widest = WIDEST if not cpu else int(width.max()) if blocks else 0
+    kind = torch.uint8 if widest <= 8 else torch.int32
+    codes = torch.zeros(blocks * BLOCK, dtype=kind, device=heads.device)
+    for bit in range(widest):
+        plane = words[torch.where(width > bit, starts + bit, total)]
+        codes |= unpack_bits(plane.view(torch.uint8)).to(kind) << bit
+    values = restored(grid, codes.to(work_dtype(grid.dtype)).view(-1, BLOCK), _decoded_steps(part, grid, counts, blocks)).view(-1)
+    if cpu and not (blocks and int(signed.max())):
+        return values
+    negative = words[torch.where(signed > 0, starts + width, total)]
+    flip = unpack_bits(negative.view(torch.uint8))
+    return values * (1 - 2 * flip.to(values.dtype))
+
+
+def _decoded_steps(part: Part, grid: Grid, counts: Tensor, blocks: int) -> Any:
+    if not grid.narrowed:
+        return grid.step
+    ends = ((counts + (BLOCK - 1)) >> 5).cumsum(0)
+    tile = torch.searchsorted(ends, torch.arange(blocks, device=ends.device), right=True)
+    return narrowed_steps(grid, part.table >> EXPONENT_AT)[tile][:, None]

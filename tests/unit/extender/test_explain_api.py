@@ -1,0 +1,348 @@
+"""The explain API: what it says of nodes, pods and requests is what the verbs do; and what it refuses."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kompakt_core import contract as c
+from kompakt_core.patterns.names import Pattern
+from kompakt_core.placement.choose import choose
+from kompakt_core.placement.model import Choice, Policy, Wish
+from kompakt_core.topology.machines import machine
+from kompakt_extender.answers import Answers
+from kompakt_extender.decide import Request
+from kompakt_extender.explain_api.body_limit import MAX_BODY
+from kompakt_extender.explain_api.bureau import THREADS, WAITING
+from kompakt_extender.explain_api.pods import second_set
+from kompakt_extender.wire import decode_args
+from tests.unit.extender.asking import SENSITIVE, Person, ask, bound
+from tests.unit.extender.office import Office
+from tests.unit.extender.world import World, pod
+
+
+def test_a_node_shows_its_links_its_free_gpus_and_who_has_the_others() -> None:
+    async def story(person: Person) -> None:
+        await bound(person.office, "a", 2, "n0")
+        found = await person.get("/nodes/n0")
+        held = [gpu for gpu in found["gpuList"] if not gpu["free"]]
+        assert [gpu["index"] for gpu in held] == sorted(set(range(8)) - set(found["free"]))
+        assert all([h["name"] for h in gpu["holders"]] == ["a"] and gpu["holders"][0]["how"] == "Bound" for gpu in held)
+        assert len(held) == 2
+        assert found["freeMask"] == sum(1 << i for i in found["free"])
+        graph = machine("dgx1-v100")
+        assert [(one["a"], one["b"], one["megabytesPerSecond"]) for one in found["links"]] == [
+            (link.a, link.b, link.megabytes_per_second) for link in graph.links
+        ]
+        assert (found["usable"], found["whyNot"]) == (True, [])
+
+    ask(story)
+
+
+def test_a_planned_pod_is_named_as_the_holder_of_what_is_promised_to_it() -> None:
+    async def story(person: Person) -> None:
+        person.office.world.add_gang("j", 1, 4)
+        await person.office.settle()
+        planned = await person.get("/pods/default/j-worker-0-a1")
+        assert planned["state"] == "Planned"
+        node = await person.get(f"/nodes/{planned['node']}")
+        holders = {h["name"]: h["how"] for gpu in node["gpuList"] for h in gpu["holders"]}
+        assert holders == {"j-worker-0-a1": "Planned"}
+
+    ask(story)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"spec": {"unschedulable": True}}, "Cordoned"),
+        ({"spec": {"taints": [{"key": "mine", "effect": "NoSchedule"}]}}, "Tainted"),
+        ({"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "9", c.RESOURCE: "7"}}}, "StaleTopology"),
+        ({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, "NodeNotReady"),
+    ],
+)
+def test_an_unusable_node_says_why(change: dict[str, Any], reason: str) -> None:
+    async def story(person: Person) -> None:
+        world = person.office.world
+        made = world.nodes["n0"]
+        for key, value in change.items():
+            made[key] |= value
+        world.put("nodes", "n0", made)
+        person.office.see()
+        found = await person.get("/nodes")
+        by_name = {one["name"]: one for one in found["items"]}
+        assert reason in [why["reason"] for why in by_name["n0"]["whyNot"]]
+        assert not by_name["n0"]["usable"]
+        assert by_name["n1"]["usable"]
+        assert reason in [one["reason"] for one in (await person.what_if(gpus=1))["refusals"]]
+
+    ask(story)
+
+
+def test_pages_of_nodes_hold_each_once() -> None:
+    async def story(person: Person) -> None:
+        seen, after = [], ""
+        while True:
+            page = await person.get(f"/nodes?limit=2&after={after}")
+            seen += [one["name"] for one in page["items"]]
+            assert page["total"] == 5
+            if page["next"] is None:
+                break
+            after = page["next"]
+        assert seen == ["n0", "n1", "n2", "n3", "n4"]
+
+    ask(story, *["dgx1-v100"] * 5)
+
+
+def test_what_is_left_on_a_node_is_the_best_of_all_sets() -> None:
+    async def story(person: Person) -> None:
+        await bound(person.office, "a", 3, "n0")
+        found = await person.get("/nodes/n0")
+        graph, free = machine("dgx1-v100"), found["free"]
+        for one in found["bestLeft"]:
+            sets = [sum(1 << i for i in chosen) for chosen in combinations(free, one["gpus"])]
+            wish = Wish(Pattern.RING, Policy.BEST)
+            values = [made.value for mask in sets if isinstance(made := choose(graph, mask, one["gpus"], wish), Choice)]
+            assert one["value"] == max(values, default=0)
+        assert [one["gpus"] for one in found["bestLeft"]] == [2, 4, 8]
+        assert found["bestLeft"][2] == {"gpus": 8, "value": 0, "empty": found["bestLeft"][2]["empty"]}
+
+    ask(story)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    gpus=st.integers(1, 8),
+    pattern=st.sampled_from(["Ring", "Clique", "None"]),
+    policy=st.sampled_from(["Best", "Preserve", "Packed", "First"]),
+    sensitivity=st.sampled_from(["High", "Low"]),
+    busy=st.lists(st.integers(1, 3), max_size=3),
+)
+def test_what_if_foretells_filter_prioritize_and_bind(gpus: int, pattern: str, policy: str, sensitivity: str, busy: Any) -> None:
+    async def story(person: Person) -> None:
+        office = person.office
+        for number, size in enumerate(busy):
+            await bound(office, f"busy-{number}", size, f"n{number}")
+        told = await person.what_if(gpus=gpus, pattern=pattern, policy=policy, sensitivity=sensitivity)
+        notes = {c.ANN_PATTERN: pattern, c.ANN_POLICY: policy, c.ANN_SENSITIVITY: sensitivity}
+        made = office.world.add_pod(pod("p", gpus, annotations=notes))
+        assert await person.what_if(pod=made) == told
+        office.see()
+        body = decode_args(json.dumps({"Pod": made, "NodeNames": ["n0", "n1", "n2"]}).encode())
+        answers = Answers(office.ledger, office.jobs)
+        assert {one["node"] for one in told["offers"]} == set(answers.filter(body).node_names)
+        scores = {one["Host"]: one["Score"] for one in json.loads(answers.prioritize(body))}
+        assert {one["node"]: one["score"] for one in told["offers"]} == {n: s for n, s in scores.items() if s}
+        if told["offers"]:
+            best = told["offers"][0]
+            assert await office.bind("p", best["node"]) == ""
+            notes = office.annotations("p")
+            assert notes[c.ANN_GPU_INDICES] == ",".join(map(str, best["gpus"]))
+            assert notes[c.ANN_VALUE] == str(best["value"])
+
+    ask(story)
+
+
+def test_a_bound_pod_tells_its_choice_and_what_was_second_best() -> None:
+    async def story(person: Person) -> None:
+        office = person.office
+        made = office.world.add_pod(pod("p", 2, annotations=SENSITIVE))
+        office.see()
+        body = decode_args(json.dumps({"Pod": made, "NodeNames": ["n0", "n1", "n2"]}).encode())
+        office.answers.filter(body)
+        office.answers.prioritize(body)
+        told = await person.what_if(gpus=2, pattern="Ring", sensitivity="High")
+        assert [one["node"] for one in told["offers"]] == ["n2", "n0", "n1"]
+        assert await office.bind("p", "n2") == ""
+        office.see()
+        found = await person.get("/pods/default/p")
+        assert (found["state"], found["node"]) == ("Bound", "n2")
+        decision = found["decision"]
+        assert decision["freeBefore"] == list(range(8))
+        assert decision["chosen"] == {"gpus": found["gpuIndices"], "value": found["value"]}
+        assert found["ideal"] == told["ideal"] == found["value"]
+        assert decision["secondNode"]["node"] in ("n0", "n1"), "both equal; n2 itself is no second"
+        assert decision["secondNode"]["value"] == told["offers"][1]["value"] < found["value"]
+        assert set(decision["secondSet"]["gpus"]) != set(decision["chosen"]["gpus"])
+        assert decision["chosenBy"] == "Extender"
+        assert "chosen for it" in found["message"]
+
+    ask(story)
+
+
+def test_a_corrected_pod_says_that_the_kubelet_decided() -> None:
+    async def story(person: Person) -> None:
+        office = person.office
+        await bound(office, "p", 2, "n0")
+        made = office.world.pods["p"]
+        made["metadata"]["annotations"][c.ANN_GPUS] = "GPU-n0-6,GPU-n0-7"
+        office.world.add_pod(made)
+        office.see()
+        found = await person.get("/pods/default/p")
+        assert "kubelet gave other GPUs" in found["message"]
+        assert found["gpuIndices"] == [6, 7]
+        assert "kompakt_extender_ledger_corrections_total 1.0" in (await person.http.get("/metrics")).text
+
+    ask(story)
+
+
+def test_a_gangs_pod_says_that_the_planner_chose() -> None:
+    async def story(person: Person) -> None:
+        office = person.office
+        office.world.add_gang("j", 2, 4)
+        await office.settle()
+        for number in (0, 1):
+            name = f"j-worker-{number}-a1"
+            node = office.annotations(name)[c.ANN_PLANNED_NODE]
+            assert await office.bind(name, node) == ""
+            office.world.report(node)
+            office.see()
+        found = await person.get("/pods/default/j-worker-0-a1")
+        assert found["decision"]["chosenBy"] == "Planner"
+        assert found["decision"]["secondNode"] is None
+        assert "whole gang" in found["decision"]["note"]
+        assert found["job"] == "j"
+
+    ask(story)
+
+
+def test_a_waiting_pod_is_told_why_by_reason() -> None:
+    async def story(person: Person) -> None:
+        office = person.office
+        await bound(office, "a", 6, "n0")
+        office.world.add_gang("j", 3, 8)
+        await office.settle()
+        found = await person.get("/pods/default/j-worker-0-a1")
+        assert (found["state"], found["fits"]) == ("Waiting", 2)
+        assert found["refusals"] == [
+            {"reason": "NotEnoughFreeGPUs", "message": "node(s) had too few free GPUs", "nodes": 1, "examples": ["n0"]}
+        ]
+        assert "room" in found["message"]
+        office.world.add_pod(pod("p", 9, annotations=SENSITIVE))
+        office.see()
+        plain = await person.get("/pods/default/p")
+        assert (plain["message"], plain["refusals"][0]["nodes"]) == ("no node can take it now", 3)
+
+    ask(story)
+
+
+@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_the_second_set_ranks_right_behind_the_first(policy: Policy, size: int) -> None:
+    graph, free, wish = machine("dgx1-v100"), 0b11101101, Wish(Pattern.RING, policy, sensitive=True)
+    first = choose(graph, free, size, wish)
+    assert isinstance(first, Choice)
+    second = second_set(graph, free, Request(size, wish), first.mask)
+    assert second is not None
+    if policy is Policy.BEST:
+        values = sorted(
+            (made.value for s in combinations(range(8), size) if not (mask := sum(1 << i for i in s)) & ~free
+             if isinstance(made := choose(graph, mask, size, wish), Choice)),
+            reverse=True,
+        )  # fmt: skip
+        assert [first.value, second.value] == values[:2]
+    assert sum(1 << i for i in second.gpus) & ~free == 0
+    assert second_set(graph, 0b11, Request(2, wish), 0b11) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({}, 400, "either gpus"),
+        ({"gpus": 2, "pod": {}}, 400, "either gpus"),
+        ({"gpus": 0}, 422, "gpus: Input should be greater than or equal to 1"),
+        ({"gpus": 1 << 20}, 422, "gpus"),
+        ({"gpus": 2, "pattern": "ring"}, 400, "'ring' is not known; right would be"),
+        ({"gpus": 2, "size": 4}, 422, "size: Extra inputs are not permitted"),
+        ({"gpus": 2, "limit": 100000}, 422, "limit"),
+        ({"pod": {"spec": 3}}, 400, "not a pod's manifest"),
+        ({"pod": pod("p", 0)}, 400, c.RESOURCE),
+        ({"pod": pod("p", 1), "pattern": "Ring"}, 400, "pattern: with a pod"),
+    ],
+)
+def test_a_wrong_question_is_answered_with_a_sentence(body: dict[str, Any], status: int, words: str) -> None:
+    async def story(person: Person) -> None:
+        assert words in await person.refused("/what-if", status, json=body)
+
+    ask(story)
+
+
+def test_unknown_names_standby_and_large_bodies_are_answered_with_a_sentence() -> None:
+    async def story(person: Person) -> None:
+        assert "'n9'" in await person.refused("/nodes/n9", 404)
+        assert "default/p" in await person.refused("/pods/default/p", 404)
+        assert "default/j" in await person.refused("/jobs/default/j", 404)
+        assert "limit" in await person.refused("/nodes?limit=100000", 422)
+        assert "256 KiB" in await person.refused("/what-if", 413, content=b" " * (MAX_BODY + 1))
+        assert "JSON" in await person.refused("/what-if", 422, content=b"{", headers={"Content-Type": "application/json"})
+        person.active = False
+        assert "held by b_1" in await person.refused("/nodes", 503)
+
+    ask(story)
+
+
+def test_too_many_questions_at_once_are_turned_away_and_the_rest_is_answered() -> None:
+    async def story(person: Person) -> None:
+        answers = await asyncio.gather(*(person.http.get("/v1alpha1/nodes") for _ in range(40)))
+        counts = {status: sum(a.status_code == status for a in answers) for status in (200, 429)}
+        assert counts[200] + counts[429] == 40
+        assert counts[200] >= THREADS + WAITING
+        assert (await person.http.get("/v1alpha1/nodes")).status_code == 200
+
+    ask(story)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+_FIELDS = st.sampled_from(["gpus", "pattern", "edges", "policy", "sensitivity", "requiredLink", "sameNUMANode", "pod", "limit"])
+
+
+@pytest.fixture(scope="module")
+def standing() -> Iterator[Callable[[bytes], httpx.Response]]:
+    """what-if of one office for many questions."""
+    world = World()
+    world.add_node("n0")
+    with asyncio.Runner() as runner:
+        person = Person(Office(world))
+        person.office.take_over()
+        headers = {"Content-Type": "application/json"}
+        yield lambda body: runner.run(person.http.post("/v1alpha1/what-if", content=body, headers=headers))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    body=st.dictionaries(_FIELDS, _VALUES) | _VALUES,
+    spec=st.dictionaries(st.sampled_from(["containers", "tolerations"]), _VALUES),
+)
+def test_no_body_makes_what_if_fail(standing: Callable[[bytes], httpx.Response], body: Any, spec: Any) -> None:
+    for asked in (body, {"pod": {"metadata": body, "spec": spec}}):
+        answer = standing(json.dumps(asked).encode())
+        assert answer.status_code in (200, 400, 422), answer.text
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 100_000, b'{"gpus": 1e400}', b'{"gpus": ' + b"9" * 10_000 + b"}"])
+def test_a_body_that_is_no_json_is_refused(standing: Callable[[bytes], httpx.Response], body: bytes) -> None:
+    assert standing(body).status_code in (400, 422)
+
+
+def test_pods_of_other_schedulers_and_other_gates_are_said_so() -> None:
+    async def story(person: Person) -> None:
+        office = person.office
+        office.world.add_pod(pod("other", 1, schedulerName="default-scheduler"))
+        office.world.add_pod(pod("gated", 1, schedulingGates=[{"name": "example.com/quota"}]))
+        office.world.add_pod(pod("none", 0))
+        office.see()
+        assert "another scheduler" in (await person.get("/pods/default/other"))["message"]
+        assert "example.com/quota" in (await person.get("/pods/default/gated"))["message"]
+        assert c.RESOURCE in (await person.get("/pods/default/none"))["message"]
+
+    ask(story)
