@@ -43,6 +43,7 @@ class Noted(msgspec.Struct, frozen=True, gc=False):
     order: tuple[GpuIndex, ...]
     value: int
     second: Second | None
+    compared: bool  # whether other nodes were looked at
 
 
 class Decisions:
@@ -63,9 +64,12 @@ class Decisions:
         """Remember and count a choice; called at bind, before the GPUs count as taken."""
         if state.graph is None:
             return
-        now, second = self._now(), self._second(pod, request, state.name)
+        now, board = self._now(), self._board(request)
+        second = self._second(pod, board, request, state.name) if board else None
         self._noted.pop(pod.uid, None)
-        self._noted[pod.uid] = Noted(now, state.name, state.graph, state.free, request, found.order, found.value, second)
+        self._noted[pod.uid] = Noted(
+            now, state.name, state.graph, state.free, request, found.order, found.value, second, board is not None
+        )
         if len(self._noted) > LIMIT:
             del self._noted[next(iter(self._noted))]
         if ideal := ideal_value(self._kinds_at(now), request.gpus, request.wish):
@@ -84,13 +88,14 @@ class Decisions:
             self._kinds_until = now + timedelta(seconds=_KINDS_SECONDS)
         return self._kinds
 
-    def _second(self, pod: PodView, request: Request, chosen: NodeName) -> Second | None:
-        """The next best node for a pod that had a choice: one without a plan, or a gang of one. Reads prioritize's results."""
-        free_choice = Request(request.gpus, request.wish)
+    def _board(self, request: Request) -> Board | None:
+        """What prioritize compared for a pod that had a choice: one without a plan, or a gang of one."""
         had_choice = not request.planned_node or request.minimum is not None
-        board = self._board_of(free_choice) if had_choice else None
-        if board is None:
-            return None
+        return self._board_of(Request(request.gpus, request.wish)) if had_choice else None
+
+    def _second(self, pod: PodView, board: Board, request: Request, chosen: NodeName) -> Second | None:
+        """The next best node that Kubernetes allows for the pod, as far as the caches know its rules."""
+        free_choice = Request(request.gpus, request.wish)
         others = (name for name in board.by_rank() if name != chosen)
         for name in islice(others, _LOOKED_AT):
             state = self._ledger.state(NodeName(name))

@@ -21,6 +21,7 @@ from kompakt_extender.wishes import wish_of
 
 _WHOLE_GANG = "the planner placed the whole gang at once; it compared gangs of nodes, not nodes for this pod"
 _NO_SECOND = "no other node that Kubernetes allows for this pod could have taken it at that moment"
+_NOT_COMPARED = "no other node was compared"
 _NOT_NOTED = "bound before this process began to decide: what else there was is not known any more"
 
 
@@ -147,7 +148,7 @@ def _decision(noted: Noted) -> Decision:
         chosen_by="Planner" if planned_here else "Extender",
         second_set=second_set(noted.graph, noted.free, request, mask_of(noted.order)),
         second_node=other,
-        note=_WHOLE_GANG if whole_gang else "" if other else _NO_SECOND,
+        note=_WHOLE_GANG if whole_gang else "" if other else _NO_SECOND if noted.compared else _NOT_COMPARED,
     )
 
 

@@ -1,0 +1,175 @@
+"""`kompakt explain`: why a pod or job is where it is, or why it waits; and how a node stands."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from kompakt_cli.access import DEFAULT_NAMESPACE, DEFAULT_SERVICE, Cluster, Context, Kubeconfig, Release, Service
+from kompakt_cli.output import Answer, Format, Output, columns, facts, gpus, refusals, show, wish, worth
+from kompakt_cli.picture import draw
+from kompakt_cli.words import gigabytes
+from kompakt_core.ids import GpuIndex, GpuUuid
+from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
+
+app = typer.Typer(
+    help="Say why a pod or job is where it is or waits, and how a node stands.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+Name = Annotated[str, typer.Argument()]
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="default: the kubeconfig's")]
+
+
+@app.command()
+def pod(
+    name: Name,
+    namespace: Namespace = None,
+    output: Output = Format.TEXT,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    release: Release = DEFAULT_NAMESPACE,
+    service: Service = DEFAULT_SERVICE,
+) -> None:
+    """Why a pod got its GPUs and what was second best, or why it waits."""
+    cluster = Cluster(kubeconfig, context, release, service)
+    answer = cluster.get("pods", namespace or cluster.namespace, name)
+    show(answer, output, pod_text(answer))
+
+
+@app.command()
+def job(
+    name: Name,
+    namespace: Namespace = None,
+    output: Output = Format.TEXT,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    release: Release = DEFAULT_NAMESPACE,
+    service: Service = DEFAULT_SERVICE,
+) -> None:
+    """What is decided about a TrainingJob, and why it waits."""
+    cluster = Cluster(kubeconfig, context, release, service)
+    answer = cluster.get("jobs", namespace or cluster.namespace, name)
+    show(answer, output, job_text(answer))
+
+
+@app.command()
+def node(
+    name: Name,
+    output: Output = Format.TEXT,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    release: Release = DEFAULT_NAMESPACE,
+    service: Service = DEFAULT_SERVICE,
+) -> None:
+    """A node's link graph, who holds which GPU, and what is left."""
+    answer = Cluster(kubeconfig, context, release, service).get("nodes", name)
+    show(answer, output, node_text(answer))
+
+
+@app.command()
+def nodes(
+    output: Output = Format.TEXT,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    release: Release = DEFAULT_NAMESPACE,
+    service: Service = DEFAULT_SERVICE,
+) -> None:
+    """All nodes: free GPUs, the best Rings left, and why a node cannot be used."""
+    cluster = Cluster(kubeconfig, context, release, service)
+    items: list[dict[str, Any]] = []
+    page = cluster.get("nodes", limit=1000)
+    while True:
+        items += page["items"]
+        if not page["next"]:
+            break
+        page = cluster.get("nodes", limit=1000, after=page["next"])
+    show({"items": items, "total": page["total"]}, output, nodes_text(items))
+
+
+def pod_text(answer: Answer) -> Iterator[RenderableType]:
+    """A pod's answer on screen."""
+    asked, value = answer["asked"], answer["value"]
+    yield facts(
+        ("pod", f"{answer['namespace']}/{answer['name']}" + (f" of job {answer['job']}" if answer["job"] else "")),
+        ("state", f"{answer['state']}: {answer['message']}"),
+        ("asks for", wish(asked) if asked else ""),
+        ("has", f"GPU {gpus(answer['gpuIndices'])} of {answer['node']}" if answer["gpuIndices"] else ""),
+        ("value", worth(value, answer["ideal"]) if value is not None and answer["ideal"] else ""),
+        *(_decision(answer["decision"]) if answer["decision"] else ()),
+        ("fits", f"{answer['fits']} nodes could take this pod alone" if answer["state"] == "Waiting" and answer["fits"] else ""),
+    )
+    yield from refusals(answer["refusals"])
+
+
+def _decision(found: Answer) -> Iterator[tuple[str, str]]:
+    yield "chosen", f"by the {found['chosenBy'].lower()} at {found['at']}, out of GPU {gpus(found['freeBefore'])}"
+    second, other = found["secondSet"], found["secondNode"]
+    yield "second set", f"GPU {gpus(second['gpus'])}: {gigabytes(second['value'])} GB/s" if second else "this node had no other"
+    where = f"{other['node']}, GPU {gpus(other['gpus'])}: {gigabytes(other['value'])} GB/s" if other else found["note"]
+    yield "second node", where
+
+
+def job_text(answer: Answer) -> Iterator[RenderableType]:
+    """A job's answer on screen."""
+    workers, scheduling = answer["workers"], answer["scheduling"]
+    yield facts(
+        ("job", f"{answer['job']}, attempt {answer['attempt']}" + (", suspended" if answer["suspended"] else "")),
+        ("state", ": ".join(filter(None, (scheduling.get("state", ""), scheduling.get("message", ""))))),
+        ("since", scheduling.get("waitingSince", "")),
+        ("pods", f"{workers['present']} of {workers['expected']} are there, {workers['bound']} bound"),
+        ("left out", ", ".join(f"{one['node']} until {one['until']}" for one in scheduling.get("excludedNodes", ()))),
+        ("fits", f"{answer['fits']} nodes could take the largest worker alone" if answer["fits"] else ""),
+    )
+    if answer["pods"]:
+        table = columns("pod", "node", "gpus", right=["gpus"])
+        for one in answer["pods"]:
+            table.add_row(one["name"], one["node"] or "-", str(len(one["gpus"])))
+        yield table
+    yield from refusals(answer["refusals"])
+
+
+def node_text(answer: Answer) -> Iterator[RenderableType]:
+    """A node's answer on screen."""
+    yield facts(
+        ("node", f"{answer['name']}: {answer['gpus']} GPUs, free {gpus(answer['free'])}"),
+        *(("not usable", why["message"]) for why in answer["whyNot"]),
+        *(
+            (f"Ring of {one['gpus']}", f"{gigabytes(one['value'])} GB/s left of {gigabytes(one['empty'])} when empty")
+            for one in answer["bestLeft"]
+        ),
+    )
+    if answer["gpuList"]:
+        yield draw(graph_of(answer), holders_of(answer))
+
+
+def graph_of(answer: Answer) -> LinkGraph:
+    """The link graph of a node's answer."""
+    found = [Gpu(GpuIndex(g["index"]), GpuUuid(g["uuid"]), g["numaNode"], g["model"]) for g in answer["gpuList"]]
+    links = (
+        Link(GpuIndex(one["a"]), GpuIndex(one["b"]), LinkKind(one["kind"]), one["lanes"], one["megabytesPerSecond"])
+        for one in answer["links"]
+    )
+    return LinkGraph(tuple(found), tuple(links))
+
+
+def holders_of(answer: Answer) -> dict[int, str]:
+    """Who has each GPU that is not free, in words."""
+    held: dict[int, str] = {}
+    for gpu in answer["gpuList"]:
+        who = [f"{h['namespace']}/{h['name']} ({h['how']})" if h["name"] else f"pod {h['uid']}" for h in gpu["holders"]]
+        if who or not gpu["free"]:
+            held[gpu["index"]] = " and ".join(who) or f"nobody, but {gpu['health']}"
+    return held
+
+
+def nodes_text(items: list[dict[str, Any]]) -> Iterator[RenderableType]:
+    """The list of nodes on screen."""
+    table = columns("node", "gpus", "free", "ring of 2, 4, 8", "why", right=["gpus"])
+    for one in items:
+        left = ", ".join(gigabytes(best["value"]) for best in one["bestLeft"])
+        why = "; ".join(why["message"] for why in one["whyNot"])
+        table.add_row(one["name"], str(one["gpus"]), gpus(one["free"]), left, why)
+    yield table

@@ -1,0 +1,93 @@
+"""Answers of the explain API for people: rich text, or JSON as it came."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from kompakt_cli.words import gigabytes
+
+Answer = Mapping[str, Any]
+
+
+class Format(StrEnum):
+    """How an answer is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Output = Annotated[Format, typer.Option("-o", "--output", help="text or json", case_sensitive=False)]
+
+
+def show(answer: Answer, output: Format, render: Iterable[RenderableType]) -> None:
+    """Print an answer."""
+    console = Console()
+    if output is Format.JSON:
+        console.out(json.dumps(answer, indent=2), highlight=False)
+        return
+    for part in render:
+        console.print(part, highlight=False)
+
+
+def facts(*pairs: tuple[str, str]) -> Table:
+    """Names and what is known under them; pairs without a text are left out."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, text in pairs:
+        if text:
+            table.add_row(name, text)
+    return table
+
+
+def columns(*names: str, right: Sequence[str] = ()) -> Table:
+    """An empty table in the manner of kubectl."""
+    table = Table(box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name.upper(), justify="right" if name in right else "left", no_wrap=name != "why")
+    return table
+
+
+def refusals(found: Sequence[Answer]) -> list[RenderableType]:
+    """Why nodes refuse, by reason; nothing where none does."""
+    if not found:
+        return []
+    table = columns("refused by", "reason", "why", "for example", right=["refused by"])
+    for one in found:
+        table.add_row(str(one["nodes"]), one["reason"], one["message"], ", ".join(one["examples"]))
+    return [table]
+
+
+def gpus(indices: Sequence[int]) -> str:
+    """GPU indices with ranges, in order: 0,1,2,5 -> 0-2,5; a set that runs otherwise is written as it runs."""
+    if list(indices) != sorted(indices):
+        return ",".join(map(str, indices))
+    parts: list[list[int]] = []
+    for index in indices:
+        if parts and index == parts[-1][-1] + 1:
+            parts[-1].append(index)
+        else:
+            parts.append([index])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" if len(p) > 2 else f"{p[0]},{p[1]}" for p in parts) or "none"
+
+
+def worth(value: int, ideal: int | None) -> str:
+    """A value beside its ideal."""
+    share = f" ({value / ideal:.0%} of the best on an empty node, {gigabytes(ideal)})" if ideal else ""
+    return f"{gigabytes(value)} GB/s{share}"
+
+
+def wish(asked: Answer) -> str:
+    """A request in words."""
+    extras = [
+        "" if asked["requiredLink"] == "Any" else f"over {asked['requiredLink']} only",
+        "on one NUMA node" if asked["sameNUMANode"] else "",
+    ]
+    feeling = "sensitive" if asked["sensitive"] else "insensitive"
+    words = [f"{asked['gpus']} GPUs" if asked["gpus"] != 1 else "1 GPU", f"pattern {asked['pattern']}"]
+    return ", ".join([*words, f"policy {asked['policy']}, {feeling}", *filter(None, extras)])

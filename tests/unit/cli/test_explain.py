@@ -1,0 +1,257 @@
+"""`kompakt explain` and `kompakt what-if` against the real explain API, mounted where the API server's service proxy has it."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+import yaml
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from typer.testing import CliRunner, Result
+
+from kompakt_cli import access, main
+from kompakt_cli.output import gpus
+from kompakt_core import contract as c
+from kompakt_core.errors import InvalidInput
+from kompakt_extender.health import health_app
+from kompakt_extender.main import listen, server
+from tests.unit.extender.asking import Person, bound
+from tests.unit.extender.office import Office
+from tests.unit.extender.world import World, pod
+
+PROXY = "/api/v1/namespaces/kompakt-system/services/kompakt-explain:http/proxy"
+Run = Callable[..., Result]
+
+
+class Standin:
+    """The API server as far as the command meets it: a proxy path, and its own words elsewhere."""
+
+    def __init__(self, person: Person) -> None:
+        self.person = person
+        self.app = FastAPI()
+        self.tokens: set[str | None] = set()
+        health = health_app(person, person.office.metrics)
+
+        @self.app.middleware("http")
+        async def authenticate(request: Any, call_next: Any) -> Any:
+            self.tokens.add(request.headers.get("authorization"))
+            if request.headers.get("authorization") == "Bearer nobody":
+                return JSONResponse({"kind": "Status", "message": 'services "x" is forbidden: User "nobody" cannot'}, 403)
+            return await call_next(request)
+
+        self.app.mount(PROXY, health)
+
+        @self.app.exception_handler(404)
+        async def missing(request: Any, error: Any) -> JSONResponse:
+            return JSONResponse({"kind": "Status", "message": "services not found"}, 404)
+
+
+async def office() -> Person:
+    """Three nodes; one pod bound, one gang waiting, one pod without a node."""
+    world = World()
+    for name, kind in {"dgx-0": "dgx1-v100", "dgx-1": "dgx1-v100", "pcie-0": "a100-pcie-8-bridge-pairs"}.items():
+        world.add_node(name, kind)
+    person = Person(Office(world))
+    person.office.take_over()
+    await bound(person.office, "trainer", 4, "dgx-0")
+    world.add_gang("large", 4, 8)
+    world.add_pod(pod("greedy", 16))
+    await person.office.settle()
+    return person
+
+
+@pytest.fixture(scope="module")
+def standin() -> Iterator[tuple[Standin, int]]:
+    listening = listen("127.0.0.1", 0)
+    made: list[Standin] = []
+    running: list[uvicorn.Server] = []
+
+    async def serve() -> None:
+        made.append(Standin(await office()))
+        running.append(server(made[0].app))
+        await running[0].serve([listening])
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    while not (running and running[0].started):
+        assert thread.is_alive()
+    yield made[0], listening.getsockname()[1]
+    running[0].should_exit = True
+    thread.join(10)
+
+
+def kubeconfig(folder: Path, port: int, token: str = "mine", namespace: str = "default") -> Path:
+    path = folder / f"{token}.yaml"
+    context = {"cluster": "here", "user": token, "namespace": namespace}
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "here",
+                "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+                "users": [{"name": token, "user": {"token": token}}],
+                "contexts": [{"name": "here", "context": context}],
+            }
+        )
+    )
+    return path
+
+
+@pytest.fixture
+def run(standin: tuple[Standin, int], tmp_path: Path) -> Run:
+    """The command in 100 columns, with a kubeconfig that leads to the stand-in."""
+    path = kubeconfig(tmp_path, standin[1])
+
+    def invoke(*words: str, **more: Any) -> Result:
+        return CliRunner(env={"COLUMNS": "100"}).invoke(main.application(), [*words, *more.pop("last", [])], **more)
+
+    # By flag: the client reads KUBECONFIG once, when it is imported.
+    return lambda *words, **more: invoke(*words, last=[f"--kubeconfig={path}"], **more)
+
+
+def sentence(result: Result) -> str:
+    assert isinstance(result.exception, InvalidInput), result.output
+    return str(result.exception)
+
+
+def test_a_bound_pod_is_explained(run: Run, standin: tuple[Standin, int]) -> None:
+    out = run("explain", "pod", "trainer").output
+    office = standin[0].person.office
+    indices = [int(i) for i in office.annotations("trainer")[c.ANN_GPU_INDICES].split(",")]
+    assert "default/trainer" in out
+    assert f"GPU {gpus(indices)} of dgx-0" in out
+    value = int(office.annotations("trainer")[c.ANN_VALUE])
+    assert f"{value / 1000:.1f} GB/s" in out
+    assert "by the extender at 2026-01-31T12:00:00Z, out of GPU 0-7" in out
+    assert "second set" in out
+
+
+def test_a_waiting_pod_and_its_job_are_explained(run: Run) -> None:
+    waiting = run("explain", "pod", "large-worker-0-a1", "-n", "default").output
+    assert "Waiting" in waiting
+    assert "of job large" in waiting
+    assert "NotEnoughFreeGPUs" in waiting
+    job = run("explain", "job", "large").output
+    assert "4 of 4 are there, 0 bound" in job
+    assert "dgx-0" in job
+    assert "no node can take it now" in run("explain", "pod", "greedy").output
+
+
+def test_a_node_is_drawn_with_its_holders(run: Run) -> None:
+    out = run("explain", "node", "dgx-0").output
+    assert "A = default/trainer (Bound): GPU" in out
+    assert "Ring of 4" in out
+    assert "free " in out
+
+
+def test_all_nodes_are_listed(run: Run) -> None:
+    out = run("explain", "nodes").output
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["dgx-0", "dgx-1", "pcie-0"]
+
+
+def test_what_if_ranks_nodes(run: Run) -> None:
+    out = run("what-if", "--gpus", "8", "--pattern", "ring").output
+    assert "asked 8 GPUs, pattern Ring, policy Preserve, sensitive" in " ".join(out.split())
+    assert "2 of 3 nodes" in out
+    assert "NotEnoughFreeGPUs" in out
+    rows = [line.split() for line in out.splitlines() if line.startswith(("dgx-", "pcie-"))]
+    assert len(rows) == 2
+    assert rows[0][-2] == "10"
+
+
+def test_what_if_reads_a_manifest(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(yaml.safe_dump({"kind": "Pod", **pod("p", 2, annotations={c.ANN_PATTERN: "Clique"})}))
+    assert "2 GPUs, pattern Clique" in run("what-if", "-f", str(path)).output
+    assert "2 GPUs, pattern Clique" in run("what-if", "-f", "-", input=path.read_text()).output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["explain", "pod", "trainer"],
+        ["explain", "job", "large"],
+        ["explain", "node", "dgx-0"],
+        ["explain", "nodes"],
+        ["what-if", "--gpus", "2"],
+    ],
+)
+def test_json_is_the_answer_itself(run: Run, words: list[str]) -> None:
+    assert isinstance(json.loads(run(*words, "-o", "json").stdout), dict)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["explain", "pod", "nobody"], "no pod default/nobody is known"),
+        (["explain", "node", "n/../x"], "'n/../x' is no name"),
+        (["explain", "node", "n9"], "no node 'n9' is known"),
+        (["explain", "pod", "trainer", "--service", "other"], "there is no Service other in namespace kompakt-system"),
+        (["what-if"], "give either --gpus or a pod's manifest"),
+        (["what-if", "--gpus", "2", "--pattern", "cube"], "--pattern: unknown value 'cube'"),
+        (["what-if", "--gpus", "2", "--pattern", "star"], "Star is not supported"),
+        (["what-if", "-f", "/nowhere"], "/nowhere: cannot be read"),
+        (["what-if", "-f", "-", "--nvlink"], "with -f the wishes stand in the pod's annotations"),
+    ],
+)
+def test_what_went_wrong_is_one_sentence(run: Run, words: list[str], expected: str) -> None:
+    assert expected in sentence(run(*words))
+
+
+def test_rights_and_tokens_are_those_of_the_kubeconfig(run: Run, standin: tuple[Standin, int], tmp_path: Path) -> None:
+    stand, port = standin
+    run("explain", "nodes")
+    assert stand.tokens == {"Bearer mine"}
+    nobody = kubeconfig(tmp_path, port, "nobody")
+    result = CliRunner().invoke(main.application(), ["explain", "nodes", f"--kubeconfig={nobody}"])
+    assert "explain.readers" in sentence(result)
+    stand.tokens.clear()
+
+
+def test_a_standby_is_asked_again_and_named_when_nobody_decides(
+    run: Run, standin: tuple[Standin, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person, pauses = standin[0].person, list[float]()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        person.active = len(pauses) == 3
+
+    monkeypatch.setattr(access, "sleep", pause)
+    person.active = False
+    try:
+        assert "dgx-0" in run("explain", "nodes").output
+        assert len(pauses) == 3
+        person.active = False
+        assert "held by b_1" in sentence(run("explain", "nodes"))
+        assert len(pauses) == 3 + access.TRIES - 1
+    finally:
+        person.active = True
+
+
+@pytest.mark.parametrize("content", ["", "a: [", "apiVersion: v1\nkind: Config\n"])
+def test_a_useless_kubeconfig_is_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+    result = CliRunner().invoke(main.application(), ["explain", "nodes", f"--kubeconfig={path}"])
+    assert "no usable kubeconfig" in sentence(result)
+
+
+def test_an_api_server_that_is_away_is_said_so(tmp_path: Path) -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+    result = CliRunner().invoke(main.application(), ["explain", "nodes", f"--kubeconfig={kubeconfig(tmp_path, port)}"])
+    assert "cannot be reached" in sentence(result)
+
+
+@pytest.mark.parametrize(
+    ("indices", "words"), [([], "none"), ([0, 1, 2, 5], "0-2,5"), ([4, 5], "4,5"), ([3, 0, 1], "3,0,1"), ([7], "7")]
+)
+def test_gpu_sets_are_written_short(indices: list[int], words: str) -> None:
+    assert gpus(indices) == words
