@@ -34,7 +34,7 @@ def run(name: str, reason: str) -> None:
     """
     steps = Steps()
     print(f"No real nodes: {reason}.\nThe same sequence follows on simulated nodes. Not shown: {NOT_SHOWN}.", flush=True)
-    with steps.step("programs (about 10 minutes the first time, seconds afterwards)"):
+    with steps.step("programs (12 to 16 minutes the first time, seconds afterwards)"):
         find = binaries.find_all([*SIMULATED, "helm"], steps.say).__getitem__
     with steps.step("a control plane and five simulated nodes"):
         plane = simulated.start(_fresh_folder(name), find, say=steps.say)
