@@ -14,7 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kompakt_core.topology.graph import FABRIC_KINDS, Link, LinkGraph, LinkKind
+from kompakt_cli.legend import MOST_DRAWN, alike, classes, key_of, ranges, short
+from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph
 
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 FREE = "."
@@ -33,8 +34,8 @@ class Holder:
 def draw(graph: LinkGraph, held: Mapping[int, str] | None = None, *, others: Collection[str] = ()) -> RenderableType:
     """The picture. `held` names the holder of a GPU index, in the order of the legend; GPUs not in it are free.
 
-    Links inside the sets of holders in `others` are not marked: their GPUs are taken, that is all. Fits 80 columns up
-    to 16 GPUs.
+    Links inside the sets of holders in `others` are not marked: their GPUs are taken, that is all. Fits 80 columns;
+    above 16 GPUs those with equal links share a line.
     """
     names = dict.fromkeys((held or {}).values())
     holders = {
@@ -42,7 +43,7 @@ def draw(graph: LinkGraph, held: Mapping[int, str] | None = None, *, others: Col
         for i, name in enumerate(names)
     }
     by_gpu = {i: holders[name] for i, name in (held or {}).items()}
-    return Group(_matrix(graph, by_gpu), _legend(graph, by_gpu))
+    return Group((_matrix if graph.size <= MOST_DRAWN else _folded)(graph, by_gpu), _legend(graph, by_gpu))
 
 
 def _matrix(graph: LinkGraph, held: Mapping[int, Holder]) -> Table:
@@ -54,6 +55,29 @@ def _matrix(graph: LinkGraph, held: Mapping[int, Holder]) -> Table:
     for a in range(graph.size):
         table.add_row(_name(a, held), *(_cell(graph, a, b, held) for b in range(graph.size)))
     return table
+
+
+def _folded(graph: LinkGraph, held: Mapping[int, Holder]) -> Table:
+    """One line for each group of equal GPUs: who they are, who holds them, and their links, fastest first."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, pad_edge=False, header_style="bold")
+    for title in ("GPU", "", "LINKS (GPUs joined by them)"):
+        table.add_column(title, no_wrap=title != "LINKS (GPUs joined by them)")
+    for group in alike(graph, held):
+        first = group[0]
+        others: dict[tuple[str, int], list[int]] = {}
+        for other in range(graph.size):
+            if other != first:
+                others.setdefault(key_of(graph.link(first, other)), []).append(other)
+        words = [
+            f"{word} {speed / 1000:.1f}: {ranges(tuple(gpus))}" for (word, speed), gpus in sorted(others.items(), key=_speed)
+        ]
+        mark = Text(held[first].letter, f"bold {held[first].colour}") if first in held else Text(FREE, "dim")
+        table.add_row(Text(ranges(group), "bold"), mark, "  ".join(words))
+    return table
+
+
+def _speed(item: tuple[tuple[str, int], list[int]]) -> int:
+    return -item[0][1]
 
 
 def _name(index: int, held: Mapping[int, Holder]) -> Text:
@@ -72,16 +96,8 @@ def _cell(graph: LinkGraph, a: int, b: int, held: Mapping[int, Holder]) -> Text:
     return Text(f"{short(link)} ", "bold" if fabric else "dim")
 
 
-def short(link: Link) -> str:
-    """The word of `nvidia-smi topo -m` for a link: NV2, SYS, ..."""
-    if link.kind in (LinkKind.NVLINK, LinkKind.NVSWITCH):
-        return f"NV{link.lanes}"
-    return "XG" if link.kind is LinkKind.XGMI else link.kind.value
-
-
 def _legend(graph: LinkGraph, held: Mapping[int, Holder]) -> Text:
-    kinds = {short(link): link for link in sorted(graph.links, key=lambda link: link.megabytes_per_second)}
-    words = [f"{word} {link.megabytes_per_second / 1000:.1f}" for word, link in reversed(kinds.items())]
+    words = [f"{found.word} {found.megabytes_per_second / 1000:.1f}" for found in classes(graph).values()]
     text = Text("GB/s one way: " + "  ".join(words), "dim") if words else Text()
     for holder in dict.fromkeys(held.values()):
         gpus = ",".join(str(i) for i in sorted(held) if held[i] == holder)
