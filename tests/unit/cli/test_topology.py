@@ -130,3 +130,17 @@ def test_one_gpu_is_drawn_and_partitions_are_told() -> None:
     assert "0" in words_of(svg(alone, "one"))
     (line,) = [line for line in facts(machine("h800-8-shared")) if line.startswith("partitions")]
     assert line.startswith("partitions, each handed out whole or not at all: GPU (0-7), (0-3), (4-7), (0-1), (2-3)")
+
+
+def test_the_page_shows_what_is_read_and_printed(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "placement.md").read_text()
+    text = page.split("```yaml\n")[1].split("```")[0]
+    shown = page.split("$ kompakt topology --matrix two-bridges.yaml\n")[1].split("```")[0]
+    path = tmp_path / "two-bridges.yaml"
+    path.write_text(text)
+    assert [line.rstrip() for line in run("--matrix", str(path)).output.splitlines()] == shown.splitlines()
+    path.write_text(text.replace("2-3", "2-4"))
+    sentence = str(run("--matrix", str(path)).exception)
+    assert sentence in " ".join(page.split())
+    drawing = Path(__file__).resolve().parents[3] / "docs" / "pictures" / "dgx1-v100.svg"
+    assert drawing.read_text() == run("dgx1-v100", "-o", "svg").output
