@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kompakt_cli import access
 from kompakt_core import contract
 from tools.kube import binaries
 
@@ -88,9 +89,57 @@ def test_the_scheduler_is_configured_for_the_extender(objects: list[dict[str, An
     assert not extender.get("ignorable")
 
 
+def test_people_reach_the_explain_api_by_its_service_and_role_alone(objects: list[dict[str, Any]]) -> None:
+    (service,) = of_kind(objects, "Service")
+    assert service["metadata"]["name"] == access.DEFAULT_SERVICE
+    assert [port["name"] for port in service["spec"]["ports"]] == ["http"]
+    extender = next(c for c in pod_templates(objects)["kompakt-scheduler"]["containers"] if c["name"] == "extender")
+    assert [port for port in extender["ports"] if port["name"] == service["spec"]["ports"][0]["targetPort"]] == [
+        {"name": "health", "containerPort": contract.HEALTH_PORT}
+    ]
+    (role,) = [found for found in of_kind(objects, "Role") if found["metadata"]["name"] == "kompakt-explain-reader"]
+    names = ["kompakt-explain", "kompakt-explain:http", "http:kompakt-explain:http"]
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["services/proxy"], "resourceNames": names, "verbs": ["get", "create"]}
+    ]
+    bound = [found for found in of_kind(objects, "RoleBinding") if found["roleRef"]["name"] == "kompakt-explain-reader"]
+    assert bound == [], "nobody has the role unless readers are named"
+
+
+def test_readers_get_the_role() -> None:
+    reader = [
+        "explain.readers[0].kind=Group",
+        "explain.readers[0].name=ml",
+        "explain.readers[0].apiGroup=rbac.authorization.k8s.io",
+    ]
+    objects = render(*(f"--set={setting}" for setting in reader))
+    (binding,) = [found for found in of_kind(objects, "RoleBinding") if found["metadata"]["name"] == "kompakt-explain-reader"]
+    assert binding["subjects"] == [{"kind": "Group", "name": "ml", "apiGroup": "rbac.authorization.k8s.io"}]
+
+
+def test_other_pods_are_kept_out_and_only_what_is_named_comes_in(objects: list[dict[str, Any]]) -> None:
+    (closed,) = of_kind(objects, "NetworkPolicy")
+    (scheduler,) = [found for found in of_kind(objects, "Deployment") if found["metadata"]["name"] == "kompakt-scheduler"]
+    labels = scheduler["spec"]["template"]["metadata"]["labels"]
+    assert closed["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert (closed["spec"]["policyTypes"], closed["spec"]["ingress"]) == (["Ingress"], [])
+    monitoring = "explain.networkPolicy.monitoring[0].podSelector.matchLabels.app=prometheus"
+    (opened,) = of_kind(render("--set=explain.networkPolicy.apiServers={10.0.0.1/32}", f"--set={monitoring}"), "NetworkPolicy")
+    assert opened["spec"]["ingress"] == [
+        {"ports": [{"port": "health"}], "from": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]},
+        {
+            "ports": [{"port": "health"}, {"port": "scheduler"}],
+            "from": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
+        },
+    ]
+    assert of_kind(render("--set=explain.networkPolicy.enabled=false"), "NetworkPolicy") == []
+
+
 @pytest.mark.parametrize(
     ("setting", "word"),
     [
+        ("explain.networkPolicy.apiServers={10.0.0.1}", "apiServers"),
+        ("explain.readers[0].kind=Robot", "kind"),
         ("operator.replicaCount=2", "replicaCount"),
         ("devicePlugin.source=smi", "source"),
         ("scheduler.lease.duration=15", "duration"),
