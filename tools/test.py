@@ -1,6 +1,6 @@
 """Run every test level this machine can run; name each level that is skipped, and why.
 
-Levels: static (format, lint, types, import contracts), unit, contract, cluster, node, gpu. The last line counts all tests.
+Levels: static (format, lint, types, import contracts), unit, contract, cluster, browser, node, gpu. The last line counts all tests.
 """
 
 import argparse
@@ -57,6 +57,12 @@ def node_obstacle() -> str | None:
     return obstacle()
 
 
+def browser_obstacle() -> str | None:
+    from tools.browser import obstacle  # installs Chromium where it may
+
+    return obstacle()
+
+
 def gpu_obstacle() -> str | None:
     if not any((ROOT / "tests" / "gpu").glob("test_*.py")):
         return "there are no GPU tests yet"
@@ -67,6 +73,7 @@ LEVELS = [
     Level("unit", no_obstacle),
     Level("contract", no_obstacle, ("helm",)),
     Level("cluster", no_obstacle, (*SIMULATED, "helm")),
+    Level("browser", browser_obstacle),
     Level("node", node_obstacle, tuple(PROGRAMS)),
     Level("gpu", gpu_obstacle),
 ]

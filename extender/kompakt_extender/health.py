@@ -51,7 +51,8 @@ def health_app(explainer: Explainer, metrics: Metrics) -> FastAPI:
         version="v1alpha1",
         docs_url=None,
         redoc_url=None,
-        servers=[{"url": ".", "description": "beside this page, also behind a proxy"}],
+        servers=[{"url": ".", "description": "beside this page, also behind the API server's proxy"}],
+        root_path_in_servers=False,
     )
     app.add_middleware(BodyLimit)
     add_page(app)

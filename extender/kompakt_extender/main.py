@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -101,7 +101,7 @@ def listen(address: str, port: int) -> socket.socket:
     return listening
 
 
-def server(app: FastAPI) -> Server:
+def server(app: FastAPI | Callable[..., Awaitable[None]]) -> Server:
     """An HTTP server for one of our apps."""
     return Server(
         uvicorn.Config(

@@ -107,6 +107,8 @@ class WhatIf(Model):
     First, `sensitivity` High, Medium, Auto, Low, None, `requiredLink` Any or NVLink.
     """
 
+    model_config = ConfigDict(json_schema_extra={"example": {"gpus": 4, "pattern": "Ring", "sensitivity": "High"}})
+
     gpus: GpuCount | None = None
     pattern: str | None = None
     edges: str | None = None

@@ -20,7 +20,7 @@ from kompakt_core import contract as c
 from kompakt_core.errors import InvalidInput
 from kompakt_extender.health import health_app
 from kompakt_extender.main import listen, server
-from tests.unit.extender.asking import Person, bound
+from tests.unit.extender.asking import Person, bound, proxied
 from tests.unit.extender.office import Office
 from tests.unit.extender.world import World, pod
 
@@ -33,22 +33,22 @@ class Standin:
 
     def __init__(self, person: Person) -> None:
         self.person = person
-        self.app = FastAPI()
+        elsewhere = FastAPI()
         self.tokens: set[str | None] = set()
         health = health_app(person, person.office.metrics)
 
-        @self.app.middleware("http")
+        @health.middleware("http")
         async def authenticate(request: Any, call_next: Any) -> Any:
             self.tokens.add(request.headers.get("authorization"))
             if request.headers.get("authorization") == "Bearer nobody":
                 return JSONResponse({"kind": "Status", "message": 'services "x" is forbidden: User "nobody" cannot'}, 403)
             return await call_next(request)
 
-        self.app.mount(PROXY, health)
-
-        @self.app.exception_handler(404)
+        @elsewhere.exception_handler(404)
         async def missing(request: Any, error: Any) -> JSONResponse:
             return JSONResponse({"kind": "Status", "message": "services not found"}, 404)
+
+        self.app = proxied(health, PROXY, elsewhere)
 
 
 async def office() -> Person:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
@@ -56,6 +57,17 @@ class Person:
         assert set(answer.json()) == {"detail"}
         sentence: str = answer.json()["detail"]
         return sentence
+
+
+def proxied(app: FastAPI, path: str, elsewhere: FastAPI) -> Callable[..., Coroutine[Any, Any, None]]:
+    """`app` below a path that it is not told of, as behind the API server's service proxy; `elsewhere` for other paths."""
+
+    async def outside(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(f"{path}/"):
+            return await app({**scope, "path": scope["path"].removeprefix(path), "raw_path": b""}, receive, send)
+        return await elsewhere(scope, receive, send)
+
+    return outside
 
 
 def ask(story: Callable[[Person], Coroutine[Any, Any, None]], *machines: str) -> None:

@@ -1,0 +1,192 @@
+"""The explain API beside a real kube-scheduler: what it foretells happens, and who may ask is RBAC's to say."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client
+from prometheus_client.parser import text_string_to_metric_families
+
+from kompakt_core.contract import (
+    ANN_GPU_INDICES,
+    ANN_PATTERN,
+    ANN_REQUIRED_LINK,
+    ANN_SENSITIVITY,
+    ANN_VALUE,
+    RESOURCE,
+    SCHEDULER_NAME,
+)
+from tools.kube.jobs import apply, training_job
+from tools.kube.parts import NAMESPACE, Pair
+from tools.kube.session import Cluster, eventually
+
+ROLE = "kompakt-explain-reader"
+
+
+def fetch(port: int, path: str, body: Any = None) -> tuple[int, str]:
+    """Status and text of an answer on the health port."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def ask(pair: Pair, path: str, body: Any = None) -> dict[str, Any]:
+    status, text = fetch(pair.health_port, f"/v1alpha1{path}", body)
+    assert status == 200, text
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def manifest(name: str, gpus: int) -> dict[str, Any]:
+    resources = {"requests": {RESOURCE: str(gpus)}, "limits": {RESOURCE: str(gpus)}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": {ANN_PATTERN: "Ring", ANN_SENSITIVITY: "High"}},
+        "spec": {
+            "schedulerName": SCHEDULER_NAME,
+            "containers": [{"name": "trainer", "image": "simulated", "resources": resources}],
+        },
+    }
+
+
+def bound(cluster: Cluster, namespace: str, name: str) -> Any:
+    def look() -> Any:
+        pod = cluster.core.read_namespaced_pod(name, namespace)
+        return pod if pod.spec.node_name else None
+
+    return eventually(look, 30, f"{name} bound")
+
+
+def metric(pair: Pair, name: str) -> dict[tuple[str, ...], float]:
+    """Values of one metric by the values of its labels."""
+    _, text = fetch(pair.health_port, "/metrics")
+    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    return {tuple(v for _, v in sorted(s.labels.items())): s.value for s in samples if s.name == name}
+
+
+def test_what_if_foretells_what_kube_scheduler_does(kompakt: Cluster, pair: Pair, namespace: str) -> None:
+    eventually(lambda: len(ask(pair, "/nodes")["items"]) == 3, 30, "three nodes known")
+    made = manifest("foretold", 4)
+    told = ask(pair, "/what-if", {"pod": made})
+    first, second = told["offers"][:2]
+    kompakt.core.create_namespaced_pod(namespace, made)
+    pod = bound(kompakt, namespace, "foretold")
+    assert pod.spec.node_name == first["node"]
+    assert pod.metadata.annotations[ANN_GPU_INDICES] == ",".join(map(str, first["gpus"]))
+    assert pod.metadata.annotations[ANN_VALUE] == str(first["value"])
+
+    def explained() -> dict[str, Any] | None:
+        answer = ask(pair, f"/pods/{namespace}/foretold")
+        return answer if answer["state"] == "Bound" else None
+
+    answer = eventually(explained, 10, "the pod explained as bound")
+    decision = answer["decision"]
+    assert decision["chosen"] == {"gpus": first["gpus"], "value": first["value"]}
+    assert decision["secondNode"]["value"] == second["value"]
+    assert decision["secondNode"]["node"] != first["node"]
+    assert answer["ideal"] == told["ideal"]
+    holders = {h["name"] for gpu in ask(pair, f"/nodes/{first['node']}")["gpuList"] for h in gpu["holders"]}
+    assert holders == {"foretold"}
+
+
+def test_a_waiting_gang_is_told_why_and_counted(kompakt: Cluster, pair: Pair, namespace: str) -> None:
+    holding = [manifest(f"hold-{number}", 6) for number in range(3)]
+    for made in holding:
+        kompakt.core.create_namespaced_pod(namespace, made)
+    for made in holding:
+        bound(kompakt, namespace, made["metadata"]["name"])
+    job = apply(kompakt, namespace, training_job("large", replicas=1, gpus=8, seconds=None))
+    eventually(lambda: job.status.get("scheduling", {}).get("state") == "Waiting", 30, "the gang waits")
+    answer = ask(pair, f"/pods/{namespace}/large-worker-0-a1")
+    assert (answer["state"], answer["fits"]) == ("Waiting", 0)
+    assert {one["reason"]: one["nodes"] for one in answer["refusals"]} == {"NotEnoughFreeGPUs": 3}
+    assert answer["message"] == job.status["scheduling"]["message"]
+    assert ask(pair, f"/jobs/{namespace}/large")["scheduling"]["state"] == "Waiting"
+    left = metric(pair, "kompakt_node_ring_left_bytes_per_second")
+    assert {gpus for gpus, node in left if node == "pcie-0"} == {"2", "4", "8"}
+    assert left["8", "dgx-0"] == 0 < left["2", "dgx-0"]
+
+
+def test_refusals_and_values_are_counted(kompakt: Cluster, pair: Pair, namespace: str) -> None:
+    """kube-scheduler knows nothing of links: only our filter can refuse the machine whose GPUs NVLink joins in pairs."""
+    made = manifest("linked", 4)
+    made["metadata"]["annotations"][ANN_REQUIRED_LINK] = "NVLink"
+    before = metric(pair, "kompakt_extender_refusals_total").get(("RequiredLinkMissing", "filter"), 0)
+    told = ask(pair, "/what-if", {"pod": made})
+    assert [(one["reason"], one["examples"]) for one in told["refusals"]] == [("RequiredLinkMissing", ["pcie-0"])]
+    kompakt.core.create_namespaced_pod(namespace, made)
+    assert bound(kompakt, namespace, "linked").spec.node_name.startswith("dgx-")
+    assert metric(pair, "kompakt_extender_refusals_total")["RequiredLinkMissing", "filter"] > before
+    assert metric(pair, "kompakt_extender_bind_value_ratio_count")[("Ring",)] >= 1
+    assert metric(pair, "kompakt_extender_verb_seconds_count")[("filter",)] > 0
+
+
+def test_a_standby_says_who_decides(kompakt: Cluster, pair: Pair) -> None:
+    _, extender, _ = kompakt.parts.pair("standby-0")
+    kompakt.start(extender)
+    try:
+        port = next(int(word.rpartition("=")[2]) for word in extender.argv if word.startswith("--health-port="))
+        eventually(lambda: f"held by {pair.identity}_" in fetch(port, "/v1alpha1/nodes")[1], 20, "the holder named")
+        assert fetch(port, "/v1alpha1/nodes")[0] == 503
+        assert fetch(port, "/readyz")[0] == 200, "it could take over"
+    finally:
+        kompakt.kill("standby-0-extender")
+
+
+@pytest.fixture
+def reader(cluster: Cluster) -> Iterator[str]:
+    """A user to whom the chart's role is bound."""
+    rbac, name = client.RbacAuthorizationV1Api(cluster.api), "explain-test-reader"
+    body = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ROLE},
+        "subjects": [{"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    rbac.create_namespaced_role_binding(NAMESPACE, body)
+    yield name
+    rbac.delete_namespaced_role_binding(name, NAMESPACE)
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "name", "allowed"),
+    [
+        ("get", "services/proxy", "kompakt-explain:http", True),
+        ("create", "services/proxy", "kompakt-explain:http", True),
+        ("delete", "services/proxy", "kompakt-explain:http", False),
+        ("get", "services/proxy", "other:http", False),
+        ("get", "pods/proxy", "kompakt-scheduler-0", False),
+        ("get", "services", "kompakt-explain", False),
+    ],
+)
+def test_readers_may_ask_and_nothing_else(
+    cluster: Cluster, reader: str, verb: str, resource: str, name: str, allowed: bool
+) -> None:
+    kind, _, sub = resource.partition("/")
+    attributes = {"namespace": NAMESPACE, "verb": verb, "resource": kind, "subresource": sub, "name": name}
+    reviews = client.AuthorizationV1Api(cluster.api)
+
+    def answer(user: str) -> bool:
+        review = {"spec": {"user": user, "resourceAttributes": attributes}}
+        return bool(reviews.create_subject_access_review(review).status.allowed)
+
+    if allowed:
+        eventually(lambda: answer(reader), 10, "the role counts")
+    assert answer(reader) is allowed
+    assert not answer("somebody")
+
+
+def test_the_api_server_accepts_service_and_network_policy(cluster: Cluster) -> None:
+    ours = [found for found in cluster.parts.chart if found["kind"] in ("Service", "NetworkPolicy")]
+    assert {found["kind"] for found in ours} == {"Service", "NetworkPolicy"}
+    text = yaml.safe_dump_all(ours)
+    assert cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=text).count("serverside-applied") == 2
