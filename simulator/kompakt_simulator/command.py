@@ -1,6 +1,7 @@
-"""`kompakt simulate`: one trace, policies and placements side by side."""
+"""`kompakt simulate`: one trace, policies side by side."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import typer
@@ -10,57 +11,127 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import known_machine
 from kompakt_simulator.cluster import Cluster
+from kompakt_simulator.clusters import read_shape
+from kompakt_simulator.formats import NAMES
+from kompakt_simulator.html import html_of
+from kompakt_simulator.network import FREE, load_network
 from kompakt_simulator.placements.table import PLACEMENTS, Placement, placements_on
 from kompakt_simulator.policies.policy import Policy
 from kompakt_simulator.policies.table import POLICIES
 from kompakt_simulator.quality import ring_share
 from kompakt_simulator.reading import BUILT_IN, load_trace
-from kompakt_simulator.report import Run, table_of
+from kompakt_simulator.report import Run, json_of, table_of
+from kompakt_simulator.setting import Knowledge, Setting
+from kompakt_simulator.simulation import known_to
 from kompakt_simulator.simulation import simulate as run_simulation
 from kompakt_simulator.summary import summarize
 from kompakt_simulator.trace import Trace
 
 _T = TypeVar("_T")
-DEFAULT_GPUS = 4
+
+
+class Output(StrEnum):
+    """What is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    HTML = "html"
 
 
 def simulate(
-    trace: Annotated[str, typer.Option(help=f"{', '.join(BUILT_IN)}, or the path of a CSV file (plain or gzip)")] = "tiresias-60",
-    machines: Annotated[int, typer.Option(help="number of machines")] = 4,
-    gpus: Annotated[int | None, typer.Option(help="GPUs of each machine; default: 4, or as many as --machine has")] = None,
-    machine: Annotated[
-        str | None,
-        typer.Option(help="known machine whose link graph all machines have (`kompakt machines`); allows the placement planned"),
-    ] = None,
-    policy: Annotated[list[str] | None, typer.Option(help=f"{', '.join(POLICIES)}; may be repeated; default: all")] = None,
-    placement: Annotated[
-        list[str] | None, typer.Option(help=f"{', '.join(PLACEMENTS)}, planned; may be repeated; default: all")
-    ] = None,
+    trace: Annotated[str, typer.Option(help=f"{', '.join(BUILT_IN)}, or the path of a file (plain or gzip)")] = "tiresias-60",
+    format: Annotated[str | None, typer.Option(help=f"{', '.join(NAMES)}; default: told by the file's columns")] = None,
+    cluster: Annotated[str, typer.Option(help="RACKSxMACHINESxGPUS, or a JSON file with unequal racks")] = "1x4x4",
+    policy: Annotated[list[str] | None, typer.Option(help=f"{', '.join(POLICIES)}; comma-separated; default: all")] = None,
+    placement: Annotated[str, typer.Option(help=f"{', '.join(PLACEMENTS)}; planned with --machine")] = "levels",
+    machine: Annotated[str | None, typer.Option(help="known machine whose link graph all machines have")] = None,
+    network: Annotated[str | None, typer.Option(help="JSON file: what communication costs; default: nothing")] = None,
+    restart_s: Annotated[float, typer.Option(help="seconds a stopped job needs to start again")] = 30,
+    checkpoint_s_per_gpu: Annotated[float, typer.Option(help="seconds per GPU until a stopped job's GPUs are free")] = 1,
+    checkpoint_interval_s: Annotated[
+        float, typer.Option(help="0: stopping loses no work; else that since the last interval")
+    ] = 0,
+    lease: Annotated[float, typer.Option(help="seconds; for policies with leases")] = 3600,
+    history: Annotated[float, typer.Option(help="leases that Dally's tuner looks back")] = 48,
+    timers: Annotated[str | None, typer.Option(help="Dally's R,N in leases; default: tuned")] = None,
+    knowledge: Annotated[str | None, typer.Option(help="none, declared, oracle; default: what each policy needs")] = None,
+    declared_error: Annotated[float, typer.Option(help="declared totals are wrong by this lognormal factor")] = 1,
+    seed: Annotated[int, typer.Option(help="for all that chance decides")] = 0,
+    output: Annotated[Output, typer.Option("--output", "-o", help="what is printed")] = Output.TABLE,
 ) -> None:
     """Run a trace of jobs through scheduling policies in virtual time and compare completion times."""
-    loaded = load_trace(trace)
+    loaded = load_trace(trace, format)
     graph = None if machine is None else known_machine(machine).graph()
-    cluster = Cluster.empty(machines, gpus if gpus is not None else graph.size if graph else DEFAULT_GPUS)
-    places = _chosen("--placement", placement, placements_on(graph))
-    runs = [
-        _run(loaded, cluster, order, where, graph)
-        for order in _chosen("--policy", policy, POLICIES).values()
-        for where in places.items()
-    ]
-    title = f"{loaded.name}: {len(loaded.jobs)} jobs on {machines} x {cluster.gpus_per_machine} GPUs"
-    Console().print(table_of(title, runs))
+    world = Cluster.of(read_shape(cluster))
+    setting = Setting(
+        restart_s=restart_s,
+        checkpoint_s_per_gpu=checkpoint_s_per_gpu,
+        checkpoint_interval_s=checkpoint_interval_s,
+        lease_s=lease,
+        history=history,
+        timers=None if timers is None else _timers(timers),
+        knowledge=None if knowledge is None else _knowledge(knowledge),
+        declared_error=declared_error,
+        seed=seed,
+        network=FREE if network is None else load_network(network, world.shape),
+    )
+    place = _chosen("--placement", [placement], placements_on(graph))[placement.lower()]
+    chosen = _chosen("--policy", _split(policy), POLICIES)
+    for each in chosen.values():
+        known_to(each, setting)
+    runs = [_run(loaded, world, each, place, setting, graph) for each in chosen.values()]
+    _print(loaded, world, cluster, runs, output)
 
 
-def _run(trace: Trace, cluster: Cluster, policy: Policy, placement: tuple[str, Placement], graph: LinkGraph | None) -> Run:
-    name, place = placement
-    outcome = run_simulation(trace.jobs, cluster, policy, place)
+def _run(trace: Trace, cluster: Cluster, policy: Policy, place: Placement, setting: Setting, graph: LinkGraph | None) -> Run:
+    outcome = run_simulation(trace.jobs, cluster, policy, place, setting)
     ring = None if graph is None else ring_share(outcome, cluster, graph)
-    return Run(policy.name, name, summarize(outcome), ring)
+    return Run(policy.name, summarize(outcome), outcome, ring)
+
+
+def _print(trace: Trace, world: Cluster, cluster: str, runs: list[Run], output: Output) -> None:
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    for job in runs[0].outcome.dropped:
+        errors.print(f"refused: job {job.number} needs {job.gpus} GPUs; the largest possible is {world.size}")
+    title = f"{trace.name}: {len(trace.jobs)} jobs on {cluster}"
+    if output is Output.JSON:
+        typer.echo(json_of(runs))
+    elif output is Output.HTML:
+        typer.echo(html_of(title, runs, world.shape))
+    else:
+        Console().print(table_of(title, runs))
+    if any(run.summary.violations for run in runs):
+        raise typer.Exit(1)
+
+
+def _split(names: list[str] | None) -> list[str] | None:
+    return None if names is None else [part.strip() for name in names for part in name.split(",")]
+
+
+def _timers(text: str) -> tuple[float, float]:
+    return _parsed("--timers", text, _two_numbers, "two numbers of leases, R,N, such as 12,24")
+
+
+def _two_numbers(text: str) -> tuple[float, float]:
+    r, n = (float(part) for part in text.split(","))
+    return r, n
+
+
+def _knowledge(text: str) -> Knowledge:
+    allowed = ", ".join(known.name.lower() for known in Knowledge)
+    return _parsed("--knowledge", text, lambda text: Knowledge[text.upper()], f"one of: {allowed}")
+
+
+def _parsed(flag: str, text: str, read: Callable[[str], _T], wanted: str) -> _T:
+    try:
+        return read(text)
+    except (ValueError, KeyError):
+        raise InvalidInput(f"{flag} {text}: expected {wanted}") from None
 
 
 def _chosen(flag: str, names: list[str] | None, table: Mapping[str, _T]) -> dict[str, _T]:
     """The named lines of a table, all if none is named; case does not matter. Raises InvalidInput."""
-    wanted = list(table) if names is None or not names else [name.lower() for name in names]
+    wanted = list(table) if not names else [name.lower() for name in names]
     unknown = [name for name in wanted if name not in table]
     if unknown:
         raise InvalidInput(f"{flag} {unknown[0]}: unknown; expected one of: {', '.join(table)}")

@@ -1,126 +1,145 @@
-"""The trace formats that can be read: which columns a file has, in which unit its times are."""
+"""The trace formats that can be read: which columns a file has, which of them is the work of a job, and in which unit."""
 
-import re
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from decimal import Decimal
+from functools import cache
+from importlib import resources
+from typing import TypeVar
 
-from kompakt_simulator.trace import Milliseconds
+from kompakt_core.errors import InvalidInput
+from kompakt_simulator import fields as f
+from kompakt_simulator.trace import Job, Milliseconds
 
-_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,6})?", re.ASCII)
-_WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
-_STAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}", re.ASCII)
-_EPOCH = datetime(1970, 1, 1)
-
-Instant = Callable[[str], Milliseconds]
+_T = TypeVar("_T")
 
 
-def whole(text: str) -> int:
-    """A whole number in decimal digits. Raises ValueError with what would be right."""
-    if not _WHOLE.fullmatch(text):
-        raise ValueError("a whole number of at most 15 digits")
-    return int(text)
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a file, by column; `at` says where it stands, `count` how many came before it."""
 
+    at: str
+    count: int
+    cells: Mapping[str, str]
 
-def gpus(text: str) -> int:
-    """A number of GPUs, at least 1. Raises ValueError with what would be right."""
-    if not _WHOLE.fullmatch(text) or not 1 <= int(text) <= 1_000_000:
-        raise ValueError("a whole number of GPUs from 1 to 1000000")
-    return int(text)
-
-
-def _scaled(text: str, milliseconds: int, unit: str) -> Milliseconds:
-    wanted = f"a number of {unit}, at least 0, no finer than a millisecond"
-    if not _NUMBER.fullmatch(text):
-        raise ValueError(wanted)
-    exact = Decimal(text) * milliseconds
-    if exact != int(exact):
-        raise ValueError(wanted)
-    return Milliseconds(int(exact))
-
-
-def seconds(text: str) -> Milliseconds:
-    """A time in seconds. Raises ValueError with what would be right."""
-    return _scaled(text, 1000, "seconds")
-
-
-def milliseconds(text: str) -> Milliseconds:
-    """A time in milliseconds. Raises ValueError with what would be right."""
-    return _scaled(text, 1, "milliseconds")
-
-
-def timestamp(text: str) -> Milliseconds:
-    """A date and time of day, counted from 1970 without regard to time zones. Raises ValueError with what would be right."""
-    wanted = "a date and time such as 2017-10-09 07:01:55, not before 1970"
-    if not _STAMP.fullmatch(text):
-        raise ValueError(wanted)
-    try:
-        since = datetime.fromisoformat(text) - _EPOCH
-    except ValueError:
-        raise ValueError(wanted) from None
-    if since.days < 0:
-        raise ValueError(wanted)
-    return Milliseconds(int(since.total_seconds()) * 1000)
-
-
-def above_zero(read: Instant) -> Instant:
-    """The same reader, which refuses 0."""
-
-    def checked(text: str) -> Milliseconds:
-        time = read(text)
-        if time == 0:
-            raise ValueError("a time above 0")
-        return time
-
-    return checked
+    def read(self, column: str, reader: Callable[[str], _T]) -> _T:
+        """The value of a column. Raises InvalidInput that names the place and what would be right."""
+        try:
+            return reader(self.cells[column])
+        except ValueError as error:
+            raise InvalidInput(f"{self.at}, column {column}: got {self.cells[column][:80]!r}; expected {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A kind of file, known by its header.
+    """One layout of a file. `work` says in words which column is the work of a job and its unit.
 
-    `number` None: jobs are counted by their place in the file, from 0. `dated`: the clock starts with the first submission.
+    `headed`: the first line names the columns; else there is none, and fields are separated by tabs.
+    `numbered`: a column gives each job its number, else jobs are counted from 0. `dated`: the clock starts with the first job.
     """
 
     name: str
-    header: tuple[str, ...]
-    number: str | None
-    submit: tuple[str, Instant]
-    duration: tuple[str, Instant]
-    gpus: str
+    columns: tuple[str, ...]
+    work: str
+    job: Callable[[Row], Job]
+    headed: bool = True
+    numbered: bool = True
     dated: bool = False
 
 
-TIRESIAS = Format(
-    "Tiresias",
-    ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "interval"),
-    number="job_id",
-    submit=("submit_time", seconds),
-    duration=("duration", above_zero(seconds)),
-    gpus="num_gpu",
-)
-# Muri's simulator grew from that of Tiresias; its files name the same columns, but count milliseconds.
-MURI = Format(
-    "Muri",
-    (
-        *("job_id", "num_gpu", "submit_time", "iterations", "model_name", "batch_size", "duration", "interval"),
-        *("iteration_time", "resource_time_0", "resource_time_1", "resource_time_2", "priority"),
-    ),
-    number="job_id",
-    submit=("submit_time", milliseconds),
-    duration=("duration", above_zero(milliseconds)),
-    gpus="num_gpu",
-)
-# The selection of the Philly trace in the artifact of Pollux (OSDI'21): simulator/traces/philly.csv.
-PHILLY = Format(
-    "Philly",
-    ("timestamp", "duration", "num_gpus", "gpu_time", "cluster"),
-    number=None,
-    submit=("timestamp", timestamp),
-    duration=("duration", above_zero(seconds)),
-    gpus="num_gpus",
-    dated=True,
-)
+def _kompakt(row: Row) -> Job:
+    return Job(
+        number=row.read("job_id", f.whole),
+        submit=row.read("submit_s", f.seconds),
+        duration=row.read("duration_s", f.above_zero(f.seconds)),
+        gpus=row.read("gpus", f.gpus),
+        model=row.read("model", f.name),
+        comm_ratio=row.read("comm_ratio", f.ratio),
+        priority=row.read("priority", f.priority),
+    )
 
-FORMATS: Mapping[tuple[str, ...], Format] = {known.header: known for known in (TIRESIAS, MURI, PHILLY)}
+
+def _listed(time: f.Instant) -> Callable[[Row], Job]:
+    """Tiresias and, grown from its simulator, Muri: the same columns, other units."""
+
+    def job(row: Row) -> Job:
+        return Job(
+            number=row.read("job_id", f.whole),
+            submit=row.read("submit_time", time),
+            duration=row.read("duration", f.above_zero(time)),
+            gpus=row.read("num_gpu", f.gpus),
+            model=row.cells.get("model_name", ""),
+        )
+
+    return job
+
+
+def _pollux(row: Row) -> Job:
+    return Job(
+        number=row.count,
+        submit=row.read("timestamp", f.timestamp),
+        duration=row.read("duration", f.above_zero(f.seconds)),
+        gpus=row.read("num_gpus", f.gpus),
+    )
+
+
+def _gavel(row: Row) -> Job:
+    gpus, steps = row.read("scale_factor", f.gpus), row.read("total_steps", f.whole)
+    model = row.read("job_type", f.name)
+    rates = _steps_per_second().get(model)
+    if rates is None or steps == 0:
+        known = ", ".join(sorted(_steps_per_second()))
+        raise InvalidInput(f"{row.at}: {steps} steps of {model!r}; expected at least one step of a measured model: {known}")
+    measured = max(number for number in rates if number <= gpus)
+    return Job(
+        number=row.count,
+        submit=row.read("arrival_time", f.seconds),
+        duration=Milliseconds(max(1, round(steps / rates[measured] * 1000))),
+        gpus=gpus,
+        model=model,
+    )
+
+
+def _shockwave(row: Row) -> Job:
+    return Job(
+        number=row.count,
+        submit=row.read("arrival_time", f.seconds),
+        duration=row.read("duration", f.above_zero(f.seconds)),
+        gpus=row.read("scale_factor", f.gpus),
+        model=row.read("job_type", f.name),
+    )
+
+
+@cache
+def _steps_per_second() -> Mapping[str, Mapping[int, float]]:
+    """Gavel's measured steps/s on V100 by model and number of GPUs. Every model was measured on one GPU."""
+    raw = json.loads((resources.files("kompakt_simulator") / "data" / "gavel_v100_steps_per_s.json").read_text("utf-8"))
+    return {model: {int(gpus): rate for gpus, rate in rates.items()} for model, rates in raw.items()}
+
+
+_TIRESIAS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "interval")
+_MURI = (
+    *("job_id", "num_gpu", "submit_time", "iterations", "model_name", "batch_size", "duration", "interval"),
+    *("iteration_time", "resource_time_0", "resource_time_1", "resource_time_2", "priority"),
+)
+_POLLUX = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
+_GAVEL = ("job_type", "command", "steps_argument", "needs_data", "total_steps", "arrival_time", "scale_factor")
+_SHOCKWAVE = (
+    *("job_type", "command", "folder", "steps_argument", "needs_data", "total_steps", "scale_factor"),
+    *("mode", "weight", "slo", "duration", "arrival_time"),
+)
+_OURS = ("job_id", "submit_s", "gpus", "duration_s", "model", "comm_ratio", "priority")
+_SECONDS = "duration, in seconds"
+
+FORMATS: tuple[Format, ...] = (
+    Format("kompakt", _OURS, "duration_s, in seconds without communication", _kompakt),
+    Format("tiresias", _TIRESIAS, _SECONDS, _listed(f.seconds)),
+    Format("muri", _MURI, "duration, in milliseconds", _listed(f.milliseconds)),
+    Format("philly", ("job_id", "num_gpu", "submit_time", "duration"), _SECONDS, _listed(f.seconds)),
+    # The selection of the Philly trace in the artifact of Pollux (OSDI'21): simulator/traces/philly.csv; known by both names.
+    Format("philly", _POLLUX, _SECONDS, _pollux, numbered=False, dated=True),
+    Format("pollux", _POLLUX, _SECONDS, _pollux, numbered=False, dated=True),
+    Format("gavel", _GAVEL, "total_steps, in steps at the measured rate of V100 GPUs", _gavel, headed=False, numbered=False),
+    Format("shockwave", _SHOCKWAVE, _SECONDS, _shockwave, headed=False, numbered=False),
+)
+NAMES = tuple(dict.fromkeys(known.name for known in FORMATS))

@@ -4,65 +4,99 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import TypeVar
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.formats import FORMATS, Format, gpus, whole
+from kompakt_simulator.formats import FORMATS, NAMES, Format, Row
 from kompakt_simulator.trace import Job, Milliseconds, Trace
 
-BUILT_IN: Mapping[str, str] = {"tiresias-60": "tiresias_60_job.csv.gz", "muri-trace3-pr": "muri_trace3_pr.csv.gz"}
+BUILT_IN: Mapping[str, str] = {
+    "tiresias-60": "tiresias_60_job.csv.gz",
+    "muri-trace1": "muri_trace1.csv.gz",
+    "muri-trace3-pr": "muri_trace3_pr.csv.gz",
+    "muri-trace4": "muri_trace4.csv.gz",
+    "muri-cluster": "muri_cluster_trace.csv.gz",
+    "philly-0e4a51": "philly_0e4a51_oct_nov.csv.gz",
+    "philly-ee9e8c": "philly_ee9e8c_oct_nov.csv.gz",
+    "gavel-0e4a51": "gavel_0e4a51.trace.gz",
+    "shockwave-900": "shockwave_900.trace.gz",
+}
 _GZIP_MAGIC = b"\x1f\x8b"
-_T = TypeVar("_T")
+_MOST_BYTES = 1 << 30
 
 
-def load_trace(name: str) -> Trace:
-    """A trace that comes with the simulator, by name, or else a CSV file (plain or gzip), by path.
+def load_trace(name: str, format_name: str | None = None) -> Trace:
+    """A trace that comes with the simulator, by name, or else a file (plain or gzip), by path.
 
-    Raises InvalidInput that names file, line and column, and what would be right there.
+    Without a format it is told by the header, or by the number of fields where there is none. Raises InvalidInput that names
+    file, line and column, and what would be right there.
     """
+    if format_name is not None and format_name not in NAMES:
+        raise InvalidInput(f"format {format_name!r} is unknown; expected one of: {', '.join(NAMES)}")
     if name in BUILT_IN:
-        return parse_trace((resources.files("kompakt_simulator") / "data" / BUILT_IN[name]).read_bytes(), name)
+        content = (resources.files("kompakt_simulator") / "data" / BUILT_IN[name]).read_bytes()
+        return parse_trace(content, name, format_name)
     try:
         content = Path(name).read_bytes()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         known = ", ".join(BUILT_IN)
-        raise InvalidInput(f"trace {name}: {reason}; give the path of a CSV file, or one of: {known}") from error
-    return parse_trace(content, name)
+        raise InvalidInput(f"trace {name}: {reason}; give the path of a trace file, or one of: {known}") from error
+    return parse_trace(content, name, format_name)
 
 
-def parse_trace(content: bytes, name: str) -> Trace:
-    """The trace in a CSV file's bytes (plain or gzip). `name` stands for the file in messages. Raises InvalidInput."""
-    rows = _rows(_text(content, name), name)
-    line, header = next(rows, (1, ()))
-    layout = FORMATS.get(tuple(header))
-    if layout is None:
-        wanted = "; or ".join(",".join(known) for known in FORMATS)
-        raise InvalidInput(f"{name}, line {line}: unknown header {','.join(header)[:200]!r}; expected {wanted}")
+def parse_trace(content: bytes, name: str, format_name: str | None = None) -> Trace:
+    """The trace in a file's bytes (plain or gzip). `name` stands for the file in messages. Raises InvalidInput."""
+    text = _text(content, name)
+    layout, rows = _told(text, name, format_name)
     jobs: dict[int, Job] = {}
     for count, (line, row) in enumerate(rows):
-        place = _Place(name, line)
-        job = _job(layout, row, place, count)
+        at = f"{name}, line {line}"
+        if len(row) != len(layout.columns):
+            raise InvalidInput(f"{at}: {len(row)} fields; expected {len(layout.columns)}: {','.join(layout.columns)}")
+        job = layout.job(Row(at, count, dict(zip(layout.columns, row, strict=True))))
         if job.number in jobs:
-            raise place.refuse(f"column {layout.number}: job {job.number} stands above already; expected each job once")
+            raise InvalidInput(f"{at}: column job_id: job {job.number} stands above already; expected each job once")
         jobs[job.number] = job
     if not jobs:
-        raise InvalidInput(f"{name}: no jobs below the header; expected at least one")
+        raise InvalidInput(f"{name}: no jobs{' below the header' * layout.headed}; expected at least one")
     ordered = sorted(jobs.values(), key=lambda job: (job.submit, job.number))
     start = ordered[0].submit if layout.dated else 0
     return Trace(name, tuple(replace(job, submit=Milliseconds(job.submit - start)) for job in ordered))
 
 
+def _told(text: str, name: str, format_name: str | None) -> tuple[Format, Iterator[tuple[int, Sequence[str]]]]:
+    """The layout of a file, and its rows below the header."""
+    allowed = [known for known in FORMATS if format_name in (None, known.name)]
+    rows = _rows(text, name)
+    line, header = next(rows, (1, []))
+    for known in allowed:
+        if known.headed and tuple(header) == known.columns:
+            return known, rows
+    first = next((piece for piece in text.splitlines() if piece), "")
+    for known in allowed:
+        if not known.headed and first.count("\t") + 1 == len(known.columns):
+            return known, _tabbed(text)
+    wanted = "; or ".join(
+        f"{','.join(known.columns)}" if known.headed else f"{len(known.columns)} fields separated by tabs ({known.name})"
+        for known in allowed
+    )
+    shown = ",".join(header)[:200]
+    raise InvalidInput(f"{name}, line {line}: unknown header {shown!r}; expected {wanted}")
+
+
 def _text(content: bytes, name: str) -> str:
     if content.startswith(_GZIP_MAGIC):
         try:
-            content = gzip.decompress(content)
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+                content = packed.read(_MOST_BYTES)
         except (OSError, EOFError, zlib.error) as error:
             raise InvalidInput(f"{name}: broken gzip file ({error}); expected a whole one") from error
+        if len(content) == _MOST_BYTES:
+            raise InvalidInput(f"{name}: more than 1 GiB unpacked; expected a smaller trace")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -80,31 +114,8 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
         raise InvalidInput(f"{name}, line {reader.line_num}: {error}; expected comma-separated fields") from error
 
 
-class _Place:
-    """Where a value stands, for messages."""
-
-    def __init__(self, name: str, line: int) -> None:
-        self._at = f"{name}, line {line}"
-
-    def refuse(self, problem: str) -> InvalidInput:
-        return InvalidInput(f"{self._at}: {problem}")
-
-    def field(self, column: str, text: str, read: Callable[[str], _T]) -> _T:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise InvalidInput(f"{self._at}, column {column}: got {text[:80]!r}; expected {error}") from None
-
-
-def _job(layout: Format, row: Sequence[str], place: _Place, count: int) -> Job:
-    if len(row) != len(layout.header):
-        raise place.refuse(f"{len(row)} fields; expected {len(layout.header)}: {','.join(layout.header)}")
-    fields = dict(zip(layout.header, row, strict=True))
-    submit_column, submit = layout.submit
-    duration_column, duration = layout.duration
-    return Job(
-        number=count if layout.number is None else place.field(layout.number, fields[layout.number], whole),
-        submit=place.field(submit_column, fields[submit_column], submit),
-        duration=place.field(duration_column, fields[duration_column], duration),
-        gpus=place.field(layout.gpus, fields[layout.gpus], gpus),
-    )
+def _tabbed(text: str) -> Iterator[tuple[int, list[str]]]:
+    """(line, fields) of all lines that hold something; quotes mean nothing in such files."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line:
+            yield number, line.split("\t")

@@ -1,29 +1,38 @@
 """The event loop in virtual time.
 
-At one instant: first all completions, then all arrivals, then one pass over the queue, then the invariant is checked.
-Then the clock jumps to the next completion or arrival.
+At one instant: first all completions, then all arrivals, then one call of the scheduler, then the invariant is checked.
+Then the clock jumps to the next completion, arrival or wake-up.
 """
 
+import math
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import heappop, heappush
 
-from kompakt_core.errors import Bug
-from kompakt_simulator.cluster import Cluster, GpuSet, check_invariant
+from kompakt_core.errors import Bug, InvalidInput
+from kompakt_simulator.cluster import Cluster, GpuSet
 from kompakt_simulator.placements.table import Placement
-from kompakt_simulator.policies.policy import Policy, Waiting
+from kompakt_simulator.policies.policy import Policy
+from kompakt_simulator.setting import Knowledge, Setting
+from kompakt_simulator.task import Task
 from kompakt_simulator.trace import Job, Milliseconds
-from kompakt_simulator.waiting import Queue
+from kompakt_simulator.world import Stretch, World
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A job that ran to its end; `start` is when it first got GPUs, `gpus` what it held last."""
+    """A job that ran to its end; `start` is when it first got GPUs, `gpus` what it held last.
+
+    `held`, `comm`, `restart`: milliseconds of holding GPUs, of the network's share of that, and of starting again.
+    """
 
     job: Job
     start: Milliseconds
     end: Milliseconds
     gpus: GpuSet
+    held: int = 0
+    comm: float = 0.0
+    restart: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,74 +41,72 @@ class Outcome:
 
     finished: tuple[Finished, ...]
     dropped: tuple[Job, ...]
+    cluster_gpus: int = 0
+    preemptions: int = 0
+    gpu_ms: int = 0
+    stretches: tuple[Stretch, ...] = ()
+    events: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    job: Job
-    end: Milliseconds
-    gpus: GpuSet
+def simulate(jobs: Iterable[Job], cluster: Cluster, policy: Policy, place: Placement, setting: Setting | None = None) -> Outcome:
+    """Run all jobs on an empty cluster until the last has ended.
 
-
-def simulate(jobs: Iterable[Job], cluster: Cluster, policy: Policy, place: Placement) -> Outcome:
-    """Run all jobs on an empty cluster until the last has ended. Raises Bug if the invariant ever breaks."""
+    Raises InvalidInput for a policy that needs more knowledge than the setting allows, or a job whose communication is not
+    known; Bug if the invariant ever breaks.
+    """
+    setting = setting or Setting()
+    knowledge = known_to(policy, setting)
     ordered = sorted(jobs, key=lambda job: (job.submit, job.number))
     fitting = [job for job in ordered if job.gpus <= cluster.size]
     dropped = tuple(job for job in ordered if job.gpus > cluster.size)
-    return Outcome(_Simulation(cluster, policy, place).run(fitting), dropped)
+    world = World(cluster, setting, knowledge, policy.free_of_cost)
+    finished, events = _run(world, policy, place, _tasks(fitting, setting))
+    return Outcome(finished, dropped, cluster.size, world.preemptions, world.gpu_ms, tuple(world.stretches), events)
 
 
-class _Simulation:
-    def __init__(self, cluster: Cluster, policy: Policy, place: Placement) -> None:
-        self._now = Milliseconds(0)
-        self._cluster = cluster
-        self._policy = policy
-        self._place = place
-        self._queue = Queue(policy)
-        self._running: dict[int, _Running] = {}
-        self._ends: list[tuple[Milliseconds, int]] = []  # heap of (end, job number)
-        self._starts: dict[int, Milliseconds] = {}
-        self._finished: list[Finished] = []
+def known_to(policy: Policy, setting: Setting) -> Knowledge:
+    """What the policy learns in this run. Raises InvalidInput when it needs more than the setting allows."""
+    given = setting.knowledge
+    if given is None:
+        return policy.needs
+    if given < policy.needs:
+        raise InvalidInput(
+            f"policy {policy.name} orders jobs by their durations; it needs --knowledge {policy.needs.name.lower()} or more"
+        )
+    return given if policy.uses_more else max(policy.needs, Knowledge.NONE)
 
-    def run(self, arrivals: list[Job]) -> tuple[Finished, ...]:
-        upcoming = arrivals[::-1]
-        while upcoming or self._ends:
-            self._now = min([job.submit for job in upcoming[-1:]] + [end for end, _ in self._ends[:1]])
-            self._complete()
-            while upcoming and upcoming[-1].submit == self._now:
-                job = upcoming.pop()
-                self._queue.push(Waiting(job, job.duration))
-            if self._policy.preempts:
-                self._preempt()
-            self._queue.admit(self._start)
-            check_invariant(self._cluster, ((run.job.gpus, run.gpus) for run in self._running.values()))
-        if self._queue:
-            raise Bug("jobs are waiting on an empty cluster")
-        return tuple(self._finished)
 
-    def _complete(self) -> None:
-        while self._ends and self._ends[0][0] == self._now:
-            _, number = heappop(self._ends)
-            done = self._running.pop(number)
-            self._cluster = self._cluster.with_freed(done.gpus)
-            self._finished.append(Finished(done.job, self._starts[number], self._now, done.gpus))
+def _tasks(jobs: list[Job], setting: Setting) -> list[Task]:
+    chance = random.Random(setting.seed)
+    spread = math.log(setting.declared_error)
+    tasks = []
+    for job in jobs:
+        declared = job.duration * (math.exp(chance.gauss(0, spread)) if spread else 1.0)
+        tasks.append(Task(job, setting.network.ratio(job), job.submit, float(job.duration), declared))
+    return tasks
 
-    def _preempt(self) -> None:
-        """Everybody back into the queue with what remains; who is still first gets GPUs again in the same instant."""
-        for run in self._running.values():
-            self._cluster = self._cluster.with_freed(run.gpus)
-            self._queue.push(Waiting(run.job, Milliseconds(run.end - self._now)))
-        self._running.clear()
-        self._ends.clear()
 
-    def _start(self, waiting: Waiting) -> bool:
-        job = waiting.job
-        gpus = self._place(self._cluster, job.gpus)
-        if gpus is None:
-            return False
-        self._cluster = self._cluster.with_taken(gpus)
-        end = Milliseconds(self._now + waiting.remaining)
-        self._running[job.number] = _Running(job, end, gpus)
-        heappush(self._ends, (end, job.number))
-        self._starts.setdefault(job.number, self._now)
-        return True
+def _run(world: World, policy: Policy, place: Placement, arrivals: list[Task]) -> tuple[tuple[Finished, ...], int]:
+    scheduler = policy.scheduler(place, world.setting)
+    upcoming, finished, events = arrivals[::-1], list[Finished](), 0
+    while upcoming or world.next_event is not None:
+        world.now = min(at for at in (upcoming[-1].job.submit if upcoming else None, world.next_event) if at is not None)
+        instant = world.happen()
+        while upcoming and upcoming[-1].job.submit == world.now:
+            instant.arrived.append(upcoming.pop())
+        world.arrivals_left = len(upcoming)
+        if not instant:
+            continue
+        finished += [_finished(task, world) for task in instant.ended]
+        scheduler.step(world, instant)
+        world.check()
+        events += len(instant.ended) + len(instant.arrived) + len(instant.due)
+    if len(finished) < len(arrivals):
+        raise Bug(f"{len(arrivals) - len(finished)} jobs are waiting on an empty cluster")
+    return tuple(finished), events
+
+
+def _finished(task: Task, world: World) -> Finished:
+    return Finished(
+        task.job, Milliseconds(task.first_start), Milliseconds(world.now), task.last, task.held_ms, task.comm_ms, task.restart_ms
+    )

@@ -1,46 +1,77 @@
-"""The four figures of a run."""
+"""The figures of a run, all times in seconds."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kompakt_core.errors import InvalidInput
+from kompakt_simulator.audit import violations_of
 from kompakt_simulator.simulation import Finished, Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """In seconds. A job's completion time (JCT) runs from its submission to its end; its wait is JCT minus duration.
+    """A job's completion time (JCT) runs from its submission to its end; its queue time is that minus holding GPUs.
 
-    `makespan` is the last end on the trace's own clock. `p99` is the JCT at position int(0.99 n) of all n in ascending order.
+    p50 and p99 stand at positions int(.5 n) and int(.99 n) of all n in ascending order. `makespan_s` is the last end on the
+    trace's own clock. `comm_s_per_job`: time spent computing and communicating, minus computing. `restart_s_per_job`: time
+    spent starting again and repeating lost work. `gpu_utilization`: GPU-seconds held, those while giving up included, of all
+    GPUs until the makespan. `refused`: jobs larger than the cluster. `violations`: rules found broken afterwards, see audit.
     """
 
+    avg_jct_s: float
+    p50_jct_s: float
+    p99_jct_s: float
+    avg_queue_s: float
+    p99_queue_s: float
+    makespan_s: float
+    comm_s_per_job: float
+    restart_s_per_job: float
+    gpu_utilization: float
+    preemptions: int
+    refused: int
+    violations: int
     finished: int
-    dropped: int
-    average_jct: float
-    makespan: float
-    average_wait: float
-    p99_jct: float
+
+    def as_json(self) -> dict[str, float | int]:
+        """The figures that `-o json` prints, in its order."""
+        inner = ("p99_queue_s", "finished")
+        return {name: getattr(self, name) for name in self.__slots__ if name not in inner}
 
 
 def summarize(outcome: Outcome) -> Summary:
     """Raises InvalidInput when not one job fitted the cluster."""
-    if not outcome.finished:
+    done = outcome.finished
+    if not done:
         smallest = min(job.gpus for job in outcome.dropped)
         raise InvalidInput(f"no job fits: the smallest needs {smallest} GPUs; give the cluster at least as many")
-    jcts = sorted(_jct(done) for done in outcome.finished)
+    jcts = sorted(jct_ms(each) for each in done)
+    queues = sorted(jct_ms(each) - each.held for each in done)
+    last = max(each.end for each in done)
     return Summary(
-        finished=len(jcts),
-        dropped=len(outcome.dropped),
-        average_jct=_average(outcome.finished, _jct),
-        makespan=max(done.end for done in outcome.finished) / 1000,
-        average_wait=_average(outcome.finished, lambda done: _jct(done) - done.job.duration),
-        p99_jct=jcts[len(jcts) * 99 // 100] / 1000,
+        avg_jct_s=_mean(jcts),
+        p50_jct_s=_at(jcts, 50),
+        p99_jct_s=_at(jcts, 99),
+        avg_queue_s=_mean(queues),
+        p99_queue_s=_at(queues, 99),
+        makespan_s=last / 1000,
+        comm_s_per_job=_mean([each.comm for each in done]),
+        restart_s_per_job=_mean([each.restart for each in done]),
+        gpu_utilization=outcome.gpu_ms / (outcome.cluster_gpus * last),
+        preemptions=outcome.preemptions,
+        refused=len(outcome.dropped),
+        violations=len(violations_of(outcome)),
+        finished=len(done),
     )
 
 
-def _jct(done: Finished) -> int:
+def jct_ms(done: Finished) -> int:
+    """Completion time of one job."""
     return done.end - done.job.submit
 
 
-def _average(finished: tuple[Finished, ...], figure: Callable[[Finished], int]) -> float:
-    return sum(map(figure, finished)) / len(finished) / 1000
+def _at(values: Sequence[int], percent: int) -> float:
+    return values[len(values) * percent // 100] / 1000
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) / 1000

@@ -7,7 +7,6 @@ classes DallyIntraJobScheduler and DallyInterJobScheduler, read as facts; the wo
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import fmean, pstdev
 
 from kompakt_core.delay.levels import Levels
 from kompakt_core.delay.model import Decision, Offer, Place, Waiting, WaitUntil
@@ -95,4 +94,7 @@ def tuned_timers(history: History, demand: int, window: float) -> tuple[int, int
 def estimate(waits: tuple[Wait, ...]) -> float:
     """mean + 2 population standard deviations, in leases; 1 where nothing was recorded."""
     values = [wait.leases for wait in waits]
-    return fmean(values) + 2 * pstdev(values) if sum(values) else 1.0
+    if not sum(values):
+        return 1.0
+    mean = math.fsum(values) / len(values)
+    return mean + 2 * math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))

@@ -1,28 +1,30 @@
-"""What a policy is: an order of the queue and two rules."""
+"""What a policy is: what it needs to know, and how it makes a scheduler for one run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.placements.table import Placement
+from kompakt_simulator.setting import Knowledge, Setting
+from kompakt_simulator.world import Instant, World
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A job in the queue, and how long it still has to run."""
+class Scheduler(Protocol):
+    """Decides for one run. 1. The same calls give the same acts. 2. It keeps the waiting jobs; the world keeps the rest."""
 
-    job: Job
-    remaining: Milliseconds
+    def step(self, world: World, instant: Instant) -> None:
+        """Act on what has just happened: through world.assign, world.stop, world.wake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """1. Jobs are tried in the order of (key, job number). 2. The same inputs give the same key.
+    """`needs`: without that knowledge it cannot run. `uses_more`: it makes use of more where a run allows it.
 
-    `skips`: a job that cannot be placed is passed over (nothing is reserved for it); otherwise it blocks all behind it.
-    `preempts`: at every arrival and completion all running jobs are tried anew together with the waiting ones, at no cost.
+    `free_of_cost`: stopping and starting cost nothing by its rules: a bound, nothing to run.
     """
 
     name: str
-    key: Callable[[Waiting], int]
-    skips: bool = False
-    preempts: bool = False
+    scheduler: Callable[[Placement, Setting], Scheduler]
+    needs: Knowledge = Knowledge.NONE
+    uses_more: bool = False
+    free_of_cost: bool = False

@@ -1,5 +1,12 @@
-"""Shortest job first by its known duration; a head that cannot be placed blocks all behind it."""
+"""Shortest job first by its declared duration; a head that cannot be placed blocks all behind it."""
 
 from kompakt_simulator.policies.policy import Policy
+from kompakt_simulator.schedulers.queued import Queued
+from kompakt_simulator.setting import Knowledge
 
-sjf = Policy("sjf", key=lambda waiting: waiting.job.duration)
+sjf = Policy(
+    "sjf",
+    lambda place, _: Queued(place, key=lambda world, task: world.remaining(task), skips=False),
+    needs=Knowledge.DECLARED,
+    uses_more=True,
+)

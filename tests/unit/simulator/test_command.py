@@ -1,5 +1,10 @@
 """`kompakt simulate` as a person calls it."""
 
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
 import pytest
 import typer
 from typer.testing import CliRunner, Result
@@ -9,65 +14,130 @@ from kompakt_simulator.command import simulate
 
 APP = typer.Typer()
 APP.command()(simulate)
+KEYS = [
+    *("avg_jct_s", "p50_jct_s", "p99_jct_s", "avg_queue_s", "makespan_s", "comm_s_per_job", "restart_s_per_job"),
+    *("gpu_utilization", "preemptions", "refused", "violations"),
+]
+NETWORK = {"levels": {"machine": 0.05, "rack": 1, "cluster": 4}, "unnamed": [0.6, 0.3]}
+
+
+class Tags(HTMLParser):
+    """The names of all elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.found.append(tag)
 
 
 def call(*arguments: str) -> Result:
-    return CliRunner().invoke(APP, arguments, env={"COLUMNS": "120"})
+    return CliRunner().invoke(APP, arguments, env={"COLUMNS": "160"})
 
 
-def test_one_policy_and_placement_make_one_line() -> None:
-    flags = ("--trace", "tiresias-60", "--machines", "4", "--gpus", "4", "--policy", "fifo", "--placement", "consolidated")
-    shown = call(*flags)
-    assert shown.exit_code == 0
-    assert "tiresias-60: 60 jobs on 4 x 4 GPUs" in shown.output
-    lines = [line for line in shown.output.splitlines() if "fifo" in line]
-    assert [line.split() for line in lines] == [["fifo", "consolidated", "217.517", "3341", "39.100", "1870", "60", "0"]]
+def figures(*arguments: str) -> dict[str, Any]:
+    shown = call(*arguments, "-o", "json")
+    assert shown.exit_code == 0, shown.output
+    answer: dict[str, Any] = json.loads(shown.stdout)
+    return answer
 
 
-def test_policies_stand_side_by_side_and_case_does_not_matter() -> None:
-    shown = call("--policy", "SJF", "--policy", "fifo-skip", "--placement", "Count")
-    assert [line.split()[0] for line in shown.output.splitlines() if "count" in line] == ["sjf", "fifo-skip"]
+def test_json_has_an_object_per_policy_with_the_agreed_keys_and_the_reference_numbers() -> None:
+    told = figures("--format", "tiresias", "--cluster", "1x4x4", "--policy", "fifo,SRTF", "--placement", "count")
+    assert list(told) == ["fifo", "srtf"]
+    assert [list(each) for each in told.values()] == [KEYS, KEYS]
+    assert (round(told["fifo"]["avg_jct_s"], 3), told["fifo"]["makespan_s"]) == (200.817, 3335)
+    assert (round(told["srtf"]["avg_jct_s"], 3), told["srtf"]["violations"]) == (192.117, 0)
 
 
-def test_dropped_jobs_are_counted_in_the_table() -> None:
-    line = next(
-        line for line in call("--machines", "1", "--policy", "fifo", "--placement", "count").output.splitlines() if "fifo" in line
-    )
-    finished, dropped = (int(word) for word in line.split()[-2:])
-    assert dropped > 0
-    assert finished + dropped == 60
+def test_one_policy_makes_one_line() -> None:
+    shown = call("--cluster", "1x4x4", "--policy", "fifo", "--placement", "consolidated")
+    assert "tiresias-60: 60 jobs on 1x4x4" in shown.output
+    lines = [line.split() for line in shown.output.splitlines() if "fifo" in line]
+    assert lines == [["fifo", "217.517", "177", "1870", "39.100", "3341", "0.0", "0.0", "49.8%", "0", "0"]]
+
+
+def test_jobs_larger_than_the_cluster_are_counted_and_named_with_the_largest_possible() -> None:
+    shown = call("--cluster", "1x1x4", "--policy", "fifo", "-o", "json")
+    assert json.loads(shown.stdout)["fifo"]["refused"] > 0
+    assert "refused: job 1 needs 8 GPUs; the largest possible is 4" in shown.stderr
+
+
+def test_a_network_and_unequal_racks_come_from_files(tmp_path: Path) -> None:
+    (tmp_path / "net.json").write_text(json.dumps({**NETWORK, "models": {"vgg19": 0.6, "vgg11": 0.6, "inception4": 0.2}}))
+    (tmp_path / "racks.json").write_text(json.dumps({"racks": [[8, 8], [4, 4]]}))
+    shown = call("--network", str(tmp_path / "net.json"), "--cluster", str(tmp_path / "racks.json"), "--policy", "fifo")
+    assert isinstance(shown.exception, InvalidInput)
+    assert "is not in the network file; known models: inception4, vgg11, vgg19" in str(shown.exception)
+    (tmp_path / "jobs.csv").write_text("job_id,submit_s,gpus,duration_s,model,comm_ratio,priority\n1,0,16,100,,0.5,0\n")
+    flags = ("--trace", str(tmp_path / "jobs.csv"), "--network", str(tmp_path / "net.json"), "--policy", "fifo")
+    told = figures(*flags, "--cluster", str(tmp_path / "racks.json"))["fifo"]
+    assert (told["avg_jct_s"], told["comm_s_per_job"]) == (150, 50)  # one rack: 100 s * (1 + 0.5 * 1)
+
+
+def test_knowledge_says_who_may_run() -> None:
+    assert call("--policy", "sjf", "--knowledge", "oracle").exit_code == 0
+    shown = call("--policy", "sjf", "--knowledge", "none")
+    assert "policy sjf orders jobs by their durations; it needs --knowledge declared" in str(shown.exception)
+
+
+def test_manual_timers_differ_from_tuned_ones_and_leases_can_be_set(tmp_path: Path) -> None:
+    rows = [f"{number},{number * 600},{(8, 6, 3, 2)[number % 4]},{3000 + number * 700},,," for number in range(40)]
+    (tmp_path / "jobs.csv").write_text("job_id,submit_s,gpus,duration_s,model,comm_ratio,priority\n" + "\n".join(rows))
+    (tmp_path / "net.json").write_text(json.dumps(NETWORK))
+    files = ("--trace", str(tmp_path / "jobs.csv"), "--network", str(tmp_path / "net.json"))
+    flags = (*files, "--cluster", "2x2x8", "--policy", "dally", "--lease", "600")
+    tuned, manual, short = figures(*flags), figures(*flags, "--timers", "1,2"), figures(*flags, "--lease", "300")
+    assert len({each["dally"]["avg_jct_s"] for each in (tuned, manual, short)}) == 3
+
+
+def test_the_page_has_table_curves_and_placements() -> None:
+    page = call("--policy", "fifo,las", "-o", "html").stdout
+
+    tags = Tags()
+    tags.feed(page)
+    assert (tags.found.count("svg"), tags.found.count("polyline")) == (4, 4)
+    assert tags.found.count("rect") >= 120
+    assert "Placement: las" in page
+    assert "<script" not in page
 
 
 def test_the_planner_of_the_cluster_gives_better_rings_than_counting() -> None:
-    flags = ("--machine", "dgx1-v100", "--machines", "2", "--policy", "fifo")
-    lines = [line.split() for line in call(*flags).output.splitlines() if line.startswith("fifo")]
-    rings = {placement: float(cells[-1].rstrip("%")) for _, placement, *cells in lines}
+    rings = {}
+    for placement in ("count", "consolidated", "planned"):
+        flags = ("--machine", "dgx1-v100", "--cluster", "1x2x8", "--policy", "fifo", "--placement", placement)
+        line = next(line for line in call(*flags).output.splitlines() if line.startswith("fifo"))
+        rings[placement] = float(line.split()[-1].rstrip("%"))
     assert rings["count"] < rings["consolidated"] < rings["planned"] <= 100
-
-
-def test_a_narrow_terminal_cuts_no_figure() -> None:
-    shown = CliRunner().invoke(APP, ["--policy", "fifo", "--placement", "consolidated"], env={"COLUMNS": "60"})
-    cells = [line.split() for line in shown.output.splitlines()]
-    assert "…" not in shown.output
-    assert "217." in "".join(word for line in cells for word in line)
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (("--policy", "lifo"), "--policy lifo: unknown; expected one of: fifo, fifo-skip, sjf, srtf"),
-        (("--placement", "best"), "--placement best: unknown; expected one of: count, consolidated"),
-        (("--placement", "planned"), "--placement planned: unknown; expected one of: count, consolidated"),
+        (("--placement", "best"), "--placement best: unknown; expected one of: count, consolidated, levels"),
+        (("--placement", "planned"), "--placement planned: unknown; expected one of: count, consolidated, levels"),
         (("--machine", "dgx-9"), "unknown machine 'dgx-9'; known are"),
-        (("--machine", "dgx1-v100", "--gpus", "4"), "machines of 4 GPUs with a link graph of 8; expected equal numbers"),
-        (("--machines", "0"), "0 machines of 4 GPUs; expected at least one of each"),
-        (("--gpus", "-4"), "4 machines of -4 GPUs; expected at least one of each"),
-        (("--machines", "1000001"), "at most 1000000 GPUs in all"),
+        (("--machine", "dgx1-v100"), "machines of 4 GPUs with a link graph of 8; expected equal numbers"),
+        (("--cluster", "0x4x4"), "0 racks of 4 machines of 4 GPUs; expected at least one of each"),
+        (("--cluster", "4x4"), "expected RACKSxMACHINESxGPUS such as 4x16x8, or a JSON file"),
+        (("--cluster", "1000x1000x8"), "at most 1000000 GPUs in all"),
         (("--trace", "nowhere.csv"), "trace nowhere.csv: No such file"),
         (("--trace", "bad\x00name"), "embedded null byte"),
+        (("--format", "swf"), "format 'swf' is unknown; expected one of: kompakt, tiresias"),
+        (("--timers", "12"), "--timers 12: expected two numbers of leases, R,N, such as 12,24"),
+        (("--timers", "-1,5"), "timers -1.0,5.0; expected two numbers of leases from 0"),
+        (("--timers", "nan,5"), "expected two numbers of leases from 0"),
+        (("--knowledge", "some"), "--knowledge some: expected one of: none, declared, oracle"),
+        (("--restart-s", "-1"), "restart_s -1.0; expected a number from 0"),
+        (("--lease", "20"), "lease 20.0 s; expected more than the restart of 30.0 s"),
+        (("--lease", "nan"), "lease_s nan; expected a number from 0.001"),
+        (("--history", "0"), "history 0.0; expected a number from 1"),
+        (("--network", "nowhere.json"), "network nowhere.json: No such file"),
     ],
 )
 def test_wrong_flags_are_refused_in_words(flags: tuple[str, ...], message: str) -> None:
     shown = call(*flags)
-    assert isinstance(shown.exception, InvalidInput)
+    assert isinstance(shown.exception, InvalidInput), shown.output
     assert message in str(shown.exception)

@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.formats import MURI, PHILLY, TIRESIAS, Format
+from kompakt_simulator.formats import FORMATS, Format
 from kompakt_simulator.reading import BUILT_IN, load_trace, parse_trace
 from kompakt_simulator.trace import Job, Milliseconds, Trace
 
-HEADER = ",".join(TIRESIAS.header)
+BY_NAME = {known.name: known for known in FORMATS}
+TIRESIAS, MURI, POLLUX = BY_NAME["tiresias"], BY_NAME["muri"], BY_NAME["pollux"]
+HEADER = ",".join(TIRESIAS.columns)
 GOOD = f"{HEADER}\n7,2,30,606,vgg19,164,30\n3,1,0.5,133,vgg11,147,23\n"
 
 
@@ -22,29 +24,74 @@ def parse(text: str) -> Trace:
 
 def test_tiresias_counts_seconds_and_jobs_come_in_order_of_submission() -> None:
     assert parse(GOOD).jobs == (
-        Job(3, Milliseconds(500), Milliseconds(147_000), 1),
-        Job(7, Milliseconds(30_000), Milliseconds(164_000), 2),
+        Job(3, Milliseconds(500), Milliseconds(147_000), 1, "vgg11"),
+        Job(7, Milliseconds(30_000), Milliseconds(164_000), 2, "vgg19"),
     )
 
 
 def test_muri_counts_milliseconds() -> None:
     row = "0,4,12,1046811,shufflenet_v2_x1_0,128,927475000,11174000,886,703,62,17,0"
-    assert parse(",".join(MURI.header) + "\n" + row).jobs == (Job(0, Milliseconds(12), Milliseconds(927_475_000), 4),)
+    assert parse(",".join(MURI.columns) + "\n" + row).jobs == (
+        Job(0, Milliseconds(12), Milliseconds(927_475_000), 4, "shufflenet_v2_x1_0"),
+    )
 
 
 def test_philly_starts_its_clock_at_the_first_submission_and_numbers_jobs_by_row() -> None:
     rows = "2017-10-09 07:01:55,66.0,1,66.0,11cb48\n2017-10-09 06:01:55,2.0,8,16.0,6214e9\n\n"
-    assert parse(",".join(PHILLY.header) + "\n" + rows).jobs == (
+    assert parse(",".join(POLLUX.columns) + "\n" + rows).jobs == (
         Job(1, Milliseconds(0), Milliseconds(2_000), 8),
         Job(0, Milliseconds(3_600_000), Milliseconds(66_000), 1),
     )
 
 
-@pytest.mark.parametrize(("name", "jobs", "gpus"), [("tiresias-60", 60, 8), ("muri-trace3-pr", 992, 32)])
+@pytest.mark.parametrize(
+    ("name", "jobs", "gpus"),
+    [
+        ("tiresias-60", 60, 8),
+        ("muri-trace3-pr", 992, 32),
+        ("muri-trace1", 1494, 32),
+        ("muri-trace4", 2638, 8),
+        ("muri-cluster", 400, 32),
+        ("philly-0e4a51", 1269, 4),
+        ("philly-ee9e8c", 1053, 32),
+        ("gavel-0e4a51", 1181, 8),
+        ("shockwave-900", 900, 8),
+    ],
+)
 def test_built_in_traces_are_whole(name: str, jobs: int, gpus: int) -> None:
     trace = load_trace(name)
     assert (len(trace.jobs), max(job.gpus for job in trace.jobs)) == (jobs, gpus)
     assert name in BUILT_IN
+
+
+def test_a_format_may_be_named_and_then_no_other_is_read() -> None:
+    content = GOOD.encode()
+    assert parse_trace(content, "jobs.csv", "tiresias") == parse_trace(content, "jobs.csv")
+    with pytest.raises(InvalidInput, match=r"unknown header .* expected timestamp,duration"):
+        parse_trace(content, "jobs.csv", "pollux")
+    with pytest.raises(
+        InvalidInput, match="format 'swf' is unknown; expected one of: kompakt, tiresias, muri, philly, pollux, gavel"
+    ):
+        load_trace("tiresias-60", "swf")
+
+
+def test_our_own_format_gives_model_ratio_and_priority_or_leaves_them_out() -> None:
+    rows = "1,0.5,8,60,bert,0.3,2\n2,1,1,0.001,,,\n"
+    assert parse(",".join(BY_NAME["kompakt"].columns) + "\n" + rows).jobs == (
+        Job(1, Milliseconds(500), Milliseconds(60_000), 8, "bert", 0.3, 2),
+        Job(2, Milliseconds(1000), Milliseconds(1), 1),
+    )
+
+
+def test_gavel_counts_steps_and_takes_the_rate_of_the_largest_measured_number_of_gpus_below() -> None:
+    row = "Recommendation (batch size 1024)\tpython train.py\t-n\t1\t1505\t2.500000\t4"
+    (job,) = parse(row).jobs
+    assert (job.submit, job.gpus, job.duration) == (2500, 4, round(1505 / 150.53937584057948 * 1000))
+
+
+def test_shockwave_counts_seconds_and_has_no_header() -> None:
+    row = "LM (batch size 5)\tpython main.py\tlm\t--steps\t1\t99\t2\tgns\t1\t-1.000000\t3142\t7"
+    assert parse(row).jobs == (Job(0, Milliseconds(7000), Milliseconds(3_142_000), 2, "LM (batch size 5)"),)
 
 
 def test_a_file_may_be_plain_or_compressed(tmp_path: Path) -> None:
@@ -57,7 +104,7 @@ def test_a_file_may_be_plain_or_compressed(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "line 1: unknown header ''"),
-        ("a,b\n1,2\n", "line 1: unknown header 'a,b'; expected job_id,num_gpu,submit_time"),
+        ("a,b\n1,2\n", "line 1: unknown header 'a,b'; expected job_id,submit_s,gpus,duration_s.* or job_id,num_gpu,submit_time"),
         (HEADER, "no jobs below the header"),
         (HEADER + "\n1,2\n", "line 2: 2 fields; expected 7"),
         (HEADER + "\n0,1,0,1,m,9,0\n\n1,2,x,1,m,9,0\n", "line 4, column submit_time: got 'x'; expected a number of seconds"),
@@ -70,7 +117,11 @@ def test_a_file_may_be_plain_or_compressed(tmp_path: Path) -> None:
         (HEADER + "\none,1,0,1,m,9,0\n", "column job_id: got 'one'; expected a whole number"),
         (HEADER + "\n1,1,0,1,m,9,0\n1,1,0,1,m,9,0\n", "line 3: column job_id: job 1 stands above already"),
         (HEADER + '\n1,1,0,1,"m,9,0\n', "line 2: unexpected end of data"),
-        (",".join(PHILLY.header) + "\n2017-13-09 07:01:55,66.0,1,66.0,a\n", "column timestamp: .* expected a date and time"),
+        ("x\tpython\t-n\t1\t10\t0\t1", "line 1: 10 steps of 'x'; expected at least one step of a measured model: A3C, CycleGAN"),
+        ("A3C\tpython\t-n\t1\t10\t0\t1\nA3C", "line 2: 1 fields; expected 7"),
+        (",".join(BY_NAME["kompakt"].columns) + "\n1,0,1,9,m,-1,0", "column comm_ratio: got '-1'; expected a number from 0"),
+        (",".join(BY_NAME["kompakt"].columns) + "\n1,0,1,9,m,1,high", "column priority: got 'high'; expected a whole number"),
+        (",".join(POLLUX.columns) + "\n2017-13-09 07:01:55,66.0,1,66.0,a\n", "column timestamp: .* expected a date and time"),
     ],
 )
 def test_a_bad_row_is_refused_with_its_place_and_what_would_be_right(text: str, message: str) -> None:
@@ -86,7 +137,7 @@ def test_files_that_are_no_text_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidInput, match=words):
             parse_trace(content, "jobs.csv")
-    with pytest.raises(InvalidInput, match="No such file or directory; give the path of a CSV file, or one of: tiresias-60"):
+    with pytest.raises(InvalidInput, match="No such file or directory; give the path of a trace file, or one of: tiresias-60"):
         load_trace(str(tmp_path / "absent"))
     with pytest.raises(InvalidInput, match="Is a directory"):
         load_trace(str(tmp_path))
@@ -109,9 +160,10 @@ def words_or_trace(content: bytes) -> str | Trace:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.sampled_from([TIRESIAS, MURI, PHILLY]), st.lists(st.lists(FIELDS, max_size=14), max_size=5))
+@given(st.sampled_from(FORMATS), st.lists(st.lists(FIELDS, max_size=14), max_size=5))
 def test_any_rows_are_a_trace_or_an_error_that_names_the_file(layout: Format, rows: list[list[str]]) -> None:
-    text = "\n".join([",".join(layout.header), *(",".join(row) for row in rows)])
+    mark = "," if layout.headed else "\t"
+    text = "\n".join([*([mark.join(layout.columns)] * layout.headed), *(mark.join(row) for row in rows)])
     answer = words_or_trace(text.encode())
     if isinstance(answer, Trace):
         assert all(job.gpus >= 1 and job.duration > 0 and job.submit >= 0 for job in answer.jobs)
@@ -125,7 +177,7 @@ def test_one_wrong_field_is_named_by_its_column(column: int, text: str) -> None:
     row = ["5", "2", "30", "606", "vgg19", "164", "30"]
     row[column] = '"' + text.replace('"', '""') + '"'
     answer = words_or_trace(f"{HEADER}\n{','.join(row)}\n".encode())
-    assert isinstance(answer, Trace) or f"column {TIRESIAS.header[column]}" in answer
+    assert isinstance(answer, Trace) or f"column {TIRESIAS.columns[column]}" in answer
 
 
 @settings(deadline=None)

@@ -26,8 +26,8 @@ def figures(trace: str, machines: int, gpus: int, policy: str, placement: str) -
 )
 def test_tiresias_on_four_machines_of_four_with_any_gpus(policy: str, jct: float, makespan: float, wait: float) -> None:
     summary = figures("tiresias-60", 4, 4, policy, "count")
-    assert (round(summary.average_jct, 3), summary.makespan, round(summary.average_wait, 3)) == (jct, makespan, wait)
-    assert (summary.finished, summary.dropped) == (60, 0)
+    assert (round(summary.avg_jct_s, 3), summary.makespan_s, round(summary.avg_queue_s, 3)) == (jct, makespan, wait)
+    assert (summary.finished, summary.refused) == (60, 0)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_tiresias_on_four_machines_of_four_with_any_gpus(policy: str, jct: float
 )
 def test_tiresias_on_four_machines_of_four_consolidated(policy: str, jct: float, makespan: float) -> None:
     summary = figures("tiresias-60", 4, 4, policy, "consolidated")
-    assert (round(summary.average_jct, 3), summary.makespan) == (jct, makespan)
+    assert (round(summary.avg_jct_s, 3), summary.makespan_s) == (jct, makespan)
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_tiresias_on_four_machines_of_four_consolidated(policy: str, jct: float,
     [("fifo", 4247.110), ("fifo-skip", 2730.135), ("sjf", 950.345), ("srtf", 829.337)],
 )
 def test_muri_on_eight_machines_of_eight_with_any_gpus(policy: str, thousand_seconds: float) -> None:
-    assert round(figures("muri-trace3-pr", 8, 8, policy, "count").average_jct / 1000, 3) == thousand_seconds
+    assert round(figures("muri-trace3-pr", 8, 8, policy, "count").avg_jct_s / 1000, 3) == thousand_seconds

@@ -1,0 +1,144 @@
+"""One HTML page without scripts: table, completion times, utilisation over time, and who held which GPU when."""
+
+import html
+from collections.abc import Sequence
+
+from kompakt_simulator.cluster import Shape
+from kompakt_simulator.report import Run, figures
+from kompakt_simulator.summary import jct_ms
+from kompakt_simulator.world import Stretch
+
+_COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 860, 260, 60, 30
+_STEPS = 400  # points of a curve
+_MOST_BARS = 6000  # of one Gantt picture; a larger run shows its longest stretches and says so
+_HEADS = (
+    "policy",
+    "avg JCT",
+    "p50 JCT",
+    "p99 JCT",
+    "avg queue",
+    "makespan",
+    "comm/job",
+    "restart/job",
+    "GPUs held",
+    "stops",
+    "refused",
+)
+_STYLE = (
+    "body{font:14px sans-serif;margin:2em;max-width:1000px}table{border-collapse:collapse}"
+    "td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}"
+    "svg{background:#fafafa}text{font:11px sans-serif}"
+)
+
+
+def html_of(title: str, runs: Sequence[Run], shape: Shape) -> str:
+    """The whole page."""
+    heading = html.escape(title)
+    gantts = "".join(f"<h2>Placement: {html.escape(run.policy)}</h2>{_gantt(run, shape)}" for run in runs)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{heading}</title><style>{_STYLE}</style></head>'
+        f"<body><h1>{heading}</h1>{_table(runs)}"
+        f"<h2>Completion times: share of jobs that took at most so long</h2>{_cdf(runs)}"
+        f"<h2>GPUs held over time</h2>{_utilisation(runs, shape)}{gantts}</body></html>\n"
+    )
+
+
+def _table(runs: Sequence[Run]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in _HEADS)
+    rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in (run.policy, *figures(run.summary))) for run in runs)
+    return f"<p>Times in seconds.</p><table><tr>{head}</tr>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
+
+
+def _cdf(runs: Sequence[Run]) -> str:
+    times = {run.policy: sorted(jct_ms(done) / 1000 for done in run.outcome.finished) for run in runs}
+    longest = max(values[-1] for values in times.values())
+    curves = {}
+    for name, values in times.items():
+        picks = sorted({round(step * (len(values) - 1) / _STEPS) for step in range(_STEPS + 1)})
+        curves[name] = [(values[index] / longest, (index + 1) / len(values)) for index in picks]
+    return _lines(curves, longest)
+
+
+def _utilisation(runs: Sequence[Run], shape: Shape) -> str:
+    longest = max(run.summary.makespan_s for run in runs)
+    return _lines({run.policy: _held(run.outcome.stretches, longest, shape.gpus) for run in runs}, longest)
+
+
+def _held(stretches: Sequence[Stretch], longest_s: float, gpus: int) -> list[tuple[float, float]]:
+    """(share of time, share of GPUs held on average) per step."""
+    width = longest_s * 1000 / _STEPS
+    held = [0.0] * (_STEPS + 1)
+    for each in stretches:
+        number = each.gpus.bit_count()
+        for step in range(int(each.start / width), min(_STEPS, int(each.end / width)) + 1):
+            inside = min(each.end, (step + 1) * width) - max(each.start, step * width)
+            held[step] += max(0.0, inside) * number
+    return [((step + 0.5) / _STEPS, value / (width * gpus)) for step, value in enumerate(held[:_STEPS])]
+
+
+def _lines(curves: dict[str, list[tuple[float, float]]], longest_s: float) -> str:
+    """Curves over 0..1 in both directions, with a legend."""
+    drawn = []
+    for number, (name, points) in enumerate(curves.items()):
+        colour = _COLOURS[number % len(_COLOURS)]
+        path = " ".join(f"{_x(x):.1f},{_y(y):.1f}" for x, y in points)
+        drawn.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{path}"/>')
+        drawn.append(
+            f'<text x="{_LEFT + 10 + number % 8 * 100}" y="{14 + number // 8 * 14}" fill="{colour}">{html.escape(name)}</text>'
+        )
+    return _frame("".join(drawn), longest_s, [(0, "0 %"), (0.5, "50 %"), (1, "100 %")], _HEIGHT)
+
+
+def _gantt(run: Run, shape: Shape) -> str:
+    """One line per GPU; a stretch is a bar from begin to end, machines are parted by lines."""
+    longest = run.summary.makespan_s * 1000
+    bars = sorted(run.outcome.stretches, key=lambda each: each.start - each.end)[:_MOST_BARS]
+    height = min(600, max(120, 4 * shape.gpus)) + _BOTTOM
+    row = (height - _BOTTOM) / shape.gpus
+    drawn = []
+    for each in bars:
+        x, width = _x(each.start / longest), max(0.3, (each.end - each.start) / longest * (_WIDTH - _LEFT))
+        for first, number in _runs_of_bits(each.gpus):
+            place = f'x="{x:.1f}" y="{first * row:.1f}" width="{width:.1f}" height="{number * row:.1f}"'
+            drawn.append(f'<rect {place} fill="{_COLOURS[each.number % len(_COLOURS)]}" fill-opacity="0.8"/>')
+    drawn += [
+        f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{at * row:.1f}" y2="{at * row:.1f}" stroke="#999" stroke-width="0.4"/>'
+        for at in shape.first
+    ]
+    left_out = len(run.outcome.stretches) - len(bars)
+    note = f"<p>The {left_out} shortest stretches are left out of the picture.</p>" if left_out else ""
+    marks = [(1.0, "GPU 0"), (0.0, f"GPU {shape.gpus - 1}")]
+    return _frame("".join(drawn), longest / 1000, marks, height) + note
+
+
+def _runs_of_bits(gpus: int) -> list[tuple[int, int]]:
+    """(first, number) of neighbouring GPUs."""
+    found = []
+    while gpus:
+        first = (gpus & -gpus).bit_length() - 1
+        number = (~(gpus >> first) & (gpus >> first) + 1).bit_length() - 1
+        found.append((first, number))
+        gpus &= ~((1 << number) - 1 << first)
+    return found
+
+
+def _frame(inside: str, longest_s: float, marks: Sequence[tuple[float, str]], height: int) -> str:
+    texts = [
+        f'<text x="{_LEFT - 4}" y="{(1 - at) * (height - _BOTTOM - 12) + 12:.0f}" text-anchor="end">{mark}</text>'
+        for at, mark in marks
+    ]
+    anchors = ("middle", "middle", "middle", "middle", "end")
+    ticks = [
+        f'<text x="{_x(step / 4):.0f}" y="{height - 10}" text-anchor="{anchor}">{longest_s * step / 4:,.0f} s</text>'
+        for step, anchor in enumerate(anchors)
+    ]
+    return f'<svg width="{_WIDTH}" height="{height}" role="img">{inside}{"".join(texts + ticks)}</svg>'
+
+
+def _x(share: float) -> float:
+    return _LEFT + share * (_WIDTH - _LEFT)
+
+
+def _y(share: float) -> float:
+    return (1 - share) * (_HEIGHT - _BOTTOM)

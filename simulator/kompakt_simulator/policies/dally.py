@@ -1,0 +1,64 @@
+"""Dally (arXiv 2401.16492) as its published scheduler works: delay timers, manual or tuned, network-sensitive preemption.
+
+What an event frees is offered, nothing else; an arrival offers all that is free. The lowest efficiency so far goes first.
+The first place that fits is taken, not the best. Two accepted levels and the tuner: kompakt_core.delay.
+"""
+
+from kompakt_core.delay.dally import dally as decide
+from kompakt_core.delay.dally import timers_in_leases
+from kompakt_core.delay.model import Decide, Offer, Place, Timers, Waiting
+from kompakt_core.delay.timers import History, tuned_timers
+from kompakt_core.placement.model import Level
+from kompakt_simulator.cluster import GpuSet
+from kompakt_simulator.policies.policy import Policy
+from kompakt_simulator.schedulers.leased import Leased
+from kompakt_simulator.schedulers.pool import Pool
+from kompakt_simulator.setting import Setting
+from kompakt_simulator.task import Task
+from kompakt_simulator.world import World
+
+
+class DallyRule:
+    """`decide` is the delay policy; `setting.timers` None: R and N are tuned before each decision about a worse level."""
+
+    offers_all = False
+
+    def __init__(self, setting: Setting, decide: Decide = decide) -> None:
+        self._decide = decide
+        self._manual = None if setting.timers is None else timers_in_leases(*setting.timers, setting.lease_s)
+        self._lease_s = setting.lease_s
+        self._window = setting.history
+        self._history = History(setting.lease_s)
+        self._tuned: dict[int, Timers] = {}  # valid until the history changes
+
+    def key(self, world: World, task: Task) -> float:
+        """Average efficiency so far."""
+        return task.efficiency(world.now)
+
+    def accepts(self, world: World, task: Task, level: Level) -> bool:
+        """What the delay policy says."""
+        levels = world.cluster.shape.levels
+        if not levels.worse_than(level, levels.ideal(task.gpus)):
+            return True
+        waiting = Waiting(task.gpus, task.since / 1000, self._timers(task.gpus))
+        return isinstance(self._decide(waiting, Offer(levels, level), world.now / 1000), Place)
+
+    def place(self, world: World, pool: Pool, task: Task, level: Level) -> GpuSet:
+        """The first that fits; the wait that ends here goes into the tuner's history."""
+        if self._manual is None:
+            waited = (world.now - task.since) / 1000
+            after = self._history.with_wait(level, task.gpus, world.now / 1000, waited, self._window)
+            if after is not self._history:
+                self._history = after
+                self._tuned.pop(task.gpus, None)
+        return pool.first_fit(task.gpus, level)
+
+    def _timers(self, gpus: int) -> Timers:
+        if self._manual is not None:
+            return self._manual
+        if gpus not in self._tuned:
+            self._tuned[gpus] = timers_in_leases(*tuned_timers(self._history, gpus, self._window), self._lease_s)
+        return self._tuned[gpus]
+
+
+dally = Policy("dally", lambda _, setting: Leased(DallyRule(setting), setting.lease_s))

@@ -1,0 +1,1 @@
+"""How jobs are queued, stopped and started: families of policies that differ in a key or a rule."""

@@ -1,0 +1,143 @@
+"""Running jobs hold a lease; when it ends while others wait, they compete for their GPUs with those who wait.
+
+Order: the rule's key, lowest first; then fewer GPUs held; then the older last assignment; then the job number. A holder
+keeps its GPUs if its turn comes before anybody took one of them; else it is stopped as a whole. Who takes them starts when
+they have come back. While nobody waits, leases renew themselves and nothing happens.
+"""
+
+from bisect import insort
+from typing import Protocol
+
+from kompakt_core.placement.model import Level
+from kompakt_simulator.cluster import NOTHING, GpuSet
+from kompakt_simulator.schedulers.pool import Pool
+from kompakt_simulator.task import Task
+from kompakt_simulator.world import Instant, World
+
+_Entry = tuple[float, int, int, int, Task]  # key, GPUs held, last assignment, number: unique
+RETRY_MS = 60_000  # when nothing is left to happen but jobs wait, everything is offered again after a minute
+
+
+class Rule(Protocol):
+    """What tells one leased policy from another."""
+
+    offers_all: bool  # all open GPUs at every event; else only the event's own, except at an arrival
+
+    def key(self, world: World, task: Task) -> float:
+        """The lowest goes first. It must not change while a job waits."""
+
+    def accepts(self, world: World, task: Task, level: Level) -> bool:
+        """Whether a waiting job takes a place at this level now."""
+
+    def place(self, world: World, pool: Pool, task: Task, level: Level) -> GpuSet:
+        """Which GPUs of the pool, at a level that it has."""
+
+
+class Leased:
+    """Waiting jobs per number of GPUs in order; leases as wake-ups of the world."""
+
+    def __init__(self, rule: Rule, lease_s: float) -> None:
+        self._rule = rule
+        self._lease = max(1, round(lease_s * 1000))
+        self._waiting: dict[int, list[_Entry]] = {}
+        self._retrying = False
+        self._resting: set[Task] = set()  # running jobs whose lease nobody watches, since nobody waits
+
+    def step(self, world: World, instant: Instant) -> None:
+        """Offer what came free, then what leases end, in one order."""
+        for task in instant.arrived:
+            self._enqueue(world, task)
+        due = [what for what in instant.due if isinstance(what, tuple) and what[0].held and what[0].started == what[1]]
+        retry = any(what is None for what in instant.due)
+        self._retrying = self._retrying and not retry
+        if not self._waiting:
+            self._resting.update(task for task, _ in due)
+            return
+        self._watch(world)
+        everything = self._rule.offers_all or retry or bool(instant.arrived)
+        self._compete(world, world.open if everything else GpuSet(instant.freed & world.open), [task for task, _ in due])
+        if self._waiting and world.quiet and not self._retrying:
+            self._retrying = True
+            world.wake(world.now + RETRY_MS, None)
+
+    def _enqueue(self, world: World, task: Task) -> None:
+        entry = (self._rule.key(world, task), 0, task.since, task.number, task)
+        insort(self._waiting.setdefault(task.gpus, []), entry)
+
+    def _watch(self, world: World) -> None:
+        for task in self._resting:
+            if task.held:
+                self._renew(world, task)
+        self._resting.clear()
+
+    def _renew(self, world: World, task: Task) -> None:
+        leases = (world.now - task.begin) // self._lease + 1
+        world.wake(task.begin + leases * self._lease, (task, task.started))
+
+    def _compete(self, world: World, free: GpuSet, due: list[Task]) -> None:
+        turns = sorted(((self._rule.key(world, task), task.gpus, task.since, task.number), task) for task in due)
+        held = NOTHING
+        for _, task in turns:
+            held = GpuSet(held | task.held)
+        pool = Pool(world.cluster.shape, GpuSet(free | held))
+        holders = {task.number: task for task in due}
+        for turn, task in turns:
+            self._serve(world, pool, holders, turn)
+            if task.number in holders:  # nobody took one of its GPUs
+                pool.take(task.held)
+                del holders[task.number]
+                self._renew(world, task)
+        if pool.size:
+            self._serve(world, pool, holders, None)
+
+    def _serve(self, world: World, pool: Pool, holders: dict[int, Task], before: tuple[float, int, int, int] | None) -> None:
+        """Place waiting jobs whose turn comes earlier than `before`, in order."""
+        sizes = {size for size in self._waiting if size <= pool.size}
+        found = {size: self._first(world, pool, size, before) for size in sizes}
+        while True:
+            turns = [(entry[:4], size, entry, level) for size, hit in found.items() if hit is not None for entry, level in (hit,)]
+            if not turns:
+                return
+            *_, entry, level = min(turns)
+            self._take(world, pool, holders, entry[4], level)
+            found = {
+                size: self._first(world, pool, size, before)
+                for size, hit in found.items()
+                if hit is not None and size <= pool.size and size in self._waiting
+            }
+
+    def _first(
+        self, world: World, pool: Pool, size: int, before: tuple[float, int, int, int] | None
+    ) -> tuple[_Entry, Level] | None:
+        """The first waiting job of that size that accepts the best level on offer, and the level."""
+        entries = self._waiting[size]
+        if before is not None and entries[0][:4] >= before:
+            return None
+        level = pool.level(size)
+        if level is None:
+            return None
+        if not world.cluster.shape.levels.worse_than(level, world.cluster.shape.levels.ideal(size)):
+            return (entries[0], level) if self._rule.accepts(world, entries[0][4], level) else None
+        for entry in entries:
+            if before is not None and entry[:4] >= before:
+                return None
+            if self._rule.accepts(world, entry[4], level):
+                return entry, level
+        return None
+
+    def _take(self, world: World, pool: Pool, holders: dict[int, Task], task: Task, level: Level) -> None:
+        gpus = self._rule.place(world, pool, task, level)
+        entries = self._waiting[task.gpus]
+        entries.remove(next(entry for entry in entries if entry[4] is task))
+        if not entries:
+            del self._waiting[task.gpus]
+        for holder in [holder for holder in holders.values() if holder.held & gpus]:
+            del holders[holder.number]
+            world.stop(holder)
+            self._enqueue(world, holder)
+        pool.take(gpus)
+        world.assign(task, gpus)
+        if task.held:
+            self._renew(world, task)
+        else:
+            world.on_start(task, self._renew)

@@ -1,0 +1,55 @@
+"""What a run may switch: costs of stopping and starting, leases and timers, and what jobs say about themselves."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from kompakt_core.errors import InvalidInput
+from kompakt_simulator.network import FREE, Network
+
+
+class Knowledge(IntEnum):
+    """What a policy learns about the work of a job. More includes less."""
+
+    NONE = 0  # what the job has had so far
+    DECLARED = 1  # what the job says it needs in all, as one that reports step and total; may be wrong
+    ORACLE = 2  # the truth
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """All times in seconds. `timers`: Dally's R and N in leases, None = tuned. `knowledge`: None = what the policy declares.
+
+    `restart_s`: a job that starts again holds its GPUs so long before it computes. `checkpoint_s_per_gpu`: GPUs given up
+    under preemption come back so much later, times the GPUs of the job. `checkpoint_interval_s`: 0 = nothing is lost by
+    preemption; else work since the last whole interval of computing is. `declared_error`: declared totals are wrong by a
+    factor exp(N(0, ln declared_error)); 1 = they are right. Raises InvalidInput for negative or empty values.
+    """
+
+    restart_s: float = 30.0
+    checkpoint_s_per_gpu: float = 1.0
+    checkpoint_interval_s: float = 0.0
+    lease_s: float = 3600.0
+    history: float = 48.0
+    timers: tuple[float, float] | None = None
+    knowledge: Knowledge | None = None
+    seed: int = 0
+    declared_error: float = 1.0
+    network: Network = field(default=FREE)
+
+    def __post_init__(self) -> None:
+        for name in ("restart_s", "checkpoint_s_per_gpu", "checkpoint_interval_s"):
+            self._at_least(name, 0)
+        self._at_least("lease_s", 0.001)
+        for name in ("history", "declared_error"):
+            self._at_least(name, 1)
+        if self.lease_s <= self.restart_s:
+            raise InvalidInput(
+                f"lease {self.lease_s} s; expected more than the restart of {self.restart_s} s, else nobody ever computes"
+            )
+        if self.timers is not None and not all(0 <= timer <= 1e9 for timer in self.timers):
+            raise InvalidInput(f"timers {self.timers[0]},{self.timers[1]}; expected two numbers of leases from 0 to 1e9")
+
+    def _at_least(self, name: str, least: float) -> None:
+        value = getattr(self, name)
+        if not least <= value <= 1e9:
+            raise InvalidInput(f"{name} {value}; expected a number from {least:g} to 1e9")

@@ -1,0 +1,58 @@
+"""A job on its way: what a policy may see of it, and what only the world knows."""
+
+from dataclasses import dataclass, field
+
+from kompakt_simulator.cluster import NOTHING, GpuSet
+from kompakt_simulator.trace import Job, Milliseconds
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """Underscored fields are the world's: they tell how long the job still takes, which policies learn only from the world.
+
+    `since`: when it last got or lost GPUs, at first its submission. `done`, `ran`: milliseconds of computing, and of wall time
+    spent on it with the network's share, in stretches that are over.
+    """
+
+    job: Job
+    ratio: float  # c of the network model; 0: communication is free
+    since: Milliseconds
+    _left: float  # milliseconds of computing
+    _declared: float  # what the job says it needs in all; see Setting.declared_error
+    held: GpuSet = NOTHING
+    last: GpuSet = NOTHING  # what it held last
+    claimed: GpuSet = NOTHING  # promised to it, partly still being given up by others
+    started: int = 0  # how many times
+    begin: int = 0  # of this stretch
+    computes_from: int = 0  # `begin` and the restart
+    slow: float = 0.0  # extra time per computing time of this stretch
+    done: float = 0.0
+    ran: float = 0.0
+    first_start: int = -1
+    held_ms: int = 0
+    comm_ms: float = 0.0
+    restart_ms: float = 0.0
+    _end: int = field(default=-1)
+
+    @property
+    def number(self) -> int:
+        return self.job.number
+
+    @property
+    def gpus(self) -> int:
+        return self.job.gpus
+
+    def attained(self, now: int) -> float:
+        """Milliseconds of computing done until now."""
+        if not self.held or now <= self.computes_from:
+            return self.done
+        return self.done + (now - self.computes_from) / (1 + self.slow)
+
+    def running(self, now: int) -> float:
+        """Milliseconds of wall time spent computing and communicating until now."""
+        return self.ran + (max(0, now - self.computes_from) if self.held else 0)
+
+    def efficiency(self, now: int) -> float:
+        """Share of its running time that was computing: Dally's value, 0 before it ever ran (core's `priority`)."""
+        running = self.running(now)
+        return self.attained(now) / running if running else 0.0
