@@ -11,14 +11,15 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import networkx
 from networkx.algorithms.isomorphism import GraphMatcher
 
 from kompakt_core.ids import indices_of
-from kompakt_core.patterns.names import Pattern
-from kompakt_core.patterns.pairs import pair_sums
-from kompakt_core.patterns.ring import BestRings
+from kompakt_core.patterns.names import NAMED, Pattern
+from kompakt_core.patterns.sets import matrix
+from kompakt_core.patterns.table import build as build_table
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement import choose as choosing
 from kompakt_core.placement.model import Choice, Policy, Wish
@@ -48,9 +49,10 @@ def best_ring_by_networkx(graph: LinkGraph, free: int, size: int) -> int:
 
 
 def build(name: str, times: int) -> None:
-    weights = machine(name).weights
-    print(f"build  {name:14} Ring    {seconds(lambda: BestRings(weights), times) * 1000:9.2f} ms")
-    print(f"build  {name:14} Clique  {seconds(lambda: pair_sums(weights), times) * 1000:9.2f} ms")
+    weights = matrix(machine(name).weights)
+    for pattern in NAMED:
+        cost = seconds(partial(build_table, pattern, weights), times)
+        print(f"build  {name:14} {pattern:8} {cost * 1000:9.2f} ms")
 
 
 def first_choices(name: str) -> None:
@@ -77,7 +79,7 @@ def against_networkx(name: str, size: int) -> None:
     found: list[int] = []
     cost = seconds(lambda: found.append(best_ring_by_networkx(graph, graph.all_gpus, size)))
     choice = choosing.choose(graph, graph.all_gpus, size, RING)
-    if not isinstance(choice, Choice) or choice.value != found[0]:
+    if not isinstance(choice, Choice) or choice.second != found[0]:
         sys.exit(f"networkx finds a ring of {size} with {found[0]} MB/s on {name}, the table says {choice}")
     print(f"networkx {name:12} ring of {size} {cost * 1000:7.1f} ms  (same value: {found[0]} MB/s)")
 

@@ -19,7 +19,7 @@ from kompakt_core.topology.graph import LinkGraph
 Machine = Annotated[str, typer.Option(help="as for `kompakt topology`: name, file or -")]
 Gpus = Annotated[int, typer.Option(help="how many GPUs the pod asks for", min=1)]
 Free = Annotated[str, typer.Option(help="the free GPUs, such as 0,1,4-7 (default: all)")]
-PatternName = Annotated[str, typer.Option(help="Ring, Clique or None", metavar="PATTERN")]
+PatternName = Annotated[str, typer.Option(help="Ring, Chain, Tree, Star, Clique, AllToAll or None", metavar="PATTERN")]
 PolicyName = Annotated[str, typer.Option(help="Best, Preserve, Packed or First", metavar="POLICY")]
 Insensitive = Annotated[bool, typer.Option("--insensitive", help="the job needs no bandwidth (for Preserve)")]
 NVLink = Annotated[bool, typer.Option("--nvlink", help="requiredLink NVLink: no other link may be used")]

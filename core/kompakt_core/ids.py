@@ -11,6 +11,7 @@ PodUid = NewType("PodUid", str)
 MegabytesPerSecond = NewType("MegabytesPerSecond", int)
 
 NO_GPUS: Final = GpuMask(0)
+NO_BANDWIDTH: Final = MegabytesPerSecond(0)
 
 
 def mask_of(indices: "list[int] | tuple[int, ...]") -> GpuMask:

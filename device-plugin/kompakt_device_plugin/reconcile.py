@@ -6,7 +6,7 @@ from typing import Any
 
 from kompakt_core import contract
 from kompakt_core.ids import GpuIndex, GpuUuid, MegabytesPerSecond, PodUid, indices_of, mask_of
-from kompakt_core.patterns.names import SUPPORTED, Pattern
+from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.table import MAX_GPUS, table_for
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.api import Object
@@ -107,7 +107,7 @@ def in_order(gpus: Iterable[GpuUuid], graph: LinkGraph, pattern: Pattern) -> tup
     mask = mask_of([place[uuid] for uuid in gpus])
     if graph.size > MAX_GPUS:
         return indices_of(mask), MegabytesPerSecond(0)
-    table = table_for(graph, pattern if pattern in SUPPORTED else Pattern.NONE)
+    table = table_for(graph, Pattern.NONE if pattern is Pattern.CUSTOM else pattern)
     return table.order(mask), MegabytesPerSecond(table.value(mask))
 
 

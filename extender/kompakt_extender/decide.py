@@ -113,18 +113,20 @@ def _chosen(request: Request, state: NodeState, graph: LinkGraph) -> Grant | No:
 def rank(request: Request, state: NodeState, found: Grant) -> tuple[int, ...]:
     """How good a node is for the pod, larger is better; comparable between nodes.
 
-    By policy: the value of the set, NVLink bandwidth that the node loses with it (MB/s), and how full the node gets.
+    By policy: the value of the set by both measures, NVLink bandwidth that the node loses with it (MB/s), and how
+    full the node gets.
     """
     if state.graph is None:
         raise InvalidInput(f"{state.name} has no link graph")
     facts = wished_facts(state.graph, request.wish)
     lost = facts.fabric(state.free) - facts.fabric(state.free & ~found.mask)
     left = (state.free & ~found.mask).bit_count()
+    second = facts.second(found.mask)
     wish = request.wish
     if wish.policy is Policy.FIRST:
         return ()
     if wish.policy is Policy.PACKED:
-        return (-left, found.value, -lost)
+        return (-left, found.value, second, -lost)
     if wish.policy is Policy.BEST or wish.sensitive:
-        return (found.value, -lost, -left)
-    return (-lost, found.value, -left)
+        return (found.value, second, -lost, -left)
+    return (-lost, found.value, second, -left)

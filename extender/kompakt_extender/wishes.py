@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
-from kompakt_core.patterns.names import SUPPORTED, Pattern
+from kompakt_core.patterns.names import NAMED, Pattern
 from kompakt_core.placement.model import Policy, Wish
 
 _T = TypeVar("_T")
@@ -33,10 +33,10 @@ _SENSITIVE = {"High": True, "Medium": True, "Auto": True, "Low": False, "None": 
 
 def _pattern(annotations: Mapping[str, str]) -> Pattern:
     pattern = _word(annotations, contract.ANN_PATTERN, {p.value: p for p in Pattern}, Pattern.NONE)
-    if pattern not in SUPPORTED:
+    if pattern is Pattern.CUSTOM:
+        right = ", ".join(sorted(p.value for p in NAMED))
         raise InvalidInput(
-            f"{contract.ANN_PATTERN}: {pattern.value} is not supported in {contract.VERSION}: right would be "
-            + ", ".join(sorted(p.value for p in SUPPORTED))
+            f"{contract.ANN_PATTERN}: {pattern.value} is not supported in {contract.VERSION}: right would be {right}"
         )
     return pattern
 

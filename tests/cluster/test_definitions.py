@@ -63,7 +63,7 @@ def test_a_job_with_the_shown_fields_is_taken(cluster: Cluster, namespace: str) 
     ("path", "value", "words"),
     [
         ("spec.communication.pattern", "Hexagon", "Hexagon"),
-        ("spec.communication.pattern", "Tree", "Ring, Clique or None"),
+        ("spec.communication.pattern", "Custom", "customEdges and pattern Custom go together"),
         ("spec.communication.customEdges", {"scope": "Pod", "edges": [{"from": 0, "to": 7}]}, "go together"),
         ("spec.roles.0.replicas", 0, "replicas"),
         ("spec.roles.0.gpusPerReplica", -1, "gpusPerReplica"),

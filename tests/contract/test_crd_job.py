@@ -127,10 +127,10 @@ def test_the_committed_template_is_the_pinned_kubernetes_own() -> None:
 
 
 def test_every_word_of_placement_that_a_job_may_use_is_honoured() -> None:
-    from kompakt_core.patterns.names import SUPPORTED
+    from kompakt_core.patterns.names import NAMED
     from kompakt_core.placement.choose import POLICIES
     from kompakt_core.placement.model import Level
 
     assert {str(policy) for policy in POLICIES} == {str(p) for p in model.PolicyName}
     assert {str(level) for level in Level} == {str(level) for level in model.LevelName}
-    assert set(refusals.PATTERNS) == SUPPORTED
+    assert refusals.PATTERNS == NAMED

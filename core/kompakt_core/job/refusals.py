@@ -3,9 +3,9 @@
 from typing import Final
 
 from kompakt_core.job.model import BatchSize, CompressionMode, ConsolidationMode, Offload
-from kompakt_core.patterns.names import SUPPORTED, Pattern
+from kompakt_core.patterns.names import NAMED
 
-PATTERNS: Final = tuple(p for p in Pattern if p in SUPPORTED)
+PATTERNS: Final = NAMED
 MODES: Final = (ConsolidationMode.DEFAULT, ConsolidationMode.NO_WAIT)
 COMPRESSION_MODES: Final = (CompressionMode.NONE, CompressionMode.ERROR_BOUNDED)
 

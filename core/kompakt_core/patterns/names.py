@@ -1,4 +1,4 @@
-"""The patterns a job can ask for, as written in objects."""
+"""The patterns a job can ask for, and the two measures of what a set gives them, as written in objects."""
 
 from enum import StrEnum
 
@@ -13,7 +13,14 @@ class Pattern(StrEnum):
     CLIQUE = "Clique"
     ALL_TO_ALL = "AllToAll"
     NONE = "None"
-    CUSTOM = "Custom"
+    CUSTOM = "Custom"  # own edges
 
 
-SUPPORTED = frozenset({Pattern.RING, Pattern.CLIQUE, Pattern.NONE})  # the others are refused with a sentence for now
+class Measure(StrEnum):
+    """What a value counts: the slowest link that the pattern uses, or all of them added up."""
+
+    BOTTLENECK = "Bottleneck"
+    SUM = "Sum"
+
+
+NAMED = tuple(pattern for pattern in Pattern if pattern is not Pattern.CUSTOM)

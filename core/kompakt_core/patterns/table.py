@@ -1,44 +1,62 @@
-"""The value of a pattern on every GPU set of a machine, as a table built once per distinct link graph.
+"""The value of a named pattern on every GPU set of a machine, as tables built once per distinct link graph.
 
-`value` is a sum in MB/s, one direction, as in MAPA (Ranganath et al., SC'21): Ring, the links of the best ring through
-the set (a ring of two counts its link once); Clique, the links of all pairs; None, 0, since nothing is asked for.
+Two measures, both exact, MB/s one way. Bottleneck: the slowest link of the embedding whose slowest link is fastest, the
+speed at which the pattern runs as a whole. Sum: all links of the embedding with the greatest sum, as in MAPA
+(Ranganath et al., SC'21). Ring: the best cycle through the set (a ring of two counts its link once); Chain: the best path;
+Tree: the best spanning tree; Star: the best centre; Clique and AllToAll: all pairs; None: 0, since nothing is asked for.
 More bandwidth on any link never lowers a value.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
 
+import numpy as np
+
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, MegabytesPerSecond, indices_of
-from kompakt_core.patterns.names import SUPPORTED, Pattern
-from kompakt_core.patterns.pairs import pair_sums
-from kompakt_core.patterns.ring import MISSING, BestRings
+from kompakt_core.patterns import pairs, paths, trees
+from kompakt_core.patterns.names import Measure, Pattern
+from kompakt_core.patterns.sets import UNLIMITED, Masks, Matrix, Values, compact, matrix
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph, SharedGraph
 
-MAX_GPUS = 16  # 2^16 sets take about a second once; each GPU more doubles that
+MAX_GPUS = 16  # 2^16 sets; each GPU more doubles time and memory
+FORBIDDEN = -1  # bottleneck of a set that cannot hold the pattern over the allowed links
 
 
 class SubsetTable:
-    """Values of one pattern on all sets of one link graph. Instances are shared and never change."""
+    """Values of one pattern on all sets of one link graph, by one measure. Instances are shared and never change."""
 
-    def __init__(self, pattern: Pattern, size: int, values: Sequence[int], rings: BestRings | None = None) -> None:
+    def __init__(self, pattern: Pattern, weights: Matrix, values: tuple[Values, Values], measure: Measure) -> None:
         self.pattern = pattern
-        self.size = size
-        self._values = values
-        self._rings = rings
+        self.measure = measure
+        self.size = len(weights)
+        self._weights = weights
+        self._slowest, self._sums = values
+        self._first, self._second = values if measure is Measure.BOTTLENECK else values[::-1]
         self._best: dict[tuple[int, int], GpuMask] = {}
 
     def value(self, mask: int) -> MegabytesPerSecond:
         """MB/s of the pattern on this set; 0 for empty and single sets, and for sets that cannot hold the pattern."""
-        return MegabytesPerSecond(max(self._values[mask], 0))
+        return MegabytesPerSecond(max(int(self._first[mask]), 0))
 
-    def possible(self, mask: int) -> bool:
-        """Whether the set can hold the pattern at all: always, unless the table allows NVLink only."""
-        return self._values[mask] >= 0
+    def second(self, mask: int) -> MegabytesPerSecond:
+        """MB/s by the other measure, which decides between sets of equal value."""
+        return MegabytesPerSecond(max(int(self._second[mask]), 0))
+
+    def values(self, masks: Masks) -> Values:
+        """Values of many sets; FORBIDDEN where the pattern is not possible."""
+        return self._first[masks]
+
+    def seconds(self, masks: Masks) -> Values:
+        """The other measure of many sets."""
+        return self._second[masks]
+
+    def possible(self, masks: Masks) -> Masks:
+        """Those of the sets that can hold the pattern at all: every one, unless the table allows NVLink only."""
+        return masks[self._slowest[masks] >= 0]
 
     def best(self, free: int, size: int) -> GpuMask:
-        """The set of `size` GPUs within `free` that has the highest value; of equals the one with the lowest indices.
+        """The set of `size` GPUs within `free` with the highest value, then the higher second; of equals lowest indices.
 
         Raises InvalidInput when `free` holds fewer GPUs.
         """
@@ -46,46 +64,143 @@ class SubsetTable:
         return known if known is not None else self._search(free, size)
 
     def _search(self, free: int, size: int) -> GpuMask:
-        bits = [1 << i for i in indices_of(free)]
-        if not 0 <= size <= len(bits):
-            raise InvalidInput(f"{size} of {len(bits)} free GPUs asked for")
-        # Combinations come in the order of their indices, and max keeps the first of equals.
-        found = GpuMask(max((sum(chosen) for chosen in combinations(bits, size)), key=self._values.__getitem__))
+        masks = sets_within(free, size)
+        # The sort is stable and sets come in the order of their indices.
+        order = np.lexsort((-self._second[masks], -self._first[masks]))
+        found = GpuMask(int(masks[order[0]]))
         self._best[free, size] = found
         return found
 
     def order(self, mask: int) -> tuple[GpuIndex, ...]:
-        """The set's GPUs in the order the pattern uses them: around the ring, else by index."""
-        if self._rings is None:
-            return indices_of(mask)
-        return tuple(GpuIndex(i) for i in self._rings.order(mask))
+        """The set's GPUs in the order the pattern uses them: around the ring, along the chain, a tree's root first and
+        each further GPU joined to an earlier one, a star's centre first; else by index.
+
+        Among the embeddings of the set's value one with the highest other measure.
+        """
+        gpus = indices_of(mask)
+        inside = self._weights[np.ix_(gpus, gpus)]
+        return tuple(gpus[i] for i in embedding_order(self.pattern, inside, self.measure, int(self._slowest[mask])))
 
 
-def table_for(graph: LinkGraph, pattern: Pattern, *, fabric_only: bool = False) -> SubsetTable:
-    """The table of a pattern on a link graph, shared by all graphs with the same digest.
+def embedding_order(pattern: Pattern, weights: Matrix, measure: Measure, slowest: int) -> list[int]:
+    """Positions 0..k-1 of a set's GPUs in the order of its best embedding; `slowest` = the set's bottleneck value."""
+    size = len(weights)
+    if size < 2 or pattern in (Pattern.CLIQUE, Pattern.ALL_TO_ALL, Pattern.NONE):
+        return list(range(size))
+    if pattern is Pattern.STAR:
+        centre = pairs.star_centre(_avoiding(weights), bottleneck=measure is Measure.BOTTLENECK)
+        return [centre, *(i for i in range(size) if i != centre)]
+    if pattern is Pattern.TREE:
+        return trees.tree_order(weights)
+    if size < 3:
+        return [0, 1]
+    slowest_allowed = slowest if measure is Measure.BOTTLENECK else 0
+    allowed = np.where(weights >= slowest_allowed, weights, barrier(weights))
+    return paths.ring_order(allowed) if pattern is Pattern.RING else paths.chain_order(allowed)
 
-    `fabric_only` allows links of FABRIC_KINDS only (NVLink and its like): Ring and Clique use no other link, and for
-    None the set must be connected by them.
-    Raises InvalidInput for a pattern that is not supported yet and for more than 16 GPUs.
+
+def table_for(
+    graph: LinkGraph, pattern: Pattern, *, fabric_only: bool = False, measure: Measure = Measure.BOTTLENECK
+) -> SubsetTable:
+    """The table of a named pattern on a link graph, shared by all graphs with the same digest.
+
+    `fabric_only` allows links of FABRIC_KINDS only (NVLink and its like): patterns use no other link, and for None the
+    set must be connected by them. Raises InvalidInput for Custom, whose values `embedding` finds, and for more than 16 GPUs.
     """
-    if pattern not in SUPPORTED:
-        raise InvalidInput(f"pattern {pattern} is not supported yet; use one of {', '.join(sorted(SUPPORTED))}")
+    if pattern is Pattern.CUSTOM:
+        raise InvalidInput("own edges have no table: their value depends on the edges")
     if graph.size > MAX_GPUS:
         raise InvalidInput(f"{graph.size} GPUs on one node; patterns are matched on at most {MAX_GPUS}")
-    return _build(graph.shared, pattern, fabric_only)
+    return _table(graph.shared, pattern, fabric_only, measure)
+
+
+@lru_cache(maxsize=128)
+def _table(shared: SharedGraph, pattern: Pattern, fabric_only: bool, measure: Measure) -> SubsetTable:
+    return SubsetTable(pattern, _weights(shared.graph, fabric_only), _values(shared, pattern, fabric_only), measure)
 
 
 @lru_cache(maxsize=64)
-def _build(shared: SharedGraph, pattern: Pattern, fabric_only: bool) -> SubsetTable:
-    graph = shared.graph
-    weights = fabric_weights(graph, MISSING) if fabric_only else graph.weights
-    if pattern is Pattern.RING:
-        rings = BestRings(weights)
-        return SubsetTable(pattern, graph.size, rings.values, rings)
-    if pattern is Pattern.CLIQUE:
-        return SubsetTable(pattern, graph.size, pair_sums(weights))
-    values = _connected(weights) if fabric_only else [0] * (1 << graph.size)
-    return SubsetTable(pattern, graph.size, values)
+def _values(shared: SharedGraph, pattern: Pattern, fabric_only: bool) -> tuple[Values, Values]:
+    """Bottleneck and sum of every set."""
+    slowest, sums = build(pattern, _weights(shared.graph, fabric_only))
+    sums = np.where(slowest < 0, FORBIDDEN, sums)
+    return compact(slowest), compact(sums)
+
+
+def _weights(graph: LinkGraph, fabric_only: bool) -> Matrix:
+    return matrix(fabric_weights(graph, FORBIDDEN) if fabric_only else graph.weights)
+
+
+def build(pattern: Pattern, weights: Matrix) -> tuple[Values, Values]:
+    """Bottlenecks and sums of a named pattern on all sets. Negative weights are forbidden links; a set whose bottleneck
+    is negative cannot do without, and its sum means nothing.
+    """
+    slowest, sums = _BUILDERS[pattern](weights)
+    slowest[slowest == UNLIMITED] = 0  # sets without links
+    return slowest, sums
+
+
+def barrier(weights: Matrix) -> int:
+    """A weight so low that no path, ring, tree or star prefers it to any real links: below minus their greatest sum."""
+    return -(len(weights) * int(weights.max(initial=0)) + 1)
+
+
+def _avoiding(weights: Matrix) -> Matrix:
+    return np.where(weights < 0, barrier(weights), weights)
+
+
+def _rings(weights: Matrix) -> tuple[Values, Values]:
+    return paths.best_rings(weights, np.minimum), paths.best_rings(_avoiding(weights), np.add)
+
+
+def _chains(weights: Matrix) -> tuple[Values, Values]:
+    return paths.best_chains(weights, np.minimum), paths.best_chains(_avoiding(weights), np.add)
+
+
+def _trees(weights: Matrix) -> tuple[Values, Values]:
+    sums, slowest = trees.best_trees(weights)
+    return slowest, sums
+
+
+def _stars(weights: Matrix) -> tuple[Values, Values]:
+    stars = pairs.best_stars(weights, np.minimum), pairs.best_stars(_avoiding(weights), np.add)
+    for values in stars:
+        values[0] = 0
+    return stars
+
+
+def _cliques(weights: Matrix) -> tuple[Values, Values]:
+    return pairs.pair_minima(weights), pairs.pair_sums(np.maximum(weights, 0))
+
+
+def _nothing(weights: Matrix) -> tuple[Values, Values]:
+    """0 for every set that links of 0 and more connect (and for empty and single sets), FORBIDDEN for the others."""
+    zeros = np.zeros(1 << len(weights), dtype=np.int64)
+    slowest = trees.best_trees(weights)[1] if weights.min(initial=0) < 0 else zeros
+    return np.minimum(slowest, 0), zeros
+
+
+_BUILDERS = {
+    Pattern.RING: _rings,
+    Pattern.CHAIN: _chains,
+    Pattern.TREE: _trees,
+    Pattern.STAR: _stars,
+    Pattern.CLIQUE: _cliques,
+    Pattern.ALL_TO_ALL: _cliques,
+    Pattern.NONE: _nothing,
+}
+
+
+def sets_within(free: int, size: int, must_include: int = 0) -> Masks:
+    """All sets of `size` GPUs within `free` that hold `must_include`, in the order of their indices.
+
+    Raises InvalidInput when there are none.
+    """
+    bits = [1 << i for i in indices_of(free & ~must_include)]
+    wanted = size - must_include.bit_count()
+    if not 0 <= wanted <= len(bits):
+        raise InvalidInput(f"{size} of {free.bit_count()} free GPUs asked for")
+    return np.fromiter((must_include + sum(chosen) for chosen in combinations(bits, wanted)), dtype=np.int64)
 
 
 def fabric_weights(graph: LinkGraph, other: int) -> list[list[int]]:
@@ -95,24 +210,3 @@ def fabric_weights(graph: LinkGraph, other: int) -> list[list[int]]:
         weight = link.megabytes_per_second if link.kind in FABRIC_KINDS else other
         rows[link.a][link.b] = rows[link.b][link.a] = weight
     return rows
-
-
-def _connected(weights: Sequence[Sequence[int]]) -> list[int]:
-    """0 for every set that the allowed links connect (and for empty and single sets), MISSING for the others."""
-    size = len(weights)
-    near = [sum(1 << b for b in range(size) if b != a and weights[a][b] > MISSING) for a in range(size)]
-    values = [0] * (1 << size)
-    for mask in range(1, 1 << size):
-        reached, fresh = 0, mask & -mask
-        while fresh:
-            reached |= fresh
-            fresh = _neighbours(fresh, near) & mask & ~reached
-        values[mask] = 0 if reached == mask else MISSING
-    return values
-
-
-def _neighbours(mask: int, near: Sequence[int]) -> int:
-    found = 0
-    for i in indices_of(mask):
-        found |= near[i]
-    return found

@@ -1,8 +1,10 @@
 """Best: the highest value."""
 
-from kompakt_core.placement.facts import Facts, Rank
+from kompakt_core.patterns.sets import Masks
+from kompakt_core.placement.facts import Facts, Keys
 
 
-def best(facts: Facts, free: int, mask: int, sensitive: bool) -> Rank:
+def best(facts: Facts, free: int, masks: Masks, sensitive: bool) -> Keys:
     """Highest value; of equals the set that leaves the most NVLink among the GPUs still free."""
-    return (-facts.value(mask), -facts.fabric(free & ~mask), *facts.ties(free, mask))
+    value, second = facts.values(masks)
+    return (-value, -second, -facts.fabrics(free & ~masks), *facts.ties(free, masks))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kompakt_core.patterns.names import SUPPORTED
+from kompakt_core.patterns.names import NAMED
 from kompakt_core.placement.model import Reason, Refusal
 
 
@@ -57,7 +57,7 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Refusal], str]]] = MappingProxyType(
         ),
         Reason.NUMA_SPLIT: lambda refusal: f"no {_gpus(refusal.need)} among the {refusal.have} free ones share a known NUMA node",
         Reason.UNSUPPORTED_PATTERN: lambda refusal: (
-            f"pattern {refusal.detail} is not supported yet; use one of {', '.join(sorted(SUPPORTED))}"
+            f"pattern {refusal.detail} is not supported yet; use one of {', '.join(sorted(NAMED))}"
         ),
         Reason.TOO_MANY_GPUS: lambda refusal: (
             f"the node has {_gpus(refusal.have)}; patterns are matched on at most {refusal.need}"

@@ -1,9 +1,9 @@
 """First: the lowest free indices, as a scheduler without topology would number them. A baseline to compare with."""
 
-from kompakt_core.ids import indices_of
-from kompakt_core.placement.facts import Facts, Rank
+from kompakt_core.patterns.sets import Masks
+from kompakt_core.placement.facts import Facts, Keys
 
 
-def first(facts: Facts, free: int, mask: int, sensitive: bool) -> Rank:
+def first(facts: Facts, free: int, masks: Masks, sensitive: bool) -> Keys:
     """Lowest GPU indices."""
-    return indices_of(mask)
+    return (facts.by_index(masks),)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NO_GPUS, MegabytesPerSecond, NodeName
-from kompakt_core.patterns.names import SUPPORTED
+from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
 from kompakt_core.placement.model import (
     Choice,
@@ -38,7 +38,7 @@ def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVE
     """
     if not gang.workers:
         raise InvalidInput("a gang without workers has no places to plan")
-    if gang.wish.pattern not in SUPPORTED:
+    if gang.wish.pattern is Pattern.CUSTOM:
         return Refusal(Reason.UNSUPPORTED_PATTERN, detail=gang.wish.pattern)
     if refusal := _too_large(snapshot, gang):
         return refusal

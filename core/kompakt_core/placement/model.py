@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from kompakt_core.ids import NO_GPUS, GpuIndex, GpuMask, JobUid, MegabytesPerSecond, NodeName, PodUid
-from kompakt_core.patterns.names import Pattern
+from kompakt_core.ids import NO_BANDWIDTH, NO_GPUS, GpuIndex, GpuMask, JobUid, MegabytesPerSecond, NodeName, PodUid
+from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.topology.graph import LinkGraph
 
 
@@ -64,11 +64,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The GPUs one pod gets on a node: as a set, in pattern order, and the value of the pattern on them."""
+    """The GPUs one pod gets on a node: as a set, in pattern order, and the value of the pattern on them.
+
+    `second` is the pattern's value by the measure that the wish did not name.
+    """
 
     mask: GpuMask
     order: tuple[GpuIndex, ...]
     value: MegabytesPerSecond
+    second: MegabytesPerSecond = NO_BANDWIDTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,7 @@ class Wish:
     sensitive: bool = False  # bandwidth sensitivity High, Medium or Auto
     required_link: str = "Any"  # Any NVLink
     same_numa_node: bool = False
+    measure: Measure = Measure.BOTTLENECK  # which value counts; the other one decides between equals
 
 
 @dataclass(frozen=True, slots=True)

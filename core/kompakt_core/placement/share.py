@@ -7,9 +7,12 @@ from itertools import combinations
 from math import comb, factorial
 from typing import Final
 
-from kompakt_core.ids import GpuMask, indices_of
-from kompakt_core.placement.choose import POLICIES, choose, sets_allowed, wished_facts
-from kompakt_core.placement.facts import Facts, Rank
+import numpy as np
+
+from kompakt_core.ids import indices_of
+from kompakt_core.patterns.sets import Masks
+from kompakt_core.placement.choose import POLICIES, choose, chosen, first_ranked, sets_allowed, wished_facts
+from kompakt_core.placement.facts import Facts, Keys
 from kompakt_core.placement.model import Choice, Refusal, Wish
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
@@ -52,11 +55,12 @@ def _share(shared: SharedGraph, free: int, size: int, pods: int, wish: Wish) -> 
     allowed = sets_allowed(facts, free, size, wish)
     if isinstance(allowed, Refusal):
         return None
-    found = min(_partitions(free, size, pods, frozenset(allowed)), key=lambda sets: _rank(facts, free, sets, wish), default=None)
-    if found is None:
+    cuts = list(_partitions(free, size, pods, frozenset(allowed.tolist())))
+    if not cuts:
         return None
-    sets = sorted(found, key=lambda mask: (-facts.value(mask), indices_of(mask)))
-    return Share(tuple(Choice(GpuMask(mask), facts.table.order(mask), facts.value(mask)) for mask in sets))
+    found = cuts[first_ranked(_keys(facts, free, np.array(cuts, dtype=np.int64), wish))]
+    sets = sorted(found, key=lambda mask: (-facts.value(mask), -facts.second(mask), indices_of(mask)))
+    return Share(tuple(chosen(facts, mask) for mask in sets))
 
 
 def ways(free: int, size: int, pods: int) -> int:
@@ -86,13 +90,13 @@ def _partitions(free: int, size: int, pods: int, allowed: frozenset[int]) -> Ite
                     yield (mask, *others)
 
 
-def _rank(facts: Facts, free: int, sets: tuple[int, ...], wish: Wish) -> Rank:
-    values = [facts.value(mask) for mask in sets]
-    union = sum(sets)
-    smallest = (-min(values),) if values_first(wish) else ()
-    # The same union can be cut in several ways: highest sum, then lowest indices.
-    cut = (-sum(values), *(i for mask in sets for i in indices_of(mask)))
-    return (*smallest, *POLICIES[wish.policy](facts, free, union, wish.sensitive), *cut)
+def _keys(facts: Facts, free: int, ways: Masks, wish: Wish) -> Keys:
+    """Keys of many ways, a row of sets each; of equal ones the first, whose sets have the lowest indices."""
+    value, second = facts.values(ways)
+    smallest = (-value.min(axis=1), -second.min(axis=1)) if values_first(wish) else ()
+    # The same union can be cut in several ways: the highest sums.
+    cut = (-value.sum(axis=1), -second.sum(axis=1))
+    return (*smallest, *POLICIES[wish.policy](facts, free, ways.sum(axis=1), wish.sensitive), *cut)
 
 
 def _one_by_one(graph: LinkGraph, free: int, size: int, pods: int, wish: Wish) -> Share | None:

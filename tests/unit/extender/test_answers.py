@@ -74,7 +74,7 @@ def test_a_gang_of_one_may_go_where_its_value_is_reached_and_prefers_its_plan() 
         other = {"n0": "n1", "n1": "n0"}[node]
         assert (await scheduler.filter("j-worker-0-a1", "n0", "n1"))["NodeNames"] == ["n0", "n1"]
         assert await scheduler.scores("j-worker-0-a1", "n0", "n1") == {node: 10, other: 9}
-        occupy(office, "half", other, 0, 5)  # the best four left there form a slower ring
+        occupy(office, "half", other, 1, 2, 4)  # no four left there form a ring of NVLinks
         answer = await scheduler.filter("j-worker-0-a1", "n0", "n1")
         assert answer["NodeNames"] == [node]
         assert answer["FailedNodes"] == {other: "node(s) had no free GPU set as fast as planned"}

@@ -57,7 +57,10 @@ def test_worker_indices_count_over_all_roles() -> None:
 
 REFUSED = {
     "unknown pattern": ({"communication": {"pattern": "Donut"}}, "spec.communication.pattern: must be one of"),
-    "pattern of a later version": ({"communication": {"pattern": "Tree"}}, "can only be Ring, Clique or None"),
+    "pattern of a later version": (
+        {"communication": {"pattern": "Custom", "customEdges": {"edges": [{"from": 0, "to": 1}]}}},
+        "can only be Ring, Chain, Tree, Star, Clique, AllToAll or None",
+    ),
     "no workers": ({"roles": [role(replicas=0)]}, "spec.roles[0].replicas: must be between 1"),
     "no containers": (
         {"roles": [role(template={"spec": {"containers": []}})]},

@@ -3,137 +3,122 @@
 from itertools import combinations, permutations
 
 import networkx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import GpuIndex, GpuUuid, indices_of, mask_of
-from kompakt_core.patterns.names import SUPPORTED, Pattern
+from kompakt_core.ids import indices_of, mask_of
+from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.patterns.table import table_for
-from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
+from kompakt_core.topology.graph import LinkGraph, LinkKind
 from kompakt_core.topology.machines import machine
+from tests.unit.core.patterns.graphs import by_search, edges_of, graph_of, graphs, worth
+
+PATTERNS = st.sampled_from(sorted(NAMED))
+MEASURES = st.sampled_from(sorted(Measure))
 
 
-def graph_of(weights: dict[tuple[int, int], int], size: int) -> LinkGraph:
-    gpus = tuple(Gpu(GpuIndex(i), GpuUuid(f"GPU-{i}")) for i in range(size))
-    links = []
-    for a, b in combinations(range(size), 2):
-        weight = weights[a, b]
-        kind = LinkKind.NVLINK if weight % 2 else LinkKind.SYS  # odd figures stand for NVLink
-        links.append(Link(GpuIndex(a), GpuIndex(b), kind, weight % 2, weight))
-    return LinkGraph(gpus, tuple(links))
-
-
-@st.composite
-def graphs(draw: st.DrawFn, most: int = 7) -> LinkGraph:
-    size = draw(st.integers(0, most))
-    # Few different weights make ties, the hard case for repeatable choices.
-    weight = draw(st.sampled_from([st.integers(0, 60), st.sampled_from([10, 25, 51])]))
-    return graph_of({pair: draw(weight) for pair in combinations(range(size), 2)}, size)
-
-
-def ring_by_search(graph: LinkGraph, gpus: tuple[int, ...]) -> int:
-    """Every order of the GPUs tried: the plainest possible reference."""
-    if len(gpus) < 2:
-        return 0
-    if len(gpus) == 2:
-        return graph.weights[gpus[0]][gpus[1]]
-    orders = ((gpus[0], *rest) for rest in permutations(gpus[1:]))
-    return max(sum(graph.weights[a][b] for a, b in zip(order, (*order[1:], order[0]), strict=True)) for order in orders)
-
-
-@given(graphs())
-@settings(max_examples=40, deadline=None)
-def test_ring_values_equal_exhaustive_search(graph: LinkGraph) -> None:
-    table = table_for(graph, Pattern.RING)
+@pytest.mark.parametrize("measure", sorted(Measure))
+@pytest.mark.parametrize("pattern", sorted(NAMED))
+@given(graphs(6))
+@settings(max_examples=12, deadline=None)
+def test_values_equal_exhaustive_search(pattern: Pattern, measure: Measure, graph: LinkGraph) -> None:
+    table = table_for(graph, pattern, measure=measure)
+    other = Measure.SUM if measure is Measure.BOTTLENECK else Measure.BOTTLENECK
     for mask in range(1 << graph.size):
-        assert table.value(mask) == ring_by_search(graph, indices_of(mask))
+        assert table.value(mask) == by_search(graph, pattern, indices_of(mask), measure)
+        assert table.second(mask) == by_search(graph, pattern, indices_of(mask), other)
 
 
-@given(graphs(8))
+@given(graphs(8), PATTERNS, MEASURES)
 @settings(max_examples=60, deadline=None)
-def test_the_order_is_a_ring_through_the_set_that_has_its_value(graph: LinkGraph) -> None:
-    table = table_for(graph, Pattern.RING)
+def test_the_order_is_an_embedding_of_the_value(graph: LinkGraph, pattern: Pattern, measure: Measure) -> None:
+    table = table_for(graph, pattern, measure=measure)
     for mask in range(1 << graph.size):
         order = table.order(mask)
         assert mask_of(order) == mask
         assert len(order) == mask.bit_count()
-        if len(order) > 2:
-            assert sum(graph.weights[a][b] for a, b in zip(order, (*order[1:], order[0]), strict=True)) == table.value(mask)
-            assert order[0] == min(order)
+        assert worth(graph, edges_of(pattern, order, graph), measure) == table.value(mask)
+
+
+@given(graphs(6))
+@settings(max_examples=30, deadline=None)
+def test_of_rings_with_the_fastest_slowest_link_the_one_with_the_greatest_sum(graph: LinkGraph) -> None:
+    table = table_for(graph, Pattern.RING)
+    for mask in range(1 << graph.size):
+        rings = [edges_of(Pattern.RING, order, graph) for order in permutations(indices_of(mask))]
+        best = max((worth(graph, ring, Measure.BOTTLENECK), worth(graph, ring, Measure.SUM)) for ring in rings)
+        chosen = edges_of(Pattern.RING, table.order(mask), graph)
+        assert (worth(graph, chosen, Measure.BOTTLENECK), worth(graph, chosen, Measure.SUM)) == best
 
 
 def test_rings_of_eight_equal_networkx_cycles() -> None:
     for name in ("dgx1-v100", "a100-pcie-8-bridge-pairs", "pcie-8-pix-pxb"):
         graph = machine(name)
-        table = table_for(graph, Pattern.RING)
+        sums, slowest = table_for(graph, Pattern.RING, measure=Measure.SUM), table_for(graph, Pattern.RING)
         public = graph.to_networkx()
         for gpus in combinations(range(graph.size), 5):
             inside = public.subgraph(gpus)
-            cycles = (cycle for cycle in networkx.simple_cycles(inside, 5) if len(cycle) == 5)
-            best = max(
-                sum(inside.edges[edge]["weight"] for edge in networkx.utils.pairwise(cycle, cyclic=True)) for cycle in cycles
-            )
-            assert table.value(mask_of(gpus)) == best
+            cycles = [cycle for cycle in networkx.simple_cycles(inside, 5) if len(cycle) == 5]
+            speeds = [[inside.edges[e]["weight"] for e in networkx.utils.pairwise(cycle, cyclic=True)] for cycle in cycles]
+            assert sums.value(mask_of(gpus)) == max(map(sum, speeds))
+            assert slowest.value(mask_of(gpus)) == max(map(min, speeds))
 
 
 @given(graphs(8))
 @settings(max_examples=40, deadline=None)
-def test_clique_values_equal_networkx_sizes(graph: LinkGraph) -> None:
-    table = table_for(graph, Pattern.CLIQUE)
+def test_cliques_and_trees_equal_networkx(graph: LinkGraph) -> None:
+    clique = table_for(graph, Pattern.CLIQUE, measure=Measure.SUM)
+    tree = table_for(graph, Pattern.TREE, measure=Measure.SUM)
     public = graph.to_networkx()
     for mask in range(1 << graph.size):
-        assert table.value(mask) == public.subgraph(indices_of(mask)).size(weight="weight")
+        inside = public.subgraph(indices_of(mask))
+        assert clique.value(mask) == inside.size(weight="weight")
+        speeds = [speed for *_, speed in networkx.maximum_spanning_tree(inside).edges(data="weight")]
+        assert (tree.value(mask), tree.second(mask)) == (sum(speeds), min(speeds, default=0))
 
 
-@given(graphs(), st.sampled_from(sorted(SUPPORTED)), st.data())
-@settings(max_examples=60, deadline=None)
-def test_more_bandwidth_never_lowers_a_value(graph: LinkGraph, pattern: Pattern, data: st.DataObject) -> None:
+@given(graphs(), PATTERNS, MEASURES, st.data())
+@settings(max_examples=100, deadline=None)
+def test_more_bandwidth_never_lowers_a_value(graph: LinkGraph, pattern: Pattern, measure: Measure, data: st.DataObject) -> None:
     if graph.size < 2:
         return
     a, b = data.draw(st.sampled_from(list(combinations(range(graph.size), 2))))
     weights = {(link.a, link.b): link.megabytes_per_second for link in graph.links}
     weights[a, b] += data.draw(st.integers(1, 100))
-    before, after = table_for(graph, pattern), table_for(graph_of(weights, graph.size), pattern)
+    before = table_for(graph, pattern, measure=measure)
+    after = table_for(graph_of(weights, graph.size), pattern, measure=measure)
     assert all(before.value(mask) <= after.value(mask) for mask in range(1 << graph.size))
 
 
-@given(graphs(), st.sampled_from(sorted(SUPPORTED)), st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
-def test_relabelled_gpus_give_a_set_of_equal_value(graph: LinkGraph, pattern: Pattern, random: "object") -> None:
-    new = list(range(graph.size))
-    random.shuffle(new)  # type: ignore[attr-defined]
-    weights = {(a, b): graph.weights[new[a]][new[b]] for a, b in combinations(range(graph.size), 2)}
-    table, other = table_for(graph, pattern), table_for(graph_of(weights, graph.size), pattern)
-    for free in range(1 << graph.size):
-        moved = mask_of([i for i in range(graph.size) if free >> new[i] & 1])
-        for size in range(free.bit_count() + 1):
-            assert table.value(table.best(free, size)) == other.value(other.best(moved, size))
-
-
-@given(graphs(6), st.sampled_from(sorted(SUPPORTED)))
-@settings(max_examples=40, deadline=None)
-def test_best_is_the_highest_value_and_the_lowest_indices(graph: LinkGraph, pattern: Pattern) -> None:
-    table = table_for(graph, pattern)
+@given(graphs(6), PATTERNS, MEASURES)
+@settings(max_examples=60, deadline=None)
+def test_best_is_the_highest_value_and_the_lowest_indices(graph: LinkGraph, pattern: Pattern, measure: Measure) -> None:
+    table = table_for(graph, pattern, measure=measure)
     for free in range(1 << graph.size):
         for size in range(free.bit_count() + 1):
             sets = [mask_of(chosen) for chosen in combinations(indices_of(free), size)]
-            assert table.best(free, size) == min(sets, key=lambda mask: (-table.value(mask), indices_of(mask)))
+            best = min(sets, key=lambda mask: (-table.value(mask), -table.second(mask), indices_of(mask)))
+            assert table.best(free, size) == best
 
 
-@given(graphs())
+@given(graphs(5), MEASURES)
 @settings(max_examples=40, deadline=None)
-def test_with_nvlink_only_a_ring_uses_no_other_link(graph: LinkGraph) -> None:
-    table = table_for(graph, Pattern.RING, fabric_only=True)
+def test_with_nvlink_only_a_ring_uses_no_other_link(graph: LinkGraph, measure: Measure) -> None:
+    table = table_for(graph, Pattern.RING, fabric_only=True, measure=measure)
     only = graph.to_networkx()
     only.remove_edges_from([(link.a, link.b) for link in graph.links if link.kind is LinkKind.SYS])
-    for mask in range(1 << graph.size):
+    able = set(table.possible(sets := _all_sets(graph)).tolist())
+    for mask in sets.tolist():
         gpus = indices_of(mask)
         orders = [order for order in permutations(gpus) if networkx.is_path(only, [*order, order[0]])] if len(gpus) > 2 else []
         possible = len(gpus) < 2 or bool(orders) or (len(gpus) == 2 and only.has_edge(*gpus))
-        assert table.possible(mask) == possible
+        assert (mask in able) == possible
         if orders:
+            best = max(worth(graph, edges_of(Pattern.RING, order, graph), measure) for order in orders)
+            assert table.value(mask) == best
             assert mask_of(table.order(mask)) == mask
             assert networkx.is_path(only, [*table.order(mask), table.order(mask)[0]])
 
@@ -141,24 +126,49 @@ def test_with_nvlink_only_a_ring_uses_no_other_link(graph: LinkGraph) -> None:
 @given(graphs())
 @settings(max_examples=40, deadline=None)
 def test_with_nvlink_only_a_set_without_pattern_is_connected(graph: LinkGraph) -> None:
-    table = table_for(graph, Pattern.NONE, fabric_only=True)
+    able = set(table_for(graph, Pattern.NONE, fabric_only=True).possible(_all_sets(graph)).tolist())
     only = graph.to_networkx()
     only.remove_edges_from([(link.a, link.b) for link in graph.links if link.kind is LinkKind.SYS])
     for mask in range(1, 1 << graph.size):
-        assert table.possible(mask) == networkx.is_connected(only.subgraph(indices_of(mask)))
+        assert (mask in able) == networkx.is_connected(only.subgraph(indices_of(mask)))
+
+
+def _all_sets(graph: LinkGraph) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    return np.arange(1 << graph.size)
 
 
 def test_the_dgx1_ring_of_all_is_the_cycle_of_double_links() -> None:
     table = table_for(machine("dgx1-v100"), Pattern.RING)
-    assert table.value(255) == 8 * 50_000
+    assert (table.value(255), table.second(255)) == (50_000, 8 * 50_000)
     assert table.order(255) == (0, 3, 2, 1, 5, 6, 7, 4)
-    assert table.value(mask_of([0, 4])) == 50_000, "a ring of two counts its link once"
+    pair = mask_of([0, 4])
+    assert (table.value(pair), table.second(pair)) == (50_000, 50_000), "a ring of two counts its link once"
+
+
+def test_a_ring_over_two_slow_links_is_worth_less_than_one_over_nvlink_alone() -> None:
+    bridges, dgx = machine("a100-pcie-8-bridge-pairs"), machine("dgx1-v100")
+    for measure, better in ((Measure.SUM, bridges), (Measure.BOTTLENECK, dgx)):
+        values = {graph.digest: _best_of_four(graph, measure) for graph in (bridges, dgx)}
+        assert max(values, key=lambda digest: values[digest]) == better.digest
+    assert _best_of_four(bridges, Measure.BOTTLENECK) == 6_000
+    assert _best_of_four(dgx, Measure.BOTTLENECK) == 25_000
+
+
+def _best_of_four(graph: LinkGraph, measure: Measure) -> int:
+    table = table_for(graph, Pattern.RING, measure=measure)
+    return table.value(table.best(graph.all_gpus, 4))
 
 
 def test_a_machine_of_sixteen_is_matched_too() -> None:
     table = table_for(machine("dgx2-16xv100"), Pattern.CLIQUE)
-    assert table.value((1 << 16) - 1) == 120 * 150_000
+    assert (table.value((1 << 16) - 1), table.second((1 << 16) - 1)) == (150_000, 120 * 150_000)
     assert table.best((1 << 16) - 1, 3) == 0b111
+
+
+def test_bandwidths_as_large_as_the_reader_allows_are_added_up_exactly() -> None:
+    graph = graph_of(dict.fromkeys(combinations(range(4), 2), (1 << 53) - 1), 4)
+    assert table_for(graph, Pattern.CLIQUE, measure=Measure.SUM).value(15) == 6 * ((1 << 53) - 1)
+    assert table_for(graph, Pattern.RING, measure=Measure.SUM, fabric_only=True).value(15) == 4 * ((1 << 53) - 1)
 
 
 def test_graphs_that_differ_in_names_only_share_a_table() -> None:
@@ -167,9 +177,9 @@ def test_graphs_that_differ_in_names_only_share_a_table() -> None:
     assert one.digest != two.digest, "NUMA nodes differ, so choices may"
 
 
-def test_other_patterns_and_larger_machines_are_refused_with_a_sentence() -> None:
-    with pytest.raises(InvalidInput, match="pattern Star is not supported yet; use one of Clique, None, Ring"):
-        table_for(machine("dgx1-v100"), Pattern.STAR)
+def test_own_edges_and_larger_machines_have_no_table() -> None:
+    with pytest.raises(InvalidInput, match="own edges have no table"):
+        table_for(machine("dgx1-v100"), Pattern.CUSTOM)
     with pytest.raises(InvalidInput, match="17 GPUs on one node; patterns are matched on at most 16"):
         table_for(graph_of(dict.fromkeys(combinations(range(17), 2), 1), 17), Pattern.RING)
     with pytest.raises(InvalidInput, match="9 of 8 free GPUs"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import indices_of, mask_of
-from kompakt_core.patterns.names import SUPPORTED, Pattern
+from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement.baseline import random_choice
 from kompakt_core.placement.choose import POLICIES, choose
@@ -30,7 +30,7 @@ requests = st.builds(
     st.integers(0, 255),
     st.floats(0, 1),
 )
-wishes = st.builds(Wish, st.sampled_from(sorted(SUPPORTED)), st.sampled_from(sorted(Policy)), st.booleans())
+wishes = st.builds(Wish, st.sampled_from(sorted(NAMED)), st.sampled_from(sorted(Policy)), st.booleans())
 
 
 def chosen(graph: LinkGraph, free: int, size: int, wish: Wish) -> tuple[int, ...]:
@@ -52,7 +52,7 @@ def test_a_request_that_fits_is_never_refused(request: tuple[LinkGraph, int, flo
     assert choice == choose(graph, free, size, wish)
 
 
-@given(requests, st.sampled_from(sorted(SUPPORTED)))
+@given(requests, st.sampled_from(sorted(NAMED)))
 @settings(max_examples=200, deadline=None)
 def test_best_and_sensitive_preserve_reach_the_highest_value(request: tuple[LinkGraph, int, float], pattern: Pattern) -> None:
     graph, free, part = request
@@ -77,6 +77,19 @@ def test_insensitive_preserve_leaves_the_most_nvlink(request: tuple[LinkGraph, i
 
     most = max(left(gpus) for gpus in combinations(indices_of(free), size))
     assert left(chosen(graph, free, size, replace(RING, sensitive=False))) == most
+
+
+def test_machines_are_compared_by_the_slowest_link_of_the_ring_unless_sums_are_asked_for() -> None:
+    by_sum = replace(RING, measure=Measure.SUM)
+    bridged, meshed = (choose(graph, 255, 4, RING) for graph in (PAIRS, DGX))
+    assert isinstance(bridged, Choice)
+    assert isinstance(meshed, Choice)
+    assert (bridged.value, bridged.second) == (6_000, 2 * 309_372 + 2 * 6_000)
+    assert (meshed.value, meshed.second) == (25_000, 175_000)
+    assert [found.value for graph in (PAIRS, DGX) if isinstance(found := choose(graph, 255, 4, by_sum), Choice)] == [
+        630_744,
+        175_000,
+    ]
 
 
 def test_first_fit_would_have_chosen_a_worse_pair() -> None:
@@ -139,7 +152,7 @@ def test_must_include_is_kept_or_refused() -> None:
 
 def test_refusals_are_data() -> None:
     assert choose(DGX, 0b111, 4, RING) == Refusal(Reason.NOT_ENOUGH_GPUS, have=3, need=4)
-    assert choose(DGX, 255, 2, replace(RING, pattern=Pattern.TREE)) == Refusal(Reason.UNSUPPORTED_PATTERN, detail="Tree")
+    assert choose(DGX, 255, 2, replace(RING, pattern=Pattern.CUSTOM)) == Refusal(Reason.UNSUPPORTED_PATTERN, detail="Custom")
     assert choose(DGX, 255, 0, RING) == Choice(mask_of([]), (), 0)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid, indices_of, mask_of
-from kompakt_core.patterns.names import Pattern
+from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement import share as sharing
 from kompakt_core.placement.explain import sentence
@@ -161,7 +161,7 @@ def test_eight_gpus_are_always_exact() -> None:
 
 def test_sixteen_gpus_of_one_switch_are_filled_completely() -> None:
     plan = planned(cluster(node("n", "dgx2-16xv100")), gang(4, 4, replace(RING, pattern=Pattern.CLIQUE)))
-    assert plan.value == plan.ideal == 6 * 150_000
+    assert plan.value == plan.ideal == 150_000
 
 
 # --- which nodes -----------------------------------------------------------------------------------------------------
@@ -343,9 +343,9 @@ def test_a_gang_gets_all_or_nothing() -> None:
         ),
         (gang(1, 8, replace(RING, same_numa_node=True)), Refusal(Reason.NEVER_FITS, detail="demands"), "sameNUMANode"),
         (
-            gang(1, 2, replace(RING, pattern=Pattern.STAR)),
-            Refusal(Reason.UNSUPPORTED_PATTERN, detail="Star"),
-            "use one of Clique, None, Ring",
+            gang(1, 2, replace(RING, pattern=Pattern.CUSTOM)),
+            Refusal(Reason.UNSUPPORTED_PATTERN, detail="Custom"),
+            "use one of AllToAll, Chain, Clique, None, Ring",
         ),
     ],
 )
@@ -373,7 +373,8 @@ def test_an_empty_gang_is_a_mistake() -> None:
 def test_the_ideal_is_the_best_of_any_empty_node() -> None:
     snapshot = cluster(node("a", taken=tuple(range(8))), node("b", "a100-pcie-8-bridge-pairs"))
     assert ideal_value(snapshot, 2, RING) == 309_372
-    assert ideal_value(snapshot, 4, RING) == 2 * 309_372 + 2 * 6_000
+    assert ideal_value(snapshot, 4, RING) == 25_000, "a ring of NVLinks alone, not the bridges with their greater sum"
+    assert ideal_value(snapshot, 4, replace(RING, measure=Measure.SUM)) == 2 * 309_372 + 2 * 6_000
     assert ideal_value(snapshot, 9, RING) == 0
 
 
