@@ -8,7 +8,9 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.patterns.edges import Edges, parse_edges
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.model import Policy, Wish
 
@@ -47,11 +49,20 @@ class NodePod:
     def wish(self) -> Wish:
         """How the pod wants its GPUs chosen; a value that nobody knows counts as absent, since the pod is bound already."""
         notes = self.annotations
+        pattern, edges = _member(Pattern, notes.get(contract.ANN_PATTERN), Pattern.NONE), _edges(notes.get(contract.ANN_EDGES))
         return Wish(
-            pattern=_member(Pattern, notes.get(contract.ANN_PATTERN), Pattern.NONE),
+            pattern=Pattern.NONE if pattern is Pattern.CUSTOM and not edges else pattern,
+            edges=edges if pattern is Pattern.CUSTOM else (),
             policy=_member(Policy, notes.get(contract.ANN_POLICY), Policy.PRESERVE),
             sensitive=notes.get(contract.ANN_SENSITIVITY, "Low") in {"High", "Medium", "Auto"},
         )
+
+
+def _edges(text: str | None) -> Edges:
+    try:
+        return parse_edges(text or "")
+    except InvalidInput:
+        return ()
 
 
 def read_pod(obj: Mapping[str, Any]) -> NodePod:

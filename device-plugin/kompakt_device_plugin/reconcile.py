@@ -6,8 +6,9 @@ from typing import Any
 
 from kompakt_core import contract
 from kompakt_core.ids import GpuIndex, GpuUuid, MegabytesPerSecond, PodUid, indices_of, mask_of
-from kompakt_core.patterns.names import Pattern
-from kompakt_core.patterns.table import MAX_GPUS, table_for
+from kompakt_core.patterns.table import MAX_GPUS
+from kompakt_core.placement.choose import wished_facts
+from kompakt_core.placement.model import Wish
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.api import Object
 from kompakt_device_plugin.pods import NodePod
@@ -82,7 +83,7 @@ def corrections(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodeP
 
 def correction(pod: NodePod, gpus: frozenset[GpuUuid], graph: LinkGraph) -> Correction:
     """What to write on a pod that holds `gpus`, all of them known to the graph."""
-    indices, value = in_order(gpus, graph, pod.wish.pattern)
+    indices, value = in_order(gpus, graph, pod.wish)
     return Correction(pod, tuple(graph.gpus[index].uuid for index in indices), indices, value, flaw_of(pod, graph))
 
 
@@ -98,7 +99,7 @@ def flaw_of(pod: NodePod, graph: LinkGraph) -> str:
     return f"{foreign[0][:64]} is no GPU of this node" if foreign else ""
 
 
-def in_order(gpus: Iterable[GpuUuid], graph: LinkGraph, pattern: Pattern) -> tuple[tuple[GpuIndex, ...], MegabytesPerSecond]:
+def in_order(gpus: Iterable[GpuUuid], graph: LinkGraph, wish: Wish) -> tuple[tuple[GpuIndex, ...], MegabytesPerSecond]:
     """The indices of a set in the order of its pattern, and the value of the pattern on it.
 
     By index, with the value 0, where patterns are not matched: on machines of more GPUs than tables are made for.
@@ -107,8 +108,8 @@ def in_order(gpus: Iterable[GpuUuid], graph: LinkGraph, pattern: Pattern) -> tup
     mask = mask_of([place[uuid] for uuid in gpus])
     if graph.size > MAX_GPUS:
         return indices_of(mask), MegabytesPerSecond(0)
-    table = table_for(graph, Pattern.NONE if pattern is Pattern.CUSTOM else pattern)
-    return table.order(mask), MegabytesPerSecond(table.value(mask))
+    facts = wished_facts(graph, wish)
+    return facts.table.order(mask), facts.value(mask)
 
 
 def annotations_of(correction: Correction) -> Object:

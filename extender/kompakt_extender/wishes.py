@@ -5,7 +5,8 @@ from typing import TypeVar
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
-from kompakt_core.patterns.names import NAMED, Pattern
+from kompakt_core.patterns.edges import Edges, parse_edges
+from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.model import Policy, Wish
 
 _T = TypeVar("_T")
@@ -15,30 +16,32 @@ def wish_of(annotations: Mapping[str, str], *, same_numa_node: bool = False) -> 
     """How a pod wants its GPUs chosen, from its input annotations.
 
     Raises:
-        InvalidInput: an annotation holds a word that is not known, or one that is not honoured yet.
+        InvalidInput: an annotation holds a word that is not known, or edges that are none.
     """
-    if contract.ANN_EDGES in annotations:
-        raise InvalidInput(f"{contract.ANN_EDGES} is not supported in {contract.VERSION}: use {contract.ANN_PATTERN}")
+    pattern = _word(annotations, contract.ANN_PATTERN, {p.value: p for p in Pattern}, Pattern.NONE)
     return Wish(
-        pattern=_pattern(annotations),
+        pattern=pattern,
         policy=_word(annotations, contract.ANN_POLICY, {p.value: p for p in Policy}, Policy.PRESERVE),
         sensitive=_word(annotations, contract.ANN_SENSITIVITY, _SENSITIVE, False),
         required_link=_word(annotations, contract.ANN_REQUIRED_LINK, {"Any": "Any", "NVLink": "NVLink"}, "Any"),
         same_numa_node=same_numa_node,
+        edges=_edges(annotations, pattern),
     )
 
 
 _SENSITIVE = {"High": True, "Medium": True, "Auto": True, "Low": False, "None": False}
 
 
-def _pattern(annotations: Mapping[str, str]) -> Pattern:
-    pattern = _word(annotations, contract.ANN_PATTERN, {p.value: p for p in Pattern}, Pattern.NONE)
-    if pattern is Pattern.CUSTOM:
-        right = ", ".join(sorted(p.value for p in NAMED))
-        raise InvalidInput(
-            f"{contract.ANN_PATTERN}: {pattern.value} is not supported in {contract.VERSION}: right would be {right}"
-        )
-    return pattern
+def _edges(annotations: Mapping[str, str], pattern: Pattern) -> Edges:
+    text = annotations.get(contract.ANN_EDGES)
+    if (text is None) == (pattern is Pattern.CUSTOM):
+        raise InvalidInput(f"{contract.ANN_EDGES} and {contract.ANN_PATTERN} {Pattern.CUSTOM} go together: give both or neither")
+    if text is None:
+        return ()
+    try:
+        return parse_edges(text)
+    except InvalidInput as error:
+        raise InvalidInput(f"{contract.ANN_EDGES}: {error}") from None
 
 
 def _word(annotations: Mapping[str, str], key: str, words: Mapping[str, _T], default: _T) -> _T:

@@ -9,6 +9,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.job.actions import pod_name, service_name
 from kompakt_core.job.model import Role, TrainingJob
 from kompakt_core.job.quantity import parse_bytes
+from kompakt_core.patterns.edges import make_edges, text_of
 from kompakt_operator import environment, injection, template
 
 Object = dict[str, Any]
@@ -129,7 +130,10 @@ def _owner(job: TrainingJob) -> Object:
 
 def _wishes(job: TrainingJob) -> dict[str, str]:
     """What the planner and the extender read of the job."""
+    own = job.communication.custom_edges
+    edges = make_edges((edge.start, edge.end, edge.weight) for edge in own.edges) if own else ()
     return {
+        **({contract.ANN_EDGES: text_of(edges)} if edges else {}),
         contract.ANN_PATTERN: str(job.communication.pattern),
         contract.ANN_SENSITIVITY: str(job.communication.sensitivity),
         contract.ANN_POLICY: str(job.placement.policy),

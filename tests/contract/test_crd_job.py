@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.job import model, refusals
+from kompakt_core.job import model
 from kompakt_core.job.spec import parse_job
 from tools.crd import __main__ as generator
 from tools.crd import podtemplate
@@ -127,10 +127,8 @@ def test_the_committed_template_is_the_pinned_kubernetes_own() -> None:
 
 
 def test_every_word_of_placement_that_a_job_may_use_is_honoured() -> None:
-    from kompakt_core.patterns.names import NAMED
     from kompakt_core.placement.choose import POLICIES
     from kompakt_core.placement.model import Level
 
     assert {str(policy) for policy in POLICIES} == {str(p) for p in model.PolicyName}
     assert {str(level) for level in Level} == {str(level) for level in model.LevelName}
-    assert refusals.PATTERNS == NAMED

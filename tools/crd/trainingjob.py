@@ -136,12 +136,15 @@ def _communication() -> Schema:
         ),
         rule("self.from != self.to", refusals.EDGE_SELF),
     )
-    edges = obj(
-        {
-            "scope": word(model.EdgeScope, model.EdgeScope.POD),
-            "edges": atomic(edge, minItems=1, maxItems=model.MAX_EDGES),
-        },
-        required=("edges",),
+    edges = ruled(
+        obj(
+            {
+                "scope": word(model.EdgeScope, model.EdgeScope.POD),
+                "edges": atomic(edge, minItems=1, maxItems=model.MAX_EDGES),
+            },
+            required=("edges",),
+        ),
+        _only("scope", (model.EdgeScope.POD,), refusals.EDGE_SCOPE),
     )
     schema = obj(
         {
@@ -154,7 +157,6 @@ def _communication() -> Schema:
     return ruled(
         schema,
         rule("has(self.customEdges) == (self.pattern == 'Custom')", refusals.EDGES_WITHOUT_CUSTOM),
-        _only("pattern", refusals.PATTERNS, refusals.PATTERN),
         rule("!has(self.gradientBytes)", refusals.GRADIENT_BYTES),
     )
 

@@ -2,10 +2,8 @@
 
 from typing import Final
 
-from kompakt_core.job.model import BatchSize, CompressionMode, ConsolidationMode, Offload
-from kompakt_core.patterns.names import NAMED
+from kompakt_core.job.model import BatchSize, CompressionMode, ConsolidationMode, EdgeScope, Offload
 
-PATTERNS: Final = NAMED
 MODES: Final = (ConsolidationMode.DEFAULT, ConsolidationMode.NO_WAIT)
 COMPRESSION_MODES: Final = (CompressionMode.NONE, CompressionMode.ERROR_BOUNDED)
 
@@ -15,7 +13,7 @@ def not_yet(field: str, words: "tuple[str, ...]") -> str:
     return f"{field} can only be {' or '.join(filter(None, (', '.join(words[:-1]), words[-1])))} in this version"
 
 
-PATTERN: Final = not_yet("communication.pattern", PATTERNS)
+EDGE_SCOPE: Final = not_yet("communication.customEdges.scope", (EdgeScope.POD,)) + "; edges between pods are not weighed"
 GRADIENT_BYTES: Final = "communication.gradientBytes is not used in this version; leave it out"
 CONSOLIDATION: Final = not_yet("placement.consolidation.mode", MODES) + "; a gang is placed as soon as it fits"
 WAITS: Final = "placement.consolidation: wait seconds are read in mode Fixed only; leave them out"

@@ -99,8 +99,6 @@ def _communication(spec: Fields, roles: tuple[model.Role, ...]) -> model.Communi
     edges = _custom_edges(fields, roles) if fields.has("customEdges") else fields.raw("customEdges", None)
     if (edges is None) == (pattern is Pattern.CUSTOM):
         fields.refuse("customEdges", refusals.EDGES_WITHOUT_CUSTOM)
-    if pattern not in refusals.PATTERNS:
-        fields.refuse("pattern", f"{refusals.PATTERN}; got {pattern}")
     if _quantity(fields, "gradientBytes") >= 0:
         fields.refuse("gradientBytes", refusals.GRADIENT_BYTES)
     sensitivity = fields.choice("bandwidthSensitivity", model.Sensitivity, model.Sensitivity.AUTO)
@@ -113,6 +111,8 @@ def _custom_edges(fields: Fields, roles: tuple[model.Role, ...]) -> model.Custom
     scope = inner.choice("scope", model.EdgeScope, model.EdgeScope.POD)
     edges = tuple(_edge(Fields(item, path)) for item, path in inner.items("edges", low=1, high=model.MAX_EDGES))
     inner.done()
+    if scope is not model.EdgeScope.POD:
+        inner.refuse("scope", refusals.EDGE_SCOPE)
     highest = max(max(edge.start, edge.end) for edge in edges)
     if scope is model.EdgeScope.POD and highest >= min(role.gpus_per_replica for role in roles if role.gpus_per_replica):
         inner.refuse("edges", refusals.EDGE_RANK_POD)

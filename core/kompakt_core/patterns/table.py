@@ -15,6 +15,8 @@ import numpy as np
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, MegabytesPerSecond, indices_of
 from kompakt_core.patterns import pairs, paths, trees
+from kompakt_core.patterns.edges import Edges
+from kompakt_core.patterns.embedding import EdgeTable
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.patterns.sets import UNLIMITED, Masks, Matrix, Values, compact, matrix
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph, SharedGraph
@@ -105,13 +107,27 @@ def table_for(
     """The table of a named pattern on a link graph, shared by all graphs with the same digest.
 
     `fabric_only` allows links of FABRIC_KINDS only (NVLink and its like): patterns use no other link, and for None the
-    set must be connected by them. Raises InvalidInput for Custom, whose values `embedding` finds, and for more than 16 GPUs.
+    set must be connected by them. Raises InvalidInput for Custom, see edge_table_for, and for more than 16 GPUs.
     """
     if pattern is Pattern.CUSTOM:
         raise InvalidInput("own edges have no table: their value depends on the edges")
     if graph.size > MAX_GPUS:
         raise InvalidInput(f"{graph.size} GPUs on one node; patterns are matched on at most {MAX_GPUS}")
     return _table(graph.shared, pattern, fabric_only, measure)
+
+
+def edge_table_for(
+    graph: LinkGraph, edges: Edges, *, fabric_only: bool = False, measure: Measure = Measure.BOTTLENECK
+) -> EdgeTable:
+    """The values of own edges on a link graph, found as they are asked for; shared like tables. InvalidInput as table_for."""
+    if graph.size > MAX_GPUS:
+        raise InvalidInput(f"{graph.size} GPUs on one node; patterns are matched on at most {MAX_GPUS}")
+    return _edge_table(graph.shared, edges, fabric_only, measure)
+
+
+@lru_cache(maxsize=64)
+def _edge_table(shared: SharedGraph, edges: Edges, fabric_only: bool, measure: Measure) -> EdgeTable:
+    return EdgeTable(_weights(shared.graph, fabric_only), edges, measure)
 
 
 @lru_cache(maxsize=128)

@@ -1,7 +1,9 @@
 """Which GPUs of one node a pod gets."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
+from math import comb
 from types import MappingProxyType
 from typing import Final
 
@@ -9,6 +11,8 @@ import numpy as np
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NO_GPUS, GpuMask, MegabytesPerSecond, indices_of
+from kompakt_core.patterns.edges import ranks_of
+from kompakt_core.patterns.embedding import EdgeTable
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.sets import Masks
 from kompakt_core.patterns.table import MAX_GPUS, sets_within
@@ -20,7 +24,7 @@ from kompakt_core.placement.packed import packed
 from kompakt_core.placement.preserve import preserve
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
-__all__ = ["POLICIES", "Choice", "choose", "sets_allowed"]
+__all__ = ["POLICIES", "Choice", "choose", "runner_up", "sets_allowed", "values_first", "wished_facts"]
 
 # The contract of a policy, called as policy(facts, free, masks, sensitive):
 # 1. It gives the keys by which sets of one size within `free` are compared, the most important first, smaller is better.
@@ -38,8 +42,9 @@ def choose(
     `must_include`.
 
     Same inputs give the same answer; a request that fits is never refused. Refused are: too few free GPUs
-    (have, need), no set of the required link or on one NUMA node, a pattern not supported yet, and machines of more
-    GPUs than patterns are matched on. Raises InvalidInput when `must_include` is not within the free GPUs or too large.
+    (have, need), no set of the required link or on one NUMA node, own edges that name more ranks than `size`, and
+    machines of more GPUs than patterns are matched on. Raises InvalidInput when `must_include` is not within the free
+    GPUs or too large.
     """
     return _decide(graph.shared, free & ~must_exclude, size, wish, must_include)
 
@@ -51,18 +56,79 @@ def _decide(shared: SharedGraph, free: int, size: int, wish: Wish, must_include:
         return Choice(NO_GPUS, (), MegabytesPerSecond(0))
     if must_include & ~free or must_include.bit_count() > size:
         raise InvalidInput(f"GPUs {indices_of(must_include)} must be free and at most {size}; free are {indices_of(free)}")
-    if wish.pattern is Pattern.CUSTOM:
-        return Refusal(Reason.UNSUPPORTED_PATTERN, detail=wish.pattern)
+    if refusal := edges_refusal(wish, size):
+        return refusal
     if graph.size > MAX_GPUS:
         return Refusal(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS)
     if free.bit_count() < size:
         return Refusal(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
-    facts = wished_facts(graph, wish)
+    facts = facts_for(graph, wish)
+    count = comb((free & ~must_include).bit_count(), size - must_include.bit_count())
+    if isinstance(facts.table, EdgeTable) and not facts.table.tryable(count, size):
+        return searched(graph, facts, facts.table, free, size, wish, must_include)
+    return ranked(facts, free, size, wish, must_include)
+
+
+def ranked(facts: Facts, free: int, size: int, wish: Wish, must_include: int = 0, leave_out: int = 0) -> Choice | Refusal:
+    """What the policy ranks first among all sets that the wish allows, the set `leave_out` excepted."""
     candidates = sets_allowed(facts, free, size, wish, must_include)
     if isinstance(candidates, Refusal):
         return candidates
+    candidates = candidates[candidates != leave_out]
+    if not len(candidates):
+        return Refusal(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
     keys = POLICIES[wish.policy](facts, free, candidates, wish.sensitive)
     return chosen(facts, int(candidates[first_ranked(keys)]))
+
+
+def runner_up(graph: LinkGraph, free: int, size: int, wish: Wish, leave_out: int) -> Choice | None:
+    """What `choose` would give if the set `leave_out` were not allowed; None where there is no other or nobody can tell."""
+    if size == 0 or size > free.bit_count() or graph.size > MAX_GPUS or edges_refusal(wish, size):
+        return None
+    facts = facts_for(graph, wish)
+    if isinstance(facts.table, EdgeTable) and not facts.table.tryable(comb(free.bit_count(), size), size):
+        return None
+    found = ranked(facts, free, size, wish, leave_out=leave_out)
+    return found if isinstance(found, Choice) else None
+
+
+def edges_refusal(wish: Wish, size: int) -> Refusal | None:
+    """Why own edges cannot be laid over `size` GPUs, or None."""
+    if wish.pattern is not Pattern.CUSTOM:
+        return None
+    need = ranks_of(wish.edges)
+    return Refusal(Reason.TOO_FEW_RANKS, have=size, need=need) if size < need else None
+
+
+def searched(
+    graph: LinkGraph, facts: Facts, table: EdgeTable, free: int, size: int, wish: Wish, must_include: int
+) -> Choice | Refusal:
+    """Own edges on too many sets to try every way. A policy that puts value first gets the best placement that the
+    search meets; for the others it is the best placement on the set that they rank first, value apart.
+    """
+    if values_first(wish):
+        domains = facts.numa_domains(free) if wish.same_numa_node else [free]
+        domains = [domain for domain in domains if domain.bit_count() >= size and must_include & ~domain == 0]
+    else:
+        plain = replace(wish, pattern=Pattern.NONE, edges=())
+        choice = ranked(facts_for(graph, plain), free, size, plain, must_include)
+        if isinstance(choice, Refusal):
+            return choice
+        domains, must_include = [choice.mask], 0
+    if not domains:
+        return Refusal(Reason.NUMA_SPLIT, have=free.bit_count(), need=size)
+    found = [one for domain in domains if (one := table.find(size, domain, facts.twins, must_include)) is not None]
+    if not found:
+        return Refusal(Reason.LINK_TOO_WEAK, have=free.bit_count(), need=size, detail=wish.required_link)
+    best = max(found, key=lambda one: one.worth(wish.measure))
+    value, second = (MegabytesPerSecond(number) for number in best.worth(wish.measure))
+    bound = None if all(one.exact for one in found) else MegabytesPerSecond(max(one.bound for one in found))
+    return Choice(best.mask, best.order, value, second, bound)
+
+
+def values_first(wish: Wish) -> bool:
+    """Whether the policy puts the value of the pod's own set before everything else."""
+    return wish.policy is Policy.BEST or (wish.policy is Policy.PRESERVE and wish.sensitive)
 
 
 def first_ranked(keys: Keys) -> int:
@@ -82,8 +148,8 @@ def chosen(facts: Facts, mask: int) -> Choice:
 
 
 def wished_facts(graph: LinkGraph, wish: Wish) -> Facts:
-    """The facts a wish is judged by: with a required link, only NVLink and its like counts. InvalidInput as table_for."""
-    return facts_for(graph, wish.pattern, fabric_only=wish.required_link == "NVLink", measure=wish.measure)
+    """See facts_for."""
+    return facts_for(graph, wish)
 
 
 def sets_allowed(facts: Facts, free: int, size: int, wish: Wish, must_include: int = 0) -> Masks | Refusal:

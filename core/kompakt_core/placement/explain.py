@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kompakt_core.patterns.names import NAMED
 from kompakt_core.placement.model import Reason, Refusal
 
 
@@ -56,8 +55,8 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Refusal], str]]] = MappingProxyType(
             f"no {_gpus(refusal.need)} among the {refusal.have} free ones can do the pattern over {refusal.detail} alone"
         ),
         Reason.NUMA_SPLIT: lambda refusal: f"no {_gpus(refusal.need)} among the {refusal.have} free ones share a known NUMA node",
-        Reason.UNSUPPORTED_PATTERN: lambda refusal: (
-            f"pattern {refusal.detail} is not supported yet; use one of {', '.join(sorted(NAMED))}"
+        Reason.TOO_FEW_RANKS: lambda refusal: (
+            f"the edges name rank {refusal.need - 1} but the pod has {_gpus(refusal.have)}, numbered from 0"
         ),
         Reason.TOO_MANY_GPUS: lambda refusal: (
             f"the node has {_gpus(refusal.have)}; patterns are matched on at most {refusal.need}"

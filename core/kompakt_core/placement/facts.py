@@ -6,10 +6,12 @@ from functools import lru_cache
 import numpy as np
 
 from kompakt_core.ids import MegabytesPerSecond, indices_of
-from kompakt_core.patterns.names import Measure, Pattern
+from kompakt_core.patterns.embedding import EdgeTable
+from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.pairs import pair_sums
 from kompakt_core.patterns.sets import Masks, Values, compact, matrix, over_members
-from kompakt_core.patterns.table import SubsetTable, fabric_weights, table_for
+from kompakt_core.patterns.table import SubsetTable, edge_table_for, fabric_weights, table_for
+from kompakt_core.placement.model import Wish
 from kompakt_core.topology.graph import FABRIC_KINDS, Link, LinkGraph, LinkKind, SharedGraph
 
 # NCCL's order of paths, best to worst (src/graph/topo.h; NODE between PHB and SYS): breaks ties between PCIe levels
@@ -28,6 +30,7 @@ class Surroundings:
         self.steps = compact(pair_sums(matrix(_rows(graph, lambda link: _STEPS.get(link.kind, 0)))))
         self.numa = [gpu.numa_node for gpu in graph.gpus]
         self.numa_count = _numa_counts(self.numa)
+        self.twins = _twins(graph)
         self.by_index = compact(over_members(-(1 << np.arange(graph.size)[::-1]), np.add, 0))
         self.islands = _islands(graph)
 
@@ -35,9 +38,10 @@ class Surroundings:
 class Facts:
     """One machine and pattern. All look-ups take GPU sets as bitmasks; those named in the plural take many sets."""
 
-    def __init__(self, table: SubsetTable, around: Surroundings) -> None:
+    def __init__(self, table: SubsetTable | EdgeTable, around: Surroundings) -> None:
         self.table = table
         self._around = around
+        self.twins = around.twins
         self.islands = around.islands
 
     def value(self, mask: int) -> MegabytesPerSecond:
@@ -64,6 +68,11 @@ class Facts:
         """NUMA nodes of the set's GPUs; -1 = unknown."""
         return frozenset(self._around.numa[i] for i in indices_of(mask))
 
+    def numa_domains(self, free: int) -> list[int]:
+        """The free GPUs of each known NUMA node, by node."""
+        numa = self._around.numa
+        return [sum(1 << i for i in indices_of(free) if numa[i] == node) for node in sorted(set(numa)) if node >= 0]
+
     def on_one_numa_node(self, masks: Masks) -> Masks:
         """Those of the sets whose GPUs all share one known NUMA node."""
         known = sum(1 << i for i, node in enumerate(self._around.numa) if node >= 0)
@@ -83,9 +92,15 @@ class Facts:
         return self._around.by_index[masks]
 
 
-def facts_for(graph: LinkGraph, pattern: Pattern, *, fabric_only: bool = False, measure: Measure = Measure.BOTTLENECK) -> Facts:
-    """The facts of a link graph, shared by all graphs with the same digest. Raises InvalidInput as table_for does."""
-    return Facts(table_for(graph, pattern, fabric_only=fabric_only, measure=measure), _surroundings(graph.shared))
+def facts_for(graph: LinkGraph, wish: Wish) -> Facts:
+    """The facts a wish is judged by: with a required link, only NVLink and its like counts. InvalidInput as table_for."""
+    only = wish.required_link == "NVLink"
+    table = (
+        edge_table_for(graph, wish.edges, fabric_only=only, measure=wish.measure)
+        if wish.pattern is Pattern.CUSTOM
+        else table_for(graph, wish.pattern, fabric_only=only, measure=wish.measure)
+    )
+    return Facts(table, _surroundings(graph.shared))
 
 
 @lru_cache(maxsize=64)
@@ -108,6 +123,30 @@ def _numa_counts(numa: list[int]) -> Values:
     """How many NUMA nodes each set uses; all unknown ones count as one."""
     used = over_members(np.array([1 << sorted(set(numa)).index(node) for node in numa], dtype=np.int64), np.bitwise_or, 0)
     return np.bitwise_count(used).astype(np.int64)
+
+
+def _twins(graph: LinkGraph) -> tuple[int, ...]:
+    """For each GPU the set of those that can take its place: on the same NUMA node, with the same links to all others."""
+
+    def alike(a: int, b: int) -> bool:
+        others = (i for i in range(graph.size) if i not in (a, b))
+        return graph.gpus[a].numa_node == graph.gpus[b].numa_node and all(
+            same(graph.link(a, i), graph.link(b, i)) for i in others
+        )
+
+    def same(one: Link, two: Link) -> bool:
+        return (one.kind, one.lanes, one.megabytes_per_second) == (two.kind, two.lanes, two.megabytes_per_second)
+
+    # Being alike is an equivalence (a like b and b like c make the link a-c equal to b-c and to a-b).
+    groups: list[list[int]] = []
+    for gpu in range(graph.size):
+        group = next((group for group in groups if alike(group[0], gpu)), None)
+        if group is None:
+            groups.append([gpu])
+        else:
+            group.append(gpu)
+    masks = {gpu: sum(1 << one for one in group) for group in groups for gpu in group}
+    return tuple(masks[gpu] for gpu in range(graph.size))
 
 
 def _islands(graph: LinkGraph) -> tuple[int, ...]:

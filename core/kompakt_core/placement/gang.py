@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NO_GPUS, MegabytesPerSecond, NodeName
-from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.choose import choose
+from kompakt_core.placement.choose import choose, edges_refusal
 from kompakt_core.placement.model import (
     Choice,
     Gang,
@@ -38,8 +37,9 @@ def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVE
     """
     if not gang.workers:
         raise InvalidInput("a gang without workers has no places to plan")
-    if gang.wish.pattern is Pattern.CUSTOM:
-        return Refusal(Reason.UNSUPPORTED_PATTERN, detail=gang.wish.pattern)
+    smallest = min((worker.gpus for worker in gang.workers if worker.gpus), default=0)
+    if smallest and (refusal := edges_refusal(gang.wish, smallest)):
+        return refusal
     if refusal := _too_large(snapshot, gang):
         return refusal
     search = SeatSearch(snapshot, gang, labels)

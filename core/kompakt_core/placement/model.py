@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NO_BANDWIDTH, NO_GPUS, GpuIndex, GpuMask, JobUid, MegabytesPerSecond, NodeName, PodUid
+from kompakt_core.patterns.edges import Edges
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.topology.graph import LinkGraph
 
@@ -45,7 +47,7 @@ class Reason(StrEnum):
     VALUE_TOO_LOW = "ValueTooLow"
     LINK_TOO_WEAK = "RequiredLinkMissing"
     NUMA_SPLIT = "SameNUMANodeMissing"  # enough free GPUs, but not on one NUMA node (or NUMA nodes unknown)
-    UNSUPPORTED_PATTERN = "UnsupportedPattern"
+    TOO_FEW_RANKS = "TooFewGPUsForEdges"  # own edges name ranks that the pod does not have
     TOO_MANY_GPUS = "TooManyGPUs"  # the node has more GPUs than patterns are matched on
     NEVER_FITS = "NeverFits"  # no node of this cluster could hold it even when empty
     DOES_NOT_FIT_NOW = "DoesNotFitNow"
@@ -66,13 +68,15 @@ class Refusal:
 class Choice:
     """The GPUs one pod gets on a node: as a set, in pattern order, and the value of the pattern on them.
 
-    `second` is the pattern's value by the measure that the wish did not name.
+    `second` is the pattern's value by the measure that the wish did not name. `bound` None: the value is exact; else it is
+    the best found, and no set has more than `bound`.
     """
 
     mask: GpuMask
     order: tuple[GpuIndex, ...]
     value: MegabytesPerSecond
     second: MegabytesPerSecond = NO_BANDWIDTH
+    bound: MegabytesPerSecond | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How one pod's GPUs are to be chosen."""
+    """How one pod's GPUs are to be chosen. Raises InvalidInput when pattern Custom comes without edges, or edges without it."""
 
     pattern: Pattern = Pattern.NONE
     policy: Policy = Policy.PRESERVE
@@ -145,6 +149,11 @@ class Wish:
     required_link: str = "Any"  # Any NVLink
     same_numa_node: bool = False
     measure: Measure = Measure.BOTTLENECK  # which value counts; the other one decides between equals
+    edges: Edges = ()  # of pattern Custom, between ranks of one pod
+
+    def __post_init__(self) -> None:
+        if bool(self.edges) != (self.pattern is Pattern.CUSTOM):
+            raise InvalidInput("own edges and pattern Custom go together: give both or neither")
 
 
 @dataclass(frozen=True, slots=True)

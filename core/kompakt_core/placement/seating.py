@@ -7,8 +7,8 @@ from typing import Final
 
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
+from kompakt_core.placement.choose import values_first
 from kompakt_core.placement.model import Choice, Gang, Level, NodeState, Policy, Snapshot, Wish, Worker
-from kompakt_core.placement.share import values_first
 from kompakt_core.placement.spread import Offer, fabric_lost, offer, spread, with_pods
 
 # The node label that names the rack and the block of a node.

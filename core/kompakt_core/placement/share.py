@@ -10,8 +10,18 @@ from typing import Final
 import numpy as np
 
 from kompakt_core.ids import indices_of
+from kompakt_core.patterns.embedding import EdgeTable
 from kompakt_core.patterns.sets import Masks
-from kompakt_core.placement.choose import POLICIES, choose, chosen, first_ranked, sets_allowed, wished_facts
+from kompakt_core.placement.choose import (
+    POLICIES,
+    choose,
+    chosen,
+    edges_refusal,
+    first_ranked,
+    sets_allowed,
+    values_first,
+    wished_facts,
+)
 from kompakt_core.placement.facts import Facts, Keys
 from kompakt_core.placement.model import Choice, Refusal, Wish
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
@@ -49,9 +59,11 @@ def share(graph: LinkGraph, free: int, size: int, pods: int, wish: Wish) -> Shar
 
 @lru_cache(maxsize=1 << 14)
 def _share(shared: SharedGraph, free: int, size: int, pods: int, wish: Wish) -> Share | None:
-    if ways(free.bit_count(), size, pods) > EXACT_WAYS:
+    if ways(free.bit_count(), size, pods) > EXACT_WAYS or edges_refusal(wish, size):
         return _one_by_one(shared.graph, free, size, pods, wish)
     facts = wished_facts(shared.graph, wish)
+    if isinstance(facts.table, EdgeTable) and not facts.table.tryable(comb(free.bit_count(), size), size):
+        return _one_by_one(shared.graph, free, size, pods, wish)
     allowed = sets_allowed(facts, free, size, wish)
     if isinstance(allowed, Refusal):
         return None
@@ -68,11 +80,6 @@ def ways(free: int, size: int, pods: int) -> int:
     used = size * pods
     orders: int = factorial(size) ** pods * factorial(pods)  # of the sets, and inside them
     return comb(free, used) * factorial(used) // orders
-
-
-def values_first(wish: Wish) -> bool:
-    """Whether the policy puts the value of the pod's own set before everything else."""
-    return wish.policy == "Best" or (wish.policy == "Preserve" and wish.sensitive)
 
 
 def _partitions(free: int, size: int, pods: int, allowed: frozenset[int]) -> Iterator[tuple[int, ...]]:

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kompakt_core.ids import GpuMask, MegabytesPerSecond, NodeName
-from kompakt_core.placement.choose import wished_facts
+from kompakt_core.placement.choose import values_first, wished_facts
 from kompakt_core.placement.fit import node_refusal
 from kompakt_core.placement.model import Choice, Gang, NodeState, Policy, Wish, Worker
-from kompakt_core.placement.share import Share, share, values_first
+from kompakt_core.placement.share import Share, share
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from typing import Final
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid, indices_of
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.choose import wished_facts
+from kompakt_core.patterns.table import table_for
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.fit import node_refusal
-from kompakt_core.placement.model import NodeState, Reason, Refusal, Wish, Worker
+from kompakt_core.placement.model import NodeState, Reason, Refusal, Worker
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.explain_api.models import (
     BestLeft,
@@ -27,7 +27,6 @@ from kompakt_extender.ledger import Ledger, Source
 from kompakt_extender.views import FIELD_PREFIX, PodView
 
 SIZES: Final = (2, 4, 8)
-_RING: Final = Wish(Pattern.RING)
 _ONE_GPU: Final = Worker(index=0, pod="", uid=PodUid(""), gpus=1)
 _HOW: Final[Mapping[Source, str]] = {Source.ANNOTATION: "Planned", Source.PLAN: "Planned", Source.BIND: "Binding"}
 
@@ -37,10 +36,10 @@ def best_ring(graph: LinkGraph, free: int, size: int) -> int:
     if free.bit_count() < size:
         return 0
     try:
-        facts = wished_facts(graph, _RING)
+        table = table_for(graph, Pattern.RING)
     except InvalidInput:  # more GPUs than patterns are matched on
         return 0
-    return facts.value(facts.table.best(free, size))
+    return table.value(table.best(free, size))
 
 
 def summary(state: NodeState) -> NodeSummary:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, NodeName, indices_of, mask_of
-from kompakt_core.placement.choose import POLICIES, sets_allowed, wished_facts
+from kompakt_core.placement.choose import runner_up
 from kompakt_core.placement.gang import ideal_value
-from kompakt_core.placement.model import Gang, Refusal, Snapshot, Wish
+from kompakt_core.placement.model import Gang, Snapshot, Wish
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.decide import Request
 from kompakt_extender.decisions import Noted
@@ -158,11 +158,5 @@ def _plain(indices: Iterable[GpuIndex]) -> list[int]:
 
 def second_set(graph: LinkGraph, free: int, request: Request, chosen: int) -> GpuSet | None:
     """The set of the node that the policy ranks first when `chosen` is left out; None where there is no other."""
-    facts = wished_facts(graph, request.wish)
-    allowed = sets_allowed(facts, free, request.gpus, request.wish)
-    if isinstance(allowed, Refusal):
-        return None
-    policy = POLICIES[request.wish.policy]
-    others = (mask for mask in allowed if mask != chosen)
-    mask = min(others, key=lambda mask: policy(facts, free, mask, request.wish.sensitive), default=None)
-    return None if mask is None else GpuSet(gpus=_plain(facts.table.order(mask)), value=facts.value(mask))
+    other = runner_up(graph, free, request.gpus, request.wish, chosen)
+    return None if other is None else GpuSet(gpus=_plain(other.order), value=other.value)

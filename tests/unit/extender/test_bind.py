@@ -223,7 +223,9 @@ def test_binds_of_one_pod_never_overlap_however_many_come() -> None:
     [
         ({c.ANN_PATTERN: "Moebius"}, "Moebius"),
         ({c.ANN_POLICY: "Worst"}, "Worst"),
-        ({c.ANN_EDGES: "[]"}, "not supported"),
+        ({c.ANN_PATTERN: "Custom", c.ANN_EDGES: "[]"}, "is none; write"),
+        ({c.ANN_EDGES: "0-1"}, "go together"),
+        ({c.ANN_PATTERN: "Custom"}, "go together"),
         ({c.ANN_REQUIRED_LINK: "Rope"}, "NVLink"),
         ({c.ANN_SENSITIVITY: "On"}, "High"),
     ],

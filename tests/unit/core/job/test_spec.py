@@ -57,10 +57,6 @@ def test_worker_indices_count_over_all_roles() -> None:
 
 REFUSED = {
     "unknown pattern": ({"communication": {"pattern": "Donut"}}, "spec.communication.pattern: must be one of"),
-    "pattern of a later version": (
-        {"communication": {"pattern": "Custom", "customEdges": {"edges": [{"from": 0, "to": 1}]}}},
-        "can only be Ring, Chain, Tree, Star, Clique, AllToAll or None",
-    ),
     "no workers": ({"roles": [role(replicas=0)]}, "spec.roles[0].replicas: must be between 1"),
     "no containers": (
         {"roles": [role(template={"spec": {"containers": []}})]},
@@ -71,9 +67,9 @@ REFUSED = {
         {"communication": {"pattern": "Custom", "customEdges": {"edges": [{"from": 0, "to": 2}]}}},
         "an edge names a rank that no GPU role has",
     ),
-    "edge to a missing rank of the gang": (
-        {"communication": {"pattern": "Custom", "customEdges": {"scope": "Gang", "edges": [{"from": 0, "to": 4}]}}},
-        "an edge names a rank that the gang does not have",
+    "edges between pods": (
+        {"communication": {"pattern": "Custom", "customEdges": {"scope": "Gang", "edges": [{"from": 0, "to": 3}]}}},
+        "communication.customEdges.scope can only be Pod in this version",
     ),
     "edges without Custom": ({"communication": {"customEdges": {"edges": [{"from": 0, "to": 1}]}}}, "go together"),
     "two roles of one name": ({"roles": [role(), role()]}, "two roles are named 'worker'"),

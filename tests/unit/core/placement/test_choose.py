@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import indices_of, mask_of
+from kompakt_core.patterns.edges import parse_edges
 from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement.baseline import random_choice
@@ -152,7 +153,8 @@ def test_must_include_is_kept_or_refused() -> None:
 
 def test_refusals_are_data() -> None:
     assert choose(DGX, 0b111, 4, RING) == Refusal(Reason.NOT_ENOUGH_GPUS, have=3, need=4)
-    assert choose(DGX, 255, 2, replace(RING, pattern=Pattern.CUSTOM)) == Refusal(Reason.UNSUPPORTED_PATTERN, detail="Custom")
+    chain_of_three = replace(RING, pattern=Pattern.CUSTOM, edges=parse_edges("0-1,1-2"))
+    assert choose(DGX, 255, 2, chain_of_three) == Refusal(Reason.TOO_FEW_RANKS, have=2, need=3)
     assert choose(DGX, 255, 0, RING) == Choice(mask_of([]), (), 0)  # type: ignore[arg-type]
 
 

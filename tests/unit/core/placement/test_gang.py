@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid, indices_of, mask_of
+from kompakt_core.patterns.edges import parse_edges
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement import share as sharing
@@ -343,9 +344,9 @@ def test_a_gang_gets_all_or_nothing() -> None:
         ),
         (gang(1, 8, replace(RING, same_numa_node=True)), Refusal(Reason.NEVER_FITS, detail="demands"), "sameNUMANode"),
         (
-            gang(1, 2, replace(RING, pattern=Pattern.CUSTOM)),
-            Refusal(Reason.UNSUPPORTED_PATTERN, detail="Custom"),
-            "use one of AllToAll, Chain, Clique, None, Ring",
+            gang(1, 2, replace(RING, pattern=Pattern.CUSTOM, edges=parse_edges("0-1,1-2"))),
+            Refusal(Reason.TOO_FEW_RANKS, have=2, need=3),
+            "the edges name rank 2 but the pod has 2 GPUs, numbered from 0",
         ),
     ],
 )
