@@ -42,6 +42,16 @@ format: sync ## format and mend what ruff can mend
 test: sync ## every test level this machine can run; names what it skips and why
 	$(BIN)/python -m tools.test $(ARGS)
 
+# What a machine with a GPU and without network needs: travels with the checkout, is not installed.
+GPU_PACKAGES := .gpu
+GPU_PYTHON ?= $(if $(wildcard $(GPU_PACKAGES)/pynvml.py),python3,$(BIN)/python)
+
+gpu-packages: sync ## fetch what `make test-gpu` needs on a machine without network into .gpu (1.5 MB)
+	$(BIN)/uv pip install --quiet --target $(GPU_PACKAGES) $$(sed -n 's/^ *"\(nvidia-[a-z-]*==[0-9.]*\)".*/\1/p' pyproject.toml device-plugin/pyproject.toml)
+
+test-gpu: ## the NVML reader on this machine's true GPUs; the report goes to docs/benchmarks, or to the folder OUT
+	PYTHONPATH=$(GPU_PACKAGES):core:device-plugin:. $(GPU_PYTHON) -m tests.gpu.nvml_report $(or $(OUT),docs/benchmarks)
+
 requirements: sync ## pin all packages anew, with hashes and without host names
 	$(BIN)/python -m tools.pin
 
@@ -51,4 +61,4 @@ demo: sync ## the whole path on a cluster of its own: see README
 demo-down: sync ## remove all that the demo brought up
 	$(BIN)/python -m tools.kube down
 
-.PHONY: help sync sync-torch check format test requirements demo demo-down
+.PHONY: help sync sync-torch check format test gpu-packages test-gpu requirements demo demo-down

@@ -24,7 +24,7 @@
 
 #define GPUS 32
 #define NAME_BYTES 64
-#define MAX_FAILS 256
+#define MAX_FAILS 4096
 #define MAX_COUNTED 64
 #define MAX_EVENTS 64
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.nvml_shim.machine import Described
+from tests.nvml_shim.described import Described
 
 SOURCE = Path(__file__).parent / "shim.c"
 
@@ -47,7 +47,11 @@ class Shim:
 
     def describe(self, machine: Described) -> None:
         """NVML answers as this machine does from now on."""
-        self._library.shim_describe(machine.text().encode())
+        self.describe_text(machine.text())
+
+    def describe_text(self, text: str) -> None:
+        """The same with a description as shim.c reads it."""
+        self._library.shim_describe(text.encode())
 
     def calls(self, function: str = "") -> int:
         """How often a function was called since they were forgotten; of all without a name."""

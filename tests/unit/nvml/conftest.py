@@ -8,7 +8,7 @@ import pytest
 
 from kompakt_device_plugin.nvml.source import NvmlSource
 from kompakt_device_plugin.nvml.sysfs import Sysfs
-from tests.nvml_shim.machine import Described
+from tests.nvml_shim.described import Described
 from tests.nvml_shim.shim import Shim, build
 
 NODE = {"metadata": {"name": "node-1"}}

@@ -118,6 +118,18 @@ def test_a_lost_gpu_keeps_its_place_and_links_and_leaves_the_others_alone(starte
     assert {remark.flag for remark in remarks(after)} == {Flag.LOST_GPU}
 
 
+def test_a_gpu_that_still_tells_where_it_is_keeps_what_was_known_of_it_whatever_its_number(started, shim, clock):
+    described = describe("l40s-4")
+    source = started(described)
+    first, last = described.gpus[0]["uuid"], described.gpus[3]["uuid"]
+    described.gpus[0], described.gpus[3] = described.gpus[3], described.gpus[0]
+    described.fail("nvmlDeviceGetUUID", pynvml.NVML_ERROR_UNKNOWN, gpu=0)
+    shim.describe(described)
+    clock.now += REFRESH_SECONDS
+    source.wait(0)
+    assert [gpu.uuid for gpu in source.read(NODE).gpus][::3] == [last, first]
+
+
 def test_a_lost_gpu_that_answers_again_is_well_and_its_xid_forgotten(started, shim, clock):
     described = describe("dgx1-v100")
     source = started(described)
@@ -188,6 +200,30 @@ def test_a_fault_is_over_when_the_driver_has_asked_for_nothing_for_long_enough(s
     shim.describe(described)
     clock.now += REFRESH_SECONDS
     assert [change.kind for change in source.wait(0)] == [ChangeKind.WELL]
+
+
+def test_a_fault_is_not_over_while_rows_of_memory_wait_for_a_reset(started, shim, clock):
+    described = describe("gb200-tray-4")
+    described.gpus[1]["pending"] = 1
+    source = started(described)
+    shim.event(1, ECC)
+    source.wait(1)
+    clock.now += 2 * QUIET_SECONDS
+    assert source.wait(0) == ()
+    assert health(source, 1) == (UNHEALTHY, "ECC", 0)
+
+
+def test_a_gpu_that_has_not_come_back_keeps_its_fault(started, shim, clock):
+    described = describe("gb200-tray-4")
+    source = started(described)
+    shim.event(1, XID, 79)
+    source.wait(1)
+    described.lose(1)
+    shim.describe(described)
+    for _ in range(3):
+        clock.now += 2 * QUIET_SECONDS
+        source.wait(0)
+    assert health(source, 1) == (UNHEALTHY, "LostGPU", 79)
 
 
 def test_a_driver_that_cannot_be_asked_leaves_a_fault_standing(started, shim, clock):
