@@ -1,6 +1,6 @@
 """Run every test level this machine can run; name each level that is skipped, and why.
 
-Levels: static (format, lint, types, import contracts), unit, contract, cluster, browser, node, gpu. The last line counts all tests.
+Levels: static (format, lint, types, import contracts), unit, contract, cluster, browser, node, gpu. The last line counts all.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools import debian
 from tools.kube.binaries import NoProgram, find_all
 from tools.kube.programs import PROGRAMS, SIMULATED
 
@@ -93,6 +94,13 @@ def install_torch() -> None:
     subprocess.run(["make", "sync-torch"], cwd=ROOT, check=True)
 
 
+def install_compiler() -> None:
+    """A C compiler for the library that stands in for the GPU driver's; the tests name it as missing otherwise."""
+    if shutil.which("gcc") is None and debian.may_install():
+        say("installing gcc")
+        debian.install(["gcc", "libc6-dev"])
+
+
 def run_static() -> Count:
     say("static: format, lint, types, import contracts")
     done = subprocess.run(["make", "check"], cwd=ROOT, check=False)
@@ -151,6 +159,7 @@ def main() -> int:
     os.chdir(ROOT)
     total = run_static() if "static" in wanted else Count()
     install_torch()
+    install_compiler()
     for level in LEVELS:
         if level.name in wanted:
             total += run_level(level, arguments.pytest)

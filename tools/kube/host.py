@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from tools import debian
 from tools.kube import cgroups, image_store
 from tools.kube.cache import cache_root
 from tools.kube.command import output
@@ -78,9 +79,7 @@ def install_packages(say: Say) -> None:
         return
     say(f"installing {', '.join(missing)}")
     before = _running_services()
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    output(["apt-get", "update", "-qq"], env=environment)
-    output(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], env=environment)
+    debian.install(missing)
     for service in sorted(_running_services() - before):
         say(f"stopping {service}, which a package started")
         output(["systemctl", "disable", "--now", service])
