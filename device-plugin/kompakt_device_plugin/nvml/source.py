@@ -54,7 +54,6 @@ class NvmlSource:
         self._due = clock()
         self._closed = threading.Event()
         self._open = False
-        self.discoveries = 0
 
     def read(self, node: Mapping[str, Any]) -> LinkGraph:
         """The node's link graph as last discovered. Raises InvalidInput where NVML cannot be loaded or does not answer."""
@@ -135,7 +134,6 @@ class NvmlSource:
     def _discover(self, now: float) -> LinkGraph:
         self._start()
         before = self._reading
-        self.discoveries += 1
         reading = discover(self.driver_version, before, lambda place: self._sysfs.numa_node(place) < 0)
         self._faults = standing(self._faults, reading, before, now)
         verdicts = {gpu.uuid: verdict(gpu, self._faults.get(gpu.uuid)) for gpu in reading.gpus}
@@ -151,7 +149,7 @@ class NvmlSource:
         return node if node >= 0 or len(near) != 1 else near[0]
 
     def _start(self) -> None:
-        """Starts NVML where it does not run; anew where a GPU is lost, since a running NVML never finds it again."""
+        """Starts NVML where it does not run; anew where a GPU is silent: nobody promises that a running NVML finds it again."""
         if self._open and self._reading and any(gpu.trouble for gpu in self._reading.gpus):
             self._shut()
         if self._open:

@@ -54,6 +54,14 @@ def test_an_xid_of_the_application_changes_nothing(started, shim, clock, xid):
     assert health(source, 5) == (HEALTHY, "", 0)
 
 
+def test_waiting_in_vain_asks_nothing(started, shim, clock):
+    source = started(describe("dgx-a100-8"))
+    shim.forget_calls()
+    threading.Timer(0.05, lambda: setattr(clock, "now", clock.now + 2)).start()
+    assert source.wait(1) == ()
+    assert shim.calls() == shim.calls("nvmlEventSetWait_v2") > 0
+
+
 def test_which_xids_count_can_be_told():
     assert not xid_rules("79").counts(79)
     assert not xid_rules("79").counts(13)
@@ -141,9 +149,11 @@ def test_a_lost_gpu_that_answers_again_is_well_and_its_xid_forgotten(started, sh
     assert [change.kind for change in source.wait(0)] == [ChangeKind.LOST]
     described.fails.clear()
     shim.describe(described)
+    shim.forget_calls()
     clock.now += REFRESH_SECONDS
     assert [change.kind for change in source.wait(0)] == [ChangeKind.WELL]
     assert health(source, 6) == (HEALTHY, "", 0)
+    assert shim.calls("nvmlInitWithFlags") == 1
     shim.event(6, XID, 48)  # NVML was started anew and listens again
     assert [change.xid for change in source.wait(1)] == [48]
 
@@ -286,6 +296,8 @@ def test_gpus_without_events_are_still_looked_at(started, shim, clock):
     shim.describe(described)
     clock.now += REFRESH_SECONDS
     assert [change.kind for change in source.wait(0)] == [ChangeKind.ECC]
+    shim.event(2, XID, 79)  # and the others are still heard
+    assert [change.xid for change in source.wait(1)] == [79]
 
 
 def test_events_that_cannot_be_had_at_all_leave_the_slow_look(started, shim, clock):

@@ -81,7 +81,7 @@ def test_a_driver_replaced_under_the_plugin_asks_for_a_restart(reader):
         reader(described).read(NODE)
 
 
-def test_a_driver_that_goes_away_is_told_as_a_change_and_read_raises(reader, clock):
+def test_a_driver_that_goes_away_is_told_as_a_change_and_read_raises_until_it_is_back(reader, shim, clock):
     source = reader(describe("l40s-4"))
     source.read(NODE)
     described = describe("l40s-4")
@@ -92,6 +92,12 @@ def test_a_driver_that_goes_away_is_told_as_a_change_and_read_raises(reader, clo
     assert (change.kind, change.uuid) == (ChangeKind.LOST, "")
     with pytest.raises(InvalidInput, match="NVML stopped answering: Driver Not Loaded"):
         source.read(NODE)
+    shim.describe(describe("l40s-4"))
+    shim.forget_calls()
+    clock.now += REFRESH_SECONDS
+    source.wait(0)
+    assert source.read(NODE).size == 4
+    assert shim.calls("nvmlInitWithFlags") == 1
 
 
 def test_an_unexpected_error_about_the_count_is_one_sentence(reader):

@@ -15,6 +15,10 @@ DEVICES = {
         "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:02.0/0000:03:00.0/0000:04:00.0/0000:12:00.0",
         0,
     ),  # card behind two switches
+    "0000:13:00.0": (
+        "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:03.0/0000:05:00.0/0000:13:00.0",
+        0,
+    ),  # card behind one bridge more than the GPU
     "0000:20:00.0": ("pci0000:00/0000:00:02.0/0000:20:00.0", 0),  # card on another port of the host bridge
     "0000:41:00.0": ("pci0000:40/0000:40:01.0/0000:41:00.0", 0),  # card on another host bridge of the socket
     "0000:81:00.0": ("pci0000:80/0000:80:01.0/0000:81:00.0", 1),  # card of the other socket
@@ -56,6 +60,7 @@ def ethernet(sysfs, name, bus_id, speed):
     [
         ("0000:11:00.0", LinkKind.PIX),
         ("0000:12:00.0", LinkKind.PXB),
+        ("0000:13:00.0", LinkKind.PXB),
         ("0000:20:00.0", LinkKind.PHB),
         ("0000:41:00.0", LinkKind.NODE),
         ("0000:81:00.0", LinkKind.SYS),
@@ -95,6 +100,8 @@ def test_a_gpu_that_sysfs_does_not_know_is_far_from_every_card(sysfs):
 def test_numa_nodes_that_cannot_be_read_are_unknown(sysfs, tmp_path):
     assert sysfs.numa_node("0000:10:00.0") == 0
     assert sysfs.numa_node("0000:77:00.0") == -1
+    (sysfs.root / "devices/system/node/node1/cpulist").write_text("\n")  # memory without cores
+    assert sysfs.numa_node("0000:81:00.0") == -1
     (sysfs.root / "devices" / DEVICES["0000:10:00.0"][0] / "numa_node").write_text("-1\n")  # as in many virtual machines
     assert sysfs.numa_node("0000:10:00.0") == -1
     assert Sysfs(tmp_path / "absent").nics(["0000:10:00.0"]) == ()
