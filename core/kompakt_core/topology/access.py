@@ -72,6 +72,8 @@ def is_access_row(row: str) -> bool:
 def with_access(graph: LinkGraph, access: Access) -> LinkGraph:
     """The graph in which each pair says whether it may read each other's memory; the worse of its two directions counts.
 
+    `access` is that of reading (`topo -p2p r`): that of NVLink (`n`) denies pairs which reach each other over PCIe.
+
     A pair that may not goes through the memory of the host, which crosses a host bridge: nothing better than PHB is left
     of its link (NCCL falls back to shared memory alike). Raises InvalidInput when the numbers of GPUs differ.
     """

@@ -69,32 +69,18 @@ def path_rank(kind: LinkKind) -> int:
     return ranks[kind.value]
 
 
-def _row(gpu: str) -> Mapping[str, str]:
-    for row in _generations():
-        if gpu in row["gpu"].split(" ")[0].split("/"):
-            return row
-    raise KeyError(gpu)
+def _names(row: Mapping[str, str]) -> list[str]:
+    return row["gpu"].split(" ")[0].removesuffix("-class").split("/")
+
+
+def _words(model: str) -> list[str]:
+    return re.split(r"[^A-Za-z0-9]+", model)
 
 
 def _lane(row: Mapping[str, str]) -> int:
     # A figure that nobody has confirmed is not used: NCCL's planning figure stands in.
     column = "nccl_per_link_bw_gbs" if "unverified" in row["source"] else "per_link_gbs_each_way"
     return _gigabytes_to_megabytes(row[column])
-
-
-@cache
-def lane(gpu: str) -> int:
-    """MB/s of one NVLink lane of a kind of GPU, by its name in the table of generations: P100, V100, A100, H100, ...
-
-    Raises KeyError for a name that the table does not hold.
-    """
-    return _lane(_row(gpu))
-
-
-@cache
-def generation_of(gpu: str) -> int:
-    """NVLink's generation of a kind of GPU, by its name in the table. Raises KeyError for other names."""
-    return int(_row(gpu)["generation"])
 
 
 # Not in the table: Turing's bridges are of the V100's second generation, 25 GB/s a lane.
@@ -104,29 +90,21 @@ _TURING: Final = {"RTX8000": 2}
 @cache
 def generation_of_model(model: str) -> int:
     """NVLink's generation of a model such as A100 or NVIDIA A100-SXM4-80GB; 0 for one that the table lacks."""
-    known = _TURING | {name: int(row["generation"]) for row in _generations() for name in row["gpu"].split(" ")[0].split("/")}
-    return next((known[word] for word in re.split(r"[^A-Za-z0-9]+", model) if word in known), 0)
+    known = _TURING | {name: int(row["generation"]) for row in _generations() for name in _names(row)}
+    return next((known[word] for word in _words(model) if word in known), 0)
 
 
 @cache
-def lane_of(generation: int) -> int:
-    """MB/s of one lane of an NVLink generation: that of its main GPU. A newer one than the table's counts as its last.
+def lane_of(generation: int, model: str = "") -> int:
+    """MB/s of one lane of an NVLink generation: that of the model, or of the generation's main GPU where that is not known.
 
-    Raises InvalidInput where generation is not from 1 to 99.
+    A generation newer than the table's counts as its last. Raises InvalidInput where generation is not from 1 to 99.
     """
     if not 1 <= generation <= MAX_GENERATION:
         raise InvalidInput(f"NVLink generation {generation}: must be from 1 to {MAX_GENERATION}")
-    rows = [row for row in _generations() if int(row["generation"]) <= generation]
-    return _lane(next(row for row in rows if row["generation"] == rows[-1]["generation"]))
-
-
-@cache
-def generation_of_nvml(version: int) -> int:
-    """NVLink's generation from what nvmlDeviceGetNvLinkVersion returns, an enumeration; 0 for one the table lacks."""
-    for row in _generations():
-        if str(version) in re.findall(r"[0-9]+", row["nvml_version_enum"]):
-            return int(row["generation"])
-    return 0
+    last = max(int(row["generation"]) for row in _generations() if int(row["generation"]) <= generation)
+    rows = [row for row in _generations() if int(row["generation"]) == last]
+    return _lane(next((row for row in rows if set(_names(row)) & set(_words(model))), rows[0]))
 
 
 def generation_by_count(lanes: int) -> int:
@@ -140,13 +118,13 @@ def generation_by_count(lanes: int) -> int:
     return 3 if lanes > 6 else 2
 
 
-def of(kind: LinkKind, lanes: int, generation: int) -> int:
-    """MB/s of a link of a kind by the planning figures; `generation` is NVLink's.
+def of(kind: LinkKind, lanes: int, generation: int, model: str = "") -> int:
+    """MB/s of a link of a kind by the planning figures; `generation` is NVLink's, `model` the GPU's where it is known.
 
     Raises InvalidInput for XGMI and C2C, of which no table holds a figure: who describes such a link must state it.
     """
     if kind in NVLINK_KINDS:
-        return lanes * lane_of(generation)
+        return lanes * lane_of(generation, model)
     if kind not in pcie():
         raise InvalidInput(f"no published bandwidth for {kind}: state the link's gigabytesPerSecond")
     return pcie()[kind]

@@ -43,12 +43,12 @@ class Entry:
     uneven: bool
     pairs: tuple[Pair, ...] | None
 
-    def link(self, pair: Pair, generation: int, through_switch: bool) -> Link:
+    def link(self, pair: Pair, generation: int, through_switch: bool, model: str) -> Link:
         """The link of a pair; `generation` is the machine's NVLink generation. Raises FieldError."""
         kind = self.kind or (LinkKind.NVSWITCH if through_switch else LinkKind.NVLINK)
         own = 0 if kind not in NVLINK_KINDS else self.generation or generation
         try:
-            speed = self.megabytes_per_second if self.megabytes_per_second >= 0 else bandwidth.of(kind, self.lanes, own)
+            speed = self.megabytes_per_second if self.megabytes_per_second >= 0 else bandwidth.of(kind, self.lanes, own, model)
         except InvalidInput as error:
             raise FieldError(self.path, str(error)) from None
         return Link(*pair, kind, self.lanes, speed, own, self.access)

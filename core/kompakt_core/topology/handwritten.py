@@ -121,11 +121,12 @@ def _links(top: Fields, gpus: tuple[Gpu, ...]) -> tuple[tuple[Link, ...], tuple[
     entries = [read_entry(item, size) for item in top.items("links", 4096, required=size > 1)]
     table = assigned(top, entries, size)
     through = switched(table, size)
-    generation = top.number("nvlinkGeneration", 0) or bandwidth.generation_of_model(gpus[0].model if gpus else "")
+    model = gpus[0].model if gpus else ""
+    generation = top.number("nvlinkGeneration", 0) or bandwidth.generation_of_model(model)
     if generation > bandwidth.MAX_GENERATION:
         raise top.wrong("nvlinkGeneration", f"must be from 1 to {bandwidth.MAX_GENERATION}")
     generation = generation or bandwidth.generation_by_count(_lanes_per_gpu(table, size, any(through)))
-    links = [entry.link(pair, generation, through[pair[0]] and through[pair[1]]) for pair, entry in sorted(table.items())]
+    links = [entry.link(pair, generation, through[pair[0]] and through[pair[1]], model) for pair, entry in sorted(table.items())]
     return tuple(links), tuple(sorted(pair for pair, entry in table.items() if entry.uneven))
 
 

@@ -70,7 +70,7 @@ def parse_matrix(text: str, *, uuids: Callable[[int], str] | None = None, genera
     name = uuids or (lambda index: text_uuid("matrix", index))
     numa = _numa_nodes(rows)
     gpus = tuple(Gpu(GpuIndex(i), GpuUuid(name(i)), numa[i], model) for i in range(header.gpus))
-    links, uneven = _links(rows, generation)
+    links, uneven = _links(rows, generation, model)
     return LinkGraph(gpus, links, _nics(header, rows, numa, legend), uneven)
 
 
@@ -189,7 +189,7 @@ def _numa_nodes(rows: Sequence[Row]) -> list[int]:
     return [lists.index(row.cpus) for row in rows]
 
 
-def _links(rows: Sequence[Row], generation: int) -> tuple[tuple[Link, ...], tuple[tuple[GpuIndex, GpuIndex], ...]]:
+def _links(rows: Sequence[Row], generation: int, model: str) -> tuple[tuple[Link, ...], tuple[tuple[GpuIndex, GpuIndex], ...]]:
     sums = [sum(path.lanes for path in row.paths if path) for row in rows]
     switched = [lanes > bandwidth.MAX_LANES_OF_A_GPU for lanes in sums]
     known = generation or bandwidth.generation_by_count(_lanes_per_gpu(rows, sums, switched))
@@ -202,7 +202,8 @@ def _links(rows: Sequence[Row], generation: int) -> tuple[tuple[Link, ...], tupl
         if differ:
             uneven.append((GpuIndex(a), GpuIndex(b)))
         through = path.lanes > 0 and switched[a] and switched[b]
-        links.append(link_of(a, b, Path(LinkKind.NVSWITCH, path.lanes) if through else path, known))
+        path = Path(LinkKind.NVSWITCH, path.lanes) if through else path
+        links.append(link_of(a, b, path, known, model=model))
     return tuple(links), tuple(uneven)
 
 

@@ -61,11 +61,15 @@ def nvlink_path(a: Side, b: Side, *, reachable: bool) -> tuple[Path | None, bool
 
 def weaker(there: Path, back: Path, generation: int) -> tuple[Path, bool]:
     """(the weaker of what the two sides say, whether they disagree)."""
-    return min(there, back, key=lambda path: bandwidth.of(path.kind, path.lanes, generation)), there != back
+
+    def strength(path: Path) -> tuple[int, int]:
+        return bandwidth.of(path.kind, path.lanes, generation), -bandwidth.path_rank(path.kind)
+
+    return min(there, back, key=strength), there != back
 
 
-def link_of(a: int, b: int, path: Path, generation: int, access: PeerAccess = PeerAccess.UNTOLD) -> Link:
-    """The link of the pair a < b with its planning bandwidth; `generation` is NVLink's."""
-    speed = bandwidth.of(path.kind, path.lanes, generation)
+def link_of(a: int, b: int, path: Path, generation: int, access: PeerAccess = PeerAccess.UNTOLD, model: str = "") -> Link:
+    """The link of the pair a < b with its planning bandwidth; `generation` is NVLink's, `model` the GPUs' where it is known."""
+    speed = bandwidth.of(path.kind, path.lanes, generation, model)
     own = generation if path.kind in NVLINK_KINDS else 0
     return Link(GpuIndex(a), GpuIndex(b), path.kind, path.lanes, speed, own, access)

@@ -81,7 +81,7 @@ def judge(a: GpuFacts, b: GpuFacts, pair: PairFacts, generation: int) -> tuple[L
     elif path is None and a.lanes.unread and b.lanes.unread:
         uneven = True
     level = LinkKind.SYS if pair.level is None else _LEVELS.get(pair.level, LinkKind.SYS)
-    return link_of(a.index, b.index, path or Path(level), generation, access), uneven
+    return link_of(a.index, b.index, path or Path(level), generation, access, a.model), uneven
 
 
 def left_out(fabric: Fabric | None) -> bool:

@@ -68,7 +68,8 @@ def test_link_finds_every_pair_and_networkx_agrees(name: str) -> None:
         assert public.edges[a, b]["weight"] == graph.weights[a][b] == graph.link(b, a).megabytes_per_second
 
 
-ENTRIES = json.loads((files("kompakt_core.topology") / "data" / "topo_matrices.json").read_text())["matrices"]
+DATA = files("kompakt_core.topology") / "data"
+ENTRIES = json.loads((DATA / "topo_matrices.json").read_text())["matrices"]
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["id"])
@@ -85,8 +86,36 @@ def test_every_matrix_of_the_data_is_read_cell_by_cell(entry: dict[str, Any]) ->
     numa = entry.get("numa", [])
     assert [gpu.numa_node for gpu in graph.gpus][: len(numa)] == numa
     # One report shows fewer cells for its network card than GPUs: that card is left out.
-    assert len(graph.nics) == sum(1 for cells in entry.get("nic", {}).values() if len(cells) == graph.size)
+    cards = {name: tuple(cells) for name, cells in entry.get("nic", {}).items() if len(cells) == graph.size}
+    assert {nic.name: nic.paths for nic in graph.nics} == cards
     assert graph.uneven == ()
+
+
+AMD = {entry["id"]: entry for entry in json.loads((DATA / "topo_matrices.json").read_text())["amd"]}
+
+
+def test_machines_of_amd_are_those_of_the_data() -> None:
+    hives = AMD["mi210-8-two-hives"]
+    for a, b in combinations(range(8), 2):
+        found = machine("mi210-8-two-hives").link(a, b)
+        assert (found.kind is LinkKind.XGMI) == (hives["link_type"][a][b] == 11) == (hives["weight"][a][b] == 15)
+        assert found.megabytes_per_second == (hives["max_bw_mbs"][a][b] or 6_000)
+    for name, kind in (("mi300x-8", LinkKind.XGMI), ("amd-4-pcie", LinkKind.SYS)):
+        assert AMD[name]["link"] == ("XGMI" if kind is LinkKind.XGMI else "PCIE")
+        assert {link.kind for link in machine(name).links} == {kind}
+
+
+def test_machines_of_all_sizes_are_known() -> None:
+    sizes = {name: known.gpus for name, known in MACHINES.items()}
+    assert all(machine(name).size == size for name, size in sizes.items())
+    assert set(sizes.values()) == {2, 4, 5, 6, 8, 16, 64}
+    assert all(known.source for known in MACHINES.values())
+
+
+def test_a_partitioned_mi300x_is_eight_groups_of_eight() -> None:
+    weights = machine("mi300x-8-cpx").weights
+    assert {weights[a][b] for a, b in combinations(range(64), 2) if a // 8 == b // 8} == {662_500}
+    assert {weights[a][b] for a, b in combinations(range(64), 2) if a // 8 != b // 8} == {64_000}
 
 
 def test_published_figures_of_known_machines() -> None:

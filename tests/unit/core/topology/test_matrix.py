@@ -59,6 +59,25 @@ def test_nic_columns_in_any_order_keep_their_names() -> None:
     assert [nic.name for nic in graph.nics] == ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"]
 
 
+NICS = ["mlx5_0", "mlx4_1", "mlx5_bond_0", "rdmap16s27", "bnxt_re0", "irdma0", "hfi1_0", "efa_0", "ibp12s0", "NIC11"]
+
+
+def test_network_cards_are_called_as_drivers_call_them() -> None:
+    ways = " ".join(["PIX"] * len(NICS))
+    graph = parse_matrix(f"GPU0 GPU1 {' '.join(NICS)}\nGPU0 X SYS {ways}\nGPU1 SYS X {ways}\n{NICS[0]} PIX PIX X\n")
+    assert {nic.name for nic in graph.nics} == set(NICS)
+    assert {nic.paths for nic in graph.nics} == {(LinkKind.PIX, LinkKind.PIX)}
+
+
+def test_six_gpus_and_two_on_one_board_are_read() -> None:
+    rows = [["X" if a == b else "PSB" if a // 2 == b // 2 else "PHB" for b in range(6)] for a in range(6)]
+    header = "\t".join(["", *(f"GPU{i}" for i in range(6)), "CPU Affinity"])
+    lines = ["\t".join([f"GPU{a}", *(f" {cell} " for cell in row), "0-7"]) for a, row in enumerate(rows)]
+    graph = parse_matrix("\r\n".join([header, *lines]))
+    assert sorted(kinds(graph)) == ["PHB"] * 12 + ["PIX"] * 3
+    assert [gpu.numa_node for gpu in graph.gpus] == [0] * 6
+
+
 def test_empty_affinity_cells_between_tabs_keep_their_place() -> None:
     graph = parse_matrix("\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\tX\tSYS\t\t1\nGPU1\tSYS\tX\t\t0\n")
     assert [gpu.numa_node for gpu in graph.gpus] == [1, 0]
@@ -103,6 +122,7 @@ def test_uuids_come_from_the_caller() -> None:
         ("GPU0 GPU1\nGPU0 X X\nGPU1 NV2 X\n", "line 2, column 8: found 'X' between GPU0 and GPU1; expected NV<lanes>"),
         ("GPU0 GPU1 CPUs\nGPU0 X PIX\nGPU1 PIX X\n", "line 1, column 11: unknown column 'CPUs'"),
         ("GPU0 mlx5_0 GPU1\n", "line 1, column 6: GPU columns must come before NIC columns"),
+        ("GPU0 mlx5_0 mlx5_0\n", "line 1, column 13: two NIC columns have one name"),
         ("GPU0 mlx5_0\nGPU0 X NV4\n", "line 2, column 8: unknown link 'NV4' to a NIC"),
         ("x" * 200_001, "200001 characters; at most 200000 are read"),
     ],

@@ -51,6 +51,8 @@ def test_the_weaker_of_two_words_counts() -> None:
     assert weaker(nv, pix, 2) == (pix, True)
     assert weaker(sys_, pix, 2) == (sys_, True)
     assert weaker(nv, nv, 2) == (nv, False)
+    pxb = Path(LinkKind.PXB)
+    assert weaker(pix, pxb, 2) == weaker(pxb, pix, 2) == (pxb, True), "as fast, but through more switches"
 
 
 @pytest.mark.parametrize(
@@ -75,8 +77,9 @@ def test_bandwidths_come_from_the_tables() -> None:
         53_125,
         53_125,
     ]
-    assert [bandwidth.generation_of_nvml(version) for version in (1, 2, 3, 4, 5, 6, 7, 99)] == [1, 2, 2, 3, 3, 4, 5, 0]
-    assert bandwidth.lane("A40") == 12_000, "an unconfirmed figure gives way to NCCL's"
+    assert bandwidth.lane_of(3, "NVIDIA A40") == 12_000, "an unconfirmed figure gives way to NCCL's"
+    assert bandwidth.lane_of(3, "NVIDIA A10") == 12_000
+    assert bandwidth.lane_of(3, "NVIDIA A100-SXM4-40GB") == bandwidth.lane_of(3, "unheard of") == 25_781
     assert [bandwidth.of(kind, 0, 0) for kind in bandwidth.pcie()] == [12_000, 12_000, 10_000, 10_000, 6_000]
     for kind in (LinkKind.XGMI, LinkKind.C2C):
         with pytest.raises(InvalidInput, match="no published bandwidth"):
