@@ -1,83 +1,143 @@
 """`kompakt place`: which GPUs a pod would get on a machine, and why."""
 
-from typing import Annotated
+import json
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
+import yaml
 from rich.console import Console
 
 from kompakt_cli.picture import draw
-from kompakt_cli.words import gigabytes, gpu_set, read_machine, word_of
+from kompakt_cli.placed import Answer, document, lines, place_on
+from kompakt_cli.svg import svg
+from kompakt_cli.words import gpu_set, read_machine, word_of
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import GpuMask
-from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.baseline import random_choice
-from kompakt_core.placement.choose import choose
+from kompakt_core.ids import NO_GPUS
+from kompakt_core.patterns.edges import parse_edges
+from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.model import Choice, Policy, Refusal, Wish
-from kompakt_core.topology.graph import LinkGraph
+from kompakt_core.placement.model import Policy, Refusal, Wish
 
-Machine = Annotated[str, typer.Option(help="as for `kompakt topology`: name, file or -")]
+REFUSED = 3  # exit code
+
+
+class Form(StrEnum):
+    """How to show it."""
+
+    PICTURE = "picture"
+    SVG = "svg"
+    YAML = "yaml"
+    JSON = "json"
+
+
+class Sensitivity(StrEnum):
+    """As communication.bandwidthSensitivity of a TrainingJob."""
+
+    HIGH = "High"
+    MEDIUM = "Medium"
+    AUTO = "Auto"
+    LOW = "Low"
+    NONE = "None"
+
+
+class RequiredLink(StrEnum):
+    """As placement.requiredLink of a TrainingJob."""
+
+    ANY = "Any"
+    NVLINK = "NVLink"
+
+
+MAPA = "mapa2021"  # for comparison only: no policy of a TrainingJob
+
+Machine = Annotated[str, typer.Option(help="a known machine (see `kompakt machines`), or as --matrix")]
+Matrix = Annotated[str, typer.Option(help="a file: output of `nvidia-smi topo -m`, YAML, or a GPUTopology; - for standard input")]
 Gpus = Annotated[int, typer.Option(help="how many GPUs the pod asks for", min=1)]
 Free = Annotated[str, typer.Option(help="the free GPUs, such as 0,1,4-7 (default: all)")]
-PatternName = Annotated[str, typer.Option(help="Ring, Chain, Tree, Star, Clique, AllToAll or None", metavar="PATTERN")]
-PolicyName = Annotated[str, typer.Option(help="Best, Preserve, Packed or First", metavar="POLICY")]
-Insensitive = Annotated[bool, typer.Option("--insensitive", help="the job needs no bandwidth (for Preserve)")]
-NVLink = Annotated[bool, typer.Option("--nvlink", help="requiredLink NVLink: no other link may be used")]
+PatternName = Annotated[str, typer.Option(help=", ".join(Pattern), metavar="PATTERN")]
+EdgeList = Annotated[str, typer.Option(help="own edges between ranks, such as 0-1,1-2:3 (with weights); means --pattern custom")]
+PolicyName = Annotated[str, typer.Option(help=", ".join((*Policy, MAPA)), metavar="POLICY")]
+MeasureName = Annotated[str, typer.Option(help="what value counts: the slowest link (Bottleneck) or all added up (Sum)")]
+SensitivityName = Annotated[str, typer.Option(help=f"{', '.join(Sensitivity)}: whether the job needs bandwidth (for Preserve)")]
+Include = Annotated[str, typer.Option(help="GPUs that must be in the set")]
+Exclude = Annotated[str, typer.Option(help="GPUs that must not be")]
+Link = Annotated[str, typer.Option(help="NVLink: the pattern may use no other link")]
 SameNuma = Annotated[bool, typer.Option("--same-numa-node", help="all GPUs on one NUMA node")]
+Output = Annotated[str, typer.Option("-o", "--output", help=", ".join(Form))]
 
 
 def place(
-    machine: Machine,
     gpus: Gpus,
+    machine: Machine = "",
+    matrix: Matrix = "",
     free: Free = "",
-    pattern: PatternName = "Ring",
+    pattern: PatternName = "",
+    edges: EdgeList = "",
     policy: PolicyName = "Preserve",
-    insensitive: Insensitive = False,
-    nvlink: NVLink = False,
+    sensitivity: SensitivityName = "High",
+    measure: MeasureName = "Bottleneck",
+    include: Include = "",
+    exclude: Exclude = "",
+    require_link: Link = "Any",
     same_numa_node: SameNuma = False,
+    output: Output = "picture",
 ) -> None:
-    """Show which GPUs a pod would get on a machine, what that is worth, and what chance would have given."""
-    graph = read_machine(machine)
+    """Show which GPUs a pod would get on a machine, what that is worth, and what chance would have given.
+
+    Exit code 0: placed; 3: refused; 2: bad input.
+    """
+    form = word_of(Form, output, "--output")
+    named = [word for word in (machine, matrix) if word]
+    if len(named) != 1:
+        raise InvalidInput("name one machine: --machine NAME or --matrix FILE")
+    graph = read_machine(named[0])
+    mapa = policy.casefold() == MAPA
     wish = Wish(
-        word_of(Pattern, pattern, "--pattern"),
-        word_of(Policy, policy, "--policy"),
-        not insensitive,
-        "NVLink" if nvlink else "Any",
-        same_numa_node,
+        pattern=_pattern(pattern, edges),
+        policy=Policy.PRESERVE if mapa else word_of(Policy, policy, "--policy"),
+        sensitive=word_of(Sensitivity, sensitivity, "--sensitivity") not in (Sensitivity.LOW, Sensitivity.NONE),
+        required_link=word_of(RequiredLink, require_link, "--require-link"),
+        same_numa_node=same_numa_node,
+        measure=word_of(Measure, measure, "--measure"),
+        edges=parse_edges(edges) if edges else (),
     )
     available = gpu_set(free, graph, "--free") if free else graph.all_gpus
-    choice = choose(graph, available, gpus, wish)
-    if isinstance(choice, Refusal):
-        raise InvalidInput(sentence(choice))
-    _print(graph, available, wish, choice)
+    within = available & ~(gpu_set(exclude, graph, "--exclude") if exclude else NO_GPUS)
+    must = gpu_set(include, graph, "--include") if include else NO_GPUS
+    answer = place_on(graph, within, gpus, wish, must, mapa=mapa)
+    _show(answer, form, available)
+    if isinstance(answer.choice, Refusal):
+        if form in (Form.PICTURE, Form.SVG):
+            typer.echo(f"kompakt: {sentence(answer.choice)}", err=True)
+        raise typer.Exit(REFUSED)
 
 
-def _print(graph: LinkGraph, free: GpuMask, wish: Wish, choice: Choice) -> None:
-    held: dict[int, str] = {i: "chosen" for i in choice.order}  # noqa: C420 - typed by int, not by GpuIndex
-    held |= {i: "taken" for i in range(graph.size) if not free >> i & 1}
-    console = Console()
-    console.print(draw(graph, held, others=("taken",)))
-    console.print()
-    for line in lines(graph, free, wish, choice):
-        console.print(line, highlight=False)
+def _pattern(pattern: str, edges: str) -> Pattern:
+    if edges:
+        named = word_of(Pattern, pattern, "--pattern") if pattern else Pattern.CUSTOM
+        if named is not Pattern.CUSTOM:
+            raise InvalidInput(f"--edges and --pattern {named} exclude each other; leave one out")
+        return named
+    found = word_of(Pattern, pattern or Pattern.RING, "--pattern")
+    if found is Pattern.CUSTOM:
+        raise InvalidInput("--pattern Custom needs --edges, such as --edges 0-1,1-2")
+    return found
 
 
-def lines(graph: LinkGraph, free: GpuMask, wish: Wish, choice: Choice) -> list[str]:
-    """What was chosen and how it compares, as sentences."""
-    size = len(choice.order)
-    arrow = " -> " if wish.pattern is Pattern.RING and size > 1 else ", "
-    order = arrow.join(str(i) for i in choice.order) + (
-        f" -> {choice.order[0]}" if wish.pattern is Pattern.RING and size > 2 else ""
-    )
-    out = [f"chosen   GPU {order}   (policy {wish.policy}, {'sensitive' if wish.sensitive else 'insensitive'})"]
-    if wish.pattern is Pattern.NONE:
-        return [*out, "value    none: pattern None asks for no bandwidth among the GPUs"]
-    if size == 1:
-        return [*out, "value    none: a single GPU has nobody to talk to"]
-    ideal = random_choice(graph, graph.all_gpus, size, wish.pattern).best
-    chance = random_choice(graph, free, size, wish.pattern)
-    share = f" ({choice.value / ideal:.0%} of the best on an empty one, {gigabytes(ideal)} GB/s)" if ideal else ""
-    out.append(f"value    {gigabytes(choice.value)} GB/s {wish.pattern}{share}")
-    sets = "the only free set" if chance.sets == 1 else f"any of the {chance.sets} free sets"
-    out.append(f"by count {gigabytes(chance.mean)} GB/s on average, {gigabytes(chance.worst)} at worst ({sets})")
-    return out
+def _show(answer: Answer, form: Form, available: int) -> None:
+    data: dict[str, Any] = document(answer)
+    if form is Form.JSON:
+        typer.echo(json.dumps(data))
+    elif form is Form.YAML:
+        typer.echo(yaml.safe_dump(data, sort_keys=False), nl=False)
+    elif not isinstance(answer.choice, Refusal):
+        held: dict[int, str] = {i: "chosen" for i in answer.choice.order}  # noqa: C420 - typed by int, not by GpuIndex
+        held |= {i: "taken" for i in range(answer.graph.size) if not available >> i & 1}
+        if form is Form.SVG:
+            typer.echo(svg(answer.graph, "placement", held, lines(answer)), nl=False)
+            return
+        console = Console()
+        console.print(draw(answer.graph, held, others=("taken",)))
+        console.print()
+        for line in lines(answer):
+            console.print(line, highlight=False)

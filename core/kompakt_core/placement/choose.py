@@ -21,6 +21,7 @@ from kompakt_core.placement.facts import Facts, Keys, facts_for
 from kompakt_core.placement.first import first
 from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
 from kompakt_core.placement.packed import packed
+from kompakt_core.placement.partitions import partition_masks, without_fabric
 from kompakt_core.placement.preserve import preserve
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
@@ -62,11 +63,28 @@ def _decide(shared: SharedGraph, free: int, size: int, wish: Wish, must_include:
         return Refusal(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS)
     if free.bit_count() < size:
         return Refusal(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
+    if graph.partitions and size > 1:
+        return _partitioned(graph, free, size, wish, must_include)
     facts = facts_for(graph, wish)
     count = comb((free & ~must_include).bit_count(), size - must_include.bit_count())
     if isinstance(facts.table, EdgeTable) and not facts.table.tryable(count, size):
         return searched(graph, facts, facts.table, free, size, wish, must_include)
     return ranked(facts, free, size, wish, must_include)
+
+
+def _partitioned(graph: LinkGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Refusal:
+    """On a machine whose fabric joins GPUs by partitions only: one of them, judged by its links. Where none of that size
+    is free, GPUs without NVLink between them, if the wish allows that; each is then worth what PCIe gives at least.
+    """
+    offered = np.array(sorted(partition_masks(graph)), dtype=np.int64)
+    fits = (offered & ~free == 0) & (offered & must_include == must_include) & (np.bitwise_count(offered) == size)
+    if not fits.any() and wish.required_link == "NVLink":
+        return Refusal(Reason.PARTITION_SPLIT, have=free.bit_count(), need=size)
+    if not fits.any():
+        return _decide(without_fabric(graph).shared, free, size, wish, must_include)
+    facts = facts_for(graph, wish)
+    candidates = sets_allowed(facts, free, size, wish, must_include, among=offered[fits])
+    return candidates if isinstance(candidates, Refusal) else _first_of(facts, free, candidates, wish)
 
 
 def ranked(facts: Facts, free: int, size: int, wish: Wish, must_include: int = 0, leave_out: int = 0) -> Choice | Refusal:
@@ -77,13 +95,17 @@ def ranked(facts: Facts, free: int, size: int, wish: Wish, must_include: int = 0
     candidates = candidates[candidates != leave_out]
     if not len(candidates):
         return Refusal(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
+    return _first_of(facts, free, candidates, wish)
+
+
+def _first_of(facts: Facts, free: int, candidates: Masks, wish: Wish) -> Choice:
     keys = POLICIES[wish.policy](facts, free, candidates, wish.sensitive)
     return chosen(facts, int(candidates[first_ranked(keys)]))
 
 
 def runner_up(graph: LinkGraph, free: int, size: int, wish: Wish, leave_out: int) -> Choice | None:
     """What `choose` would give if the set `leave_out` were not allowed; None where there is no other or nobody can tell."""
-    if size == 0 or size > free.bit_count() or graph.size > MAX_GPUS or edges_refusal(wish, size):
+    if size == 0 or size > free.bit_count() or graph.size > MAX_GPUS or graph.partitions or edges_refusal(wish, size):
         return None
     facts = facts_for(graph, wish)
     if isinstance(facts.table, EdgeTable) and not facts.table.tryable(comb(free.bit_count(), size), size):
@@ -152,9 +174,13 @@ def wished_facts(graph: LinkGraph, wish: Wish) -> Facts:
     return facts_for(graph, wish)
 
 
-def sets_allowed(facts: Facts, free: int, size: int, wish: Wish, must_include: int = 0) -> Masks | Refusal:
-    """All sets of `size` GPUs within `free` that obey the wish's hard demands, by index; never an empty list."""
-    sets = sets_within(free, size, must_include)
+def sets_allowed(
+    facts: Facts, free: int, size: int, wish: Wish, must_include: int = 0, among: Masks | None = None
+) -> Masks | Refusal:
+    """All sets of `size` GPUs within `free` (or those of `among`) that obey the wish's hard demands, by index; never an
+    empty list.
+    """
+    sets = sets_within(free, size, must_include) if among is None else among
     if wish.same_numa_node and size > 1:
         sets = facts.on_one_numa_node(sets)
         if not len(sets):

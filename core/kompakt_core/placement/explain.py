@@ -58,6 +58,12 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Refusal], str]]] = MappingProxyType(
         Reason.TOO_FEW_RANKS: lambda refusal: (
             f"the edges name rank {refusal.need - 1} but the pod has {_gpus(refusal.have)}, numbered from 0"
         ),
+        Reason.PARTITION_SPLIT: lambda refusal: (
+            f"NVLink joins the GPUs of a fabric partition only, and no partition of {_gpus(refusal.need)} is free"
+        ),
+        Reason.MAPA_BLOCKED: lambda refusal: (
+            f"MAPA's published rules rate every set of {_gpus(refusal.need)} among the {refusal.have} free ones below taking none"
+        ),
         Reason.TOO_MANY_GPUS: lambda refusal: (
             f"the node has {_gpus(refusal.have)}; patterns are matched on at most {refusal.need}"
         ),

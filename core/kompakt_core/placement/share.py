@@ -59,7 +59,7 @@ def share(graph: LinkGraph, free: int, size: int, pods: int, wish: Wish) -> Shar
 
 @lru_cache(maxsize=1 << 14)
 def _share(shared: SharedGraph, free: int, size: int, pods: int, wish: Wish) -> Share | None:
-    if ways(free.bit_count(), size, pods) > EXACT_WAYS or edges_refusal(wish, size):
+    if ways(free.bit_count(), size, pods) > EXACT_WAYS or shared.graph.partitions or edges_refusal(wish, size):
         return _one_by_one(shared.graph, free, size, pods, wish)
     facts = wished_facts(shared.graph, wish)
     if isinstance(facts.table, EdgeTable) and not facts.table.tryable(comb(free.bit_count(), size), size):

@@ -151,13 +151,15 @@ class LinkGraph:
 
     @cached_property
     def digest(self) -> str:
-        """Equal for graphs on which every choice is equal: links, NUMA nodes and GPU order, but not UUIDs or models.
+        """Equal for graphs on which every choice is equal: links, NUMA nodes, partitions and GPU order, not UUIDs or models.
 
         Nodes of one kind of machine share their tables through it.
         """
         numa = ",".join(str(gpu.numa_node) for gpu in self.gpus)
         links = ";".join(f"{link.kind}:{link.lanes}:{link.megabytes_per_second}" for link in self.links)
-        return hashlib.sha256(f"{numa}|{links}".encode()).hexdigest()
+        index = {gpu.module_id: gpu.index for gpu in self.gpus}
+        sets = [sorted(index.get(module, -1) for module in one.module_ids) for one in self.partitions]
+        return hashlib.sha256(f"{numa}|{links}|{sorted(sets)}".encode()).hexdigest()
 
     @cached_property
     def shared(self) -> "SharedGraph":

@@ -51,7 +51,7 @@ def test_place_without_pattern_claims_no_value() -> None:
 
 
 def test_place_of_one_gpu_claims_no_value() -> None:
-    out = run("place", "--machine", "a100-pcie-8-bridge-pairs", "--free", "0,2,3", "--gpus", "1", "--insensitive").output
+    out = run("place", "--machine", "a100-pcie-8-bridge-pairs", "--free", "0,2,3", "--gpus", "1", "--sensitivity", "low").output
     assert "chosen   GPU 3   (policy Preserve, insensitive)" in out
     assert "a single GPU has nobody to talk to" in out
 
@@ -72,13 +72,15 @@ def test_place_reads_a_pasted_matrix_from_standard_input() -> None:
     ("words", "sentence"),
     [
         (["place", "--machine", "dgx9", "--gpus", "1"], "unknown machine 'dgx9'; known are"),
-        (["place", "--machine", "dgx1-v100", "--gpus", "9"], "9 GPUs asked for, 8 free"),
+        (["place", "--gpus", "1"], "name one machine: --machine NAME or --matrix FILE"),
+        (["place", "--machine", "dgx1-v100", "--gpus", "2", "--edges", "0-1", "--pattern", "ring"], "exclude each other"),
+        (["place", "--machine", "dgx1-v100", "--gpus", "2", "--edges", "0-0"], "joins two different ranks"),
+        (["place", "--machine", "dgx1-v100", "--gpus", "2", "--include", "7", "--free", "0-3"], "GPUs (7,) must be free"),
         (["place", "--machine", "dgx1-v100", "--gpus", "2", "--pattern", "cube"], "--pattern: unknown value 'cube'; use one of"),
         (["place", "--machine", "dgx1-v100", "--gpus", "2", "--policy", "x"], "use one of Best, Preserve, Packed, First"),
         (["place", "--machine", "dgx1-v100", "--gpus", "2", "--free", "0,8"], "--free: there is no GPU 8; the machine has 8"),
         (["place", "--machine", "dgx1-v100", "--gpus", "2", "--free", "0-"], "--free: '0-' is no GPU index"),
-        (["place", "--machine", "l40s-4", "--gpus", "2", "--nvlink"], "can do the pattern over NVLink alone"),
-        (["place", "--machine", "rtx8000-4", "--gpus", "2", "--same-numa-node"], "share a known NUMA node"),
+        (["place", "--machine", "l40s-4", "--gpus", "2", "--pattern", "custom"], "--pattern Custom needs --edges"),
         (["topology", "nowhere"], "unknown machine 'nowhere'"),
     ],
 )
@@ -121,7 +123,7 @@ def test_python_dash_m_is_the_command() -> None:
     ("words", "sentence"),
     [
         ("place --machine x --gpus 0", "kompakt: Invalid value for '--gpus'"),
-        ("place --gpus 1", "kompakt: Missing option '--machine'"),
+        ("place --machine x", "kompakt: Missing option '--gpus'"),
         ("placing", "kompakt: No such command 'placing'"),
         ("topology nowhere", "kompakt: unknown machine 'nowhere'"),
     ],

@@ -1,0 +1,93 @@
+"""A placement on one machine, as sentences and as a document for programs."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kompakt_cli.words import gigabytes
+from kompakt_core.ids import GpuMask, indices_of
+from kompakt_core.patterns.names import Measure, Pattern
+from kompakt_core.patterns.table import MAX_GPUS
+from kompakt_core.placement.baseline import random_choice
+from kompakt_core.placement.choose import choose, wished_facts
+from kompakt_core.placement.explain import sentence
+from kompakt_core.placement.mapa2021 import mapa2021
+from kompakt_core.placement.model import Choice, Policy, Refusal, Wish
+from kompakt_core.topology.graph import LinkGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was asked and what came of it. `ideal`: the best value of that size on the empty machine, MB/s; `preserved`:
+    MB/s of the NVLink pairs among the GPUs that stay free.
+    """
+
+    graph: LinkGraph
+    free: GpuMask
+    wish: Wish
+    policy: str
+    choice: Choice | Refusal
+    ideal: int
+    preserved: int
+
+
+def place_on(graph: LinkGraph, free: int, gpus: int, wish: Wish, must_include: int, *, mapa: bool) -> Answer:
+    """Choose on one machine. `mapa`: by the published rules of MAPA instead of the wish's policy."""
+    choice = mapa2021(graph, free, gpus, wish) if mapa else choose(graph, free, gpus, wish, must_include=must_include)
+    best = choose(graph, graph.all_gpus, gpus, replace(wish, policy=Policy.BEST))
+    left = free if isinstance(choice, Refusal) else free & ~choice.mask
+    preserved = wished_facts(graph, replace(wish, pattern=Pattern.NONE, edges=())).fabric(left)
+    ideal = best.value if isinstance(best, Choice) else 0
+    return Answer(graph, GpuMask(free), wish, "mapa2021" if mapa else str(wish.policy), choice, ideal, preserved)
+
+
+def document(answer: Answer) -> dict[str, Any]:
+    """The answer for programs: GPU indices (`order` by rank), integers of MB/s one way. `bound` null: value is exact."""
+    choice = answer.choice
+    bound = None if isinstance(choice, Refusal) else choice.bound
+    return {
+        "gpus": [] if isinstance(choice, Refusal) else [int(i) for i in indices_of(choice.mask)],
+        "order": [] if isinstance(choice, Refusal) else [int(i) for i in choice.order],
+        "value": 0 if isinstance(choice, Refusal) else int(choice.value),
+        "ideal": int(answer.ideal),
+        "preserved": int(answer.preserved),
+        "policy": answer.policy,
+        "refusal": {"reason": choice.reason.value, "message": sentence(choice)} if isinstance(choice, Refusal) else None,
+        "measure": str(answer.wish.measure),
+        "bound": None if bound is None else int(bound),
+    }
+
+
+def lines(answer: Answer) -> list[str]:
+    """What was chosen and how it compares, as sentences."""
+    choice, wish = answer.choice, answer.wish
+    if isinstance(choice, Refusal):
+        return [sentence(choice)]
+    out = [f"chosen   GPU {_order(choice, wish)}   (policy {answer.policy}, {'sensitive' if wish.sensitive else 'insensitive'})"]
+    still = (answer.free & ~choice.mask).bit_count()
+    left = f"left     {gigabytes(answer.preserved)} GB/s of NVLink among the {still} GPUs still free"
+    if wish.pattern is Pattern.NONE:
+        return [*out, "value    none: pattern None asks for no bandwidth among the GPUs", left]
+    if len(choice.order) == 1:
+        return [*out, "value    none: a single GPU has nobody to talk to", left]
+    return [*out, *_values(answer, choice), left]
+
+
+def _order(choice: Choice, wish: Wish) -> str:
+    size = len(choice.order)
+    arrow = " -> " if wish.pattern in (Pattern.RING, Pattern.CHAIN) and size > 1 else ", "
+    closing = f" -> {choice.order[0]}" if wish.pattern is Pattern.RING and size > 2 else ""
+    return arrow.join(str(i) for i in choice.order) + closing
+
+
+def _values(answer: Answer, choice: Choice) -> list[str]:
+    wish, ideal = answer.wish, answer.ideal
+    share = f" ({choice.value / ideal:.0%} of the best on an empty one, {gigabytes(ideal)} GB/s)" if ideal else ""
+    other = "slowest " if wish.measure is Measure.SUM else "sum     "
+    out = [f"value    {gigabytes(choice.value)} GB/s {wish.pattern}{share}", f"{other} {gigabytes(choice.second)} GB/s"]
+    if choice.bound is not None:
+        out.append(f"         best found; no set has more than {gigabytes(choice.bound)} GB/s")
+    if wish.pattern is not Pattern.CUSTOM and answer.graph.size <= MAX_GPUS:
+        chance = random_choice(answer.graph, answer.free, len(choice.order), wish.pattern, wish.measure)
+        sets = "the only free set" if chance.sets == 1 else f"any of the {chance.sets} free sets"
+        out.append(f"by count {gigabytes(chance.mean)} GB/s on average, {gigabytes(chance.worst)} at worst ({sets})")
+    return out

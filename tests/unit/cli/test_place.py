@@ -1,0 +1,114 @@
+"""`kompakt place` for programs: keys, exit codes, wishes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from kompakt_cli import main
+from kompakt_core.topology.machines import MACHINES
+
+KEYS = ["gpus", "order", "value", "ideal", "preserved", "policy", "refusal", "measure", "bound"]
+
+
+def run(*words: str, stdin: str = "") -> Result:
+    return CliRunner(env={"COLUMNS": "80"}).invoke(main.application(), ["place", *words], input=stdin)
+
+
+def placed(*words: str) -> dict[str, object]:
+    result = run("-o", "json", *words)
+    assert result.exit_code == 0, result.output
+    found: dict[str, object] = json.loads(result.output)
+    assert list(found) == KEYS
+    return found
+
+
+def test_the_document_names_set_order_value_ideal_and_what_stays_behind() -> None:
+    found = placed("--machine", "a100-pcie-8-bridge-pairs", "--free", "0,2,3,5", "--gpus", "2")
+    assert found == {
+        "gpus": [0, 2],
+        "order": [0, 2],
+        "value": 309_372,
+        "ideal": 309_372,
+        "preserved": 0,
+        "policy": "Preserve",
+        "refusal": None,
+        "measure": "Bottleneck",
+        "bound": None,
+    }
+
+
+def test_yaml_says_the_same_as_json() -> None:
+    words = ("--machine", "dgx1-v100", "--gpus", "3", "--policy", "best")
+    assert yaml.safe_load(run("-o", "yaml", *words).output) == placed(*words)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "message"),
+    [
+        (("--machine", "dgx1-v100", "--gpus", "9"), "NotEnoughFreeGPUs", "9 GPUs asked for, 8 free"),
+        (("--machine", "l40s-4", "--gpus", "2", "--require-link", "nvlink"), "RequiredLinkMissing", "over NVLink alone"),
+        (("--machine", "rtx8000-4", "--gpus", "2", "--same-numa-node"), "SameNUMANodeMissing", "share a known NUMA node"),
+        (("--machine", "dgx1-v100", "--gpus", "2", "--edges", "0-1,1-2"), "TooFewGPUsForEdges", "name rank 2 but the pod has 2"),
+        (
+            ("--machine", "dgx1-v100", "--gpus", "2", "--free", "0,7", "--policy", "mapa2021"),
+            "BlockedByMAPA",
+            "below taking none",
+        ),
+        (
+            ("--machine", "h800-8-shared", "--gpus", "3", "--require-link", "nvlink"),
+            "NoFreePartition",
+            "no partition of 3 GPUs is free",
+        ),
+    ],
+)
+def test_a_refusal_is_data_a_sentence_and_exit_code_three(words: tuple[str, ...], reason: str, message: str) -> None:
+    result = run(*words, "-o", "json")
+    found = json.loads(result.output)
+    assert (result.exit_code, found["refusal"]["reason"], found["gpus"], found["value"]) == (3, reason, [], 0)
+    assert message in found["refusal"]["message"]
+    shown = run(*words)
+    assert shown.exit_code == 3
+    assert message in shown.stderr
+
+
+def test_own_edges_are_laid_over_the_fastest_links() -> None:
+    found = placed("--machine", "a100-pcie-8-bridge-pairs", "--gpus", "3", "--edges", "0-1:9,1-2")
+    assert found["order"] in ([0, 2, 1], [2, 0, 1], [0, 2, 3])
+    assert found["value"] == 6_000
+
+
+def test_sums_are_what_mapa_counts() -> None:
+    words = ("--machine", "a100-pcie-8-bridge-pairs", "--gpus", "4")
+    assert (placed(*words)["value"], placed(*words, "--measure", "sum")["value"]) == (6_000, 630_744)
+
+
+def test_gpus_are_included_and_excluded() -> None:
+    words = ("--machine", "dgx1-v100", "--gpus", "2")
+    assert 6 in placed(*words, "--include", "6")["gpus"]  # type: ignore[operator]
+    assert placed(*words, "--include", "6", "--exclude", "4,5,7")["gpus"] == [2, 6]
+
+
+def test_a_matrix_file_is_a_machine(tmp_path: Path) -> None:
+    path = tmp_path / "matrix"
+    path.write_text(MACHINES["dgx1-v100"].text)
+    assert placed("--matrix", str(path), "--gpus", "2", "--free", "0,1,4,5")["gpus"] == [0, 4]
+
+
+def test_the_picture_as_svg_shows_the_set() -> None:
+    out = run("--machine", "dgx1-v100", "--gpus", "2", "-o", "svg").output
+    assert out.startswith("<svg")
+    assert "chosen" in out
+
+
+def test_pods_of_a_partitioned_fabric_get_a_partition_by_module_id() -> None:
+    found = placed("--machine", "h800-8-shared", "--gpus", "4")
+    from kompakt_core.topology.machines import machine
+
+    modules = {machine("h800-8-shared").gpus[i].module_id for i in found["gpus"]}  # type: ignore[attr-defined]
+    assert modules in ({1, 2, 3, 4}, {5, 6, 7, 8})
+    assert found["value"] == 212_496
+    alone = placed("--machine", "h800-8-shared", "--gpus", "3")
+    assert alone["value"] == 6_000, "no partition of three: NVLink does not join them"
