@@ -42,15 +42,18 @@ format: sync ## format and mend what ruff can mend
 test: sync ## every test level this machine can run; names what it skips and why
 	$(BIN)/python -m tools.test $(ARGS)
 
-# What a machine with a GPU and without network needs: travels with the checkout, is not installed.
+# What a machine with a GPU and without network needs beside the checkout and gcc; it is not installed there.
 GPU_PACKAGES := .gpu
-GPU_PYTHON ?= $(if $(wildcard $(GPU_PACKAGES)/pynvml.py),python3,$(BIN)/python)
 
-gpu-packages: sync ## fetch what `make test-gpu` needs on a machine without network into .gpu (1.5 MB)
-	$(BIN)/uv pip install --quiet --target $(GPU_PACKAGES) $$(sed -n 's/^ *"\(nvidia-[a-z-]*==[0-9.]*\)".*/\1/p' pyproject.toml device-plugin/pyproject.toml)
+$(GPU_PACKAGES)/pynvml.py:
+	$(MAKE) sync
+	$(BIN)/uv pip install --quiet --target $(GPU_PACKAGES) $$(sed -nE 's/^ *"((nvidia-[a-z-]*|PyYAML)==[0-9.]*)".*/\1/p' */pyproject.toml pyproject.toml | sort -u)
 
-test-gpu: ## the NVML reader on this machine's true GPUs; the report goes to docs/benchmarks, or to the folder OUT
-	PYTHONPATH=$(GPU_PACKAGES):core:device-plugin:. $(GPU_PYTHON) -m tests.gpu.nvml_report $(or $(OUT),docs/benchmarks)
+gpu-packages: $(GPU_PACKAGES)/pynvml.py ## fetch what `make test-gpu` needs on a machine without network into .gpu (4 MB)
+
+test-gpu: $(GPU_PACKAGES)/pynvml.py ## the NVML reader on this machine's true GPUs; the report goes to docs/benchmarks, or to the folder OUT
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kompakt needs Python 3.11 or later; name one with PYTHON=..."; exit 1; }
+	PYTHONPATH=$(GPU_PACKAGES):core:device-plugin:. $(PYTHON) -S -m tests.gpu.nvml_report $(or $(OUT),docs/benchmarks)
 
 requirements: sync ## pin all packages anew, with hashes and without host names
 	$(BIN)/python -m tools.pin
