@@ -10,17 +10,18 @@ from typing import Any
 import torch
 
 from kompakt_runtime.codec.format import DTYPES, LOSSY, CorruptPacked, Layout, Packed, span
-from kompakt_runtime.codec.grid import make_grid
-from kompakt_runtime.codec.tiles import Part, decode_part, encode_part
+from kompakt_runtime.codec.grid import Grid, make_grid
+from kompakt_runtime.codec.pending import Pending, Room
+from kompakt_runtime.codec.select import encoder
+from kompakt_runtime.codec.tiles import Part
 
 Tensor = Any
 
-__all__ = ["CorruptPacked", "Packed", "decode", "encode"]
+__all__ = ["CorruptPacked", "Packed", "Pending", "Room", "begin", "decode", "encode"]
 
 # A view with wider gaps comes back with its dimensions in the same order and the gaps closed: giving them back would
 # allocate memory that the packed size does not answer for.
 WIDEST_SPAN = 4
-SMALLEST, LARGEST = 16, 22  # log2 of the elements encoded at once
 
 
 def encode(x: Tensor, error_bound: float, *, seed: int | None = None) -> Packed:
@@ -34,38 +35,57 @@ def encode(x: Tensor, error_bound: float, *, seed: int | None = None) -> Packed:
     -0.0 comes back as 0.0, except where packing was no gain and the elements are stored as they are.
     Raises ValueError for another bound, TypeError for another seed and for sparse, quantised or meta tensors.
     """
+    with torch.no_grad():
+        layout, flat, grid = _prepared(x, error_bound, seed)
+        if grid is None:
+            return _as_it_is(layout, flat)
+        works = encoder(flat.device, flat.dtype)
+        parts: list[Part] = []
+        held, most = 0, flat.numel() * flat.element_size()
+        size = works.at_once(flat.numel())
+        for first in range(0, flat.numel(), size):
+            part, _ = works.encode_part(flat[first : first + size], grid, seed, first)
+            parts.append(part)
+            held += part.nbytes
+            if held >= most:
+                return _as_it_is(layout, flat)
+        return Packed(layout, float(error_bound), seed is not None, tuple(parts), None, flat.device)
+
+
+def begin(x: Tensor, error_bound: float, room: Room, *, seed: int | None = None) -> Pending | None:
+    """`encode` that never waits for the device: `x` must live unchanged until the result is settled.
+
+    room: what an earlier tensor of the same layer needed. None for a tensor that would be stored as it is anyway.
+    Raises as `encode` does.
+    """
+    with torch.no_grad():
+        layout, flat, grid = _prepared(x, error_bound, seed)
+        if grid is None:
+            return None
+        works = encoder(flat.device, flat.dtype)
+        size = works.at_once(flat.numel())
+        parts, truths = [], []
+        for first in range(0, flat.numel(), size):
+            values = flat[first : first + size]
+            part, truth = works.encode_part(values, grid, seed, first, room.sizes(values.numel()))
+            parts.append(part)
+            truths.append(truth)
+        return Pending(layout, float(error_bound), seed is not None, parts, truths)
+
+
+def _prepared(x: Tensor, error_bound: float, seed: int | None) -> tuple[Layout, Tensor, Grid | None]:
+    """The layout, the stored elements in storage order, and the grid; None where the elements are stored as they are."""
     if not (isinstance(error_bound, int | float) and 0 < error_bound < math.inf):
         raise ValueError(f"error_bound must be a positive finite number, not {error_bound!r}")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise TypeError(f"seed must be a whole number or None, not {seed!r}")
     if x.layout != torch.strided or x.is_meta or x.dtype not in DTYPES:
         raise TypeError(f"only dense tensors of a plain number type can be packed, not {x.layout}, {x.dtype} on {x.device}")
-    with torch.no_grad():
-        return _encode(x.detach().resolve_conj().resolve_neg(), float(error_bound), seed)
-
-
-def _encode(x: Tensor, error_bound: float, seed: int | None) -> Packed:
+    x = x.detach().resolve_conj().resolve_neg()
     layout = _layout(x)
     flat = _compact(x, layout)
-    grid = make_grid(x.dtype, error_bound, seed is not None) if x.dtype in LOSSY else None
-    if grid is None or not grid.usable or not flat.numel():
-        return _as_it_is(layout, flat)
-    parts: list[Part] = []
-    held, most = 0, flat.numel() * flat.element_size()
-    size = elements_at_once(flat.numel())
-    for first in range(0, flat.numel(), size):
-        part, _ = encode_part(flat[first : first + size], grid, seed, first)
-        parts.append(part)
-        held += part.nbytes
-        if held >= most:
-            return _as_it_is(layout, flat)
-    return Packed(layout, error_bound, seed is not None, tuple(parts), None, flat.device)
-
-
-def elements_at_once(elements: int) -> int:
-    """A 64th of the tensor, so that working memory (about 40 bytes an element of a part) stays small beside it; at least
-    64 Ki elements, so that calls are few."""
-    return 1 << min(max(elements.bit_length() - 6, SMALLEST), LARGEST)
+    grid = make_grid(x.dtype, float(error_bound), seed is not None) if x.dtype in LOSSY else None
+    return layout, flat, grid if grid is not None and grid.usable and flat.numel() else None
 
 
 def decode(packed: Packed) -> Tensor:
@@ -85,9 +105,9 @@ def _fill(packed: Packed, flat: Tensor) -> None:
         if flat.numel():
             flat.view(torch.uint8).copy_(packed.plain)
         return
-    start = 0
+    start, works = 0, encoder(flat.device, flat.dtype)
     for part in packed.parts:
-        decode_part(part, packed.grid, flat[start : start + part.elements])
+        works.decode_part(part, packed.grid, flat[start : start + part.elements])
         start += part.elements
 
 

@@ -30,6 +30,10 @@ WORDS_AT, EXPONENT_AT = 12, 23  # fields of the table
 COUNT, FIELD = (1 << WORDS_AT) - 1, (1 << (EXPONENT_AT - WORDS_AT)) - 1
 
 
+# Elements are moved as bit patterns: some operations on 16-bit numbers rewrite a NaN.
+BITS = {torch.float64: torch.int64, torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+
+
 @dataclass(frozen=True)
 class Sizes:
     """What depends on the data, as counts."""
@@ -65,7 +69,7 @@ def encode_part(x: Tensor, grid: Grid, seed: int | None, first: int, room: Sizes
 
     Without `room` the sizes are read back and exact. With it nothing is read, the part's `sizes` are `room`, and the true
     counts are the second result, an int64 tensor (nonzero, blocks, words, outliers): the part is whole if none exceeds
-    its room (`nonzero` may).
+    its room (`nonzero` may). Words and outliers of blocks that have no room may be missing from the counts.
     """
     mask = x != 0
     counts = padded(mask, TILE).view(-1, TILE).sum(dim=1)
@@ -77,11 +81,11 @@ def encode_part(x: Tensor, grid: Grid, seed: int | None, first: int, room: Sizes
     exponent = exponents(grid, _largest(x)) if grid.narrowed else None
     step, inverse = _steps(grid, exponent, tile)
     draws = None if seed is None else draw(seed, slots.numbers(first)).view(-1, BLOCK)
-    values = slots.of(x).view(-1, BLOCK)
+    values = slots.of(x.view(BITS[x.dtype])).view(x.dtype).view(-1, BLOCK)
     codes, outside = quantise(grid, values, step, inverse, draws)
     heads, words, word_ends = _planes(codes, values < 0, None if room is None else room.words)
     places, outliers = _outliers(outside.view(-1), None if room is None else room.outliers)
-    kept = values.reshape(-1)[places.clamp(max=max(values.numel() - 1, 0))]
+    kept = values.view(BITS[x.dtype]).view(-1)[places].view(x.dtype)
     table = counts + (_share(word_ends, ends, blocks) << WORDS_AT)
     if exponent is not None:
         table += exponent.to(torch.int64) << EXPONENT_AT
@@ -197,21 +201,22 @@ def _outliers(outside: Tensor, room: int | None) -> tuple[Tensor, Tensor]:
 
 def decode_part(part: Part, grid: Grid, out: Tensor) -> None:
     """Writes the part's elements into `out` (1-D, contiguous, `part.elements` long). Reads nothing back."""
-    sizes = part.sizes
+    sizes, bits = part.sizes, BITS[out.dtype]
     counts = (part.table & COUNT).to(torch.int64)
-    values = _values(part, grid, counts)
+    values = _values(part, grid, counts).view(bits)
     if sizes.outliers:
-        values[part.places[: sizes.outliers]] = part.kept[: sizes.outliers]
+        values[part.places[: sizes.outliers]] = part.kept[: sizes.outliers].view(bits)
     if part.bitmap is None:
-        out.copy_(values[: part.elements])
+        out.view(bits).copy_(values[: part.elements])
         return
     mask = unpack_bits(part.bitmap)[: part.elements].view(torch.bool)
-    wide = out.new_zeros(counts.numel(), TILE + BLOCK)
+    wide = values.new_zeros(counts.numel(), TILE + BLOCK)
     wide.masked_scatter_(gaps(padded(mask, TILE).view(-1, TILE), counts), values)
     whole = part.elements // TILE
-    out[: whole * TILE].view(-1, TILE).copy_(wide[:whole, :TILE])
+    flat = out.view(bits)
+    flat[: whole * TILE].view(-1, TILE).copy_(wide[:whole, :TILE])
     if whole < counts.numel():
-        out[whole * TILE :] = wide[whole, : part.elements - whole * TILE]
+        flat[whole * TILE :] = wide[whole, : part.elements - whole * TILE]
 
 
 def _values(part: Part, grid: Grid, counts: Tensor) -> Tensor:

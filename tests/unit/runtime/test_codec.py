@@ -15,7 +15,8 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
 
 import torch
 
-from kompakt_runtime.codec import SMALLEST, CorruptPacked, Packed, decode, encode
+from kompakt_runtime.codec import CorruptPacked, Packed, decode, encode
+from kompakt_runtime.codec.select import SMALLEST
 
 torch.set_num_threads(1)
 FLOATS = {torch.float64: 8, torch.float32: 4, torch.float16: 2, torch.bfloat16: 2}
