@@ -131,10 +131,10 @@ def figures(source: NvmlSource, first: float) -> dict[str, Any]:
     }
 
 
-def examine() -> dict[str, Any]:
-    """The report; every check of it is "holds" or says what does not."""
+def examine(library: Path | None = None) -> dict[str, Any]:
+    """The report; every check of it is "holds" or says what does not. `library`: the driver's, where the loader misses it."""
     sysfs = Sysfs()
-    source = NvmlSource(sysfs=sysfs)
+    source = NvmlSource(library, sysfs=sysfs)
     began = time.perf_counter()
     graph = source.read(NODE)
     report = {
@@ -168,16 +168,17 @@ def store(report: dict[str, Any], folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where the report is stored")
-    folder = parser.parse_args().folder
+    parser.add_argument("--library", type=Path, help="libnvidia-ml.so.1 (default: where the loader finds it)")
+    options = parser.parse_args()
     try:
-        report = examine()
+        report = examine(options.library)
     except InvalidInput as error:
         sys.exit(f"this machine's GPUs cannot be read: {error}")
     for name, result in report["checks"].items():
         print(f"{name}: {result}")
     for name, result in report["figures"].items():
         print(f"{name}: {result}")
-    print(f"stored in {store(report, folder)}")
+    print(f"stored in {store(report, options.folder)}")
     if any(result != "holds" for result in report["checks"].values()):
         sys.exit("a check does not hold")
 

@@ -129,8 +129,9 @@ def _side(facts: GpuFacts) -> Side:
 
 
 def _generation(reading: Reading) -> int:
-    """The oldest generation of the node's NVLinks; where no driver call tells it, by the number of lanes as for texts."""
+    """The oldest generation of the node's NVLinks, as the lanes tell it, else the models, else (as for texts) their number."""
     told = [_GENERATIONS[facts.lanes.version] for facts in reading.gpus if facts.lanes.version in _GENERATIONS]
+    told = told or [known for facts in reading.gpus if (known := bandwidth.generation_of_model(facts.model))]
     lanes = [sum(facts.lanes.to_gpus.values()) + facts.lanes.to_switches for facts in reading.gpus]
     return min(told) if told else bandwidth.generation_by_count(max(lanes, default=0))
 

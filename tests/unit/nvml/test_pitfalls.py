@@ -128,9 +128,12 @@ def test_6_the_version_of_nvlink_is_an_enumeration(read):
     assert {link.generation for link in read(describe("dgx-a100-8")).links} == {3}
 
 
-def test_6_without_a_version_the_number_of_lanes_tells_the_generation(read, compiled):
-    graph = read(describe("dgx-a100-8"), library=compiled(("nvmlDeviceGetNvLinkVersion",)))
-    assert {link.generation for link in graph.links} == {3}
+@pytest.mark.parametrize("missing", [("nvmlDeviceGetNvLinkVersion",), ("nvmlDeviceGetNvLinkVersion", "nvmlDeviceGetName")])
+def test_6_without_a_version_the_model_tells_the_generation_and_without_a_name_the_number_of_lanes(read, compiled, missing):
+    old = compiled(missing)
+    assert {link.generation for link in read(describe("dgx-a100-8"), library=old).links} == {3}
+    named = missing == ("nvmlDeviceGetNvLinkVersion",)
+    assert {link.generation for link in read(describe("gb200-tray-4"), library=old).links} == {5 if named else 4}
 
 
 def test_6_a_generation_newer_than_any_table_counts_as_the_last(read):
