@@ -10,9 +10,9 @@ from kompakt_extender.decide import Grant, No, Request, grant, request_of
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.project import pod_view
-from kompakt_extender.scores import Boards, encode_scores
+from kompakt_extender.scores import Boards
 from kompakt_extender.views import PodView
-from kompakt_extender.wire import ExtenderArgs, FilterResult
+from kompakt_extender.wire import ExtenderArgs, FilterResult, HostPriority, encode
 
 _LOG = logging.getLogger(__name__)
 
@@ -62,8 +62,10 @@ class Answers:
     def prioritize(self, args: ExtenderArgs) -> bytes:
         """The scores of the nodes, as JSON text."""
         names = args.node_names or []
+        pod = pod_view(args.pod)
         try:
-            return self.boards.answer(request_of(pod_view(args.pod)), names)
+            request = request_of(pod)
         except InvalidInput as error:  # filter refuses such a pod; an error here would be swallowed
             _LOG.warning("prioritize of %s/%s: %s", args.pod.metadata.namespace, args.pod.metadata.name, error)
-            return encode_scores(names, dict.fromkeys(names))
+            return encode([HostPriority(name, 0) for name in names])
+        return self.boards.answer(request, names, self._planned(pod, request) if request.planned_node else None)

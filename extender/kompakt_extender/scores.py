@@ -2,7 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from kompakt_core.placement.choose import choose
+from kompakt_core.placement.model import Choice, Policy
+from kompakt_core.topology.graph import LinkGraph, SharedGraph
 from kompakt_extender import words
 from kompakt_extender.decide import Grant, No, Request, grant, rank
 from kompakt_extender.ledger import Ledger
@@ -16,26 +20,32 @@ _UNKNOWN = No(words.UNKNOWN_NODE)
 _TAILS = tuple(b"%d}" % score for score in range(TOP + 1))
 
 
-def scores_of(ranks: Iterable[Rank]) -> dict[Rank, int]:
-    """From ranks to numbers: the best rank gets 10, the next different one 9, and so on; from the eleventh on 0."""
-    return {rank: max(TOP - place, 0) for place, rank in enumerate(sorted(set(ranks), reverse=True))}
+def scores_of(ranks: Iterable[Rank], *, ideal: bool) -> dict[Rank, int]:
+    """From ranks to numbers over the whole range: the best rank gets 10 if it is `ideal`, else 9; the worst of several 0.
+
+    The best one stands alone at its number: kube-scheduler chooses by chance among equals.
+    """
+    ordered = sorted(set(ranks), reverse=True)
+    best, last = TOP if ideal else TOP - 1, len(ordered) - 1
+    return {rank: best * (last - place) // last if last else best for place, rank in enumerate(ordered)}
 
 
 class Board:
     """What every node is worth to one kind of request. Only nodes that changed since the last call are looked at again.
 
-    Ranks are numbered in the order they turn up (`_class`), because 5,000 small integers are compared much faster than
-    5,000 tuples; `_lines` holds each node's finished JSON text for the scores given last.
+    Nodes of equal rank and value form a class; classes are numbered in the order they turn up, because 5,000 small integers are
+    compared much faster than 5,000 tuples. `_lines` holds each node's finished JSON text for the scores given last.
     """
 
     def __init__(self, ledger: Ledger, request: Request) -> None:
         self._ledger = ledger
         self._request = request
+        self._ideal = Ideal(request)
         self.changed = ledger.subscribe()
         self._class: dict[str, int] = {}
         self._members: Counter[int] = Counter()
-        self._numbers: dict[Rank, int] = {}
-        self._ranks: list[Rank] = []
+        self._numbers: dict[tuple[Rank, int], int] = {}
+        self._kinds: list[tuple[Rank, int]] = []  # class number -> rank and value
         self._scores: Mapping[int, int] = {}
         self._heads: dict[str, bytes] = {}
         self._lines: dict[str, bytes] = {}
@@ -47,37 +57,52 @@ class Board:
         refused = {name: self._refusals.get(name, _UNKNOWN) for name in names if self._class.get(name, _UNFIT) == _UNFIT}
         return [name for name in names if name not in refused] if refused else list(names), refused
 
-    def rank(self, name: str) -> Rank | None:
-        """What this node is worth; None where it cannot take the pod."""
-        self._refresh()
-        number = self._class.get(name, _UNFIT)
-        return None if number == _UNFIT else self._ranks[number]
-
     def by_rank(self) -> Iterator[str]:
         """The nodes that can take the pod, best first. Equals come in no particular order."""
         self._refresh()
         fit = (number for number, count in self._members.items() if count and number != _UNFIT)
-        for number in sorted(fit, key=self._ranks.__getitem__, reverse=True):
+        for number in sorted(fit, key=lambda number: self._kinds[number][0], reverse=True):
             yield from (name for name, one in self._class.items() if one == number)
 
     def answer(self, names: Sequence[str]) -> bytes:
-        """The HostPriorityList of these nodes as JSON text; a node that is not known gets 0."""
+        """The HostPriorityList of these nodes as JSON text; a node that is not known or cannot take the pod gets 0."""
         self._refresh()
         try:
             self._score(self._classes(names))
-            return b"[" + b",".join(map(self._lines.__getitem__, names)) + b"]"
+            return _list(map(self._lines.__getitem__, names))
         except KeyError:
-            return encode_scores(names, {name: self.rank(name) for name in names})
+            return self._answer_behind(names, "", 0)
+
+    def answer_behind(self, names: Sequence[str], first: str, value: int) -> bytes:
+        """The same with one node before all others, on which the pod would get this value."""
+        self._refresh()
+        return self._answer_behind(names, first, value)
+
+    def _answer_behind(self, names: Sequence[str], first: str, value: int) -> bytes:
+        known = {self._class[name] for name in names if name in self._class and name != first}
+        points = self._points(known, [value] if first in names else [])
+        best = points.pop(_NOWHERE, 0)
+        tails = {number: _TAILS[score] for number, score in points.items()}
+        of = (_TAILS[best] if name == first else tails.get(self._class.get(name, _UNFIT), _TAILS[0]) for name in names)
+        return _list(self._head(name) + tail for name, tail in zip(names, of, strict=True))
 
     def _classes(self, names: Sequence[str]) -> Iterable[int]:
         """The classes among these nodes. Asked for as many as fit, they are taken to be those: no look at each is needed."""
         if len(names) == self._members.total() - self._members[_UNFIT]:
-            return (number for number, count in self._members.items() if count)
+            return [number for number, count in self._members.items() if count]
         return set(map(self._class.__getitem__, names))
 
+    def _points(self, classes: Iterable[int], first: Sequence[int] = ()) -> dict[int, int]:
+        """Scores by class. `first`: the value on a node before all others, which is put under _NOWHERE."""
+        fitting = [number for number in classes if number != _UNFIT]
+        ranks = {number: (0, *self._kinds[number][0]) for number in fitting} | dict.fromkeys([_NOWHERE] * len(first), (1,))
+        best = max(ranks.values(), default=())
+        values = first or [self._kinds[number][1] for number, rank in ranks.items() if rank == best]
+        scores = scores_of(ranks.values(), ideal=min(values, default=0) >= self._ideal.value)
+        return {number: scores[rank] for number, rank in ranks.items()}
+
     def _score(self, classes: Iterable[int]) -> None:
-        by_rank = scores_of(self._ranks[number] for number in classes if number != _UNFIT)
-        scores = {self._numbers[rank]: score for rank, score in by_rank.items()}
+        scores = self._points(classes)
         if scores != self._scores:
             self._scores = scores
             tails = {number: _TAILS[score] for number, score in scores.items()}
@@ -89,40 +114,69 @@ class Board:
             self._members[self._class.pop(name, _NOWHERE)] -= 1
             self._refusals.pop(name, None)
             state = self._ledger.state(name)
+            self._ideal.see(name, None if state is None else state.graph)
             if state is None:
                 self._lines.pop(name, None)
                 continue
             found = grant(self._request, state)
             if isinstance(found, Grant):
-                number = self._number(rank(self._request, state, found))
+                number = self._number(rank(self._request, state, found), found.value)
             else:
                 number, self._refusals[name] = _UNFIT, found
             self._class[name] = number
             self._members[number] += 1
-            head = self._heads.setdefault(name, _head(name))
-            self._lines[name] = head + _TAILS[self._scores.get(number, 0)]
+            self._lines[name] = self._head(name) + _TAILS[self._scores.get(number, 0)]
         del self._members[_NOWHERE]
 
-    def _number(self, rank: Rank) -> int:
-        number = self._numbers.setdefault(rank, len(self._ranks))
-        if number == len(self._ranks):
-            self._ranks.append(rank)
+    def _head(self, name: str) -> bytes:
+        head = self._heads.get(name)
+        if head is None:
+            head = b'{"Host":%s,"Score":' % encode_text(name)
+            if name in self._class:  # a name that is nobody's must not be kept
+                self._heads[name] = head
+        return head
+
+    def _number(self, rank: Rank, value: int) -> int:
+        number = self._numbers.setdefault((rank, value), len(self._kinds))
+        if number == len(self._kinds):
+            self._kinds.append((rank, value))
         return number
 
 
-def _head(name: str) -> bytes:
-    return b'{"Host":%s,"Score":' % encode_text(name)
+class Ideal:
+    """The best value that a request could get on an empty node of the cluster."""
+
+    def __init__(self, request: Request) -> None:
+        self._gpus, self._wish = request.gpus, replace(request.wish, policy=Policy.BEST)
+        self._machine: dict[str, SharedGraph] = {}
+        self._count: Counter[SharedGraph] = Counter()
+        self._value: int | None = None
+
+    def see(self, name: str, graph: LinkGraph | None) -> None:
+        """A node as it is now; None where it has no link graph, or is gone."""
+        before, now = self._machine.pop(name, None), None if graph is None else graph.shared
+        if now is not None:
+            self._machine[name] = now
+        if before is now:
+            return
+        if before is not None:
+            self._count[before] -= 1
+        if now is not None:
+            self._count[now] += 1
+        self._value = None
+
+    @property
+    def value(self) -> int:
+        """MB/s; 0 where no machine could hold the request."""
+        if self._value is None:
+            self._count = +self._count  # machines of which none is left are dropped
+            found = (choose(one.graph, one.graph.all_gpus, self._gpus, self._wish) for one in self._count)
+            self._value = max((int(choice.value) for choice in found if isinstance(choice, Choice)), default=0)
+        return self._value
 
 
-def line(name: str, score: int) -> bytes:
-    """One HostPriority as JSON text."""
-    return _head(name) + _TAILS[score]
-
-
-def encode_scores(names: Iterable[str], ranks: Mapping[str, Rank | None]) -> bytes:
-    """The HostPriorityList of nodes whose ranks are given; without a rank: 0."""
-    scores = scores_of(rank for rank in ranks.values() if rank is not None)
-    return b"[" + b",".join(line(name, 0 if (r := ranks[name]) is None else scores[r]) for name in names) + b"]"
+def _list(lines: Iterable[bytes]) -> bytes:
+    return b"[" + b",".join(lines) + b"]"
 
 
 class Boards:
@@ -147,11 +201,12 @@ class Boards:
         """The board of this kind of request where there is one; unlike `get` it makes none and counts as no use."""
         return self._boards.get(request)
 
-    def answer(self, request: Request, names: Sequence[str]) -> bytes:
-        """prioritize for one pod. The planner has weighed the whole cluster: the node it planned comes before all others."""
+    def answer(self, request: Request, names: Sequence[str], planned: Grant | No | None) -> bytes:
+        """prioritize for one pod. The planner has weighed the whole cluster: the node it planned comes before all others.
+
+        `planned`: what the pod gets on its planned node; None for a pod without a plan.
+        """
         board = self.get(Request(request.gpus, request.wish))
-        if not request.planned_node:
+        if planned is None:
             return board.answer(names)
-        ranks: dict[str, Rank | None] = {name: board.rank(name) for name in names}
-        others = {name: None if rank is None else (0, *rank) for name, rank in ranks.items()}
-        return encode_scores(names, {**others, request.planned_node: (1,)})
+        return board.answer_behind(names, request.planned_node, planned.value if isinstance(planned, Grant) else 0)

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -80,6 +82,41 @@ def test_answers_carry_the_go_names() -> None:
     }
     assert json.loads(wire.encode([wire.HostPriority("a", 7)])) == [{"Host": "a", "Score": 7}]
     assert json.loads(wire.encode(wire.BindingResult("no"))) == {"Error": "no"}
+
+
+@pytest.mark.parametrize("form", ["names", "nodes"])
+def test_both_forms_of_kube_scheduler_are_answered_in_kind(form: str) -> None:
+    body = {verb: (DATA / "recorded" / f"{verb}-{form}.json").read_bytes() for verb in ("filter", "prioritize", "bind")}
+    sent = json.loads(body["filter"])
+    assert [key for key in ("Nodes", "NodeNames") if sent[key] is None] == ["Nodes" if form == "names" else "NodeNames"]
+    filtered = post("filter", body["filter"])
+    assert filtered.status_code == 200
+    assert sorted(filtered.json()["FailedNodes"]) == ["sim-0", "sim-1"]
+    assert (filtered.json()["NodeNames"], filtered.json().get("Nodes")) == (
+        ([], None) if form == "names" else (None, {"items": []})
+    )
+    assert sorted(one["Host"] for one in post("prioritize", body["prioritize"]).json()) == ["sim-0", "sim-1"]
+    assert post("bind", body["bind"]).json()["Error"].endswith("is not known")
+
+
+def test_a_null_in_place_of_any_field_of_a_recorded_pod_is_no_error() -> None:
+    """Go writes null for what is empty; which fields that are changes from version to version."""
+
+    def spoilt(at: Any) -> Iterator[None]:
+        """Every optional field in turn is null, and as it was again afterwards."""
+        for key in list(at) if isinstance(at, dict) else range(len(at)) if isinstance(at, list) else ():
+            yield from spoilt(at[key])
+            if isinstance(at, dict) and isinstance(at[key], (dict, list)):
+                before, at[key] = at[key], None
+                yield
+                at[key] = before
+
+    body = json.loads((DATA / "recorded" / "filter-names.json").read_bytes())
+    count = 0
+    for _ in spoilt(body["Pod"]["spec"]):
+        wire.decode_args(json.dumps(body).encode())
+        count += 1
+    assert count > 10
 
 
 def test_whole_nodes_are_answered_with_whole_nodes() -> None:

@@ -61,10 +61,12 @@ def _of_pod(body: WhatIf, manifest: dict[str, Any]) -> tuple[Worker, Wish]:
 def answer(snapshot: Snapshot, worker: Worker, wish: Wish, limit: int) -> WhatIfAnswer:
     """Ask all nodes; the `limit` best are listed."""
     seen = survey(snapshot.nodes.values(), worker, wish)
-    scores = scores_of(one.rank for one in seen.found)
+    ideal = ideal_value(snapshot, worker.gpus, wish)
+    best = [one.grant.value for one in seen.found if one.rank == seen.found[0].rank]
+    scores = scores_of((one.rank for one in seen.found), ideal=min(best, default=0) >= ideal)
     return WhatIfAnswer(
         asked=asked_of(worker.gpus, wish),
-        ideal=ideal_value(snapshot, worker.gpus, wish),
+        ideal=ideal,
         nodes=len(snapshot.nodes),
         fits=len(seen.found),
         offers=[_offer(one, scores[one.rank]) for one in seen.found[:limit]],
