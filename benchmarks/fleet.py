@@ -58,7 +58,7 @@ def fleet(folder: Path, nodes: int, values: Mapping[str, str], say: Say) -> Iter
         plane.start_component(kwok.component(find, plane.kubeconfig, folder, free_ports(1)[0], lease_seconds=4000))
         add_nodes(plane, nodes)
         api = load(str(plane.kubeconfig))
-        if not wait_until(lambda: ready_nodes(api) == nodes, 60 + nodes / 10):
+        if not wait_until(lambda: ready_nodes(api) == nodes, 120 + nodes / 4):
             raise SystemExit(f"only {ready_nodes(api)} of {nodes} nodes are Ready")
         for name in ("kwok", "kube-controller-manager", "kube-scheduler"):
             plane.stop_component(name)

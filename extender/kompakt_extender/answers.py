@@ -27,7 +27,7 @@ class Answers:
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         """Which of the nodes can take the pod now."""
-        names = args.node_names or []
+        names = args.names
         pod = pod_view(args.pod)
         try:
             request = request_of(pod)
@@ -61,7 +61,7 @@ class Answers:
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
         """The scores of the nodes, as JSON text."""
-        names = args.node_names or []
+        names = args.names
         pod = pod_view(args.pod)
         try:
             request = request_of(pod)

@@ -49,13 +49,16 @@ class Board:
         self._scores: Mapping[int, int] = {}
         self._heads: dict[str, bytes] = {}
         self._lines: dict[str, bytes] = {}
+        self._fits: set[str] = set()
         self._refusals: dict[str, No] = {}
 
     def verdicts(self, names: Sequence[str]) -> tuple[list[str], dict[str, No]]:
         """The nodes that can take the pod, and why each other one cannot."""
         self._refresh()
-        refused = {name: self._refusals.get(name, _UNKNOWN) for name in names if self._class.get(name, _UNFIT) == _UNFIT}
-        return [name for name in names if name not in refused] if refused else list(names), refused
+        if self._fits.issuperset(names):
+            return list(names), {}
+        refused = {name: self._refusals.get(name, _UNKNOWN) for name in names if name not in self._fits}
+        return [name for name in names if name not in refused], refused
 
     def by_rank(self) -> Iterator[str]:
         """The nodes that can take the pod, best first. Equals come in no particular order."""
@@ -113,6 +116,7 @@ class Board:
             name = self.changed.pop()
             self._members[self._class.pop(name, _NOWHERE)] -= 1
             self._refusals.pop(name, None)
+            self._fits.discard(name)
             state = self._ledger.state(name)
             self._ideal.see(name, None if state is None else state.graph)
             if state is None:
@@ -121,6 +125,7 @@ class Board:
             found = grant(self._request, state)
             if isinstance(found, Grant):
                 number = self._number(rank(self._request, state, found), found.value)
+                self._fits.add(name)
             else:
                 number, self._refusals[name] = _UNFIT, found
             self._class[name] = number

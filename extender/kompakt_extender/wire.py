@@ -11,6 +11,8 @@ import msgspec
 from kompakt_core.errors import InvalidInput
 from kompakt_extender.objects import Pod
 
+_NULL = msgspec.Raw(b"null")
+
 
 class FullNodes(msgspec.Struct):
     """A NodeList whose nodes stay as they came: they are only handed back."""
@@ -21,12 +23,13 @@ class FullNodes(msgspec.Struct):
 class ExtenderArgs(msgspec.Struct, rename="pascal"):
     """Body of filter and prioritize: node names with nodeCacheCapable: true, whole nodes without.
 
-    After `decode_args`, `node_names` holds the names in either case.
+    After `decode_args`, `names` holds the names in either case.
     """
 
     pod: Pod
     nodes: FullNodes | None = None
-    node_names: list[str] | None = None
+    node_names: msgspec.Raw = _NULL
+    names: list[str] = []
 
 
 class BindingArgs(msgspec.Struct):
@@ -80,6 +83,7 @@ class _NamedNode(msgspec.Struct):
 
 _ARGS = msgspec.json.Decoder(ExtenderArgs)
 _BINDING = msgspec.json.Decoder(BindingArgs)
+_NAME_LIST = msgspec.json.Decoder(list[str])
 _NAMED_NODE = msgspec.json.Decoder(_NamedNode)
 _ENCODER = msgspec.json.Encoder()
 # Names of pods and nodes are DNS subdomains, those of namespaces labels, uids of Kubernetes are made of the same characters
@@ -94,11 +98,31 @@ def decode_args(body: bytes) -> ExtenderArgs:
         InvalidInput: not JSON, a field of the wrong type, or neither NodeNames nor Nodes.
     """
     args = _decode(_ARGS, body, "ExtenderArgs")
-    if args.node_names is None:
-        if args.nodes is None:
-            raise InvalidInput("ExtenderArgs names no nodes: right would be a list in NodeNames, or a NodeList in Nodes")
-        args.node_names = list(_by_name(args.nodes))
+    if args.node_names != _NULL:
+        args.names = _NAMES.read(bytes(args.node_names))
+    elif args.nodes is not None:
+        args.names = list(_by_name(args.nodes))
+    else:
+        raise InvalidInput("ExtenderArgs names no nodes: right would be a list in NodeNames, or a NodeList in Nodes")
     return args
+
+
+class _Names:
+    """Reads lists of names, and keeps the last: prioritize is asked for those that filter has just let pass.
+
+    The strings are then the same objects, whose hashes are known: half of the time that 5,000 names cost.
+    """
+
+    def __init__(self) -> None:
+        self._raw, self._names = b"[]", list[str]()
+
+    def read(self, raw: bytes) -> list[str]:
+        if raw != self._raw:
+            self._raw, self._names = raw, _decode(_NAME_LIST, raw, "ExtenderArgs.NodeNames")
+        return self._names
+
+
+_NAMES = _Names()
 
 
 def _by_name(nodes: FullNodes) -> dict[str, msgspec.Raw]:

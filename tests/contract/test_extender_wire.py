@@ -31,7 +31,7 @@ def test_recorded_arguments_are_read(verb: str) -> None:
     assert args.pod.metadata.uid == "bc0e6f85-585e-4f09-9aa3-b6798371e3d4"
     assert args.pod.spec.containers[0].resources is not None
     assert args.pod.spec.containers[0].resources.limits == {"kompakt.dev/gpu": "2"}
-    assert args.node_names == ["fake-0000", "fake-0001", "fake-0002", "node-0"]
+    assert args.names == ["fake-0000", "fake-0001", "fake-0002", "node-0"]
 
 
 def test_recorded_binding_is_read() -> None:
@@ -125,7 +125,7 @@ def test_whole_nodes_are_answered_with_whole_nodes() -> None:
     args = wire.decode_args(
         json.dumps({"Pod": {"metadata": {}, "spec": {}}, "Nodes": {"items": nodes}, "NodeNames": None}).encode()
     )
-    assert args.node_names == ["x", "y"]
+    assert args.names == ["x", "y"]
     answer = json.loads(wire.encode_filtered(args, wire.FilterResult(["y"], {"x": "full"})))
     assert answer == {
         "Nodes": {"items": [nodes[1]]},
