@@ -23,7 +23,7 @@ from pathlib import Path
 import uvloop
 from kubernetes import client
 
-from benchmarks.prioritize import Busy, asker, body_of, fill, line, name_of
+from benchmarks.extender import Busy, Client, body_of, fill, name_of, quantile
 from kompakt_core import contract
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.placement.gang import LEVEL_LABELS
@@ -119,8 +119,12 @@ class Crowd:
 
 def prioritized(port: int, nodes: int, requests: int) -> list[float]:
     """Seconds of each prioritize after the first ten."""
-    ask = asker(http.client.HTTPConnection("127.0.0.1", port), "/prioritize", body_of(nodes))
-    return [ask()[0] for _ in range(requests + 10)][10:]
+    asking, body = Client(port), body_of(nodes)
+    return [asking.post("/prioritize", body)[0] for _ in range(requests + 10)][10:]
+
+
+def line(name: str, times: Sequence[float]) -> str:
+    return f"{name:<12} p50 {quantile(times, 0.5):6.2f} ms   p99 {quantile(times, 0.99):6.2f} ms"
 
 
 def report(verbs: int, health: int, nodes: int, requests: int) -> None:
