@@ -53,7 +53,7 @@ gpu-packages: $(GPU_PACKAGES)/pynvml.py ## fetch what `make test-gpu` needs on a
 
 test-gpu: $(GPU_PACKAGES)/pynvml.py ## the NVML reader on this machine's true GPUs; the report goes to docs/benchmarks, or to the folder OUT
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kompakt needs Python 3.11 or later; name one with PYTHON=..."; exit 1; }
-	PYTHONPATH=$(GPU_PACKAGES):core:device-plugin:. $(PYTHON) -S -m tests.gpu.nvml_report $(or $(OUT),docs/benchmarks)
+	PYTHONPATH=$(GPU_PACKAGES):core:device-plugin:. $(PYTHON) -S -m tests.gpu.nvml_report $(or $(OUT),docs/benchmarks) $(if $(LIBRARY),--library $(LIBRARY))
 
 requirements: sync ## pin all packages anew, with hashes and without host names
 	$(BIN)/python -m tools.pin

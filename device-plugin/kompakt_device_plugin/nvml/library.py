@@ -13,7 +13,7 @@ from kompakt_core.errors import InvalidInput
 T = TypeVar("T")
 SYSTEM_LIBRARY: Final = "libnvidia-ml.so.1"
 
-# Without these nothing can be said of a node; drivers have had them since branch 390. Younger ones are optional.
+# Without these nothing can be said of a node; all other functions are optional.
 NEEDED: Final = (
     "nvmlInitWithFlags",
     "nvmlShutdown",
@@ -78,7 +78,7 @@ def load(library: Path | None) -> None:
         ) from None
     missing = [needed for needed in NEEDED if not hasattr(loaded, needed)]
     if missing:
-        raise InvalidInput(f"{name} lacks {', '.join(missing)}: it is no NVML, or of a driver older than 390")
+        raise InvalidInput(f"{name} lacks {', '.join(missing)}: it is no NVML, or that of a driver too old for kompakt")
     pynvml.nvmlLib = loaded
     pynvml._nvmlGetFunctionPointer_cache.clear()  # it holds functions of the library before
 

@@ -15,12 +15,13 @@ NODE = {"metadata": {"name": "node-1"}}
 
 
 class Clock:
-    """Time that only tests move."""
+    """Time that only tests move: by setting it, or by so much at every look at it."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        self.now, self.step = 1000.0, 0.0
 
     def __call__(self) -> float:
+        self.now += self.step
         return self.now
 
 

@@ -32,7 +32,7 @@ def test_a_file_that_is_no_library_is_named(tmp_path, clock):
 @pytest.mark.parametrize("missing", NEEDED)
 def test_a_library_that_lacks_what_is_needed_is_refused_with_its_name(reader, compiled, missing):
     source = reader(describe("l40s-4"), library=compiled((missing,)))
-    with pytest.raises(InvalidInput, match=f"lacks {missing}: it is no NVML, or of a driver older than 390"):
+    with pytest.raises(InvalidInput, match=f"lacks {missing}: it is no NVML, or that of a driver too old for kompakt"):
         source.read(NODE)
 
 
