@@ -108,5 +108,5 @@ def complaint(reply: Reply, where: str) -> str:
     if reply.status == 404:
         return f"there is no {where}: name the place with --kompakt-namespace and --service"
     if reply.status == 503:
-        return f"the {where} has no replica that answers: {said}"
+        return f"the {where} is not there or has no replica that answers: {said}"
     return f"HTTP {reply.status} from the {where}: {said}"

@@ -99,9 +99,13 @@ def pod_text(answer: Answer) -> Iterator[RenderableType]:
         ("has", f"GPU {gpus(answer['gpuIndices'])} of {answer['node']}" if answer["gpuIndices"] else ""),
         ("value", worth(value, answer["ideal"]) if value is not None and answer["ideal"] else ""),
         *(_decision(answer["decision"]) if answer["decision"] else ()),
-        ("fits", f"{answer['fits']} nodes could take this pod alone" if answer["state"] == "Waiting" and answer["fits"] else ""),
+        ("fits", _fits(answer["fits"], "this pod") if answer["state"] == "Waiting" else ""),
     )
     yield from refusals(answer["refusals"])
+
+
+def _fits(nodes: int, what: str) -> str:
+    return f"{nodes} {'node' if nodes == 1 else 'nodes'} could take {what} alone" if nodes else ""
 
 
 def _decision(found: Answer) -> Iterator[tuple[str, str]]:
@@ -121,7 +125,7 @@ def job_text(answer: Answer) -> Iterator[RenderableType]:
         ("since", scheduling.get("waitingSince", "")),
         ("pods", f"{workers['present']} of {workers['expected']} are there, {workers['bound']} bound"),
         ("left out", ", ".join(f"{one['node']} until {one['until']}" for one in scheduling.get("excludedNodes", ()))),
-        ("fits", f"{answer['fits']} nodes could take the largest worker alone" if answer["fits"] else ""),
+        ("fits", _fits(answer["fits"], "the largest worker")),
     )
     if answer["pods"]:
         table = columns("pod", "node", "gpus", right=["gpus"])

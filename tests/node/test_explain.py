@@ -37,7 +37,8 @@ def test_what_if_is_answered_and_mistakes_come_back_as_sentences(kompakt):
     wrong = kompakt_command(kompakt, "explain", "pod", "nobody", "-n", "default")
     assert (wrong.returncode, wrong.stderr.strip()) == (2, "kompakt: no pod default/nobody is known")
     absent = kompakt_command(kompakt, "explain", "nodes", "--service", "absent")
-    assert "there is no Service absent" in absent.stderr
+    assert "the Service absent in namespace" in absent.stderr
+    assert absent.returncode == 2
 
 
 @pytest.mark.parametrize(

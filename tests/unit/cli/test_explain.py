@@ -195,6 +195,7 @@ def test_json_is_the_answer_itself(run: Run, words: list[str]) -> None:
         (["explain", "pod", "trainer", "--service", "other"], "there is no Service other in namespace kompakt-system"),
         (["what-if"], "give either --gpus or a pod's manifest"),
         (["what-if", "--gpus", "2", "--pattern", "cube"], "--pattern: unknown value 'cube'"),
+        (["what-if", "--gpus", "2000"], "gpus: Input should be less than or equal to 1024"),
         (["what-if", "-f", "/nowhere"], "/nowhere: cannot be read"),
         (["what-if", "-f", "-", "--nvlink"], "with -f the wishes stand in the pod's annotations"),
     ],
