@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid, MegabytesPerSecond, PodUid, indices_of, mask_of
-from kompakt_core.patterns.table import MAX_GPUS
 from kompakt_core.placement.choose import wished_facts
 from kompakt_core.placement.model import Wish
 from kompakt_core.topology.graph import LinkGraph
@@ -106,10 +106,11 @@ def in_order(gpus: Iterable[GpuUuid], graph: LinkGraph, wish: Wish) -> tuple[tup
     """
     place = {gpu.uuid: gpu.index for gpu in graph.gpus}
     mask = mask_of([place[uuid] for uuid in gpus])
-    if graph.size > MAX_GPUS:
+    try:
+        facts = wished_facts(graph, wish)
+    except InvalidInput:
         return indices_of(mask), MegabytesPerSecond(0)
-    facts = wished_facts(graph, wish)
-    return facts.table.order(mask), facts.value(mask)
+    return facts.order(mask), facts.value(mask)
 
 
 def annotations_of(correction: Correction) -> Object:

@@ -19,6 +19,7 @@ from kompakt_core.patterns.table import MAX_GPUS, sets_within
 from kompakt_core.placement.best import best
 from kompakt_core.placement.facts import Facts, Keys, facts_for
 from kompakt_core.placement.first import first
+from kompakt_core.placement.grouped import GroupFacts, group_facts
 from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
 from kompakt_core.placement.packed import packed
 from kompakt_core.placement.partitions import partition_masks, without_fabric
@@ -31,7 +32,7 @@ __all__ = ["POLICIES", "Choice", "choose", "runner_up", "sets_allowed", "values_
 # 1. It gives the keys by which sets of one size within `free` are compared, the most important first, smaller is better.
 # 2. Two different sets differ in some key, and the same inputs give the same keys.
 # 3. It never refuses: a set that is allowed and the only one is chosen.
-POLICIES: Final[Mapping[Policy, Callable[[Facts, int, Masks, bool], Keys]]] = MappingProxyType(
+POLICIES: Final[Mapping[Policy, Callable[[Facts | GroupFacts, int, Masks, bool], Keys]]] = MappingProxyType(
     {Policy.BEST: best, Policy.PRESERVE: preserve, Policy.PACKED: packed, Policy.FIRST: first}
 )
 
@@ -59,10 +60,10 @@ def _decide(shared: SharedGraph, free: int, size: int, wish: Wish, must_include:
         raise InvalidInput(f"GPUs {indices_of(must_include)} must be free and at most {size}; free are {indices_of(free)}")
     if refusal := edges_refusal(wish, size):
         return refusal
-    if graph.size > MAX_GPUS:
-        return Refusal(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS)
     if free.bit_count() < size:
         return Refusal(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
+    if graph.size > MAX_GPUS:
+        return _grouped(graph, free, size, wish, must_include)
     if graph.partitions and size > 1:
         return _partitioned(graph, free, size, wish, must_include)
     facts = facts_for(graph, wish)
@@ -70,6 +71,24 @@ def _decide(shared: SharedGraph, free: int, size: int, wish: Wish, must_include:
     if isinstance(facts.table, EdgeTable) and not facts.table.tryable(count, size):
         return searched(graph, facts, facts.table, free, size, wish, must_include)
     return ranked(facts, free, size, wish, must_include)
+
+
+def _grouped(graph: LinkGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Refusal:
+    """On a machine of more GPUs than tables are made for."""
+    facts = large_facts(graph, wish)
+    if facts is None:
+        return Refusal(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS)
+    sets = facts.candidates(free, size, must_include)
+    if wish.same_numa_node and size > 1:
+        sets = facts.on_one_numa_node(sets)
+        if not len(sets):
+            return Refusal(Reason.NUMA_SPLIT, have=free.bit_count(), need=size)
+    sets = facts.possible(sets)
+    if not len(sets):
+        return Refusal(Reason.LINK_TOO_WEAK, have=free.bit_count(), need=size, detail=wish.required_link)
+    keys = POLICIES[wish.policy](facts, free, sets, wish.sensitive)
+    mask = facts.mask(sets[first_ranked(keys)].tolist(), free, must_include)
+    return Choice(mask, facts.order(mask), facts.value(mask), facts.second(mask))
 
 
 def _partitioned(graph: LinkGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Refusal:
@@ -169,9 +188,20 @@ def chosen(facts: Facts, mask: int) -> Choice:
     return Choice(GpuMask(mask), facts.table.order(mask), facts.value(mask), facts.second(mask))
 
 
-def wished_facts(graph: LinkGraph, wish: Wish) -> Facts:
-    """See facts_for."""
-    return facts_for(graph, wish)
+def wished_facts(graph: LinkGraph, wish: Wish) -> Facts | GroupFacts:
+    """The facts a wish is judged by: with a required link, only NVLink and its like counts.
+
+    Raises InvalidInput for machines on which patterns are not matched.
+    """
+    large = large_facts(graph, wish) if graph.size > MAX_GPUS else None
+    return facts_for(graph, wish) if large is None else large
+
+
+def large_facts(graph: LinkGraph, wish: Wish) -> GroupFacts | None:
+    """The facts of a machine of more than 16 GPUs; None where none can be had, as for own edges."""
+    if wish.pattern is Pattern.CUSTOM:
+        return None
+    return group_facts(graph.shared, wish.pattern, wish.required_link == "NVLink", wish.measure)
 
 
 def sets_allowed(

@@ -65,7 +65,8 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Refusal], str]]] = MappingProxyType(
             f"MAPA's published rules rate every set of {_gpus(refusal.need)} among the {refusal.have} free ones below taking none"
         ),
         Reason.TOO_MANY_GPUS: lambda refusal: (
-            f"the node has {_gpus(refusal.have)}; patterns are matched on at most {refusal.need}"
+            f"the node has {_gpus(refusal.have)}; patterns are matched on at most {refusal.need}, beyond only where links "
+            "form a hierarchy"
         ),
         Reason.NEVER_FITS: _never_fits,
         Reason.DOES_NOT_FIT_NOW: _not_now,

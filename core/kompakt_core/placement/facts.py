@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from kompakt_core.ids import MegabytesPerSecond, indices_of
+from kompakt_core.ids import GpuIndex, MegabytesPerSecond, indices_of
 from kompakt_core.patterns.embedding import EdgeTable
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.pairs import pair_sums
@@ -18,7 +20,7 @@ from kompakt_core.topology.graph import FABRIC_KINDS, Link, LinkGraph, LinkKind,
 # that have the same planning bandwidth.
 _STEPS = {LinkKind.PIX: 4, LinkKind.PXB: 5, LinkKind.PHB: 8, LinkKind.NODE: 9, LinkKind.SYS: 10}
 
-Keys = tuple[Values, ...]  # one array for each thing to compare by, the most important first
+Keys = tuple[npt.NDArray[np.integer[Any]], ...]  # one array for each thing to compare by, the most important first
 
 
 class Surroundings:
@@ -26,13 +28,13 @@ class Surroundings:
 
     def __init__(self, graph: LinkGraph) -> None:
         self.fabric = compact(pair_sums(matrix(fabric_weights(graph, 0))))
-        self.lanes = compact(pair_sums(matrix(_rows(graph, _lanes))))
-        self.steps = compact(pair_sums(matrix(_rows(graph, lambda link: _STEPS.get(link.kind, 0)))))
+        self.lanes = compact(pair_sums(matrix(lane_weights(graph))))
+        self.steps = compact(pair_sums(matrix(step_weights(graph))))
         self.numa = [gpu.numa_node for gpu in graph.gpus]
         self.numa_count = _numa_counts(self.numa)
-        self.twins = _twins(graph)
+        self.twins = twins_of(graph)
         self.by_index = compact(over_members(-(1 << np.arange(graph.size)[::-1]), np.add, 0))
-        self.islands = _islands(graph)
+        self.islands = islands_of(graph)
 
 
 class Facts:
@@ -43,6 +45,10 @@ class Facts:
         self._around = around
         self.twins = around.twins
         self.islands = around.islands
+
+    def order(self, mask: int) -> tuple[GpuIndex, ...]:
+        """The set's GPUs in the order of the pattern."""
+        return self.table.order(mask)
 
     def value(self, mask: int) -> MegabytesPerSecond:
         """MB/s of the pattern on the set."""
@@ -60,9 +66,19 @@ class Facts:
         """Value and second of each set, the higher the better."""
         return self.table.values(masks), self.table.seconds(masks)
 
-    def fabrics(self, masks: Masks) -> Values:
-        """MB/s of all NVLink pairs inside each set."""
-        return self._around.fabric[masks]
+    def left(self, free: int, masks: Masks) -> Values:
+        """MB/s of all NVLink pairs among the GPUs that stay free beside each set."""
+        fabric: Values = self._around.fabric[free & ~masks]
+        return fabric
+
+    def broken(self, free: int, masks: Masks) -> Values:
+        """How many islands that were wholly free lose only a part to each set."""
+        found = np.zeros(len(masks), dtype=np.int64)
+        for island in self.islands:
+            if island & free == island:
+                taken = island & masks
+                found += (taken != 0) & (taken != island)
+        return found
 
     def numa_nodes(self, mask: int) -> frozenset[int]:
         """NUMA nodes of the set's GPUs; -1 = unknown."""
@@ -85,9 +101,9 @@ class Facts:
         """
         lanes = self._around.lanes
         cut = int(lanes[free]) - lanes[masks].astype(np.int64) - lanes[free & ~masks]
-        return cut, self._around.numa_count[masks], self._around.steps[masks], self.by_index(masks)
+        return cut, self._around.numa_count[masks], self._around.steps[masks], self.by_index(free, masks)
 
-    def by_index(self, masks: Masks) -> Values:
+    def by_index(self, free: int, masks: Masks) -> Values:
         """Smaller for the set of lower GPU indices, compared index by index; for sets of one size."""
         return self._around.by_index[masks]
 
@@ -115,6 +131,16 @@ def _rows(graph: LinkGraph, weight: Callable[[Link], int]) -> list[list[int]]:
     return rows
 
 
+def lane_weights(graph: LinkGraph) -> list[list[int]]:
+    """NVLink lanes (or their like) of every pair; 0 for PCIe."""
+    return _rows(graph, _lanes)
+
+
+def step_weights(graph: LinkGraph) -> list[list[int]]:
+    """How far apart a pair is on PCIe, in NCCL's order; 0 for NVLink and its like."""
+    return _rows(graph, lambda link: _STEPS.get(link.kind, 0))
+
+
 def _lanes(link: Link) -> int:
     return max(link.lanes, 1) if link.kind in FABRIC_KINDS else 0
 
@@ -125,7 +151,7 @@ def _numa_counts(numa: list[int]) -> Values:
     return np.bitwise_count(used).astype(np.int64)
 
 
-def _twins(graph: LinkGraph) -> tuple[int, ...]:
+def twins_of(graph: LinkGraph) -> tuple[int, ...]:
     """For each GPU the set of those that can take its place: on the same NUMA node, with the same links to all others."""
 
     def alike(a: int, b: int) -> bool:
@@ -149,7 +175,7 @@ def _twins(graph: LinkGraph) -> tuple[int, ...]:
     return tuple(masks[gpu] for gpu in range(graph.size))
 
 
-def _islands(graph: LinkGraph) -> tuple[int, ...]:
+def islands_of(graph: LinkGraph) -> tuple[int, ...]:
     """Groups of two and more GPUs that belong together, from tight to wide: joined by NVLink, by a PCIe switch, in one
     NUMA node. A group found twice counts once.
     """

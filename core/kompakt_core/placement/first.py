@@ -2,8 +2,9 @@
 
 from kompakt_core.patterns.sets import Masks
 from kompakt_core.placement.facts import Facts, Keys
+from kompakt_core.placement.grouped import GroupFacts
 
 
-def first(facts: Facts, free: int, masks: Masks, sensitive: bool) -> Keys:
+def first(facts: Facts | GroupFacts, free: int, masks: Masks, sensitive: bool) -> Keys:
     """Lowest GPU indices."""
-    return (facts.by_index(masks),)
+    return (facts.by_index(free, masks),)

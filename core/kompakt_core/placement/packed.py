@@ -1,20 +1,14 @@
 """Packed: fill broken islands before breaking whole ones."""
 
-import numpy as np
-
 from kompakt_core.patterns.sets import Masks
 from kompakt_core.placement.facts import Facts, Keys
+from kompakt_core.placement.grouped import GroupFacts
 
 
-def packed(facts: Facts, free: int, masks: Masks, sensitive: bool) -> Keys:
+def packed(facts: Facts | GroupFacts, free: int, masks: Masks, sensitive: bool) -> Keys:
     """Fewest islands that were wholly free and now lose only a part; then the highest value.
 
     Islands are groups joined by NVLink, by a PCIe switch, or by a NUMA node.
     """
-    broken = np.zeros(len(masks), dtype=np.int64)
-    for island in facts.islands:
-        if island & free == island:
-            taken = island & masks
-            broken += (taken != 0) & (taken != island)
     value, second = facts.values(masks)
-    return (broken, -value, -second, *facts.ties(free, masks))
+    return (facts.broken(free, masks), -value, -second, *facts.ties(free, masks))

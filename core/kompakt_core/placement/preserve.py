@@ -6,11 +6,12 @@ leaves some jobs waiting although they fit (`mapa2021` shows it). Here values ar
 
 from kompakt_core.patterns.sets import Masks
 from kompakt_core.placement.facts import Facts, Keys
+from kompakt_core.placement.grouped import GroupFacts
 
 
-def preserve(facts: Facts, free: int, masks: Masks, sensitive: bool) -> Keys:
+def preserve(facts: Facts | GroupFacts, free: int, masks: Masks, sensitive: bool) -> Keys:
     """Sensitive: highest value, then the most NVLink left behind. Insensitive: the other way round."""
     value, second = facts.values(masks)
-    left = -facts.fabrics(free & ~masks)
+    left = -facts.left(free, masks)
     first = (-value, -second, left) if sensitive else (left, -value, -second)
     return (*first, *facts.ties(free, masks))

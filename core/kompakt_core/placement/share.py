@@ -12,6 +12,7 @@ import numpy as np
 from kompakt_core.ids import indices_of
 from kompakt_core.patterns.embedding import EdgeTable
 from kompakt_core.patterns.sets import Masks
+from kompakt_core.patterns.table import MAX_GPUS
 from kompakt_core.placement.choose import (
     POLICIES,
     choose,
@@ -20,9 +21,8 @@ from kompakt_core.placement.choose import (
     first_ranked,
     sets_allowed,
     values_first,
-    wished_facts,
 )
-from kompakt_core.placement.facts import Facts, Keys
+from kompakt_core.placement.facts import Facts, Keys, facts_for
 from kompakt_core.placement.model import Choice, Refusal, Wish
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
@@ -59,9 +59,11 @@ def share(graph: LinkGraph, free: int, size: int, pods: int, wish: Wish) -> Shar
 
 @lru_cache(maxsize=1 << 14)
 def _share(shared: SharedGraph, free: int, size: int, pods: int, wish: Wish) -> Share | None:
-    if ways(free.bit_count(), size, pods) > EXACT_WAYS or shared.graph.partitions or edges_refusal(wish, size):
-        return _one_by_one(shared.graph, free, size, pods, wish)
-    facts = wished_facts(shared.graph, wish)
+    graph = shared.graph
+    many = ways(free.bit_count(), size, pods) > EXACT_WAYS or graph.size > MAX_GPUS
+    if many or graph.partitions or edges_refusal(wish, size):
+        return _one_by_one(graph, free, size, pods, wish)
+    facts = facts_for(graph, wish)
     if isinstance(facts.table, EdgeTable) and not facts.table.tryable(comb(free.bit_count(), size), size):
         return _one_by_one(shared.graph, free, size, pods, wish)
     allowed = sets_allowed(facts, free, size, wish)

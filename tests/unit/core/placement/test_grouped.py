@@ -1,0 +1,110 @@
+"""Machines of more than 16 GPUs: counts per group against tables over all sets, where both can answer."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kompakt_core.ids import indices_of, mask_of
+from kompakt_core.patterns.names import NAMED, Measure, Pattern
+from kompakt_core.placement.choose import POLICIES, choose, first_ranked, wished_facts
+from kompakt_core.placement.gang import plan_gang
+from kompakt_core.placement.grouped import group_facts
+from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
+from kompakt_core.topology.graph import LinkGraph
+from kompakt_core.topology.machines import machine
+from tests.unit.core.patterns.graphs import graph_of
+from tests.unit.core.placement.test_gang import cluster, gang, node
+
+CPX = machine("mi300x-8-cpx")
+WISHES = st.builds(
+    Wish, st.sampled_from(sorted(NAMED)), st.sampled_from(sorted(Policy)), st.booleans(), measure=st.sampled_from(sorted(Measure))
+)
+
+
+@st.composite
+def hierarchies(draw: st.DrawFn) -> LinkGraph:
+    """Up to 8 GPUs in chips, chips in halves; odd speeds are NVLink, the faster the closer."""
+    chips = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3).filter(lambda sizes: sum(sizes) <= 8))
+    chip_of = [number for number, size in enumerate(chips) for _ in range(size)]
+    half_of = [number // 2 for number in chip_of]
+    near, middle, far = sorted(draw(st.lists(st.integers(0, 20), min_size=3, max_size=3)), reverse=True)
+    place = draw(st.permutations(range(len(chip_of))))
+    speeds = {}
+    for a, b in combinations(range(len(chip_of)), 2):
+        one, two = place[a], place[b]
+        level = near if chip_of[one] == chip_of[two] else middle if half_of[one] == half_of[two] else far
+        speeds[a, b] = 2 * level + (1 if level >= middle else 0)
+    return graph_of(speeds, len(chip_of), tuple(half_of[place[i]] for i in range(len(chip_of))))
+
+
+@given(hierarchies(), WISHES, st.integers(0, 255), st.integers(1, 8))
+@settings(max_examples=300, deadline=None)
+def test_counts_give_what_tables_over_all_sets_give(graph: LinkGraph, wish: Wish, mask: int, size: int) -> None:
+    free = mask & graph.all_gpus
+    facts = group_facts(graph.shared, wish.pattern, False, wish.measure)
+    if facts is None or size > free.bit_count():
+        return
+    expected = choose(graph, free, size, wish)
+    assert isinstance(expected, Choice)
+    sets = facts.candidates(free, size)
+    assert len({tuple(row) for row in sets.tolist()}) == len(sets)
+    found = facts.mask(sets[first_ranked(POLICIES[wish.policy](facts, free, sets, wish.sensitive))].tolist(), free)
+    assert found.bit_count() == size
+    assert found & ~free == 0
+    assert (facts.value(found), facts.second(found)) == _values(graph, wish, found)
+    left = wished_facts(graph, wish).fabric(free & ~found)
+    assert (*_values(graph, wish, found), left) == (
+        expected.value,
+        expected.second,
+        wished_facts(graph, wish).fabric(free & ~expected.mask),
+    )
+
+
+def _values(graph: LinkGraph, wish: Wish, mask: int) -> tuple[int, int]:
+    facts = wished_facts(graph, wish)
+    return facts.value(mask), facts.second(mask)
+
+
+@pytest.mark.parametrize("pattern", sorted(NAMED))
+@pytest.mark.parametrize("policy", sorted(Policy))
+def test_a_partitioned_mi300x_gives_whole_chips_first(pattern: Pattern, policy: Policy) -> None:
+    choice = choose(CPX, CPX.all_gpus, 8, Wish(pattern, policy, sensitive=True))
+    assert isinstance(choice, Choice)
+    assert choice.mask == 0xFF
+    assert sorted(choice.order) == list(range(8))
+    assert choice.value == (0 if pattern is Pattern.NONE else 662_500)
+
+
+def test_a_broken_chip_is_filled_before_a_whole_one_is_opened() -> None:
+    free = CPX.all_gpus & ~0b1111
+    choice = choose(CPX, free, 4, Wish(Pattern.RING, Policy.PRESERVE, sensitive=True))
+    assert isinstance(choice, Choice)
+    assert indices_of(choice.mask) == (4, 5, 6, 7)
+
+
+def test_a_request_over_two_chips_is_worth_the_link_between_them() -> None:
+    choice = choose(CPX, CPX.all_gpus, 12, Wish(Pattern.RING, Policy.BEST))
+    assert isinstance(choice, Choice)
+    assert (choice.value, choice.second) == (64_000, 7 * 662_500 + 3 * 662_500 + 2 * 64_000)
+    pairs = {(a // 8, b // 8) for a, b in zip(choice.order, choice.order[1:], strict=False)}
+    assert sum(a != b for a, b in pairs) == 1, "the ring crosses once there, and once back"
+
+
+def test_must_include_is_kept_on_large_machines() -> None:
+    choice = choose(CPX, CPX.all_gpus, 2, Wish(Pattern.RING, Policy.BEST), must_include=1 << 40)
+    assert isinstance(choice, Choice)
+    assert choice.mask == mask_of([40, 41])
+
+
+def test_gangs_find_places_on_large_machines() -> None:
+    plan = plan_gang(cluster(node("n", "mi300x-8-cpx")), gang(4, 8))
+    assert not isinstance(plan, Refusal)
+    assert (plan.value, plan.ideal) == (662_500, 662_500)
+
+
+def test_links_that_are_no_hierarchy_are_refused_not_guessed() -> None:
+    speeds = {(a, b): 10 + (b - a == 1) for a, b in combinations(range(17), 2)}
+    graph = graph_of(speeds, 17)
+    assert choose(graph, graph.all_gpus, 2, Wish(Pattern.RING)) == Refusal(Reason.TOO_MANY_GPUS, have=17, need=16)
