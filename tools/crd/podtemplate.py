@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.crd.schema import Schema
+from tools.kube import golang
 
 MODULE = Path(__file__).resolve().parent.parent / "kube" / "go" / "kubernetes"
 DOCUMENT = "api/openapi-spec/v3/api__v1_openapi.json"
@@ -30,12 +31,17 @@ class SourceMissing(Exception):
     """The pinned Kubernetes module cannot be had: no Go, or no way to its module."""
 
 
-def find_document(go: str = "go") -> Path:
-    """The OpenAPI document inside the pinned k8s.io/kubernetes module, fetched by Go's module download where needed."""
-    command = [go, "mod", "download", "-json", "k8s.io/kubernetes"]
+def find_document() -> Path:
+    """The OpenAPI document inside the pinned k8s.io/kubernetes module, fetched by Go's module download where needed.
+
+    Raises:
+        SourceMissing: it cannot be had.
+    """
+    command = ["go", "mod", "download", "-json", "k8s.io/kubernetes"]
     try:
+        command[0] = str(golang.find_go(lambda text: None))
         answer = subprocess.run(command, cwd=MODULE, check=True, capture_output=True, text=True).stdout
-    except (OSError, subprocess.CalledProcessError) as error:
+    except (OSError, subprocess.CalledProcessError, golang.BuildFailed) as error:
         raise SourceMissing(f"cannot find k8s.io/kubernetes: {' '.join(command)} failed: {error}") from error
     return Path(json.loads(answer)["Dir"]) / DOCUMENT
 
