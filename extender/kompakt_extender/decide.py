@@ -81,6 +81,8 @@ def grant(request: Request, state: NodeState | None) -> Grant | No:
     elsewhere = bool(request.planned_node) and state.name != request.planned_node
     if elsewhere and request.minimum is None:
         return No(words.NOT_PLANNED, final=True)
+    if not state.ready:
+        return No(words.text_of(Reason.NODE_NOT_READY))
     if state.problem is not None:
         return No(words.text_of(state.problem))
     if state.graph is None:

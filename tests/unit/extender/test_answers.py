@@ -5,10 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core import contract as c
+from kompakt_core.placement.model import Reason
 from kompakt_extender import words
 from kompakt_extender.scores import scores_of
+from tests.unit.extender.office import Office
 from tests.unit.extender.scheduler import Scheduler, occupy, run
-from tests.unit.extender.world import pod
+from tests.unit.extender.world import node, pod
 
 SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 
@@ -44,6 +46,45 @@ def test_a_node_that_is_not_known_fails_and_stops_nothing() -> None:
         assert answer["NodeNames"] == ["n0"]
         assert answer["FailedNodes"] == {"brand-new": words.UNKNOWN_NODE}
         assert await scheduler.scores("p", "n0", "brand-new") == {"n0": 10, "brand-new": 0}
+
+    run(story)
+
+
+def spoil(office: Office, what: Reason) -> None:
+    """n0 becomes a node about whose GPUs nothing can be decided."""
+    world = office.world
+    if what is Reason.NODE_NOT_READY:
+        world.put("nodes", "n0", node("n0", conditions=[{"type": "Ready", "status": "Unknown"}]))
+    elif what is Reason.NO_TOPOLOGY:
+        office.intake.topologies().remove("n0")
+    elif what is Reason.STALE_TOPOLOGY:
+        world.put("nodes", "n0", node("n0", gpus=7))
+    else:
+        world.add_pod(pod("bypass", 3, nodeName="n0"))
+    office.see()
+
+
+@pytest.mark.parametrize(
+    "what", [Reason.NODE_NOT_READY, Reason.NO_TOPOLOGY, Reason.STALE_TOPOLOGY, Reason.UNREPORTED_POD], ids=lambda one: one.value
+)
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_node_of_which_nothing_is_known_for_sure_takes_nothing_and_says_why(what: Reason, planned: bool) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        office = scheduler.office
+        office.world.add_pod(pod("p", 2))
+        if planned:
+            occupy(office, "full-1", "n1", *range(8))
+            occupy(office, "full-2", "pcie", *range(8))
+            office.world.add_gang("j", 1, 2)
+            await office.settle()
+        name = "j-worker-0-a1" if planned else "p"
+        office.see()
+        assert (await scheduler.filter(name, "n0"))["NodeNames"] == ["n0"]
+        spoil(office, what)
+        for _ in range(2):
+            assert (await scheduler.filter(name, "n0"))["FailedNodes"] == {"n0": words.text_of(what)}
+        assert await office.bind(name, "n0") == words.text_of(what)
+        assert [method for method, path in office.world.sent if path.endswith("binding")] == []
 
     run(story)
 
@@ -189,8 +230,8 @@ def test_while_inactive_every_verb_answers_an_error_that_says_why() -> None:
 def test_explain_says_for_each_node_why_a_gang_waits() -> None:
     async def story(scheduler: Scheduler) -> None:
         office = scheduler.office
-        for node in ("n0", "n1", "pcie"):
-            occupy(office, f"busy-{node}", node, *range(6))
+        for name in ("n0", "n1", "pcie"):
+            occupy(office, f"busy-{name}", name, *range(6))
         office.world.add_gang("j", 1, 4)
         await office.settle()
         found = (await scheduler.get("/v1alpha1/jobs/default/j")).json()
