@@ -1,14 +1,18 @@
-"""The Kubernetes API as plain JSON objects: the official client's configuration and connections without its models."""
+"""The Kubernetes API as plain JSON objects, over urllib3."""
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import urlencode
 
-from kubernetes import client, config
-from kubernetes.client.exceptions import ApiException
+import urllib3
+import yaml
 
 from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
 
 Object = dict[str, Any]
 Query = Mapping[str, str]
@@ -22,6 +26,16 @@ _JSON: Final = "application/json"
 _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
 _CONNECT_SECONDS: Final = 5.0
+_CONNECTIONS: Final = 32
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class ApiException(Exception):
+    """The API server answered with an error: its HTTP status, and its own words as `reason`."""
+
+    def __init__(self, status: int = 0, reason: str = "") -> None:
+        super().__init__(f"{status} {reason}")
+        self.status, self.reason = status, reason
 
 
 def pod_path(namespace: str, name: str) -> str:
@@ -60,10 +74,11 @@ class Api(Protocol):
 
 
 class KubernetesApi:
-    """Api over one connection pool."""
+    """Api over one connection pool. The official client's generated models would take as much memory as all the rest."""
 
-    def __init__(self, api_client: client.ApiClient) -> None:
-        self._client = api_client
+    def __init__(self, server: str, pool: urllib3.PoolManager, headers: Callable[[], Mapping[str, str]]) -> None:
+        """`headers` are asked for at every request: tokens are renewed while the process runs."""
+        self._server, self._pool, self._headers = server, pool, headers
 
     def get(self, path: str) -> Object | None:
         """The object, or None where there is none."""
@@ -88,7 +103,7 @@ class KubernetesApi:
             "timeoutSeconds": "240",
             **query,
         }
-        response = self._call("GET", path, query=wanted, timeout=(_CONNECT_SECONDS, 270.0)).response
+        response = self._call("GET", path, query=wanted, timeout=(_CONNECT_SECONDS, 270.0))
         try:
             yield from _events(response.stream(amt=None, decode_content=True))
         finally:
@@ -98,7 +113,7 @@ class KubernetesApi:
     def apply(self, path: str, body: Mapping[str, Any], *, manager: str) -> Object:
         """Forced server-side apply: `body` holds every field that `manager` owns."""
         query = {"fieldManager": manager, "force": "true"}
-        return self._json("PATCH", path, query=query, body=json.dumps(body), kind=_APPLY)
+        return self._json("PATCH", path, query=query, body=dict(body), kind=_APPLY)
 
     def merge(self, path: str, body: Mapping[str, Any]) -> Object:
         """JSON merge patch."""
@@ -122,34 +137,57 @@ class KubernetesApi:
         kind: str = _JSON,
         timeout: Any = 30.0,
     ) -> Any:
-        headers = {"Accept": _JSON, "Content-Type": kind}
-        request = self._client.param_serialize(
+        connect, read = timeout if isinstance(timeout, tuple) else (_CONNECT_SECONDS, timeout)
+        response = self._pool.request(
             method,
-            path,
-            query_params=list(query.items()),
-            header_params=headers,
-            body=body,
-            auth_settings=["BearerToken"],
+            self._server + path + (f"?{urlencode(query)}" if query else ""),
+            body=None if body is None else json.dumps(body),
+            headers={"Accept": _JSON, "Content-Type": kind, **self._headers()},
+            timeout=urllib3.Timeout(connect=connect, read=read),
+            preload_content=False,
+            retries=False,
+            redirect=False,
         )
-        response = self._client.call_api(*request, _request_timeout=timeout)
         if not 200 <= response.status <= 299:
-            raise ApiException(status=response.status, reason=_message(response.read()) or response.reason)
+            raise ApiException(status=response.status, reason=_message(response.read()) or response.reason or "")
         return response
 
 
 def connect(kubeconfig: str | None) -> KubernetesApi:
     """An Api by kubeconfig file, or with the pod's service account where none is named.
 
-    Raises kubernetes.config.ConfigException where neither can be read.
+    Raises InvalidInput where neither can be read.
     """
+    return _from_file(kubeconfig) if kubeconfig else _from_pod(SERVICE_ACCOUNT, os.environ)
+
+
+def _from_pod(folder: Path, environment: Mapping[str, str]) -> KubernetesApi:
+    """What every pod is given: the server's address in its environment, token and authority as files."""
+    host, port = (environment.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
+    authority, token = folder / "ca.crt", folder / "token"
+    if not (host and port and authority.is_file() and token.is_file()):
+        raise InvalidInput(f"not inside a pod with a service account ({folder}), and no --kubeconfig was given")
+    pool = urllib3.PoolManager(maxsize=_CONNECTIONS, cert_reqs="CERT_REQUIRED", ca_certs=str(authority))
+    where = f"[{host}]" if ":" in host else host
+    return KubernetesApi(f"https://{where}:{port}", pool, lambda: {"Authorization": f"Bearer {token.read_text().strip()}"})
+
+
+def _from_file(kubeconfig: str) -> KubernetesApi:
+    """By the official client, which knows all that a kubeconfig can hold; people and tests start the plugin like that."""
+    from kubernetes import client, config
+
     configuration = client.Configuration()
-    if kubeconfig:
+    try:
         config.load_kube_config(kubeconfig, client_configuration=configuration)
-    else:
-        config.load_incluster_config(client_configuration=configuration)
-    configuration.connection_pool_maxsize = 32
-    configuration.retries = False
-    return KubernetesApi(client.ApiClient(configuration))
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
+        raise InvalidInput(f"--kubeconfig {kubeconfig}: {error}") from None
+    configuration.connection_pool_maxsize = _CONNECTIONS
+
+    def headers() -> Mapping[str, str]:
+        settings = (one for one in configuration.auth_settings().values() if one["in"] == "header" and one["value"])
+        return {one["key"]: one["value"] for one in settings}
+
+    return KubernetesApi(configuration.host, client.ApiClient(configuration).rest_client.pool_manager, headers)
 
 
 def _events(chunks: Iterator[bytes]) -> Iterator[Object]:

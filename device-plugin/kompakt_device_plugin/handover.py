@@ -9,7 +9,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-import pynvml
 import yaml
 
 from kompakt_core import contract
@@ -83,6 +82,8 @@ def _devices_in(file: Path) -> dict[GpuUuid, str]:
 
 def minor_of(gpu: GpuUuid) -> int | None:
     """The number in a GPU's device file, as the driver says (NVML must be running); None where it does not."""
+    import pynvml  # 18 MB, and only nodes with a driver need it
+
     try:
         return int(pynvml.nvmlDeviceGetMinorNumber(pynvml.nvmlDeviceGetHandleByUUID(gpu)))
     except pynvml.NVMLError as error:

@@ -7,10 +7,9 @@ from http.client import HTTPException
 from json import JSONDecodeError
 from typing import Final
 
-from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from kompakt_device_plugin.api import NO_QUERY, Api, Object, Query, explain, status_code
+from kompakt_device_plugin.api import NO_QUERY, Api, ApiException, Object, Query, explain, status_code
 
 log = logging.getLogger(__name__)
 

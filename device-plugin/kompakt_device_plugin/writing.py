@@ -4,11 +4,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from kubernetes.client.exceptions import ApiException
-
 from kompakt_core import contract
 from kompakt_core.ids import GpuUuid, PodUid
-from kompakt_device_plugin.api import Api, explain, pod_path
+from kompakt_device_plugin.api import Api, ApiException, explain, pod_path
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.reconcile import Correction, PodKey, annotations_of, corrections, event_of

@@ -13,12 +13,11 @@ from typing import Any
 
 import grpc
 import pytest
-from kubernetes.client.exceptions import ApiException
 
 from kompakt_core import contract
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_device_plugin.api import Listing
+from kompakt_device_plugin.api import ApiException, Listing
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.journal import Journal
 from kompakt_device_plugin.metrics import Metrics

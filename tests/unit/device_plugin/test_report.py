@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubernetes.client.exceptions import ApiException
 
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_from_spec
-from kompakt_device_plugin.api import TOPOLOGIES
+from kompakt_device_plugin.api import TOPOLOGIES, ApiException
 from kompakt_device_plugin.report import Condition, Held, NodeReport, TopologyReporter, conditions_of, fabric_of, holds, status_of
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"

@@ -3,9 +3,8 @@
 import threading
 
 import pytest
-from kubernetes.client.exceptions import ApiException
 
-from kompakt_device_plugin.api import Listing
+from kompakt_device_plugin.api import ApiException, Listing
 from kompakt_device_plugin.watching import Watching
 
 

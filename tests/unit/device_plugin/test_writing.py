@@ -1,9 +1,8 @@
 """Corrections on pods, and the Events about them."""
 
 import pytest
-from kubernetes.client.exceptions import ApiException
 
-from kompakt_device_plugin.api import pod_path
+from kompakt_device_plugin.api import ApiException, pod_path
 from kompakt_device_plugin.pods import read_pod
 from kompakt_device_plugin.report import NodeReport
 from kompakt_device_plugin.writing import PodCorrector

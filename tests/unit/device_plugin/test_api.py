@@ -1,0 +1,113 @@
+"""Requests to the API server over real HTTP, and how it is found."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import urllib3
+
+from kompakt_core.errors import InvalidInput
+from kompakt_device_plugin import api as module
+from kompakt_device_plugin.api import ApiException, KubernetesApi, connect
+
+
+@pytest.fixture
+def server():
+    """Answers what the test put under a path, and keeps what it was asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self):
+            length = int(self.headers.get("Content-Length") or 0)
+            one.asked.append((self.command, self.path, dict(self.headers), self.rfile.read(length)))
+            status, body = one.answers.get(self.path.partition("?")[0], (404, b'{"message": "nothing here"}'))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_PATCH = answer
+
+        def log_message(self, *arguments):
+            pass
+
+    one = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    one.daemon_threads = True
+    one.asked, one.answers = [], {}
+    threading.Thread(target=one.serve_forever, daemon=True).start()
+    yield one
+    one.shutdown()
+    one.server_close()
+
+
+@pytest.fixture
+def tokens():
+    return ["first", "second"]
+
+
+@pytest.fixture
+def api(server, tokens):
+    pool = urllib3.PoolManager()
+    yield KubernetesApi(f"http://127.0.0.1:{server.server_port}", pool, lambda: {"Authorization": f"Bearer {tokens.pop(0)}"})
+    pool.clear()
+
+
+def test_every_request_asks_for_the_token_anew(api, server):
+    server.answers["/a"] = (200, b'{"kind": "A"}')
+    assert api.get("/a") == api.get("/a") == {"kind": "A"}
+    assert [headers["Authorization"] for _, _, headers, _ in server.asked] == ["Bearer first", "Bearer second"]
+
+
+def test_selectors_bodies_and_kinds_go_over_the_wire(api, server):
+    server.answers["/pods"] = (200, b'{"items": null, "metadata": {"resourceVersion": "7"}}')
+    assert api.list("/pods", {"fieldSelector": "spec.nodeName=node-1"}).resource_version == "7"
+    server.answers["/pods/a"] = (200, b"{}")
+    api.apply("/pods/a", {"kind": "Pod"}, manager="me")
+    (_, listed, _, _), (verb, applied, headers, body) = server.asked
+    assert listed == "/pods?fieldSelector=spec.nodeName%3Dnode-1"
+    assert (verb, applied) == ("PATCH", "/pods/a?fieldManager=me&force=true")
+    assert (headers["Content-Type"], json.loads(body)) == ("application/apply-patch+yaml", {"kind": "Pod"})
+
+
+def test_an_error_carries_status_and_the_servers_own_words(api, server):
+    assert api.get("/nothing") is None
+    server.answers["/b"] = (403, b'{"message": "no right to do that"}')
+    with pytest.raises(ApiException) as refused:
+        api.create("/b", {})
+    assert (refused.value.status, refused.value.reason) == (403, "no right to do that")
+
+
+def test_a_watch_gives_events_as_they_come(api, server):
+    server.answers["/pods"] = (200, b'{"type": "ADDED"}\n{"type": "MODI' + b'FIED"}\n')
+    assert [event["type"] for event in api.watch("/pods", "7")] == ["ADDED", "MODIFIED"]
+    assert "resourceVersion=7" in server.asked[0][1]
+
+
+def test_inside_a_pod_the_service_account_is_used(tmp_path, monkeypatch):
+    (tmp_path / "ca.crt").touch()
+    (tmp_path / "token").write_text("secret\n")
+    found = module._from_pod(tmp_path, {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"})
+    assert found._server == "https://[fd00::1]:443"
+    assert found._headers() == {"Authorization": "Bearer secret"}
+    (tmp_path / "token").write_text("renewed")
+    assert found._headers() == {"Authorization": "Bearer renewed"}
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "a: [", "kind: Config\nclusters: 3"])
+def test_without_a_usable_way_there_is_a_sentence(tmp_path, content):
+    with pytest.raises(InvalidInput, match="not inside a pod"):
+        module._from_pod(tmp_path, {})
+    file = tmp_path / "kubeconfig"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(InvalidInput, match=f"--kubeconfig {file}"):
+        connect(str(file))
+
+
+def test_the_plugin_loads_no_generated_models():
+    """They would double its memory."""
+    import subprocess
+    import sys
+
+    code = "import sys, kompakt_device_plugin.main; print('kubernetes' in sys.modules, 'pynvml' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False False\n"
