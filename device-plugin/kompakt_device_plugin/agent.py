@@ -10,6 +10,7 @@ import grpc
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.topology.graph import LinkGraph
+from kompakt_device_plugin import processes
 from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, Api, Object, explain, status_code
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.devices import Devices
@@ -20,7 +21,7 @@ from kompakt_device_plugin.objects import Objects
 from kompakt_device_plugin.outlook import Outlook, Sight, outlook
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_device_plugin.pods import NodePod, NodePods
-from kompakt_device_plugin.reconcile import PodKey, event, held_in, held_of, holders, keep, running
+from kompakt_device_plugin.reconcile import Alive, PodKey, event, held_in, held_of, holders, keep, lingering, running
 from kompakt_device_plugin.registration import reason_of
 from kompakt_device_plugin.report import Condition, Held, TopologyReporter
 from kompakt_device_plugin.source import Change, Source
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 # How long after an Allocate kubelet's own list is asked: it shows the pod a few milliseconds later.
 AFTER_ALLOCATE: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
 PERIOD: Final = 2.0
+LINGER_PERIOD: Final = 0.3  # while a pod that nobody knows any more still has processes
 ASK_SECONDS: Final = 1.0
 
 
@@ -50,11 +52,12 @@ class Agent:
         metrics: Metrics,
         stop: threading.Event,
         own: Collection[GpuUuid] = (),
+        alive: Alive = processes.alive,
     ) -> None:
-        """`own`: the GPUs that are ours on a node whose others another plugin offers."""
+        """`own`: the GPUs that are ours on a node whose others another plugin offers. `alive`: pods that have processes."""
         self._api, self._name, self._source, self._resources = api, node, source, resources
         self._pods, self._devices, self._journal, self._metrics = pods, devices, journal, metrics
-        self._stop, self._own = stop, frozenset(own)
+        self._stop, self._own, self._alive = stop, frozenset(own), alive
         self._nodes, self._topologies, self._slices = Objects(), Objects(), Objects()
         self._reporter, self._corrector = TopologyReporter(api), PodCorrector(api, self._count)
         self._held: tuple[Held, ...] | None = None  # None: nothing was read yet
@@ -138,7 +141,9 @@ class Agent:
         taken = running(keep(before, listed, pods), pods)
         pending = still_open(handed, listed, pods)
         self._journal.end([entry for entry in handed if entry not in pending])
-        self._held = with_pending(held_of(taken, pods), pending)
+        left = lingering(before, taken, pods, self._alive)
+        self._devices.linger(one.uuid for one in left)
+        self._held = with_pending((*held_of(taken, pods), *left), pending)
         return taken
 
     def _read(self, node: Mapping[str, Any]) -> LinkGraph | InvalidInput:
@@ -179,7 +184,8 @@ class Agent:
 
     def _pause(self) -> None:
         with self._lock:
-            seconds = self._pauses.pop(0) if self._pauses else PERIOD
+            usual = LINGER_PERIOD if self._devices.lingering else PERIOD
+            seconds = self._pauses.pop(0) if self._pauses else usual
         self._wake.wait(seconds)
         self._wake.clear()
 

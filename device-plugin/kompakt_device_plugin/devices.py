@@ -29,6 +29,7 @@ class Devices:
         self._offered = Offered()
         self._holding: frozenset[PodUid] = frozenset()
         self._asked: frozenset[PodUid] = frozenset()
+        self._lingering: frozenset[GpuUuid] = frozenset()
 
     def publish(self, graph: LinkGraph | None) -> None:
         """Offers the GPUs of this graph from now on. Call it only after the graph stands in the cluster."""
@@ -75,6 +76,15 @@ class Devices:
     def holding(self) -> frozenset[PodUid]:
         """Pods that have their GPUs, or asked for them just now."""
         return self._holding | self._asked
+
+    @property
+    def lingering(self) -> frozenset[GpuUuid]:
+        """GPUs with processes of pods that nobody knows any more."""
+        return self._lingering
+
+    def linger(self, gpus: Iterable[GpuUuid]) -> None:
+        """These GPUs must not be handed over yet, although kubelet takes them for free."""
+        self._lingering = frozenset(gpus)
 
     def asked(self, pod: PodUid) -> None:
         """kubelet has given this pod what is written on it."""

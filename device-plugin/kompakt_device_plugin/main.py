@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kubernetes.config import ConfigException
-
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_device_plugin import health
@@ -52,19 +50,19 @@ class Plugin:
 
     def __init__(self, api: Api, node: NodeName, source: Source, kubelet_dir: Path, choices: Choices = _DEFAULT) -> None:
         self.stop, self.metrics, self.devices = threading.Event(), Metrics(), Devices()
-        self._node, self._source, pods = node, source, NodePods()
+        self._node, self._source, self.pods = node, source, NodePods()
         self._lock, self._journal = NodeLock(kubelet_dir / SOCKETS), Journal(kubelet_dir / SOCKETS)
         self._resources = PodResources(kubelet_dir)
-        self._agent = Agent(
-            api, node, source, self._resources, pods, self.devices, self._journal, self.metrics, self.stop, choices.own
+        self.agent = Agent(
+            api, node, source, self._resources, self.pods, self.devices, self._journal, self.metrics, self.stop, choices.own
         )
         self._servicer = PluginServicer(
             self.devices,
-            pods,
+            self.pods,
             self._journal,
             self.metrics,
-            self._agent.ask,
-            allocated=self._agent.allocated,
+            self.agent.ask,
+            allocated=self.agent.allocated,
             busy=source.busy,
             answer=environment_only if source.name == "text" else self._real_gpus(choices.cdi),
             numa=choices.numa,
@@ -74,7 +72,7 @@ class Plugin:
         self._waits_for = "another process that serves this node"
 
     def _real_gpus(self, cdi: Cdi) -> RealGpus:
-        return RealGpus(minor_of, self.devices.place, self._agent.runtime, cdi)
+        return RealGpus(minor_of, self.devices.place, self.agent.runtime, cdi)
 
     def run(self) -> None:
         """Until `stop` is set: waits for its turn on this node, then watches, reports and stays registered."""
@@ -110,15 +108,15 @@ class Plugin:
     def _listen_to_source(self) -> None:
         while not self.stop.is_set():
             for change in self._source.wait(SOURCE_SECONDS):
-                self._agent.heard(change)
+                self.agent.heard(change)
 
     def _keep_in_step(self) -> None:
-        watching = threading.Thread(target=self._agent.watch, name="first lists", daemon=True)
+        watching = threading.Thread(target=self.agent.watch, name="first lists", daemon=True)
         watching.start()
         while watching.is_alive():  # the API server may be away for long: that is no hanging thread
             watching.join(1.0)
             self._beats[1].beat()
-        self._agent.run(self._beats[1])
+        self.agent.run(self._beats[1])
 
     def alive(self) -> bool:
         """Whether both threads go round."""
@@ -126,7 +124,7 @@ class Plugin:
 
     def waits_for(self) -> str:
         """What keeps this process from serving its node; empty once it does."""
-        return self._waits_for or ("" if self._agent.settled.is_set() else "its first round with API server and kubelet")
+        return self._waits_for or ("" if self.agent.settled.is_set() else "its first round with API server and kubelet")
 
 
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -192,7 +190,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         api = connect(str(options.kubeconfig) if options.kubeconfig else None)
-    except (ConfigException, InvalidInput) as error:
+    except InvalidInput as error:
         sys.exit(f"kompakt-device-plugin: cannot reach the API server: {error}")
     try:
         source = open_source(

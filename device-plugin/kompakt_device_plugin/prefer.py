@@ -32,12 +32,21 @@ def admitted(pods: Iterable[NodePod], offer: Offer, holding: Collection[PodUid])
     return min(fitting, key=lambda pod: pod.deleting, default=None)
 
 
-def best_free(pods: Sequence[NodePod], offer: Offer, holding: Collection[PodUid], graph: LinkGraph | None) -> tuple[GpuUuid, ...]:
-    """The answer for a pod with no usable set written on it: the best free set that leaves alone what others were promised."""
+def best_free(
+    pods: Sequence[NodePod],
+    offer: Offer,
+    holding: Collection[PodUid],
+    graph: LinkGraph | None,
+    avoid: Collection[GpuUuid] = (),
+) -> tuple[GpuUuid, ...]:
+    """The answer for a pod with no usable set written on it: the best free set that leaves alone what others were promised.
+
+    GPUs to `avoid` are left alone like those.
+    """
     waiting = list(_waiting(pods, holding))
     offered = set(offer.offered)
     sound = (pod.gpus for pod in waiting if len(pod.gpus) == pod.size and offered.issuperset(pod.gpus))
-    promised = {uuid for gpus in sound for uuid in gpus}
+    promised = {uuid for gpus in sound for uuid in gpus}.union(avoid)
     wish = next((pod.wish for pod in waiting if pod.size == offer.size and not _matches(pod, offer)), Wish())
     spare = [uuid for uuid in offer.offered if uuid not in promised or uuid in offer.must]
     pools = (spare, offer.offered) if len(spare) < len(offer.offered) else (offer.offered,)

@@ -1,6 +1,6 @@
 """The GPUs that pods really hold against those written on them: the real ones win. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.report import Held
 
 PodKey = tuple[str, str]  # namespace, name
+Alive = Callable[[Collection[PodUid]], Collection[PodUid]]  # those of these pods that have processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,20 @@ def keep(
         if key not in now and held.uuid not in given and (key, held.pod_uid) in living:
             kept[key] = kept.get(key, frozenset()) | {held.uuid}
     return kept
+
+
+def lingering(
+    before: Iterable[Held], taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod], alive: Alive
+) -> tuple[Held, ...]:
+    """What pods held that API server and kubelet have forgotten, but whose processes still run.
+
+    That is what deleting a pod by force does (grace period 0): kubelet gives its GPUs away while it still ends the containers.
+    """
+    known = {pod.uid for pod in pods}
+    given = frozenset[GpuUuid]().union(*taken.values())
+    gone = [one for one in before if one.pod_uid and one.pod_uid not in known and one.uuid not in given]
+    left = alive({PodUid(one.pod_uid) for one in gone}) if gone else frozenset()
+    return tuple(one for one in gone if one.pod_uid in left)
 
 
 def held_in(topology: Mapping[str, Any] | None) -> tuple[Held, ...]:

@@ -96,7 +96,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
 
     def _in_use(self, gpu: GpuUuid) -> bool:
         look = self._helpers.submit(self._busy, gpu)
-        return self._in_time(look, SEARCH_SECONDS) and look.result()
+        return gpu in self._devices.lingering or (self._in_time(look, SEARCH_SECONDS) and look.result())
 
     def _lists(self, context: grpc.ServicerContext) -> Iterator[Any]:
         seen = -1
@@ -136,7 +136,10 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         return pod
 
     def _best_free(self, offer: Offer) -> tuple[GpuUuid, ...]:
-        search = self._helpers.submit(best_free, self._pods.all(), offer, self._devices.holding, self._devices.offered.graph)
+        devices = self._devices
+        search = self._helpers.submit(
+            best_free, self._pods.all(), offer, devices.holding, devices.offered.graph, devices.lingering
+        )
         return search.result() if self._in_time(search, SEARCH_SECONDS) else first_offered(offer)
 
     @staticmethod

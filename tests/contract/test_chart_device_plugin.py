@@ -67,7 +67,9 @@ def test_with_nvml_the_container_runtime_brings_driver_and_gpus() -> None:
     pod = pod_of(*NVML, "devicePlugin.runtimeClassName=nvidia")
     assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"} in pod["containers"][0]["env"]
     assert pod["runtimeClassName"] == "nvidia"
-    plain = pod_of()
-    assert not {"runtimeClassName", "hostPID"} & set(plain)
-    assert pod["hostPID"] is True
-    assert "hostPID" not in pod_of(*NVML, "devicePlugin.seeProcesses=false")
+    assert "runtimeClassName" not in pod_of()
+
+
+def test_it_sees_the_hosts_processes_unless_told_not_to() -> None:
+    assert pod_of()["hostPID"] is True
+    assert "hostPID" not in pod_of("devicePlugin.seeProcesses=false")

@@ -4,11 +4,11 @@ import queue
 import threading
 from dataclasses import replace
 
+import grpc
 import pytest
-from kubernetes.client.exceptions import ApiException
 
 from kompakt_core import contract
-from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, pod_path
+from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, ApiException, pod_path
 from kompakt_device_plugin.journal import Entry, Journal
 from kompakt_device_plugin.main import Plugin, main, options_of
 from kompakt_device_plugin.source import Change, ChangeKind, Quiet, TextSource
@@ -256,6 +256,26 @@ def test_what_was_handed_over_before_a_crash_is_held_until_kubelet_says_who_has_
     left = Journal(running.kubelet.folder / "device-plugins")
     left.load()
     assert left.entries == ()
+
+
+def test_gpus_of_a_pod_deleted_by_force_go_to_nobody_while_its_processes_run(running, make_pod, gpus, until, monkeypatch):
+    living = {"uid-a"}
+    running.plugin.agent._alive = lambda uids: living & set(uids)
+    call, _ = running.start().listened()
+    bind(running.api, make_pod("a", 2, gpus[:2], phase="Running"))
+    running.kubelet.held["default", "a"] = gpus[:2]
+    call.allocate(gpus[:2])
+    until(lambda: len(running.held()) == 2)
+    running.kubelet.held.clear()
+    running.api.remove(pod_path("default", "a"))
+    until(lambda: running.plugin.devices.lingering == set(gpus[:2]))
+    assert running.held() == {gpus[0]: "a", gpus[1]: "a"}
+    assert not set(call.prefer(gpus, 4)) & set(gpus[:2])
+    with pytest.raises(grpc.RpcError, match="still uses"):
+        call.allocate(gpus[1:3])
+    living.clear()
+    until(lambda: not running.held(), 2)
+    assert call.allocate(gpus[:2])
 
 
 def test_a_sick_gpu_leaves_at_once_and_comes_back_when_well(api, kubelet, machines, client, until, dgx1):
