@@ -1,5 +1,6 @@
 """One cluster with two real nodes and kompakt in it for all tests of this level (root; named reason for the skip otherwise)."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from tools.kube.kubectl import Kubectl
 from tools.kube.real import RealCluster
 from tools.kube.stack import Images
 
-NAME = "node-tests"
+NAME = os.environ.get("KOMPAKT_NODE_TESTS", "node-tests")  # the cluster's name: several people may test on one machine
 FIRST_RUN = 2400  # seconds: with cold caches the images are made within the first test
 
 
