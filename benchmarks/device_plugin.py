@@ -1,0 +1,258 @@
+"""How long kubelet waits for the device plugin, how much memory the plugin takes, and what a discovery costs.
+
+    python -m benchmarks.device_plugin [--rounds 2000]
+
+A whole plugin runs in a process of its own, over NVML through the tests' stand-in for the driver's library (needs gcc); the
+API server is a dictionary in that process, so a miss shows the plugin's own share: asking, hearing that there is no pod,
+searching. This process plays kubelet over real sockets: one pod arrives, its GPUs are asked for and handed over, it goes.
+"""
+
+import argparse
+import multiprocessing
+import os
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from rich.console import Console
+from rich.table import Table
+
+from kompakt_core import contract
+from kompakt_core.ids import NodeName
+from kompakt_device_plugin.api import NO_QUERY, NODES, Listing, Query
+from kompakt_device_plugin.main import Plugin
+from kompakt_device_plugin.nvml.source import NvmlSource
+from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
+from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
+from kompakt_device_plugin.proto import podresources_pb2 as pr
+from kompakt_device_plugin.proto import podresources_pb2_grpc as pr_grpc
+from tests.nvml_shim.machine import describe
+from tests.nvml_shim.shim import Shim, build
+
+MACHINES: Final = ("hgx-h100-8", "dgx2-16xv100")
+HIT_MILLISECONDS: Final = 5.0  # bar for the 99th percentile
+MEGABYTES: Final = 80  # bar for resident memory
+
+
+@dataclass
+class StillApi:
+    """An API server on which nothing happens: one node, no pods, every write is taken."""
+
+    node: str
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def get(self, path: str) -> dict[str, Any] | None:
+        return None
+
+    def list(self, path: str, query: Query = NO_QUERY, *, timeout: float = 30.0) -> Listing:
+        node = {"metadata": {"name": self.node, "uid": "uid-node", "resourceVersion": "1"}}
+        return Listing([node] if path == NODES else [], "1")
+
+    def watch(self, path: str, resource_version: str, query: Query = NO_QUERY) -> Iterator[dict[str, Any]]:
+        self._stop.wait()
+        yield from ()
+
+    def apply(self, path: str, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
+        return {**body, "metadata": {**body["metadata"], "resourceVersion": "2"}}
+
+    def merge(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(body)
+
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(body)
+
+
+class Kubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServicer):  # type: ignore[misc]
+    """Takes a registration and lists no pods."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.endpoint = folder, ""
+        self.registered = threading.Event()
+        self._servers: list[grpc.Server] = []
+        for name, add in (
+            ("device-plugins", pb_grpc.add_RegistrationServicer_to_server),
+            ("pod-resources", pr_grpc.add_PodResourcesListerServicer_to_server),
+        ):
+            (folder / name).mkdir()
+            server = grpc.server(ThreadPoolExecutor(2))
+            add(self, server)
+            server.add_insecure_port(f"unix://{folder / name / 'kubelet.sock'}")
+            server.start()
+            self._servers.append(server)
+
+    def Register(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self.endpoint = request.endpoint
+        self.registered.set()
+        return pb.Empty()
+
+    def List(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return pr.ListPodResourcesResponse()
+
+
+def serve(machine: str, kubelet: Path, library: Path, pipe: Connection) -> None:
+    """The plugin's process: does what the pipe says until it says stop."""
+    shim = Shim(library)
+    shim.describe(describe(machine))
+    source = NvmlSource(library)
+    plugin = Plugin(StillApi("node-1"), NodeName("node-1"), source, kubelet)
+    thread = threading.Thread(target=plugin.run)
+    thread.start()
+    while (order := pipe.recv())[0] != "stop":
+        kind, obj = order
+        if kind == "discover":
+            shim.forget_calls()
+            began = time.perf_counter()
+            source._refresh()
+            pipe.send((shim.calls(), time.perf_counter() - began))
+        elif kind == "memory":
+            pipe.send(resident_megabytes())
+        else:
+            plugin.pods.event(kind, obj)
+            pipe.send(None)
+    plugin.stop.set()
+    thread.join()
+
+
+def resident_megabytes() -> float:
+    """Resident memory of this process, 10^6 bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) * 1024 / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was measured on one machine; times in seconds, one per round."""
+
+    machine: str
+    gpus: int
+    hits: list[float]
+    misses: list[float]
+    handed: list[float]
+    wrong: int  # answers to a hit that were not the set written on the pod
+    megabytes: float
+    calls: int
+    discovery: float
+
+
+def measure(machine: str, library: Path, rounds: int) -> Result:
+    """Runs a plugin for that machine and plays kubelet."""
+    with tempfile.TemporaryDirectory(prefix="kp-") as folder:
+        kubelet = Kubelet(Path(folder))
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.get_context("spawn").Process(target=serve, args=(machine, Path(folder), library, theirs))
+        process.start()
+        try:
+            if not kubelet.registered.wait(60):
+                raise SystemExit(f"the plugin for {machine} did not register within 60 s")
+            return play(machine, kubelet, ours, rounds)
+        finally:
+            ours.send(("stop", None))
+            process.join()
+
+
+def play(machine: str, kubelet: Kubelet, pipe: Connection, rounds: int) -> Result:
+    channel = grpc.insecure_channel(f"unix://{kubelet.folder / 'device-plugins' / kubelet.endpoint}")
+    stub = pb_grpc.DevicePluginStub(channel)
+    gpus = [device.ID for device in next(iter(stub.ListAndWatch(pb.Empty()))).devices]
+    rng, hits, misses, handed, wrong = random.Random(1), [], [], [], 0
+    for number in range(rounds):
+        chosen = rng.sample(gpus, rng.choice((1, 2, 4, 8)))
+        pod = pod_of(number, chosen)
+        ask(pipe, "ADDED", pod)
+        answer, seconds = timed(prefer, stub, gpus, len(chosen))
+        hits.append(seconds)
+        wrong += answer != chosen
+        handed.append(timed(stub.Allocate, allocation(chosen))[1])
+        ask(pipe, "DELETED", pod)
+        if number % 10 == 0:
+            offered = rng.sample(gpus, rng.randrange(len(chosen), len(gpus) + 1))
+            misses.append(timed(prefer, stub, offered, len(chosen))[1])
+    megabytes = ask(pipe, "memory", None)
+    calls, discovery = ask(pipe, "discover", None)
+    channel.close()
+    return Result(machine, len(gpus), hits, misses, handed, wrong, megabytes, calls, discovery)
+
+
+def timed(call: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """What a call answers, and its seconds."""
+    began = time.perf_counter()
+    answer = call(*arguments)
+    return answer, time.perf_counter() - began
+
+
+def ask(pipe: Connection, kind: str, obj: Any) -> Any:
+    """One order to the plugin's process; its answer."""
+    pipe.send((kind, obj))
+    return pipe.recv()
+
+
+def prefer(stub: Any, offered: Sequence[str], size: int) -> list[str]:
+    asked = pb.ContainerPreferredAllocationRequest(available_deviceIDs=offered, allocation_size=size)
+    answer = stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[asked]), timeout=5)
+    return list(answer.container_responses[0].deviceIDs)
+
+
+def allocation(gpus: Sequence[str]) -> Any:
+    return pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=gpus)])
+
+
+def pod_of(number: int, gpus: Sequence[str]) -> dict[str, Any]:
+    """A bound pod on which this set is written."""
+    notes = {contract.ANN_GPUS: ",".join(gpus)}
+    container = {"name": "c", "resources": {"limits": {contract.RESOURCE: str(len(gpus))}}}
+    return {
+        "metadata": {"name": f"pod-{number}", "namespace": "default", "uid": f"uid-{number}", "annotations": notes},
+        "spec": {"nodeName": "node-1", "containers": [container]},
+        "status": {"phase": "Pending"},
+    }
+
+
+def milliseconds(times: Sequence[float], percent: int) -> float:
+    """A percentile of seconds, in milliseconds."""
+    return 1000 * statistics.quantiles(times, n=100, method="inclusive")[percent - 1]
+
+
+def table(results: Sequence[Result]) -> Table:
+    """One row for each machine."""
+    shown = Table(title="The device plugin as kubelet meets it; milliseconds over unix sockets", title_justify="left")
+    names = ("machine", "GPUs", "hit p50", "p99", "Allocate p50", "p99", "miss p50", "p99", "memory MB", "NVML calls", "ms")
+    for name in names:
+        shown.add_column(name, justify="left" if name == "machine" else "right")
+    for one in results:
+        times = (milliseconds(part, percent) for part in (one.hits, one.handed, one.misses) for percent in (50, 99))
+        about = (f"{one.megabytes:.0f}", str(one.calls), f"{1000 * one.discovery:.1f}")
+        shown.add_row(one.machine, str(one.gpus), *(f"{value:.2f}" for value in times), *about)
+    return shown
+
+
+def main() -> None:
+    """Prints the table; ends with 1 where a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=2000, help="pods on each machine (default: %(default)s)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kp-shim-") as folder:
+        library = build(Path(folder))
+        results = [measure(machine, library, options.rounds) for machine in MACHINES]
+    console = Console(width=130)
+    console.print(table(results))
+    console.print(f"{options.rounds} pods each; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    late = [one.machine for one in results if milliseconds(one.hits, 99) > HIT_MILLISECONDS]
+    large = [one.machine for one in results if one.megabytes >= MEGABYTES]
+    wrong = [one.machine for one in results if one.wrong]
+    for machines, bar in ((late, f"hit p99 <= {HIT_MILLISECONDS} ms"), (large, f"< {MEGABYTES} MB"), (wrong, "hit = chosen")):
+        console.print(f"{bar}: {'missed by ' + ', '.join(machines) if machines else 'holds'}")
+    sys.exit(bool(late or large or wrong))
+
+
+if __name__ == "__main__":
+    main()
