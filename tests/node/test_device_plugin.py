@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kompakt_core.contract import RESOURCE, SCHEDULER_NAME
+from kompakt_device_plugin.registration import stamp_of
 from tools.kube import cgroups, node, stack
 from tools.kube.gpu_views import Eyes, Watcher, kubelet_folder
 from tools.kube.kubectl import await_state
@@ -119,11 +120,11 @@ def registered_anew(one, before):
 def restart_kubelet(world, one, watcher):
     """Kills kubelet; answers how long after it listened again the plugin had registered (the node starts kubelet again)."""
     before, own = sockets(one), kubelet_folder(one) / "device-plugins" / "kubelet.sock"
-    inode = own.stat().st_ino
+    old = stamp_of(own)  # the inode alone may be used again
     watcher.down(one.name)
     for pid in pids_of(world, one, b"kubelet"):
         os.kill(pid, signal.SIGKILL)
-    await_state(lambda: own.exists() and own.stat().st_ino != inode, "a new kubelet", 30)
+    await_state(lambda: stamp_of(own) not in (None, old), "a new kubelet", 30)
     await_state(lambda: registered_anew(one, before), "a new registration", 30)
     watcher.up(one.name)
     return max(sockets(one).values()) - own.stat().st_ctime
