@@ -111,7 +111,7 @@ def _fits(nodes: int, what: str) -> str:
 def _decision(found: Answer) -> Iterator[tuple[str, str]]:
     yield "chosen", f"by the {found['chosenBy'].lower()} at {found['at']}, out of GPU {gpus(found['freeBefore'])}"
     second, other = found["secondSet"], found["secondNode"]
-    yield "second set", f"GPU {gpus(second['gpus'])}: {gigabytes(second['value'])} GB/s" if second else "this node had no other"
+    yield "second set", f"GPU {gpus(second['gpus'])}: {gigabytes(second['value'])} GB/s" if second else "none known on this node"
     where = f"{other['node']}, GPU {gpus(other['gpus'])}: {gigabytes(other['value'])} GB/s" if other else found["note"]
     yield "second node", where
 

@@ -19,7 +19,8 @@ Gpus = Annotated[int | None, typer.Option(help="how many GPUs the pod would ask 
 Manifest = Annotated[
     str | None, typer.Option("-f", "--filename", help="a pod's manifest instead, YAML or JSON; - for standard input")
 ]
-PatternName = Annotated[str | None, typer.Option(help="such as Ring, Clique or None", metavar="PATTERN")]
+PatternName = Annotated[str | None, typer.Option(help="such as Ring, Clique or None (default)", metavar="PATTERN")]
+Edges = Annotated[str | None, typer.Option(help="own pattern over ranks, such as 0-1,1-2", metavar="EDGES")]
 PolicyName = Annotated[str | None, typer.Option(help="Best, Preserve, Packed or First", metavar="POLICY")]
 Insensitive = Annotated[bool, typer.Option("--insensitive", help="the job needs no bandwidth")]
 NVLink = Annotated[bool, typer.Option("--nvlink", help="requiredLink NVLink")]
@@ -31,6 +32,7 @@ def what_if(
     gpus: Gpus = None,
     filename: Manifest = None,
     pattern: PatternName = None,
+    edges: Edges = None,
     policy: PolicyName = None,
     insensitive: Insensitive = False,
     nvlink: NVLink = False,
@@ -47,7 +49,8 @@ def what_if(
         raise InvalidInput("give either --gpus or a pod's manifest with -f")
     body: dict[str, Any] = {"limit": limit}
     wishes = {
-        "pattern": word_of(Pattern, pattern, "--pattern").value if pattern else None,
+        "pattern": word_of(Pattern, pattern, "--pattern").value if pattern else "Custom" if edges else None,
+        "edges": edges,
         "policy": word_of(Policy, policy, "--policy").value if policy else None,
         "requiredLink": "NVLink" if nvlink else None,
         "sameNUMANode": True if same_numa_node else None,

@@ -32,13 +32,13 @@ class FleetCollector(Collector):
         """One gauge per node and size, and one per size for an empty node."""
         left = GaugeMetricFamily(
             "kompakt_node_ring_left_bytes_per_second",
-            "Best Ring of that many GPUs among a node's free ones, sum over its links, one direction, in bytes per second; "
+            "Slowest link of the best Ring of that many GPUs among a node's free ones, one direction, in bytes per second; "
             "0 where fewer are free",
             labels=["node", "gpus"],
         )
         ideal = GaugeMetricFamily(
             "kompakt_ring_ideal_bytes_per_second",
-            "Best Ring of that many GPUs on an empty node of the cluster, in bytes per second",
+            "Slowest link of the best Ring of that many GPUs on an empty node of the cluster, in bytes per second",
             labels=["gpus"],
         )
         graphs: dict[SharedGraph, LinkGraph] = {}

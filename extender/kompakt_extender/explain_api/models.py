@@ -184,7 +184,9 @@ class Decision(Model):
     free_before: list[int]
     chosen: GpuSet
     chosen_by: str = Field(description="Planner: the gang's plan named the GPUs. Extender: they were chosen at bind")
-    second_set: GpuSet | None = Field(description="the set this node would have given otherwise; null when it had no other")
+    second_set: GpuSet | None = Field(
+        description="the set this node would have given otherwise; null when it had no other or none can be told"
+    )
     second_node: OtherNode | None
     note: str
 

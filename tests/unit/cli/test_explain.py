@@ -165,6 +165,12 @@ def test_what_if_ranks_nodes(run: Run) -> None:
     assert rows[0][-2] == "10"
 
 
+def test_what_if_knows_own_edges(run: Run) -> None:
+    answer = json.loads(run("what-if", "--gpus", "3", "--edges", "0-1,1-2", "-o", "json").stdout)
+    assert (answer["asked"]["pattern"], answer["fits"]) == ("Custom", 3)
+    assert "edge 1" in sentence(run("what-if", "--gpus", "3", "--edges", "0+1"))
+
+
 def test_what_if_reads_a_manifest(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text(yaml.safe_dump({"kind": "Pod", **pod("p", 2, annotations={c.ANN_PATTERN: "Clique"})}))
