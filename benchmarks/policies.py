@@ -1,0 +1,142 @@
+"""How policies compare on real traces, in a flat and in a congested network, with one setting for all of them.
+
+    python -m benchmarks.policies [--traces muri-cluster,philly-0e4a51] [--policies kompakt,dally] [--pages DIRECTORY]
+
+Prints a Markdown table as it goes: average completion time in hours, its ratio to the best of the same class of knowledge, p99 of
+the queue time, seconds of communication per job. Classes: without knowledge of durations; with declared totals, right or wrong
+by a lognormal factor of 2; srtf, free of cost and with right totals, as a bound. With --pages an HTML page per column.
+
+Ratios of communication to computing are those of layer files published with a Dally simulator (all-reduce bytes per step over
+compute time, scaled so that VGG has 0.6); models outside them are assumptions of ours, marked below. Traces without models: each
+job gets one of the six by its number.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kompakt_core.placement.model import Level
+from kompakt_simulator.cluster import Cluster
+from kompakt_simulator.clusters import read_shape
+from kompakt_simulator.html import html_of
+from kompakt_simulator.network import Network
+from kompakt_simulator.placements.table import PLACEMENTS
+from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.reading import load_trace
+from kompakt_simulator.report import Run
+from kompakt_simulator.setting import Knowledge, Setting
+from kompakt_simulator.simulation import simulate
+from kompakt_simulator.summary import summarize
+
+SIX = (0.6, 0.5, 0.3, 0.15, 0.08, 0.06)  # VGG, AlexNet, BERT, MobileNet, ResNet-50, ResNet-18
+MODELS = {
+    "vgg11": 0.6,
+    "vgg16": 0.6,
+    "vgg19": 0.6,
+    "bert": 0.3,
+    "resnet18": 0.06,
+    "ResNet-18": 0.06,
+    "ResNet-50": 0.08,
+    # Assumed by likeness: language models as BERT, small or unusual ones between ResNet and MobileNet, embeddings as AlexNet.
+    "gpt2": 0.3,
+    "Transformer": 0.3,
+    "LM": 0.6,
+    "Recommendation": 0.5,
+    "CycleGAN": 0.15,
+    "shufflenet_v2_x1_0": 0.15,
+    "a2c": 0.08,
+    "dqn": 0.08,
+    "A3C": 0.08,
+    "inception4": 0.08,
+}
+CLUSTERS = {
+    "muri-cluster": "4x4x8",
+    "philly-0e4a51": "4x2x8",
+    "gavel-0e4a51": "4x2x8",
+    "shockwave-900": "4x4x8",
+    "muri-trace3-pr": "4x4x8",
+    "philly-ee9e8c": "4x5x8",
+    "muri-trace1": "4x4x8",
+    "muri-trace4": "4x4x8",
+}
+NETWORKS = {
+    name: Network({Level.MACHINE: 0.05, Level.RACK: 1, Level.CLUSTER: outer}, MODELS, SIX)
+    for name, outer in (("flat", 4), ("congested", 32))
+}
+BASE = Setting()  # lease 3600 s, history 48, restart 30 s, checkpoint 1 s per GPU: the same for all
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A policy as it runs here, in its class of knowledge."""
+
+    label: str
+    policy: str
+    group: str
+    setting: Setting = BASE
+
+
+ENTRIES = (
+    *(Entry(name, name, "none") for name in ("fifo-skip", "las", "tiresias", "dally", "never-relax", "no-wait", "kompakt")),
+    Entry("dally 12,24", "dally", "none", replace(BASE, timers=(12, 24))),
+    Entry("sjf", "sjf", "declared"),
+    Entry("kompakt declared", "kompakt", "declared", replace(BASE, knowledge=Knowledge.DECLARED)),
+    Entry("sjf 2x wrong", "sjf", "declared 2x", replace(BASE, declared_error=2)),
+    Entry("kompakt 2x wrong", "kompakt", "declared 2x", replace(BASE, knowledge=Knowledge.DECLARED, declared_error=2)),
+    Entry("srtf", "srtf", "bound"),
+)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", default=",".join(CLUSTERS))
+    parser.add_argument("--policies", default=",".join(entry.label.replace(",", "/") for entry in ENTRIES))
+    parser.add_argument("--pages", type=Path, help="folder for HTML pages")
+    return parser.parse_args()
+
+
+def columns(traces: str) -> Iterator[tuple[str, str]]:
+    return ((trace, network) for trace in traces.split(",") for network in NETWORKS)
+
+
+def run(trace: str, network: str, entry: Entry) -> Run:
+    setting = replace(entry.setting, network=NETWORKS[network])
+    cluster = Cluster.of(read_shape(CLUSTERS[trace]))
+    outcome = simulate(load_trace(trace).jobs, cluster, POLICIES[entry.policy], PLACEMENTS["levels"], setting)
+    return Run(entry.label, summarize(outcome), outcome)
+
+
+def main() -> None:
+    given = arguments()
+    wanted = given.policies.split(",")
+    entries = [entry for entry in ENTRIES if entry.label.replace(",", "/") in wanted]
+    heads = ("trace, cluster, network", "policy", "knowledge", "avg JCT h", "of the best", "p99 queue h", "comm s/job")
+    print(f"| {' | '.join((*heads, 'makespan h', 'stops', 'processor s'))} |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for trace, network in columns(given.traces):
+        column(trace, network, entries, given.pages)
+
+
+def column(trace: str, network: str, entries: list[Entry], pages: Path | None) -> None:
+    runs, took = [], []
+    for entry in entries:
+        began = time.process_time()
+        runs.append(run(trace, network, entry))
+        took.append(time.process_time() - began)
+    for entry, done, seconds in zip(entries, runs, took, strict=True):
+        alike = [other.summary.avg_jct_s for mate, other in zip(entries, runs, strict=True) if mate.group == entry.group]
+        told, where = done.summary, f"{trace}, {CLUSTERS[trace]}, {network}"
+        cells = (f"{told.avg_jct_s / 3600:.2f}", f"{told.avg_jct_s / min(alike):.3f}", f"{told.p99_queue_s / 3600:.1f}")
+        rest = (f"{told.comm_s_per_job:.0f}", f"{told.makespan_s / 3600:.1f}", str(told.preemptions), f"{seconds:.1f}")
+        print(f"| {where} | {entry.label} | {entry.group} | {' | '.join((*cells, *rest))} |", flush=True)
+    if pages:
+        pages.mkdir(parents=True, exist_ok=True)
+        shape = read_shape(CLUSTERS[trace])
+        page = html_of(f"{trace} on {CLUSTERS[trace]}, {network}", runs, shape)
+        (pages / f"{trace}-{network}.html").write_text(page, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

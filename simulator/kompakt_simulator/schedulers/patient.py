@@ -1,0 +1,198 @@
+"""Waiting gangs in one order, each waiting for its best level as long as that pays; running jobs are stopped sparingly.
+
+Order: by class of attained service, then by submission; or, where jobs declare their work, least GPU service left first.
+After every event all open GPUs are on offer to all who wait, best fit. What each accepts says kompakt_core.delay; this file
+finds places, victims and the next moment at which an answer changes by time alone.
+"""
+
+from bisect import insort
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kompakt_core.delay.kompakt import kompakt as decide
+from kompakt_core.delay.model import Offer, Place, Preempt, Waiting, WaitUntil
+from kompakt_core.delay.order import service_class
+from kompakt_core.placement.model import Level
+from kompakt_simulator.cluster import NOTHING, GpuSet, Shape
+from kompakt_simulator.schedulers.pool import Pool
+from kompakt_simulator.setting import Knowledge
+from kompakt_simulator.task import Task
+from kompakt_simulator.world import Instant, World
+
+HOUR_MS = 3_600_000
+MIN_RUN_MS = HOUR_MS  # nobody is stopped earlier
+TWICE = 2.0  # a victim has declared that much more work than who gets its GPUs
+CLASS = 1e15  # part of a key; more milliseconds than any submission
+LOOK_EVERY_MS = 300_000  # for victims
+LOOK_AT_MOST = 30  # waiting jobs, in order, whenever victims are looked for
+
+_Entry = tuple[float, int, int, Task]  # key, since, number
+
+
+@dataclass(slots=True)
+class _Closed:
+    """Nobody of one size accepts this level before `until`, as long as no one joins."""
+
+    until: float
+
+
+class Patient:
+    """The scheduler of the policy `kompakt`."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, list[_Entry]] = {}
+        self._closed: dict[tuple[int, Level], _Closed] = {}
+        self._looked = -LOOK_EVERY_MS
+        self._wake_at = -1
+
+    def step(self, world: World, instant: Instant) -> None:
+        """Place, then stop, then say when to look again."""
+        for task in instant.arrived:
+            self._enqueue(world, task)
+        opens = self._place(world)
+        if self._waiting and world.now - self._looked >= LOOK_EVERY_MS:
+            self._looked = world.now
+            self._preempt(world)
+        self._wake(world, opens)
+
+    def _enqueue(self, world: World, task: Task) -> None:
+        insort(self._waiting.setdefault(task.gpus, []), (self._key(world, task), task.since, task.number, task))
+        for key in [key for key in self._closed if key[0] == task.gpus]:
+            del self._closed[key]
+
+    def _dequeue(self, entry: _Entry) -> None:
+        size = entry[3].gpus
+        self._waiting[size].remove(entry)
+        if not self._waiting[size]:
+            del self._waiting[size]
+
+    def _key(self, world: World, task: Task) -> float:
+        if world.knowledge is Knowledge.NONE:
+            return service_class(task.gpus * task.running(world.now) / HOUR_MS) * CLASS + task.job.submit
+        shape = world.cluster.shape
+        slowdown = world.setting.network.slowdowns(task.ratio, shape, task.gpus).get(shape.levels.ideal(task.gpus), 0.0)
+        return task.gpus * world.remaining(task) * (1 + slowdown)
+
+    def _may_stop(self, world: World, victim: float, waiting: float) -> bool:
+        """By their keys: a victim is of a higher class, or has declared twice as much work left."""
+        if world.knowledge is Knowledge.NONE:
+            return victim // CLASS > waiting // CLASS
+        return victim >= TWICE * waiting
+
+    def _place(self, world: World) -> float:
+        """Place all who accept what is open, in order. When the next one would accept by time alone; inf = never."""
+        pool = Pool(world.cluster.shape, world.open)
+        found = {size: self._first(world, pool, size) for size in self._waiting if size <= pool.size}
+        while True:
+            turns = [(entry[:3], size, entry, level) for size, hit in found.items() if hit is not None for entry, level in (hit,)]
+            if not turns:
+                break
+            *_, entry, level = min(turns)
+            gpus = pool.best_fit(entry[3].gpus, level)
+            self._dequeue(entry)
+            pool.take(gpus)
+            world.assign(entry[3], gpus)
+            sizes = [size for size, hit in found.items() if hit is not None and size <= pool.size and size in self._waiting]
+            found = {size: self._first(world, pool, size) for size in sizes}
+        return self._opens(pool)
+
+    def _opens(self, pool: Pool) -> float:
+        levels = {size: pool.level(size) for size in self._waiting}
+        closed = (self._closed.get((size, level)) for size, level in levels.items() if level is not None)
+        return min((each.until for each in closed if each is not None), default=float("inf"))
+
+    def _first(self, world: World, pool: Pool, size: int) -> tuple[_Entry, Level] | None:
+        """The first waiting job of that size that accepts the best level on offer, and the level."""
+        level = pool.level(size)
+        if level is None:
+            return None
+        levels = world.cluster.shape.levels
+        entries = self._waiting[size]
+        if not levels.worse_than(level, levels.ideal(size)):
+            return entries[0], level
+        closed = self._closed.get((size, level))
+        if closed is not None and world.now < closed.until:
+            return None
+        until = float("inf")
+        for entry in entries:
+            answer = decide(self._as_waiting(world, entry[3]), Offer(levels, level), world.now / 1000)
+            if isinstance(answer, Place):
+                return entry, level
+            if isinstance(answer, WaitUntil) and answer.at is not None:
+                until = min(until, answer.at * 1000)
+        self._closed[size, level] = _Closed(until)
+        return None
+
+    def _as_waiting(self, world: World, task: Task) -> Waiting:
+        remaining = None if world.knowledge is Knowledge.NONE else world.remaining(task) / 1000
+        slowdown = world.setting.network.slowdowns(task.ratio, world.cluster.shape, task.gpus)
+        return Waiting(task.gpus, task.since / 1000, slowdown=slowdown, attained_s=task.done / 1000, remaining_s=remaining)
+
+    def _preempt(self, world: World) -> None:
+        """For the first few who wait: stop jobs with much more service, if their GPUs give the best level."""
+        victims = [task for task in world.running.values() if world.now - task.begin >= MIN_RUN_MS]
+        if not victims:
+            return
+        by_key = sorted(((self._key(world, task), task.number, task) for task in victims), reverse=True)
+        heads = sorted(entry for entries in self._waiting.values() for entry in entries[:LOOK_AT_MOST])[:LOOK_AT_MOST]
+        for entry in heads:
+            key, task = entry[0], entry[3]
+            allowed = [victim for worth, _, victim in by_key if victim.held and self._may_stop(world, worth, key)]
+            if not allowed:
+                return
+            found = _cheapest(world, task.gpus, allowed)
+            if found is None:
+                continue
+            levels = world.cluster.shape.levels
+            answer = decide(self._as_waiting(world, task), Offer(levels, None, levels.ideal(task.gpus)), world.now / 1000)
+            if isinstance(answer, Preempt):
+                self._dequeue(entry)
+                self._replace(world, task, *found)
+
+    def _replace(self, world: World, task: Task, victims: list[Task], member: int) -> None:
+        freed = NOTHING
+        for victim in victims:
+            freed = GpuSet(freed | victim.held)
+            world.stop(victim)
+            self._enqueue(world, victim)
+        pool = Pool(world.cluster.shape, GpuSet((freed | world.open) & member))
+        level = pool.level(task.gpus)
+        assert level is not None
+        world.assign(task, pool.best_fit(task.gpus, level))
+
+    def _wake(self, world: World, opens: float) -> None:
+        if not self._waiting:
+            return
+        at = self._looked + LOOK_EVERY_MS if world.running else float("inf")
+        at = min(at, max(opens, world.now + 1))
+        if at == float("inf") or world.now < self._wake_at <= at:
+            return
+        self._wake_at = int(-(-at // 1))
+        world.wake(self._wake_at, None)
+
+
+def _cheapest(world: World, gpus: int, allowed: list[Task]) -> tuple[list[Task], int] | None:
+    """Victims, most service first, whose GPUs make room at the best level; the member where they leave the fewest GPUs idle.
+
+    None where no member would have room.
+    """
+    shape = world.cluster.shape
+    best: tuple[int, int, list[Task], int] | None = None
+    for index, member in enumerate(_members(shape, shape.levels.ideal(gpus))):
+        room = (world.open & member).bit_count()
+        chosen, freed = [], 0
+        for victim in allowed:
+            if room >= gpus:
+                break
+            here = (victim.held & member).bit_count()
+            if here:
+                room += here
+                freed += victim.gpus
+                chosen.append(victim)
+        if room >= gpus and chosen and (best is None or (freed, index) < best[:2]):
+            best = freed, index, chosen, member
+    return None if best is None else best[2:]
+
+
+def _members(shape: Shape, level: Level) -> Iterable[int]:
+    return {Level.MACHINE: shape.masks, Level.RACK: shape.rack_masks, Level.BLOCK: shape.block_masks}.get(level, (-1,))
