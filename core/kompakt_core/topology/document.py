@@ -13,8 +13,8 @@ from kompakt_core.errors import InvalidInput
 MAX_TEXT: Final = 1 << 20  # what a ConfigMap can hold
 MAX_DEPTH: Final = 12
 _PRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_INTEGER: Final = re.compile(r"[-+]?[0-9]{1,18}")
-_DECIMAL: Final = re.compile(r"[-+]?[0-9]{1,18}\.[0-9]{1,18}")
+_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_DECIMAL: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})\.[0-9]{1,18}")
 _WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 

@@ -146,7 +146,8 @@ def graph_to_yaml(graph: LinkGraph) -> str:
         document["nics"] = [nic_to_wire(nic) for nic in graph.nics]
     if graph.partitions:
         document["partitions"] = [partition_to_wire(part) for part in graph.partitions]
-    return yaml.safe_dump(document, sort_keys=False, width=120, default_flow_style=None)
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump(document, Dumper=dumper, sort_keys=False, width=120, default_flow_style=None))
 
 
 def _spare(gpu: dict[str, Any]) -> dict[str, Any]:

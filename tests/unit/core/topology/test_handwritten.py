@@ -143,6 +143,6 @@ def test_yaml_beyond_the_plain_is_refused_with_its_place(text: str, sentence: st
 
 def test_plain_words_mean_what_json_means_by_them() -> None:
     text = "[no, 'yes', 1:20, 0x10, 2001-99-99, 1_000, 012, 1.5, -3, true, null, ~, '5', NV2, 0-1]"
-    meant = ["no", "yes", "1:20", "0x10", "2001-99-99", "1_000", 12, 1.5, -3, True, None, None, "5", "NV2", "0-1"]
+    meant = ["no", "yes", "1:20", "0x10", "2001-99-99", "1_000", "012", 1.5, -3, True, None, None, "5", "NV2", "0-1"]
     assert read_document(text, "d", "d").value == meant
     assert read_document("", "d", "d").value is None
