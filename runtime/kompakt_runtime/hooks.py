@@ -80,10 +80,12 @@ class Hooks:
         return Use.SIGN if is_own_relu_save(t) else Use.VALUES
 
     def _compress(self, entry: Entry, t: Tensor, bound: float, site: Site) -> None:
-        if entry.exact or (entry.packed is not None and entry.bound <= bound):
+        if entry.exact or (entry.taken and entry.bound <= bound):
             return None
+        if t.is_cuda and torch.cuda.is_current_stream_capturing():
+            return _keep(entry, t, "GraphCapture")
         try:
-            gained = entry.compress(t, bound)
+            gained = self.ledger.compress(entry, t, bound, site.name, at_once=site.observing)
         except Exception as error:
             return _keep(entry, t, f"EncodeFailed{type(error).__name__}")
         if not gained:

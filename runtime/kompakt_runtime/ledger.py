@@ -5,23 +5,27 @@ itself (`alias`) or a compressed copy of all of it, and may change from one to t
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from kompakt_runtime.codec import Packed, decode, encode
+from kompakt_runtime.codec import Packed, Pending, Room, begin, decode, encode
 
 Tensor = Any
+
+# Tensors that may wait for their sizes at a time: so many originals live a little longer.
+IN_FLIGHT = 2
 
 
 class Entry:
     """One storage as it was at one version."""
 
     __slots__ = (
-        "__weakref__", "alias", "bound", "exact", "handles", "layer", "nbytes", "opened", "packed", "probe", "reason",
-        "storage", "version",
+        "__weakref__", "alias", "bound", "exact", "handles", "layer", "nbytes", "opened", "packed", "pending", "probe",
+        "reason", "storage", "version",
     )  # fmt: skip
 
     def __init__(self, t: Tensor) -> None:
@@ -33,6 +37,7 @@ class Entry:
         self.alias: Tensor | None = whole_storage(t)
         self.probe: Tensor = self.alias
         self.packed: Packed | None = None
+        self.pending: Pending | None = None  # being packed; `alias` stays until that is settled
         self.bound = 0.0
         self.exact = False  # an operation reads the values: never compress
         self.reason = ""
@@ -46,18 +51,50 @@ class Entry:
         packed = encode(source, bound)
         if packed.nbytes >= self.nbytes:
             return False
-        self.packed, self.bound = packed, bound
-        # Shares the version counter, not the storage: sees later writes and pins nothing.
-        probe = t.detach()
-        probe.data = t.new_empty(0)
-        self.probe, self.alias = probe, None
+        self._replace(packed, bound)
         return True
+
+    def start(self, t: Tensor, bound: float, room: Room) -> bool:
+        """The same without waiting for the device; False where nothing could be gained. `settle` must follow."""
+        source = self.alias if self.alias is not None else whole_storage(t)
+        self.pending, self.bound = begin(source, bound, room), bound
+        if self.pending is not None:
+            self.alias = self.probe = source
+        return self.pending is not None
+
+    def settle(self) -> Room | None:
+        """Lets the original go if its copy is whole; the room that was needed, None where nothing was pending."""
+        if self.pending is None:
+            return None
+        pending, self.pending = self.pending, None
+        try:
+            packed, room = pending.settle()
+        except Exception as error:
+            self.exact, self.reason = True, f"EncodeFailed{type(error).__name__}"
+            return None
+        if packed is not None:
+            self._replace(packed, self.bound)
+        else:
+            self.exact, self.reason = True, self.reason or "NoRoom"
+        return room
+
+    def _replace(self, packed: Packed, bound: float) -> None:
+        # Shares the version counter, not the storage: sees later writes and pins nothing.
+        probe = self.probe.detach()
+        probe.data = self.probe.new_empty(0)
+        self.packed, self.bound = packed, bound
+        self.probe, self.alias = probe, None
 
     def keep(self, t: Tensor) -> None:
         """Back to the storage itself, which `t` (another view of it, at the same version) still holds."""
         if self.alias is None:
             self.alias = self.probe = whole_storage(t)
-            self.packed, self.bound = None, 0.0
+        self.packed, self.pending, self.bound = None, None, 0.0
+
+    @property
+    def taken(self) -> bool:
+        """Compressed, or being compressed."""
+        return self.packed is not None or self.pending is not None
 
     @property
     def kept_bytes(self) -> int:
@@ -99,6 +136,10 @@ class Ledger:
         self._entries: WeakValueDictionary[int, Entry] = WeakValueDictionary()
         self._closed = closed
         self._recent = threading.local()
+        # What each layer's last tensor needed, and at which bound.
+        self._rooms: dict[str, tuple[float, Room]] = {}
+        self._flying: deque[ref[Entry]] = deque()
+        self._lock = threading.Lock()
 
     def known(self, t: Tensor) -> Entry | None:
         entry = self._entries.get(t.untyped_storage()._cdata)
@@ -112,6 +153,39 @@ class Ledger:
             self._entries[t.untyped_storage()._cdata] = entry
         return entry
 
+    def compress(self, entry: Entry, t: Tensor, bound: float, layer: str, at_once: bool) -> bool:
+        """Keeps a compressed copy, now or (on a GPU, unless `at_once`) when its size is known; False where it is no gain."""
+        known = self._rooms.get(layer)
+        if at_once or not defers(t) or known is None or known[0] != bound:
+            gained = entry.compress(t, bound)
+            if gained and entry.packed is not None:
+                self._rooms[layer] = (bound, Room.of(entry.packed.sizes, entry.packed.layout.stored))
+            return gained
+        self._land()
+        entry.layer = layer
+        if not entry.start(t, bound, known[1]):
+            return False
+        self._flying.append(ref(entry))
+        return True
+
+    def _land(self) -> None:
+        """Settles what has arrived, and the oldest if too many wait."""
+        while self._flying:
+            entry = self._flying[0]()
+            pending = entry.pending if entry is not None else None
+            if pending is not None and len(self._flying) < IN_FLIGHT and not pending.ready:
+                return
+            self._flying.popleft()
+            if entry is not None:
+                self._settle(entry)
+
+    def _settle(self, entry: Entry) -> None:
+        # A backward pass on another thread may want the same entry.
+        with self._lock:
+            room = entry.settle()
+        if room is not None:
+            self._rooms[entry.layer] = (entry.bound, room)
+
     def open(self, handle: Handle | Plain) -> Tensor:
         """The tensor again, as often as asked. Raises RuntimeError where plain autograd would: it was changed in place."""
         if isinstance(handle, Plain):
@@ -119,6 +193,7 @@ class Ledger:
             return handle.tensor
         entry = handle.entry
         check_version(entry.probe, handle.version, handle.shape, handle.dtype)
+        self._settle(entry)
         if not entry.opened:
             self._closed(entry, entry.packed is not None and not entry.storage.expired())
         entry.opened += 1
@@ -136,6 +211,11 @@ class Ledger:
     def forget_recent(self) -> None:
         """Frees the copy decoded last on this thread, if a backward pass ended before all had read it."""
         self._recent.pair = (None, None)
+
+
+def defers(t: Tensor) -> bool:
+    """Whether sizes of this tensor's copy are not at hand at once: reading them back would make the host wait."""
+    return bool(t.is_cuda)
 
 
 def whole_storage(t: Tensor) -> Tensor:
