@@ -21,11 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from rich.console import Console
-from rich.table import Table
 
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
@@ -38,6 +36,9 @@ from kompakt_device_plugin.proto import podresources_pb2 as pr
 from kompakt_device_plugin.proto import podresources_pb2_grpc as pr_grpc
 from tests.nvml_shim.machine import describe
 from tests.nvml_shim.shim import Shim, build
+
+if TYPE_CHECKING:  # loaded only to print: the plugin's process imports this module, and its memory is measured
+    from rich.table import Table
 
 MACHINES: Final = ("hgx-h100-8", "dgx2-16xv100")
 HIT_MILLISECONDS: Final = 5.0  # bar for the 99th percentile
@@ -163,7 +164,8 @@ def measure(machine: str, library: Path, rounds: int) -> Result:
 def play(machine: str, kubelet: Kubelet, pipe: Connection, rounds: int) -> Result:
     channel = grpc.insecure_channel(f"unix://{kubelet.folder / 'device-plugins' / kubelet.endpoint}")
     stub = pb_grpc.DevicePluginStub(channel)
-    gpus = [device.ID for device in next(iter(stub.ListAndWatch(pb.Empty()))).devices]
+    listening = stub.ListAndWatch(pb.Empty())  # to the end: a plugin to which nobody listens registers anew
+    gpus = [device.ID for device in next(listening).devices]
     rng, hits, misses, handed, wrong = random.Random(1), [], [], [], 0
     for number in range(rounds):
         chosen = rng.sample(gpus, rng.choice((1, 2, 4, 8)))
@@ -179,6 +181,7 @@ def play(machine: str, kubelet: Kubelet, pipe: Connection, rounds: int) -> Resul
             misses.append(timed(prefer, stub, offered, len(chosen))[1])
     megabytes = ask(pipe, "memory", None)
     calls, discovery = ask(pipe, "discover", None)
+    listening.cancel()
     channel.close()
     return Result(machine, len(gpus), hits, misses, handed, wrong, megabytes, calls, discovery)
 
@@ -222,8 +225,10 @@ def milliseconds(times: Sequence[float], percent: int) -> float:
     return 1000 * statistics.quantiles(times, n=100, method="inclusive")[percent - 1]
 
 
-def table(results: Sequence[Result]) -> Table:
+def table(results: Sequence[Result]) -> "Table":
     """One row for each machine."""
+    from rich.table import Table
+
     shown = Table(title="The device plugin as kubelet meets it; milliseconds over unix sockets", title_justify="left")
     names = ("machine", "GPUs", "hit p50", "p99", "Allocate p50", "p99", "miss p50", "p99", "memory MB", "NVML calls", "ms")
     for name in names:
@@ -243,6 +248,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kp-shim-") as folder:
         library = build(Path(folder))
         results = [measure(machine, library, options.rounds) for machine in MACHINES]
+    from rich.console import Console
+
     console = Console(width=130)
     console.print(table(results))
     console.print(f"{options.rounds} pods each; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
