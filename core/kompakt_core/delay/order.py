@@ -11,9 +11,9 @@ CLASS_BASE = 16
 def service_class(gpu_hours: float) -> int:
     """The class of a job that has had so much service (GPUs times hours of running): floor(log16(1 + GPU-hours)).
 
-    Lower classes go first, within a class who came first; only jobs of a higher class are stopped. Ever wider classes serve
-    heavy-tailed durations nearly as well as strict least-attained-service, without jobs of equal age stopping each other.
-    The base is the best of 4, 16 and 64 over four columns of benchmarks.policies. Raises InvalidInput below 0.
+    Lower classes go first, within a class who came first. Ever wider classes serve
+    heavy-tailed durations as well as strict least-attained-service, and jobs of like age do not take turns.
+    The base is the best of 4, 16 and 64 over four columns of benchmarks.policies (decision 0082). Raises InvalidInput below 0.
     """
     if gpu_hours < 0:
         raise InvalidInput(f"{gpu_hours} GPU-hours; expected a number from 0 up")

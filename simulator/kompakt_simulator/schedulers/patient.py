@@ -74,9 +74,9 @@ class Patient:
         return task.gpus * world.remaining(task) * (1 + slowdown)
 
     def _may_stop(self, world: World, victim: float, waiting: float) -> bool:
-        """By their keys: a victim is of a higher class, or has declared twice as much work left."""
+        """By their keys: a victim stands behind in the order, or has declared twice as much work left."""
         if world.knowledge is Knowledge.NONE:
-            return victim // CLASS > waiting // CLASS
+            return victim > waiting
         return victim >= TWICE * waiting
 
     def _place(self, world: World) -> float:
