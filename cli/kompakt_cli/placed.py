@@ -83,7 +83,10 @@ def _values(answer: Answer, choice: Choice) -> list[str]:
     wish, ideal = answer.wish, answer.ideal
     share = f" ({choice.value / ideal:.0%} of the best on an empty one, {gigabytes(ideal)} GB/s)" if ideal else ""
     other = "slowest " if wish.measure is Measure.SUM else "sum     "
-    out = [f"value    {gigabytes(choice.value)} GB/s {wish.pattern}{share}", f"{other} {gigabytes(choice.second)} GB/s"]
+    out = [
+        f"value    {gigabytes(choice.value)} GB/s {wish.pattern}{share}",
+        f"{other} {gigabytes(choice.second)} GB/s at most, which another order may need",
+    ]
     if choice.bound is not None:
         out.append(f"         best found; no set has more than {gigabytes(choice.bound)} GB/s")
     if wish.pattern is not Pattern.CUSTOM and answer.graph.size <= MAX_GPUS:
