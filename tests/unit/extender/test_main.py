@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import uvloop
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName
@@ -84,3 +85,29 @@ def test_answers_are_sent_at_once_and_idle_connections_outlive_those_of_go() -> 
             await task
 
     asyncio.run(story())
+
+
+def test_an_answer_leaves_in_one_segment() -> None:
+    """On uvloop, as main runs it: head and body are written apart, and uvloop sends together what one turn of the loop writes."""
+    request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    def ask(address: tuple[str, int]) -> int:
+        with socket.create_connection(address, timeout=5) as connection:
+            whole = 0
+            for _ in range(20):
+                connection.sendall(request)
+                whole += connection.recv(65536).endswith(b"\r\n\r\nok")
+            return whole
+
+    async def story() -> None:
+        ours = server(health_app(Well(), Metrics()))
+        with listen("127.0.0.1", 0) as listening:
+            task = asyncio.create_task(ours.serve([listening]))
+            async with asyncio.timeout(10):
+                while not ours.started:
+                    await asyncio.sleep(0.001)
+                assert await asyncio.to_thread(ask, listening.getsockname()) == 20
+                ours.should_exit = True
+                await task
+
+    uvloop.run(story())
