@@ -48,6 +48,7 @@ from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, Filt
 
 MACHINE, GPUS = "dgx1-v100", 8
 VERBS = ("filter", "prioritize")
+TURNS = 8  # orders of names, one for each pod's filter and prioritize
 WARM_UP = 10  # requests of each kind that do not count
 _JSON = "application/json"
 
@@ -182,11 +183,13 @@ async def serve(nodes: int) -> None:
     await asyncio.gather(server(app).serve([sockets[0]]), server(echo_app()).serve([sockets[1]]))
 
 
-def body_of(names: int) -> bytes:
-    """What kube-scheduler posts for a plain pod of four GPUs."""
+def body_of(names: int, turn: int = 0) -> bytes:
+    """What kube-scheduler posts for a plain pod of four GPUs, its nodes in an order that differs from pod to pod (`turn`)."""
     notes = {ANN_PATTERN: "Ring", ANN_SENSITIVITY: "High"}
     pod = {"metadata": {"name": "p", "namespace": "default", "uid": "u", "annotations": notes}, "spec": spec_of(4)}
-    return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": [name_of(number) for number in range(names)]}).encode()
+    return json.dumps(
+        {"Pod": pod, "Nodes": None, "NodeNames": [name_of((number + 7 * turn) % names) for number in range(names)]}
+    ).encode()
 
 
 class Client:
@@ -209,11 +212,11 @@ class Client:
 
 def measure(clients: Mapping[str, Client], names: int, requests: int) -> dict[tuple[str, str], list[float]]:
     """Seconds of each request, by verb and server."""
-    body = body_of(names)
+    bodies = [body_of(names, turn) for turn in range(TURNS)]
     times: dict[tuple[str, str], list[float]] = {(verb, who): [] for verb in VERBS for who in clients}
     for number in range(requests + WARM_UP):
         for (verb, who), taken in times.items():
-            seconds, _ = clients[who].post(f"/{verb}", body)
+            seconds, _ = clients[who].post(f"/{verb}", bodies[number % TURNS])
             if number >= WARM_UP:
                 taken.append(seconds)
     return times

@@ -39,7 +39,7 @@ class Answers:
             return self._only_planned(pod, request, names)
         # The board answers for pods without a plan; the planned node alone is looked at with the pod's own GPUs free.
         fit, refused = self.boards.get(replace(request, planned_node="", planned=())).verdicts(names)
-        if request.planned_node in names:
+        if request.planned_node and request.planned_node in names:
             refused.pop(request.planned_node, None)
             if isinstance(found := self._planned(pod, request), No):
                 refused[request.planned_node] = found

@@ -272,13 +272,14 @@ class Ledger:
             changed.add(name)
 
     def _refresh(self) -> None:
-        while self._dirty:
-            name = self._dirty.pop()
+        for name in tuple(self._dirty):
+            self._dirty.discard(name)
             state = self._compute(name, self.claims_on(name))
             if state is None:
                 self._states.pop(name, None)
             else:
                 self._states[name] = state
+        self._dirty.clear()  # or it stays slow to look through once it was large
 
     def _compute(self, name: NodeName, claims: tuple[Claim, ...]) -> NodeState | None:
         node = self.nodes.get(name)

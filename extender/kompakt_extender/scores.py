@@ -112,8 +112,8 @@ class Board:
             self._lines = {name: self._heads[name] + tails.get(number, _TAILS[0]) for name, number in self._class.items()}
 
     def _refresh(self) -> None:
-        while self.changed:
-            name = self.changed.pop()
+        for name in tuple(self.changed):
+            self.changed.discard(name)
             self._members[self._class.pop(name, _NOWHERE)] -= 1
             self._refusals.pop(name, None)
             self._fits.discard(name)
@@ -132,6 +132,7 @@ class Board:
             self._members[number] += 1
             self._lines[name] = self._head(name) + _TAILS[self._scores.get(number, 0)]
         del self._members[_NOWHERE]
+        self.changed.clear()  # a set that once was large is slow to look through, empty or not, until it is cleared
 
     def _head(self, name: str) -> bytes:
         head = self._heads.get(name)
