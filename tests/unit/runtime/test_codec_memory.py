@@ -1,0 +1,49 @@
+"""Packing and unpacking need little memory beside the tensor: live bytes from the allocator's own events."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+
+import torch
+from torch.profiler import profile
+
+from kompakt_runtime.codec import decode, encode, select
+
+torch.set_num_threads(1)
+A_FEW = 5 << 19  # bytes that a small tensor may cost
+
+
+def peak(action: Callable[[], object]) -> int:
+    """Highest sum of allocations less releases while the action runs."""
+    with profile(profile_memory=True) as recorded:
+        kept = action()
+    live = highest = 0
+    for event in recorded.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            live += event.nbytes()
+            highest = max(highest, live)
+    del kept
+    return highest
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_working_memory_is_bounded(dtype, seed):
+    x = torch.randn(1 << 22, generator=torch.Generator().manual_seed(0)).relu().to(dtype)
+    packed = encode(x, 0.1, seed=seed)
+    packing = peak(lambda: encode(x, 0.1, seed=seed)) - packed.nbytes
+    unpacking = peak(lambda: decode(packed)) - x.numel() * x.element_size()
+    print(f"{dtype}, seed {seed}: {packing / 2**20:.1f} MiB to pack, {unpacking / 2**20:.1f} MiB to unpack")
+    assert packing < A_FEW
+    assert unpacking < A_FEW
+
+
+def test_parts_grow_with_the_tensor_and_stay_within_two_percent_of_16_bit_types():
+    bytes_an_element = A_FEW / (1 << select.SMALLEST)
+    for exponent in range(10, 40):
+        part = select.elements_at_once(1 << exponent)
+        assert part * bytes_an_element <= max(A_FEW, 0.02 * 2 * (1 << exponent))
