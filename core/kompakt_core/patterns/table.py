@@ -15,10 +15,11 @@ import numpy as np
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, MegabytesPerSecond, indices_of
 from kompakt_core.patterns import pairs, paths, trees
+from kompakt_core.patterns.canonical import canonical_order
 from kompakt_core.patterns.edges import Edges
 from kompakt_core.patterns.embedding import EdgeTable
 from kompakt_core.patterns.names import Measure, Pattern
-from kompakt_core.patterns.sets import UNLIMITED, Masks, Matrix, Values, compact, matrix
+from kompakt_core.patterns.sets import UNLIMITED, Masks, Matrix, Values, compact, matrix, over_members
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph, SharedGraph
 
 MAX_GPUS = 16  # 2^16 sets; each GPU more doubles time and memory
@@ -104,7 +105,8 @@ def embedding_order(pattern: Pattern, weights: Matrix, measure: Measure, slowest
 def table_for(
     graph: LinkGraph, pattern: Pattern, *, fabric_only: bool = False, measure: Measure = Measure.BOTTLENECK
 ) -> SubsetTable:
-    """The table of a named pattern on a link graph, shared by all graphs with the same digest.
+    """The table of a named pattern on a link graph, shared by all graphs with the same digest, and built once for all
+    numberings of the same links.
 
     `fabric_only` allows links of FABRIC_KINDS only (NVLink and its like): patterns use no other link, and for None the
     set must be connected by them. Raises InvalidInput for Custom, see edge_table_for, and for more than 16 GPUs.
@@ -137,8 +139,27 @@ def _table(shared: SharedGraph, pattern: Pattern, fabric_only: bool, measure: Me
 
 @lru_cache(maxsize=64)
 def _values(shared: SharedGraph, pattern: Pattern, fabric_only: bool) -> tuple[Values, Values]:
-    """Bottleneck and sum of every set."""
-    slowest, sums = build(pattern, _weights(shared.graph, fabric_only))
+    """Bottleneck and sum of every set: the table of the machine's canonical numbering, read in this one."""
+    weights = _weights(shared.graph, fabric_only)
+    order = _order(shared, fabric_only)
+    rows = weights[np.ix_(order, order)]
+    slowest, sums = _canonical_values(pattern, tuple(map(tuple, rows.tolist())))
+    if order == tuple(range(len(order))):
+        return slowest, sums
+    place = np.zeros(len(order), dtype=np.int64)
+    place[list(order)] = 1 << np.arange(len(order))
+    renumbered = over_members(place, np.add, 0)
+    return slowest[renumbered], sums[renumbered]
+
+
+@lru_cache(maxsize=64)
+def _order(shared: SharedGraph, fabric_only: bool) -> tuple[int, ...]:
+    return canonical_order(_weights(shared.graph, fabric_only))
+
+
+@lru_cache(maxsize=64)
+def _canonical_values(pattern: Pattern, rows: tuple[tuple[int, ...], ...]) -> tuple[Values, Values]:
+    slowest, sums = build(pattern, matrix(rows))
     sums = np.where(slowest < 0, FORBIDDEN, sums)
     return compact(slowest), compact(sums)
 
