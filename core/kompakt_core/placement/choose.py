@@ -22,7 +22,7 @@ from kompakt_core.placement.first import first
 from kompakt_core.placement.grouped import GroupFacts, group_facts
 from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
 from kompakt_core.placement.packed import packed
-from kompakt_core.placement.partitions import partition_masks, without_fabric
+from kompakt_core.placement.partitions import without_fabric
 from kompakt_core.placement.preserve import preserve
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
@@ -95,7 +95,7 @@ def _partitioned(graph: LinkGraph, free: int, size: int, wish: Wish, must_includ
     """On a machine whose fabric joins GPUs by partitions only: one of them, judged by its links. Where none of that size
     is free, GPUs without NVLink between them, if the wish allows that; each is then worth what PCIe gives at least.
     """
-    offered = np.array(sorted(partition_masks(graph)), dtype=np.int64)
+    offered = np.array(sorted(set(graph.partition_masks.values())), dtype=np.int64)
     fits = (offered & ~free == 0) & (offered & must_include == must_include) & (np.bitwise_count(offered) == size)
     if not fits.any() and wish.required_link == "NVLink":
         return Refusal(Reason.PARTITION_SPLIT, have=free.bit_count(), need=size)

@@ -1,7 +1,7 @@
 """A hundred thousand damaged inputs: each is read or refused by InvalidInput, nothing else ever comes out of a reader.
 
-Mutations are drawn from seeded chance, which is a hundred times cheaper than a search for small examples: a failure names
-its seed and number, and `damaged(TEXTS, random.Random(seed))` gives the same inputs again.
+Mutations are drawn from seeded chance, which is cheap: a failure names its seed and number, and
+`damaged(TEXTS, random.Random(seed))` gives the same inputs again.
 """
 
 import copy
