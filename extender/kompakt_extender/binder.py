@@ -134,18 +134,11 @@ class Binder:
     async def _wait_for_plugin(self, node: NodeName, pod: PodView) -> None:
         """Of one size, at most one bind per node is unreported by the device plugin: it tells equal requests apart by order."""
         for _ in range(round(PLUGIN_SECONDS / _STEP)):
-            if not self._unreported(node, pod):
+            if not self._ledger.unreported(node, pod.gpus, pod.uid):
                 return
             await self._pause(_STEP)
-        if self._unreported(node, pod):
+        if self._ledger.unreported(node, pod.gpus, pod.uid):
             raise Refused("the node's device plugin has not reported an earlier pod of the same size yet")
-
-    def _unreported(self, node: NodeName, pod: PodView) -> bool:
-        topology = self._ledger.topologies.get(node)
-        reported = {uid for _, uid in topology.held} if topology else set()
-        bound = self._ledger.bound_to(node).values()
-        waiting = [claim.pod for claim in self._ledger.claims_on(node, Source.BIND) if claim.pod.uid != pod.uid]
-        return any(one.gpus == pod.gpus and one.uid not in reported for one in (*bound, *waiting))
 
     async def _post(self, args: BindingArgs, pod: PodView, node: NodeName, found: Grant) -> None:
         path = f"/api/v1/namespaces/{args.namespace}/pods/{args.name}/binding"

@@ -112,11 +112,12 @@ def _chosen(request: Request, state: NodeState, graph: LinkGraph) -> Grant | No:
     return Grant(tuple(graph.gpus[i].uuid for i in choice.order), choice.order, choice.value)
 
 
-def rank(request: Request, state: NodeState, found: Grant) -> tuple[int, ...]:
+def rank(request: Request, state: NodeState, found: Grant, *, waits: bool = False) -> tuple[int, ...]:
     """How good a node is for the pod, larger is better; comparable between nodes.
 
     By policy: the value of the set by both measures, NVLink bandwidth that the node loses with it (MB/s), and how
-    full the node gets.
+    full the node gets. `waits`: a bind would have to wait there for the device plugin, so that of a burst of equal pods not all
+    queue up for the same node; it never comes before the value where the policy puts that first.
     """
     if state.graph is None:
         raise InvalidInput(f"{state.name} has no link graph")
@@ -128,7 +129,7 @@ def rank(request: Request, state: NodeState, found: Grant) -> tuple[int, ...]:
     if wish.policy is Policy.FIRST:
         return ()
     if wish.policy is Policy.PACKED:
-        return (-left, found.value, second, -lost)
+        return (-waits, -left, found.value, second, -lost)
     if wish.policy is Policy.BEST or wish.sensitive:
-        return (found.value, second, -lost, -left)
-    return (-lost, found.value, second, -left)
+        return (found.value, second, -waits, -lost, -left)
+    return (-waits, -lost, found.value, second, -left)

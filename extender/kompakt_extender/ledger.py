@@ -218,6 +218,13 @@ class Ledger:
         """Unfinished pods bound to a node."""
         return self._bound.get(node, _NO_PODS)
 
+    def unreported(self, node: NodeName, gpus: int, but: str = "") -> bool:
+        """Whether a pod of that many GPUs (not that of uid `but`) is bound there, or about to be, and not reported as holding."""
+        topology = self.topologies.get(node)
+        reported = {uid for _, uid in topology.held} if topology else set()
+        waiting = [claim.pod for claim in self.claims_on(node, Source.BIND) if claim.pod.uid != but]
+        return any(one.gpus == gpus and one.uid not in reported for one in (*self.bound_to(node).values(), *waiting))
+
     def claims_on(self, node: NodeName, *sources: Source) -> tuple[Claim, ...]:
         """The claims of these sources on a node (none given: all)."""
         return tuple(

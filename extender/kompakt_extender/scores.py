@@ -124,7 +124,8 @@ class Board:
                 continue
             found = grant(self._request, state)
             if isinstance(found, Grant):
-                number = self._number(rank(self._request, state, found), found.value)
+                waits = self._ledger.unreported(state.name, self._request.gpus)
+                number = self._number(rank(self._request, state, found, waits=waits), found.value)
                 self._fits.add(name)
             else:
                 number, self._refusals[name] = _UNFIT, found

@@ -168,6 +168,24 @@ def test_scores_follow_every_change_of_a_node() -> None:
     run(story)
 
 
+@pytest.mark.parametrize("annotations", [SENSITIVE, {c.ANN_POLICY: "Packed"}, {}], ids=["sensitive", "packed", "insensitive"])
+def test_of_a_burst_of_equal_pods_not_all_queue_up_for_one_node(annotations: dict[str, str]) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        office = scheduler.office
+        for name in ("a", "b"):
+            office.world.add_pod(pod(name, 1, annotations=annotations))
+        assert await office.bind("a", "n0") == ""
+        office.see()
+        scores = await scheduler.scores("b", "n0", "n1")
+        assert scores["n1"] > scores["n0"]
+        office.world.report("n0")
+        office.see()
+        scores = await scheduler.scores("b", "n0", "n1")
+        assert scores["n0"] > scores["n1"]  # a node that is begun comes before an empty one
+
+    run(story)
+
+
 def test_only_the_best_the_cluster_could_ever_give_gets_ten() -> None:
     async def story(scheduler: Scheduler) -> None:
         office = scheduler.office
