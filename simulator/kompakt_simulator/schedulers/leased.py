@@ -92,26 +92,27 @@ class Leased:
 
     def _serve(self, world: World, pool: Pool, holders: dict[int, Task], before: tuple[float, int, int, int] | None) -> None:
         """Place waiting jobs whose turn comes earlier than `before`, in order."""
-        sizes = {size for size in self._waiting if size <= pool.size}
-        found = {size: self._first(world, pool, size, before) for size in sizes}
+        sizes = list(self._waiting)
+        found: dict[int, tuple[_Entry, Level]] = {}
         while True:
-            turns = [(entry[:4], size, entry, level) for size, hit in found.items() if hit is not None for entry, level in (hit,)]
-            if not turns:
+            for size in sizes:
+                hit = self._first(world, pool, size, before) if size <= pool.size and size in self._waiting else None
+                if hit is not None:
+                    found[size] = hit
+                else:
+                    found.pop(size, None)
+            if not found:
                 return
-            *_, entry, level = min(turns)
+            entry, level = min(found.values())
             self._take(world, pool, holders, entry[4], level)
-            found = {
-                size: self._first(world, pool, size, before)
-                for size, hit in found.items()
-                if hit is not None and size <= pool.size and size in self._waiting
-            }
+            sizes = list(found)
 
     def _first(
         self, world: World, pool: Pool, size: int, before: tuple[float, int, int, int] | None
     ) -> tuple[_Entry, Level] | None:
         """The first waiting job of that size that accepts the best level on offer, and the level."""
         entries = self._waiting[size]
-        if before is not None and entries[0][:4] >= before:
+        if before is not None and entries[0] > before:  # the number before the task in an entry is unique
             return None
         level = pool.level(size)
         if level is None:
