@@ -38,7 +38,7 @@ class DallyRule:
     def accepts(self, world: World, task: Task, level: Level) -> bool:
         """What the delay policy says."""
         levels = world.cluster.shape.levels
-        if not levels.worse_than(level, levels.ideal(task.gpus)):
+        if level is Level.MACHINE or not levels.worse_than(level, levels.ideal(task.gpus)):
             return True
         waiting = Waiting(task.gpus, task.since / 1000, self._timers(task.gpus))
         return isinstance(self._decide(waiting, Offer(levels, level), world.now / 1000), Place)

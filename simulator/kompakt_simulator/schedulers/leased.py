@@ -117,7 +117,7 @@ class Leased:
         level = pool.level(size)
         if level is None:
             return None
-        if not world.cluster.shape.levels.worse_than(level, world.cluster.shape.levels.ideal(size)):
+        if level is Level.MACHINE or not world.cluster.shape.levels.worse_than(level, world.cluster.shape.levels.ideal(size)):
             return (entries[0], level) if self._rule.accepts(world, entries[0][4], level) else None
         for entry in entries:
             if before is not None and entry[:4] >= before:
