@@ -133,10 +133,18 @@ class Ledger:
         self.topologies.pop(name, None)
         self._touch(name)
 
-    def set_pod(self, pod: PodView) -> None:
-        """A pod as it is now. Once it is bound or finished its claims end: what it holds stands on the pod itself."""
-        if self.pods.get(pod.uid) == pod:
-            return
+    def set_pod(self, pod: PodView) -> bool:
+        """A pod as it was read or watched; answers whether it was news.
+
+        Once it is bound or finished its claims end: what it holds stands on the pod itself. A watch may be behind what was
+        read by name: an older version would take a bound pod off its node again and give its GPUs away twice.
+        """
+        old = self.pods.get(pod.uid)
+        if old is not None and 0 < pod.version < old.version:
+            return False
+        if old is not None and msgspec.structs.replace(old, version=pod.version) == pod:
+            self.pods[pod.uid] = pod
+            return True
         self._forget(pod.uid)
         self.pods[pod.uid] = pod
         if pod.node is not None or pod.finished:
@@ -146,6 +154,7 @@ class Ledger:
         if pod.node is not None and not pod.finished:
             self._bound.setdefault(pod.node, {})[pod.uid] = pod
             self._touch(pod.node)
+        return True
 
     def remove_pod(self, uid: PodUid) -> None:
         """The pod is gone, and its claims with it."""

@@ -33,6 +33,7 @@ def pod_view(pod: Pod) -> PodView:
         uid=PodUid(meta.uid),
         namespace=meta.namespace,
         name=meta.name,
+        version=int(meta.resource_version) if meta.resource_version.isascii() and meta.resource_version.isdigit() else 0,
         node=NodeName(spec.node_name) if spec.node_name else None,
         phase=pod.status.phase,
         reason=pod.status.reason or "",

@@ -58,10 +58,12 @@ class Intake:
         return KeyedSink(lambda: self._jobs.views, self._see_job, self._lose_job)
 
     def see_pod(self, pod: PodView) -> None:
-        """A pod as it is now."""
-        if _corrected(self._ledger.pods.get(pod.uid), pod):
+        """A pod as it was read or watched."""
+        before = self._ledger.pods.get(pod.uid)
+        if not self._ledger.set_pod(pod):
+            return
+        if _corrected(before, pod):
             self._metrics.corrections.inc()
-        self._ledger.set_pod(pod)
         if pod.job_uid:
             self._jobs.set_pod(pod)
             if pod.node and _refused(pod):

@@ -42,6 +42,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     affinity: tuple[tuple[Selector, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     mounts_claims: bool = False  # a volume of it comes from a PersistentVolumeClaim, and may have to be bound first
+    version: int = 0  # resourceVersion: numbers of one resource grow (KEP-5504, stable since Kubernetes 1.35); 0 = unknown
 
     @property
     def finished(self) -> bool:

@@ -91,6 +91,27 @@ def test_a_bind_of_unknown_outcome_keeps_its_gpus_until_the_pod_is_seen_bound() 
     run(story)
 
 
+def test_a_watch_that_is_behind_takes_no_bound_pod_off_its_node() -> None:
+    """The pod was read by name after its bind; then the watch delivers its creation."""
+
+    async def story(office: Office) -> None:
+        office.world.add_pod(pod("p", 1))
+        office.world.add_pod(pod("q", 1))
+        office.world.outcomes.append("unheard")
+        assert "not known yet" in await office.bind("p", "n0")
+        for _ in range(5):
+            await asyncio.sleep(0)  # the pod is read meanwhile
+        assert office.ledger.unknown_binds == 0
+        office.see(1)
+        assert held(office) == 1
+        office.world.report("n0")
+        office.see()
+        assert await office.bind("q", "n0") == ""
+        assert office.annotations("p")[c.ANN_GPUS] != office.annotations("q")[c.ANN_GPUS]
+
+    run(story)
+
+
 def test_a_bind_sent_again_after_an_unknown_outcome_names_the_same_gpus() -> None:
     async def story(office: Office) -> None:
         office.world.add_pod(pod("other", 2, annotations={c.ANN_GPUS: "GPU-n0-0,GPU-n0-1"}, nodeName="n0"))
