@@ -91,8 +91,10 @@ def ready_nodes(api: Api) -> int:
 
 
 def _is_ready(raw: bytes) -> bool:
-    conditions = msgspec.json.decode(raw)["status"].get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    """Ready, and without the taint that the controller manager puts on new nodes and takes off a little later."""
+    node = msgspec.json.decode(raw)
+    conditions = node["status"].get("conditions") or ()
+    return not node["spec"].get("taints") and any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 class Plugins:
