@@ -1,6 +1,7 @@
 """Who holds which GPU, asked in five places: container, kubelet, GPUTopology, pod annotation, ledger. They must agree."""
 
 import json
+import os
 import re
 import statistics
 import threading
@@ -37,10 +38,9 @@ def kubelet_folder(node: Node) -> Path:
 def containers(node: Node, cluster: str) -> dict[str, Gpus]:
     """What living processes of each pod (by uid) find in their environment; the host sees all processes of its nodes."""
     found: dict[str, Gpus] = {}
-    root = cgroups.MOUNT / "pids" / node.cgroup(cluster)
-    for file in root.rglob("cgroup.procs"):
-        group = _POD_GROUP.search(str(file.parent))
-        for pid in _lines(file) if group else ():
+    for folder, _, _ in os.walk(cgroups.MOUNT / "pids" / node.cgroup(cluster)):  # passes over groups that end meanwhile
+        group = _POD_GROUP.search(folder)
+        for pid in _lines(Path(folder, "cgroup.procs")) if group else ():
             if gpus := _gpus_of_process(pid):
                 assert group is not None
                 found[group[1]] = gpus
