@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,15 +36,32 @@ def kubelet_folder(node: Node) -> Path:
     return node.home / "lib" / "kubelet"
 
 
-def containers(node: Node, cluster: str) -> dict[str, Gpus]:
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What a pod's processes find in their environment, and the time in which they are known to have lived.
+
+    `began` and `seen` are seconds since boot: when the first of them started, and when the last was found alive.
+    """
+
+    gpus: Gpus
+    began: float
+    seen: float
+
+    def overlaps(self, other: "Inside") -> bool:
+        """Whether both pods had living processes at one moment: a look takes time, and a pod may end and the next begin in it."""
+        return max(self.began, other.began) < min(self.seen, other.seen)
+
+
+def containers(node: Node, cluster: str) -> dict[str, Inside]:
     """What living processes of each pod (by uid) find in their environment; the host sees all processes of its nodes."""
-    found: dict[str, Gpus] = {}
+    found: dict[str, Inside] = {}
     for folder, _, _ in os.walk(cgroups.MOUNT / "pids" / node.cgroup(cluster)):  # passes over groups that end meanwhile
         group = _POD_GROUP.search(folder)
         for pid in _lines(Path(folder, "cgroup.procs")) if group else ():
-            if gpus := _gpus_of_process(pid):
+            if one := _inside(pid):
                 assert group is not None
-                found[group[1]] = gpus
+                known = found.get(group[1], one)
+                found[group[1]] = Inside(one.gpus, min(known.began, one.began), one.seen)
     return found
 
 
@@ -54,14 +72,19 @@ def _lines(file: Path) -> list[str]:
         return []
 
 
-def _gpus_of_process(pid: str) -> Gpus:
+def _inside(pid: str) -> Inside | None:
+    """One process that has GPUs; its start is rounded up, so that no two lives seem to overlap that did not."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        seen = time.clock_gettime(time.CLOCK_BOOTTIME)
+        started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except OSError:
-        return frozenset()
+        return None
     prefix = f"{ENV_CUDA_VISIBLE}=".encode()
     texts = [entry.removeprefix(prefix).decode() for entry in variables if entry.startswith(prefix)]
-    return frozenset(texts[0].split(",")) if texts and texts[0] else frozenset()
+    if not texts or not texts[0]:
+        return None
+    return Inside(frozenset(texts[0].split(",")), (started + 1) / os.sysconf("SC_CLK_TCK"), seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +93,7 @@ class Sight:
 
     at: float
     pods: Mapping[str, dict[str, Any]]
-    inside: Mapping[str, Mapping[str, Gpus]]  # by node
+    inside: Mapping[str, Mapping[str, Inside]]  # by node
     listed: Mapping[str, Mapping[tuple[str, str], Gpus] | None]  # by node; None while kubelet does not answer
     held: Mapping[str, Mapping[str, Gpus]]  # by node
     ledger: Mapping[str, Gpus]
@@ -78,7 +101,8 @@ class Sight:
     def views(self, node: str, uid: str) -> dict[str, Gpus | None]:
         """The five answers for one pod. The ledger names no pods: its answer is the part of the set that it takes for taken."""
         meta = self.pods[uid]["metadata"]
-        listed, inside = self.listed[node], self.inside[node].get(uid, frozenset())
+        listed, seen = self.listed[node], self.inside[node].get(uid)
+        inside = seen.gpus if seen else frozenset()
         return {
             "container": inside,
             "kubelet": None if listed is None else listed.get((meta["namespace"], meta["name"]), frozenset()),
@@ -223,12 +247,11 @@ class Watcher:
                     self._first.setdefault(uid, sight.at)
                     self._agreed(sight, node, uid)
 
-    def _no_gpu_twice(self, node: str, inside: Mapping[str, Gpus]) -> None:
-        pods = sorted(inside)
-        for place, one in enumerate(pods):
-            for other in pods[place + 1 :]:
-                if both := inside[one] & inside[other]:
-                    self.wrong.append(f"{node}: containers of pods {one} and {other} both have {sorted(both)}")
+    def _no_gpu_twice(self, node: str, inside: Mapping[str, Inside]) -> None:
+        for one, other in combinations(sorted(inside), 2):
+            both = inside[one].gpus & inside[other].gpus
+            if both and inside[one].overlaps(inside[other]):
+                self.wrong.append(f"{node}: pods {one} {inside[one]} and {other} {inside[other]} both have {sorted(both)}")
 
     def _agreed(self, sight: Sight, node: str, uid: str) -> None:
         views = sight.views(node, uid)
