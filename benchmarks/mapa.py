@@ -8,7 +8,8 @@ served, the head of the queue blocks; sizes 2 to 5, service times 5 to 24, both 
 rebuilt. Machines with its bandwidths: a pair without NVLink 10 GB/s, an NVLink 20 (P100) or 25 (V100), two lanes 50.
 
 "ours" never lets a job wait that fits; "ours, NVLink" are the same jobs with requiredLink NVLink on the sensitive ones, which
-then wait rather than cross PCIe (as MAPA's regression makes some wait without being asked).
+then wait rather than cross PCIe (as MAPA's regression makes some wait without being asked). Last come two bounds for whoever
+lets no job wait that fits: `foresight` and `lookahead` (mapa_bounds.py), each for shares by sum and by slowest link.
 
 Model of execution time (ours; its job logs are not published): a sensitive job that spends the share c of its service time
 in communication on the ideal ring takes service * (1 - c + c * ideal / achieved). Bandwidth is that of the ring's slowest
@@ -25,6 +26,7 @@ from functools import cache
 from itertools import combinations
 from statistics import mean, quantiles
 
+from benchmarks.mapa_bounds import Lookahead, Start, foresight
 from kompakt_core.ids import GpuIndex, GpuUuid, indices_of
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.patterns.table import table_for
@@ -47,12 +49,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one job got: shares of the ideal ring by sum and by slowest link, and its execution time over its service time."""
+    """What one job got: shares of the ideal ring by sum and by slowest link, its execution time over its service time, and
+    which earlier jobs ended between the start before and its own.
+    """
 
     job: Job
     by_sum: float
     by_slowest: float
     slowdown: float
+    ended: frozenset[int] = frozenset()
 
 
 Pick = Callable[[LinkGraph, int, Job], int | None]  # the set it gets of the free GPUs, or None: it waits
@@ -131,6 +136,19 @@ def mapa(graph: LinkGraph, free: int, job: Job) -> int | None:
     return _mapa(graph, free, job.gpus, job.sensitive)
 
 
+def looking_ahead(all_gpus: int, shares: list[float]) -> Pick:
+    """The best policy for jobs drawn as these are; it remembers what it gave out."""
+    lookahead = Lookahead(all_gpus, shares)
+    given: list[int] = []
+
+    def pick(graph: LinkGraph, free: int, job: Job) -> int | None:
+        given[:] = [mask for mask in given if not mask & free]
+        given.append(lookahead.choose(given, job.gpus, job.sensitive))
+        return given[-1]
+
+    return pick
+
+
 def policies(socket: int) -> dict[str, Pick]:
     """All policies, the baseline first."""
     ring = Wish(Pattern.RING, Policy.PRESERVE)
@@ -154,18 +172,20 @@ def job_list(count: int, seed: int) -> list[Job]:
 def play(graph: LinkGraph, pick: Pick, jobs: Iterable[Job], share: float) -> tuple[list[Run], float]:
     """All jobs through the machine, in order; their runs and the time when the last one ends."""
     free, now, last = int(graph.all_gpus), 0.0, 0.0
-    ends: list[tuple[float, int]] = []
-    runs = []
+    ends: list[tuple[float, int, int]] = []
+    runs: list[Run] = []
     for job in jobs:
+        ended = []
         while (mask := pick(graph, free, job) if free.bit_count() >= job.gpus else None) is None:
             if not ends:
                 sys.exit(f"{job} is never placed, not even on the empty machine")
-            now, back = heapq.heappop(ends)
+            now, back, number = heapq.heappop(ends)
             free |= back
-        run = rate(graph, mask, job, share)
-        runs.append(run)
+            ended.append(number)
+        run = replace(rate(graph, mask, job, share), ended=frozenset(ended))
         end = now + job.service * run.slowdown
-        heapq.heappush(ends, (end, mask))
+        heapq.heappush(ends, (end, mask, len(runs)))
+        runs.append(run)
         free, last = free & ~mask, max(last, end)
     return runs, last
 
@@ -200,6 +220,33 @@ def report(name: str, graph: LinkGraph, socket: int, jobs: list[list[Job]], shar
     return shares
 
 
+def bounds(name: str, graph: LinkGraph, jobs: list[list[Job]], share: float) -> None:
+    """Print the best with foresight and the best of a model without it, beside ours with either measure first."""
+    ring = Wish(Pattern.RING, Policy.PRESERVE)
+    ours, by_sum = (
+        [play(graph, by_wish(wish), one, share) for one in jobs] for wish in (ring, replace(ring, measure=Measure.SUM))
+    )
+    print(f"{name:8} {'ours':30} {_cells(ours)}")
+    print(f"{name:8} {'ours, by sum':30} {_cells(by_sum)}")
+    for measure, words in ((Measure.SUM, "sum"), (Measure.BOTTLENECK, "slowest")):
+        shares = [_share(graph, mask, mask.bit_count(), measure) if mask & (mask - 1) else 0.0 for mask in range(1 << graph.size)]
+        pick = looking_ahead(int(graph.all_gpus), shares)
+        print(f"{name:8} {f'lookahead, by {words}':30} {_cells([play(graph, pick, one, share) for one in jobs])}")
+        known = sum(foresight(int(graph.all_gpus), _starts(runs), shares) for runs, _ in ours)
+        most = known / sum(run.job.sensitive for runs, _ in ours for run in runs)
+        print(f"{name:8} {f'foresight, by {words}':30} " + (f"{most:6.4f}" if measure is Measure.SUM else f"{'':6} {most:8.4f}"))
+
+
+def _starts(runs: list[Run]) -> list[Start]:
+    return [Start(run.job.gpus, run.job.sensitive, run.ended) for run in runs]
+
+
+def _cells(plays: list[tuple[list[Run], float]]) -> str:
+    runs = [run for one, _ in plays for run in one if run.job.sensitive]
+    by_sum, by_slowest = mean(run.by_sum for run in runs), mean(run.by_slowest for run in runs)
+    return f"{by_sum:6.4f} {by_slowest:8.4f} {mean(last for _, last in plays):14.0f}"
+
+
 def _quantiles(values: list[float]) -> list[float]:
     hundredths = quantiles(values, n=100)
     return [hundredths[49], hundredths[74], hundredths[89], max(values)]
@@ -227,6 +274,10 @@ def main() -> None:
             f"{name} {one[policy]:.3f} ({'reached' if one[policy] >= BAR else 'not reached'})" for name, one in shares.items()
         )
         print(f"  {policy:14} " + ", ".join(words))
+    print("\nbounds where no job waits that fits; foresight with the starts and ends of 'ours'")
+    print(f"{'':39} {'sum':>6} {'slowest':>8} {'all jobs done':>14}")
+    for name, (graph, _) in machines().items():
+        bounds(name, graph, jobs, arguments.communication)
 
 
 if __name__ == "__main__":
