@@ -5,6 +5,7 @@ was free is not asked of the extender: it is read from the API server's own reco
 chooses rightly is for its unit tests, which compare it with exhaustive search.)
 """
 
+import contextlib
 import random
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from kubernetes.client.exceptions import NotFoundException
 
 from kompakt_core import contract as c
 from kompakt_core.errors import TryLater
@@ -139,10 +141,11 @@ def arrivals(cluster: Cluster, namespace: str) -> dict[str, tuple[int, Wish]]:
 
 
 def leave_early(cluster: Cluster, namespace: str, chance: random.Random) -> None:
-    """Delete one of the running pods, if there are any."""
+    """Delete one of the running pods, if there are any; one that was deleted before may be gone by then."""
     pods = cluster.core.list_namespaced_pod(namespace, field_selector="status.phase=Running").items
     if pods:
-        cluster.core.delete_namespaced_pod(chance.choice(pods).metadata.name, namespace)
+        with contextlib.suppress(NotFoundException):
+            cluster.core.delete_namespaced_pod(chance.choice(pods).metadata.name, namespace)
 
 
 def stays_of(record: Record, pods: str) -> list[Stay]:
