@@ -27,7 +27,7 @@ from kompakt_core.patterns.trees import best_trees, tree_order
 from kompakt_core.placement.facts import Keys, islands_of, lane_weights, step_weights, twins_of
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
-MAX_GROUPS: Final = 10  # 2^10 choices of whole groups
+MAX_GROUPS: Final = 10  # 2^10 choices of whole groups; and a row of counts, as digits to base 65, fits 64 bits
 MAX_GPUS: Final = 64
 
 Counts = npt.NDArray[np.int64]  # rows: how many GPUs of each group a set takes
@@ -47,8 +47,13 @@ class GroupFacts:
         self._steps = self._shrunk(matrix(step_weights(graph)))
         self._numa = [graph.gpus[group[0]].numa_node for group in self.groups]
         self._widest = max(len(group) for group in self.groups)
+        numa = [mask_of([gpu.index for gpu in graph.gpus if gpu.numa_node == node]) for node in sorted(set(self._numa))]
+        fabric = [graph.all_gpus, *islands_of(graph)]
+        # Within which a wish may ask a set to stay: everything, a NUMA node, an island of NVLink, both.
+        self._pools = sorted({within & island for within in (graph.all_gpus, *numa) for island in fabric})
         self._islands = [(self.counts(island), island.bit_count()) for island in islands_of(graph)]
         self._trees, self._between = best_trees(self._links - np.diag(np.diag(self._links)))
+        self._digits = (MAX_GPUS + 1) ** np.arange(len(self.groups), dtype=np.int64)  # tells any two rows of counts apart
         self._whole = (np.arange(1 << len(self.groups))[:, None] >> np.arange(len(self.groups)) & 1).astype(np.int64)
 
     def _shrunk(self, weights: Matrix) -> Matrix:
@@ -64,7 +69,9 @@ class GroupFacts:
         return np.array([sum(mask >> i & 1 for i in group) for group in self.groups], dtype=np.int64)
 
     def candidates(self, free: int, size: int, must: int = 0) -> Counts:
-        """The sets worth looking at: beyond `must`, whole groups of the free GPUs and a part of at most one."""
+        """The sets worth looking at: beyond `must`, whole groups of the free GPUs and a part of at most one; and those of
+        the lowest free indices, for which nothing else counts under First.
+        """
         base = self.counts(must)
         room = self.counts(free) - base
         open_groups = self._whole[(self._whole @ (room == 0)) == 0]
@@ -74,8 +81,15 @@ class GroupFacts:
         rows, groups = np.nonzero((rest[:, None] > 0) & (rest[:, None] < room) & (open_groups == 0))
         part = whole[rows].copy()
         part[np.arange(len(rows)), groups] = rest[rows]
-        found: Counts = base + np.concatenate([full, part])
-        return found
+        found: Counts = np.concatenate([base + full, base + part, *self._lowest(free, size, must)])
+        _, once = np.unique(found @ self._digits, return_index=True)
+        return found[once]
+
+    def _lowest(self, free: int, size: int, must: int) -> list[Counts]:
+        """One row for each pool that holds the set: `must` and the lowest free GPUs beside it."""
+        missing = size - must.bit_count()
+        pools = [indices_of(free & ~must & pool) for pool in self._pools]
+        return [self.counts(must | mask_of(pool[:missing]))[None] for pool in pools if len(pool) >= missing]
 
     def mask(self, counts: Sequence[int], free: int, must: int = 0) -> GpuMask:
         """The set of the lowest free GPUs of each group, those of `must` first."""

@@ -108,3 +108,12 @@ def test_links_that_are_no_hierarchy_are_refused_not_guessed() -> None:
     speeds = {(a, b): 10 + (b - a == 1) for a, b in combinations(range(17), 2)}
     graph = graph_of(speeds, 17)
     assert choose(graph, graph.all_gpus, 2, Wish(Pattern.RING)) == Refusal(Reason.TOO_MANY_GPUS, have=17, need=16)
+
+
+def test_first_takes_the_lowest_indices_also_where_groups_interleave() -> None:
+    graph = graph_of({(a, b): 5 if (a - b) % 2 == 0 else 1 for a, b in combinations(range(4), 2)}, 4)
+    facts = group_facts(graph.shared, Pattern.RING, False, Measure.BOTTLENECK)
+    assert facts is not None
+    sets = facts.candidates(graph.all_gpus, 2)
+    row = sets[first_ranked(POLICIES[Policy.FIRST](facts, graph.all_gpus, sets, False))]
+    assert facts.mask(row.tolist(), graph.all_gpus) == mask_of((0, 1))
