@@ -50,28 +50,33 @@ class World:
 
     def __init__(self, parts, gpus, make_pod):
         self.parts, self.gpus, self.make_pod = parts, gpus, make_pod
-        self.listed, self.same_order = [], True
+        self.listed, self.same_order, self.made = [], True, []
         self.servicer = parts.servicer(lambda: parts.pods.add(self.listed))
 
     def play(self, kind, rng, call):
         """One race. Answers (kubelet, pods bound, whether each was given what stood on it)."""
+        self.forget()
         kubelet = Kubelet(call, self.gpus)
         size = rng.choice((1, 2, 3) if kind == "swapped" else (1, 2, 4))
         order = rng.sample(self.gpus, len(self.gpus))
         kubelet.held["ns", "old"] = frozenset(order[2 * size :][: rng.randrange(3)])
         first, second = self.bound("first", order[:size], rng), self.bound("second", order[size : 2 * size], rng)
         self.parts.devices.hold([], [])
-        self.parts.pods.replace([])
         self.parts.journal.offered(self.gpus)
         run = {"swapped": self.swapped, "must-include": self.aligned, "small offer": self.small, "ask before watch": self.early}
         return kubelet, run[kind](kubelet, first, second, size, rng)
 
+    def forget(self):
+        """The pods of the race before are deleted: an answer of the API server that comes late must not bring them back."""
+        while self.made:
+            self.parts.pods.event("DELETED", self.made.pop())
+
     def bound(self, name, gpus, rng):
-        return self.make_pod(f"{name}-{rng.random()}", len(gpus), tuple(gpus))
+        self.made.append(self.make_pod(f"{name}-{rng.random()}", len(gpus), tuple(gpus)))
+        return self.made[-1]
 
     def swapped(self, kubelet, first, second, size, rng):
         """The watch delivers the pods in one order, kubelet admits them in the other (or not)."""
-        self.parts.pods.replace([])
         delivered, asked = rng.sample([first, second], 2), rng.sample([first, second], 2)
         self.same_order = delivered == asked
         for pod in delivered:
