@@ -30,6 +30,7 @@ from kompakt_device_plugin.proto import podresources_pb2_grpc as pr_grpc
 from kompakt_device_plugin.servicer import PluginServicer
 
 NODE = "node-1"
+PATIENCE = 60.0  # seconds; how fast answers are is for the benchmark to say: a busy disk can hold any file up
 
 
 def wait_until(true: Callable[[], Any], seconds: float = 5.0) -> None:
@@ -105,12 +106,12 @@ class PluginClient:
         asked = pb.ContainerPreferredAllocationRequest(
             available_deviceIDs=offered, must_include_deviceIDs=must, allocation_size=size
         )
-        answer = self.stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[asked]), timeout=5)
+        answer = self.stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[asked]), timeout=PATIENCE)
         return tuple(answer.container_responses[0].deviceIDs)
 
     def allocate(self, gpus: tuple[str, ...]) -> dict[str, str]:
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=gpus)])
-        return dict(self.stub.Allocate(request, timeout=5).container_responses[0].envs)
+        return dict(self.stub.Allocate(request, timeout=PATIENCE).container_responses[0].envs)
 
     def lists(self) -> "queue.Queue[list[tuple[str, str]]]":
         """Every list of (id, health) that the plugin sends from now on."""
