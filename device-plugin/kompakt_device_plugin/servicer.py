@@ -30,7 +30,7 @@ SEARCH_SECONDS: Final = 0.3
 
 class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # generated code has no types
     """1. No call ends in an error but one: an Allocate of GPUs that a process still uses, which fails the pod's placement.
-    2. No call takes longer than half a second.
+    2. No call waits longer than half a second for others; renaming the write-ahead file is unbounded on a busy disk.
     """
 
     def __init__(
