@@ -16,7 +16,7 @@ from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
 from kompakt_operator import render
 from kompakt_operator.api import Api, ApiRefused, core_path, jobs_path
-from kompakt_operator.cache import Cache
+from kompakt_operator.cache import Cache, JobId
 from kompakt_operator.events import announce
 from kompakt_operator.perform import NameTaken, NotMade, Performer, write_status
 from kompakt_operator.workqueue import Key, WorkQueue
@@ -86,15 +86,15 @@ class Reconciler:
             return wanted
         selector = f"{contract.LABEL_JOB_UID}={job.uid}"
         listed = await self._api.get(core_path("pods", job.namespace), labelSelector=selector)
-        self._cache.replace_pods(job.uid, listed.get("items", ()))
+        self._cache.replace_pods(_id(job), listed.get("items", ()))
         return self._next(job, status, await self._pods(job), skipped)
 
     def _next(self, job: TrainingJob, status: JobStatus, pods: list[PodView], skipped: str) -> list[do.Action]:
-        return do.next_actions(job, status, pods, self._cache.services(job.uid), time.time(), skipped=skipped)
+        return do.next_actions(job, status, pods, self._cache.services(_id(job)), time.time(), skipped=skipped)
 
     async def _pods(self, job: TrainingJob) -> list[PodView]:
-        """The job's pods; those on their way out with what is known of their node."""
-        pods = self._cache.pods(job.uid)
+        """The job's pods, with what is known of their GPUs; those on their way out with what is known of their node."""
+        pods = [replace(pod, sick=self._cache.sickness(pod)) for pod in self._cache.pods(_id(job))]
         leaving = {pod.node for pod in pods if pod.deleting and pod.node}
         lost = {node for node in sorted(leaving) if await self._is_lost(node)}
         return [replace(pod, node_lost=pod.deleting and pod.node in lost) for pod in pods]
@@ -104,6 +104,8 @@ class Reconciler:
         try:
             node = await self._api.get(f"/api/v1/nodes/{name}")
         except ApiRefused as refusal:
+            if refusal.code == 403:  # with rights in one namespace only, nodes cannot be read
+                return False
             if refusal.code == 404:
                 return True
             raise
@@ -118,7 +120,7 @@ class Reconciler:
     async def _refuse(self, key: Key, job: TrainingJob, performer: Performer, told: Condition, *, final: bool) -> None:
         """Say why the gang cannot be made; take back what exists of it; try later unless that is useless."""
         status = read_status(performer.current)
-        pods = list(self._cache.pods(job.uid))
+        pods = list(self._cache.pods(_id(job)))
         await performer.perform(do.refused(job, status, pods, told, time.time(), final=final))
         delay = 0.0 if final else self._queue.hold(key, self._turn(key, performer.current, told))
         log.warning("%s/%s: %s: %s%s", *key, told.reason, told.message, f"; again in {delay:.0f} s" if delay else "")
@@ -156,6 +158,10 @@ class Reconciler:
         for action in do.invalid(obj["metadata"].get("generation", 0), read_status(obj), message, time.time()):
             if isinstance(action, do.WriteStatus):
                 await announce(self._api, obj, await write_status(self._api, obj, action.status))
+
+
+def _id(job: TrainingJob) -> JobId:
+    return job.namespace, job.uid
 
 
 def _template_problem(job: TrainingJob) -> tuple[str, str]:

@@ -45,6 +45,7 @@ def registry_for(config: Config, cache: Cache, queue: WorkQueue) -> kopf.Operato
     @kopf.on.startup(registry=registry)
     def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings_of(settings)
+        settings.scanning.disabled = bool(config.namespace)  # it would ask for all namespaces and definitions
 
     @kopf.on.login(registry=registry)
     def credentials(**_: Any) -> kopf.ConnectionInfo:
@@ -65,6 +66,13 @@ def registry_for(config: Config, cache: Cache, queue: WorkQueue) -> kopf.Operato
     async def service_seen(event: Any, **_: Any) -> None:
         cache.see_service(event["object"], gone=event["type"] == "DELETED")
         _enqueue_owner(queue, event["object"])
+
+    if not config.namespace:  # GPUTopologies belong to the cluster; with rights in one namespace they cannot be read
+
+        @kopf.on.event(contract.GROUP, contract.VERSION, contract.TOPOLOGY_PLURAL, registry=registry)
+        async def topology_seen(event: Any, **_: Any) -> None:
+            for key in cache.see_topology(event["object"], gone=event["type"] == "DELETED"):
+                queue.add(key)
 
     return registry
 

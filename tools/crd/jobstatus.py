@@ -17,15 +17,22 @@ def status() -> Schema:
             "attempt": whole(),
             "restarts": whole(),
             "disruptions": whole(),
+            "lastRestart": _last_restart(),
             "startTime": moment(),
             "completionTime": moment(),
             "conditions": conditions(),
+            "gpus": whole(),
+            "nodes": text(),
             "roles": mapped(_role(), "name", maxItems=model.MAX_ROLES),
             "scheduling": _scheduling(),
             "compression": _compression(),
             "progress": _progress(),
         }
     )
+
+
+def _last_restart() -> Schema:
+    return obj({"time": moment(), "attempt": whole(), "reason": text(), "message": text(), "delaySeconds": whole()})
 
 
 def _role() -> Schema:

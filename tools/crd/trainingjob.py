@@ -34,12 +34,15 @@ def definition(template: Schema) -> Schema:
 def _columns() -> list[Schema]:
     return [
         column("Phase", ".status.phase"),
-        column("Attempt", ".status.attempt", "integer"),
         column("Level", ".status.scheduling.plan.level"),
-        column("MB/s", ".status.scheduling.plan.value", "integer"),
+        column("GPUs", ".status.gpus", "integer"),
         column("Ratio", ".status.compression.ratio"),
-        column("Restarts", ".status.restarts", "integer", priority=1),
+        column("Restarts", ".status.restarts", "integer"),
+        column("Attempt", ".status.attempt", "integer", priority=1),
+        column("MB/s", ".status.scheduling.plan.value", "integer", priority=1),
+        column("Nodes", ".status.nodes", priority=1),
         column("Placed", '.status.conditions[?(@.type=="Placed")].reason', priority=1),
+        column("Last restart", ".status.lastRestart.reason", priority=1),
         column("Age", ".metadata.creationTimestamp", "date"),
     ]
 

@@ -13,14 +13,14 @@ import signal
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
-from kompakt_core.topology.graph import LinkGraph
+from kompakt_core.topology.graph import UNHEALTHY, LinkGraph
 from kompakt_device_plugin.api import NODES, PODS, TOPOLOGIES, Api, connect, explain, pod_path, status_code
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.objects import Objects
@@ -33,6 +33,7 @@ from kompakt_device_plugin.watching import API_ERRORS, Watching
 from kompakt_device_plugin.writing import PodCorrector
 
 KWOK_ANNOTATION: Final = "kwok.x-k8s.io/node"
+SICK_ANNOTATION: Final = "simulate.kompakt.dev/sick-gpus"  # on a node: indices of GPUs that fell off the bus, as "0,3"
 WORKERS: Final = 8
 RETRY_SECONDS: Final = 0.5
 log = logging.getLogger("simnodes")
@@ -58,6 +59,13 @@ def hand_out(
         else:
             now[pod.uid] = frozenset(admit((pod,), Offer(free, (), pod.size), (), graph))
     return now, refused
+
+
+def with_sick(graph: LinkGraph, indices: str) -> LinkGraph:
+    """The graph with these GPUs unhealthy by XID 79, as the real plugin would report them. Pure."""
+    sick = {int(index) for index in indices.split(",") if index.strip().isdecimal()}
+    gone = {"health": UNHEALTHY, "health_reason": "XID", "xid": 79}
+    return replace(graph, gpus=tuple(replace(gpu, **gone) if gpu.index in sick else gpu for gpu in graph.gpus)) if sick else graph
 
 
 @dataclass
@@ -150,7 +158,7 @@ class SimulatedNodes:
             return
         known = self._node(name)
         try:
-            graph = self._source.read(node)
+            graph = with_sick(self._source.read(node), node["metadata"]["annotations"].get(SICK_ANNOTATION, ""))
         except InvalidInput as error:
             if known.complaint != str(error):
                 log.warning("node %s reports nothing: %s", name, error)

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from kompakt_core.job import clock
 from kompakt_core.job import status as statuses
+from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.conditions import Condition, Type, condition
 from kompakt_core.job.model import CleanPodPolicy, TrainingJob
 from kompakt_core.job.phases import Phase
@@ -106,7 +108,7 @@ def next_actions(
     if verdict.outcome in (Outcome.SUCCEEDED, Outcome.FAILED):
         return _finish(job, status, after, verdict, pods, services, now)
     if verdict.outcome is Outcome.RESTART:
-        after, own = _restarted(after, verdict), []
+        after, own = _restarted(after, verdict, now), []
     return _run(job, status, after, own, pods, services, now, skipped)
 
 
@@ -142,21 +144,27 @@ def _resumed(after: JobStatus) -> JobStatus:
     )
 
 
-def _restarted(after: JobStatus, verdict: Verdict) -> JobStatus:
+def _restarted(after: JobStatus, verdict: Verdict, now: float) -> JobStatus:
     """The next attempt of the whole gang."""
     disruptions = 0 if verdict.counted else after.disruptions + 1
+    began = (after.since(Type.RUNNING) or now) if after.holds(Type.RUNNING) else now
+    delay = next_delay(after.last_restart, now - began) if verdict.counted else 0
+    last = Restart(float(int(now)), after.attempt + 1, verdict.reason, verdict.message, delay)
     after = replace(
         after.in_phase(Phase.RESTARTING),
         attempt=after.attempt + 1,
         restarts=after.restarts + verdict.counted,
         disruptions=disruptions,
+        last_restart=last,
     )
+    then = f"; attempt {last.attempt} begins at {clock.written(last.not_before)}" if delay else ""
     stalled = disruptions >= DISRUPTIONS_IN_A_ROW
     words = (
         f"{disruptions} restarts in a row for causes outside the job; next try {STALL_SECONDS} s later. Last: {verdict.message}"
     )
     return after.with_conditions(
-        condition(Type.RUNNING, False, verdict.reason, verdict.message),
+        condition(Type.RUNNING, False, verdict.reason, verdict.message + then),
+        *([condition(Type.DEGRADED, True, "GPUUnhealthy", verdict.message)] if verdict.sick else []),
         condition(Type.STALLED, True, STALLED_BY_DISRUPTIONS, words) if stalled else condition(Type.STALLED, False, "Restarting"),
     )
 
@@ -227,7 +235,7 @@ def _creation(
         return [], [Wake(now + LEAVING_SECONDS)]
     if not missing:
         return [], []
-    resume = _stalled_until(after, now)
+    resume = _not_before(after, now)
     if resume is not None and now < resume:
         return [], [Wake(resume)]
     first = [] if own else [TryPod(role.name, after.attempt) for role in job.roles]
@@ -235,11 +243,14 @@ def _creation(
     return [*first, *service, *(CreatePod(role, index, after.attempt) for role, index in missing)], []
 
 
-def _stalled_until(after: JobStatus, now: float) -> float | None:
-    """When a job that was disrupted too often is tried again. A condition not stamped yet begins now."""
-    stalled = after.conditions.get(Type.STALLED)
+def _not_before(after: JobStatus, now: float) -> float | None:
+    """When this attempt's pods may be made: a job that was disrupted too often, or failed more than once, waits.
+
+    A condition not stamped yet begins now.
+    """
+    stalled, last = after.conditions.get(Type.STALLED), after.last_restart
     if stalled is None or not stalled.true or stalled.reason != STALLED_BY_DISRUPTIONS:
-        return None
+        return last.not_before if last is not None and last.attempt == after.attempt else None
     since = after.since(Type.STALLED)
     return (now if since is None else since) + STALL_SECONDS
 
@@ -255,6 +266,7 @@ def _observed(job: TrainingJob, after: JobStatus, own: Sequence[PodView], incomp
             condition(Type.RUNNING, True, "AllWorkersRan", f"all {job.workers} workers run or have ended well"),
             condition(Type.RECONCILING, False, "AllWorkersRan"),
             condition(Type.STALLED, False, "AllWorkersRan"),
+            *([condition(Type.DEGRADED, False, "AllWorkersRan")] if after.holds(Type.DEGRADED) else []),
         )
     if bound == job.workers:
         after = after.in_phase(Phase.STARTING)
@@ -290,8 +302,7 @@ def _write(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Sequence
     if after.finished:
         extra = statuses.compression_condition(job, compression, True)
         after = after if extra is None else after.with_conditions(extra)
-    roles = statuses.roles_of(job, own)
-    wanted = statuses.to_write(job.generation, before, after, roles, compression, now)
+    wanted = statuses.to_write(job.generation, before, after, statuses.figures_of(job, own, compression), now)
     return [WriteStatus(wanted)] if statuses.changed(before, wanted) else []
 
 
@@ -318,6 +329,6 @@ def invalid(generation: int, status: JobStatus, message: str, now: float) -> lis
         after = replace(after.in_phase(Phase.FAILED), completion_time=now).with_conditions(
             condition(Type.FAILED, True, "InvalidSpec", message), condition(Type.RECONCILING, False, "Finished")
         )
-    kept = status.written
-    wanted = statuses.to_write(generation, status, after, kept.get("roles", []), kept.get("compression", {}), now)
+    kept = {name: status.written.get(name) for name in ("gpus", "nodes", "roles", "compression")}
+    wanted = statuses.to_write(generation, status, after, kept, now)
     return [WriteStatus(wanted)] if statuses.changed(status, wanted) else []

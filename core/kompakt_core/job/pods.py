@@ -36,7 +36,10 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """What decisions need of one worker pod. `node_lost`: it is being deleted on a node that is not Ready."""
+    """What decisions need of one worker pod.
+
+    `node_lost`: it is being deleted on a node that is not Ready. `sick`: what is wrong with a GPU of it.
+    """
 
     name: str
     uid: str
@@ -57,6 +60,7 @@ class PodView:
     reports: tuple[str, ...] = ()
     finished_at: str = ""
     node_lost: bool = False
+    sick: str = ""
 
     @property
     def finished(self) -> bool:
@@ -109,7 +113,7 @@ def why_failed(pod: PodView, rules: Iterable[FailureRule]) -> Cause | None:
     """
     if pod.phase == "Succeeded":
         return None
-    if pod.disrupted or pod.deleting or pod.reason in NODE_REASONS:
+    if pod.disrupted or pod.deleting or pod.sick or pod.reason in NODE_REASONS:
         return Cause.DISRUPTION
     if pod.phase != "Failed":
         return None
@@ -134,5 +138,7 @@ def told(pod: PodView) -> str:
     """One sentence about a pod that stopped working."""
     if pod.disrupted or pod.deleting:
         return f"pod {pod.name} was disrupted: {pod.disrupted or 'it was deleted'}"
+    if pod.sick:
+        return f"pod {pod.name} on node {pod.node} has a sick GPU: {pod.sick}"
     codes = ", ".join(f"container {end.container} ended with exit code {end.code}" for end in pod.exits)
     return f"pod {pod.name} failed: {codes or pod.message or pod.reason or 'no reason given'}"

@@ -1,10 +1,11 @@
 """The operator's part of a TrainingJob's status: reading it, changing it as a value, writing it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kompakt_core.job import clock
+from kompakt_core.job import backoff, clock
+from kompakt_core.job.backoff import Restart
 from kompakt_core.job.conditions import OWNED, Condition, Type, condition, read_conditions, stamped
 from kompakt_core.job.model import CompressionMode, TrainingJob
 from kompakt_core.job.phases import FINISHED, Phase, moved
@@ -13,9 +14,10 @@ from kompakt_core.job.reports import merged, read_report
 
 # Every field the operator owns; server-side apply deletes an owned field that a write leaves out.
 FIELDS: Final = (
-    "observedGeneration", "phase", "attempt", "restarts", "disruptions", "startTime", "completionTime",
-    "conditions", "roles", "compression",
+    "observedGeneration", "phase", "attempt", "restarts", "disruptions", "lastRestart", "startTime", "completionTime",
+    "conditions", "gpus", "nodes", "roles", "compression",
 )  # fmt: skip
+SHOWN_NODES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class JobStatus:
     attempt: int = 0
     restarts: int = 0
     disruptions: int = 0
+    last_restart: Restart | None = None
     start_time: float | None = None
     completion_time: float | None = None
     conditions: Mapping[str, Condition] = field(default_factory=dict)
@@ -77,6 +80,7 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
         attempt=_count(status.get("attempt")),
         restarts=_count(status.get("restarts")),
         disruptions=_count(status.get("disruptions")),
+        last_restart=backoff.read_restart(status.get("lastRestart")),
         start_time=clock.read(status.get("startTime")),
         completion_time=clock.read(status.get("completionTime")),
         conditions=owned,
@@ -86,10 +90,11 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
     )
 
 
-def to_write(
-    generation: int, before: JobStatus, after: JobStatus, roles: list[Any], compression: Mapping[str, Any], now: float
-) -> dict[str, Any]:
-    """The operator's whole part of the status, ready for server-side apply. Empty fields are left out."""
+def to_write(generation: int, before: JobStatus, after: JobStatus, figures: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """The operator's whole part of the status, ready for server-side apply. Empty fields are left out.
+
+    `figures` are the fields that are no decision of ours: gpus, nodes, roles, compression.
+    """
     ordered = [after.conditions[t] for t in Type if t in after.conditions]
     moments = {"startTime": after.start_time, "completionTime": after.completion_time}
     return {
@@ -98,10 +103,10 @@ def to_write(
         "attempt": after.attempt,
         "restarts": after.restarts,
         "disruptions": after.disruptions,
+        **({"lastRestart": backoff.written(after.last_restart)} if after.last_restart else {}),
         **{name: clock.written(moment) for name, moment in moments.items() if moment is not None},
         "conditions": stamped(ordered, before.conditions, generation, now),
-        **({"roles": roles} if roles else {}),
-        **({"compression": dict(compression)} if compression else {}),
+        **{name: value for name, value in figures.items() if value},
     }
 
 
@@ -112,6 +117,21 @@ def changed(before: JobStatus, wanted: Mapping[str, Any]) -> bool:
         return {**status, "conditions": {c["type"]: c for c in status.get("conditions", ())}}
 
     return plain(before.written) != plain(wanted)
+
+
+def figures_of(job: TrainingJob, pods: Sequence[PodView], compression: Mapping[str, Any]) -> dict[str, Any]:
+    """What the status shows of the current attempt beside phase and conditions."""
+    return {
+        "gpus": sum(role.replicas * role.gpus_per_replica for role in job.roles),
+        "nodes": shortened(sorted({pod.node for pod in pods if pod.node})),
+        "roles": roles_of(job, pods),
+        "compression": dict(compression),
+    }
+
+
+def shortened(nodes: Sequence[str]) -> str:
+    """A few names for a column, and how many more there are."""
+    return ",".join([*nodes[:SHOWN_NODES], *([f"+{len(nodes) - SHOWN_NODES}"] if len(nodes) > SHOWN_NODES else [])])
 
 
 def roles_of(job: TrainingJob, pods: Iterable[PodView]) -> list[dict[str, Any]]:

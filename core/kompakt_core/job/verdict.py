@@ -19,12 +19,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`counted`: whether a restart counts towards backoffLimit."""
+    """`counted`: whether a restart counts towards backoffLimit. `sick`: whether a sick GPU is why."""
 
     outcome: Outcome
     reason: str = ""
     message: str = ""
     counted: bool = False
+    sick: bool = False
 
 
 GO_ON = Verdict(Outcome.GO_ON)
@@ -78,7 +79,7 @@ def _after_break(job: TrainingJob, status: JobStatus, cause: Cause, pod: PodView
     if counted and status.restarts >= limit:
         words = f"{told(pod)}; backoffLimit {limit} is used up"
         return Verdict(Outcome.FAILED, "BackoffLimitExceeded", words)
-    return Verdict(Outcome.RESTART, str(cause), told(pod), counted)
+    return Verdict(Outcome.RESTART, str(cause), told(pod), counted, sick=bool(pod.sick))
 
 
 def _past_deadline(job: TrainingJob, status: JobStatus, now: float) -> bool:

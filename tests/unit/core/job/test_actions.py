@@ -7,6 +7,7 @@ import pytest
 from kompakt_core.job import actions as do
 from kompakt_core.job.conditions import condition
 from kompakt_core.job.pods import Exit
+from kompakt_core.job.status import shortened
 
 FAILED = {"phase": "Failed", "started": True, "exits": (Exit("trainer", 1),)}
 REFUSED = {"phase": "Failed", "started": False, "reason": "UnexpectedAdmissionError"}
@@ -80,6 +81,52 @@ def test_twenty_disruptions_in_a_row_stall_the_job_for_ten_minutes(world: Any) -
     assert world.condition("Stalled")[0] == "False"
     world.running().settle()
     assert world.stored["disruptions"] == 0
+
+
+def test_a_gang_that_keeps_failing_waits_longer_each_time_and_a_restart_is_told(world_of: Any) -> None:
+    world = world_of(runPolicy={"backoffLimit": 9})
+    waits = []
+    for _ in range(8):
+        world.running().settle().change_one(0, **FAILED).settle()
+        waits.append(world.stored["lastRestart"]["delaySeconds"])
+        if waits[-1]:
+            assert world.pods == {}
+            assert world.look() == [do.Wake(world.now + waits[-1])]
+            assert "begins at 1970" in world.status.conditions["Running"].message
+        world.now += waits[-1]
+        world.settle()
+    assert waits == [0, 10, 20, 40, 80, 160, 300, 300]
+    last = world.stored["lastRestart"]
+    assert (last["attempt"], last["reason"]) == (9, "WorkerFailed")
+    assert last["message"] == "pod j-worker-0-a8 failed: container trainer ended with exit code 1"
+
+
+def test_a_gang_that_ran_for_ten_minutes_starts_again_at_once(world_of: Any) -> None:
+    world = world_of(runPolicy={"backoffLimit": 9})
+    for wait in (0, 10):
+        world.running().settle().change_one(0, **FAILED).settle()
+        world.now += wait
+        world.settle()
+    world.running().settle()
+    world.now += 600
+    world.change_one(0, **FAILED).settle()
+    assert (world.stored["restarts"], world.stored["lastRestart"]["delaySeconds"], len(world.pods)) == (3, 0, 2)
+
+
+def test_a_sick_gpu_recreates_the_gang_at_once_and_the_job_stays_degraded_until_it_runs_again(world: Any) -> None:
+    world.running().settle().change_one(1, sick="GPU-7 (index 3): XID 79").settle()
+    assert (world.stored["attempt"], world.stored["restarts"], world.stored["disruptions"]) == (2, 0, 1)
+    assert world.condition("Degraded") == ("True", "GPUUnhealthy")
+    assert world.stored["lastRestart"]["message"] == "pod j-worker-1-a1 on node n1 has a sick GPU: GPU-7 (index 3): XID 79"
+    world.running().settle()
+    assert world.condition("Degraded") == ("False", "AllWorkersRan")
+
+
+def test_the_status_names_gpus_and_nodes_for_the_columns(world: Any) -> None:
+    assert (world.stored["gpus"], world.stored.get("nodes")) == (4, None)
+    world.bound().settle()
+    assert world.stored["nodes"] == "n1"
+    assert shortened(["a", "b", "c", "d", "e", "f"]) == "a,b,c,d,+2"
 
 
 @pytest.mark.parametrize(

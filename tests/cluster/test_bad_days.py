@@ -1,0 +1,72 @@
+"""A TrainingJob when GPUs and nodes go: the gang comes up elsewhere, and its status says what was lost."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tools.kube.jobs import Job, apply, training_job
+from tools.kube.session import Cluster, eventually
+
+SICK = "simulate.kompakt.dev/sick-gpus"
+
+
+@pytest.fixture
+def mended(kompakt: Cluster) -> Iterator[Any]:
+    """Patches a node; afterwards every node is as it was."""
+
+    def patch(node: str, body: dict[str, Any]) -> None:
+        kompakt.core.patch_node(node, body)
+
+    yield patch
+    for node in ("dgx-0", "dgx-1", "pcie-0"):
+        kompakt.core.patch_node(
+            node, {"metadata": {"annotations": {SICK: None}}, "spec": {"unschedulable": None, "taints": None}}
+        )
+
+    def whole() -> bool:
+        nodes = kompakt.core.list_node().items
+        return all(node.status.allocatable.get("kompakt.dev/gpu") == "8" and not node.spec.taints for node in nodes)
+
+    eventually(whole, 20, "all GPUs offered again")
+
+
+def nodes_of(job: Job) -> set[str]:
+    return {pod.spec.node_name for pod in job.bound()}
+
+
+def running_again(job: Job, attempt: int = 2) -> dict[str, Any]:
+    eventually(lambda: job.status.get("attempt") == attempt and job.phase == "Running", 40, f"attempt {attempt} running")
+    return job.status
+
+
+def test_a_gang_leaves_a_sick_gpu_and_says_which_it_was(kompakt: Cluster, namespace: str, mended: Any) -> None:
+    job = apply(kompakt, namespace, training_job("sick", replicas=2, gpus=4, seconds=None))
+    before = job.await_phase("Running")
+    (seat,) = [pod for pod in before["roles"][0]["pods"] if pod["name"] == "sick-worker-0-a1"]
+    index = (
+        kompakt.core.read_namespaced_pod(seat["name"], namespace).metadata.annotations["kompakt.dev/gpu-indices"].split(",")[0]
+    )
+    mended(seat["node"], {"metadata": {"annotations": {SICK: index}}})
+    after = running_again(job)
+    lost = seat["gpus"][0]
+    assert lost not in {gpu for pod in after["roles"][0]["pods"] for gpu in pod["gpus"]}
+    assert (after["restarts"], after["lastRestart"]["reason"]) == (0, "Disruption")
+    assert f"{lost} (index {index}): XID 79" in after["lastRestart"]["message"]
+    assert job.condition("Degraded")["status"] == "False"
+    assert "has a sick GPU" in kompakt.kubectl("get", "events", "-n", namespace)
+
+
+def test_a_gang_leaves_a_node_that_is_tainted_and_avoids_one_that_is_cordoned(
+    kompakt: Cluster, namespace: str, mended: Any
+) -> None:
+    job = apply(kompakt, namespace, training_job("moved", gpus=8, seconds=None))
+    job.await_phase("Running")
+    (first,) = nodes_of(job)
+    second, third = sorted({"dgx-0", "dgx-1", "pcie-0"} - {first})
+    mended(second, {"spec": {"unschedulable": True}})
+    mended(first, {"spec": {"taints": [{"key": "broken", "effect": "NoExecute"}]}})
+    running_again(job)
+    assert nodes_of(job) == {third}
+    assert job.status["lastRestart"]["reason"] == "Disruption"
+    assert job.status["nodes"] == third
