@@ -1,9 +1,6 @@
 """The operator's process: wait for the Lease, watch, look at jobs; end when the Lease is lost.
 
-Rights it needs: trainingjobs get/list/watch/patch/delete, trainingjobs/status patch, trainingjobs/finalizers update (where
-the API server checks blockOwnerDeletion), pods and services get/list/watch/create/delete, gputopologies get/list/watch (is a GPU of a job sick?), events create, nodes get (is the
-node of a pod that does not go away lost?), namespaces and customresourcedefinitions list/watch (kopf finds out what there
-is), and in its own namespace leases create and, for `kompakt-operator`, get/update.
+Its rights are those of charts/kompakt/templates/roles-operator.yaml, each with its reason there.
 """
 
 import asyncio

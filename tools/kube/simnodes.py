@@ -64,8 +64,8 @@ def hand_out(
 def with_sick(graph: LinkGraph, indices: str) -> LinkGraph:
     """The graph with these GPUs unhealthy by XID 79, as the real plugin would report them. Pure."""
     sick = {int(index) for index in indices.split(",") if index.strip().isdecimal()}
-    gone = {"health": UNHEALTHY, "health_reason": "XID", "xid": 79}
-    return replace(graph, gpus=tuple(replace(gpu, **gone) if gpu.index in sick else gpu for gpu in graph.gpus)) if sick else graph
+    gpus = [replace(gpu, health=UNHEALTHY, health_reason="XID", xid=79) if gpu.index in sick else gpu for gpu in graph.gpus]
+    return replace(graph, gpus=tuple(gpus)) if sick else graph
 
 
 @dataclass
