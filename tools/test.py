@@ -22,6 +22,8 @@ from tools.kube.programs import PROGRAMS, SIMULATED
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 TORCH_DISK = 8 << 30  # 5.3 GB installed, and room for the test runs
+# At most eight processes, since each may load PyTorch (0.5 GB); a process that is done takes tests over from a busy one.
+SPREAD = ("-n", "auto", "--maxprocesses=8", "--dist=worksteal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,13 @@ class Level:
     """A test level: `obstacle` answers None when it can run here, else why not.
 
     `programs` are fetched or built before it begins: that can take many minutes once, longer than any test may.
+    The tests of a level that `spreads` share nothing but the machine, and run on all of its cores.
     """
 
     name: str
     obstacle: Callable[[], str | None]
     programs: tuple[str, ...] = ()
+    spreads: bool = False
 
 
 def no_obstacle() -> str | None:
@@ -71,8 +75,8 @@ def gpu_obstacle() -> str | None:
 
 
 LEVELS = [
-    Level("unit", no_obstacle),
-    Level("contract", no_obstacle, ("helm",)),
+    Level("unit", no_obstacle, spreads=True),
+    Level("contract", no_obstacle, ("helm",), spreads=True),
     Level("cluster", no_obstacle, (*SIMULATED, "helm")),
     Level("browser", browser_obstacle),
     Level("node", node_obstacle, tuple(PROGRAMS)),
@@ -111,9 +115,15 @@ def run_pytest(level: Level, extra: list[str]) -> Count:
     """One level in a process of its own, so that a level cannot colour the next."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
-        command = [sys.executable, "-m", "pytest", f"tests/{level.name}", f"--junitxml={report}", "-q", *extra]
-        done = subprocess.run(command, cwd=ROOT, check=False)
+        spread = SPREAD if level.spreads else ()
+        command = [sys.executable, "-m", "pytest", f"tests/{level.name}", f"--junitxml={report}", "-q", *spread, *extra]
+        done = subprocess.run(command, cwd=ROOT, env=environment(level), check=False)
         return count(report, done.returncode)
+
+
+def environment(level: Level) -> dict[str, str]:
+    """One thread a process for PyTorch where there is a process on each core already: more only wait for each other."""
+    return os.environ | ({"OMP_NUM_THREADS": "1"} if level.spreads else {})
 
 
 def count(report: Path, returncode: int) -> Count:
