@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from kompakt_cli.access import DEFAULT_NAMESPACE, DEFAULT_SERVICE, Cluster, Context, Kubeconfig, Release, Service
-from kompakt_cli.output import Answer, Format, Output, columns, facts, gpus, refusals, show, wish, worth
+from kompakt_cli.asking import Question, asking
+from kompakt_cli.output import Answer, columns, facts, gpus, refusals, show, wish, worth
 from kompakt_cli.picture import draw
 from kompakt_cli.words import gigabytes
 from kompakt_core.ids import GpuIndex, GpuUuid
@@ -24,69 +24,41 @@ Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="defaul
 
 
 @app.command()
-def pod(
-    name: Name,
-    namespace: Namespace = None,
-    output: Output = Format.TEXT,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    release: Release = DEFAULT_NAMESPACE,
-    service: Service = DEFAULT_SERVICE,
-) -> None:
+@asking
+def pod(question: Question, name: Name, namespace: Namespace = None) -> None:
     """Why a pod got its GPUs and what was second best, or why it waits."""
-    cluster = Cluster(kubeconfig, context, release, service)
-    answer = cluster.get("pods", namespace or cluster.namespace, name)
-    show(answer, output, pod_text(answer))
+    answer = question.cluster.get("pods", namespace or question.cluster.namespace, name)
+    show(answer, question.output, pod_text(answer))
 
 
 @app.command()
-def job(
-    name: Name,
-    namespace: Namespace = None,
-    output: Output = Format.TEXT,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    release: Release = DEFAULT_NAMESPACE,
-    service: Service = DEFAULT_SERVICE,
-) -> None:
+@asking
+def job(question: Question, name: Name, namespace: Namespace = None) -> None:
     """What is decided about a TrainingJob, and why it waits."""
-    cluster = Cluster(kubeconfig, context, release, service)
-    answer = cluster.get("jobs", namespace or cluster.namespace, name)
-    show(answer, output, job_text(answer))
+    answer = question.cluster.get("jobs", namespace or question.cluster.namespace, name)
+    show(answer, question.output, job_text(answer))
 
 
 @app.command()
-def node(
-    name: Name,
-    output: Output = Format.TEXT,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    release: Release = DEFAULT_NAMESPACE,
-    service: Service = DEFAULT_SERVICE,
-) -> None:
+@asking
+def node(question: Question, name: Name) -> None:
     """A node's link graph, who holds which GPU, and what is left."""
-    answer = Cluster(kubeconfig, context, release, service).get("nodes", name)
-    show(answer, output, node_text(answer))
+    answer = question.cluster.get("nodes", name)
+    show(answer, question.output, node_text(answer))
 
 
 @app.command()
-def nodes(
-    output: Output = Format.TEXT,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    release: Release = DEFAULT_NAMESPACE,
-    service: Service = DEFAULT_SERVICE,
-) -> None:
+@asking
+def nodes(question: Question) -> None:
     """All nodes: free GPUs, the best Rings left, and why a node cannot be used."""
-    cluster = Cluster(kubeconfig, context, release, service)
     items: list[dict[str, Any]] = []
-    page = cluster.get("nodes", limit=1000)
+    page = question.cluster.get("nodes", limit=1000)
     while True:
         items += page["items"]
         if not page["next"]:
             break
-        page = cluster.get("nodes", limit=1000, after=page["next"])
-    show({"items": items, "total": page["total"]}, output, nodes_text(items))
+        page = question.cluster.get("nodes", limit=1000, after=page["next"])
+    show({"items": items, "total": page["total"]}, question.output, nodes_text(items))
 
 
 def pod_text(answer: Answer) -> Iterator[RenderableType]:

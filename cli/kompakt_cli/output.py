@@ -89,5 +89,6 @@ def wish(asked: Answer) -> str:
         "on one NUMA node" if asked["sameNUMANode"] else "",
     ]
     feeling = "sensitive" if asked["sensitive"] else "insensitive"
-    words = [f"{asked['gpus']} GPUs" if asked["gpus"] != 1 else "1 GPU", f"pattern {asked['pattern']}"]
+    pattern = f"pattern {asked['pattern']}" + (f" {asked['edges']}" if asked.get("edges") else "")
+    words = [f"{asked['gpus']} GPUs" if asked["gpus"] != 1 else "1 GPU", pattern]
     return ", ".join([*words, f"policy {asked['policy']}, {feeling}", *filter(None, extras)])

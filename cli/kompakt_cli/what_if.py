@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from kompakt_cli.access import DEFAULT_NAMESPACE, DEFAULT_SERVICE, Cluster, Context, Kubeconfig, Release, Service
-from kompakt_cli.output import Answer, Format, Output, columns, facts, gpus, refusals, show, wish
+from kompakt_cli.asking import Question, asking
+from kompakt_cli.output import Answer, columns, facts, gpus, refusals, show, wish
 from kompakt_cli.words import gigabytes, word_of
 from kompakt_core.errors import InvalidInput
 from kompakt_core.patterns.names import Pattern
@@ -28,7 +28,9 @@ SameNuma = Annotated[bool, typer.Option("--same-numa-node", help="all GPUs on on
 Limit = Annotated[int, typer.Option(help="how many nodes to list", min=1, max=200)]
 
 
+@asking
 def what_if(
+    question: Question,
     gpus: Gpus = None,
     filename: Manifest = None,
     pattern: PatternName = None,
@@ -38,11 +40,6 @@ def what_if(
     nvlink: NVLink = False,
     same_numa_node: SameNuma = False,
     limit: Limit = 20,
-    output: Output = Format.TEXT,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    release: Release = DEFAULT_NAMESPACE,
-    service: Service = DEFAULT_SERVICE,
 ) -> None:
     """Ask the cluster which nodes could take a pod now, best first. Nothing is reserved."""
     if (gpus is None) == (filename is None):
@@ -63,8 +60,8 @@ def what_if(
         raise InvalidInput("with -f the wishes stand in the pod's annotations")
     else:
         body["pod"] = read_manifest(filename)
-    answer = Cluster(kubeconfig, context, release, service).post("what-if", body)
-    show(answer, output, text(answer))
+    answer = question.cluster.post("what-if", body)
+    show(answer, question.output, text(answer))
 
 
 def read_manifest(name: str) -> dict[str, Any]:

@@ -167,8 +167,20 @@ def test_what_if_ranks_nodes(run: Run) -> None:
 
 def test_what_if_knows_own_edges(run: Run) -> None:
     answer = json.loads(run("what-if", "--gpus", "3", "--edges", "0-1,1-2", "-o", "json").stdout)
-    assert (answer["asked"]["pattern"], answer["fits"]) == ("Custom", 3)
+    assert (answer["asked"]["pattern"], answer["asked"]["edges"], answer["fits"]) == ("Custom", "0-1,1-2", 3)
+    assert "pattern Custom 0-1,1-2:3" in " ".join(run("what-if", "--gpus", "3", "--edges", "2-1:3,0-1").output.split())
     assert "edge 1" in sentence(run("what-if", "--gpus", "3", "--edges", "0+1"))
+
+
+def test_every_command_that_asks_a_cluster_takes_the_same_options(run: Run) -> None:
+    shared = ["--output", "--kubeconfig", "--context", "--kompakt-namespace", "--service"]
+    for words in (["explain", "pod"], ["explain", "job"], ["explain", "node"], ["explain", "nodes"], ["what-if"]):
+        found = [word for word in run(*words, "--help").output.split() if word.startswith("--")]
+        assert found[found.index("--output") :] == [*shared, "--help"], words
+
+
+def test_what_is_wrong_with_a_question_is_said_before_a_cluster_is_looked_for(run: Run) -> None:
+    assert "either --gpus or a pod" in sentence(run("what-if", "--kubeconfig", "/nonexistent"))
 
 
 def test_what_if_reads_a_manifest(run: Run, tmp_path: Path) -> None:
