@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mask_of
-from kompakt_core.placement.choose import choose, wished_facts
+from kompakt_core.placement.choose import choose, facts_on, wished_facts
 from kompakt_core.placement.model import NodeState, Policy, Reason, Refusal, Wish
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender import words
@@ -100,7 +100,7 @@ def _planned(request: Request, state: NodeState, graph: LinkGraph) -> Grant | No
     mask = mask_of(order)
     if mask & ~state.free:
         return No(words.PLANNED_TAKEN)
-    return Grant(request.planned, order, wished_facts(graph, request.wish).value(mask))
+    return Grant(request.planned, order, facts_on(graph, mask, request.wish).value(mask))
 
 
 def _chosen(request: Request, state: NodeState, graph: LinkGraph) -> Grant | No:
@@ -124,7 +124,7 @@ def rank(request: Request, state: NodeState, found: Grant, *, waits: bool = Fals
     facts = wished_facts(state.graph, request.wish)
     lost = facts.fabric(state.free) - facts.fabric(state.free & ~found.mask)
     left = (state.free & ~found.mask).bit_count()
-    second = facts.second(found.mask)
+    second = facts_on(state.graph, found.mask, request.wish).second(found.mask)
     wish = request.wish
     if wish.policy is Policy.FIRST:
         return ()

@@ -26,7 +26,7 @@ from kompakt_core.placement.partitions import without_fabric
 from kompakt_core.placement.preserve import preserve
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
-__all__ = ["POLICIES", "Choice", "choose", "runner_up", "sets_allowed", "values_first", "wished_facts"]
+__all__ = ["POLICIES", "Choice", "choose", "facts_on", "runner_up", "sets_allowed", "values_first", "wished_facts"]
 
 # The contract of a policy, called as policy(facts, free, masks, sensitive):
 # 1. It gives the keys by which sets of one size within `free` are compared, the most important first, smaller is better.
@@ -195,6 +195,16 @@ def wished_facts(graph: LinkGraph, wish: Wish) -> Facts | GroupFacts:
     """
     large = large_facts(graph, wish) if graph.size > MAX_GPUS else None
     return facts_for(graph, wish) if large is None else large
+
+
+def facts_on(graph: LinkGraph, mask: int, wish: Wish) -> Facts | GroupFacts:
+    """The facts that this very set is judged by: where a fabric joins GPUs by partitions only, its links count for none else.
+
+    Raises InvalidInput as wished_facts.
+    """
+    if graph.partitions and mask.bit_count() > 1 and mask not in graph.partition_masks.values():
+        return wished_facts(without_fabric(graph), wish)
+    return wished_facts(graph, wish)
 
 
 def large_facts(graph: LinkGraph, wish: Wish) -> GroupFacts | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from kompakt_core.patterns.edges import text_of
 from kompakt_core.placement.fit import node_refusal
 from kompakt_core.placement.model import Gang, NodeState, Wish, Worker
 from kompakt_extender import words
@@ -75,6 +76,7 @@ def asked_of(gpus: int, wish: Wish) -> Asked:
     return Asked(
         gpus=gpus,
         pattern=wish.pattern.value,
+        edges=text_of(wish.edges) if wish.edges else None,
         policy=wish.policy.value,
         sensitive=wish.sensitive,
         required_link=wish.required_link,
