@@ -122,6 +122,9 @@ def test_other_pods_are_kept_out_and_only_what_is_named_comes_in(objects: list[d
     (scheduler,) = [found for found in of_kind(objects, "Deployment") if found["metadata"]["name"] == "kompakt-scheduler"]
     labels = scheduler["spec"]["template"]["metadata"]["labels"]
     assert closed["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    others = [one for one in of_kind(objects, "Deployment", "DaemonSet") if one is not scheduler]
+    for other in others:
+        assert not closed["spec"]["podSelector"]["matchLabels"].items() <= other["spec"]["template"]["metadata"]["labels"].items()
     assert (closed["spec"]["policyTypes"], closed["spec"]["ingress"]) == (["Ingress"], [])
     monitoring = "explain.networkPolicy.monitoring[0].podSelector.matchLabels.app=prometheus"
     (opened,) = of_kind(render("--set=explain.networkPolicy.apiServers={10.0.0.1/32}", f"--set={monitoring}"), "NetworkPolicy")
@@ -132,6 +135,8 @@ def test_other_pods_are_kept_out_and_only_what_is_named_comes_in(objects: list[d
             "from": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
         },
     ]
+    ports = [port["name"] for one in scheduler["spec"]["template"]["spec"]["containers"] for port in one.get("ports", ())]
+    assert {port["port"] for rule in opened["spec"]["ingress"] for port in rule["ports"]} <= set(ports), "a port no container has"
     assert of_kind(render("--set=explain.networkPolicy.enabled=false"), "NetworkPolicy") == []
 
 
