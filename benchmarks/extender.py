@@ -186,7 +186,8 @@ async def serve(nodes: int) -> None:
 def body_of(names: int, turn: int = 0) -> bytes:
     """What kube-scheduler posts for a plain pod of four GPUs, its nodes in an order that differs from pod to pod (`turn`)."""
     notes = {ANN_PATTERN: "Ring", ANN_SENSITIVITY: "High"}
-    pod = {"metadata": {"name": "p", "namespace": "default", "uid": "u", "annotations": notes}, "spec": spec_of(4)}
+    identity = {"name": f"p-{turn}", "namespace": "default", "uid": f"uid-{turn}"}
+    pod = {"metadata": {**identity, "annotations": notes}, "spec": spec_of(4)}
     return json.dumps(
         {"Pod": pod, "Nodes": None, "NodeNames": [name_of((number + 7 * turn) % names) for number in range(names)]}
     ).encode()

@@ -9,6 +9,7 @@ from kompakt_extender import words
 from kompakt_extender.decide import Grant, No, Request, grant, request_of
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
+from kompakt_extender.objects import Pod
 from kompakt_extender.project import pod_view
 from kompakt_extender.scores import Boards
 from kompakt_extender.views import PodView
@@ -24,15 +25,20 @@ class Answers:
         self._ledger = ledger
         self._jobs = jobs
         self.boards = Boards(ledger)
+        self._last: tuple[Pod, tuple[PodView, Request | InvalidInput]] | None = None
+
+    def _asked(self, pod: Pod) -> tuple[PodView, Request | InvalidInput]:
+        """The pod and what it asks for. prioritize mostly follows filter, with the very same pod."""
+        if self._last is None or self._last[0] is not pod:
+            self._last = pod, _read(pod)
+        return self._last[1]
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         """Which of the nodes can take the pod now."""
         names = args.names
-        pod = pod_view(args.pod)
-        try:
-            request = request_of(pod)
-        except InvalidInput as error:
-            return FilterResult([], failed_and_unresolvable_nodes=dict.fromkeys(names, str(error)))
+        pod, request = self._asked(args.pod)
+        if isinstance(request, InvalidInput):
+            return FilterResult([], failed_and_unresolvable_nodes=dict.fromkeys(names, str(request)))
         if pod.job_uid and not self._jobs.released(pod):
             return FilterResult([], failed_nodes=dict.fromkeys(names, words.WITHDRAWN))
         if request.planned_node and request.minimum is None:
@@ -62,10 +68,16 @@ class Answers:
     def prioritize(self, args: ExtenderArgs) -> bytes:
         """The scores of the nodes, as JSON text."""
         names = args.names
-        pod = pod_view(args.pod)
-        try:
-            request = request_of(pod)
-        except InvalidInput as error:  # filter refuses such a pod; an error here would be swallowed
-            _LOG.warning("prioritize of %s/%s: %s", args.pod.metadata.namespace, args.pod.metadata.name, error)
+        pod, request = self._asked(args.pod)
+        if isinstance(request, InvalidInput):  # filter refuses such a pod; an error here would be swallowed
+            _LOG.warning("prioritize of %s/%s: %s", pod.namespace, pod.name, request)
             return encode([HostPriority(name, 0) for name in names])
         return self.boards.answer(request, names, self._planned(pod, request) if request.planned_node else None)
+
+
+def _read(pod: Pod) -> tuple[PodView, Request | InvalidInput]:
+    view = pod_view(pod)
+    try:
+        return view, request_of(view)
+    except InvalidInput as error:
+        return view, error

@@ -1,6 +1,7 @@
 """From API objects to what the caches keep of them."""
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -34,7 +35,7 @@ def pod_view(pod: Pod) -> PodView:
         namespace=meta.namespace,
         name=meta.name,
         version=int(meta.resource_version) if meta.resource_version.isascii() and meta.resource_version.isdigit() else 0,
-        node=NodeName(spec.node_name) if spec.node_name else None,
+        node=_node_name(spec.node_name) if spec.node_name else None,
         phase=pod.status.phase,
         reason=pod.status.reason or "",
         deleting=meta.deletion_timestamp is not None,
@@ -63,7 +64,7 @@ def node_view(node: Node) -> NodeView:
     allocatable = node.status.allocatable or {}
     ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions or ())
     return NodeView(
-        name=NodeName(node.metadata.name),
+        name=_node_name(node.metadata.name),
         uid=node.metadata.uid,
         labels=node.metadata.labels or NOTHING,
         taints=tuple(Taint(t.key, t.effect, t.value or "") for t in node.spec.taints or ()),
@@ -84,7 +85,7 @@ def held_gpus(topology: Topology) -> tuple[tuple[GpuUuid, PodUid], ...]:
 def topology_view(topology: Topology) -> TopologyView:
     """The projection of a GPUTopology."""
     held, raw = held_gpus(topology), bytes(topology.spec)
-    name = NodeName(topology.metadata.name)
+    name = _node_name(topology.metadata.name)
     try:
         spec = msgspec.json.decode(raw, type=dict[str, Any])
         graph = graph_from_spec(spec)
@@ -116,6 +117,11 @@ def job_view(job: Job) -> JobView:
         scheduling=job.status.scheduling or {},
         placed=None if placed is None else (placed.status, placed.last_transition_time or ""),
     )
+
+
+def _node_name(text: str) -> NodeName:
+    """One string for each name, wherever it stands: thousands are looked up at once, and the same object is found faster."""
+    return NodeName(sys.intern(text))
 
 
 def _own(texts: Mapping[str, str] | None) -> Mapping[str, str]:

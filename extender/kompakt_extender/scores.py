@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, Policy
+from kompakt_core.placement.model import Choice, NodeState, Policy
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 from kompakt_extender import words
 from kompakt_extender.decide import Grant, No, Request, grant, rank
@@ -51,12 +51,13 @@ class Board:
         self._lines: dict[str, bytes] = {}
         self._fits: set[str] = set()
         self._refusals: dict[str, No] = {}
+        self._weights: dict[tuple[SharedGraph, int, bool], tuple[int, No | None]] = {}
 
-    def verdicts(self, names: Sequence[str]) -> tuple[list[str], dict[str, No]]:
-        """The nodes that can take the pod, and why each other one cannot."""
+    def verdicts(self, names: list[str]) -> tuple[list[str], dict[str, No]]:
+        """The nodes that can take the pod (the same list, if all can), and why each other one cannot."""
         self._refresh()
         if self._fits.issuperset(names):
-            return list(names), {}
+            return names, {}
         refused = {name: self._refusals.get(name, _UNKNOWN) for name in names if name not in self._fits}
         return [name for name in names if name not in refused], refused
 
@@ -122,18 +123,33 @@ class Board:
             if state is None:
                 self._lines.pop(name, None)
                 continue
-            found = grant(self._request, state)
-            if isinstance(found, Grant):
-                waits = self._ledger.unreported(state.name, self._request.gpus)
-                number = self._number(rank(self._request, state, found, waits=waits), found.value)
+            number, refusal = self._weigh(state)
+            if refusal is None:
                 self._fits.add(name)
             else:
-                number, self._refusals[name] = _UNFIT, found
+                self._refusals[name] = refusal
             self._class[name] = number
             self._members[number] += 1
             self._lines[name] = self._head(name) + _TAILS[self._scores.get(number, 0)]
         del self._members[_NOWHERE]
         self.changed.clear()  # a set that once was large is slow to look through, empty or not, until it is cleared
+
+    def _weigh(self, state: NodeState) -> tuple[int, No | None]:
+        """The class of a node as it is now, and why it cannot take the pod, if so."""
+        waits = self._ledger.unreported(state.name, self._request.gpus)
+        if state.graph is None or not state.ready or state.problem is not None:
+            return self._weighed(state, waits)
+        key = (state.graph.shared, state.free, waits)  # all that the answer depends on
+        known = self._weights.get(key)
+        if known is None:
+            known = self._weights[key] = self._weighed(state, waits)
+        return known
+
+    def _weighed(self, state: NodeState, waits: bool) -> tuple[int, No | None]:
+        found = grant(self._request, state)
+        if isinstance(found, No):
+            return _UNFIT, found
+        return self._number(rank(self._request, state, found, waits=waits), found.value), None
 
     def _head(self, name: str) -> bytes:
         head = self._heads.get(name)

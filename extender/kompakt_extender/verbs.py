@@ -69,7 +69,8 @@ def verbs_app(decider: Decider, metrics: Metrics) -> FastAPI:
         result = decider.filter(args)
         if result.error:
             metrics.verb_errors.labels("filter").inc()
-        _count_refusals(metrics, result)
+        if result.node_names is not args.names:
+            _count_refusals(metrics, result)
         times["filter"].observe(time.perf_counter() - start)
         return Response(encode_filtered(args, result), media_type=_JSON)
 

@@ -1,6 +1,7 @@
 """How a pod wants its GPUs chosen, read from its annotations."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TypeVar
 
 from kompakt_core import contract
@@ -12,28 +13,45 @@ from kompakt_core.placement.model import Policy, Wish
 _T = TypeVar("_T")
 
 
+_PATTERNS = {word.value: word for word in Pattern}
+_POLICIES = {word.value: word for word in Policy}
+_SENSITIVE = {"High": True, "Medium": True, "Auto": True, "Low": False, "None": False}
+_LINKS = {"Any": "Any", "NVLink": "NVLink"}
+
+
 def wish_of(annotations: Mapping[str, str], *, same_numa_node: bool = False) -> Wish:
     """How a pod wants its GPUs chosen, from its input annotations.
 
     Raises:
         InvalidInput: an annotation holds a word that is not known, or edges that are none.
     """
-    pattern = _word(annotations, contract.ANN_PATTERN, {p.value: p for p in Pattern}, Pattern.NONE)
-    return Wish(
-        pattern=pattern,
-        policy=_word(annotations, contract.ANN_POLICY, {p.value: p for p in Policy}, Policy.PRESERVE),
-        sensitive=_word(annotations, contract.ANN_SENSITIVITY, _SENSITIVE, False),
-        required_link=_word(annotations, contract.ANN_REQUIRED_LINK, {"Any": "Any", "NVLink": "NVLink"}, "Any"),
-        same_numa_node=same_numa_node,
-        edges=_edges(annotations, pattern),
+    get = annotations.get
+    return _wish(
+        get(contract.ANN_PATTERN),
+        get(contract.ANN_POLICY),
+        get(contract.ANN_SENSITIVITY),
+        get(contract.ANN_REQUIRED_LINK),
+        get(contract.ANN_EDGES),
+        same_numa_node,
     )
 
 
-_SENSITIVE = {"High": True, "Medium": True, "Auto": True, "Low": False, "None": False}
+@lru_cache(maxsize=256)  # many pods, few wishes
+def _wish(
+    pattern: str | None, policy: str | None, sensitivity: str | None, link: str | None, edges: str | None, same_numa_node: bool
+) -> Wish:
+    shape = _word(pattern, contract.ANN_PATTERN, _PATTERNS, Pattern.NONE)
+    return Wish(
+        pattern=shape,
+        policy=_word(policy, contract.ANN_POLICY, _POLICIES, Policy.PRESERVE),
+        sensitive=_word(sensitivity, contract.ANN_SENSITIVITY, _SENSITIVE, False),
+        required_link=_word(link, contract.ANN_REQUIRED_LINK, _LINKS, "Any"),
+        same_numa_node=same_numa_node,
+        edges=_edges(edges, shape),
+    )
 
 
-def _edges(annotations: Mapping[str, str], pattern: Pattern) -> Edges:
-    text = annotations.get(contract.ANN_EDGES)
+def _edges(text: str | None, pattern: Pattern) -> Edges:
     if (text is None) == (pattern is Pattern.CUSTOM):
         raise InvalidInput(f"{contract.ANN_EDGES} and {contract.ANN_PATTERN} {Pattern.CUSTOM} go together: give both or neither")
     if text is None:
@@ -44,8 +62,7 @@ def _edges(annotations: Mapping[str, str], pattern: Pattern) -> Edges:
         raise InvalidInput(f"{contract.ANN_EDGES}: {error}") from None
 
 
-def _word(annotations: Mapping[str, str], key: str, words: Mapping[str, _T], default: _T) -> _T:
-    text = annotations.get(key)
+def _word(text: str | None, key: str, words: Mapping[str, _T], default: _T) -> _T:
     if text is None:
         return default
     if text not in words:
