@@ -2,11 +2,12 @@
 
 Between Allocate and that list lie some milliseconds. Should this process end there, and kubelet start anew as well (it
 then lists no pods for a moment), nobody but this file would know that the GPUs are taken.
+
+A disk that is busy keeps no pod waiting: after WRITE_SECONDS the GPUs are handed over, and the file follows when it can.
 """
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, PodUid
+from kompakt_device_plugin.latest import LatestFile
 from kompakt_device_plugin.node_lock import FOLDER
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.reconcile import PodKey
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 FILE: Final = "handed-over.json"
 VERSION: Final = 1
 MAX_ENTRIES: Final = 1024
+WRITE_SECONDS: Final = 0.1
 _NOBODY: Final = PodUid("")
 
 
@@ -46,9 +49,9 @@ class Entry:
 def still_open(
     entries: Iterable[Entry], listed: Mapping[PodKey, Collection[GpuUuid]], pods: Iterable[NodePod]
 ) -> tuple[Entry, ...]:
-    """Those that are neither seen in kubelet's list nor in vain. Pure.
+    """Those that are not seen in kubelet's list and may still be. Pure.
 
-    In vain: the pod has ended, or, where it is unknown, no pod of that size is still without its GPUs.
+    They may not when the pod has ended, or, where it is unknown, when no pod of that size is still without its GPUs.
     """
     shown = {uuid for gpus in listed.values() for uuid in gpus}
     waiting = {pod.uid: pod.size for pod in pods if not pod.finished and pod.key not in listed}
@@ -73,8 +76,10 @@ class Journal:
     def __init__(self, plugins: Path) -> None:
         """`plugins` is kubelet's folder of device plugins."""
         self._path = plugins / FOLDER / FILE
+        self._file = LatestFile(self._path)
         self._lock = threading.Lock()
         self._entries: tuple[Entry, ...] = ()
+        self._vain: frozenset[Entry] = frozenset()
 
     def load(self) -> None:
         """Takes over what an earlier process left. A file that cannot be read is said and counts as empty."""
@@ -90,10 +95,19 @@ class Journal:
         """All entries, oldest first."""
         return self._entries
 
-    def begin(self, entry: Entry) -> None:
-        """Before GPUs are handed over."""
+    @property
+    def in_vain(self) -> frozenset[Entry]:
+        """Those whose GPUs kubelet has offered again since: to it they are free, whatever came of handing them over."""
+        return self._vain
+
+    def begin(self, entry: Entry) -> bool:
+        """Before GPUs are handed over, to whom nobody else has them any more. Whether it stands in the file; False after
+        WRITE_SECONDS, in which case it will later.
+        """
         with self._lock:
-            self._keep((*self._entries, entry))
+            others = tuple(old for old in self._entries if set(old.gpus).isdisjoint(entry.gpus))
+            number = self._keep((*others, entry))
+        return self._file.wait(number, WRITE_SECONDS)
 
     def end(self, over: Collection[Entry]) -> None:
         """These are seen, or in vain."""
@@ -102,20 +116,22 @@ class Journal:
                 self._keep(tuple(entry for entry in self._entries if entry not in over))
 
     def offered(self, gpus: Collection[GpuUuid]) -> None:
-        """kubelet offers these again: to it they are free, whatever came of handing them over."""
-        self.end([entry for entry in self._entries if not set(gpus).isdisjoint(entry.gpus)])
+        """kubelet offers these again. Never waits: this is part of its question which GPUs to take."""
+        again = frozenset(entry for entry in self._entries if not set(gpus).isdisjoint(entry.gpus))
+        if not again <= self._vain:
+            with self._lock:
+                self._vain |= again.intersection(self._entries)
 
-    def _keep(self, entries: tuple[Entry, ...]) -> None:
-        """No fsync: the file outlives this process, not the machine, whose end is the end of all its containers."""
-        if entries == self._entries:
-            return
+    def flush(self, seconds: float) -> bool:
+        """Whether all stands in the file after at most so many seconds."""
+        with self._lock:
+            number = self._file.put(write_entries(self._entries))
+        return self._file.wait(number, seconds)
+
+    def _keep(self, entries: tuple[Entry, ...]) -> int:
         self._entries = entries[-MAX_ENTRIES:]
-        new = self._path.with_suffix(".new")
-        try:
-            new.write_bytes(write_entries(self._entries))
-            os.replace(new, self._path)
-        except OSError as error:  # a full disk must not keep pods from starting
-            log.error("cannot write %s: %s", self._path, error)
+        self._vain = self._vain.intersection(self._entries)
+        return self._file.put(write_entries(self._entries))
 
 
 def write_entries(entries: Iterable[Entry]) -> bytes:

@@ -30,6 +30,7 @@ from kompakt_device_plugin.source import SOURCES, Source, open_source
 
 log = logging.getLogger("kompakt_device_plugin")
 LOOK_SECONDS: Final = 0.2  # between two looks at kubelet's socket, and at the lock of another process
+FLUSH_SECONDS: Final = 1.0  # at the end, for what is still to be written
 SOURCE_SECONDS: Final = 5.0  # how long one wait for news from the source lasts
 
 
@@ -104,6 +105,7 @@ class Plugin:
             self._registrar.step()
             self._beats[0].beat()
         self._registrar.close()
+        self._journal.flush(FLUSH_SECONDS)
 
     def _listen_to_source(self) -> None:
         while not self.stop.is_set():

@@ -2,13 +2,16 @@
 
 import contextlib
 import json
+import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
+from kompakt_device_plugin import journal as module
 from kompakt_device_plugin.journal import FILE, MAX_ENTRIES, Entry, Journal, read_entries, still_open, with_pending, write_entries
+from kompakt_device_plugin.latest import LatestFile
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.report import Held
 
@@ -26,6 +29,16 @@ def plugins(tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def busy_disk(monkeypatch):
+    """Nothing is written before the test says so; it goes on in the end, however that comes."""
+    ready = threading.Event()
+    replace = LatestFile._replace
+    monkeypatch.setattr(LatestFile, "_replace", lambda file, content: ready.wait(30) and replace(file, content))
+    yield ready
+    ready.set()
+
+
 def test_what_was_handed_over_outlives_the_process(plugins):
     before = Journal(plugins)
     before.begin(MATCHED)
@@ -34,6 +47,7 @@ def test_what_was_handed_over_outlives_the_process(plugins):
     after.load()
     assert after.entries == (MATCHED, UNMATCHED)
     after.end([MATCHED])
+    assert after.flush(5)
     again = Journal(plugins)
     again.load()
     assert again.entries == (UNMATCHED,)
@@ -44,7 +58,35 @@ def test_a_set_that_kubelet_offers_again_was_handed_over_in_vain(plugins):
     journal.begin(MATCHED)
     journal.begin(UNMATCHED)
     journal.offered({"GPU-1", "GPU-7"})
-    assert journal.entries == (UNMATCHED,)
+    assert (journal.entries, journal.in_vain) == ((MATCHED, UNMATCHED), {MATCHED}), "who had it may still run"
+    journal.end([MATCHED])
+    assert (journal.entries, journal.in_vain) == ((UNMATCHED,), frozenset())
+
+
+def test_whoever_is_given_a_gpu_has_it_alone(plugins):
+    journal = Journal(plugins)
+    journal.begin(MATCHED)
+    journal.begin(UNMATCHED)
+    journal.begin(Entry(("GPU-1",)))
+    assert journal.entries == (UNMATCHED, Entry(("GPU-1",)))
+
+
+def test_a_busy_disk_holds_nobody_up_and_gets_the_newest_in_the_end(plugins, busy_disk, monkeypatch):
+    monkeypatch.setattr(module, "WRITE_SECONDS", 0.02)
+    journal = Journal(plugins)
+    assert not journal.begin(MATCHED)
+    journal.offered(MATCHED.gpus)
+    journal.end([MATCHED])
+    assert not journal.begin(UNMATCHED)
+    assert not (plugins / "kompakt" / FILE).exists()
+    busy_disk.set()
+    assert journal.flush(5)
+    assert read_entries((plugins / "kompakt" / FILE).read_bytes()) == (UNMATCHED,)
+    assert journal.begin(MATCHED)
+
+
+def test_a_disk_is_waited_for_a_tenth_of_a_second_at_most():
+    assert module.WRITE_SECONDS <= 0.1
 
 
 def test_an_entry_is_open_until_kubelet_lists_its_gpus_whoever_has_them():
