@@ -16,12 +16,14 @@ from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.health import Beat
 from kompakt_device_plugin.journal import Entry, Journal, still_open, with_pending
+from kompakt_device_plugin.lingering import Alive, lingering
 from kompakt_device_plugin.metrics import Metrics
 from kompakt_device_plugin.objects import Objects
 from kompakt_device_plugin.outlook import Outlook, Sight, outlook
 from kompakt_device_plugin.podresources import PodResources
-from kompakt_device_plugin.pods import NodePod, NodePods
-from kompakt_device_plugin.reconcile import Alive, PodKey, event, held_in, held_of, holders, keep, lingering, running
+from kompakt_device_plugin.pods import Gone, NodePod, NodePods
+from kompakt_device_plugin.prefer import warm
+from kompakt_device_plugin.reconcile import PodKey, event, held_in, held_of, holders, keep, running
 from kompakt_device_plugin.registration import reason_of
 from kompakt_device_plugin.report import Condition, Held, TopologyReporter
 from kompakt_device_plugin.source import Change, Source
@@ -35,6 +37,10 @@ AFTER_ALLOCATE: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
 PERIOD: Final = 2.0
 LINGER_PERIOD: Final = 0.3  # while a pod that nobody knows any more still has processes
 ASK_SECONDS: Final = 1.0
+# For how long a pod deleted by force counts as running whatever is seen of it: kubelet may be about to start its container,
+# or, where other containers' processes are not seen, about to kill it (it gives such a pod two seconds).
+STARTING_SECONDS: Final = 1.0
+UNSEEN_SECONDS: Final = 5.0
 
 
 class Agent:
@@ -61,6 +67,7 @@ class Agent:
         self._nodes, self._topologies, self._slices = Objects(), Objects(), Objects()
         self._reporter, self._corrector = TopologyReporter(api), PodCorrector(api, self._count)
         self._held: tuple[Held, ...] | None = None  # None: nothing was read yet
+        self._unseen_for = STARTING_SECONDS if processes.sees_others() else UNSEEN_SECONDS
         self._wake, self._lock = threading.Event(), threading.Lock()
         self._pauses: list[float] = []  # those to come before the usual one
         self._said = self._trouble = ""
@@ -129,22 +136,38 @@ class Agent:
         self._metrics.show(seen.report)
         self._devices.hold(holders(taken, pods), (pod.uid for pod in pods))
         if seen.offered:
+            warm(seen.offered)
             self._devices.publish(seen.offered)
         self._corrector.correct(taken, pods, seen.report)
 
     def _taken(
         self, live: Object | None, pods: tuple[NodePod, ...], handed: tuple[Entry, ...]
     ) -> dict[PodKey, frozenset[GpuUuid]]:
-        """Who holds what, by kubelet's list and by what was held before; `_held` adds what was handed over a moment ago."""
+        """Who holds what, by kubelet's list and by what was held before; `_held` adds what is not seen there (any more)."""
         before = held_in(live) if self._held is None else self._held
+        gone = self._pods.gone()
         listed = self._resources.taken()
         taken = running(keep(before, listed, pods), pods)
-        pending = still_open(handed, listed, pods)
-        self._journal.end([entry for entry in handed if entry not in pending])
-        left = lingering(before, taken, pods, self._alive)
-        self._devices.linger(one.uuid for one in left)
-        self._held = with_pending((*held_of(taken, pods), *left), pending)
+        left = lingering(before, handed, taken, pods, [one.pod for one in gone], self._unended(gone))
+        lingers = frozenset(one.uuid for one in left)
+        self._devices.linger(lingers)
+        still = still_open(handed, listed, pods)
+        self._journal.end([entry for entry in handed if entry not in still and lingers.isdisjoint(entry.gpus)])
+        self._forget(gone, left, taken)
+        pending = [entry for entry in still if entry not in self._journal.in_vain]
+        self._held = with_pending((*held_of(taken, pods, [one.pod for one in gone]), *left), pending)
+        self._devices.keep(self._held)
         return taken
+
+    def _unended(self, gone: Collection[Gone]) -> Alive:
+        young = frozenset(one.pod.uid for one in gone if one.seconds < self._unseen_for)
+        return lambda uids: young.intersection(uids) | frozenset(self._alive(frozenset(uids) - young))
+
+    def _forget(self, gone: Collection[Gone], left: Collection[Held], taken: Collection[PodKey]) -> None:
+        """What was deleted so long ago, has nothing any more and is not listed by kubelet is over."""
+        uids = {one.pod_uid for one in left}
+        old = (one.pod for one in gone if one.seconds >= self._unseen_for)
+        self._pods.forget(pod.uid for pod in old if pod.uid not in uids and pod.key not in taken)
 
     def _read(self, node: Mapping[str, Any]) -> LinkGraph | InvalidInput:
         try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_core.topology.graph import HEALTHY, UNHEALTHY, LinkGraph
+from kompakt_device_plugin.report import Held
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Devices:
         self._holding: frozenset[PodUid] = frozenset()
         self._asked: frozenset[PodUid] = frozenset()
         self._lingering: frozenset[GpuUuid] = frozenset()
+        self._held: tuple[Held, ...] = ()
 
     def publish(self, graph: LinkGraph | None) -> None:
         """Offers the GPUs of this graph from now on. Call it only after the graph stands in the cluster."""
@@ -85,6 +87,15 @@ class Devices:
     def linger(self, gpus: Iterable[GpuUuid]) -> None:
         """These GPUs must not be handed over yet, although kubelet takes them for free."""
         self._lingering = frozenset(gpus)
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """What pods held when it was last looked at."""
+        return self._held
+
+    def keep(self, held: tuple[Held, ...]) -> None:
+        """This is what pods hold."""
+        self._held = held
 
     def asked(self, pod: PodUid) -> None:
         """kubelet has given this pod what is written on it."""

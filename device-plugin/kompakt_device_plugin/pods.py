@@ -1,6 +1,7 @@
 """The pods of a node, as far as GPUs go: what each asks for, and which GPUs are written on it."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from kompakt_core.placement.model import Policy, Wish
 _Word = TypeVar("_Word", bound=StrEnum)
 _Found = TypeVar("_Found")
 _FINISHED = frozenset({"Succeeded", "Failed"})
+_MAX_GONE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,14 @@ class NodePod:
             policy=_member(Policy, notes.get(contract.ANN_POLICY), Policy.PRESERVE),
             sensitive=notes.get(contract.ANN_SENSITIVITY, "Low") in {"High", "Medium", "Auto"},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A pod that was deleted before anybody saw it finish, and how many seconds ago that was."""
+
+    pod: NodePod
+    seconds: float
 
 
 def _edges(text: str | None) -> Edges:
@@ -106,15 +116,18 @@ class NodePods:
     Oldest on the node is what kubelet admits first: within one list by creation, afterwards by arrival.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Condition()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives monotonic seconds."""
+        self._lock, self._clock = threading.Condition(), clock
         self._pods: dict[PodUid, NodePod] = {}
+        self._gone: dict[PodUid, tuple[NodePod, float]] = {}  # and when
         self._deleted: deque[PodUid] = deque(maxlen=1024)  # what a list that overlapped the deletion must not bring back
 
     def replace(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """These are all pods there are; those known before keep their place."""
         found = {pod.uid: pod for pod in map(read_pod, objects) if pod.size and pod.node}
         with self._lock:
+            self._missed(pod for uid, pod in self._pods.items() if uid not in found)
             self._pods = {uid: pod for uid, pod in self._pods.items() if uid in found}
             self._take(found.values())
 
@@ -132,6 +145,7 @@ class NodePods:
             if kind == "DELETED":
                 self._deleted.append(pod.uid)
                 self._pods.pop(pod.uid, None)
+                self._missed([pod])
             else:
                 self._take([pod])
         return pod
@@ -140,6 +154,17 @@ class NodePods:
         """The pods at this moment, oldest first."""
         with self._lock:
             return tuple(self._pods.values())
+
+    def gone(self) -> tuple[Gone, ...]:
+        """The pods that the API server forgot although they had not finished, until they are forgotten here too."""
+        with self._lock:
+            return tuple(Gone(pod, self._clock() - since) for pod, since in self._gone.values())
+
+    def forget(self, uids: Iterable[PodUid]) -> None:
+        """The end of these is known."""
+        with self._lock:
+            for uid in uids:
+                self._gone.pop(uid, None)
 
     def wait(
         self, found: Callable[[tuple[NodePod, ...]], _Found | None], seconds: float, over: Callable[[], bool]
@@ -153,6 +178,12 @@ class NodePods:
         """Lets everybody who waits look again."""
         with self._lock:
             self._lock.notify_all()
+
+    def _missed(self, pods: Iterable[NodePod]) -> None:
+        now = self._clock()
+        self._gone.update({pod.uid: (pod, now) for pod in pods if not pod.finished})
+        for uid in list(self._gone)[:-_MAX_GONE]:
+            del self._gone[uid]
 
     def _take(self, pods: Iterable[NodePod]) -> None:
         for pod in sorted(pods, key=lambda pod: (pod.created, pod.key)):

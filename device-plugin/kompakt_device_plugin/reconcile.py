@@ -1,6 +1,6 @@
 """The GPUs that pods really hold against those written on them: the real ones win. Pure."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.report import Held
 
 PodKey = tuple[str, str]  # namespace, name
-Alive = Callable[[Collection[PodUid]], Collection[PodUid]]  # those of these pods that have processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +45,6 @@ def keep(
     return kept
 
 
-def lingering(
-    before: Iterable[Held], taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod], alive: Alive
-) -> tuple[Held, ...]:
-    """What pods held that API server and kubelet have forgotten, but whose processes still run.
-
-    That is what deleting a pod by force does (grace period 0): kubelet gives its GPUs away while it still ends the containers.
-    """
-    known = {pod.uid for pod in pods}
-    given = frozenset[GpuUuid]().union(*taken.values())
-    gone = [one for one in before if one.pod_uid and one.pod_uid not in known and one.uuid not in given]
-    left = alive({PodUid(one.pod_uid) for one in gone}) if gone else frozenset()
-    return tuple(one for one in gone if one.pod_uid in left)
-
-
 def held_in(topology: Mapping[str, Any] | None) -> tuple[Held, ...]:
     """`status.held` of a GPUTopology as it stands."""
     entries = ((topology or {}).get("status") or {}).get("held") or []
@@ -72,15 +57,19 @@ def running(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod])
     return {key: gpus for key, gpus in taken.items() if gpus and key not in finished}
 
 
-def held_of(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod]) -> tuple[Held, ...]:
-    """`status.held` for what is taken, by UUID; a pod that the API server has forgotten has no uid.
+def held_of(
+    taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod], gone: Iterable[NodePod] = ()
+) -> tuple[Held, ...]:
+    """`status.held` for what is taken, by UUID; a pod that is neither among `pods` nor among those that were deleted while
+    kubelet listed them (`gone`) has no uid.
 
     A GPU stands there once, for the pod that came last: kubelet may list a pod that just ended beside its successor.
     """
     uids = {pod.key: pod.uid for pod in pods}
+    before = {pod.key: pod.uid for pod in gone}
     arrival = {key: number for number, key in enumerate(uids)}
     oldest_first = sorted(taken, key=lambda key: (arrival.get(key, -1), key))
-    held = {uuid: Held(uuid, *key, uids.get(key, "")) for key in oldest_first for uuid in taken[key]}
+    held = {uuid: Held(uuid, *key, uids.get(key, before.get(key, ""))) for key in oldest_first for uuid in taken[key]}
     return tuple(sorted(held.values()))
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooSlow
 from typing import Any, Final
@@ -11,9 +11,11 @@ import grpc
 
 from kompakt_core.ids import GpuUuid
 from kompakt_core.topology.graph import Gpu, LinkGraph
+from kompakt_device_plugin import processes
 from kompakt_device_plugin.devices import Devices, Offered
 from kompakt_device_plugin.handover import Answer, environment_only
 from kompakt_device_plugin.journal import Entry, Journal
+from kompakt_device_plugin.lingering import Alive, tenants
 from kompakt_device_plugin.metrics import Metrics
 from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.prefer import Offer, admitted, best_free, first_offered
@@ -30,7 +32,8 @@ SEARCH_SECONDS: Final = 0.3
 
 class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # generated code has no types
     """1. No call ends in an error but one: an Allocate of GPUs that a process still uses, which fails the pod's placement.
-    2. No call waits longer than half a second for others; renaming the write-ahead file is unbounded on a busy disk.
+    2. No call waits longer than half a second for API server, driver and search together; Allocate waits for the disk as
+    long as journal.py says, no longer.
     """
 
     def __init__(
@@ -43,18 +46,20 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         *,
         allocated: Callable[[], None],
         busy: Callable[[GpuUuid], bool] = lambda gpu: False,
+        alive: Alive = processes.alive,
         answer: Answer = environment_only,
         numa: bool = False,
     ) -> None:
         """`ask` brings `pods` up to date from the API server; `allocated` is told after each Allocate.
 
-        `busy`: whether the driver sees a process on a GPU. `answer` makes the answer for a container. `numa`: kubelet hears of
-        the GPUs' NUMA nodes.
+        `busy`: whether the driver sees a process on a GPU; `alive`: which pods have processes. `answer` makes the answer for
+        a container. `numa`: kubelet hears of the GPUs' NUMA nodes.
         """
         self._devices, self._pods, self._journal, self._metrics = devices, pods, journal, metrics
         self._ask, self._allocated, self._answer = ask, allocated, answer
-        self._busy, self._numa = busy, numa
+        self._busy, self._alive, self._numa = busy, alive, numa
         self._helpers = ThreadPoolExecutor(4, "ask")
+        self._driver = ThreadPoolExecutor(2, "driver")  # calls that hang there take no helper away
         self._streams = 0
         self._lock = threading.Lock()
 
@@ -86,25 +91,50 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
 
     def Allocate(self, request: Any, context: grpc.ServicerContext) -> Any:
         given = [tuple(GpuUuid(uuid) for uuid in asked.devices_ids) for asked in request.container_requests]
-        if used := [gpu for gpus in given for gpu in gpus if self._in_use(gpu)]:
+        if reason := self._in_use(given):
             self._metrics.refusals.inc()
-            log.error("not handed over, a process still uses them: %s", used)
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"a process of no pod here still uses {', '.join(used)}")
+            log.error("not handed over: %s", reason)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
         answer = pb.AllocateResponse(container_responses=[self._answer(self._hand_over(gpus)) for gpus in given])
         self._allocated()
         return answer
 
-    def _in_use(self, gpu: GpuUuid) -> bool:
-        look = self._helpers.submit(self._busy, gpu)
-        return gpu in self._devices.lingering or (self._in_time(look, SEARCH_SECONDS) and look.result())
+    def _in_use(self, given: Collection[tuple[GpuUuid, ...]]) -> str:
+        """Why these GPUs cannot be handed over yet; empty where they can."""
+        gpus = [gpu for some in given for gpu in some]
+        seen = self._driver.submit(lambda: [gpu for gpu in gpus if self._busy(gpu)])
+        if left := self._left_behind(given):
+            return left
+        used = seen.result() if self._in_time(seen, SEARCH_SECONDS) else []
+        return f"a process of no pod here still uses {', '.join(used)}" if used else ""
+
+    def _left_behind(self, given: Collection[tuple[GpuUuid, ...]]) -> str:
+        """Whether processes of pods that were given these GPUs before still run; kubelet forgets pods that are deleted by
+        force while it ends them. Where that cannot be told in time they may.
+        """
+        gpus = frozenset(gpu for some in given for gpu in some)
+        if lingering := sorted(self._devices.lingering & gpus):
+            return f"a process of no pod here still uses {', '.join(lingering)}"
+        pods, gone = self._pods.all(), [one.pod for one in self._pods.gone()]
+        own = {pod.uid for some in given if (pod := self._written_on(some, pods))}
+        before = tenants(gpus, self._devices.held, self._journal.entries, pods, gone, self._devices.holding) - own
+        if not before:
+            return ""
+        look = self._helpers.submit(self._alive, before)
+        if self._in_time(look, SEARCH_SECONDS) and not look.result():
+            return ""
+        return f"processes of pods that had {', '.join(sorted(gpus))} before still run: {', '.join(sorted(before))}"
 
     def _lists(self, context: grpc.ServicerContext) -> Iterator[Any]:
-        seen = -1
+        """One list for every change that kubelet can see: why a GPU is sick is not told there."""
+        seen, sent = -1, None
         while context.is_active():
             offered = self._devices.wait(seen, context.is_active)
-            if offered.version != seen:
-                seen = offered.version
-                yield device_list(offered, numa=self._numa)
+            message = device_list(offered, numa=self._numa)
+            if offered.version != seen and message != sent:
+                yield message
+                sent = message
+            seen = offered.version
 
     def _listen(self, change: int) -> None:
         with self._lock:
@@ -157,14 +187,19 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
     def _hand_over(self, gpus: tuple[GpuUuid, ...]) -> tuple[GpuUuid, ...]:
         """The order in which the container sees its GPUs: as written on the pod, else by index."""
         self._metrics.allocations.inc()
-        offer = Offer(gpus, (), len(gpus))
-        pods = self._pods.all()
-        pod = admitted(pods, offer, self._devices.holding) or admitted(pods, offer, ())
-        self._journal.begin(Entry(gpus, pod.uid, *pod.key) if pod else Entry(gpus))
+        pod = self._written_on(gpus, self._pods.all())
+        if not self._journal.begin(Entry(gpus, pod.uid, *pod.key) if pod else Entry(gpus)):
+            self._metrics.late_writes.inc()
+            log.warning("the disk is busy: %s handed over before it stands in the write-ahead file", ",".join(gpus))
         if pod:
             self._devices.asked(pod.uid)
             return pod.gpus
         return by_index(gpus, self._devices.offered.graph)
+
+    def _written_on(self, gpus: tuple[GpuUuid, ...], pods: tuple[NodePod, ...]) -> NodePod | None:
+        """The pod on which this set is written, preferably one that has no GPUs yet."""
+        offer = Offer(gpus, (), len(gpus))
+        return admitted(pods, offer, self._devices.holding) or admitted(pods, offer, ())
 
 
 def device_list(offered: Offered, *, numa: bool = False) -> Any:

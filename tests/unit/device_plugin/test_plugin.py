@@ -254,14 +254,17 @@ def test_what_was_handed_over_before_a_crash_is_held_until_kubelet_says_who_has_
     running.kubelet.held["default", "a"] = gpus[3:5]
     bind(running.api, make_pod("a", 2, gpus[:2], phase="Running"))  # an event, so that the next round comes at once
     until(lambda: running.held() == {gpus[3]: "a", gpus[4]: "a"}, 5)
-    left = Journal(running.kubelet.folder / "device-plugins")
-    left.load()
-    assert left.entries == ()
+
+    def left():
+        journal = Journal(running.kubelet.folder / "device-plugins")
+        journal.load()
+        return journal.entries
+
+    until(lambda: left() == ())
 
 
-def test_gpus_of_a_pod_deleted_by_force_go_to_nobody_while_its_processes_run(running, make_pod, gpus, until, monkeypatch):
-    living = {"uid-a"}
-    running.plugin.agent._alive = lambda uids: living & set(uids)
+def test_gpus_of_a_pod_deleted_by_force_go_to_nobody_while_its_processes_run(running, make_pod, gpus, until, deaf):
+    deaf.add("uid-a")
     call, _ = running.start().listened()
     bind(running.api, make_pod("a", 2, gpus[:2], phase="Running"))
     running.kubelet.held["default", "a"] = gpus[:2]
@@ -274,9 +277,61 @@ def test_gpus_of_a_pod_deleted_by_force_go_to_nobody_while_its_processes_run(run
     assert not set(call.prefer(gpus, 4)) & set(gpus[:2])
     with pytest.raises(grpc.RpcError, match="still uses"):
         call.allocate(gpus[1:3])
-    living.clear()
+    deaf.clear()
     until(lambda: not running.held())
     assert call.allocate(gpus[:2])
+
+
+@pytest.fixture
+def deaf(running, monkeypatch):
+    """Pods that have processes whatever anybody says of them; all that is deleted at once counts by that alone."""
+    monkeypatch.setattr(agent, "STARTING_SECONDS", 0.0)
+    living = set()
+    running.plugin.agent._unseen_for = 0.0
+    running.plugin.agent._alive = running.plugin._servicer._alive = lambda uids: living & set(uids)
+    return living
+
+
+def test_a_pod_deleted_by_force_before_kubelet_listed_it_keeps_its_gpus(running, make_pod, gpus, until, deaf):
+    call, _ = running.start().listened()
+    deaf.add("uid-a")
+    bind(running.api, make_pod("a", 2, gpus[:2]))
+    until(lambda: call.prefer(gpus, 2) == gpus[:2])
+    call.allocate(gpus[:2])
+    running.api.remove(pod_path("default", "a"))
+    until(lambda: running.plugin.devices.lingering == set(gpus[:2]))
+    until(lambda: running.held() == {gpus[0]: "a", gpus[1]: "a"})
+    deaf.clear()
+    until(lambda: not running.held())
+    assert call.allocate(gpus[:2])
+
+
+def test_a_pod_that_kubelet_lists_longer_than_the_api_server_knows_it_keeps_its_gpus(running, make_pod, gpus, until, deaf):
+    call, _ = running.start().listened()
+    deaf.add("uid-a")
+    bind(running.api, make_pod("a", 1, gpus[:1], phase="Running"))
+    running.kubelet.held["default", "a"] = gpus[:1]
+    call.allocate(gpus[:1])
+    until(lambda: running.held())
+    running.api.remove(pod_path("default", "a"))
+    rounds = len(running.kubelet.asked)
+    until(lambda: len(running.kubelet.asked) > rounds + 1)
+    running.kubelet.held.clear()
+    until(lambda: running.plugin.devices.lingering == {gpus[0]})
+
+
+def test_gpus_are_refused_before_any_round_has_seen_that_their_pod_was_deleted(running, make_pod, gpus, until, deaf):
+    """kubelet may be faster than the watch: at the moment of Allocate the pods that had these GPUs are looked for."""
+    call, _ = running.start().listened()
+    deaf.add("uid-a")
+    bind(running.api, make_pod("a", 2, gpus[:2]))
+    until(lambda: running.plugin.pods.all())
+    call.allocate(gpus[:2])
+    with pytest.raises(grpc.RpcError, match="processes of pods that had"):
+        call.allocate(gpus[1:3])
+    assert call.allocate(gpus[:2]), "the pod itself may ask again"
+    deaf.clear()
+    assert call.allocate(gpus[1:3])
 
 
 def test_a_sick_gpu_leaves_at_once_and_comes_back_when_well(api, kubelet, machines, client, until, dgx1, monkeypatch):

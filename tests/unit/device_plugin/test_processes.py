@@ -3,10 +3,7 @@
 import os
 from pathlib import Path
 
-from kompakt_device_plugin.pods import NodePod
-from kompakt_device_plugin.processes import alive
-from kompakt_device_plugin.reconcile import lingering
-from kompakt_device_plugin.report import Held
+from kompakt_device_plugin.processes import alive, sees_others
 
 UID = "0f1c1f5e-6a55-4d5c-9d0b-52b3d3f0a001"
 OTHER = "0f1c1f5e-6a55-4d5c-9d0b-52b3d3f0a002"
@@ -33,16 +30,10 @@ def test_it_reads_the_real_proc():
     assert alive({UID}) == set()
 
 
-def test_gpus_of_a_pod_deleted_by_force_are_held_while_its_processes_run():
-    before = [Held("GPU-0", "ns", "a", UID), Held("GPU-1", "ns", "b", OTHER), Held("GPU-2", "", "", "")]
-    known = [NodePod(uid=OTHER, namespace="ns", name="b", node="node-1", size=1)]
-    asked = []
-
-    def running(uids):
-        asked.append(uids)
-        return {UID}
-
-    assert lingering(before, {}, known, running) == (before[0],)
-    assert asked == [{UID}], "only what nobody knows any more is looked for"
-    assert lingering(before, {("ns", "c"): frozenset({"GPU-0"})}, known, running) == (), "kubelet gave it to another"
-    assert lingering(before, {}, known, lambda uids: ()) == ()
+def test_others_are_seen_where_the_first_process_is_not_ours(tmp_path):
+    assert not sees_others(tmp_path)
+    process(tmp_path, 1, "0::/\n")
+    process(tmp_path, "self", "0::/\n")
+    assert not sees_others(tmp_path)
+    (tmp_path / "1" / "cgroup").write_text("0::/../../..\n")
+    assert sees_others(tmp_path)

@@ -62,14 +62,16 @@ class World:
         kubelet.held["ns", "old"] = frozenset(order[2 * size :][: rng.randrange(3)])
         first, second = self.bound("first", order[:size], rng), self.bound("second", order[size : 2 * size], rng)
         self.parts.devices.hold([], [])
-        self.parts.journal.offered(self.gpus)
         run = {"swapped": self.swapped, "must-include": self.aligned, "small offer": self.small, "ask before watch": self.early}
         return kubelet, run[kind](kubelet, first, second, size, rng)
 
     def forget(self):
         """The pods of the race before are deleted: an answer of the API server that comes late must not bring them back."""
         while self.made:
-            self.parts.pods.event("DELETED", self.made.pop())
+            pod = self.made.pop()
+            self.parts.pods.event("DELETED", pod)
+            self.parts.pods.forget([pod["metadata"]["uid"]])
+        self.parts.journal.end(self.parts.journal.entries)
 
     def bound(self, name, gpus, rng):
         self.made.append(self.make_pod(f"{name}-{rng.random()}", len(gpus), tuple(gpus)))

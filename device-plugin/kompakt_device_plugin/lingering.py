@@ -1,0 +1,66 @@
+"""GPUs of pods that API server and kubelet have forgotten, but that are not known to have ended. Pure.
+
+That is what deleting a pod by force does (grace period 0): kubelet gives its GPUs away while it still ends the containers.
+Three things know which GPUs such a pod may have: what was held in the last report, what was handed over, and, where nothing
+was written on the pod when that happened, its size.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from kompakt_core.ids import GpuUuid, PodUid
+from kompakt_device_plugin.journal import Entry
+from kompakt_device_plugin.pods import NodePod
+from kompakt_device_plugin.reconcile import PodKey
+from kompakt_device_plugin.report import Held
+
+Alive = Callable[[Collection[PodUid]], Collection[PodUid]]  # those of these pods that have processes, or may get some yet
+
+
+def lingering(
+    before: Iterable[Held],
+    handed: Iterable[Entry],
+    taken: Mapping[PodKey, frozenset[GpuUuid]],
+    pods: Iterable[NodePod],
+    gone: Collection[NodePod],
+    alive: Alive,
+) -> tuple[Held, ...]:
+    """What forgotten pods still have, each GPU once.
+
+    `before` was held in the last report, `handed` is what was handed over lately, `taken` what kubelet says now; `pods` are
+    those that the API server knows, `gone` those that it forgot although they had not finished.
+    """
+    known = {pod.uid for pod in pods}
+    given = frozenset[GpuUuid]().union(*taken.values())
+    theirs = [
+        one for one in (*before, *owned(handed, gone)) if one.pod_uid and one.pod_uid not in known and one.uuid not in given
+    ]
+    left = alive({PodUid(one.pod_uid) for one in theirs}) if theirs else frozenset()
+    return tuple({one.uuid: one for one in theirs if one.pod_uid in left}.values())
+
+
+def owned(handed: Iterable[Entry], gone: Collection[NodePod]) -> Iterator[Held]:
+    """What was handed over, by whoever may have got it: where that is unknown, each forgotten pod of that size."""
+    for entry in handed:
+        if entry.pod_uid:
+            yield from entry.held
+        else:
+            fitting = (pod for pod in gone if pod.size == len(entry.gpus))
+            yield from (Held(uuid, *pod.key, pod.uid) for pod in fitting for uuid in entry.gpus)
+
+
+def tenants(
+    gpus: Collection[GpuUuid],
+    held: Iterable[Held],
+    handed: Iterable[Entry],
+    pods: Collection[NodePod],
+    gone: Collection[NodePod],
+    holding: Collection[PodUid],
+) -> frozenset[PodUid]:
+    """Pods that may have been given one of these GPUs and have not been seen to finish, whoever knows them still.
+
+    Where it is unknown who was given a set, it is one of those forgotten or waiting that asked for so many.
+    """
+    ended = {pod.uid for pod in pods if pod.finished}
+    candidates = (*gone, *(pod for pod in pods if pod.uid not in holding))
+    theirs = (one.pod_uid for one in (*held, *owned(handed, candidates)) if one.uuid in gpus)
+    return frozenset(PodUid(uid) for uid in theirs if uid and uid not in ended)
