@@ -23,9 +23,12 @@ ENV_ATTEMPT: Final = "KOMPAKT_ATTEMPT"
 READ_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
 )
-# Set by nobody but a person: the kill switch (any value but 0), and where the last words go instead of Kubernetes' file.
+# Set by nobody but a person or `kompakt run`: the kill switch (any value but 0), where the last words go instead of
+# Kubernetes' file, whether every copy is compared with its original, and whether to end after the first compressed step.
 ENV_OFF: Final = "KOMPAKT_OFF"
 ENV_TERMINATION_LOG: Final = "KOMPAKT_TERMINATION_LOG"
+ENV_VERIFY: Final = "KOMPAKT_VERIFY"
+ENV_DRY_RUN: Final = "KOMPAKT_DRY_RUN"
 TERMINATION_LOG: Final = "/dev/termination-log"
 
 # The accuracy sweep behind the cap (docs/decisions/0072): up to 0.1 of the momentum training is unchanged, at 1 it is a lottery.
@@ -40,7 +43,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Override:
-    """Modules whose name matches the pattern (as in `head.*`) get another mode."""
+    """Modules get another mode: those whose name matches the pattern (as in `head.*`), or those of a class (`class:Conv2d`)."""
 
     modules: str
     mode: Mode
@@ -58,56 +61,75 @@ class Config:
     state_dir: str | None = None
     attempt: int = 1
     termination_log: str = TERMINATION_LOG
+    verify: bool = False
+    dry_run: bool = False
 
-    def mode_of(self, module: str) -> Mode:
-        """The mode of a module by its name; the first override that matches wins."""
+    def mode_of(self, module: str, class_name: str = "") -> Mode:
+        """The mode of a module by its name and the name of its class; the first override that matches wins."""
         for override in self.overrides:
-            if fnmatch.fnmatchcase(module, override.modules):
+            if fnmatch.fnmatchcase(module, override.modules) or fnmatch.fnmatchcase(f"class:{class_name}", override.modules):
                 return override.mode
         return self.mode
+
+    @staticmethod
+    def of(mode: Any, target: Any, overrides: Mapping[str, Any], min_tensor_bytes: Any, verify: bool) -> "Config":
+        """From values of a program. Raises ConfigError that names the argument."""
+        if isinstance(min_tensor_bytes, bool) or not isinstance(min_tensor_bytes, int):
+            raise ConfigError(f"min_tensor_bytes is {min_tensor_bytes!r}; it must be a whole number of bytes")
+        if not isinstance(overrides, Mapping):
+            raise ConfigError(f'overrides must map name patterns to modes, as {{"head.*": "None"}}, not {overrides!r}')
+        rows = [{"modules": modules, "mode": other} for modules, other in overrides.items()]
+        return Config(
+            mode=cast(Mode, _one_of("mode", mode, MODES)),
+            target=_target("target", str(target)),
+            overrides=tuple(_override("overrides", number, row) for number, row in enumerate(rows)),
+            min_tensor_bytes=_integer("min_tensor_bytes", str(min_tensor_bytes), DEFAULT_MIN_TENSOR_BYTES),
+            verify=bool(verify),
+        )
 
     @staticmethod
     def from_env(environ: Mapping[str, str]) -> "Config":
         """Raises ConfigError. An empty variable counts as absent."""
         return Config(
-            mode=cast(Mode, _one_of(environ, ENV_MODE, MODES, "None")),
-            target=_target(environ),
+            mode=cast(Mode, _one_of(ENV_MODE, environ.get(ENV_MODE) or "None", MODES)),
+            target=_target(ENV_TARGET, environ.get(ENV_TARGET) or DEFAULT_TARGET),
             overrides=_overrides(environ),
-            min_tensor_bytes=_integer(environ, ENV_MIN_TENSOR_BYTES, DEFAULT_MIN_TENSOR_BYTES),
+            min_tensor_bytes=_integer(
+                ENV_MIN_TENSOR_BYTES, environ.get(ENV_MIN_TENSOR_BYTES) or str(DEFAULT_MIN_TENSOR_BYTES), DEFAULT_MIN_TENSOR_BYTES
+            ),
             failure_policy=failure_policy(environ),
             state_dir=environ.get(ENV_STATE_DIR) or None,
-            attempt=_integer(environ, ENV_ATTEMPT, 1),
+            attempt=_integer(ENV_ATTEMPT, environ.get(ENV_ATTEMPT) or "1", 1),
             termination_log=environ.get(ENV_TERMINATION_LOG) or TERMINATION_LOG,
+            verify=environ.get(ENV_VERIFY, "0") not in ("", "0"),
+            dry_run=environ.get(ENV_DRY_RUN, "0") not in ("", "0"),
         )
 
 
 def failure_policy(environ: Mapping[str, str]) -> FailurePolicy:
     """Read apart as well, because it decides what becomes of an error in the others."""
-    return cast(FailurePolicy, _one_of(environ, ENV_FAILURE_POLICY, FAILURE_POLICIES, "Ignore"))
+    return cast(FailurePolicy, _one_of(ENV_FAILURE_POLICY, environ.get(ENV_FAILURE_POLICY) or "Ignore", FAILURE_POLICIES))
 
 
-def _one_of(environ: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
-    value = environ.get(name) or default
+def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
-    return value
+    return str(value)
 
 
-def _integer(environ: Mapping[str, str], name: str, default: int) -> int:
-    text = environ.get(name) or str(default)
+def _integer(name: str, text: str, example: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise ConfigError(f"{name} is {text!r}; it must be a whole number that is not negative, such as {default}")
+        raise ConfigError(f"{name} is {text!r}; it must be a whole number that is not negative, such as {example}")
     return int(text)
 
 
-def _target(environ: Mapping[str, str]) -> str:
-    text = environ.get(ENV_TARGET) or DEFAULT_TARGET
+def _target(name: str, text: str) -> str:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 < value <= HIGHEST_TARGET:
-        raise ConfigError(f"{ENV_TARGET} is {text!r}; it must be a number above 0 and at most {HIGHEST_TARGET}, such as 0.01")
+        raise ConfigError(f"{name} is {text!r}; it must be a number above 0 and at most {HIGHEST_TARGET}, such as 0.01")
     return text
 
 
@@ -119,14 +141,14 @@ def _overrides(environ: Mapping[str, str]) -> tuple[Override, ...]:
         raise ConfigError(f'{ENV_OVERRIDES} is no JSON: {error}; right is [{{"modules": "head.*", "mode": "None"}}]') from error
     if not isinstance(rows, list):
         raise ConfigError(f"{ENV_OVERRIDES} must be a list, not {type(rows).__name__}")
-    return tuple(_override(number, row) for number, row in enumerate(rows))
+    return tuple(_override(ENV_OVERRIDES, number, row) for number, row in enumerate(rows))
 
 
-def _override(number: int, row: Any) -> Override:
+def _override(name: str, number: int, row: Any) -> Override:
     if not isinstance(row, dict) or set(row) != {"modules", "mode"}:
-        raise ConfigError(f'{ENV_OVERRIDES}[{number}] must have exactly "modules" and "mode", not {row!r}')
+        raise ConfigError(f'{name}[{number}] must have exactly "modules" and "mode", not {row!r}')
     if not isinstance(row["modules"], str) or not row["modules"]:
-        raise ConfigError(f"{ENV_OVERRIDES}[{number}].modules must be a name pattern such as head.*, not {row['modules']!r}")
+        raise ConfigError(f"{name}[{number}].modules must be a name pattern such as head.*, not {row['modules']!r}")
     if row["mode"] not in MODES:
-        raise ConfigError(f"{ENV_OVERRIDES}[{number}].mode is {row['mode']!r}; it must be one of {', '.join(MODES)}")
+        raise ConfigError(f"{name}[{number}].mode is {row['mode']!r}; it must be one of {', '.join(MODES)}")
     return Override(row["modules"], row["mode"])

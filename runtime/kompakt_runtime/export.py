@@ -38,10 +38,18 @@ def report(figures: Figures, failure: str = "") -> Report:
             "savedBytes": figures.saved_bytes,
             "heldBytes": figures.held_bytes,
             "compressed": figures.compressed,
+            "checked": figures.checked,
             "violations": figures.violations,
+            "encoder": figures.encoder,
             "raw": dict(figures.raw),
             "layers": {
-                name: {"plainBytes": row.plain, "savedBytes": row.saved, "outliers": row.outliers, "bound": row.bound}
+                name: {
+                    "plainBytes": row.plain,
+                    "savedBytes": row.saved,
+                    "outliers": row.outliers,
+                    "bound": row.bound,
+                    "error": row.error,
+                }
                 for name, row in figures.layers.items()
             },
         }
@@ -90,6 +98,7 @@ def merged(config: Config, rows: list[Report]) -> Report:
         "steps": max((row["steps"] for row in trained), default=0),
         "raw": dict(raw.most_common(16)),
         "violations": sums["violations"],
+        "encoder": "; ".join(sorted({row["encoder"] for row in trained if row["encoder"]}))[:128],
     }
     if len(json.dumps(summary)) > MOST_BYTES:
         summary["raw"] = dict(raw.most_common(4))
@@ -106,7 +115,7 @@ def _state(config: Config, rows: list[Report]) -> tuple[bool, str]:
         return False, "ModeNone"
     if not any(row["forwards"] for row in rows):
         return False, NO_TRAINING
-    return False, "LosslessStoresAsItIs" if config.mode == "Lossless" else "NothingCompressed"
+    return False, "NothingCompressed"
 
 
 def write_last_words(config: Config, row: Report) -> None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Layer:
-    """plain, saved: bytes summed over backward passes; bound: the latest error bound."""
+    """plain, saved: bytes summed over backward passes; bound: the latest error bound; error: the largest seen."""
 
     plain: int = 0
     saved: int = 0
     outliers: int = 0
     bound: float | None = None
+    error: float | None = None
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Figures:
     compressed: int = 0
     checked: int = 0
     violations: int = 0
+    encoder: str = ""  # which one packed, and why not the GPU's kernels where these do not work
     raw: Counter[str] = field(default_factory=Counter)
     layers: dict[str, Layer] = field(default_factory=dict)
     # Backward passes run on threads of their own on GPUs.

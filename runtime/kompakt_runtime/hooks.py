@@ -1,17 +1,22 @@
 """The pair of functions that autograd calls for every tensor it saves and reads again."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from kompakt_runtime.aside import kept_out
 from kompakt_runtime.codec import decode
 from kompakt_runtime.codec.format import LOSSY
-from kompakt_runtime.config import Config
+from kompakt_runtime.codec.select import encoder
+from kompakt_runtime.config import Config, Mode
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.ledger import Entry, Handle, Ledger, Plain, whole_storage
+from kompakt_runtime.lossless import Indices, Window, bool_mask, two_valued, window_indices
 from kompakt_runtime.origin import is_input_of, is_own_relu_save, is_parameter
-from kompakt_runtime.policy import HELD, WAITS, Facts, Lossy, Use, decide
+from kompakt_runtime.policy import HELD, WAITS, Exact, Facts, Lossy, Use, decide
+from kompakt_runtime.pools import pool_nodes, window_of
 from kompakt_runtime.sites import Site
 
 Tensor = Any
@@ -19,19 +24,31 @@ Tensor = Any
 
 @dataclass(eq=False)
 class Call:
-    """One module call in progress. `site` and `input` only for linear layers; `mode` as asked for this module.
+    """One module call in progress. `site` only for trainable linear layers, `input` for frozen ones too; `mode` as asked for
+    this module.
 
     enters: our hooks were entered with it; refuses: they must not be, here or in any module below; suspended: they are
-    left while it runs.
+    left while it runs. last: what was saved before, if it may be the input of a pooling operation; pools: such pairs.
     """
 
     module: Any
     mode: Any
+    name: str = ""
     site: Site | None = None
     input: Tensor = None
     enters: bool = False
     refuses: bool = False
     suspended: bool = False
+    last: "Saved | None" = None
+    pools: "list[tuple[Saved, Handle]]" = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """`made`: sequence number of the operation that made the tensor; those that save it are younger."""
+
+    handle: Handle
+    made: int
 
 
 class Hooks:
@@ -40,7 +57,7 @@ class Hooks:
     def __init__(self, config: Config, figures: Figures) -> None:
         self._minimum = config.min_tensor_bytes
         self._figures = figures
-        self.ledger = Ledger(self._closed)
+        self.ledger = Ledger(self._closed, self._compared if config.verify else None)
         # Layers whose packed input somebody else still held; looked at again on measured steps.
         self._held: set[str] = set()
 
@@ -58,29 +75,85 @@ class Hooks:
         if is_parameter(t) or t.untyped_storage()._cdata in buffers:
             return Plain(t)
         use = self._use(t, call)
-        entry = self.ledger.entry(t)
-        handle = Handle(entry, t)
+        handle = Handle(self.ledger.entry(t), t, use)
         site = call.site if use is Use.WEIGHT_GRADIENT else None
         if site is not None and site.observing:
             site.see_input(t.detach())
-        facts = Facts(entry.nbytes, t.dtype in LOSSY, 2 * t.numel() * t.element_size() >= entry.nbytes)
+        self._store(handle, t, call, site)
+        if use is Use.INDICES and call.last is not None:
+            call.pools.append((call.last, handle))
+        made = t.grad_fn._sequence_nr() if t.grad_fn is not None else -1
+        call.last = Saved(handle, made) if t.is_floating_point() and t.dim() > 2 else None
+        return handle
+
+    def _store(self, handle: Handle, t: Tensor, call: Call, site: Site | None) -> None:
+        entry, use = handle.entry, handle.use
+        constant = t.grad_fn is None and not t.requires_grad and not t.is_cuda
+        whole = 2 * t.numel() * t.element_size() >= entry.nbytes
+        facts = Facts(entry.nbytes, t.dtype in LOSSY, whole, t.dtype == torch.bool, constant)
         held = site is not None and site.name in self._held and not site.observing
-        verdict = decide(use, facts, call.mode, self._minimum, site.bound if site else None, held)
+        mode: Mode = "None" if kept_out() else call.mode
+        verdict = decide(use, facts, mode, self._minimum, site.bound if site else None, held)
         if isinstance(verdict, Lossy):
             assert site is not None
             self._compress(entry, t, verdict.bound, site)
-        elif verdict is not WAITS:
+        elif isinstance(verdict, Exact):
+            self._exactly(entry, t, verdict, call)
+        elif verdict is WAITS:
+            entry.signs += 1
+            entry.layer = entry.layer or call.name
+            self.ledger.wait(entry)
+        else:
             _keep(entry, t, verdict.reason)
-        return handle
+
+    def _exactly(self, entry: Entry, t: Tensor, verdict: Exact, call: Call) -> None:
+        entry.layer = entry.layer or call.name
+        if verdict is Exact.NOTHING:
+            if entry.handles == 1:
+                entry.replace(None, entry.alias)
+        elif verdict is not Exact.CELLS and not (entry.copy is not None and entry.exact):
+            source = entry.alias if entry.alias is not None else whole_storage(t)
+            mask = bool_mask(source) if verdict is Exact.BITS else two_valued(source)
+            if mask is None:
+                return _keep(entry, t, "ValuesNeeded")
+            entry.replace(mask, source, exact=True)
+        return None
+
+    def settle_pools(self, call: Call, output: Any) -> "list[tuple[Saved, Handle]]":
+        """After a module call: pairs of input and indices that belong to max-pooling inside it. Returns those not found."""
+        since = min(saved.made for saved, _ in call.pools)
+        nodes = {node._raw_saved_self.data: (node, pooled) for node, pooled in pool_nodes(output, since)}
+        left = []
+        for saved, handle in call.pools:
+            found = nodes.get(saved.handle)
+            if found is None or found[0]._raw_saved_result1.data is not handle:
+                left.append((saved, handle))
+                continue
+            if saved.handle.use is not Use.SHAPE:
+                self.ledger.released(saved.handle)
+                saved.handle.entry.layer = saved.handle.entry.layer or call.name
+            self._settle_indices(handle, tuple(saved.handle.shape)[-found[1] :], window_of(*found))
+        return left
+
+    def _settle_indices(self, handle: Handle, extent: tuple[int, ...], window: Window) -> None:
+        entry = handle.entry
+        if entry.whole or entry.alias is None:
+            return
+        copy = window_indices(handle.view(entry.alias), extent, window)
+        if copy.nbytes < entry.nbytes and math.prod(handle.shape) * 8 == entry.nbytes:
+            entry.replace(copy, entry.alias, exact=True)
 
     def _use(self, t: Tensor, call: Call) -> Use:
         weight = call.module._parameters.get("weight") if call.input is not None else None
         if weight is not None and is_input_of(t, call.input, weight):
-            return Use.WEIGHT_GRADIENT
-        return Use.SIGN if is_own_relu_save(t) else Use.VALUES
+            return Use.WEIGHT_GRADIENT if call.site is not None else Use.SHAPE
+        if is_own_relu_save(t):
+            return Use.SIGN
+        return Use.INDICES if _may_be_indices(t, call.last) else Use.VALUES
 
     def _compress(self, entry: Entry, t: Tensor, bound: float, site: Site) -> None:
-        if entry.exact or (entry.taken and entry.bound <= bound):
+        if entry.whole or (entry.taken and entry.bound <= bound) or (entry.copy is not None and entry.exact):
+            entry.linear += 1
             return None
         if t.is_cuda and torch.cuda.is_current_stream_capturing():
             return _keep(entry, t, "GraphCapture")
@@ -90,20 +163,28 @@ class Hooks:
             return _keep(entry, t, f"EncodeFailed{type(error).__name__}")
         if not gained:
             return _keep(entry, t, "NoGain")
+        entry.linear += 1
         entry.layer = site.name
         self._figures.layer(site.name).bound = bound
-        if site.observing:
-            self._verify(entry, t, bound)
+        if site.observing and entry.packed is not None:
+            self._compare(entry, decode(entry.packed), whole_storage(t))
         return None
 
-    def _verify(self, entry: Entry, t: Tensor, bound: float) -> None:
-        """On measured steps: reads the copy back and compares every element with the original."""
-        whole = whole_storage(t)
-        error = (decode(entry.packed) - whole).abs()  # type: ignore[arg-type]
-        # Rounding of this subtraction aside; what is not finite must be equal bit for bit or NaN in both.
-        fine = (error <= bound * (1 + 1e-6)) | ~whole.isfinite()
-        self._figures.checked += whole.numel()
-        self._figures.violations += int((~fine).sum())
+    def _compared(self, entry: Entry, flat: Tensor) -> None:
+        """A copy was read whose original is still there."""
+        if entry.original is not None:
+            self._compare(entry, flat, entry.original)
+
+    def _compare(self, entry: Entry, flat: Tensor, original: Tensor) -> None:
+        """Counts elements that differ by more than was promised. Waits for the device."""
+        wrong, error = differences(entry, flat, original)
+        self._figures.checked += original.numel()
+        self._figures.violations += wrong
+        if entry.packed is not None:
+            row = self._figures.layer(entry.layer)
+            row.error = max(row.error or 0.0, error)
+            works = encoder(flat.device, flat.dtype)
+            self._figures.encoder = f"{works.name} ({works.reason})" if works.reason else works.name
 
     def unpack(self, handle: Handle | Plain) -> Tensor:
         """Raises RuntimeError where plain autograd would: the tensor was changed in place meanwhile."""
@@ -112,19 +193,52 @@ class Hooks:
     def _closed(self, entry: Entry, held: bool) -> None:
         """A backward pass asked for this entry for the first time."""
         self._figures.count_storage(entry.nbytes, entry.kept_bytes, held or entry.reason == HELD.reason)
-        if entry.packed is None:
+        if entry.alias is not None:
             return self._figures.count_raw(entry.reason or WAITS.reason)
         with self._figures.lock:
             self._figures.compressed += 1
-        (self._held.add if held else self._held.discard)(entry.layer)
-        layer = self._figures.layer(entry.layer)
+        if entry.packed is not None:
+            (self._held.add if held else self._held.discard)(entry.layer)
+        if held:
+            return None
+        layer = self._figures.layer(entry.layer + _kind(entry))
         layer.plain += entry.nbytes
-        layer.saved += entry.packed.nbytes
-        layer.outliers += entry.packed.outliers
+        layer.saved += entry.kept_bytes
+        layer.outliers += entry.packed.outliers if entry.packed is not None else 0
         return None
 
 
+def differences(entry: Entry, flat: Tensor, original: Tensor) -> tuple[int, float]:
+    """How many elements of an entry's decoded copy differ by more than its uses allow, and the largest error."""
+    if entry.packed is not None:
+        # Rounding of this subtraction aside; what is not finite must be equal bit for bit or NaN in both.
+        error = (flat - original).abs_().masked_fill_(~original.isfinite(), 0)
+        return int((~(error <= entry.bound * (1 + 1e-6))).sum()), float(error.max())
+    if entry.exact:
+        return int((flat != original).sum()), 0.0
+    return int(((flat <= 0) != (original <= 0)).sum()), 0.0
+
+
+def _kind(entry: Entry) -> str:
+    """What stands behind the module's name in the table of layers; nothing for error-bounded inputs."""
+    if entry.packed is not None:
+        return ""
+    if entry.copy is None:
+        return " [not read]"
+    if isinstance(entry.copy, Indices):
+        return " [indices]"
+    return " [mask]" if entry.exact else " [signs]"
+
+
+def _may_be_indices(t: Tensor, last: Saved | None) -> bool:
+    """Max-pooling saves its input and then, as the next, its indices: whole numbers, of the same leading dimensions."""
+    if last is None or t.dtype != torch.int64 or t.dim() != len(last.handle.shape):
+        return False
+    return bool(t.shape[:-3] == last.handle.shape[:-3] and t.numel() <= math.prod(last.handle.shape))
+
+
 def _keep(entry: Entry, t: Tensor, reason: str) -> None:
-    entry.keep(t)
-    entry.exact = True
+    entry.readers += 1
+    if not (entry.copy is not None and entry.exact):
+        entry.keep(t)
     entry.reason = entry.reason or reason

@@ -10,11 +10,15 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary, ref
 
+import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from kompakt_runtime.codec import Packed, Pending, Room, begin, decode, encode
+from kompakt_runtime.lossless import Indices, Mask, sign_mask
+from kompakt_runtime.policy import Use
 
 Tensor = Any
+Copy = Packed | Mask | Indices
 
 # Tensors that may wait for their sizes at a time: so many originals live a little longer.
 IN_FLIGHT = 2
@@ -24,8 +28,8 @@ class Entry:
     """One storage as it was at one version."""
 
     __slots__ = (
-        "__weakref__", "alias", "bound", "exact", "handles", "layer", "nbytes", "opened", "packed", "pending", "probe",
-        "reason", "storage", "version",
+        "__weakref__", "alias", "bound", "copy", "exact", "fixed", "handles", "layer", "linear", "nbytes", "opened",
+        "original", "pending", "probe", "readers", "reason", "signs", "storage", "version",
     )  # fmt: skip
 
     def __init__(self, t: Tensor) -> None:
@@ -36,14 +40,29 @@ class Entry:
         self.version = int(t._version)
         self.alias: Tensor | None = whole_storage(t)
         self.probe: Tensor = self.alias
-        self.packed: Packed | None = None
+        self.copy: Copy | None = None  # with neither alias nor copy, nothing but the tensor's shape is read
+        self.exact = False  # the copy gives every bit back
         self.pending: Pending | None = None  # being packed; `alias` stays until that is settled
         self.bound = 0.0
-        self.exact = False  # an operation reads the values: never compress
+        self.readers = 0  # handles whose operation reads the values as they are
+        self.linear = 0  # handles whose operation an error-bounded copy serves
+        self.signs = 0  # handles whose operation reads only which elements are zero
+        self.fixed = False  # packing failed or was no gain
         self.reason = ""
         self.layer = ""
         self.handles = 0
         self.opened = 0
+        self.original: Tensor | None = None  # kept only to compare copies with it
+
+    @property
+    def packed(self) -> Packed | None:
+        """The error-bounded copy, if that is what is kept."""
+        return self.copy if isinstance(self.copy, Packed) else None
+
+    @property
+    def whole(self) -> bool:
+        """Somebody needs every bit: the storage itself or an exact copy of it must stay."""
+        return self.fixed or self.readers > 0
 
     def compress(self, t: Tensor, bound: float) -> bool:
         """Keep a compressed copy instead of the storage; False where packing is no gain (then nothing changes)."""
@@ -51,7 +70,7 @@ class Entry:
         packed = encode(source, bound)
         if packed.nbytes >= self.nbytes:
             return False
-        self._replace(packed, bound)
+        self.replace(packed, source, bound=bound)
         return True
 
     def start(self, t: Tensor, bound: float, room: Room) -> bool:
@@ -70,45 +89,56 @@ class Entry:
         try:
             packed, room = pending.settle()
         except Exception as error:
-            self.exact, self.reason = True, f"EncodeFailed{type(error).__name__}"
+            self.fixed, self.reason = True, f"EncodeFailed{type(error).__name__}"
             return None
         if packed is not None:
-            self._replace(packed, self.bound)
+            self.replace(packed, self.alias, bound=self.bound)
         else:
-            self.exact, self.reason = True, self.reason or "NoRoom"
+            self.fixed, self.reason = True, self.reason or "NoRoom"
         return room
 
-    def _replace(self, packed: Packed, bound: float) -> None:
-        # Shares the version counter, not the storage: sees later writes and pins nothing.
-        probe = self.probe.detach()
-        probe.data = self.probe.new_empty(0)
-        self.packed, self.bound = packed, bound
-        self.probe, self.alias = probe, None
+    def replace(self, copy: Copy | None, source: Tensor, *, bound: float = 0.0, exact: bool = False) -> None:
+        """Keeps `copy` instead of the storage, whose alias `source` is; None where only the shape is read."""
+        if self.alias is not None:
+            # Shares the version counter, not the storage: sees later writes and pins nothing.
+            probe = self.probe.detach()
+            probe.data = self.probe.new_empty(0)
+            self.probe = probe
+        if self.original is not None:
+            self.original = source
+        self.copy, self.bound, self.exact, self.alias = copy, bound, exact, None
 
     def keep(self, t: Tensor) -> None:
         """Back to the storage itself, which `t` (another view of it, at the same version) still holds."""
         if self.alias is None:
             self.alias = self.probe = whole_storage(t)
-        self.packed, self.pending, self.bound = None, None, 0.0
+        self.copy, self.pending, self.bound = None, None, 0.0
 
     @property
     def taken(self) -> bool:
-        """Compressed, or being compressed."""
+        """Compressed within `bound`, or being compressed."""
         return self.packed is not None or self.pending is not None
 
     @property
     def kept_bytes(self) -> int:
-        return self.nbytes if self.packed is None else self.packed.nbytes
+        if self.alias is not None:
+            return self.nbytes
+        return self.copy.nbytes if self.copy is not None else 0
+
+    @property
+    def alone(self) -> bool:
+        """Nobody else holds the storage, so no operation can save it any more."""
+        return bool(torch._C._storage_Use_Count(self.storage.cdata) <= 1)
 
 
 class Handle:
     """What autograd gets instead of a tensor: a view of an entry's storage."""
 
-    __slots__ = ("dtype", "entry", "offset", "shape", "strides", "version")
+    __slots__ = ("dtype", "entry", "offset", "shape", "strides", "use", "version")
 
-    def __init__(self, entry: Entry, t: Tensor) -> None:
+    def __init__(self, entry: Entry, t: Tensor, use: Use) -> None:
         entry.handles += 1
-        self.entry = entry
+        self.entry, self.use = entry, use
         self.version = int(t._version)
         self.dtype, self.shape, self.strides, self.offset = t.dtype, t.shape, t.stride(), t.storage_offset()
 
@@ -116,6 +146,15 @@ class Handle:
         if flat.dtype != self.dtype:
             flat = flat.view(self.dtype)
         return flat.as_strided(self.shape, self.strides, self.offset)
+
+    def shape_only(self, device: Any) -> Tensor:
+        """A stand-in of the right shape, type and memory format, for operations that read nothing else; without memory where
+        the format allows it.
+        """
+        nothing = torch.zeros((), dtype=self.dtype, device=device)
+        if self.strides == tuple(torch.empty(self.shape, device="meta").stride()):
+            return nothing.expand(self.shape)
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=device).zero_()
 
 
 class Plain:
@@ -132,9 +171,12 @@ class Plain:
 class Ledger:
     """The living entries, and the copy decoded last (several operations that saved one storage read it in a row)."""
 
-    def __init__(self, closed: Callable[[Entry, bool], None]) -> None:
+    def __init__(self, closed: Callable[[Entry, bool], None], compared: Callable[[Entry, Tensor], None] | None = None) -> None:
+        """closed: an entry was read for the first time; compared: keep originals, and call this with each copy that is read."""
         self._entries: WeakValueDictionary[int, Entry] = WeakValueDictionary()
         self._closed = closed
+        self._compared = compared
+        self._waiting = _Waiting()
         self._recent = threading.local()
         # What each layer's last tensor needed, and at which bound.
         self._rooms: dict[str, tuple[float, Room]] = {}
@@ -150,8 +192,37 @@ class Ledger:
         entry = self.known(t)
         if entry is None:
             entry = Entry(t)
+            if self._compared is not None:
+                entry.original = entry.alias
             self._entries[t.untyped_storage()._cdata] = entry
         return entry
+
+    def wait(self, entry: Entry) -> None:
+        """Only signs are read so far; `settle_waiting` makes a mask unless another use turns up."""
+        self._waiting.entries.append(ref(entry))
+
+    def settle_waiting(self, everything: bool) -> None:
+        """Makes masks of this thread's waiting entries that nobody else holds any more, or of all: the forward pass is over."""
+        waiting, self._waiting.entries = self._waiting.entries, []
+        for reference in waiting:
+            entry = reference()
+            if entry is None or entry.alias is None or entry.taken or entry.whole:
+                continue
+            if everything or entry.alone:
+                entry.replace(sign_mask(entry.alias), entry.alias)
+            else:
+                self._waiting.entries.append(reference)
+
+    def released(self, handle: Handle) -> None:
+        """The operation behind a handle that was thought to read values reads only the shape."""
+        entry, handle.use = handle.entry, Use.SHAPE
+        entry.readers -= 1
+        if entry.whole or entry.linear or entry.alias is None:
+            return
+        if entry.signs:
+            self.wait(entry)
+        else:
+            entry.replace(None, entry.alias)
 
     def compress(self, entry: Entry, t: Tensor, bound: float, layer: str, at_once: bool) -> bool:
         """Keeps a compressed copy, now or (on a GPU, unless `at_once`) when its size is known; False where it is no gain."""
@@ -195,22 +266,35 @@ class Ledger:
         check_version(entry.probe, handle.version, handle.shape, handle.dtype)
         self._settle(entry)
         if not entry.opened:
-            self._closed(entry, entry.packed is not None and not entry.storage.expired())
+            # Where originals are kept for comparison nobody can tell whether others hold them as well.
+            kept = entry.alias is not None or entry.original is not None
+            self._closed(entry, not kept and not entry.storage.expired())
         entry.opened += 1
+        if handle.use is Use.SHAPE:
+            return handle.shape_only(entry.probe.device)
         return handle.view(self._flat(entry))
 
     def _flat(self, entry: Entry) -> Tensor:
-        if entry.packed is None:
+        if entry.copy is None:
             return entry.alias
         latest, flat = getattr(self._recent, "pair", (None, None))
         if latest is not entry:
-            flat = decode(entry.packed)
+            flat = decode(entry.copy) if isinstance(entry.copy, Packed) else entry.copy.decode()
+            if self._compared is not None:
+                self._compared(entry, flat)
         self._recent.pair = (entry, flat) if entry.opened < entry.handles else (None, None)
         return flat
 
     def forget_recent(self) -> None:
         """Frees the copy decoded last on this thread, if a backward pass ended before all had read it."""
         self._recent.pair = (None, None)
+
+
+class _Waiting(threading.local):
+    """Entries whose fate is open; forward passes of different threads do not wait for each other."""
+
+    def __init__(self) -> None:
+        self.entries: list[ref[Entry]] = []
 
 
 def defers(t: Tensor) -> bool:

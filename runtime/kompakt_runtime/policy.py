@@ -12,16 +12,22 @@ class Use(Enum):
 
     WEIGHT_GRADIENT = "input of a linear operation: only its weight gradient reads it, linearly"
     SIGN = "output of a ReLU: only which elements are zero is read"
+    SHAPE = "input of max-pooling, or of a convolution with a frozen weight: only its shape is read"
+    INDICES = "where the maxima were in the windows of max-pooling"
     VALUES = "anything else: the values must be exact"
 
 
 @dataclass(frozen=True)
 class Facts:
-    """nbytes: of the whole storage; whole: the tensor fills at least half of it."""
+    """nbytes: of the whole storage; whole: the tensor fills at least half of it; boolean: of type bool; constant: no operation
+    made it that autograd knows, as with masks of dropout on CPUs, which hold zero and one other number.
+    """
 
     nbytes: int
     lossy_type: bool
     whole: bool
+    boolean: bool = False
+    constant: bool = False
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,15 @@ class Lossy:
     """Compress so that no element moves by more than `bound`."""
 
     bound: float
+
+
+class Exact(Enum):
+    """Store what is read, bit for bit, in less room."""
+
+    NOTHING = "the shape is all that is read"
+    BITS = "one bit an element"
+    TRY_BITS = "one bit an element if there are only two values, else as it is"
+    CELLS = "places inside windows, once the window is known"
 
 
 @dataclass(frozen=True)
@@ -44,20 +59,32 @@ WAITS: Final = Keep("OnlySignNeeded")
 HELD: Final = Keep("HeldElsewhere")
 
 
-def decide(use: Use, facts: Facts, mode: Mode, minimum: int, bound: float | None, held: bool = False) -> Lossy | Keep:
+def decide(use: Use, facts: Facts, mode: Mode, minimum: int, bound: float | None, held: bool = False) -> Lossy | Exact | Keep:
     """`mode` is the module's, `minimum` the smallest storage worth the work in bytes, `bound` None during warm-up;
     `held`: somebody else still had this layer's input when it was read the last time.
     """
-    if mode != "ErrorBounded":
-        return Keep(f"Mode{mode}")
-    if not facts.lossy_type:
-        return Keep("OtherType")
+    if mode == "None":
+        return Keep("ModeNone")
     if facts.nbytes < minimum:
         return Keep("Small")
+    if use is Use.SHAPE:
+        return Exact.NOTHING
+    if use is Use.INDICES:
+        return Exact.CELLS
+    if facts.boolean:
+        return Exact.BITS
+    if not facts.lossy_type:
+        return Keep("OtherType")
     if use is Use.SIGN:
         return WAITS
     if use is Use.VALUES:
-        return Keep("ValuesNeeded")
+        return Exact.TRY_BITS if facts.constant else Keep("ValuesNeeded")
+    return _linear(facts, mode, bound, held)
+
+
+def _linear(facts: Facts, mode: Mode, bound: float | None, held: bool) -> Lossy | Keep:
+    if mode == "Lossless":
+        return Keep("ModeLossless")
     if not facts.whole:
         return Keep("PartOfStorage")
     if bound is None:

@@ -18,6 +18,9 @@ from kompakt_runtime.sites import Sites
 
 Tensor = Any
 
+# A dry run ends after the first step that was compressed, or after so many if none ever is.
+DRY_RUN_STEPS = 8
+
 
 class Session:
     """One process's compression. `start` puts the global hooks in place, `stop` removes them.
@@ -34,34 +37,44 @@ class Session:
         self.sites = Sites(self._mode_of)
         self.renewed = renewed
         self._target = float(config.target)
-        self._modes: dict[str, Mode] = {}
+        self._modes: dict[tuple[str, str], Mode] = {}
         self._threads = _Thread()
         self._pair = (self._pack, self.hooks.unpack)  # the same objects always: they are known again on autograd's stack
         self._handles: list[Any] = []
+        self._step_handle: Any = None
 
-    def _mode_of(self, name: str) -> Mode:
-        if name not in self._modes:
-            self._modes[name] = self.config.mode_of(name)
-        return self._modes[name]
+    def _mode_of(self, name: str, module: Any) -> Mode:
+        key = (name, type(module).__name__)
+        if key not in self._modes:
+            self._modes[key] = self.config.mode_of(*key)
+        return self._modes[key]
 
     def start(self) -> None:
+        """Forward passes count from now on, and optimizer steps."""
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self._before),
             module_hooks.register_module_forward_hook(self._after, always_call=True),
-            register_optimizer_step_post_hook(self._stepped),
         ]
+        self._step_handle = self._step_handle or register_optimizer_step_post_hook(self._stepped)
         # Ours fire once more for a compiled module and do nothing there; nobody should be warned (or stopped) for it.
         warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         self._disable = torch.autograd.graph.disable_saved_tensors_hooks
         # torch.func refuses to run while saved-tensor hooks are active, and asks through this function.
         torch.autograd.graph.disable_saved_tensors_hooks = self._without_ours
 
-    def stop(self) -> None:
+    def pause(self) -> None:
+        """Forward passes do not count any more; optimizer steps still do."""
         for handle in self._handles:
             handle.remove()
         if self._handles:
             torch.autograd.graph.disable_saved_tensors_hooks = self._disable
         self._handles = []
+
+    def stop(self) -> None:
+        self.pause()
+        if self._step_handle is not None:
+            self._step_handle.remove()
+        self._step_handle = None
 
     def _before(self, module: Any, args: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling() or torch.jit.is_tracing():
@@ -84,8 +97,9 @@ class Session:
             self.figures.count_raw("Compiled")
             call.suspended = self._suspend()
         call.site = self.sites.of(module)
-        call.mode = call.site.mode if call.site else self._mode_of(self.sites.name(module))
-        if call.site is not None and args and isinstance(args[0], torch.Tensor):
+        call.name = self.sites.name(module)
+        call.mode = call.site.mode if call.site else self._mode_of(call.name, module)
+        if (call.site is not None or self.sites.frozen(module)) and args and isinstance(args[0], torch.Tensor):
             call.input = args[0]
 
     def _enter(self, call: Call) -> None:
@@ -116,6 +130,8 @@ class Session:
             call = here.calls.pop()
             if call.suspended:
                 self._push()
+            if here.entered:
+                self._settle(call, output if call.module is module else None)
             if call.enters:
                 self._suspend()
                 here.entered = False
@@ -125,11 +141,24 @@ class Session:
                     call.site.see_output(output)
                 return
 
+    def _settle(self, call: Call, output: Any) -> None:
+        """Decides what was left open while a module ran; what cannot be decided yet is handed to the call around it."""
+        calls = self._threads.calls
+        with torch.no_grad():
+            left = self.hooks.settle_pools(call, output) if call.pools else []
+            self.hooks.ledger.settle_waiting(everything=call.enters)
+        if left and not call.enters:
+            calls[-1].pools += left
+
     def _stepped(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.figures.steps += 1
         self.hooks.ledger.forget_recent()
-        if self.config.mode != "ErrorBounded":
-            return
+        if self.config.mode == "ErrorBounded":
+            self._renew(optimizer)
+        if self.config.dry_run and (self.figures.compressed or self.figures.steps >= DRY_RUN_STEPS):
+            raise SystemExit(0)
+
+    def _renew(self, optimizer: Any) -> None:
         try:
             with torch.no_grad():
                 renewed = after_step(self.sites, optimizer, self._target)

@@ -94,7 +94,7 @@ class Site:
 class Sites:
     """Names all modules below each outermost one once, and finds a module's site."""
 
-    def __init__(self, mode_of: Callable[[str], Mode]) -> None:
+    def __init__(self, mode_of: Callable[[str, Any], Mode]) -> None:
         self._mode_of = mode_of
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._sites: WeakKeyDictionary[Any, Site] = WeakKeyDictionary()
@@ -107,15 +107,16 @@ class Sites:
                 self._names.setdefault(module, plain_name(name))
 
     def name(self, module: Any) -> str:
-        """The module's name below the outermost module it was first seen in; else its class."""
-        return self._names.get(module, type(module).__name__)
+        """The module's name below the outermost module it was first seen in; its class for that one itself."""
+        return self._names.get(module) or type(module).__name__
 
     def of(self, module: Any) -> Site | None:
         """The site of a linear layer with a trainable weight of its own; None for every other module.
 
-        A weight that is made from others on each pass (weight_norm, parametrizations, replicas) is no parameter.
+        A weight that is made from others on each pass (weight_norm, parametrizations, replicas) is no parameter. A layer with
+        forward pre-hooks of its own is left alone too: what those compute is saved during the layer's call.
         """
-        if type(module).forward not in LINEAR_FORWARDS:
+        if type(module).forward not in LINEAR_FORWARDS or module._forward_pre_hooks:
             return None
         weight = module._parameters.get("weight")
         if weight is None or not weight.requires_grad or not weight.is_leaf:
@@ -125,9 +126,17 @@ class Sites:
             site = self._make(module, weight)
         return site
 
+    @staticmethod
+    def frozen(module: Any) -> bool:
+        """A convolution whose weight asks for no gradient: torch saves its input all the same, and reads only the shape."""
+        if type(module).forward not in LINEAR_FORWARDS or isinstance(module, nn.Linear) or module._forward_pre_hooks:
+            return False
+        weight = module._parameters.get("weight")
+        return weight is not None and weight.is_leaf and not weight.requires_grad
+
     def _make(self, module: Any, weight: Any) -> Site:
         name = self.name(module)
-        site = Site(name, self._mode_of(name), weight)
+        site = Site(name, self._mode_of(name, module), weight)
         self._sites[module] = site
         self._by_weight.setdefault(id(weight), []).append(site)
         return site

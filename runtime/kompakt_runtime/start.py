@@ -45,9 +45,7 @@ def _start(config: Config) -> Any:
     if config.mode == "None":
         _report_at_exit(config, Figures(), "ModeNone")
         return None
-    _check_torch()
-    session_class = _load_session()
-    session = session_class(config)
+    session = load_session()(config)
     _report_at_exit(config, session.figures, "")
     if config.state_dir is not None:
         session.renewed = lambda: _write_quietly(config, session.figures)
@@ -61,15 +59,18 @@ def _torch_version() -> str:
 
 
 def _check_torch() -> None:
-    version = _torch_version()
+    import torch  # in a program that uses us as a library nobody may have imported it yet
+
+    version = str(torch.__version__)
     numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
     if numbers < OLDEST_TORCH:
         wanted = ".".join(map(str, OLDEST_TORCH))
         raise Unsupported("UnsupportedTorch", f"torch {version} is too old: activation compression needs {wanted} or later")
 
 
-def _load_session() -> Any:
-    """The class, if all that it needs of torch is there and behaves; tested with torch 2.15."""
+def load_session() -> Any:
+    """The class, if all that it needs of torch is there and behaves; tested with torch 2.15. Raises Unsupported."""
+    _check_torch()
     try:
         from kompakt_runtime.origin import self_check
         from kompakt_runtime.session import Session

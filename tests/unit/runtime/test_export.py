@@ -57,7 +57,7 @@ def test_launchers_and_other_attempts_do_not_count(config):
     [
         ("ErrorBounded", export.report(Figures()), "NoTraining"),
         ("None", export.report(Figures(forwards=3)), "ModeNone"),
-        ("Lossless", export.report(Figures(forwards=3)), "LosslessStoresAsItIs"),
+        ("Lossless", export.report(Figures(forwards=3)), "NothingCompressed"),
         ("ErrorBounded", export.report(Figures(forwards=3)), "NothingCompressed"),
         ("ErrorBounded", export.report(Figures(), "UnsupportedTorch"), "UnsupportedTorch"),
     ],

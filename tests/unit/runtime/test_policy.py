@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from kompakt_runtime.policy import WAITS, Facts, Keep, Lossy, Use, decide
+from kompakt_runtime.policy import WAITS, Exact, Facts, Keep, Lossy, Use, decide
 
 FACTS = Facts(nbytes=100_000, lossy_type=True, whole=True)
 
@@ -16,10 +16,20 @@ def test_only_the_input_of_a_linear_operation_is_compressed():
     assert decide(Use.WEIGHT_GRADIENT, FACTS, "ErrorBounded", 65536, 0.1, held=True) == Keep("HeldElsewhere")
 
 
-@pytest.mark.parametrize("mode", ["None", "Lossless"])
 @pytest.mark.parametrize("use", Use)
-def test_other_modes_never_change_a_value(use, mode):
-    assert decide(use, FACTS, mode, 0, 0.1) == Keep(f"Mode{mode}")
+def test_other_modes_never_change_a_value(use):
+    assert decide(use, FACTS, "None", 0, 0.1) == Keep("ModeNone")
+    assert not isinstance(decide(use, FACTS, "Lossless", 0, 0.1), Lossy)
+
+
+@pytest.mark.parametrize("mode", ["Lossless", "ErrorBounded"])
+def test_what_is_not_read_is_not_kept(mode):
+    boolean, constant = Facts(100_000, False, True, boolean=True), Facts(100_000, True, True, constant=True)
+    assert decide(Use.SHAPE, FACTS, mode, 65536, 0.1) is Exact.NOTHING
+    assert decide(Use.INDICES, Facts(100_000, False, True), mode, 65536, 0.1) is Exact.CELLS
+    assert decide(Use.VALUES, boolean, mode, 65536, 0.1) is Exact.BITS
+    assert decide(Use.VALUES, constant, mode, 65536, 0.1) is Exact.TRY_BITS
+    assert decide(Use.SIGN, FACTS, mode, 65536, 0.1) is WAITS
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""Compression switched on by a program itself, around forward passes, instead of by the start-up hook."""
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final
+
+from kompakt_runtime.aside import exclude, uncompressed
+from kompakt_runtime.config import DEFAULT_MIN_TENSOR_BYTES, Config
+from kompakt_runtime.report import Report
+from kompakt_runtime.start import load_session
+
+__all__ = ["Compression", "compression", "exclude", "uncompressed"]
+
+
+class Compression:
+    """A context around forward passes; backward passes and optimizer steps may follow outside.
+
+    It may be entered again for each step, and by several threads: what was measured goes on from step to step.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Raises kompakt_runtime.start.Unsupported where this torch is not fit for it."""
+        self._session = load_session()(config)
+        self._depth = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "Compression":
+        with self._lock:
+            if not self._depth and self._session.config.mode != "None":
+                self._session.start()
+            self._depth += 1
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._lock:
+            self._depth -= 1
+            if not self._depth:
+                self._session.pause()
+
+    def report(self) -> Report:
+        """What happened so far, as an object that does not change any more."""
+        return Report.of(self._session.config, self._session.figures)
+
+    def close(self) -> None:
+        """Lets go of optimizer steps too. Forward passes that ran inside may still be followed by their backward passes."""
+        self._session.stop()
+
+
+_by_settings: Final[dict[Config, Compression]] = {}
+
+
+def compression(
+    *,
+    mode: str = "ErrorBounded",
+    target: float | str = 0.01,
+    overrides: Mapping[str, str] | None = None,
+    min_tensor_bytes: int = DEFAULT_MIN_TENSOR_BYTES,
+    verify: bool = False,
+) -> Compression:
+    """`with compression(target=0.01): loss = criterion(model(x), y)`: activations saved in there are compressed.
+
+    mode: "Lossless" (gradients bit-identical), "ErrorBounded" or "None".
+    target: allowed standard deviation of a weight gradient's error as a share of the mean |momentum|; at most 0.1.
+    overrides: name patterns of modules (`head.*`) or classes (`class:Conv2d`) to modes; the first that matches wins.
+    min_tensor_bytes: smaller tensors stay as they are. verify: keep originals too, and compare each copy that is read.
+
+    Equal settings give the same object in all of the process, so the call may stand inside the loop. Raises ConfigError (a
+    ValueError) that names the argument, Unsupported where this torch is not fit for it.
+    """
+    config = Config.of(mode, target, overrides or {}, min_tensor_bytes, verify)
+    if config not in _by_settings:
+        _by_settings[config] = Compression(config)
+    return _by_settings[config]

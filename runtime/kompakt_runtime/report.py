@@ -1,0 +1,157 @@
+"""What compression did, for people: a table by layer and a picture. No torch here: `kompakt run` shows files of processes."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kompakt_runtime import export
+from kompakt_runtime.config import Config
+from kompakt_runtime.figures import Figures
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """plain, saved: bytes summed over backward passes; bound: the latest error bound; error: the largest seen where copies
+    were compared with originals. None: not known, or nothing is lossy there.
+    """
+
+    name: str
+    plain: int
+    saved: int
+    outliers: int
+    bound: float | None
+    error: float | None
+
+    @property
+    def ratio(self) -> float:
+        return self.plain / max(1, self.saved)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Sums over all steps so far. `ratio` is plain over saved bytes; `denominator` says of what."""
+
+    mode: str
+    target: str
+    forwards: int
+    steps: int
+    plain_bytes: int
+    saved_bytes: int
+    held_bytes: int
+    checked: int
+    violations: int
+    raw: Mapping[str, int]
+    layers: tuple[LayerReport, ...]
+    encoder: str
+    denominator: str = export.DENOMINATOR
+
+    @staticmethod
+    def of(config: Config, figures: Figures) -> "Report":
+        return Report.of_rows(config, [export.report(figures)])
+
+    @staticmethod
+    def of_rows(config: Config, rows: Iterable[export.Report]) -> "Report":
+        """The sum of what processes wrote; counts of forwards and steps are of the busiest one."""
+        rows = list(rows)
+        total = {name: sum(row[name] for row in rows) for name in (*export.SUMS, "checked")}
+        raw: Counter[str] = Counter()
+        for row in rows:
+            raw.update(row["raw"])
+        return Report(
+            config.mode,
+            config.target,
+            max((row["forwards"] for row in rows), default=0),
+            max((row["steps"] for row in rows), default=0),
+            total["plainBytes"],
+            total["savedBytes"],
+            total["heldBytes"],
+            total["checked"],
+            total["violations"],
+            dict(raw.most_common()),
+            _layers(rows),
+            "; ".join(sorted({row["encoder"] for row in rows if row["encoder"]})),
+        )
+
+    @property
+    def ratio(self) -> float:
+        return self.plain_bytes / self.saved_bytes if self.saved_bytes else 1.0
+
+    def __str__(self) -> str:
+        return "\n".join((self.headline(), *(f"  {'  '.join(cells)}" for cells in self._cells()), *self._notes()))
+
+    def headline(self) -> str:
+        return (
+            f"{self.mode}, target {self.target}, {self.steps} optimizer steps: {self.ratio:.2f} times smaller"
+            f" ({_megabytes(self.plain_bytes)} -> {_megabytes(self.saved_bytes)} MB, {self.denominator})"
+        )
+
+    def table(self) -> Any:
+        """A rich.table.Table; needs the package rich."""
+        from rich.table import Table
+
+        table = Table(title=self.headline(), caption="\n".join(self._notes()))
+        for number, name in enumerate(("layer", "plain MB", "kept MB", "ratio", "error bound", "largest error", "outliers")):
+            table.add_column(name, justify="right" if number else "left")
+        for cells in self._cells():
+            table.add_row(*cells)
+        return table
+
+    def plot(self, path: str) -> None:
+        """Writes ratio and error of each layer as PNG or SVG, by the file's name; needs the package matplotlib."""
+        from matplotlib.figure import Figure
+
+        names = [layer.name for layer in self.layers]
+        figure = Figure(figsize=(8, max(2.5, 1.2 + 0.3 * len(names))), layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True)
+        left.barh(names, [layer.ratio for layer in self.layers])
+        left.set_xlabel("plain bytes / kept bytes")
+        left.invert_yaxis()
+        right.plot([layer.bound or 0 for layer in self.layers], names, "|", markersize=12, label="error bound")
+        right.plot([layer.error or 0 for layer in self.layers], names, "o", markersize=4, label="largest error seen")
+        right.set_xlabel("unit of the layer's input")
+        right.legend()
+        figure.suptitle(self.headline(), fontsize=8)
+        figure.savefig(path)
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                layer.name,
+                _megabytes(layer.plain),
+                _megabytes(layer.saved),
+                f"{layer.ratio:.2f}",
+                "-" if layer.bound is None else f"{layer.bound:.3g}",
+                "-" if layer.error is None else f"{layer.error:.3g}",
+                str(layer.outliers),
+            )
+            for layer in self.layers
+        ]
+
+    def _notes(self) -> list[str]:
+        notes = [f"kept as it is: {', '.join(f'{reason} {count}' for reason, count in self.raw.items())}"] if self.raw else []
+        if self.checked:
+            notes.append(f"{self.checked} elements compared with their originals, {self.violations} beyond what was promised")
+        if self.encoder:
+            notes.append(f"encoder: {self.encoder}")
+        return notes
+
+
+def _layers(rows: list[export.Report]) -> tuple[LayerReport, ...]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        for name, layer in row["layers"].items():
+            found.setdefault(name, []).append(layer)
+    layers = (_layer(name, parts) for name, parts in found.items())
+    return tuple(layer for layer in layers if layer.plain)
+
+
+def _layer(name: str, parts: list[Mapping[str, Any]]) -> LayerReport:
+    bounds = [part["bound"] for part in parts if part["bound"] is not None]
+    errors = [part["error"] for part in parts if part["error"] is not None]
+    plain, saved, outliers = (sum(part[key] for part in parts) for key in ("plainBytes", "savedBytes", "outliers"))
+    return LayerReport(name, plain, saved, outliers, max(bounds, default=None), max(errors, default=None))
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.2f}"

@@ -1,0 +1,65 @@
+"""`kompakt run`: a training program as a process of its own, its exit code, and what is said about it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+
+SCRIPT = """
+import sys, torch
+from torch import nn
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(128, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+for step in range(6):
+    optimizer.zero_grad()
+    model(torch.randn(8, 3, 6, 6)).square().mean().backward()
+    optimizer.step()
+    print("step", step, sys.argv[1:])
+sys.exit(5)
+"""
+
+
+@pytest.fixture
+def script(tmp_path) -> str:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return str(tmp_path / "train.py")
+
+
+def kompakt_run(*words: str) -> "subprocess.CompletedProcess[str]":
+    command = Path(sys.executable).parent / "kompakt"
+    environ = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
+    return subprocess.run([command, "run", *words], capture_output=True, text=True, env=environ)
+
+
+# Two processes that load torch and its optimizers: seconds on a busy machine, so each run shows many things.
+def test_a_script_runs_compressed_and_the_layers_are_shown(script):
+    done = kompakt_run("--verify", "--min-tensor-bytes", "0", "--", sys.executable, script, "--epochs", "3")
+    assert done.returncode == 5, done.stderr
+    assert done.stdout.splitlines()[-1] == "step 5 ['--epochs', '3']"
+    assert "6 optimizer steps" in done.stderr
+    assert "times smaller" in done.stderr
+    assert ", 0 beyond what was promised" in done.stderr
+
+
+def test_a_dry_run_ends_after_the_first_compressed_step(script):
+    done = kompakt_run("--dry-run", "--min-tensor-bytes", "0", "--", sys.executable, script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"step {step} []" for step in range(3)]
+    assert "4 optimizer steps" in done.stderr
+
+
+def test_what_cannot_be_run_is_refused_with_a_sentence():
+    for words, sentence in (
+        (("--target", "3", "--", sys.executable), "KOMPAKT_TARGET is '3'"),
+        (("--", "no-such-program-here"), "there is no program no-such-program-here"),
+    ):
+        done = kompakt_run(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert sentence in done.stderr

@@ -1,0 +1,172 @@
+"""Compression as a library: a context around forward passes, parts kept out, a report."""
+
+import os
+
+import pytest
+
+if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+
+import torch
+from torch import nn
+
+import kompakt_runtime
+from kompakt_runtime.config import ConfigError
+
+torch.optim.SGD([torch.zeros(1)])  # loads the compiler once, which takes seconds
+
+
+@pytest.fixture
+def compress():
+    """A context of its own; equal settings of other tests do not meet."""
+    made = []
+
+    def make(**settings) -> kompakt_runtime.Compression:
+        made.append(kompakt_runtime.Compression(kompakt_runtime.compression(min_tensor_bytes=0, **settings)._session.config))
+        return made[-1]
+
+    yield make
+    for compression in made:
+        compression.close()
+    kompakt_runtime.library._by_settings.clear()
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 4))
+
+
+def train(model: nn.Module, around, steps: int = 5) -> torch.Tensor:
+    """The last loss; only forward passes run inside `around()`."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    for step in range(steps):
+        x = torch.randn(8, 3, 6, 6, generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        with around():
+            loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+    return loss.detach()
+
+
+def test_what_was_measured_goes_on_from_step_to_step(compress):
+    compression = compress()
+    train(network(), lambda: compression)
+    report = compression.report()
+    assert (report.forwards, report.steps, report.violations) == (5, 5, 0)
+    assert [layer.name for layer in report.layers] == ["2", "5"]
+    assert all(layer.ratio > 2 and 0 < layer.error <= layer.bound * 1.000001 for layer in report.layers)
+    assert report.encoder == "torch"
+    assert "2" in str(report)
+    assert "times smaller" in str(report)
+
+
+def test_outside_nothing_happens(compress):
+    compression = compress()
+    with compression:
+        pass
+    train(network(), lambda: torch.enable_grad())
+    assert (compression.report().forwards, compression.report().plain_bytes) == (0, 0)
+
+
+def test_equal_settings_give_the_same_object_so_the_call_may_stand_in_the_loop():
+    settings = {"mode": "ErrorBounded", "target": 0.02, "min_tensor_bytes": 0}
+    train(network(), lambda: kompakt_runtime.compression(**settings))
+    compression = kompakt_runtime.compression(**settings)
+    assert compression.report().steps == 5
+    assert compression.report().layers
+    compression.close()
+    assert kompakt_runtime.compression(target=0.03) is not compression
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"mode": "Some"}, "mode is 'Some'"),
+        ({"target": 0.5}, "target is '0.5'"),
+        ({"target": None}, "target is 'None'"),
+        ({"overrides": {"head.*": "Off"}}, r"overrides\[0\].mode"),
+        ({"overrides": ["head"]}, "overrides must map"),
+        ({"min_tensor_bytes": -1}, "min_tensor_bytes is '-1'"),
+        ({"min_tensor_bytes": 1.5}, "min_tensor_bytes is 1.5"),
+    ],
+)
+def test_a_wrong_argument_is_named(settings, field):
+    with pytest.raises(ConfigError, match=field):
+        kompakt_runtime.compression(**settings)
+
+
+class Parts(nn.Module):
+    """Three linear layers, the second of them kept out in some way."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two, self.three = (nn.Linear(32, 32) for _ in range(3))
+        self.how = how
+        if how == "module":
+            kompakt_runtime.exclude(self.two)
+
+    def forward(self, x):
+        x = self.one(x * 1) * 0.5
+        if self.how == "context":
+            with kompakt_runtime.uncompressed():
+                x = self.two(x)
+        elif self.how == "function":
+            x = kompakt_runtime.exclude(lambda x: self.two(x))(x)
+        else:
+            x = self.two(x)
+        return self.three(x * 0.5)
+
+
+def layers_of(compression, model, shape=(512, 32)) -> set[str]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(4):
+        with compression:
+            loss = model(torch.randn(shape)).square().mean()
+        loss.backward()
+        optimizer.step()
+    return {layer.name for layer in compression.report().layers}
+
+
+@pytest.mark.parametrize("how", ["context", "function", "module"])
+def test_parts_are_kept_out(compress, how):
+    assert layers_of(compress(), Parts("not at all")) == {"one", "two", "three"}
+    assert layers_of(compress(target=0.011), Parts(how)) == {"one", "three"}
+
+
+def test_a_class_is_kept_out_with_all_below_it(compress):
+    @kompakt_runtime.exclude
+    class Inner(nn.Sequential):
+        pass
+
+    inner = Inner(nn.Linear(32, 32), nn.Dropout(0.0), nn.Linear(32, 32))
+    assert layers_of(compress(), nn.Sequential(nn.Linear(32, 32), inner, nn.Linear(32, 32))) == {"0", "2"}
+
+
+def test_what_cannot_be_kept_out_is_refused():
+    for wrong in (3, int):
+        with pytest.raises(TypeError, match="exclude takes a function"):
+            kompakt_runtime.exclude(wrong)
+
+
+def test_overrides_by_name_and_by_class(compress):
+    assert layers_of(compress(overrides={"tw*": "None"}), Parts("")) == {"one", "three"}
+    assert layers_of(compress(overrides={"two": "ErrorBounded", "class:Linear": "None"}), Parts("")) == {"two"}
+
+
+def test_the_report_as_table_and_picture(compress, tmp_path):
+    compression = compress()
+    train(network(), lambda: compression)
+    report = compression.report()
+    rich = pytest.importorskip("rich.console")
+    console = rich.Console(width=160, record=True, file=open(os.devnull, "w"))  # noqa: SIM115 - written to until the end
+    console.print(report.table())
+    shown = console.export_text()
+    console.file.close()
+    assert f"{report.layers[0].ratio:.2f}" in shown
+    assert "largest error" in shown
+    pytest.importorskip("matplotlib")
+    for name, start in (("ratio.svg", b"<?xml"), ("ratio.png", b"\x89PNG")):
+        report.plot(str(tmp_path / name))
+        assert (tmp_path / name).read_bytes().startswith(start)
