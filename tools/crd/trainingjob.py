@@ -188,12 +188,9 @@ def _placement() -> Schema:
 
 
 def _compression() -> Schema:
-    override = ruled(
-        obj(
-            {"modules": text(minLength=1, maxLength=256), "mode": word(model.CompressionMode, model.CompressionMode.NONE)},
-            required=("modules",),
-        ),
-        _only("mode", refusals.COMPRESSION_MODES, refusals.OVERRIDE),
+    override = obj(
+        {"modules": text(minLength=1, maxLength=256), "mode": word(model.CompressionMode, model.CompressionMode.NONE)},
+        required=("modules",),
     )
     target = ruled(
         text(default="0.01", maxLength=11),
@@ -212,7 +209,6 @@ def _compression() -> Schema:
     )
     return ruled(
         schema,
-        _only("mode", refusals.COMPRESSION_MODES, refusals.COMPRESSION),
         _only("offload", (model.Offload.NEVER,), refusals.OFFLOAD),
         _only("batchSize", (model.BatchSize.KEEP,), refusals.BATCH_SIZE),
     )

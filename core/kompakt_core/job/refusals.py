@@ -2,10 +2,9 @@
 
 from typing import Final
 
-from kompakt_core.job.model import BatchSize, CompressionMode, ConsolidationMode, EdgeScope, Offload
+from kompakt_core.job.model import BatchSize, ConsolidationMode, EdgeScope, Offload
 
 MODES: Final = (ConsolidationMode.DEFAULT, ConsolidationMode.NO_WAIT)
-COMPRESSION_MODES: Final = (CompressionMode.NONE, CompressionMode.ERROR_BOUNDED)
 
 
 def not_yet(field: str, words: "tuple[str, ...]") -> str:
@@ -17,8 +16,6 @@ EDGE_SCOPE: Final = not_yet("communication.customEdges.scope", (EdgeScope.POD,))
 GRADIENT_BYTES: Final = "communication.gradientBytes is not used in this version; leave it out"
 CONSOLIDATION: Final = not_yet("placement.consolidation.mode", MODES) + "; a gang is placed as soon as it fits"
 WAITS: Final = "placement.consolidation: wait seconds are read in mode Fixed only; leave them out"
-COMPRESSION: Final = not_yet("activationCompression.mode", COMPRESSION_MODES)
-OVERRIDE: Final = not_yet("activationCompression.overrides: mode", COMPRESSION_MODES)
 OFFLOAD: Final = not_yet("activationCompression.offload", (Offload.NEVER,))
 BATCH_SIZE: Final = not_yet("activationCompression.batchSize", (BatchSize.KEEP,))
 PREEMPTION: Final = "runPolicy.preemption cannot be set in this version: no job is ever preempted"

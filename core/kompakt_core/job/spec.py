@@ -174,8 +174,6 @@ def _compression(spec: Fields) -> model.Compression:
         batch_size=fields.choice("batchSize", model.BatchSize, model.BatchSize.KEEP),
         failure_policy=fields.choice("failurePolicy", model.FailurePolicy, model.FailurePolicy.IGNORE),
     )
-    if found.mode not in refusals.COMPRESSION_MODES:
-        fields.refuse("mode", f"{refusals.COMPRESSION}; got {found.mode}")
     if found.offload is not model.Offload.NEVER:
         fields.refuse("offload", refusals.OFFLOAD)
     if found.batch_size is not model.BatchSize.KEEP:
@@ -196,8 +194,6 @@ def _override(fields: Fields) -> model.Override:
     if not 1 <= len(modules) <= 256:
         fields.refuse("modules", f"must be a module name or glob of 1 to 256 characters, got {shown(modules)}")
     override = model.Override(modules, fields.choice("mode", model.CompressionMode, model.CompressionMode.NONE))
-    if override.mode not in refusals.COMPRESSION_MODES:
-        fields.refuse("mode", f"{refusals.OVERRIDE}; got {override.mode}")
     fields.done()
     return override
 

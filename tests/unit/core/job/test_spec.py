@@ -77,14 +77,6 @@ REFUSED = {
     "no GPU anywhere": ({"roles": [role(gpusPerReplica=0)]}, "at least one role needs gpusPerReplica"),
     "target too high": ({"activationCompression": {"targetGradientError": "0.11"}}, "above 0 and at most 0.1"),
     "target as a number": ({"activationCompression": {"targetGradientError": 0.01}}, "expected text"),
-    "mode of a later version": (
-        {"activationCompression": {"mode": "Lossless"}},
-        "activationCompression.mode can only be None or ErrorBounded in this version",
-    ),
-    "override of a later version": (
-        {"activationCompression": {"overrides": [{"modules": "*", "mode": "Lossless"}]}},
-        "overrides: mode can only be None or ErrorBounded in this version",
-    ),
     "offload": ({"activationCompression": {"offload": "Auto"}}, "can only be Never in this version"),
     "compression without injection": ({"activationCompression": {}, "injection": "Never"}, "needs injection Default"),
     "consolidation of a later version": ({"placement": {"consolidation": {"mode": "Fixed"}}}, "can only be Default or NoWait"),
