@@ -7,7 +7,7 @@ from kompakt_core.ids import NodeName, PodUid
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
-from kompakt_extender.planner import Planner
+from kompakt_extender.planner.loop import Planner
 from kompakt_extender.views import JobView, NodeView, PodView, TopologyView
 
 View = TypeVar("View")

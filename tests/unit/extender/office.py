@@ -13,7 +13,7 @@ from kompakt_extender.explain_api.desk import Desk
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
-from kompakt_extender.planner import Planner
+from kompakt_extender.planner.loop import Planner
 from kompakt_extender.release import Releaser
 from kompakt_extender.sinks import Intake
 from kompakt_extender.wire import BindingArgs

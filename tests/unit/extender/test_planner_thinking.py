@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kompakt_core import contract as c
-from kompakt_extender.planner import Planner
+from kompakt_extender.planner.loop import Planner
 from tests.unit.extender.office import Office, gates, run
 from tests.unit.extender.world import node, pod, topology, worker
 
@@ -177,7 +177,7 @@ def test_the_loop_goes_on_while_core_thinks(monkeypatch: pytest.MonkeyPatch) -> 
         assert heard.wait(1.5), "the loop was blocked"
         raise RuntimeError("no answer")
 
-    monkeypatch.setattr("kompakt_extender.planner.plan_gang", slow)
+    monkeypatch.setattr("kompakt_extender.planner.thinking.plan_gang", slow)
 
     async def story(office: Office) -> None:
         planner = Planner(office.ledger, office.jobs, None, office.metrics, lambda: office.now, {})  # type: ignore[arg-type]

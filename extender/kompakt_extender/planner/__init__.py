@@ -1,0 +1,5 @@
+"""The planner: which gang gets its places, when, and what is written about it.
+
+loop: when to look at which job. thinking: one gang's question to core, and what follows from the answer. standing: gangs that
+were released already. writes: the writes under way. question, waiting: what is asked and what is said, as plain values.
+"""

@@ -1,0 +1,143 @@
+"""The planner's loop: which gang gets its places, written first on the job, then on its pods.
+
+A round never waits for the API server; writes run as tasks, at most one per job. What was decided counts at once (claims in the
+ledger, records here), so that the next decision sees it before the cluster shows it.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TypeVar
+
+from kompakt_core.ids import NodeName
+from kompakt_core.placement.model import Level
+from kompakt_extender import record as records
+from kompakt_extender.gangs import members, order, plannable, replannable
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import Ledger
+from kompakt_extender.metrics import Metrics
+from kompakt_extender.planner.standing import Standing
+from kompakt_extender.planner.thinking import Think, Thinking
+from kompakt_extender.planner.writes import Writes
+from kompakt_extender.record import State
+from kompakt_extender.release import Releaser
+
+_LOG = logging.getLogger(__name__)
+_BATCH_SECONDS = 0.005  # changes come in flocks: a gang's pods, a node's conditions
+_TICK_SECONDS = 1.0
+_T = TypeVar("_T")
+
+
+class Planner:
+    """Plans while it runs; `stop` halts it at once."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        jobs: Jobs,
+        releaser: Releaser,
+        metrics: Metrics,
+        clock: Callable[[], datetime],
+        levels: Mapping[Level, str],
+        *,
+        think: Think = asyncio.to_thread,
+    ) -> None:
+        self._jobs = jobs
+        self._metrics = metrics
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._writes = Writes(ledger, jobs, releaser, metrics, clock, self.wake)
+        self._standing = Standing(ledger, jobs, self._writes, metrics, clock)
+        self._thinking = Thinking(ledger, jobs, self._writes, metrics, clock, levels, self.wake, think)
+        self._loop_task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop_task = asyncio.create_task(self._run())
+
+    def stop(self) -> None:
+        self._writes.stop()
+        if self._loop_task is not None:
+            self._loop_task.cancel()
+
+    def wake(self) -> None:
+        """Something changed."""
+        self._wake.set()
+
+    @property
+    def running(self) -> bool:
+        """False once the loop ended by an error of ours."""
+        return self._loop_task is not None and not self._loop_task.done()
+
+    @property
+    def busy(self) -> tuple[asyncio.Task[None], ...]:
+        """The writes under way."""
+        return self._writes.busy
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_TICK_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            await asyncio.sleep(_BATCH_SECONDS)
+            self._wake.clear()
+            start = time.perf_counter()
+            await self.round()
+            self._metrics.plan_seconds.observe(time.perf_counter() - start)
+
+    async def round(self) -> None:
+        """Look at every job that may need something, then plan the gangs that wait, one after the other."""
+        waiting: list[tuple[tuple[int, str, str], str]] = []
+        for uid in self._jobs.attention():
+            if not self._writes.resting(uid) and (key := self._guarded(self._look, uid)) is not None:
+                waiting.append((key, uid))
+        self._metrics.gangs.labels(State.WAITING.value).set(len(waiting))
+        for _, uid in sorted(waiting):
+            question = None if self._writes.resting(uid) else self._guarded(self._thinking.ask, uid)
+            if question is not None:
+                await self._thinking.consider(question)
+
+    def _guarded(self, act: Callable[[str], _T], uid: str) -> _T | None:
+        """One job that we stumble over must not stop the others."""
+        try:
+            return act(uid)
+        except Exception:
+            job = self._jobs.views[uid]
+            _LOG.exception("%s/%s: planning failed", job.namespace, job.name)
+            self._writes.mark_stale(job)
+            return None
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        self._thinking.forget(uid)
+        self._writes.forget(uid)
+
+    def adopt(self) -> None:
+        """Take over what an earlier leader decided."""
+        self._standing.adopt()
+
+    def exclude(self, job_uid: str, node: NodeName, reason: str) -> None:
+        """A node failed a pod of this job before any container started: leave it out of the next plans."""
+        self._standing.exclude(job_uid, node, reason)
+
+    def _look(self, uid: str) -> tuple[int, str, str] | None:
+        """Attend to what is under way; gives the place in the queue of a gang that can be planned."""
+        job = self._jobs.views[uid]
+        record = self._jobs.record(job)
+        pods = members(job, self._jobs.pods_of(uid))
+        if not job.ours or job.suspended or job.finished or job.attempt == 0:
+            self._jobs.rest(uid)
+            return None
+        if record.attempt != job.attempt:
+            record = self._jobs.fresh(job, record)
+        if record.state is State.RELEASED:
+            self._standing.attend(job, record, pods)
+            return None
+        if record.state is State.WITHDRAWN:
+            return self._standing.attend_withdrawn(job, record, pods)
+        if not plannable(job, pods) and not replannable(job, pods):
+            return None
+        return order(job, pods, self._jobs.complete(job, record, records.stamp(self._clock())))
