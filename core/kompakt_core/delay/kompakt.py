@@ -12,7 +12,6 @@ from kompakt_core.delay.model import Decision, Offer, Place, Preempt, Reserve, W
 from kompakt_core.placement.model import Level
 
 FIRST_GUESS_S = 3600.0  # what a job that has not run yet is taken to need: a first lease of an hour in the work compared with
-OVERTAKEN_AT_MOST = 1000
 
 
 def kompakt(waiting: Waiting, offer: Offer, now: float) -> Decision:
@@ -25,7 +24,7 @@ def kompakt(waiting: Waiting, offer: Offer, now: float) -> Decision:
             return Place(offer.level)
     if offer.by_preemption is not None and not levels.worse_than(offer.by_preemption, ideal):
         return Preempt(ideal)
-    if offer.level is None and waiting.overtaken >= OVERTAKEN_AT_MOST:
+    if offer.level is None and waiting.passed_over:
         return Reserve(ideal)
     return WaitUntil(None if offer.level is None else opens, ideal)
 

@@ -22,6 +22,7 @@ class Timers:
 
 
 NO_WAITING = Timers(0, 0, 0)
+OVERTAKEN_AT_MOST = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class Waiting:
 
     `slowdown`: extra seconds per second of pure computing, by level (0 = communication is free); levels left out count 0.
     `attained_s`: seconds of computing done so far; `remaining_s`: what is left, if the job declares it.
-    `overtaken`: how many gangs that came later were placed meanwhile with GPUs that would have served it.
+    `overtaken`: how many gangs that came later were placed meanwhile with GPUs that would have served it; from
+    `overtaken_at_most` on what would serve it is kept for it.
     """
 
     gpus: int
@@ -40,6 +42,12 @@ class Waiting:
     attained_s: float = 0.0
     remaining_s: float | None = None
     overtaken: int = 0
+    overtaken_at_most: int = OVERTAKEN_AT_MOST
+
+    @property
+    def passed_over(self) -> bool:
+        """Whether enough others went before it."""
+        return self.overtaken >= self.overtaken_at_most
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kompakt_core.delay.levels import Levels
-from kompakt_core.delay.model import Decision, Offer, Place, Waiting, WaitUntil
+from kompakt_core.delay.model import Decision, Offer, Place, Reserve, Waiting, WaitUntil
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
 
@@ -18,15 +18,20 @@ CAP_MACHINE = 0.8  # of the window
 
 
 def by_timers(waiting: Waiting, offer: Offer, now: float) -> Decision:
-    """One machine: at once. A worse level: when the timer of the level within has run out, or nothing within could hold it."""
+    """One machine: at once. A worse level: when the timer of the level within has run out, or nothing within could hold it.
+
+    Who would else wait without end and was passed over often enough gets what would serve it reserved. (That is not Dally's.)
+    """
     levels, need = offer.levels, waiting.gpus
     ideal = levels.ideal(need)
     if offer.level is None:
-        return WaitUntil(None, ideal)
+        return Reserve(ideal) if waiting.passed_over else WaitUntil(None, ideal)
     opens = acceptable_from(waiting, levels, offer.level)
     if now >= opens:
         return Place(offer.level)
-    return WaitUntil(None if math.isinf(opens) else opens, levels.within(offer.level))
+    if not math.isinf(opens):
+        return WaitUntil(opens, levels.within(offer.level))
+    return Reserve(ideal) if waiting.passed_over else WaitUntil(None, levels.within(offer.level))
 
 
 def acceptable_from(waiting: Waiting, levels: Levels, level: Level) -> float:

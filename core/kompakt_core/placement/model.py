@@ -109,7 +109,10 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node as the planner sees it. `taken` holds GPUs that are held, planned, reserved or sick."""
+    """A node as the planner sees it. `taken` holds GPUs that are held, planned, reserved or sick.
+
+    `cpu_millis`, `memory_bytes`, `pods`: what it has for pods in all.
+    """
 
     name: NodeName
     graph: LinkGraph | None
@@ -122,6 +125,9 @@ class NodeState:
     free_cpu_millis: int = 1 << 62
     free_memory_bytes: int = 1 << 62
     free_pods: int = 1 << 30
+    cpu_millis: int = 1 << 62
+    memory_bytes: int = 1 << 62
+    pods: int = 1 << 30
 
     @property
     def free(self) -> GpuMask:

@@ -40,10 +40,13 @@ class SeatSearch:
         No level beyond `widest` is looked at (default: the gang's required level).
         """
         for level in WIDENING[: WIDENING.index(widest or self.gang.required_level) + 1]:
-            seatings = [seats for names in self._domains(level) if (seats := self._seat(names)) is not None]
-            if seatings:
+            if seatings := list(self.seatings(level)):
                 return level, min(seatings, key=self._cost)
         return None
+
+    def seatings(self, level: Level) -> Iterator[Seating]:
+        """The seats in each group of nodes of that level that holds the gang."""
+        return (seats for names in self.domains(level) if (seats := self._seat(names)) is not None)
 
     def placeable(self) -> int:
         """How many workers would find a place now if the gang could be split and spread at will."""
@@ -56,7 +59,7 @@ class SeatSearch:
             count += fitting
         return count
 
-    def _domains(self, level: Level) -> Iterator[Sequence[NodeName]]:
+    def domains(self, level: Level) -> Iterator[Sequence[NodeName]]:
         """The groups of nodes a gang may use at a level. A node without the level's label is in none of its groups."""
         if level is Level.MACHINE:
             yield from ([state.name] for state in self._nodes)

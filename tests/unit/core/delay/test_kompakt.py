@@ -2,9 +2,9 @@
 
 import pytest
 
-from kompakt_core.delay.kompakt import FIRST_GUESS_S, OVERTAKEN_AT_MOST, kompakt
+from kompakt_core.delay.kompakt import FIRST_GUESS_S, kompakt
 from kompakt_core.delay.levels import Levels
-from kompakt_core.delay.model import Offer, Place, Preempt, Reserve, Waiting, WaitUntil
+from kompakt_core.delay.model import OVERTAKEN_AT_MOST, Offer, Place, Preempt, Reserve, Waiting, WaitUntil
 from kompakt_core.delay.table import POLICIES
 from kompakt_core.placement.model import Level
 

@@ -1,0 +1,133 @@
+"""A gang's places on the real cluster, or what it waits for: the planner of core.placement and a delay policy together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from kompakt_core.delay.keep import Keep, keep_at
+from kompakt_core.delay.levels import Levels
+from kompakt_core.delay.model import NO_WAITING, OVERTAKEN_AT_MOST, Decide, Offer, Reserve, Timers, Waiting, WaitUntil
+from kompakt_core.delay.no_wait import no_wait
+from kompakt_core.ids import NO_GPUS, GpuMask, mask_of
+from kompakt_core.placement.gang import LEVEL_LABELS, plan_gang
+from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Reason, Refusal, Snapshot
+from kompakt_core.placement.seating import WIDENING, SeatSearch
+
+__all__ = ["NO_PATIENCE", "Patience", "Wait", "levels_for", "place_or_wait"]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How a gang waits. `timers` and `slowdown`: as in Waiting, for the policies that read them."""
+
+    policy: Decide
+    timers: Timers = NO_WAITING
+    slowdown: Mapping[Level, float] = field(default_factory=dict)
+    overtaken_at_most: int = OVERTAKEN_AT_MOST
+
+
+NO_PATIENCE = Patience(no_wait)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The gang could be placed at `offered`, but waits for `level`. `at`: when that ends by time alone, None = never."""
+
+    offered: Level
+    level: Level
+    at: float | None
+
+
+def place_or_wait(
+    snapshot: Snapshot,
+    gang: Gang,
+    patience: Patience,
+    since: float,
+    now: float,
+    labels: Mapping[Level, str] = LEVEL_LABELS,
+    overtaken: int = 0,
+) -> Plan | Wait | Refusal | Keep:
+    """The plan of `plan_gang`, unless the policy says that waiting for a better level still pays.
+
+    `since`: the first moment at which the gang could be placed anywhere, on the clock of `now`. `overtaken`: as in Waiting;
+    a gang that was passed over too often gets what to keep for it instead of a refusal or an endless wait.
+    Refusals and errors are those of plan_gang.
+    """
+    plan = plan_gang(snapshot, gang, labels)
+    if patience.policy is no_wait or gang_gpus(gang) == 1 or (isinstance(plan, Plan) and plan.level is Level.MACHINE):
+        return plan  # a single GPU communicates with nobody
+    waiting = Waiting(
+        gang_gpus(gang),
+        since,
+        patience.timers,
+        patience.slowdown,
+        overtaken=overtaken,
+        overtaken_at_most=patience.overtaken_at_most,
+    )
+    if isinstance(plan, Refusal) and not (plan.reason is Reason.DOES_NOT_FIT_NOW and waiting.passed_over):
+        return plan
+    found = plan.level if isinstance(plan, Plan) else None
+    empty = SeatSearch(if_nothing_ran(snapshot), gang, labels)
+    levels = _levels_for(snapshot, empty, found)
+    answer = patience.policy(waiting, Offer(levels, found), now)
+    if isinstance(answer, WaitUntil):
+        return plan if found is None else Wait(found, answer.level, answer.at)
+    if isinstance(answer, Reserve):
+        kept = keep_at(answer.level, empty, snapshot)
+        return kept or (plan if found is None else Wait(found, answer.level, None))
+    return plan
+
+
+def levels_for(snapshot: Snapshot, gang: Gang, found: Level, labels: Mapping[Level, str] = LEVEL_LABELS) -> Levels:
+    """The cluster's levels as this gang sees them: `ideal` is the narrowest that could hold it if nothing else ran.
+
+    Machines, racks and blocks are those that exist and are healthy now, however unequal; a node without a level's label is
+    in none of its groups. `found`: the level at which the gang has places now. Counting GPUs is not enough: five workers with
+    three GPUs each are not held by two machines of eight. So sizes of levels that cannot hold it are given as less
+    than it needs, and those of levels that can as at least that.
+    """
+    return _levels_for(snapshot, SeatSearch(if_nothing_ran(snapshot), gang, labels), found)
+
+
+def _levels_for(snapshot: Snapshot, empty: SeatSearch, found: Level | None) -> Levels:
+    seated = empty.seat(found)
+    ideal = seated[0] if seated is not None else found or empty.gang.required_level
+    need = gang_gpus(empty.gang)
+    sizes: list[tuple[Level, int]] = []
+    largest = 1
+    for level in WIDENING:
+        groups = [sum(_healthy_gpus(snapshot.nodes[name]) for name in names) for names in empty.domains(level)]
+        if not groups and level is not Level.CLUSTER:
+            continue
+        largest = max(largest, *groups, 1)
+        holds = WIDENING.index(level) >= WIDENING.index(ideal)
+        sizes.append((level, max(largest, need) if holds else max(1, min(largest, need - 1))))
+    return Levels(tuple(sizes))
+
+
+def gang_gpus(gang: Gang) -> int:
+    """All GPUs it asks for."""
+    return sum(worker.gpus for worker in gang.workers)
+
+
+def _healthy_gpus(state: NodeState) -> int:
+    return 0 if state.graph is None else state.graph.size - _sick(state).bit_count()
+
+
+def _sick(state: NodeState) -> GpuMask:
+    return NO_GPUS if state.graph is None else mask_of([gpu.index for gpu in state.graph.gpus if gpu.health != "Healthy"])
+
+
+def if_nothing_ran(snapshot: Snapshot) -> Snapshot:
+    """The nodes that work now, with all their healthy GPUs free and no pod on them."""
+    working = (one for one in snapshot.nodes.values() if one.ready and not one.unschedulable and one.problem is None)
+    return Snapshot({one.name: _emptied(one) for one in working})
+
+
+def _emptied(state: NodeState) -> NodeState:
+    return replace(
+        state,
+        taken=_sick(state),
+        free_cpu_millis=state.cpu_millis,
+        free_memory_bytes=state.memory_bytes,
+        free_pods=state.pods,
+    )
