@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster import waits
 from tools.kube import simulated
 from tools.kube.binaries import find_all
 from tools.kube.parts import Pair, can_set_hostname
@@ -39,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     plane = simulated.start(folder, find, MACHINES, launch=launch_tied)
     cluster = Cluster(plane, find)
     try:
-        cluster.parts.install(LEASE)
+        cluster.parts.install(LEASE | waits.SETTINGS)
         yield cluster
     finally:
         cluster.stop()
@@ -56,6 +57,16 @@ def plugins(cluster: Cluster) -> Cluster:
 def pair(plugins: Cluster) -> Pair:
     """The scheduler pair that decides; where hostnames cannot be given, it goes by the machine's."""
     return plugins.start_pair("scheduler-0" if can_set_hostname() else socket.gethostname())
+
+
+@pytest.fixture
+def standby(kompakt: Cluster, pair: Pair) -> Iterator[Pair]:
+    """A second pair; after the test the first one is at work again and alone."""
+    if not can_set_hostname():
+        pytest.skip("two pairs on one host need hostnames of their own, and this machine allows no user namespaces")
+    second = kompakt.start_pair("scheduler-1")
+    yield second
+    kompakt.kill_pair(second)
 
 
 @pytest.fixture(scope="session")

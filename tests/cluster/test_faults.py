@@ -7,7 +7,7 @@ import pytest
 
 from tools.kube.holding import HoldingWatch
 from tools.kube.jobs import Job, apply, training_job
-from tools.kube.parts import Pair, can_set_hostname
+from tools.kube.parts import Pair
 from tools.kube.session import Cluster, eventually, stays
 
 
@@ -42,16 +42,6 @@ def test_jobs_outlive_the_operator(kompakt: Cluster, namespace: str) -> None:
     pods = [pod.metadata.name for job in jobs for pod in job.pods()]
     assert len(pods) == 16, "no pod was made twice"
     stays(lambda: [(j.name, j.read()["metadata"]["resourceVersion"]) for j in jobs], rounds=5)
-
-
-@pytest.fixture
-def standby(kompakt: Cluster, pair: Pair) -> Iterator[Pair]:
-    """A second pair; after the test the first one is at work again and alone."""
-    if not can_set_hostname():
-        pytest.skip("two pairs on one host need hostnames of their own, and this machine allows no user namespaces")
-    second = kompakt.start_pair("scheduler-1")
-    yield second
-    kompakt.kill_pair(second)
 
 
 def test_a_standby_pair_takes_over(kompakt: Cluster, namespace: str, pair: Pair, standby: Pair) -> None:

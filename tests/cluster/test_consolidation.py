@@ -1,0 +1,243 @@
+"""Gangs wait for a better level on racks of simulated machines, placed by the real kube-scheduler with our extender.
+
+What jobs of mode Default wait for is set for the whole run in waits.py: 9 s rather than share a rack, 22.5 s rather than be
+spread over racks (sensitivity High).
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from kompakt_core import contract as c
+from kompakt_core.delay.estimate import COMMUNICATION
+from kompakt_simulator.cluster import Cluster as SimulatedCluster
+from kompakt_simulator.cluster import Shape
+from kompakt_simulator.network import Network
+from kompakt_simulator.placements.table import PLACEMENTS
+from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.setting import Setting
+from kompakt_simulator.simulation import simulate
+from kompakt_simulator.trace import Job as TraceJob
+from kompakt_simulator.trace import Milliseconds
+from tests.cluster.waits import FACTORS
+from tools.kube import simulated
+from tools.kube.holding import HoldingWatch
+from tools.kube.jobs import Job, apply, training_job
+from tools.kube.parts import Pair
+from tools.kube.session import Cluster, eventually
+from tools.kube.simulated import Machine
+
+POOL = "test.kompakt.dev/pool"
+GPUS = 8
+# Two racks of two machines; and the hosts of a real complaint: 64 in groups of which only two hold a gang of eight.
+RACKS = tuple((f"lev-{rack}{host}", (("kompakt.dev/rack", f"lev-{rack}"), (POOL, "racks"))) for rack in "ab" for host in range(2))
+LEAVES = (1, 1, 2, 2, 2, 3, 3, 3, 5, 5, 6, 6, 6, 8, 11)
+HOSTS = tuple(
+    (f"leaf-{group:02}-{host:02}", (("kompakt.dev/rack", f"leaf-{group:02}"), (POOL, "leaves")))
+    for group, size in enumerate(LEAVES)
+    for host in range(size)
+)
+
+
+@pytest.fixture(scope="module")
+def racks(kompakt: Cluster) -> Iterator[Cluster]:
+    """The cluster with all our parts and the machines of this file; gone again afterwards."""
+    machines = [Machine(name, "dgx1-v100", GPUS, labels) for name, labels in (*RACKS, *HOSTS)]
+    simulated.add_machines(kompakt.plane, machines)
+    eventually(kompakt.parts.every_machine_reported, 60, "a GPUTopology of every machine")
+    yield kompakt
+    kompakt.core.delete_collection_node(label_selector=POOL)
+    names = {machine.name for machine in machines}
+
+    def left() -> set[str]:
+        found = kompakt.custom.list_cluster_custom_object(c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)["items"]
+        return names & {one["metadata"]["name"] for one in found}
+
+    eventually(lambda: not left(), 60, "their GPUTopologies are gone")
+
+
+@pytest.fixture(autouse=True)
+def no_gpu_is_held_twice(kompakt: Cluster) -> Iterator[None]:
+    watching = HoldingWatch(str(kompakt.kubeconfig))
+    yield
+    watching.close()
+    assert watching.violations == []
+
+
+def gang(
+    name: str, workers: int, gpus: int, *, pool: str = "racks", host: str = "", mode: Any = None, seconds: str | None = None
+) -> dict[str, Any]:
+    """A job on the machines of one pool, or on one host; its pods run until they are deleted, or so many seconds."""
+    document = training_job(name, replicas=workers, gpus=gpus, seconds=seconds, placement={"consolidation": mode or {}})
+    selector = {"kubernetes.io/hostname": host} if host else {POOL: pool}
+    document["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = selector
+    return document
+
+
+def fixed(machine: int, rack: int = 3600) -> dict[str, Any]:
+    return {"mode": "Fixed", "machineWaitSeconds": machine, "rackWaitSeconds": rack, "blockWaitSeconds": 3600}
+
+
+def blocked(cluster: Cluster, namespace: str, gpus: int, hosts: Sequence[str] = tuple(name for name, _ in RACKS)) -> list[Job]:
+    """So many GPUs of each host are taken."""
+    jobs = [apply(cluster, namespace, gang(f"on-{host}", 1, gpus, host=host)) for host in hosts]
+    for job in jobs:
+        job.await_phase("Running")
+    return jobs
+
+
+def scheduling(job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = job.status.get("scheduling", {})
+    return found
+
+
+def level_of(job: Job) -> str:
+    return str(scheduling(job).get("plan", {}).get("level", ""))
+
+
+def nodes_of(job: Job) -> set[str]:
+    return {pod.spec.node_name for pod in job.pods()}
+
+
+def waits_for(job: Job, level: str) -> None:
+    eventually(lambda: scheduling(job).get("waitsFor") == level, 20, f"{job.name} waits for {level}")
+
+
+def moment(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def relaxed_at_its_timer(job: Job, until: str) -> None:
+    """It was released less than two seconds after its timer (times in status are whole seconds, rounded down), and is bound."""
+    eventually(lambda: scheduling(job).get("plan"), 30, f"{job.name} is released")
+    late = moment(scheduling(job)["plan"]["releasedAt"]) - moment(until)
+    assert 0 <= late <= 1, f"released {late:.0f} s after its timer"
+    eventually(lambda: len(job.bound()) == len(job.pods()) > 0, 30, f"{job.name} is bound")
+
+
+def test_a_gang_takes_a_machine_that_frees_up_and_another_relaxes_at_its_timer(racks: Cluster, namespace: str) -> None:
+    blockers = blocked(racks, namespace, 4)
+    patient = apply(racks, namespace, gang("patient", 2, 4, mode=fixed(300)))
+    waits_for(patient, "Machine")
+    message = patient.condition("Placed")["message"]
+    assert message.startswith("waits for one machine until "), message
+    assert "now there is room only in one rack" in message
+    assert not patient.bound()
+    blockers[3].delete()
+    eventually(lambda: len(patient.bound()) == 2, 20, "it starts on the machine that became free")
+    assert (level_of(patient), nodes_of(patient)) == ("Machine", {"lev-b1"})
+
+    hasty = apply(racks, namespace, gang("hasty", 2, 4, mode=fixed(4)))
+    waits_for(hasty, "Machine")
+    until = scheduling(hasty)["until"]
+    relaxed_at_its_timer(hasty, until)
+    assert (level_of(hasty), nodes_of(hasty)) == ("Rack", {"lev-a0", "lev-a1"})
+
+
+def test_two_gangs_that_want_all_of_a_rack_never_hold_a_half_each(racks: Cluster, namespace: str) -> None:
+    """A and B fit only one after the other; whichever is first, no pod of the other is bound meanwhile."""
+    blocked(racks, namespace, 8, ["lev-b0", "lev-b1"])
+    both = [apply(racks, namespace, gang(name, 2, 8, seconds="1", mode=fixed(300))) for name in ("x", "y")]
+    mixed = []
+
+    def over() -> bool:
+        holding = [{p.status.phase for p in job.bound()} & {"Pending", "Running"} for job in both]
+        if all(holding):
+            mixed.append(holding)
+        return all(job.phase == "Succeeded" for job in both)
+
+    eventually(over, 60, "both gangs ran, one after the other")
+    assert mixed == []
+    assert {job.status["attempt"] for job in both} == {1}
+
+
+def test_gangs_of_eight_hosts_find_the_two_leaf_groups_that_hold_them(racks: Cluster, namespace: str) -> None:
+    """64 hosts behind 15 leaf switches. The third gang finds no group any more, waits, and is spread when its time is over."""
+    first = apply(racks, namespace, gang("first", 8, 8, pool="leaves", mode=fixed(60)))
+    eventually(lambda: len(first.bound()) == 8, 20, "the first is bound")
+    second = apply(racks, namespace, gang("second", 8, 8, pool="leaves", mode=fixed(60)))
+    eventually(lambda: len(second.bound()) == 8, 20, "the second is bound")
+    groups = [{node.rpartition("-")[0] for node in nodes_of(job)} for job in (first, second)]
+    assert groups == [{"leaf-13"}, {"leaf-14"}], "the group that fits best, then the other one"
+    third = apply(racks, namespace, gang("third", 8, 8, pool="leaves", mode=fixed(3, rack=3)))
+    waits_for(third, "Rack")
+    until = scheduling(third)["until"]
+    relaxed_at_its_timer(third, until)
+    assert level_of(third) == "Cluster"
+
+
+def test_timers_outlive_the_active_pair(racks: Cluster, namespace: str, pair: Pair, standby: Pair) -> None:
+    """The deciding pair is killed while two gangs wait: one timer runs out while nobody decides, the other goes on."""
+    blocked(racks, namespace, 4)
+    short = apply(racks, namespace, gang("short", 2, 4, mode=fixed(5)))
+    long = apply(racks, namespace, gang("long", 2, 4, mode=fixed(600)))
+    waits_for(short, "Machine")
+    waits_for(long, "Machine")
+    before, until = scheduling(long), scheduling(short)["until"]
+    racks.kill_pair(pair)
+    try:
+        eventually(lambda: scheduling(short).get("state") == "Released", 60, "the standby has taken over and relaxed")
+        lease = racks.kubectl("get", "lease", "kompakt-scheduler", "-n", "kompakt-system", "-o", "jsonpath={.spec.acquireTime}")
+        decides = taken_over(racks, standby)
+        assert decides - moment(lease) <= 10, "from the end of the old holder's Lease"
+        late = moment(scheduling(short)["plan"]["releasedAt"]) - max(moment(until), decides)
+        print(f"decides {decides - moment(lease):.1f} s after the Lease; relaxed {late:.1f} s after that and its timer")
+        assert -1 < late <= 1, "status holds whole seconds, rounded down"
+        assert (scheduling(long)["until"], scheduling(long)["placeableSince"]) == (before["until"], before["placeableSince"])
+    finally:
+        racks.restart(pair.extender)
+        racks.restart(pair.scheduler)
+
+
+def taken_over(cluster: Cluster, pair: Pair) -> float:
+    """When the pair's extender had read the cluster and began to decide, by its log."""
+    lines = [line for line in cluster.log_of(pair.extender).splitlines() if " all listed: " in line]
+    return datetime.strptime(lines[-1][:23], "%Y-%m-%d %H:%M:%S,%f").timestamp()
+
+
+# (name, seconds, workers, GPUs of each, seconds it runs); events are at least five seconds apart.
+# e finds two GPUs in each machine of rack b and waits nine seconds for a machine; f fits nowhere until a ends.
+SCENARIO = (
+    ("a", 0, 2, 8, 29),
+    ("b", 5, 1, 6, 100),
+    ("c", 10, 1, 6, 100),
+    ("e", 15, 2, 2, 100),
+    ("f", 19, 2, 4, 100),
+    ("g", 36, 2, 2, 100),
+)
+EXPECTED = ["a", "b", "c", "e", "f", "g"]
+Placed = tuple[str, str, tuple[str, ...]]
+
+
+def test_the_same_scenario_gives_the_same_sequence_in_simulator_and_cluster(racks: Cluster, namespace: str) -> None:
+    began = time.monotonic()
+    jobs = []
+    for name, at, workers, gpus, seconds in SCENARIO:
+        time.sleep(max(0.0, began + at - time.monotonic()))
+        jobs.append(apply(racks, namespace, gang(name, workers, gpus, seconds=str(seconds))))
+    eventually(lambda: all(job.bound() for job in jobs), 30, "all have been placed")
+    plans = sorted((scheduling(job)["plan"]["releasedAt"], job.name, scheduling(job)["plan"]) for job in jobs)
+    seen = [(name, plan["level"], tuple(sorted({seat["node"] for seat in plan["pods"]}))) for _, name, plan in plans]
+    assert seen == simulated_sequence()
+    assert [name for name, _, _ in seen] == EXPECTED
+    assert {level for _, level, _ in seen} == {"Machine", "Rack"}
+
+
+def simulated_sequence() -> list[Placed]:
+    """What the simulator does with the same jobs under the same policy, in the order of the starts."""
+    shape = Shape.grid(2, 2, GPUS)
+    hosts = [name for name, _ in RACKS]
+    trace = [
+        TraceJob(number, Milliseconds(at * 1000), Milliseconds(seconds * 1000), workers * gpus, comm_ratio=COMMUNICATION["High"])
+        for number, (_, at, workers, gpus, seconds) in enumerate(SCENARIO)
+    ]
+    setting = Setting(restart_s=0, network=Network(levels=FACTORS))
+    outcome = simulate(trace, SimulatedCluster.of(shape), POLICIES["kompakt"], PLACEMENTS["levels"], setting)
+    started = sorted((stretch.start, stretch.number, stretch.gpus) for stretch in outcome.stretches)
+    return [
+        (SCENARIO[number][0], shape.level_of(gpus).value, tuple(hosts[machine] for machine in shape.per_machine(gpus)))
+        for _, number, gpus in started
+    ]
