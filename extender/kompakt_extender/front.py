@@ -16,6 +16,7 @@ from kompakt_extender.cluster import Resource, Watcher
 from kompakt_extender.explain_api.desk import Desk
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.objects import Lease
+from kompakt_extender.patience import DEFAULT, ClusterPolicy
 from kompakt_extender.tenure import Tenure
 from kompakt_extender.verbs import Inactive
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
@@ -28,12 +29,21 @@ _TICK_SECONDS = 0.25
 class Front:
     """Answers verbs and health. Active only while kube-scheduler beside this process holds the Lease."""
 
-    def __init__(self, api: Api, namespace: str, identity: str, metrics: Metrics, levels: Mapping[Level, str]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        identity: str,
+        metrics: Metrics,
+        levels: Mapping[Level, str],
+        policy: ClusterPolicy = DEFAULT,
+    ) -> None:
         self._api = api
         self._namespace = namespace
         self._identity = identity
         self._metrics = metrics
         self._levels = levels
+        self._policy = policy
         self._tenancy = Tenancy()
         self._tenure: Tenure | None = None
         self._lease_listed = False
@@ -79,7 +89,7 @@ class Front:
         self._metrics.active.set(active)
         if active and self._tenure is None:
             _LOG.info("active: %s holds the scheduler's Lease", self._tenancy.holder)
-            self._tenure = Tenure(self._api, self._metrics, self._active, self._levels)
+            self._tenure = Tenure(self._api, self._metrics, self._active, self._levels, self._policy)
             self._tenure.start()
         elif not active and self._tenure is not None:
             _LOG.warning("inactive: %s", self._tenancy.why_not(self._identity, time.monotonic()))

@@ -5,13 +5,14 @@ Taken = GPUs written on bound, unfinished pods + GPUs planned for released pods 
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from kompakt_core import contract
-from kompakt_core.ids import GpuMask, GpuUuid, NodeName, PodUid, mask_of
+from kompakt_core.ids import GpuMask, GpuUuid, NodeName, PodUid, indices_of, mask_of
 from kompakt_core.placement.model import NodeState, Reason, Snapshot
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.views import NAME_FIELD, NodeView, PodView, TopologyView
@@ -55,6 +56,9 @@ def node_state(node: NodeView, topology: TopologyView | None, pods: Iterable[Pod
         free_cpu_millis=node.cpu_millis - sum(pod.cpu_millis for pod in (*pods, *waiting)),
         free_memory_bytes=node.memory_bytes - sum(pod.memory_bytes for pod in (*pods, *waiting)),
         free_pods=node.pods - len(pods) - len(waiting),
+        cpu_millis=node.cpu_millis,
+        memory_bytes=node.memory_bytes,
+        pods=node.pods,
     )
 
 
@@ -81,6 +85,15 @@ def problem_of(node: NodeView, topology: TopologyView | None, pods: Iterable[Pod
     if any(not accounted(pod, known) and pod.uid not in reported for pod in pods):
         return Reason.UNREPORTED_POD
     return None
+
+
+def kept_gpus(state: NodeState, number: int) -> GpuMask:
+    """The GPUs of a node that are kept when so many are to be: the lowest of its free ones."""
+    return mask_of(list(indices_of(state.free)[:number])) if number else GpuMask(0)
+
+
+def _hiding(state: NodeState, gpus: GpuMask) -> NodeState:
+    return replace(state, taken=GpuMask(state.taken | gpus)) if gpus else state
 
 
 # Labels of nodes that have GPUs before our device plugin reports any: ours, and that of NVIDIA's feature discovery.
@@ -111,6 +124,10 @@ class Ledger:
         self._dirty: set[NodeName] = set()
         self._watchers: list[set[NodeName]] = []
         self._withdrawn: set[PodUid] = set()
+        self._kept: Mapping[NodeName, int] = {}
+        self.kept_for = (
+            ""  # uid of the job for which GPUs are kept from all others; at most one, so that no two can block each other
+        )
         self.version = 0
 
     # What is seen in the cluster
@@ -207,6 +224,18 @@ class Ledger:
         if pod is not None and pod.node is None and not pod.finished:
             self._claim_annotation(pod)
 
+    def keep(self, job_uid: str, gpus: Mapping[NodeName, int]) -> None:
+        """Hide so many GPUs of these nodes from all but this job, as they are free or become so; ends what was kept before."""
+        touched = {*self._kept, *gpus}
+        self.kept_for, self._kept = (job_uid, dict(gpus)) if gpus else ("", {})
+        for name in touched:
+            self._touch(name)
+
+    def end_keeping(self, job_uid: str) -> None:
+        """Nothing is kept for this job any longer."""
+        if self.kept_for == job_uid:
+            self.keep("", {})
+
     @property
     def unknown_binds(self) -> int:
         """How many binds are not seen on their pods yet."""
@@ -249,12 +278,18 @@ class Ledger:
         """A node as this pod may see it: its own claims are free for itself."""
         if uid not in self._claims_of:
             return self.state(name)
-        return self._compute(name, tuple(claim for claim in self.claims_on(name) if claim.pod.uid != uid))
+        state = self._compute(name, tuple(claim for claim in self.claims_on(name) if claim.pod.uid != uid))
+        # What is kept was chosen among what is free for all: a pod's own claims are none of it.
+        return None if state is None else _hiding(state, self._hidden(name))
 
-    def snapshot(self) -> Snapshot:
-        """All nodes at this moment."""
+    def snapshot(self, job_uid: str = "") -> Snapshot:
+        """All nodes at this moment, as this job may see them."""
         self._refresh()
-        return Snapshot(dict(self._states))
+        states = dict(self._states)
+        if job_uid and job_uid == self.kept_for:
+            own = {name: self._compute(name, self.claims_on(name)) for name in self._kept}
+            states |= {name: state for name, state in own.items() if state is not None}
+        return Snapshot(states)
 
     def subscribe(self) -> set[NodeName]:
         """A set into which the name of every node that changes is put; who reads it empties it."""
@@ -294,8 +329,13 @@ class Ledger:
             if state is None:
                 self._states.pop(name, None)
             else:
-                self._states[name] = state
+                self._states[name] = _hiding(state, kept_gpus(state, self._kept.get(name, 0)))
         self._dirty.clear()  # or it stays slow to look through once it was large
+
+    def _hidden(self, name: NodeName) -> GpuMask:
+        number = self._kept.get(name, 0)
+        state = self._compute(name, self.claims_on(name)) if number else None
+        return GpuMask(0) if state is None else kept_gpus(state, number)
 
     def _compute(self, name: NodeName, claims: tuple[Claim, ...]) -> NodeState | None:
         node = self.nodes.get(name)

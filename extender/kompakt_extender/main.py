@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,12 +17,16 @@ import uvloop
 from fastapi import FastAPI
 
 from kompakt_core import contract
+from kompakt_core.delay.estimate import parse_factors
+from kompakt_core.delay.model import Timers
 from kompakt_core.errors import InvalidInput
+from kompakt_core.job.model import MAX_WAIT_SECONDS
 from kompakt_core.placement.model import Level
 from kompakt_extender.api import load
 from kompakt_extender.front import Front
 from kompakt_extender.health import health_app
 from kompakt_extender.metrics import Metrics
+from kompakt_extender.patience import DEFAULT, POLICIES, ClusterPolicy
 from kompakt_extender.verbs import verbs_app
 
 _LOG = logging.getLogger(__name__)
@@ -47,6 +51,10 @@ class Settings:
     log_level: str
     rack_label: str
     block_label: str
+    consolidation: str
+    wait_seconds: Timers
+    level_factors: Mapping[Level, float]
+    overtaken_at_most: int
 
 
 class Server(uvicorn.Server):
@@ -76,6 +84,33 @@ def parse(arguments: Sequence[str]) -> Settings:
     parser.add_argument("--health-address", default="0.0.0.0", help="address of the health port (default: %(default)s)")
     parser.add_argument("--rack-label", default=contract.LABEL_RACK, help="node label that names the rack (default: %(default)s)")
     parser.add_argument("--block-label", default=contract.LABEL_BLOCK, help="node label that names the block")
+    parser.add_argument(
+        "--consolidation",
+        default=DEFAULT.name,
+        choices=POLICIES,
+        help="how gangs of consolidation mode Default wait for a better level (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--wait-seconds",
+        type=_timers,
+        default=DEFAULT.timers,
+        metavar="MACHINE,RACK,BLOCK",
+        help="for fixed: seconds to insist on each level, all from the same moment (default: 600,1800,3600)",
+    )
+    parser.add_argument(
+        "--level-factors",
+        type=_factors,
+        default=DEFAULT.factors,
+        metavar="machine=M,rack=R,block=B,cluster=C",
+        help="for kompakt: cost of communication by level, against a rack (default: machine=0.05,rack=1,block=2,cluster=4)",
+    )
+    parser.add_argument(
+        "--overtaken-at-most",
+        type=_whole,
+        default=DEFAULT.overtaken_at_most,
+        metavar="GANGS",
+        help="so many later gangs may go before one that waits; then GPUs are kept for it (default: %(default)s)",
+    )
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return Settings(**vars(parser.parse_args(arguments)))
 
@@ -84,6 +119,29 @@ def _port(text: str) -> int:
     if not text.isdigit() or not 0 < int(text) < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port; right would be 1 to 65535")
     return int(text)
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"{text!r}: right would be a whole number from 0 up")
+    return int(text)
+
+
+def _timers(text: str) -> Timers:
+    parts = text.split(",")
+    seconds = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 10]
+    if len(parts) != 3 or len(seconds) != 3 or seconds != sorted(seconds) or seconds[-1] > MAX_WAIT_SECONDS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: right would be three whole numbers such as 600,1800,3600, none below the last"
+        )
+    return Timers(*seconds)
+
+
+def _factors(text: str) -> Mapping[Level, float]:
+    try:
+        return parse_factors(text)
+    except InvalidInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -121,7 +179,8 @@ async def serve(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT."""
     metrics = Metrics()
     levels = {Level.RACK: settings.rack_label, Level.BLOCK: settings.block_label}
-    front = Front(load(settings.kubeconfig), settings.namespace, settings.identity, metrics, levels)
+    policy = ClusterPolicy(settings.consolidation, settings.wait_seconds, settings.level_factors, settings.overtaken_at_most)
+    front = Front(load(settings.kubeconfig), settings.namespace, settings.identity, metrics, levels, policy)
     verbs, health = server(verbs_app(front, metrics)), server(health_app(front, metrics))
     sockets = [listen("127.0.0.1", settings.verbs_port), listen(settings.health_address, settings.health_port)]
     loop = asyncio.get_running_loop()

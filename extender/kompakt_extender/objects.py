@@ -158,8 +158,16 @@ class Role(msgspec.Struct, rename="camel"):
     gpus_per_replica: int = 0
 
 
+class ConsolidationSpec(msgspec.Struct, rename="camel"):
+    mode: str | None = None
+    machine_wait_seconds: int | None = None
+    rack_wait_seconds: int | None = None
+    block_wait_seconds: int | None = None
+
+
 class PlacementSpec(msgspec.Struct, rename="camel"):
     required_level: str | None = None
+    consolidation: ConsolidationSpec | None = None
     same_numa_node: bool | None = msgspec.field(default=None, name="sameNUMANode")
 
 

@@ -11,10 +11,11 @@ import msgspec
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.job.model import Consolidation, ConsolidationMode
 from kompakt_core.placement.model import Level, Selector, Taint, Toleration
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
-from kompakt_extender.objects import Container, Job, Node, Pod, Resources, Term, Topology
+from kompakt_extender.objects import ConsolidationSpec, Container, Job, Node, Pod, Resources, Term, Topology
 from kompakt_extender.quantities import count, millis, whole
 from kompakt_extender.views import FIELD_PREFIX, NOTHING, JobView, NodeView, PodView, TopologyView
 
@@ -114,6 +115,7 @@ def job_view(job: Job) -> JobView:
         ours=(job.spec.managed_by or contract.MANAGED_BY) == contract.MANAGED_BY,
         required_level=Level(placement.required_level) if placement and placement.required_level else Level.CLUSTER,
         same_numa_node=bool(placement and placement.same_numa_node),
+        consolidation=_consolidation(placement.consolidation if placement else None),
         scheduling=job.status.scheduling or {},
         placed=None if placed is None else (placed.status, placed.last_transition_time or ""),
     )
@@ -122,6 +124,11 @@ def job_view(job: Job) -> JobView:
 def _node_name(text: str) -> NodeName:
     """One string for each name, wherever it stands: thousands are looked up at once, and the same object is found faster."""
     return NodeName(sys.intern(text))
+
+
+def _consolidation(spec: ConsolidationSpec | None) -> Consolidation:
+    given = {name: value for name, value in msgspec.structs.asdict(spec).items() if value is not None} if spec else {}
+    return Consolidation(**{**given, "mode": ConsolidationMode(given.get("mode", ConsolidationMode.DEFAULT))})
 
 
 def _own(texts: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -21,6 +21,7 @@ class State(StrEnum):
     """Where a gang stands."""
 
     WAITING = "Waiting"
+    RESERVED = "Reserved"  # waiting, while GPUs are kept for it
     RELEASED = "Released"
     WITHDRAWN = "Withdrawn"
 
@@ -59,7 +60,13 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """status.scheduling. `waiting_since`: when the gang was first complete."""
+    """status.scheduling.
+
+    `waiting_since`: when the gang was first complete; it gives the order. `placeable_since`: when it could first have been placed
+    anywhere, where its timers begin; empty as long as it could not, or has nothing to wait for. `waits_for` and `until`: the
+    level that it waits for although it could be placed, and when it stops; empty while it does not, or never stops.
+    `overtaken`: how many later gangs were placed before it. `kept`: GPUs of nodes that nobody else gets, in state Reserved.
+    """
 
     attempt: int
     state: State
@@ -68,6 +75,11 @@ class Record:
     waiting_since: str
     excluded: tuple[Excluded, ...] = ()
     plan: PlanRecord | None = None
+    placeable_since: str = ""
+    waits_for: str = ""
+    until: str = ""
+    overtaken: int = 0
+    kept: tuple[tuple[NodeName, int], ...] = ()
 
     def excluding(self, nodes: Sequence[NodeName], until: str, reason: str) -> "Record":
         """The same with these nodes left out; one that is left out already stays so until its own time."""
@@ -134,9 +146,18 @@ def read(scheduling: Mapping[str, Any]) -> Record | None:
                 for one in scheduling.get("excludedNodes", ())
             ),
             plan=_read_plan(scheduling["plan"]) if scheduling.get("plan") else None,
+            placeable_since=_read_moment(scheduling, "placeableSince"),
+            waits_for=str(scheduling.get("waitsFor", "")),
+            until=_read_moment(scheduling, "until"),
+            overtaken=int(scheduling.get("overtaken", 0)),
+            kept=tuple((NodeName(str(one["node"])), int(one["gpus"])) for one in scheduling.get("reserved", ())),
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise InvalidInput(f"status.scheduling is not as the planner writes it: {error!r}") from error
+
+
+def _read_moment(scheduling: Mapping[str, Any], name: str) -> str:
+    return stamp(moment(str(scheduling[name]))) if scheduling.get(name) else ""
 
 
 def _read_plan(plan: Mapping[str, Any]) -> PlanRecord:
@@ -165,6 +186,12 @@ def written(record: Record) -> dict[str, Any]:
         "waitingSince": record.waiting_since,
         "excludedNodes": [{"node": one.node, "until": one.until, "reason": one.reason} for one in record.excluded],
     }
+    moments = {"placeableSince": record.placeable_since, "waitsFor": record.waits_for, "until": record.until}
+    scheduling |= {name: text for name, text in moments.items() if text}
+    if record.overtaken:
+        scheduling["overtaken"] = record.overtaken
+    if record.kept:
+        scheduling["reserved"] = [{"node": node, "gpus": gpus} for node, gpus in record.kept]
     if record.plan is not None:
         plan = record.plan
         scheduling["plan"] = {

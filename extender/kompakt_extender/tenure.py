@@ -17,6 +17,7 @@ from kompakt_extender.explain_api.desk import Desk
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
+from kompakt_extender.patience import DEFAULT, ClusterPolicy
 from kompakt_extender.planner.loop import Planner
 from kompakt_extender.project import TopologyReader, read_job, read_node, read_pod
 from kompakt_extender.release import Releaser
@@ -32,13 +33,20 @@ _KOMPAKT = f"/apis/{contract.API_VERSION}"
 class Tenure:
     """Caches, ledger, planner and binder of one active time."""
 
-    def __init__(self, api: Api, metrics: Metrics, may_write: Callable[[], bool], levels: Mapping[Level, str]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        metrics: Metrics,
+        may_write: Callable[[], bool],
+        levels: Mapping[Level, str],
+        policy: ClusterPolicy = DEFAULT,
+    ) -> None:
         self._metrics = metrics
         self.ledger, self.jobs = Ledger(), Jobs()
         self.answers = Answers(self.ledger, self.jobs)
         writer = Writer(api, may_write)
         releaser = Releaser(writer, lambda pod: intake.see_pod(pod))
-        self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels)
+        self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels, policy)
         decisions = Decisions(self.ledger, utc_now, self.answers.boards.peek, metrics)
         self.desk = Desk(self.ledger, self.jobs, decisions, utc_now)
         self.binder = Binder(writer, self.ledger, metrics, self.jobs.released, note=decisions.note)

@@ -7,6 +7,7 @@ import msgspec
 
 from kompakt_core import contract
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.job.model import Consolidation
 from kompakt_core.placement.model import Level, Selector, Taint, Toleration
 from kompakt_core.topology.graph import LinkGraph
 
@@ -118,6 +119,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     same_numa_node: bool
     scheduling: Mapping[str, Any]
     placed: tuple[str, str] | None  # condition Placed: status, lastTransitionTime
+    consolidation: Consolidation = Consolidation()
 
 
 def uuids(text: str) -> tuple[GpuUuid, ...]:

@@ -49,6 +49,7 @@ BLOCKS: list[dict[str, Any]] = [
     {},
     {"communication": {}},
     {"placement": {"consolidation": {}}},
+    {"placement": {"consolidation": {"mode": "Fixed", "machineWaitSeconds": 5}}},
     {"activationCompression": {"overrides": [{"modules": "a"}]}},
     {"runPolicy": {"preemption": {}, "successPolicy": {}, "podFailurePolicy": {"rules": [{"onExitCodes": {"values": [1]}}]}}},
 ]

@@ -56,6 +56,7 @@ def _scheduling() -> Schema:
         }
     )
     excluded = obj({"node": text(), "until": moment(), "reason": text()}, required=("node",))
+    reserved = obj({"node": text(), "gpus": whole()}, required=("node",))
     preempt = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return obj(
         {
@@ -64,7 +65,11 @@ def _scheduling() -> Schema:
             "reason": text(),
             "message": text(),
             "waitingSince": moment(),
+            "placeableSince": moment(),
+            "waitsFor": word(model.LevelName),
+            "until": moment(),
             "overtaken": whole(),
+            "reserved": atomic(reserved, maxItems=model.MAX_ROLES * model.MAX_REPLICAS),
             "excludedNodes": atomic(excluded, maxItems=5000),
             "plan": plan,
             "preempt": preempt,

@@ -1,5 +1,7 @@
 """The TrainingJob resource: schema, defaults, CEL rules, printer columns."""
 
+from itertools import pairwise
+
 from kompakt_core import contract
 from kompakt_core.job import model, refusals
 from kompakt_core.patterns.names import Pattern
@@ -166,15 +168,16 @@ def _communication() -> Schema:
 
 def _placement() -> Schema:
     waits = {"machineWaitSeconds": 600, "rackWaitSeconds": 1800, "blockWaitSeconds": 3600}
+    defaults = " && ".join(f"self.{name} == {seconds}" for name, seconds in waits.items())
     consolidation = ruled(
         obj(
             {
                 "mode": word(model.ConsolidationMode, model.ConsolidationMode.DEFAULT),
-                **{name: whole(0, default=seconds) for name, seconds in waits.items()},
+                **{name: whole(0, model.MAX_WAIT_SECONDS, default=seconds) for name, seconds in waits.items()},
             }
         ),
-        _only("mode", refusals.MODES, refusals.CONSOLIDATION),
-        rule(" && ".join(f"self.{name} == {seconds}" for name, seconds in waits.items()), refusals.WAITS),
+        rule(f"self.mode == 'Fixed' || {defaults}", refusals.WAITS),
+        rule(" && ".join(f"self.{a} <= self.{b}" for a, b in pairwise(waits)), refusals.WAITS_ORDER),
     )
     return obj(
         {

@@ -109,6 +109,7 @@ class Parts:
             f"--verbs-port={verbs}",
             f"--health-port={health}",
             "--health-address=127.0.0.1",
+            *extender_settings(self.chart),
         )
         scheduler = restarted(
             *(() if identity == socket.gethostname() else with_hostname(identity)),
@@ -176,6 +177,15 @@ def scheduler_config(chart: list[dict[str, Any]], kubeconfig: Path, verbs_port: 
     config["clientConnection"]["kubeconfig"] = str(kubeconfig)
     config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{verbs_port}"
     return config
+
+
+def extender_settings(chart: list[dict[str, Any]]) -> list[str]:
+    """The extender's arguments in the chart, but the namespace, which is an environment variable's there."""
+    pods = [d["spec"]["template"]["spec"] for d in chart if d["kind"] == "Deployment"]
+    arguments = [c.get("args", []) for pod in pods for c in pod["containers"] if c["name"] == "extender"]
+    if len(arguments) != 1:
+        raise StartFailed(f"the chart holds {len(arguments)} containers called extender, not one")
+    return [argument for argument in arguments[0] if not argument.startswith("--namespace=")]
 
 
 def with_hostname(name: str) -> tuple[str, ...]:

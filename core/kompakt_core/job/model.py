@@ -18,6 +18,7 @@ MAX_EDGE_RANK: Final = 15
 MAX_RULES: Final = 20  # as in batch/v1 Job
 MAX_EXIT_CODES: Final = 255
 MAX_OVERRIDES: Final = 64
+MAX_WAIT_SECONDS: Final = 366 * 24 * 3600
 
 
 class Sensitivity(StrEnum):
@@ -156,6 +157,8 @@ class Communication:
 
 @dataclass(frozen=True, slots=True)
 class Consolidation:
+    """How long to wait for a better level. The seconds count in mode Fixed only; each is at least the one before."""
+
     mode: ConsolidationMode = ConsolidationMode.DEFAULT
     machine_wait_seconds: int = 600
     rack_wait_seconds: int = 1800

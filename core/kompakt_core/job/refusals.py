@@ -2,9 +2,7 @@
 
 from typing import Final
 
-from kompakt_core.job.model import BatchSize, ConsolidationMode, EdgeScope, Offload
-
-MODES: Final = (ConsolidationMode.DEFAULT, ConsolidationMode.NO_WAIT)
+from kompakt_core.job.model import BatchSize, EdgeScope, Offload
 
 
 def not_yet(field: str, words: "tuple[str, ...]") -> str:
@@ -14,13 +12,15 @@ def not_yet(field: str, words: "tuple[str, ...]") -> str:
 
 EDGE_SCOPE: Final = not_yet("communication.customEdges.scope", (EdgeScope.POD,)) + "; edges between pods are not weighed"
 GRADIENT_BYTES: Final = "communication.gradientBytes is not used in this version; leave it out"
-CONSOLIDATION: Final = not_yet("placement.consolidation.mode", MODES) + "; a gang is placed as soon as it fits"
-WAITS: Final = "placement.consolidation: wait seconds are read in mode Fixed only; leave them out"
 OFFLOAD: Final = not_yet("activationCompression.offload", (Offload.NEVER,))
 BATCH_SIZE: Final = not_yet("activationCompression.batchSize", (BatchSize.KEEP,))
 PREEMPTION: Final = "runPolicy.preemption cannot be set in this version: no job is ever preempted"
 
 # Combinations that never make sense.
+WAITS: Final = "placement.consolidation: wait seconds are read in mode Fixed only; leave them out"
+WAITS_ORDER: Final = (
+    "placement.consolidation: all waits run from the same moment, so machineWaitSeconds <= rackWaitSeconds <= blockWaitSeconds"
+)
 EDGES_WITHOUT_CUSTOM: Final = "communication.customEdges and pattern Custom go together: give both or neither"
 INJECTION: Final = "activationCompression needs injection Default, since the start-up hook does the work"
 NO_GPU_ROLE: Final = "roles: at least one role needs gpusPerReplica above 0"

@@ -148,14 +148,14 @@ def _placement(fields: Fields) -> model.Placement:
 def _consolidation(fields: Fields) -> model.Consolidation:
     found = model.Consolidation(
         mode=fields.choice("mode", model.ConsolidationMode, model.ConsolidationMode.DEFAULT),
-        machine_wait_seconds=fields.whole("machineWaitSeconds", 600),
-        rack_wait_seconds=fields.whole("rackWaitSeconds", 1800),
-        block_wait_seconds=fields.whole("blockWaitSeconds", 3600),
+        machine_wait_seconds=fields.whole("machineWaitSeconds", 600, high=model.MAX_WAIT_SECONDS),
+        rack_wait_seconds=fields.whole("rackWaitSeconds", 1800, high=model.MAX_WAIT_SECONDS),
+        block_wait_seconds=fields.whole("blockWaitSeconds", 3600, high=model.MAX_WAIT_SECONDS),
     )
-    if found.mode not in refusals.MODES:
-        fields.refuse("mode", f"{refusals.CONSOLIDATION}; got {found.mode}")
-    if found != model.Consolidation(mode=found.mode):
+    if found.mode is not model.ConsolidationMode.FIXED and found != model.Consolidation(mode=found.mode):
         raise InvalidInput(f"{fields.path}: {refusals.WAITS}")
+    if not found.machine_wait_seconds <= found.rack_wait_seconds <= found.block_wait_seconds:
+        raise InvalidInput(f"{fields.path}: {refusals.WAITS_ORDER}")
     fields.done()
     return found
 

@@ -25,7 +25,7 @@ def explain(case: Case) -> JobAnswer:
     """The answer about one job."""
     job, pods = case.job, case.pods
     fits, refusals = 0, list[Refusals]()
-    if case.record.state is State.WAITING and case.gang is not None:
+    if case.record.state in (State.WAITING, State.RESERVED) and case.gang is not None:
         largest = max(case.gang.workers, key=lambda worker: worker.gpus)
         if largest.gpus:
             seen = survey(case.snapshot.nodes.values(), largest, case.gang.wish, case.gang)

@@ -18,6 +18,7 @@ from kompakt_extender.gangs import members, order, plannable, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
+from kompakt_extender.patience import DEFAULT, ClusterPolicy
 from kompakt_extender.planner.standing import Standing
 from kompakt_extender.planner.thinking import Think, Thinking
 from kompakt_extender.planner.writes import Writes
@@ -41,16 +42,18 @@ class Planner:
         metrics: Metrics,
         clock: Callable[[], datetime],
         levels: Mapping[Level, str],
+        policy: ClusterPolicy = DEFAULT,
         *,
         think: Think = asyncio.to_thread,
     ) -> None:
+        self._ledger = ledger
         self._jobs = jobs
         self._metrics = metrics
         self._clock = clock
         self._wake = asyncio.Event()
         self._writes = Writes(ledger, jobs, releaser, metrics, clock, self.wake)
         self._standing = Standing(ledger, jobs, self._writes, metrics, clock)
-        self._thinking = Thinking(ledger, jobs, self._writes, metrics, clock, levels, self.wake, think)
+        self._thinking = Thinking(ledger, jobs, self._writes, metrics, clock, levels, policy, self.wake, think)
         self._loop_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -78,7 +81,7 @@ class Planner:
     async def _run(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(_TICK_SECONDS):
+                async with asyncio.timeout(self._pause()):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -88,6 +91,11 @@ class Planner:
             await self.round()
             self._metrics.plan_seconds.observe(time.perf_counter() - start)
 
+    def _pause(self) -> float:
+        """How long to wait for a change: until a gang's timer runs out, and never longer than a tick."""
+        timer = self._thinking.next_timer()
+        return _TICK_SECONDS if timer is None else min(_TICK_SECONDS, timer - self._clock().timestamp())
+
     async def round(self) -> None:
         """Look at every job that may need something, then plan the gangs that wait, one after the other."""
         waiting: list[tuple[tuple[int, str, str], str]] = []
@@ -95,7 +103,8 @@ class Planner:
             if not self._writes.resting(uid) and (key := self._guarded(self._look, uid)) is not None:
                 waiting.append((key, uid))
         self._metrics.gangs.labels(State.WAITING.value).set(len(waiting))
-        for _, uid in sorted(waiting):
+        self._thinking.queue = [uid for _, uid in sorted(waiting)]
+        for uid in tuple(self._thinking.queue):
             question = None if self._writes.resting(uid) else self._guarded(self._thinking.ask, uid)
             if question is not None:
                 await self._thinking.consider(question)
@@ -128,6 +137,8 @@ class Planner:
         job = self._jobs.views[uid]
         record = self._jobs.record(job)
         pods = members(job, self._jobs.pods_of(uid))
+        if job.uid == self._ledger.kept_for and not (plannable(job, pods) or replannable(job, pods)):
+            self._ledger.end_keeping(uid)
         if not job.ours or job.suspended or job.finished or job.attempt == 0:
             self._jobs.rest(uid)
             return None

@@ -5,6 +5,7 @@ So an answer is always one about the past: before it counts, `same_gang`, `same_
 
 from dataclasses import dataclass, replace
 
+from kompakt_core.delay.gang import Patience
 from kompakt_core.ids import GpuMask, NodeName, mask_of
 from kompakt_core.placement.fit import node_refusal
 from kompakt_core.placement.model import Gang, NodeState, Plan, Seat, Snapshot
@@ -16,7 +17,11 @@ Mark = tuple[int, str, int]  # ledger version, the job's resourceVersion, number
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Where would this gang go? `mark` tells whether the same question was asked before."""
+    """Where would this gang go, and would it? `mark` tells whether the same question was asked before.
+
+    `since`, `asked_at`: seconds since the epoch; when the gang could first have been placed (now, if never yet), and now.
+    `overtaken`: as in core's Waiting; 0 while GPUs are kept for another gang, since that is done for one at a time.
+    """
 
     job: JobView
     record: Record
@@ -24,6 +29,10 @@ class Question:
     gang: Gang
     snapshot: Snapshot
     mark: Mark
+    patience: Patience
+    since: float
+    asked_at: float
+    overtaken: int
 
 
 def same_gang(then: Question, now: Question) -> bool:

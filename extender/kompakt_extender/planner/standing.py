@@ -33,11 +33,13 @@ class Standing:
         self._began = clock()
 
     def adopt(self) -> None:
-        """Take over what an earlier leader decided: its plans hold GPUs, its withdrawn ones hold none."""
+        """Take over what an earlier leader decided: its plans hold GPUs, what it kept is kept, its withdrawn ones hold none."""
         for job in self._jobs.views.values():
             record = self._jobs.record(job)
             standing = record.plan if record.state is State.RELEASED and record.attempt == job.attempt else None
             places = {seat.uid: seat for seat in standing.pods} if standing else {}
+            if record.state is State.RESERVED and record.attempt == job.attempt:
+                self._ledger.keep(job.uid, dict(record.kept))
             for pod in self._jobs.pods_of(job.uid):
                 if pod.uid in places and pod.node is None and not pod.finished:
                     self._ledger.claim(Source.PLAN, pod, places[pod.uid].node, places[pod.uid].gpus)

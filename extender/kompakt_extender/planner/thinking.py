@@ -9,23 +9,29 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
+from kompakt_core.delay.gang import Wait, place_or_wait
+from kompakt_core.delay.keep import Keep
 from kompakt_core.errors import InvalidInput
-from kompakt_core.placement.gang import plan_gang
+from kompakt_core.placement.fit import selected
 from kompakt_core.placement.model import Level, Plan, Reason, Refusal
 from kompakt_extender import record as records
 from kompakt_extender import words
-from kompakt_extender.gangs import gang_of, members, placed_message, plannable, replannable, waiting_message
+from kompakt_extender.gangs import gang_of, members, placed_message, plannable, replannable, waiting_message, worker_of
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger, Source
 from kompakt_extender.metrics import Metrics
+from kompakt_extender.patience import ClusterPolicy, patience_of
 from kompakt_extender.planner.question import Mark, Question, same_gang, same_machines, stands
+from kompakt_extender.planner.waiting import not_waiting_for_level, waiting_for_level, with_gpus_kept
 from kompakt_extender.planner.writes import Writes
 from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, PodView
 
 _LOG = logging.getLogger(__name__)
+_COUNTS_WORTH_A_WRITE = 10
+Answer = Plan | Wait | Refusal | Keep
 _T = TypeVar("_T")
 
 
@@ -35,6 +41,13 @@ class Think(Protocol):
     async def __call__(self, work: Callable[[], _T], /) -> _T:
         """What the work gives; its errors are raised here."""
         ...
+
+
+class _Tried(NamedTuple):
+    """What the last refusal was based on, and when (seconds since the epoch) it ends by time alone; None = never."""
+
+    mark: Mark
+    ends: float | None = None
 
 
 class Thinking:
@@ -48,6 +61,7 @@ class Thinking:
         metrics: Metrics,
         clock: Callable[[], datetime],
         levels: Mapping[Level, str],
+        policy: ClusterPolicy,
         again: Callable[[], None],
         think: Think = asyncio.to_thread,
     ) -> None:
@@ -57,44 +71,63 @@ class Thinking:
         self._metrics = metrics
         self._clock = clock
         self._levels = levels
+        self._policy = policy
         self._again = again
         self._think = think
-        self._tried: dict[str, Mark] = {}  # job uid -> what the last refusal was based on
+        self._tried: dict[str, _Tried] = {}  # by job uid
+        self.queue: list[str] = []  # uids of the gangs that wait, in order; set in each round
 
     def forget(self, uid: str) -> None:
         """The job is gone."""
         self._tried.pop(uid, None)
+        self._ledger.end_keeping(uid)
+
+    def next_timer(self) -> float | None:
+        """The next moment, in seconds since the epoch, at which an answer changes by time alone."""
+        now = self._clock().timestamp()
+        return min((tried.ends for tried in self._tried.values() if tried.ends is not None and tried.ends > now), default=None)
 
     def ask(self, uid: str) -> Question | None:
-        """What to think about for one gang; None where nothing has changed since the last refusal."""
+        """What to think about for one gang; None where nothing has changed since the last refusal, and no timer has run out."""
         question = self._pose(uid)
-        return None if question is None or self._tried.get(uid) == question.mark else question
+        tried = self._tried.get(uid)
+        if question is None or tried is None or tried.mark != question.mark:
+            return question
+        return question if tried.ends is not None and tried.ends <= question.asked_at else None
 
     def _pose(self, uid: str) -> Question | None:
         """The question as it stands now; None where there is nothing to plan."""
-        job = self._jobs.views[uid]
-        record = self._jobs.record(job).without_expired(self._clock())
+        job, now = self._jobs.views[uid], self._clock()
+        record = self._jobs.record(job).without_expired(now)
         mark = (self._ledger.version, job.resource_version, len(record.excluded))
         pods = members(job, self._jobs.pods_of(uid))
         if not _still(job, record, pods):
             return None
         try:
-            gang = gang_of(job, pods, record, self._clock())
+            gang = gang_of(job, pods, record, now)
         except InvalidInput as error:
             self._refuse(job, record, Reason.NEVER_FITS.value, str(error), mark)
             return None
-        return Question(job, record, tuple(pods), gang, self._ledger.snapshot(), mark)
+        patience = patience_of(job.consolidation, self._policy, pods)
+        since = records.moment(record.placeable_since or records.stamp(now)).timestamp()
+        overtaken = record.overtaken if self._ledger.kept_for in ("", uid) else 0
+        snapshot = self._ledger.snapshot(uid)
+        return Question(job, record, tuple(pods), gang, snapshot, mark, patience, since, now.timestamp(), overtaken)
 
     async def consider(self, question: Question) -> None:
         """Let core think, and act on its answer if it still holds."""
         try:
-            answer = await self._think(lambda: plan_gang(question.snapshot, question.gang, self._levels))
-            self._act(question, answer)
+            self._act(question, await self._think(lambda: self._answer(question)))
         except Exception:
             _LOG.exception("%s/%s: planning failed", question.job.namespace, question.job.name)
             self._writes.mark_stale(question.job)
 
-    def _act(self, then: Question, answer: Plan | Refusal) -> None:
+    def _answer(self, question: Question) -> Answer:
+        """Runs in the thread."""
+        one = question
+        return place_or_wait(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels, one.overtaken)
+
+    def _act(self, then: Question, answer: Answer) -> None:
         """Nothing that was true of the snapshot is taken to be true of now; what fails is asked again in the next round."""
         uid = then.job.uid
         now = None if self._writes.resting(uid) else self._pose(uid)
@@ -104,6 +137,11 @@ class Thinking:
             self._again()
         elif isinstance(answer, Refusal):
             self._turn_down(then, now, answer)
+        elif isinstance(answer, Wait):
+            self._ledger.end_keeping(uid)
+            self._say(now.job, waiting_for_level(now.record, answer, then.since), _Tried(then.mark, answer.at))
+        elif isinstance(answer, Keep):
+            self._keep(then, now, answer)
         elif stands(answer, then, now):
             self._tried.pop(uid, None)
             self._reserve(now, answer)
@@ -124,18 +162,57 @@ class Thinking:
                 reason, message = State.WAITING.value, words.NOT_ALL_REPORTED
         self._refuse(now.job, now.record, reason, message, then.mark)
 
+    def _keep(self, then: Question, now: Question, answer: Keep) -> None:
+        """Keep GPUs for a gang that was passed over too often. What is kept stays the same while its nodes are well."""
+        uid = now.job.uid
+        if self._ledger.kept_for not in ("", uid):
+            self._again()  # another was first
+            return
+        nodes, before = now.snapshot.nodes, dict(now.record.kept)
+        well = before and all(node in nodes and nodes[node].ready for node in before)
+        kept = before if well else dict(answer.gpus)
+        if self._ledger.kept_for != uid or kept != before:
+            self._ledger.keep(uid, kept)
+        self._say(now.job, with_gpus_kept(now.record, Keep(answer.level, kept)), _Tried(then.mark))
+
+    def _overtake(self, placed: Question, plan: Plan) -> None:
+        """Count for every gang that stands before this one in the queue: it was passed, if one of these nodes could serve it."""
+        uid = placed.job.uid
+        ahead = self.queue[: self.queue.index(uid)] if uid in self.queue else []
+        self.queue = [one for one in self.queue if one != uid]
+        labels = [placed.snapshot.nodes[node].labels for node in {seat.node for seat in plan.seats}]
+        for one in ahead:
+            job = self._jobs.views.get(one)
+            record = None if job is None else self._jobs.record(job)
+            if job is None or record is None or record.attempt != job.attempt:
+                continue
+            workers = [worker_of(pod) for pod in members(job, self._jobs.pods_of(one)) if pod.gpus][:1]
+            if any(selected(each, worker) for each in labels for worker in workers):
+                self._jobs.decide(job, replace(record, overtaken=record.overtaken + 1))
+
     def _reserve(self, now: Question, answer: Plan) -> None:
         plan = records.plan_record(answer, now.snapshot, self._clock())
         by_uid = {pod.uid: pod for pod in now.pods}
         for seat in plan.pods:
             self._ledger.claim(Source.PLAN, by_uid[seat.uid], seat.node, seat.gpus)
-        released = replace(now.record, state=State.RELEASED, reason="Released", message=placed_message(answer), plan=plan)
+        self._ledger.end_keeping(now.job.uid)
+        self._overtake(now, answer)
+        record = not_waiting_for_level(now.record)
+        released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(answer), plan=plan)
         self._writes.plan(now.job, released)
 
     def _refuse(self, job: JobView, record: Record, reason: str, message: str, mark: Mark) -> None:
-        waiting = replace(record, state=State.WAITING, reason=reason, message=message, plan=None)
-        self._tried[job.uid] = mark
-        if waiting != self._jobs.written(job):
+        self._ledger.end_keeping(job.uid)
+        waiting = replace(not_waiting_for_level(record), state=State.WAITING, reason=reason, message=message, plan=None)
+        self._say(job, waiting, _Tried(mark))
+
+    def _say(self, job: JobView, waiting: Record, tried: _Tried) -> None:
+        """Write why a gang waits, if that is not what stands there."""
+        self._tried[job.uid] = tried
+        before = self._jobs.written(job)
+        # The count alone is worth a write now and then only: each gang that is placed would cost one for each that waits.
+        same = before is not None and replace(waiting, overtaken=before.overtaken) == before
+        if not same or (before is not None and waiting.overtaken - before.overtaken >= _COUNTS_WORTH_A_WRITE):
             self._writes.status(job, waiting)
 
 

@@ -13,6 +13,7 @@ from kompakt_extender.explain_api.desk import Desk
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
+from kompakt_extender.patience import ClusterPolicy
 from kompakt_extender.planner.loop import Planner
 from kompakt_extender.release import Releaser
 from kompakt_extender.sinks import Intake
@@ -25,8 +26,9 @@ T = TypeVar("T")
 class Office:
     """One tenure over a World."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, policy: ClusterPolicy = ClusterPolicy("no-wait")) -> None:  # noqa: B008 - a frozen value
         self.world = world
+        self._runs_since: float | None = None
         self.now = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
         self.ledger, self.jobs = Ledger(), Jobs()
         self.answers = Answers(self.ledger, self.jobs)
@@ -34,11 +36,20 @@ class Office:
         self.metrics = metrics = Metrics()
         releaser = Releaser(world, lambda pod: self.intake.see_pod(pod), pause=_no_pause)
         self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core thinks
-        self.planner = Planner(self.ledger, self.jobs, releaser, metrics, lambda: self.now, LEVEL_LABELS, think=self._think)
+        self.planner = Planner(self.ledger, self.jobs, releaser, metrics, self._clock, LEVEL_LABELS, policy, think=self._think)
         self.decisions = Decisions(self.ledger, lambda: self.now, self.answers.boards.peek, metrics)
         self.desk = Desk(self.ledger, self.jobs, self.decisions, lambda: self.now)
         self.binder = Binder(world, self.ledger, metrics, self.jobs.released, pause=_no_pause, note=self.decisions.note)
         self.intake = Intake(self.ledger, self.jobs, self.planner, metrics)
+
+    def _clock(self) -> datetime:
+        if self._runs_since is None:
+            return self.now
+        return self.now + timedelta(seconds=asyncio.get_running_loop().time() - self._runs_since)
+
+    def run_clock(self) -> None:
+        """From here on time passes by itself."""
+        self._runs_since = asyncio.get_running_loop().time()
 
     async def _think(self, work: Callable[[], T]) -> T:
         """A thought as long as it takes for all else that is ready to run."""

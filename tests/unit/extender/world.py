@@ -51,20 +51,23 @@ def worker(job: str, index: int, gpus: int = 2, attempt: int = 1, **more: Any) -
     return made
 
 
-def job(name: str, workers: int = 2, gpus: int = 2, attempt: int = 1) -> dict[str, Any]:
+def job(name: str, workers: int = 2, gpus: int = 2, attempt: int = 1, consolidation: Any = None) -> dict[str, Any]:
     """A TrainingJob with one role."""
     return {
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "generation": 1},
-        "spec": {"roles": [{"name": "worker", "replicas": workers, "gpusPerReplica": gpus}]},
+        "spec": {
+            "roles": [{"name": "worker", "replicas": workers, "gpusPerReplica": gpus}],
+            "placement": {"consolidation": consolidation or {"mode": "Default"}},
+        },
         "status": {"attempt": attempt},
     }
 
 
-def node(name: str, gpus: int = 8, **status: Any) -> dict[str, Any]:
+def node(name: str, gpus: int = 8, labels: Mapping[str, str] | None = None, **status: Any) -> dict[str, Any]:
     """A ready node."""
     allocatable = {"cpu": "64", "memory": "512Gi", "pods": "110", c.RESOURCE: str(gpus)}
     return {
-        "metadata": {"name": name, "uid": f"uid-{name}", "labels": {"kubernetes.io/hostname": name}},
+        "metadata": {"name": name, "uid": f"uid-{name}", "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
         "spec": {},
         "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}], **status},
     }
@@ -104,12 +107,13 @@ class World:
     def add_pod(self, made: dict[str, Any]) -> dict[str, Any]:
         return self.put("pods", made["metadata"]["name"], made)
 
-    def add_node(self, name: str, kind: str = "dgx1-v100") -> None:
-        self.put("nodes", name, node(name))
+    def add_node(self, name: str, kind: str = "dgx1-v100", **labels: str) -> None:
+        """`labels`: rack, block."""
+        self.put("nodes", name, node(name, labels={f"{c.GROUP}/{key}": value for key, value in labels.items()}))
         self.put("topologies", name, topology(name, kind))
 
-    def add_gang(self, name: str, workers: int = 2, gpus: int = 2, **more: Any) -> None:
-        self.put("jobs", name, job(name, workers, gpus))
+    def add_gang(self, name: str, workers: int = 2, gpus: int = 2, consolidation: Any = None, **more: Any) -> None:
+        self.put("jobs", name, job(name, workers, gpus, consolidation=consolidation))
         for index in range(workers):
             self.add_pod(worker(name, index, gpus, **more))
 

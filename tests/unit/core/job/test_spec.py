@@ -79,7 +79,11 @@ REFUSED = {
     "target as a number": ({"activationCompression": {"targetGradientError": 0.01}}, "expected text"),
     "offload": ({"activationCompression": {"offload": "Auto"}}, "can only be Never in this version"),
     "compression without injection": ({"activationCompression": {}, "injection": "Never"}, "needs injection Default"),
-    "consolidation of a later version": ({"placement": {"consolidation": {"mode": "Fixed"}}}, "can only be Default or NoWait"),
+    "waits that fall": (
+        {"placement": {"consolidation": {"mode": "Fixed", "machineWaitSeconds": 1801}}},
+        "machineWaitSeconds <= rackWaitSeconds",
+    ),
+    "a wait of ages": ({"placement": {"consolidation": {"mode": "Fixed", "blockWaitSeconds": 1 << 40}}}, "must be between 0 and"),
     "waits without Fixed": ({"placement": {"consolidation": {"rackWaitSeconds": 5}}}, "read in mode Fixed only"),
     "preemption": ({"runPolicy": {"preemption": {"minRuntimeSeconds": 1}}}, "no job is ever preempted"),
     "success of a missing role": ({"runPolicy": {"successPolicy": {"targetRoles": ["x"]}}}, "a role that the job does not have"),

@@ -1,0 +1,68 @@
+"""How long a job's gang waits for a better level: by what its user wrote, else by the cluster's policy."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kompakt_core import contract
+from kompakt_core.delay.dally import dally
+from kompakt_core.delay.estimate import COMMUNICATION, LEVEL_FACTORS, slowdowns
+from kompakt_core.delay.gang import NO_PATIENCE, Patience
+from kompakt_core.delay.kompakt import kompakt
+from kompakt_core.delay.model import Timers
+from kompakt_core.delay.never_relax import never_relax
+from kompakt_core.job.model import Consolidation, ConsolidationMode
+from kompakt_core.placement.model import Level
+from kompakt_extender.views import PodView
+
+POLICIES: Final = ("kompakt", "no-wait", "never-relax", "fixed")
+
+
+FIXED: Final = Timers(600, 1800, 3600)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPolicy:
+    """What jobs of mode Default do: `name` is one of POLICIES; `timers` are those of fixed, `factors` those of kompakt.
+
+    `overtaken_at_most`: when so many later gangs went before one that is not of NoWait, GPUs are kept for it.
+    """
+
+    name: str = "kompakt"
+    timers: Timers = FIXED
+    factors: Mapping[Level, float] = field(default_factory=lambda: LEVEL_FACTORS)
+    overtaken_at_most: int = 100
+
+
+DEFAULT: Final = ClusterPolicy()
+
+
+def patience_of(wanted: Consolidation, cluster: ClusterPolicy, pods: Iterable[PodView]) -> Patience:
+    """How this gang waits. `dally` is the policy of plain timers; in the cluster they count seconds, there are no leases."""
+    match wanted.mode:
+        case ConsolidationMode.NO_WAIT:
+            return NO_PATIENCE
+        case ConsolidationMode.NEVER_RELAX:
+            return Patience(never_relax, overtaken_at_most=cluster.overtaken_at_most)
+        case ConsolidationMode.FIXED:
+            seconds = (wanted.machine_wait_seconds, wanted.rack_wait_seconds, wanted.block_wait_seconds)
+            return Patience(dally, Timers(*seconds), overtaken_at_most=cluster.overtaken_at_most)
+    return _by_policy(cluster, pods)
+
+
+def _by_policy(cluster: ClusterPolicy, pods: Iterable[PodView]) -> Patience:
+    most = cluster.overtaken_at_most
+    match cluster.name:
+        case "never-relax":
+            return Patience(never_relax, overtaken_at_most=most)
+        case "fixed":
+            return Patience(dally, cluster.timers, overtaken_at_most=most)
+        case "kompakt":
+            return Patience(kompakt, slowdown=slowdowns(_sensitivity(pods), cluster.factors), overtaken_at_most=most)
+    return NO_PATIENCE
+
+
+def _sensitivity(pods: Iterable[PodView]) -> str:
+    """The most sensitive word among the gang's pods; a pod without one is not sensitive."""
+    found = (pod.annotations.get(contract.ANN_SENSITIVITY, "None") for pod in pods)
+    return max(found, key=lambda word: COMMUNICATION.get(word, 0.0), default="None")

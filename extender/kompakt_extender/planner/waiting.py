@@ -1,0 +1,78 @@
+"""What is written about a gang that waits although it could be placed. Absolute times, so that nothing changes by itself."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from kompakt_core.delay.gang import Wait
+from kompakt_core.delay.keep import Keep
+from kompakt_core.placement.model import Level
+from kompakt_extender.record import Record, State, stamp
+
+_NAMED: Final = 3  # nodes in a sentence
+REASON: Final = "WaitingForLevel"
+_PLACE: Final[Mapping[Level, str]] = {Level.MACHINE: "one machine", Level.RACK: "one rack", Level.BLOCK: "one block"}
+_ROOM: Final[Mapping[Level, str]] = {level: f"in {place}" for level, place in _PLACE.items()} | {
+    Level.CLUSTER: "across the whole cluster"
+}
+
+
+def waiting_for_level(record: Record, wait: Wait, since: float) -> Record:
+    """The record of a gang that goes on waiting; `since` (seconds since the epoch): where its timers begin."""
+    began = _at(since)
+    until = None if wait.at is None else _at(math.ceil(wait.at))
+    return replace(
+        record,
+        state=State.WAITING,
+        reason=REASON,
+        message=_message(wait, began, until),
+        plan=None,
+        placeable_since=stamp(began),
+        kept=(),
+        waits_for=wait.level.value,
+        until="" if until is None else stamp(until),
+    )
+
+
+def not_waiting_for_level(record: Record) -> Record:
+    """The same without a level that it waits for and without GPUs kept for it; its timers go on from where they began."""
+    return replace(record, waits_for="", until="", kept=())
+
+
+def with_gpus_kept(record: Record, keep: Keep) -> Record:
+    """The record of a gang for which GPUs are kept."""
+    kept = tuple(sorted(keep.gpus.items()))
+    names = ", ".join(node for node, _ in kept[:_NAMED]) + (f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else "")
+    return replace(
+        record,
+        state=State.RESERVED,
+        reason=State.RESERVED.value,
+        message=f"too many later gangs were placed before it: {sum(keep.gpus.values())} GPUs of {names} are kept for it as they "
+        "become free; it starts when it has all of them, or room elsewhere at that level",
+        plan=None,
+        waits_for=keep.level.value,
+        until="",
+        kept=kept,
+    )
+
+
+def _message(wait: Wait, since: datetime, until: datetime | None) -> str:
+    room = f"now there is room only {_ROOM[wait.offered]}"
+    place = _PLACE[wait.level]
+    if until is None:
+        return f"waits for {place} however long it takes; {room}; it starts as soon as {place} has room for all workers"
+    return (
+        f"waits for {place} until {_clock(until, since)}; {room}, which it takes then; it starts as soon as {place} has room "
+        "for all workers"
+    )
+
+
+def _clock(moment: datetime, since: datetime) -> str:
+    """The time of day in UTC; with its date where that is another one than when the wait began."""
+    return stamp(moment) if moment.date() != since.date() else f"{moment:%H:%M:%SZ}"
+
+
+def _at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,388 @@
+"""A gang that could be placed waits for a better level: timers, words, takeovers, rejected nodes."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kompakt_extender.patience import ClusterPolicy
+from tests.unit.extender.office import Office, gates
+from tests.unit.extender.world import World, pod
+
+FIXED = {"mode": "Fixed", "machineWaitSeconds": 600, "rackWaitSeconds": 1800}
+
+
+def told(story: Any, policy: ClusterPolicy | None = None) -> Office:
+    """A story on two racks of two DGX-1 each."""
+    world = World()
+    for rack in "ab":
+        for index in range(2):
+            world.add_node(f"{rack}{index}", rack=rack)
+
+    async def tell() -> Office:
+        office = Office(world) if policy is None else Office(world, policy)
+        office.take_over()
+        await story(office)
+        return office
+
+    return asyncio.run(tell())
+
+
+def occupy(office: Office, node: str, gpus: int) -> None:
+    """Plain pods of one GPU each on the node's first GPUs."""
+    for index in range(gpus):
+        notes = {"kompakt.dev/gpus": f"GPU-{node}-{index}"}
+        office.world.add_pod(pod(f"{node}-{index}", 1, annotations=notes, nodeName=node))
+
+
+def half_full(office: Office, *nodes: str) -> None:
+    for node in nodes or ("a0", "a1", "b0", "b1"):
+        occupy(office, node, 4)
+
+
+def test_a_gang_waits_for_one_machine_and_says_until_when() -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        office.world.add_gang("j", 2, 4, consolidation=FIXED)
+        await office.settle()
+        found = office.scheduling("j")
+        assert (found["state"], found["reason"], found["waitsFor"]) == ("Waiting", "WaitingForLevel", "Machine")
+        assert (found["placeableSince"], found["until"]) == ("2026-01-31T12:00:00Z", "2026-01-31T12:10:00Z")
+        assert found["message"].startswith("waits for one machine until 12:10:00Z; now there is room only in one rack")
+        assert all(gates(office.world, f"j-worker-{index}-a1") for index in range(2))
+        sent = len(office.world.sent)
+        office.wait(599)
+        await office.settle()
+        assert len(office.world.sent) == sent, "nothing is written while nothing changes"
+
+    told(story)
+
+
+def test_it_is_placed_at_once_when_a_machine_becomes_free() -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        office.world.add_gang("j", 2, 4, consolidation=FIXED)
+        await office.settle()
+        office.wait(60)
+        for index in range(4):
+            office.world.delete_pod(f"b1-{index}")
+        await office.settle()
+        found = office.scheduling("j")
+        assert (found["state"], found["plan"]["level"]) == ("Released", "Machine")
+        assert {seat["node"] for seat in found["plan"]["pods"]} == {"b1"}
+        assert "until" not in found
+        assert "waitsFor" not in found
+
+    told(story)
+
+
+def test_it_relaxes_when_its_timer_runs_out_although_nothing_else_happens() -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        office.world.add_gang("j", 2, 4, consolidation=FIXED)
+        await office.settle()
+        office.wait(600)
+        await office.plan()  # no watch delivered anything
+        assert (office.scheduling("j")["state"], office.scheduling("j")["plan"]["level"]) == ("Released", "Rack")
+
+    told(story)
+
+
+def test_the_loop_wakes_by_itself_at_the_earliest_timer() -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        for name, seconds in (("late", 30), ("early", 0.0)):
+            office.world.add_gang(name, 2, 4, consolidation={"mode": "Fixed", "machineWaitSeconds": int(600 + seconds)})
+        await office.settle()
+        office.wait(599.8)
+        office.planner.start()
+        office.run_clock()
+        began = asyncio.get_running_loop().time()
+        while office.scheduling("early")["state"] != "Released":
+            await asyncio.sleep(0.01)
+            assert asyncio.get_running_loop().time() - began < 1.2
+        office.planner.stop()
+        assert office.scheduling("late")["state"] == "Waiting"
+
+    told(story)
+
+
+def test_timers_go_on_after_a_takeover() -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        office.world.add_gang("j", 2, 4, consolidation=FIXED)
+        await office.settle()
+        successor = Office(office.world)
+        successor.wait(599)
+        successor.take_over()
+        await successor.settle()
+        assert (successor.scheduling("j")["state"], successor.scheduling("j")["until"]) == ("Waiting", "2026-01-31T12:10:00Z")
+        late = Office(office.world)
+        late.wait(5000)  # the timer ran out while nobody decided
+        late.take_over()
+        await late.plan()
+        assert late.scheduling("j")["plan"]["level"] == "Rack"
+
+    told(story)
+
+
+def test_timers_begin_when_the_gang_could_first_be_placed() -> None:
+    async def story(office: Office) -> None:
+        for node in ("a0", "a1", "b0", "b1"):
+            occupy(office, node, 8)
+        office.world.add_gang("j", 2, 4, consolidation=FIXED)
+        await office.settle()
+        assert "placeableSince" not in office.scheduling("j")
+        office.wait(3600)
+        for node in ("a0", "a1"):
+            for index in range(4):
+                office.world.delete_pod(f"{node}-{index}")
+        await office.settle()
+        found = office.scheduling("j")
+        assert found["waitingSince"] == "2026-01-31T12:00:00Z"
+        assert (found["placeableSince"], found["until"]) == ("2026-01-31T13:00:00Z", "2026-01-31T13:10:00Z")
+
+    told(story)
+
+
+def test_the_level_that_is_waited_for_may_become_a_wider_one() -> None:
+    async def story(office: Office) -> None:
+        half_full(office, "a0", "b0")
+        occupy(office, "a1", 8)
+        occupy(office, "b1", 8)
+        office.world.add_gang("j", 2, 4, consolidation=FIXED)
+        await office.settle()
+        found = office.scheduling("j")
+        assert (found["waitsFor"], found["until"]) == ("Rack", "2026-01-31T12:30:00Z")
+        assert "across the whole cluster" in found["message"]
+        office.wait(1800)
+        await office.plan()
+        assert office.scheduling("j")["plan"]["level"] == "Cluster"
+
+    told(story)
+
+
+@pytest.mark.parametrize(
+    ("policy", "sensitivity", "until"),
+    [
+        (ClusterPolicy("kompakt"), "High", "2026-01-31T12:28:30Z"),  # an hour * 0.5 * (1 - 0.05)
+        (ClusterPolicy("kompakt"), "Auto", "2026-01-31T12:08:33Z"),
+        (ClusterPolicy("kompakt"), "Low", None),
+        (ClusterPolicy("no-wait"), "High", None),
+        (ClusterPolicy("fixed"), "Low", "2026-01-31T12:10:00Z"),
+        (ClusterPolicy("never-relax"), "Low", ""),
+    ],
+    ids=lambda value: value.name if isinstance(value, ClusterPolicy) else str(value),
+)
+def test_the_clusters_policy_decides_for_jobs_that_say_nothing(
+    policy: ClusterPolicy, sensitivity: str, until: str | None
+) -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        office.world.add_gang("j", 2, 4)
+        for index in range(2):
+            made = office.world.pods[f"j-worker-{index}-a1"]
+            made["metadata"]["annotations"]["kompakt.dev/bandwidth-sensitivity"] = sensitivity
+            office.world.add_pod(made)
+        await office.settle()
+        found = office.scheduling("j")
+        assert (found["state"] == "Released") == (until is None)
+        assert found.get("until", "") == (until or "")
+
+    told(story, policy)
+
+
+def test_a_job_may_leave_the_clusters_policy() -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        office.world.add_gang("hasty", 2, 4, consolidation={"mode": "NoWait"})
+        office.world.add_gang("proud", 2, 4, consolidation={"mode": "NeverRelax"})
+        await office.settle()
+        assert office.scheduling("hasty")["plan"]["level"] == "Rack"
+        assert office.scheduling("proud")["message"].startswith("waits for one machine however long it takes")
+        office.wait(10**6)
+        await office.settle()
+        assert office.scheduling("proud")["state"] == "Waiting"
+
+    told(story, ClusterPolicy("fixed"))
+
+
+def test_who_waits_for_a_level_holds_nothing_and_others_pass() -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        office.world.add_gang("patient", 2, 4, consolidation={"mode": "NeverRelax"})
+        await office.settle()
+        office.wait(1)
+        for number in range(4):
+            office.world.add_gang(f"small-{number}", 1, 4)
+        await office.settle()
+        assert {office.scheduling(f"small-{number}")["state"] for number in range(4)} == {"Released"}
+
+    told(story)
+
+
+def test_a_node_that_kube_scheduler_rejects_leads_to_a_new_plan_elsewhere_and_not_to_a_new_wait() -> None:
+    async def story(office: Office) -> None:
+        half_full(office, "a0", "a1", "b0")
+        office.world.add_gang("j", 2, 4, consolidation={**FIXED, "machineWaitSeconds": 300})
+        await office.settle()
+        assert {seat["node"] for seat in office.scheduling("j")["plan"]["pods"]} == {"b1"}
+        office.wait(121)  # nobody binds it there
+        await office.settle()
+        found = office.scheduling("j")
+        assert [one["node"] for one in found["excludedNodes"]] == ["b1"]
+        assert (found["waitsFor"], found["until"]) == ("Machine", "2026-01-31T12:07:01Z"), "timers begin with the first refusal"
+        office.wait(300)
+        await office.plan()
+        assert {seat["node"] for seat in office.scheduling("j")["plan"]["pods"]} == {"a0", "a1"}
+
+    told(story)
+
+
+def test_two_gangs_that_each_need_all_never_hold_a_part_each() -> None:
+    """A and B want both machines of the one rack that is left; whoever comes first gets both, the other nothing."""
+
+    async def story(office: Office) -> None:
+        for node in ("b0", "b1"):
+            occupy(office, node, 8)
+        for name in ("a", "b"):
+            office.world.add_gang(name, 2, 8, consolidation=FIXED)
+        await office.settle()
+        states = {name: office.scheduling(name)["state"] for name in "ab"}
+        assert states == {"a": "Released", "b": "Waiting"}
+        assert all(gates(office.world, f"b-worker-{index}-a1") for index in range(2))
+        for index in range(2):
+            assert await office.bind(f"a-worker-{index}-a1", office.scheduling("a")["plan"]["pods"][index]["node"]) == ""
+            office.world.finish_pod(f"a-worker-{index}-a1")
+        office.world.jobs["a"]["status"]["conditions"].append({"type": "Complete", "status": "True"})
+        office.world.put("jobs", "a", office.world.jobs["a"])
+        await office.settle()
+        assert office.scheduling("b")["state"] == "Released"
+
+    told(story)
+
+
+def test_a_level_required_is_never_left_though_the_timers_run_out() -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        office.world.add_gang("j", 2, 4, consolidation=FIXED)
+        office.world.jobs["j"]["spec"]["placement"]["requiredLevel"] = "Machine"
+        office.world.put("jobs", "j", office.world.jobs["j"])
+        await office.settle()
+        office.wait(10**5)
+        await office.settle()
+        assert office.scheduling("j")["state"] == "Waiting"
+        assert "not within the level Machine" in office.scheduling("j")["message"]
+
+    told(story)
+
+
+def passing(office: Office, number: int) -> None:
+    office.world.add_gang(f"small-{number}", 1, 2)
+
+
+def leave(office: Office, name: str) -> None:
+    office.world.delete_pod(f"{name}-worker-0-a1")
+    office.world.jobs[name]["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
+    office.world.put("jobs", name, office.world.jobs[name])
+
+
+async def passed_over(office: Office) -> None:
+    """Three gangs of two GPUs come and go before one that needs a whole machine; one always runs on each machine."""
+    office.world.add_gang("big", 2, 4, consolidation={"mode": "NeverRelax"})
+    await office.settle()
+    for number in range(3):
+        office.wait(1)
+        passing(office, number)
+        await office.settle()
+        assert office.scheduling(f"small-{number}")["state"] == "Released"
+
+
+THREE = ClusterPolicy("fixed", overtaken_at_most=3)
+
+
+def test_after_bounded_overtaking_what_would_serve_the_gang_is_kept_for_it() -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        await passed_over(office)
+        found = office.scheduling("big")
+        assert (found["state"], found["overtaken"]) == ("Reserved", 3)
+        assert "are kept for it" in found["message"]
+        ((node, gpus),) = ((one["node"], one["gpus"]) for one in found["reserved"])
+        assert gpus == 8
+        for name in ("a0", "a1", "b0", "b1"):  # all plain pods end
+            for index in range(4):
+                office.world.delete_pod(f"{name}-{index}")
+            if name != node:
+                occupy(office, name, 8)  # and everything else is taken by others
+        for number in range(3):
+            leave(office, f"small-{number}")
+        passing(office, 9)
+        await office.settle()
+        assert office.scheduling("big")["state"] == "Released"
+        assert {seat["node"] for seat in office.scheduling("big")["plan"]["pods"]} == {node}
+        assert "reserved" not in office.scheduling("big")
+        assert office.ledger.kept_for == ""
+        assert office.scheduling("small-9")["state"] == "Waiting"
+
+    told(story, THREE)
+
+
+def test_gpus_that_become_free_on_a_kept_node_go_to_nobody_else() -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        await passed_over(office)
+        kept = office.scheduling("big")["reserved"][0]["node"]
+        for name in ("a0", "a1", "b0", "b1"):
+            if name != kept:
+                occupy(office, name, 8)
+        office.world.delete_pod(f"{kept}-0")
+        passing(office, 9)
+        await office.settle()
+        assert office.scheduling("small-9")["state"] == "Waiting"
+        state = office.ledger.state(kept)
+        assert state is not None
+        assert state.free == 0, "nor to a plain pod"
+
+    told(story, THREE)
+
+
+def test_a_reservation_outlives_a_takeover() -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        await passed_over(office)
+        kept = office.scheduling("big")["reserved"]
+        successor = Office(office.world, THREE)
+        successor.take_over()
+        assert successor.ledger.kept_for == "uid-big"
+        await successor.settle()
+        assert successor.scheduling("big")["reserved"] == kept
+
+    told(story, THREE)
+
+
+def test_a_reservation_ends_with_its_job() -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        await passed_over(office)
+        office.world.jobs["big"]["spec"]["suspend"] = True
+        office.world.put("jobs", "big", office.world.jobs["big"])
+        for index in range(2):
+            office.world.delete_pod(f"big-worker-{index}-a1")
+        await office.settle()
+        assert office.ledger.kept_for == ""
+
+    told(story, THREE)
+
+
+def test_gpus_are_kept_for_one_gang_at_a_time() -> None:
+    """Two that each wait for what the other keeps would wait for ever."""
+
+    async def story(office: Office) -> None:
+        half_full(office)
+        office.world.add_gang("also", 2, 4, consolidation={"mode": "NeverRelax"})
+        await passed_over(office)
+        states = {name: office.scheduling(name)["state"] for name in ("also", "big")}
+        assert states == {"also": "Reserved", "big": "Waiting"}
+
+    told(story, THREE)
