@@ -13,7 +13,7 @@ from kompakt_extender.objects import Pod
 from kompakt_extender.project import pod_view
 from kompakt_extender.scores import Boards
 from kompakt_extender.views import PodView
-from kompakt_extender.wire import ExtenderArgs, FilterResult, HostPriority, encode
+from kompakt_extender.wire import ExtenderArgs, FilterResult
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Answers:
         pod, request = self._asked(args.pod)
         if isinstance(request, InvalidInput):  # filter refuses such a pod; an error here would be swallowed
             _LOG.warning("prioritize of %s/%s: %s", pod.namespace, pod.name, request)
-            return encode([HostPriority(name, 0) for name in names])
+            return b"[]"
         return self.boards.answer(request, names, self._planned(pod, request) if request.planned_node else None)
 
 

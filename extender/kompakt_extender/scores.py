@@ -1,6 +1,10 @@
-"""filter and prioritize from per-node results that are kept until a node changes."""
+"""filter and prioritize from per-node results that are kept until a node changes.
 
-from collections import Counter
+Nodes with score 0 are left out of prioritize's answer: kube-scheduler adds what is in it to its own scores, and nothing to
+those of other nodes (pkg/scheduler/schedule_one.go, prioritizeNodes). Mostly all empty nodes have 0.
+"""
+
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -34,7 +38,8 @@ class Board:
     """What every node is worth to one kind of request. Only nodes that changed since the last call are looked at again.
 
     Nodes of equal rank and value form a class; classes are numbered in the order they turn up, because 5,000 small integers are
-    compared much faster than 5,000 tuples. `_lines` holds each node's finished JSON text for the scores given last.
+    compared much faster than 5,000 tuples. `_lines` holds the finished JSON text, for the scores given last, of each node with
+    more than 0.
     """
 
     def __init__(self, ledger: Ledger, request: Request) -> None:
@@ -43,7 +48,7 @@ class Board:
         self._ideal = Ideal(request)
         self.changed = ledger.subscribe()
         self._class: dict[str, int] = {}
-        self._members: Counter[int] = Counter()
+        self._members: defaultdict[int, set[str]] = defaultdict(set)
         self._numbers: dict[tuple[Rank, int], int] = {}
         self._kinds: list[tuple[Rank, int]] = []  # class number -> rank and value
         self._scores: Mapping[int, int] = {}
@@ -64,37 +69,30 @@ class Board:
     def by_rank(self) -> Iterator[str]:
         """The nodes that can take the pod, best first. Equals come in no particular order."""
         self._refresh()
-        fit = (number for number, count in self._members.items() if count and number != _UNFIT)
+        fit = (number for number, members in self._members.items() if members and number != _UNFIT)
         for number in sorted(fit, key=lambda number: self._kinds[number][0], reverse=True):
-            yield from (name for name, one in self._class.items() if one == number)
+            yield from self._members[number]
 
     def answer(self, names: Sequence[str]) -> bytes:
-        """The HostPriorityList of these nodes as JSON text; a node that is not known or cannot take the pod gets 0."""
+        """The HostPriorityList of these nodes as JSON text; a node that is not known or cannot take the pod has 0."""
         self._refresh()
-        try:
-            self._score(self._classes(names))
-            return _list(map(self._lines.__getitem__, names))
-        except KeyError:
-            return self._answer_behind(names, "", 0)
+        self._score(self._classes(names))
+        return _list(filter(None, map(self._lines.get, names)))
 
     def answer_behind(self, names: Sequence[str], first: str, value: int) -> bytes:
         """The same with one node before all others, on which the pod would get this value."""
         self._refresh()
-        return self._answer_behind(names, first, value)
-
-    def _answer_behind(self, names: Sequence[str], first: str, value: int) -> bytes:
         known = {self._class[name] for name in names if name in self._class and name != first}
         points = self._points(known, [value] if first in names else [])
         best = points.pop(_NOWHERE, 0)
-        tails = {number: _TAILS[score] for number, score in points.items()}
-        of = (_TAILS[best] if name == first else tails.get(self._class.get(name, _UNFIT), _TAILS[0]) for name in names)
-        return _list(self._head(name) + tail for name, tail in zip(names, of, strict=True))
+        scored = ((name, best if name == first else points.get(self._class.get(name, _UNFIT), 0)) for name in names)
+        return _list(self._head(name) + _TAILS[score] for name, score in scored if score)
 
     def _classes(self, names: Sequence[str]) -> Iterable[int]:
         """The classes among these nodes. Asked for as many as fit, they are taken to be those: no look at each is needed."""
-        if len(names) == self._members.total() - self._members[_UNFIT]:
-            return [number for number, count in self._members.items() if count]
-        return set(map(self._class.__getitem__, names))
+        if len(names) == len(self._fits):
+            return [number for number, members in self._members.items() if members]
+        return {self._class.get(name, _UNFIT) for name in names}
 
     def _points(self, classes: Iterable[int], first: Sequence[int] = ()) -> dict[int, int]:
         """Scores by class. `first`: the value on a node before all others, which is put under _NOWHERE."""
@@ -106,22 +104,29 @@ class Board:
         return {number: scores[rank] for number, rank in ranks.items()}
 
     def _score(self, classes: Iterable[int]) -> None:
-        scores = self._points(classes)
-        if scores != self._scores:
-            self._scores = scores
-            tails = {number: _TAILS[score] for number, score in scores.items()}
-            self._lines = {name: self._heads[name] + tails.get(number, _TAILS[0]) for name, number in self._class.items()}
+        before, self._scores = self._scores, self._points(classes)
+        for number in before.keys() | self._scores.keys():
+            score = self._scores.get(number, 0)
+            if score != before.get(number, 0):
+                for name in self._members[number]:
+                    self._write(name, score)
+
+    def _write(self, name: str, score: int) -> None:
+        if score:
+            self._lines[name] = self._head(name) + _TAILS[score]
+        else:
+            self._lines.pop(name, None)
 
     def _refresh(self) -> None:
         for name in tuple(self.changed):
             self.changed.discard(name)
-            self._members[self._class.pop(name, _NOWHERE)] -= 1
+            self._members[self._class.pop(name, _NOWHERE)].discard(name)
+            self._lines.pop(name, None)
             self._refusals.pop(name, None)
             self._fits.discard(name)
             state = self._ledger.state(name)
             self._ideal.see(name, None if state is None else state.graph)
             if state is None:
-                self._lines.pop(name, None)
                 continue
             number, refusal = self._weigh(state)
             if refusal is None:
@@ -129,9 +134,8 @@ class Board:
             else:
                 self._refusals[name] = refusal
             self._class[name] = number
-            self._members[number] += 1
-            self._lines[name] = self._head(name) + _TAILS[self._scores.get(number, 0)]
-        del self._members[_NOWHERE]
+            self._members[number].add(name)
+            self._write(name, self._scores.get(number, 0))
         self.changed.clear()  # a set that once was large is slow to look through, empty or not, until it is cleared
 
     def _weigh(self, state: NodeState) -> tuple[int, No | None]:

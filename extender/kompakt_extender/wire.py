@@ -67,13 +67,6 @@ class _FullResult(msgspec.Struct, rename="pascal"):
     error: str
 
 
-class HostPriority(msgspec.Struct, rename="pascal"):
-    """One entry of prioritize's answer; `score` is a whole number 0..10."""
-
-    host: str
-    score: int
-
-
 class BindingResult(msgspec.Struct, rename="pascal"):
     """Answer of bind; an empty error means bound."""
 
@@ -149,7 +142,7 @@ def decode_binding(body: bytes) -> BindingArgs:
     return args
 
 
-def encode(answer: FilterResult | BindingResult | list[HostPriority]) -> bytes:
+def encode(answer: FilterResult | BindingResult) -> bytes:
     """The answer as JSON."""
     return _ENCODER.encode(answer)
 

@@ -79,9 +79,14 @@ class Scheduler:
         return found
 
     async def scores(self, name: str, *nodes: str) -> dict[str, int]:
-        answer = await self.post("prioritize", self.args(name, *nodes))
+        """What kube-scheduler makes of prioritize's answer: a node that is not in it has 0."""
+        args = self.args(name, *nodes)
+        answer = await self.post("prioritize", args)
         assert answer.status_code == 200
-        return {one["Host"]: one["Score"] for one in answer.json()}
+        scores = {one["Host"]: one["Score"] for one in answer.json()}
+        assert scores.keys() <= set(args["NodeNames"])
+        assert all(scores.values()), "a 0 is left out"
+        return dict.fromkeys(args["NodeNames"], 0) | scores
 
     def args(self, name: str, *nodes: str) -> dict[str, Any]:
         return {
