@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from kompakt_core.errors import TryLater
 from kompakt_core.ids import NodeName
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_to_spec
-from kompakt_extender.api import Answer, Api, load
+from kompakt_extender.api import Answer, Api, Expired, load
 from kompakt_extender.objects import Pod, RawEvent, RawList
 from tools.kube import control_plane, kwok
 from tools.kube.binaries import find_all
@@ -186,7 +186,10 @@ class Binds:
     plugins: Plugins
     moments: dict[str, float] = field(default_factory=dict)
     places: dict[str, Pod] = field(default_factory=dict)
+    watches: int = 1  # how many it took
+    _over: bool = False
     _broken: str = ""
+    _version: str = ""
 
     def wait_for(self, count: int, patience: float) -> None:
         """Until so many pods are bound. Raises SystemExit when for `patience` seconds none was, or the watch broke."""
@@ -202,31 +205,38 @@ class Binds:
     def following(self, api: Api, namespace: str) -> Iterator[None]:
         """Watch a namespace's pods in a thread."""
         path = f"/api/v1/namespaces/{namespace}/pods"
-        version = _LIST.decode(api.request("GET", path).body).metadata.resource_version
-        stream = api.watch(path, {"resourceVersion": version}, 3600.0)
-
-        def follow() -> None:
-            try:
-                for lines in stream.batches():
-                    now = time.monotonic()
-                    for line in lines:
-                        self._see(line, now)
-            except TryLater as error:  # also when it is stopped below; then nobody reads it
-                self._broken = str(error)
-
-        thread = threading.Thread(target=follow, daemon=True)
+        self._version = _LIST.decode(api.request("GET", path, seconds=SECONDS).body).metadata.resource_version
+        self._stream = api.watch(path, {"resourceVersion": self._version}, SECONDS)
+        thread = threading.Thread(target=self._follow, args=(api, path), daemon=True)
         thread.start()
         try:
             yield
         finally:
-            stream.stop()
+            self._over = True
+            self._stream.stop()
             thread.join()
 
+    def _follow(self, api: Api, path: str) -> None:
+        """Until stopped. The API server ends a watch whose reader is slow, without a word; it goes on from what was seen."""
+        try:
+            while not self._over:
+                with suppress(TryLater):
+                    for lines in self._stream.batches():
+                        now = time.monotonic()
+                        for line in lines:
+                            self._see(line, now)
+                if not self._over:
+                    self.watches += 1
+                    self._stream = api.watch(path, {"resourceVersion": self._version}, SECONDS)
+        except Exception as error:  # a thread tells nobody; `wait_for` does
+            self._broken = f"the watch of pods: {error!r}"
+
     def _see(self, line: bytes, now: float) -> None:
-        if b'"nodeName"' not in line:
-            return
         event = _EVENT.decode(line)
+        if event.type == "ERROR":
+            raise Expired(bytes(event.object).decode()[:200])
         pod = _POD.decode(event.object)
+        self._version = pod.metadata.resource_version
         if event.type == "DELETED" or not pod.spec.node_name or pod.metadata.uid in self.moments:
             return
         self.moments[pod.metadata.uid] = now
