@@ -5,6 +5,7 @@
 A whole plugin runs in a process of its own, over NVML through the tests' stand-in for the driver's library (needs gcc); the
 API server is a dictionary in that process, so a miss shows the plugin's own share: asking, hearing that there is no pod,
 searching. This process plays kubelet over real sockets: one pod arrives, its GPUs are asked for and handed over, it goes.
+Memory is that of a process whose modules lie there compiled, as in an image: with PYTHONDONTWRITEBYTECODE set it is more.
 """
 
 import argparse
@@ -28,7 +29,7 @@ import grpc
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
 from kompakt_device_plugin.api import NO_QUERY, NODES, Listing, Query
-from kompakt_device_plugin.main import Plugin
+from kompakt_device_plugin.main import Plugin, prepare_process
 from kompakt_device_plugin.nvml.source import NvmlSource
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
 from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
@@ -104,6 +105,7 @@ def serve(machine: str, kubelet: Path, library: Path, pipe: Connection) -> None:
     """The plugin's process: does what the pipe says until it says stop."""
     shim = Shim(library)
     shim.describe(describe(machine))
+    prepare_process()
     source = NvmlSource(library)
     plugin = Plugin(StillApi("node-1"), NodeName("node-1"), source, kubelet)
     thread = threading.Thread(target=plugin.run)
@@ -175,7 +177,7 @@ def play(machine: str, kubelet: Kubelet, pipe: Connection, rounds: int) -> Resul
         hits.append(seconds)
         wrong += answer != chosen
         handed.append(timed(stub.Allocate, allocation(chosen))[1])
-        ask(pipe, "DELETED", pod)
+        ask(pipe, "DELETED", {**pod, "status": {"phase": "Succeeded"}})
         if number % 10 == 0:
             offered = rng.sample(gpus, rng.randrange(len(chosen), len(gpus) + 1))
             misses.append(timed(prefer, stub, offered, len(chosen))[1])

@@ -17,6 +17,7 @@ from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.health import Beat
 from kompakt_device_plugin.journal import Entry, Journal, still_open, with_pending
 from kompakt_device_plugin.lingering import Alive, lingering
+from kompakt_device_plugin.memory import trim
 from kompakt_device_plugin.metrics import Metrics
 from kompakt_device_plugin.objects import Objects
 from kompakt_device_plugin.outlook import Outlook, Sight, outlook
@@ -67,6 +68,7 @@ class Agent:
         self._nodes, self._topologies, self._slices = Objects(), Objects(), Objects()
         self._reporter, self._corrector = TopologyReporter(api), PodCorrector(api, self._count)
         self._held: tuple[Held, ...] | None = None  # None: nothing was read yet
+        self._prepared: LinkGraph | None = None
         self._unseen_for = STARTING_SECONDS if processes.sees_others() else UNSEEN_SECONDS
         self._wake, self._lock = threading.Event(), threading.Lock()
         self._pauses: list[float] = []  # those to come before the usual one
@@ -136,7 +138,7 @@ class Agent:
         self._metrics.show(seen.report)
         self._devices.hold(holders(taken, pods), (pod.uid for pod in pods))
         if seen.offered:
-            warm(seen.offered)
+            self._prepare(seen.offered)
             self._devices.publish(seen.offered)
         self._corrector.correct(taken, pods, seen.report)
 
@@ -158,6 +160,13 @@ class Agent:
         self._held = with_pending((*held_of(taken, pods, [one.pod for one in gone]), *left), pending)
         self._devices.keep(self._held)
         return taken
+
+    def _prepare(self, graph: LinkGraph) -> None:
+        """Works out before kubelet asks what an answer needs; once for each change of what is offered."""
+        if graph != self._prepared:
+            warm(graph)
+            trim()
+            self._prepared = graph
 
     def _unended(self, gone: Collection[Gone]) -> Alive:
         young = frozenset(one.pod.uid for one in gone if one.seconds < self._unseen_for)

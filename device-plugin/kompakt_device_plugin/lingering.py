@@ -52,15 +52,12 @@ def tenants(
     gpus: Collection[GpuUuid],
     held: Iterable[Held],
     handed: Iterable[Entry],
-    pods: Collection[NodePod],
-    gone: Collection[NodePod],
-    holding: Collection[PodUid],
+    candidates: Collection[NodePod],
+    ended: Collection[PodUid],
 ) -> frozenset[PodUid]:
-    """Pods that may have been given one of these GPUs and have not been seen to finish, whoever knows them still.
+    """Pods that may have been given one of these GPUs and have not `ended`, whoever knows them still.
 
-    Where it is unknown who was given a set, it is one of those forgotten or waiting that asked for so many.
+    Where it is unknown who was given a set, it is one of the `candidates` that asked for so many.
     """
-    ended = {pod.uid for pod in pods if pod.finished}
-    candidates = (*gone, *(pod for pod in pods if pod.uid not in holding))
     theirs = (one.pod_uid for one in (*held, *owned(handed, candidates)) if one.uuid in gpus)
     return frozenset(PodUid(uid) for uid in theirs if uid and uid not in ended)

@@ -120,6 +120,7 @@ class NodePods:
         """`clock` gives monotonic seconds."""
         self._lock, self._clock = threading.Condition(), clock
         self._pods: dict[PodUid, NodePod] = {}
+        self._ended: deque[PodUid] = deque(maxlen=1024)  # finished, then deleted
         self._gone: dict[PodUid, tuple[NodePod, float]] = {}  # and when
         self._deleted: deque[PodUid] = deque(maxlen=1024)  # what a list that overlapped the deletion must not bring back
 
@@ -146,6 +147,8 @@ class NodePods:
                 self._deleted.append(pod.uid)
                 self._pods.pop(pod.uid, None)
                 self._missed([pod])
+                if pod.finished:
+                    self._ended.append(pod.uid)
             else:
                 self._take([pod])
         return pod
@@ -154,6 +157,11 @@ class NodePods:
         """The pods at this moment, oldest first."""
         with self._lock:
             return tuple(self._pods.values())
+
+    def ended(self) -> frozenset[PodUid]:
+        """The pods that were seen to finish."""
+        with self._lock:
+            return frozenset(self._ended).union(pod.uid for pod in self._pods.values() if pod.finished)
 
     def gone(self) -> tuple[Gone, ...]:
         """The pods that the API server forgot although they had not finished, until they are forgotten here too."""

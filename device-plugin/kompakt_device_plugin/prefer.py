@@ -65,7 +65,7 @@ def admit(pods: Sequence[NodePod], offer: Offer, holding: Collection[PodUid], gr
 
 def warm(graph: LinkGraph) -> None:
     """Answers for every named pattern once: what has to be worked out for a machine (up to half a second for 16 GPUs with
-    links) is worked out before kubelet asks. Costs nothing the second time.
+    links) is worked out before kubelet asks.
     """
     for pattern in Pattern:
         if pattern is not Pattern.CUSTOM:

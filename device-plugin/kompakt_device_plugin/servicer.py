@@ -115,9 +115,11 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         gpus = frozenset(gpu for some in given for gpu in some)
         if lingering := sorted(self._devices.lingering & gpus):
             return f"a process of no pod here still uses {', '.join(lingering)}"
-        pods, gone = self._pods.all(), [one.pod for one in self._pods.gone()]
+        pods = self._pods.all()
+        waiting = [pod for pod in pods if pod.uid not in self._devices.holding]
+        candidates = [*waiting, *(one.pod for one in self._pods.gone())]
         own = {pod.uid for some in given if (pod := self._written_on(some, pods))}
-        before = tenants(gpus, self._devices.held, self._journal.entries, pods, gone, self._devices.holding) - own
+        before = tenants(gpus, self._devices.held, self._journal.entries, candidates, self._pods.ended()) - own
         if not before:
             return ""
         look = self._helpers.submit(self._alive, before)

@@ -55,17 +55,16 @@ def test_where_nobody_knows_who_was_given_a_set_it_is_a_forgotten_pod_of_that_si
 
 
 def test_tenants_are_all_that_were_given_a_gpu_and_did_not_finish():
-    pods = [pod("a"), pod("b", finished=True)]
-    one = {"pods": pods, "gone": (), "holding": ()}
-    assert tenants({GPUS[0]}, [held(0, "a"), held(1, "b")], (), **one) == {"uid-a"}, "the watch may be behind"
-    assert tenants({GPUS[1]}, [held(0, "a"), held(1, "b")], (), **one) == set(), "it finished"
-    assert tenants({GPUS[2]}, [held(0, "a")], [Entry(GPUS[2:], "uid-c", "ns", "c")], **one) == {"uid-c"}
+    before, handed = [held(0, "a"), held(1, "b")], [Entry(GPUS[2:], "uid-c", "ns", "c")]
+    assert tenants({GPUS[0]}, before, handed, (), {"uid-b"}) == {"uid-a"}
+    assert tenants({GPUS[1]}, before, handed, (), {"uid-b"}) == set(), "it finished"
+    assert tenants({GPUS[2]}, before, handed, (), {"uid-b"}) == {"uid-c"}
 
 
-def test_a_pod_that_holds_other_gpus_is_no_tenant_of_a_set_whose_owner_is_unknown():
+def test_the_tenant_of_a_set_whose_owner_is_unknown_is_any_candidate_of_that_size():
     handed = [Entry(GPUS[:1])]
-    assert tenants({GPUS[0]}, (), handed, [pod("a"), pod("b")], [pod("c")], {"uid-b"}) == {"uid-a", "uid-c"}
-    assert tenants({GPUS[0]}, (), handed, [pod("a", 2)], (), ()) == set()
+    assert tenants({GPUS[0]}, (), handed, [pod("a"), pod("b", 2), pod("c")], {"uid-c"}) == {"uid-a"}
+    assert tenants({GPUS[1]}, (), handed, [pod("a")], ()) == set()
 
 
 def pod_object(name, phase="Running"):
@@ -85,6 +84,7 @@ def test_pods_deleted_before_they_finished_are_remembered_until_their_end_is_kno
     pods.event("DELETED", pod_object("b", "Failed"))
     now[0] = 12.0
     pods.replace([pod_object("d")])
+    assert pods.ended() == {"uid-b"}
     assert [(one.pod.name, one.seconds) for one in pods.gone()] == [("a", 2.0), ("c", 0.0)]
     pods.forget(["uid-a", "uid-unheard-of"])
     assert [one.pod.name for one in pods.gone()] == ["c"]

@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kompakt_core.patterns import table
+from kompakt_core.patterns.names import Pattern
+from kompakt_core.placement import choose
 from kompakt_core.topology.describe import read_description
 from kompakt_device_plugin.pods import NodePod
-from kompakt_device_plugin.prefer import Offer, admit, admitted, best_free, valid
+from kompakt_device_plugin.prefer import Offer, admit, admitted, best_free, valid, warm
 
 GRAPH = read_description("dgx1-v100", "node-1")
 ALL = tuple(gpu.uuid for gpu in GRAPH.gpus)
@@ -75,6 +79,7 @@ def test_without_a_match_the_pattern_of_the_waiting_pod_decides():
     fast = best_free([ring], Offer(tuple(reversed(ALL)), (), 4), (), GRAPH)
     ring_sum = {gpu.uuid: gpu.index for gpu in GRAPH.gpus}
     from kompakt_core.patterns.names import Pattern
+from kompakt_core.placement import choose
     from kompakt_core.patterns.table import table_for
 
     table = table_for(GRAPH, Pattern.RING)
@@ -117,3 +122,16 @@ def test_validity_is_size_and_offer_and_insistence(offer):
     assert not valid(answer[1:], offer)
     assert not valid((*answer[1:], "GPU-not-offered"), offer)
     assert not valid((*answer[1:], answer[-1]), offer) or len(answer) == 1
+
+
+@pytest.mark.parametrize("pattern", [pattern for pattern in Pattern if pattern is not Pattern.CUSTOM])
+def test_what_an_answer_needs_is_worked_out_before_kubelet_asks(pattern):
+    graph = read_description("a100-pcie-8-bridge-pairs", f"warm-{pattern}")
+    for known in (table._table, choose._decide):
+        known.cache_clear()
+    warm(graph)
+    built = table._table.cache_info().misses
+    one = pod("a", size=3, annotations={"kompakt.dev/pattern": str(pattern)})
+    offered = tuple(gpu.uuid for gpu in graph.gpus)
+    assert len(best_free([one], Offer(offered, (), 3), (), graph)) == 3
+    assert table._table.cache_info().misses == built
