@@ -55,6 +55,11 @@ def core_path(kind: str, namespace: str, name: str = "") -> str:
     return f"/api/v1{inside}/{kind}{'/' if name else ''}{name}"
 
 
+def budgets_path(namespace: str, name: str = "") -> str:
+    """Path of PodDisruptionBudgets."""
+    return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets{'/' if name else ''}{name}"
+
+
 class Api:
     """One connection pool. Every method raises ApiRefused or ApiUnreachable."""
 

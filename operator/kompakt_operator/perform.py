@@ -8,9 +8,9 @@ from typing import Any
 from kompakt_core import contract
 from kompakt_core.errors import Bug
 from kompakt_core.job import actions as do
-from kompakt_core.job.model import Role, TrainingJob
+from kompakt_core.job.model import Evictions, Role, TrainingJob
 from kompakt_operator import render
-from kompakt_operator.api import Api, ApiRefused, core_path, jobs_path
+from kompakt_operator.api import Api, ApiRefused, budgets_path, core_path, jobs_path
 from kompakt_operator.cache import Cache
 
 Object = dict[str, Any]
@@ -43,6 +43,7 @@ class Performer:
     def __init__(self, api: Api, cache: Cache, image: str, obj: Object, job: TrainingJob) -> None:
         self._api, self._cache, self._image, self._job = api, cache, image, job
         self._labels = (obj["metadata"].get("labels") or {}) if isinstance(obj.get("metadata"), dict) else {}
+        self._protected = job.run_policy.evictions is Evictions.REFUSE
         self.current = obj  # the job object as last returned by the API server
 
     async def perform(self, wanted: Sequence[do.Action]) -> None:
@@ -65,11 +66,15 @@ class Performer:
                 body = self._pod(self._role(role), 0, attempt)
                 await self._create(core_path("pods", self._job.namespace), body, dry_run=True)
             case do.CreateService(attempt):
+                if self._protected:  # before the Service: where that stands, the budget stands
+                    await self._create(budgets_path(self._job.namespace), render.budget(self._job, attempt))
                 body = render.service(self._job, attempt)
                 self._cache.see_service(await self._create(core_path("services", self._job.namespace), body))
             case do.DeletePod(name, uid):
                 await self._gone(core_path("pods", self._job.namespace, name), uid)
             case do.DeleteService(name):
+                if self._protected:
+                    await self._gone(budgets_path(self._job.namespace, name))
                 await self._gone(core_path("services", self._job.namespace, name))
             case do.DeleteJob():
                 await self._gone(jobs_path(self._job.namespace, self._job.name), self._job.uid)

@@ -57,6 +57,17 @@ def service(job: TrainingJob, attempt: int) -> Object:
     }
 
 
+def budget(job: TrainingJob, attempt: int) -> Object:
+    """Keeps a drain from the attempt's pods (runPolicy.evictions: Refuse)."""
+    selector = {contract.LABEL_JOB_UID: job.uid, contract.LABEL_ATTEMPT: str(attempt)}
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": service(job, attempt)["metadata"],
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": selector}},
+    }
+
+
 def pod(job: TrainingJob, role: Role, index: int, attempt: int, *, image: str, labels: Mapping[str, str]) -> Object:
     """One worker, gated. `index` counts within the role; `labels` are those of the job; `image` holds the runtime."""
     spec = copy.deepcopy(dict(role.template["spec"]))

@@ -26,7 +26,8 @@ def problems(role: Role) -> Iterator[str]:
     yield from _pod_problems(pod)
     for kind in ("initContainers", "containers"):
         for i, container in enumerate(pod.get(kind) or ()):
-            yield from (f"spec.{kind}[{i}].{problem}" for problem in _container_problems(container))
+            found = _container_problems(container, init=kind == "initContainers")
+            yield from (f"spec.{kind}[{i}].{problem}" for problem in found)
     names = [container["name"] for container in pod["containers"]]
     if role.gpu_container and role.gpu_container not in names:
         yield f"spec.containers: gpuContainer names {role.gpu_container!r}; the containers are {', '.join(names)}"
@@ -47,7 +48,7 @@ def _pod_problems(pod: Mapping[str, Any]) -> Iterator[str]:
             yield f"spec.volumes: the name {volume['name']!r} is kompakt's own; choose another"
 
 
-def _container_problems(container: Mapping[str, Any]) -> Iterator[str]:
+def _container_problems(container: Mapping[str, Any], *, init: bool) -> Iterator[str]:
     resources = container.get("resources") or {}
     for part in ("limits", "requests"):
         for name in resources.get(part) or {}:
@@ -55,6 +56,8 @@ def _container_problems(container: Mapping[str, Any]) -> Iterator[str]:
                 yield f"resources.{part}: {name}: MIG and time-slicing are not supported in v1alpha1"
             elif name == contract.RESOURCE or name.startswith(FOREIGN_GPUS):
                 yield f"resources.{part}: {name}: ask for GPUs with the role's gpusPerReplica"
+    if container.get("restartPolicy", "Never") != "Never" and not (init and container["restartPolicy"] == "Always"):
+        yield "restartPolicy: must be Never or left out: a failed worker restarts the whole gang (restartPolicyRules may differ)"
     if container.get("name") == contract.INJECT_INIT_CONTAINER:
         yield f"name: {contract.INJECT_INIT_CONTAINER!r} is kompakt's own; choose another"
     for variable in container.get("env") or ():

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from kubernetes import client
 
 from kompakt_core.contract import GATE, OPERATOR_LEASE
 from tools.kube.jobs import Job, training_job
@@ -72,15 +73,35 @@ def test_a_deleted_worker_is_a_disruption_that_costs_no_restart(operated: Any) -
     assert names(services) == ["disrupted-a2"]
 
 
-def test_suspending_and_resuming(operated: Any) -> None:
-    job = operated(training_job("paused", replicas=2, seconds=None))
+def test_a_suspended_job_keeps_its_status_and_resumes_with_the_template_as_it_is_then(operated: Any) -> None:
+    job = operated(training_job("paused", replicas=2, seconds=None, runPolicy={"evictions": "Refuse"}))
     job.await_phase("Running")
+    budgets = client.PolicyV1Api(job.cluster.api)
+    with pytest.raises(client.ApiException, match="disruption budget"):
+        job.cluster.core.create_namespaced_pod_eviction(
+            "paused-worker-0-a1", job.namespace, {"metadata": {"name": "paused-worker-0-a1"}}
+        )
     job.patch({"spec": {"suspend": True}})
     job.await_phase("Suspended")
     eventually(lambda: not job.pods(), 10, "no pods")
+    eventually(lambda: not budgets.list_namespaced_pod_disruption_budget(job.namespace).items, 10, "no budget")
+    assert job.status["attempt"] == 1
+    (role,) = job.read()["spec"]["roles"]
+    role["template"]["spec"]["containers"][0]["image"] = "simulated-anew"
+    job.patch({"spec": {"roles": [{**role, "replicas": 1}]}})
     job.patch({"spec": {"suspend": False}})
     job.await_phase("Running")
-    assert attempts(job) == {"a2"}
+    assert [(pod.metadata.name, pod.spec.containers[0].image) for pod in job.pods()] == [("paused-worker-0-a2", "simulated-anew")]
+
+
+def test_a_job_created_suspended_has_no_pods_until_it_is_resumed(operated: Any) -> None:
+    job = operated(training_job("parked", suspend=True))
+    job.await_phase("Suspended")
+    job.cluster.kubectl("wait", "--for=condition=Suspended", "tj/parked", "-n", job.namespace, "--timeout=5s")
+    assert (job.pods(), job.status["attempt"]) == ([], 0)
+    job.patch({"spec": {"suspend": False}})
+    job.await_phase("Succeeded")
+    job.cluster.kubectl("wait", "--for=condition=Complete", "tj/parked", "-n", job.namespace, "--timeout=5s")
 
 
 def test_deleting_a_job_removes_its_pods_without_the_operators_help(operated: Any) -> None:
@@ -145,7 +166,7 @@ def test_a_job_of_somebody_else_is_left_alone(operated: Any) -> None:
     job = operated(training_job("foreign", managedBy="example.com/other"))
     fine = operated(training_job("near"))
     fine.await_phase("Succeeded")
-    assert (job.status, job.pods()) == ({}, [])
+    assert (job.status, job.pods()) == ({"observedGeneration": -1}, [])
 
 
 def test_a_finished_job_is_deleted_after_its_time_to_live(operated: Any) -> None:

@@ -13,7 +13,7 @@ from tools.crd import gputopology, podtemplate, trainingjob
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "crds"
-COPIES = ROOT / "charts" / "kompakt" / "crds"  # Helm follows no link out of a chart
+COPIES = ROOT / "charts" / "kompakt" / "files" / "crds"  # Helm follows no link out of a chart
 HEADER = "# Made by `python -m tools.crd`; do not edit.\n"
 
 

@@ -4,6 +4,7 @@ from kompakt_core.job import model
 from kompakt_core.job.phases import Phase
 from tools.crd.schema import Schema, atomic, conditions, flag, mapped, moment, obj, text, whole, word
 
+NOT_SEEN = -1
 PHASES = tuple(phase for phase in Phase if phase)
 UUIDS = atomic(text(), maxItems=model.MAX_GPUS)
 
@@ -12,7 +13,7 @@ def status() -> Schema:
     """Schema of the whole status."""
     return obj(
         {
-            "observedGeneration": whole(),
+            "observedGeneration": whole(NOT_SEEN),
             "phase": word(PHASES),
             "attempt": whole(),
             "restarts": whole(),
@@ -27,7 +28,9 @@ def status() -> Schema:
             "scheduling": _scheduling(),
             "compression": _compression(),
             "progress": _progress(),
-        }
+        },
+        # Without it kstatus (helm --wait, Flux, Argo CD) takes a job that nobody has looked at yet for finished.
+        default={"observedGeneration": NOT_SEEN},
     )
 
 

@@ -248,6 +248,7 @@ def _run_policy() -> Schema:
             "cleanPodPolicy": word(model.CleanPodPolicy, model.CleanPodPolicy.RUNNING),
             "podFailurePolicy": obj({"rules": atomic(failure, maxItems=model.MAX_RULES)}),
             "successPolicy": success,
+            "evictions": word(model.Evictions, model.Evictions.ALLOW),
             "preemption": preemption,
         }
     )

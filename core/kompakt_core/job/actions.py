@@ -131,6 +131,7 @@ def _suspend(
         condition(Type.RUNNING, False, "Suspended"),
         condition(Type.RECONCILING, False, "Suspended"),
         condition(Type.STALLED, False, "Suspended"),
+        *_mended(after, "Suspended"),
     )
     return [*_write(job, status, after, pods, now), *_delete(pods), *map(DeleteService, services)]
 
@@ -184,6 +185,7 @@ def _finish(
         ended,
         condition(Type.RUNNING, False, "Finished"),
         condition(Type.RECONCILING, False, "Finished"),
+        *_mended(after, "Finished"),
         condition(Type.STALLED, not well, verdict.reason if not well else "Finished", verdict.message if not well else ""),
     )
     return [*_write(job, status, after, pods, now), *_clean_up(job, after, pods, services, now)]
@@ -266,13 +268,18 @@ def _observed(job: TrainingJob, after: JobStatus, own: Sequence[PodView], incomp
             condition(Type.RUNNING, True, "AllWorkersRan", f"all {job.workers} workers run or have ended well"),
             condition(Type.RECONCILING, False, "AllWorkersRan"),
             condition(Type.STALLED, False, "AllWorkersRan"),
-            *([condition(Type.DEGRADED, False, "AllWorkersRan")] if after.holds(Type.DEGRADED) else []),
+            *_mended(after, "AllWorkersRan"),
         )
     if bound == job.workers:
         after = after.in_phase(Phase.STARTING)
     elif not incomplete:
         after = after.in_phase(Phase.PENDING)
     return after if incomplete else _unblocked(after)
+
+
+def _mended(after: JobStatus, reason: str) -> list[Condition]:
+    """The job holds no sick GPU any more."""
+    return [condition(Type.DEGRADED, False, reason)] if after.holds(Type.DEGRADED) else []
 
 
 def _unblocked(after: JobStatus) -> JobStatus:

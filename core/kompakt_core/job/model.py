@@ -116,6 +116,13 @@ class SuccessOperator(StrEnum):
     ANY = "Any"
 
 
+class Evictions(StrEnum):
+    """Whether a drain may evict workers. Refuse: a PodDisruptionBudget of the job keeps them."""
+
+    ALLOW = "Allow"
+    REFUSE = "Refuse"
+
+
 class EdgeScope(StrEnum):
     POD = "Pod"
     GANG = "Gang"
@@ -235,6 +242,7 @@ class RunPolicy:
     clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
     failure_rules: tuple[FailureRule, ...] = ()
     success: SuccessPolicy = SuccessPolicy()
+    evictions: Evictions = Evictions.ALLOW
     preemption: Preemption = Preemption()
 
 

@@ -206,6 +206,7 @@ def _run_policy(fields: Fields, roles: list[str]) -> model.RunPolicy:
         clean_pod_policy=fields.choice("cleanPodPolicy", model.CleanPodPolicy, model.CleanPodPolicy.RUNNING),
         failure_rules=_failure_rules(fields.inner("podFailurePolicy")),
         success=_success(fields.inner("successPolicy"), roles),
+        evictions=fields.choice("evictions", model.Evictions, model.Evictions.ALLOW),
         preemption=_preemption(fields.inner("preemption")),
     )
     fields.done()

@@ -223,6 +223,23 @@ def test_rendering_leaves_the_job_as_it_was() -> None:
     assert json.dumps(found.roles[0].template) == before
 
 
+def test_restart_rules_and_sidecars_of_the_template_are_kept() -> None:
+    rules = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]
+    sidecar = {"name": "log", "restartPolicy": "Always"}
+    found = job({"restartPolicy": "Never", "restartPolicyRules": rules}, {"initContainers": [sidecar]})
+    render.checked(found)
+    spec = rendered(found)["spec"]
+    assert spec["containers"][0]["restartPolicyRules"] == rules
+    assert [c["name"] for c in spec["initContainers"] if c.get("restartPolicy") == "Always"] == ["log"]
+
+
+def test_a_budget_covers_exactly_the_pods_of_one_attempt() -> None:
+    budget, labels = render.budget(job(), 3), rendered(job())["metadata"]["labels"]
+    assert budget["spec"]["maxUnavailable"] == 0
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert (budget["metadata"]["name"], budget["metadata"]["ownerReferences"][0]["kind"]) == ("j-a3", "TrainingJob")
+
+
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "own GPU request": ({"resources": {"limits": {"nvidia.com/gpu": 1}}}, {}, "ask for GPUs with the role's gpusPerReplica"),
     "our resource": ({"resources": {"requests": {"kompakt.dev/gpu": 1}}}, {}, "ask for GPUs with the role's gpusPerReplica"),
@@ -231,6 +248,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "another scheduler": ({}, {"schedulerName": "default-scheduler"}, "workers are placed by kompakt-scheduler"),
     "restart policy": ({}, {"restartPolicy": "OnFailure"}, "must be Never or left out"),
     "hostname": ({}, {"hostname": "h"}, "spec.hostname: is set by kompakt"),
+    "a container that restarts alone": ({"restartPolicy": "OnFailure"}, {}, "a failed worker restarts the whole gang"),
     "our volume": ({}, {"volumes": [{"name": "kompakt-state"}]}, "is kompakt's own"),
     "our variable": ({"env": [{"name": "KOMPAKT_MODE", "value": "None"}]}, {}, "KOMPAKT_MODE is written by kompakt"),
     "init container with GPUs": (

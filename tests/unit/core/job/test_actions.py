@@ -122,6 +122,12 @@ def test_a_sick_gpu_recreates_the_gang_at_once_and_the_job_stays_degraded_until_
     assert world.condition("Degraded") == ("False", "AllWorkersRan")
 
 
+def test_a_suspended_job_holds_no_sick_gpu(world: Any, job_of: Any) -> None:
+    world.running().settle().change_one(1, sick="GPU-7 (index 3): XID 79").settle()
+    world.job = job_of(suspend=True)
+    assert world.settle().condition("Degraded") == ("False", "Suspended")
+
+
 def test_the_status_names_gpus_and_nodes_for_the_columns(world: Any) -> None:
     assert (world.stored["gpus"], world.stored.get("nodes")) == (4, None)
     world.bound().settle()
