@@ -1,5 +1,6 @@
 """The chart: renders, is least privileged, refuses wrong values, and carries the same CRDs as crds/."""
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,23 @@ def test_readers_get_the_role() -> None:
     assert binding["subjects"] == [{"kind": "Group", "name": "ml", "apiGroup": "rbac.authorization.k8s.io"}]
 
 
+def policy_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """The NetworkPolicy of the scheduler's pods."""
+    (found,) = [policy for policy in of_kind(objects, "NetworkPolicy") if policy["metadata"]["name"] == "kompakt-explain"]
+    return found
+
+
+def test_every_part_is_closed_and_each_policy_finds_its_pods(objects: list[dict[str, Any]]) -> None:
+    policies = of_kind(objects, "NetworkPolicy")
+    workloads = {found["metadata"]["name"]: found for found in of_kind(objects, "Deployment", "DaemonSet")}
+    for workload in workloads.values():
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        own = [p for p in policies if p["spec"]["podSelector"]["matchLabels"].items() <= labels.items()]
+        assert [policy["spec"]["ingress"] for policy in own] == [[]], workload["metadata"]["name"]
+
+
 def test_other_pods_are_kept_out_and_only_what_is_named_comes_in(objects: list[dict[str, Any]]) -> None:
-    (closed,) = of_kind(objects, "NetworkPolicy")
+    closed = policy_of(objects)
     (scheduler,) = [found for found in of_kind(objects, "Deployment") if found["metadata"]["name"] == "kompakt-scheduler"]
     labels = scheduler["spec"]["template"]["metadata"]["labels"]
     assert closed["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
@@ -127,7 +143,7 @@ def test_other_pods_are_kept_out_and_only_what_is_named_comes_in(objects: list[d
         assert not closed["spec"]["podSelector"]["matchLabels"].items() <= other["spec"]["template"]["metadata"]["labels"].items()
     assert (closed["spec"]["policyTypes"], closed["spec"]["ingress"]) == (["Ingress"], [])
     monitoring = "explain.networkPolicy.monitoring[0].podSelector.matchLabels.app=prometheus"
-    (opened,) = of_kind(render("--set=explain.networkPolicy.apiServers={10.0.0.1/32}", f"--set={monitoring}"), "NetworkPolicy")
+    opened = policy_of(render("--set=explain.networkPolicy.apiServers={10.0.0.1/32}", f"--set={monitoring}"))
     assert opened["spec"]["ingress"] == [
         {"ports": [{"port": "health"}], "from": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]},
         {
@@ -156,8 +172,68 @@ def test_a_wrong_value_is_refused_by_name(setting: str, word: str) -> None:
     assert word in done.stderr
 
 
+def test_two_replicas_share_a_budget_and_one_has_none(objects: list[dict[str, Any]]) -> None:
+    budgets = {found["metadata"]["name"]: found["spec"] for found in of_kind(objects, "PodDisruptionBudget")}
+    deployments = {found["metadata"]["name"]: found["spec"] for found in of_kind(objects, "Deployment")}
+    assert budgets.keys() == deployments.keys()
+    for name, spec in deployments.items():
+        assert (spec["replicas"], budgets[name]["maxUnavailable"]) == (2, 1)
+        assert budgets[name]["selector"] == spec["selector"]
+        (spread,) = spec["template"]["spec"]["topologySpreadConstraints"]
+        assert spread["labelSelector"] == spec["selector"]
+    assert of_kind(render("--set=operator.replicas=1,scheduler.replicas=1"), "PodDisruptionBudget") == []
+
+
+def test_in_one_namespace_the_operator_has_roles_only() -> None:
+    objects = render("--set=operator.namespace=ml")
+    cluster_wide = of_kind(objects, "ClusterRole", "ClusterRoleBinding")
+    assert not [found for found in cluster_wide if found["metadata"]["name"].startswith("kompakt-operator")]
+    (role,) = [found for found in of_kind(objects, "Role") if found["metadata"].get("namespace") == "ml"]
+    granted = {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert {"trainingjobs", "pods"} <= granted
+    assert not {"nodes", "namespaces", "gputopologies", "customresourcedefinitions"} & granted
+    (operator,) = [found for found in of_kind(objects, "Deployment") if found["metadata"]["name"] == "kompakt-operator"]
+    assert "--namespace=ml" in operator["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_definitions_are_kept_on_uninstall_unless_asked(objects: list[dict[str, Any]]) -> None:
+    for found, kept in ((objects, "keep"), (render("--set=crds.keep=false"), None)):
+        definitions = of_kind(found, "CustomResourceDefinition")
+        assert len(definitions) == 2
+        assert {(d["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") for d in definitions} == {kept}
+    assert of_kind(render("--set=crds.install=false"), "CustomResourceDefinition") == []
+
+
+def test_a_digest_takes_the_place_of_the_tag() -> None:
+    digest = "sha256:" + "a" * 64
+    pods = pod_templates(render(f"--set=image.digests.operator={digest}", f"--set=image.digests.runtime={digest}"))
+    (operator,) = pods["kompakt-operator"]["containers"]
+    assert operator["image"] == f"localhost/kompakt-operator@{digest}"
+    assert f"--runtime-image=localhost/kompakt-runtime@{digest}" in operator["args"]
+    assert pods["kompakt-device-plugin"]["containers"][0]["image"] == "localhost/kompakt-device-plugin:0.1.0"
+
+
+def test_monitors_are_there_on_request_only(objects: list[dict[str, Any]]) -> None:
+    assert of_kind(objects, "PodMonitor") == []
+    watched = of_kind(render("--set=monitoring.podMonitors=true"), "PodMonitor")
+    assert {found["metadata"]["name"] for found in watched} == {"kompakt-operator", "kompakt-scheduler", "kompakt-device-plugin"}
+
+
+def test_the_policies_name_our_own_accounts_and_all_of_our_annotations(objects: list[dict[str, Any]]) -> None:
+    policies = {found["metadata"]["name"]: found["spec"] for found in of_kind(objects, "ValidatingAdmissionPolicy")}
+    bound = {found["spec"]["policyName"] for found in of_kind(objects, "ValidatingAdmissionPolicyBinding")}
+    assert bound == policies.keys()
+    text = yaml.safe_dump(policies, width=10000)
+    accounts = {f["metadata"]["name"] for f in of_kind(objects, "ServiceAccount") if f["metadata"]["name"] != "kompakt-check"}
+    assert set(re.findall(r"system:serviceaccount:kompakt-system:([a-z-]+)", text)) == accounts
+    told = yaml.safe_dump(policies["kompakt-admission-pods"], width=10000)
+    assert {name for name in contract.OUTPUT_ANNOTATIONS if name in told} == contract.OUTPUT_ANNOTATIONS
+    bindings = yaml.safe_dump(policies["kompakt-admission-bindings"], width=10000)
+    assert {name for name in contract.OUTPUT_ANNOTATIONS if name in bindings} == contract.OUTPUT_ANNOTATIONS
+
+
 def test_the_chart_carries_the_same_definitions() -> None:
     written = {path.name: path.read_text() for path in (ROOT / "crds").glob("*.yaml")}
-    carried = {path.name: path.read_text() for path in (CHART / "crds").glob("*.yaml")}
+    carried = {path.name: path.read_text() for path in (CHART / "files" / "crds").glob("*.yaml")}
     assert written
     assert carried == written

@@ -28,7 +28,12 @@ BIN = Path(sys.executable).parent
 NAMESPACE = "kompakt-system"
 RELEASE = "kompakt"
 # What the chart contains beside workloads; workloads need images and nodes that run them.
-RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
+RIGHTS = frozenset(
+    {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    | {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+)
+# The stand-in for the device plugins of all nodes works with the administrator's account.
+STAND_INS = {"admission.writers": "{kubernetes-admin}"}
 RUNTIME_IMAGE = "localhost/kompakt-runtime:simulated"
 TOKEN_SECONDS = 24 * 3600
 
@@ -59,7 +64,7 @@ class Parts:
         """Definitions, namespace and rights. `values` are settings of the chart, by dotted path."""
         self.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
         self.await_definitions()
-        self.chart = render(self.find, values or {})
+        self.chart = render(self.find, {**STAND_INS, **(values or {})})
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         rights = [document for document in self.chart if document["kind"] in RIGHTS]
         text = yaml.safe_dump_all([namespace, *rights])

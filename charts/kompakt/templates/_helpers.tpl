@@ -21,7 +21,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 
 {{- define "kompakt.image" -}}
 {{- $i := .root.Values.image -}}
+{{- $digest := index (default dict $i.digests) .part -}}
+{{- if $digest -}}
+{{- printf "%s/kompakt-%s@%s" $i.registry .part $digest -}}
+{{- else -}}
 {{- printf "%s/kompakt-%s:%s" $i.registry .part (default .root.Chart.AppVersion $i.tag) -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Pod-wide settings of the parts that need no privilege: Pod Security "restricted". */}}
@@ -53,4 +58,30 @@ nodeSelector: {{ toYaml . | nindent 2 }}
 {{- with .values.tolerations }}
 tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}
+{{- end -}}
+
+{{/* Replicas keep apart where they can, unless the values say how. */}}
+{{- define "kompakt.podSpread" -}}
+{{- with .values.affinity }}
+affinity: {{ toYaml . | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+{{- with .values.topologySpreadConstraints }}
+{{ toYaml . | indent 2 }}
+{{- else }}
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{ include "kompakt.selector" . | nindent 8 }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels and annotations of a pod beside our own. */}}
+{{- define "kompakt.podMetadata" -}}
+labels:
+  {{- include "kompakt.labels" . | nindent 2 }}
+  {{- with .values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end -}}

@@ -1,0 +1,176 @@
+"""The chart's life in a cluster of its own: install, upgrade, rollback with jobs at work, uninstall that leaves nothing stuck."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tools.kube import simulated
+from tools.kube.binaries import find_all
+from tools.kube.jobs import Job, apply, training_job
+from tools.kube.parts import NAMESPACE, RELEASE, ROOT, STAND_INS, can_set_hostname, render
+from tools.kube.processes import launch_tied
+from tools.kube.programs import SIMULATED
+from tools.kube.session import Cluster, KubectlFailed, eventually
+
+CHART = ROOT / "charts" / "kompakt"
+NEW_FIELD = "lastRestart"
+LEASE = {"scheduler.lease.duration": "10s", "scheduler.lease.renewDeadline": "8s", "scheduler.lease.retryPeriod": "1s"}
+
+
+def helm(cluster: Cluster, *arguments: str, namespace: str = NAMESPACE) -> str:
+    where = (f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}")
+    done = subprocess.run([str(cluster.find("helm")), *arguments, *where], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def settings(**more: str) -> list[str]:
+    return [f"--set={name}={value}" for name, value in {**STAND_INS, **LEASE, **more}.items()]
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chart as an older release would be: another version, a definition without a field of today's."""
+    chart = tmp_path_factory.mktemp("older") / "kompakt"
+    shutil.copytree(CHART, chart)
+    (chart / "Chart.yaml").write_text((CHART / "Chart.yaml").read_text().replace("version: 0.1.0", "version: 0.0.9"))
+    file = chart / "files" / "crds" / "trainingjobs.yaml"
+    definition = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    del status_fields(definition)[NEW_FIELD]
+    file.write_text(json.dumps(definition))  # JSON is YAML
+    return chart
+
+
+def status_fields(definition: dict[str, Any]) -> dict[str, Any]:
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    fields: dict[str, Any] = schema["properties"]["status"]["properties"]
+    return fields
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory, older: Path) -> Iterator[Cluster]:
+    """A cluster into which Helm installed the older chart, and our parts at work with the accounts that it made."""
+    find = find_all([*SIMULATED, "helm"]).__getitem__
+    machines = simulated.machines(2)
+    plane = simulated.start(tmp_path_factory.mktemp("release") / "run", find, machines, launch=launch_tied)
+    cluster = Cluster(plane, find)
+    try:
+        helm(cluster, "install", RELEASE, str(older), "--create-namespace", "--wait", "--timeout=60s", *settings())
+        cluster.parts.await_definitions()
+        cluster.parts.chart = render(find, LEASE)
+        cluster.start(cluster.parts.simulated_plugins())
+        cluster.start_pair("scheduler-0")
+        cluster.start(cluster.parts.operator())
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def definition(cluster: Cluster) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.kubectl("get", "crd", "trainingjobs.kompakt.dev", "-o", "json"))
+    return found
+
+
+def pods_of(job: Job) -> list[tuple[str, str]]:
+    return [(pod.metadata.uid, pod.status.phase) for pod in job.pods()]
+
+
+@pytest.mark.skipif(not can_set_hostname(), reason="a second cluster's scheduler needs a hostname of its own (user namespaces)")
+class TestRelease:
+    """In this order; each leaves the cluster to the next."""
+
+    def test_jobs_run_on_through_upgrade_and_rollback(self, released: Cluster) -> None:
+        assert NEW_FIELD not in status_fields(definition(released))
+        job = apply(released, "default", training_job("long", replicas=2, gpus=4, seconds=None))
+        job.await_phase("Running", 60)
+        before = pods_of(job)
+        steps = (
+            ("upgrade", RELEASE, str(CHART), *settings()),
+            ("rollback", RELEASE, "1"),
+        )
+        for number, step in enumerate(steps):
+            passing = apply(released, "default", training_job(f"passing-{number}", gpus=1, seconds="1"))
+            helm(released, *step, "--wait", "--timeout=60s")
+            assert (NEW_FIELD in status_fields(definition(released))) == (step[0] == "upgrade")
+            passing.await_phase("Succeeded", 60)
+            assert (pods_of(job), job.status["attempt"], job.phase) == (before, 1, "Running")
+
+    def test_a_chart_that_holds_a_job_is_installed_when_its_workers_run(self, released: Cluster, tmp_path: Path) -> None:
+        (tmp_path / "templates").mkdir()
+        (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: jobs, version: 0.0.1}")
+        jobs = [training_job("charted", gpus=2, seconds=None), training_job("parked", suspend=True)]
+        (tmp_path / "templates" / "jobs.yaml").write_text("\n---\n".join(map(json.dumps, jobs)))
+        helm(released, "install", "jobs", str(tmp_path), "--wait", "--timeout=60s", namespace="default")
+        assert Job(released, "default", "charted").phase == "Running"
+        assert Job(released, "default", "parked").phase == "Suspended"
+        released.kubectl("wait", "--for=condition=Running", "tj/charted", "-n", "default", "--timeout=5s")
+        helm(released, "uninstall", "jobs", "--wait", namespace="default")
+
+    def test_the_charts_own_check_passes_with_the_rights_that_the_chart_gives_it(self, released: Cluster, tmp_path: Path) -> None:
+        account = tmp_path / "account"
+        account.mkdir()
+        hooks = [h for h in yaml.safe_load_all(helm(released, "get", "hooks", RELEASE)) if h]
+        (check,) = [h for h in hooks if h["kind"] == "Pod"]
+        released.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([h for h in hooks if h["kind"] != "Pod"]))
+        token = released.kubectl("create", "token", check["spec"]["serviceAccountName"], "-n", NAMESPACE)
+        (account / "token").write_text(token)
+        shutil.copy(released.plane.keys.authority.certificate_file, account / "ca.crt")
+        command = check["spec"]["containers"][0]["command"]
+        server = ["python3", *command[1:3], released.plane.addresses.server, str(account), *command[5:]]
+        done = subprocess.run(server, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.count("held by")) == (0, 2), done.stdout + done.stderr
+
+    def test_uninstall_leaves_definitions_jobs_and_pods_and_a_new_install_goes_on(self, released: Cluster) -> None:
+        job = Job(released, "default", "long")
+        before = pods_of(job)
+        helm(released, "uninstall", RELEASE, "--wait", "--timeout=60s")
+        assert (pods_of(job), job.phase) == (before, "Running")
+        helm(released, "install", RELEASE, str(CHART), "--wait", "--timeout=60s", *settings(**{"crds.keep": "false"}))
+        assert pods_of(job) == before
+
+    def test_uninstall_with_the_definitions_takes_jobs_and_pods_along_and_nothing_stays(self, released: Cluster) -> None:
+        helm(released, "uninstall", RELEASE, "--wait", "--timeout=60s")
+        eventually(lambda: not released.core.list_namespaced_pod("default").items, 30, "no pods of jobs")
+        with pytest.raises(KubectlFailed, match="not found"):
+            definition(released)
+        kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,crds"
+        left = released.kubectl("get", kinds, "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name")
+        assert left == ""
+        released.kubectl("delete", "namespace", NAMESPACE, "--wait", "--timeout=60s")
+
+
+VALUES: dict[str, list[str]] = {
+    "as it is": [],
+    "one namespace": ["operator.namespace=default"],
+    "GPUs of a driver": ["devicePlugin.source=nvml", "devicePlugin.ownGPUs={GPU-1}", "devicePlugin.runtimeClassName=nvidia"],
+    "one replica, nothing closed": [
+        "operator.replicas=1", "scheduler.replicas=1", "explain.networkPolicy.enabled=false", "admission.enabled=false",
+    ],
+    "pinned images and placement": [
+        "image.digests.operator=sha256:" + "0" * 64,
+        "image.pullSecrets[0].name=pull", "priorityClassName=system-cluster-critical",
+        "operator.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution=null",
+        "scheduler.tolerations[0].key=infra", "scheduler.tolerations[0].operator=Exists", "operator.extraEnv[0].name=TZ",
+        "operator.extraEnv[0].value=UTC", "operator.podLabels.team=ml", "devicePlugin.podAnnotations.a=b", "commonLabels.b=c",
+    ],
+    "watched and read": [
+        "explain.readers[0].kind=Group", "explain.readers[0].name=ml",
+        "explain.networkPolicy.monitoring[0].namespaceSelector.matchLabels.name=monitoring",
+        "explain.networkPolicy.apiServers={10.0.0.1/32}", "admission.exemptNamespaces={kube-system}",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_the_api_server_takes_what_the_chart_makes_of_these_values(cluster: Cluster, values: list[str]) -> None:
+    command = [str(cluster.find("helm")), "template", "dry", str(CHART), "-n", NAMESPACE, "--kube-version=1.37.1"]
+    done = subprocess.run([*command, *(f"--set={value}" for value in values)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = cluster.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=done.stdout)
+    assert "deployment.apps/dry-operator serverside-applied (server dry run)" in told
