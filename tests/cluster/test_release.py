@@ -155,7 +155,12 @@ VALUES: dict[str, list[str]] = {
     "pinned images and placement": [
         "image.digests.operator=sha256:" + "0" * 64,
         "image.pullSecrets[0].name=pull", "priorityClassName=system-cluster-critical",
-        "operator.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution=null",
+        "operator.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].key="
+        "metadata.name",
+        "operator.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].operator="
+        "In",
+        "operator.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].values="
+        "{n}",
         "scheduler.tolerations[0].key=infra", "scheduler.tolerations[0].operator=Exists", "operator.extraEnv[0].name=TZ",
         "operator.extraEnv[0].value=UTC", "operator.podLabels.team=ml", "devicePlugin.podAnnotations.a=b", "commonLabels.b=c",
     ],
@@ -169,7 +174,7 @@ VALUES: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 def test_the_api_server_takes_what_the_chart_makes_of_these_values(cluster: Cluster, values: list[str]) -> None:
-    command = [str(cluster.find("helm")), "template", "dry", str(CHART), "-n", NAMESPACE, "--kube-version=1.37.1"]
+    command = [str(cluster.find("helm")), "template", "dry", str(CHART), "-n", NAMESPACE, "--kube-version=1.37.1", "--no-hooks"]
     done = subprocess.run([*command, *(f"--set={value}" for value in values)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = cluster.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=done.stdout)
