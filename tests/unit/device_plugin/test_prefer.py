@@ -78,8 +78,6 @@ def test_without_a_match_the_pattern_of_the_waiting_pod_decides():
     ring = pod("bypassed", size=4, annotations={"kompakt.dev/pattern": "Ring", "kompakt.dev/bandwidth-sensitivity": "High"})
     fast = best_free([ring], Offer(tuple(reversed(ALL)), (), 4), (), GRAPH)
     ring_sum = {gpu.uuid: gpu.index for gpu in GRAPH.gpus}
-    from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement import choose
     from kompakt_core.patterns.table import table_for
 
     table = table_for(GRAPH, Pattern.RING)
