@@ -1,5 +1,6 @@
 """Which GPUs of a node: policies on known machines, and what must hold for every request."""
 
+import random
 from dataclasses import replace
 from itertools import combinations
 
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import indices_of, mask_of
+from kompakt_core.ids import GpuIndex, indices_of, mask_of
 from kompakt_core.patterns.edges import parse_edges
 from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.patterns.table import table_for
@@ -18,6 +19,7 @@ from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph
 from kompakt_core.topology.machines import MACHINES, machine
+from tests.unit.core.patterns.graphs import graph_of, graphs
 
 DGX = machine("dgx1-v100")
 PAIRS = machine("a100-pcie-8-bridge-pairs")
@@ -63,6 +65,39 @@ def test_best_and_sensitive_preserve_reach_the_highest_value(request: tuple[Link
         choice = choose(graph, free, size, wish)
         assert isinstance(choice, Choice)
         assert choice.value == highest
+
+
+def relabelled(graph: LinkGraph, new: list[int]) -> LinkGraph:
+    """The same machine whose GPU i is what was GPU new[i]."""
+    gpus = tuple(replace(graph.gpus[old], index=GpuIndex(i)) for i, old in enumerate(new))
+    pairs = combinations(range(graph.size), 2)
+    links = tuple(replace(graph.link(new[a], new[b]), a=GpuIndex(a), b=GpuIndex(b)) for a, b in pairs)
+    return LinkGraph(gpus, links)
+
+
+def nvlink_in(graph: LinkGraph, mask: int) -> int:
+    links = (graph.link(a, b) for a, b in combinations(indices_of(mask), 2))
+    return sum(link.megabytes_per_second for link in links if link.kind in FABRIC_KINDS)
+
+
+@given(requests | st.tuples(graphs(7), st.integers(0, 127), st.floats(0, 1)), wishes, st.randoms(use_true_random=False))
+@settings(max_examples=300, deadline=None)
+def test_other_numbers_on_the_gpus_give_a_set_of_equal_value_and_equal_remainder(
+    request: tuple[LinkGraph, int, float], wish: Wish, chance: random.Random
+) -> None:
+    graph, free, part = request[0], request[1] & request[0].all_gpus, request[2]
+    size = round(part * free.bit_count())
+    new = list(range(graph.size))
+    chance.shuffle(new)
+    other = relabelled(graph, new)
+    other_free = sum(1 << i for i in range(graph.size) if free >> new[i] & 1)
+    one, two = choose(graph, free, size, wish), choose(other, other_free, size, wish)
+    assert isinstance(one, Choice)
+    assert isinstance(two, Choice)
+    if wish.policy is Policy.FIRST:  # goes by the numbers alone
+        return
+    assert (two.value, two.second) == (one.value, one.second)
+    assert nvlink_in(other, other_free & ~two.mask) == nvlink_in(graph, free & ~one.mask)
 
 
 @given(requests)
@@ -173,3 +208,9 @@ def test_choices_are_shared_by_nodes_of_one_kind() -> None:
     one, two = (read_description("dgx1-v100", node) for node in ("a", "b"))
     assert one.shared is two.shared
     assert choose(one, 255, 3, RING) is choose(two, 255, 3, RING)
+
+
+@pytest.mark.parametrize("policy", [Policy.BEST, Policy.PRESERVE, Policy.PACKED])
+def test_of_sets_of_equal_value_the_one_that_leaves_the_faster_pair_goes_first(policy: Policy) -> None:
+    triangle = graph_of({(0, 1): 25, (0, 2): 51, (1, 2): 25}, 3)
+    assert chosen(triangle, triangle.all_gpus, 1, Wish(Pattern.NONE, policy)) == (1,)
