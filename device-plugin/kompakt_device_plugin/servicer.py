@@ -28,12 +28,16 @@ log = logging.getLogger(__name__)
 # It has no deadline of its own and admits no other pod meanwhile, so the question to the API server gets little time.
 MISS_SECONDS: Final = 0.2
 SEARCH_SECONDS: Final = 0.3
+ANSWER_SECONDS: Final = (
+    2.0  # a driver that hangs must not hold up every later pod; reading a large CDI specification takes tenths
+)
 
 
 class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # generated code has no types
-    """1. No call ends in an error but one: an Allocate of GPUs that a process still uses, which fails the pod's placement.
-    2. No call waits longer than half a second for API server, driver and search together; Allocate waits for the disk as
-    long as journal.py says, no longer.
+    """1. No call ends in an error but Allocate, which then fails the pod's placement: of GPUs that a process still uses, or of
+    which the driver does not say in time how a container gets them.
+    2. No call waits longer than half a second for API server, search and processes together; Allocate in addition for the
+    disk (WRITE_SECONDS) and for the answer's content (ANSWER_SECONDS).
     """
 
     def __init__(
@@ -95,9 +99,14 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
             self._metrics.refusals.inc()
             log.error("not handed over: %s", reason)
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
-        answer = pb.AllocateResponse(container_responses=[self._answer(self._hand_over(gpus)) for gpus in given])
+        ordered = [self._hand_over(gpus) for gpus in given]
+        found = self._driver.submit(lambda: [self._answer(gpus) for gpus in ordered])
+        if not self._in_time(found, ANSWER_SECONDS):
+            context.abort(
+                grpc.StatusCode.UNAVAILABLE, "it cannot be told in time how a container gets these GPUs: see the plugin's log"
+            )
         self._allocated()
-        return answer
+        return pb.AllocateResponse(container_responses=found.result())
 
     def _in_use(self, given: Collection[tuple[GpuUuid, ...]]) -> str:
         """Why these GPUs cannot be handed over yet; empty where they can."""

@@ -8,6 +8,8 @@ import grpc
 import pytest
 
 from kompakt_core import contract
+from kompakt_core.patterns import table
+from kompakt_core.placement import choose
 from kompakt_device_plugin import agent
 from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, ApiException, pod_path
 from kompakt_device_plugin.journal import Entry, Journal
@@ -111,6 +113,18 @@ def test_the_topology_stands_before_kubelet_hears_of_the_devices(running, gpus):
     _, lists = running.start().listened()
     assert lists.get(timeout=5) == [(uuid, "Healthy") for uuid in gpus]
     assert stood == [True]
+
+
+def test_what_answers_need_is_worked_out_before_kubelet_hears_of_the_devices(running, make_pod, gpus, until):
+    for known in (table._table, choose._decide):
+        known.cache_clear()
+    call, _ = running.start().listened()
+    built = table._table.cache_info().misses
+    assert built > 0
+    bind(running.api, make_pod("a", 3, pattern="Ring"))
+    until(lambda: running.plugin.pods.all())
+    assert len(call.prefer(gpus, 3)) == 3
+    assert table._table.cache_info().misses == built
 
 
 def test_kubelet_hears_of_nothing_while_the_topology_cannot_be_written(running, gpus, until):

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kompakt_device_plugin import servicer as module
+from kompakt_device_plugin.handover import environment_only
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
 from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
 
@@ -240,6 +241,31 @@ def test_a_gpu_that_a_process_still_uses_is_not_handed_over_and_that_fails_the_p
     assert refused.value.details() == f"a process of no pod here still uses {gpus[3]}"
     assert [entry.gpus for entry in serving.journal.entries] == [gpus[:2]]
     assert serving.parts.metrics.value("refused_allocations_total") == 1
+    serving.stop()
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_driver_that_does_not_say_how_a_container_gets_its_gpus_fails_that_pod_only(
+    kubelet_dir, make_parts, client, gpus, monkeypatch, hangs
+):
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.05)
+    release, asked = threading.Event(), []
+
+    def answer(some):
+        asked.append(some)
+        if len(asked) == 1 and not hangs:
+            raise OSError("no such device")
+        if len(asked) == 1:
+            release.wait(10)
+        return environment_only(some)
+
+    serving = Serving(kubelet_dir, make_parts(kubelet_dir), answer=answer)
+    try:
+        with pytest.raises(grpc.RpcError, match="cannot be told in time"):
+            client(serving.socket).allocate(gpus[:1])
+        assert client(serving.socket).allocate(gpus[1:2])
+    finally:
+        release.set()
     serving.stop()
 
 
