@@ -2,7 +2,29 @@
 
 import contextlib
 
+import pytest
+
 with contextlib.suppress(ImportError):
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def running():
+    """Starts sessions and stops them again."""
+    from kompakt_runtime.config import Config
+    from kompakt_runtime.session import Session
+
+    started = []
+
+    def start(**settings):
+        session = Session(Config(**{"mode": "ErrorBounded", "min_tensor_bytes": 0, **settings}))
+        session.start()
+        started.append(session)
+        return session
+
+    yield start
+    for session in started:
+        session.stop()
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None, "hooks left behind"

@@ -1,0 +1,141 @@
+"""Where compression must step aside, and what must be left as it was."""
+
+import concurrent.futures
+import copy
+import os
+
+import pytest
+
+if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from kompakt_runtime import ledger
+from tests.unit.runtime.small_training import Holder, batch, gradients, network, same, warm_up
+
+
+def test_inference_packs_nothing(running):
+    model, session = network(), running()
+    with torch.no_grad():
+        model(batch())
+    model.eval()(batch())
+    assert session.figures.forwards == 0
+
+
+def test_an_exception_in_a_forward_leaves_nothing_behind(running):
+    model, session = network(), running()
+    for wrong in (torch.randn(2, 5, 6, 6), torch.randn(2, 3, 9, 9)):
+        with pytest.raises(RuntimeError, match=r"channels|shapes"):
+            model(wrong)
+        assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    warm_up(model)
+    gradients(model, batch())
+    assert session.figures.compressed == 2
+
+
+def test_a_user_s_own_hooks_win(running):
+    model = network()
+    plain = gradients(model, batch())
+    session = running()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+        assert same(gradients(model, batch()), plain)
+    assert session.figures.forwards == 0
+    assert session.figures.raw["UserHooks"] == 1
+
+    def inside(model, x):
+        with torch.autograd.graph.save_on_cpu():
+            return model(x)
+
+    assert same(gradients(Holder(model, inside), batch()), {f"model.{n}" if n != "input" else n: g for n, g in plain.items()})
+    assert session.figures.plain_bytes == 0
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_regions_train_as_without_us(running, reentrant):
+    def halves(model, x):
+        return model[3:](checkpoint(model[:3], x.requires_grad_(), use_reentrant=reentrant))
+
+    model = network()
+    plain = gradients(Holder(model, halves), batch())
+    running()
+    ours = gradients(Holder(model, halves), batch())
+    assert same(ours, plain), "nothing is compressed before the first bounds, so all must be equal"
+    warm_up(Holder(model, halves))
+    error = gradients(Holder(model, halves), batch())["model.5.weight"] - plain["model.5.weight"]
+    assert error.abs().max() < 1e9  # runs to the end
+
+
+def test_functional_transforms_run_inside_a_module(running):
+    def inside(model, x):
+        slope = torch.func.grad(lambda scale: (scale * x).square().sum())(torch.ones(()))
+        return model(x) * slope.detach()
+
+    model = network()
+    plain = gradients(Holder(model, inside), batch())
+    session = running()
+    assert same(gradients(Holder(model, inside), batch()), plain)
+    assert session.figures.plain_bytes > 0, "ours were active around the transform"
+
+
+def test_a_failing_codec_leaves_plain_training(running, monkeypatch):
+    model, session = network(), running()
+    warm_up(model)
+
+    def broken(_x, _bound):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(ledger, "encode", broken)
+    ours = gradients(model, batch())
+    session.stop()
+    assert same(ours, gradients(model, batch()))
+    assert session.figures.raw["EncodeFailedMemoryError"] == 2
+
+
+def test_a_failing_hook_leaves_plain_training(running, monkeypatch):
+    model, session = network(), running()
+    plain = gradients(model, batch())
+    monkeypatch.setattr("kompakt_runtime.hooks.is_parameter", lambda _t: 1 / 0)
+    assert same(gradients(model, batch()), plain)
+    assert session.figures.raw["PackFailedZeroDivisionError"] > 0
+
+
+def test_weights_made_on_each_pass_are_left_alone(running):
+    model = network()
+    nn.utils.parametrizations.weight_norm(model[2])
+    session = running()
+    warm_up(model)
+    gradients(model, batch())
+    assert session.figures.layers.keys() == {"5"}
+
+
+# The compiler itself looks at .grad of a tensor that enters a compiled module in the middle of a model.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+@pytest.mark.parametrize("nested", [False, True])
+def test_compiled_regions_pass_through(running, nested):
+    plain_model = network() if not nested else nn.Sequential(network()[:3], network()[3:])
+    model = copy.deepcopy(plain_model)
+    session = running()
+    if nested:
+        model[1] = torch.compile(model[1], backend="aot_eager")
+    else:
+        model = torch.compile(model, backend="aot_eager")
+    ours = gradients(model, batch())
+    session.stop()
+    wanted = gradients(plain_model, batch())
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(ours.values(), wanted.values(), strict=True))
+    assert session.figures.raw["Compiled"] == 1
+    assert not any(reason.endswith("Failed") for reason in session.figures.raw)
+
+
+def test_threads_do_not_disturb_one_another(running):
+    session = running()
+    models = [network() for _ in range(2)]
+    for model in models:
+        warm_up(model)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda model: gradients(model, batch()), models))
+    assert same(*found)
+    assert session.figures.compressed == 4
