@@ -24,7 +24,8 @@ class Observation:
     gradient_before: mean |weight gradient| after the last backward pass, still times the loss scale;
     gradient, momentum: mean |.| as the optimizer saw and left them; without a momentum the same number twice;
     delta_squares: sum(delta²) of all passes, averaged over output channels, times the loss scale squared;
-    nonzero: share of nonzero elements in the inputs; magnitude: mean |x| over them.
+    nonzero: share of nonzero elements in the inputs; magnitude: mean |x| over them; moved: root mean square of what the
+    copies' errors did to the weight gradient, still times the loss scale, 0 where it was not measured.
     """
 
     gradient_before: float
@@ -33,6 +34,7 @@ class Observation:
     delta_squares: float
     nonzero: float
     magnitude: float
+    moved: float = 0.0
 
 
 def error_bound(seen: Observation, target: float) -> float | None:
@@ -48,6 +50,20 @@ def error_bound(seen: Observation, target: float) -> float | None:
     bound = math.sqrt(3) * sigma / math.sqrt(seen.nonzero * seen.delta_squares)
     return min(bound, seen.magnitude) if 0 < bound < math.inf else None
 
+
+def sigma_ratio(seen: Observation, bound: float) -> float | None:
+    """Measured standard deviation of the weight gradient's error over the one that the model above predicts for `bound`.
+
+    None where nothing was measured, or figures are not finite.
+    """
+    predicted = bound * math.sqrt(max(0.0, seen.nonzero * seen.delta_squares) / 3)
+    if not (0 < predicted < math.inf and 0 < seen.moved < math.inf):
+        return None
+    return seen.moved / predicted
+
+
+# A layer whose measured sigma is more than this factor above its target is tightened, and switched off the second time.
+TOLERANCE = 2.0
 
 WARM_UP = 2
 PERIOD = 32

@@ -106,4 +106,5 @@ def _show(report: Report) -> None:
     except ImportError:
         print(f"kompakt: {report}", file=sys.stderr)
     else:
-        Console(stderr=True).print(report.table())
+        console = Console(stderr=True)
+        console.print(report.headline(), report.table(), *report.notes(), sep="\n", soft_wrap=True)

@@ -49,6 +49,7 @@ def report(figures: Figures, failure: str = "") -> Report:
                     "outliers": row.outliers,
                     "bound": row.bound,
                     "error": row.error,
+                    "sigma": row.sigma,
                 }
                 for name, row in figures.layers.items()
             },

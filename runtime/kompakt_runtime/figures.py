@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Layer:
-    """plain, saved: bytes summed over backward passes; bound: the latest error bound; error: the largest seen."""
+    """plain, saved: bytes summed over backward passes; bound: the latest error bound; error: the largest seen;
+    sigma: standard deviation of the weight gradient's error as last measured, as a multiple of its target.
+    """
 
     plain: int = 0
     saved: int = 0
     outliers: int = 0
     bound: float | None = None
     error: float | None = None
+    sigma: float | None = None
 
 
 @dataclass

@@ -167,7 +167,10 @@ class Hooks:
         entry.layer = site.name
         self._figures.layer(site.name).bound = bound
         if site.observing and entry.packed is not None:
-            self._compare(entry, decode(entry.packed), whole_storage(t))
+            flat = decode(entry.packed)
+            self._compare(entry, flat, whole_storage(t))
+            if site.sampled:
+                site.see_error(flat.view(t.dtype).as_strided(t.shape, t.stride(), t.storage_offset()) - t.detach())
         return None
 
     def _compared(self, entry: Entry, flat: Tensor) -> None:

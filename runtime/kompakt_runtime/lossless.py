@@ -13,8 +13,9 @@ from kompakt_runtime.codec.bits import pack_bits, padded, unpack_bits
 
 Tensor = Any
 
-# Elements worked on at a time: temporaries of about 3 bytes an element stay near a megabyte on CPUs; GPUs want few calls.
-PIECE = {"cpu": 1 << 18, "cuda": 1 << 26}
+# Elements worked on at a time. Temporaries take about 4 bytes an element for masks and 40 for indices, of which an eighth as many
+# are taken: a quarter of a megabyte on CPUs. GPUs want few calls.
+PIECE = {"cpu": 1 << 16, "cuda": 1 << 26}
 NIBBLE = 16  # cells that four bits can number
 LOOK = 64  # elements looked at before a whole tensor is
 INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -164,8 +165,8 @@ def window_indices(indices: Tensor, extent: tuple[int, ...], window: Window) -> 
 
 
 def _rows(shape: Any, t: Tensor) -> list[tuple[int, int]]:
-    """Ranges of the first dimension that hold about a piece each, an even number of rows so that pairs stay together."""
-    rows = max(2, _piece(t) // max(1, math.prod(shape[1:])) // 2 * 2)
+    """Ranges of the first dimension that hold an eighth of a piece each, an even number of rows so that pairs stay together."""
+    rows = max(2, _piece(t) // 8 // max(1, math.prod(shape[1:])) // 2 * 2)
     return [(first, min(first + rows, shape[0])) for first in range(0, shape[0], rows)]
 
 

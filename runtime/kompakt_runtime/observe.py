@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from kompakt_runtime.bounds import Observation, error_bound
+from kompakt_runtime.bounds import Observation, error_bound, sigma_ratio
 from kompakt_runtime.sites import Site, Sites, mean_magnitude
 
 Tensor = Any
@@ -20,6 +20,7 @@ def after_step(sites: Sites, optimizer: Any, target: float) -> list[Site]:
         site.stepped()
     measured = [(site, figures) for weight, site in mine if (figures := _figures(site, optimizer, weight)) is not None]
     renewed = _renew(measured, target)
+    _sample(sites, renewed)
     done = {id(site) for site, _ in measured}
     for _, site in mine:
         if id(site) not in done:
@@ -43,11 +44,23 @@ def _renew(measured: list[tuple[Site, Tensor]], target: float) -> list[Site]:
     rows = torch.stack([figures.to(first.device) for _, figures in measured]).tolist()
     renewed = []
     for (site, _), row in zip(measured, rows, strict=True):
-        bound = error_bound(Observation(*row), target)
+        seen = Observation(*row)
+        if site.bound is not None:
+            site.judge(sigma_ratio(seen, site.bound))
+        bound = error_bound(seen, target)
         site.renew(bound)
         if bound is not None:
             renewed.append(site)
     return renewed
+
+
+def _sample(sites: Sites, renewed: list[Site]) -> None:
+    """Each measured step another layer's sigma is measured, the same on every rank."""
+    if not renewed:
+        return
+    for place, site in enumerate(renewed):
+        site.sampled = place == sites.turn % len(renewed)
+    sites.turn += 1
 
 
 def _skip(site: Site) -> None:

@@ -13,7 +13,8 @@ from kompakt_runtime.figures import Figures
 @dataclass(frozen=True)
 class LayerReport:
     """plain, saved: bytes summed over backward passes; bound: the latest error bound; error: the largest seen where copies
-    were compared with originals. None: not known, or nothing is lossy there.
+    were compared with originals; sigma: standard deviation of the weight gradient's error as last measured, as a multiple of
+    its target. None: not known, or nothing is lossy there.
     """
 
     name: str
@@ -22,6 +23,7 @@ class LayerReport:
     outliers: int
     bound: float | None
     error: float | None
+    sigma: float | None
 
     @property
     def ratio(self) -> float:
@@ -78,7 +80,7 @@ class Report:
         return self.plain_bytes / self.saved_bytes if self.saved_bytes else 1.0
 
     def __str__(self) -> str:
-        return "\n".join((self.headline(), *(f"  {'  '.join(cells)}" for cells in self._cells()), *self._notes()))
+        return "\n".join((self.headline(), *(f"  {'  '.join(cells)}" for cells in self._cells()), *self.notes()))
 
     def headline(self) -> str:
         return (
@@ -90,8 +92,10 @@ class Report:
         """A rich.table.Table; needs the package rich."""
         from rich.table import Table
 
-        table = Table(title=self.headline(), caption="\n".join(self._notes()))
-        for number, name in enumerate(("layer", "plain MB", "kept MB", "ratio", "error bound", "largest error", "outliers")):
+        table = Table(title=self.headline(), caption="\n".join(self.notes()))
+        for number, name in enumerate(
+            ("layer", "plain MB", "kept MB", "ratio", "error bound", "largest error", "sigma/target", "outliers")
+        ):
             table.add_column(name, justify="right" if number else "left")
         for cells in self._cells():
             table.add_row(*cells)
@@ -121,14 +125,14 @@ class Report:
                 _megabytes(layer.plain),
                 _megabytes(layer.saved),
                 f"{layer.ratio:.2f}",
-                "-" if layer.bound is None else f"{layer.bound:.3g}",
-                "-" if layer.error is None else f"{layer.error:.3g}",
+                *("-" if value is None else f"{value:.3g}" for value in (layer.bound, layer.error, layer.sigma)),
                 str(layer.outliers),
             )
             for layer in self.layers
         ]
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
+        """Sentences below the table: what stayed as it is and why, what was compared, which encoder worked."""
         notes = [f"kept as it is: {', '.join(f'{reason} {count}' for reason, count in self.raw.items())}"] if self.raw else []
         if self.checked:
             notes.append(f"{self.checked} elements compared with their originals, {self.violations} beyond what was promised")
@@ -149,8 +153,11 @@ def _layers(rows: list[export.Report]) -> tuple[LayerReport, ...]:
 def _layer(name: str, parts: list[Mapping[str, Any]]) -> LayerReport:
     bounds = [part["bound"] for part in parts if part["bound"] is not None]
     errors = [part["error"] for part in parts if part["error"] is not None]
+    sigmas = [part["sigma"] for part in parts if part["sigma"] is not None]
     plain, saved, outliers = (sum(part[key] for part in parts) for key in ("plainBytes", "savedBytes", "outliers"))
-    return LayerReport(name, plain, saved, outliers, max(bounds, default=None), max(errors, default=None))
+    return LayerReport(
+        name, plain, saved, outliers, max(bounds, default=None), max(errors, default=None), max(sigmas, default=None)
+    )
 
 
 def _megabytes(count: int) -> str:

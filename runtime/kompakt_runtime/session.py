@@ -165,6 +165,9 @@ class Session:
         except Exception as error:
             self.figures.count_raw(f"ObserveFailed{type(error).__name__}")
             return
+        for site in renewed:
+            if site.sigma is not None:
+                self.figures.layer(site.name).sigma = site.sigma
         if renewed:
             self.renewed()
 

@@ -1,6 +1,7 @@
 """The layers whose inputs may be compressed, by module name, and what was measured at each."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -9,6 +10,7 @@ from torch import nn
 
 from kompakt_runtime import bounds
 from kompakt_runtime.config import Mode
+from kompakt_runtime.sigma import weight_gradient
 
 Tensor = Any
 
@@ -21,14 +23,21 @@ WRAPPERS = ("module.", "_orig_mod.")
 class Site:
     """One layer: `bound` is the error bound in force (None: not yet), the sums are 0-dim tensors on the layer's device."""
 
-    def __init__(self, name: str, mode: Mode, weight: Any) -> None:
+    def __init__(self, name: str, mode: Mode, module: Any, weight: Any) -> None:
         self.name = name
         self.mode = mode
+        self.module = ref(module)
         self.weight = ref(weight)
         self.outputs = int(weight.shape[0])
         self.bound: float | None = None
         self.steps = 0
         self.observing = bounds.observed(0)
+        # Whether this layer is the one whose sigma is measured in a measured step, what came out the last time, as a multiple of
+        # the target, and what its bound is divided by because of it.
+        self.sampled = False
+        self.sigma: float | None = None
+        self.divisor = 1.0
+        self._error: Tensor = None
         self._grad_hook: Any = None
         self._clear()
 
@@ -37,10 +46,26 @@ class Site:
         self.gradient: Tensor = None
         self.nonzero: Tensor = None
         self.magnitude: Tensor = None
+        self.moved: Tensor = None
         self.elements = 0
+
+    def drop_abandoned(self) -> None:
+        """Before a forward pass: forgets backward passes whose gradients the loop threw away without an optimizer step.
+
+        Then the weight has no gradient, or one of zeros; the latter is looked at where it lies, so nobody waits for it.
+        """
+        if self.delta_squares is None:
+            return None
+        weight = self.weight()
+        if weight is None or weight.grad is None:
+            return self._clear()
+        kept = torch.count_nonzero(weight.grad) > 0
+        self.delta_squares = torch.where(kept, self.delta_squares, torch.zeros_like(self.delta_squares))
+        return None
 
     def see_input(self, x: Tensor) -> None:
         """Adds the nonzero elements and the magnitude of one input."""
+        self.drop_abandoned()
         self.nonzero = _plus(self.nonzero, torch.count_nonzero(x))
         self.magnitude = _plus(self.magnitude, torch.linalg.vector_norm(x, 1, dtype=_wide(x)))
         self.elements += x.numel()
@@ -48,34 +73,59 @@ class Site:
     def see_output(self, output: Tensor) -> None:
         """Asks for the gradients that will arrive at the layer's output, and for its weight's afterwards."""
         if isinstance(output, torch.Tensor) and output.grad_fn is not None:
-            output.grad_fn.register_prehook(self._see_delta)
+            error, self._error = self._error, None
+            output.grad_fn.register_prehook(partial(self._see_delta, error))
             weight = self.weight()
             if self._grad_hook is None and weight is not None:
                 self._grad_hook = weight.register_post_accumulate_grad_hook(self._see_gradient)
 
-    def _see_delta(self, gradients: tuple[Tensor, ...]) -> None:
+    def see_error(self, error: Tensor) -> None:
+        """The copy of the input less the input, of a layer that is sampled; `see_output` of the same call follows."""
+        self._error = error
+
+    def _see_delta(self, error: Tensor, gradients: tuple[Tensor, ...]) -> None:
         if self.observing and gradients[0] is not None:
             delta = gradients[0].detach()
             norm = torch.linalg.vector_norm(delta, dtype=_wide(delta))
             self.delta_squares = _plus(self.delta_squares, norm * norm / self.outputs)
+            if error is not None:
+                self._see_moved(error, delta)
+
+    def _see_moved(self, error: Tensor, delta: Tensor) -> None:
+        try:
+            moved = weight_gradient(self.module(), error, delta)
+        except Exception:  # a measurement must not end a backward pass; without it the figure is just not there
+            self.sampled = False
+        else:
+            self.moved = moved if self.moved is None or moved is None else self.moved + moved
 
     def _see_gradient(self, weight: Tensor) -> None:
         if self.observing and weight.grad is not None:
             self.gradient = mean_magnitude(weight.grad)
 
     def figures(self, momentum: Tensor, gradient: Tensor) -> Tensor | None:
-        """The six numbers of a bounds.Observation as one tensor; None if a pass is missing."""
+        """The numbers of a bounds.Observation as one tensor; None if a pass is missing."""
         if self.delta_squares is None or self.gradient is None or self.nonzero is None:
             return None
         share = self.nonzero.double() / self.elements
         mean = self.magnitude / self.nonzero.clamp(min=1)
-        numbers = (self.gradient, gradient, momentum, self.delta_squares, share, mean)
+        moved = share.new_zeros(()) if self.moved is None else self.moved.double().square().mean().sqrt()
+        numbers = (self.gradient, gradient, momentum, self.delta_squares, share, mean, moved)
         return torch.stack([number.double() for number in numbers])
+
+    def judge(self, ratio: float | None) -> None:
+        """`ratio`: measured sigma over the model's. Too large: the bound is tightened; still too large: nothing is lossy here."""
+        if ratio is None:
+            return
+        self.sigma = ratio / self.divisor
+        if self.sigma > bounds.TOLERANCE:
+            self.mode = self.mode if self.divisor == 1 else "Lossless"
+            self.divisor = max(self.divisor, ratio)
 
     def renew(self, bound: float | None) -> None:
         """The measured step is over; without a bound the old one stays and the next step is measured."""
         if bound is not None:
-            self.bound = bound
+            self.bound = bound / self.divisor
         self.finish(again=bound is None)
 
     def stepped(self) -> None:
@@ -99,6 +149,7 @@ class Sites:
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._sites: WeakKeyDictionary[Any, Site] = WeakKeyDictionary()
         self._by_weight: dict[int, list[Site]] = {}
+        self.turn = 0  # measured steps so far: whose turn it is to be sampled
 
     def name_all(self, root: Any) -> None:
         """Modules that have a name keep it: a part that runs on its own later is still the same layer."""
@@ -136,7 +187,7 @@ class Sites:
 
     def _make(self, module: Any, weight: Any) -> Site:
         name = self.name(module)
-        site = Site(name, self._mode_of(name, module), weight)
+        site = Site(name, self._mode_of(name, module), module, weight)
         self._sites[module] = site
         self._by_weight.setdefault(id(weight), []).append(site)
         return site

@@ -1,0 +1,137 @@
+"""Where bounds come from: statistics of real steps, whatever the loop around them does."""
+
+import os
+
+import pytest
+
+if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+
+import torch
+from torch import nn
+
+from kompakt_runtime import ledger
+from kompakt_runtime.bounds import Observation, sigma_ratio
+from kompakt_runtime.sigma import weight_gradient
+from tests.unit.runtime.small_training import batch, gradients, network, warm_up
+
+
+def bounds_after(running, **options) -> dict[str, float]:
+    session = running()
+    warm_up(network(), **options)
+    session.stop()
+    return {site.name: site.bound for site in session.sites._sites.values()}
+
+
+def test_the_bound_does_not_move_with_the_loss_scale(running):
+    plain = bounds_after(running, momentum=0.9)
+    assert bounds_after(running, momentum=0.9, scale=1024.0) == pytest.approx(plain, rel=1e-3)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])
+def test_other_optimizers_give_bounds_too(running, optimizer):
+    assert all(0 < bound < 1 for bound in bounds_after(running, optimizer_class=optimizer).values())
+
+
+def test_micro_batches_equal_one_big_batch(running):
+    def bound(parts: int) -> float:
+        model, session = network(), running()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        for _ in range(3):
+            optimizer.zero_grad()
+            for part in batch().chunk(parts):
+                model(part).square().sum().backward()
+            optimizer.step()
+        session.stop()
+        return session.sites.of(model[2]).bound
+
+    assert bound(4) == pytest.approx(bound(1), rel=1e-4)
+
+
+def test_a_step_with_infinite_gradients_is_measured_again(running):
+    model, session = network(), running()
+    warm_up(model, steps=2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    (model(batch()).sum() * torch.inf).backward()
+    for weight in model.parameters():
+        weight.grad.zero_()
+    optimizer.step()
+    assert session.sites.of(model[2]).bound is None
+    assert session.sites.of(model[2]).observing
+    optimizer.zero_grad()
+    model(batch()).square().sum().backward()
+    optimizer.step()
+    assert session.sites.of(model[2]).bound > 0
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_the_error_model_predicts_the_measured_gradient_error(kernel):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(16, 8, 12, 12, generator=generator).relu()
+    delta = torch.randn(16, 24, 12, 12, generator=generator)
+    bound = 0.05
+    moved = ledger.decode(ledger.encode(x, bound)) - x
+    weight = torch.nn.grad.conv2d_weight(moved, (24, 8, kernel, kernel), delta, padding=kernel // 2)
+    per_channel = float(delta.square().sum() / 24)
+    predicted = bound / 3**0.5 * (float((x != 0).float().mean()) * per_channel) ** 0.5
+    assert 0.8 <= float(weight.square().mean().sqrt()) / predicted <= 1.1
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_backward_passes_without_an_optimizer_step_count_for_nothing(running, to_none):
+    def bound(abandoned: int) -> float:
+        model, session = network(), running()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        for _ in range(3):
+            for scale in [1000.0] * abandoned + [1.0]:
+                optimizer.zero_grad(set_to_none=to_none)
+                (model(batch()).square().sum() * scale).backward()
+            optimizer.step()
+        session.stop()
+        return session.sites.of(model[2]).bound
+
+    assert bound(2) == pytest.approx(bound(0), rel=1e-4)
+
+
+def test_sigma_is_measured_layer_by_layer_and_near_its_target(running):
+    model, session = network(), running()
+    warm_up(model, steps=17, momentum=0.9)
+    sigmas = {name: row.sigma for name, row in session.figures.layers.items()}
+    assert all(0.5 <= sigma <= 2 for sigma in sigmas.values() if sigma is not None), sigmas
+    assert sum(sigma is not None for sigma in sigmas.values()) >= 2
+
+
+def test_a_layer_whose_sigma_is_too_large_is_tightened_and_then_switched_off(running, monkeypatch):
+    monkeypatch.setattr("kompakt_runtime.observe.sigma_ratio", lambda seen, bound: 10.0)
+    model, session = network(), running()
+    warm_up(model, steps=5)
+    before = {site.name: site.bound for site in session.sites._sites.values()}
+    site = session.sites.of(model[2])
+    assert (site.divisor, site.mode) == (10.0, "ErrorBounded")
+    monkeypatch.setattr("kompakt_runtime.observe.sigma_ratio", lambda seen, bound: 50.0)
+    warm_up(model, steps=4)
+    assert site.mode == "Lossless"
+    assert site.bound < before["2"]
+    session.figures.layers.clear()
+    gradients(model, batch())
+    assert "2" not in session.figures.layers
+
+
+@pytest.mark.parametrize(("kind", "least"), [("linear", 0.95), ("1x1", 0.95), ("3x3", 0.8)])
+def test_measured_sigma_agrees_with_the_model_on_synthetic_data(kind, least):
+    """Zero-mean delta, 8 x 8 places and more, over 10^4 weights: within the range that borders explain."""
+    generator = torch.Generator().manual_seed(0)
+    side = {"linear": 0, "1x1": 1, "3x3": 3}[kind]
+    module = nn.Conv2d(16, 48, side, padding=side // 2) if side else nn.Linear(128, 96)
+    shapes = ((16, 16, 8, 8), (16, 48, 8, 8)) if side else ((1024, 128), (1024, 96))
+    weights, total, bound = 0, 0.0, 0.05
+    while weights < 10_000:
+        x = torch.randn(shapes[0], generator=generator).relu()
+        delta = torch.randn(shapes[1], generator=generator)
+        error = ledger.decode(ledger.encode(x, bound)) - x
+        moved = weight_gradient(module, error, delta)
+        nonzero, squares = float((x != 0).float().mean()), float(delta.square().sum()) / shapes[1][1]
+        seen = Observation(1, 1, 1, squares, nonzero, 1, float(moved.square().mean().sqrt()))
+        total += sigma_ratio(seen, bound) ** 2 * moved.numel()
+        weights += moved.numel()
+    assert least <= (total / weights) ** 0.5 <= 1.05
