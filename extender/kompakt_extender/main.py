@@ -84,6 +84,13 @@ def parse(arguments: Sequence[str]) -> Settings:
     parser.add_argument("--health-address", default="0.0.0.0", help="address of the health port (default: %(default)s)")
     parser.add_argument("--rack-label", default=contract.LABEL_RACK, help="node label that names the rack (default: %(default)s)")
     parser.add_argument("--block-label", default=contract.LABEL_BLOCK, help="node label that names the block")
+    _add_waiting(parser)
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    return Settings(**vars(parser.parse_args(arguments)))
+
+
+def _add_waiting(parser: argparse.ArgumentParser) -> None:
+    """How gangs wait: the chart's values `consolidation`."""
     parser.add_argument(
         "--consolidation",
         default=DEFAULT.name,
@@ -111,8 +118,6 @@ def parse(arguments: Sequence[str]) -> Settings:
         metavar="GANGS",
         help="so many later gangs may go before one that waits; then GPUs are kept for it (default: %(default)s)",
     )
-    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
-    return Settings(**vars(parser.parse_args(arguments)))
 
 
 def _port(text: str) -> int:

@@ -34,6 +34,24 @@ def test_a_wrong_flag_ends_with_a_sentence(arguments: list[str], capsys: pytest.
     assert arguments[0] in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "right"),
+    [
+        (["--consolidation", "dally"], "no-wait"),
+        (["--wait-seconds", "600,1800"], "600,1800,3600"),
+        (["--wait-seconds", "600,300,3600"], "600,1800,3600"),
+        (["--wait-seconds", "1,2,999999999"], "600,1800,3600"),
+        (["--level-factors", "rack=1"], "machine=0.05"),
+        (["--overtaken-at-most", "-1"], "whole number"),
+    ],
+    ids=lambda value: value[1] if isinstance(value, list) else "",
+)
+def test_a_wrong_wait_ends_with_what_would_be_right(arguments: list[str], right: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(arguments)
+    assert right in capsys.readouterr().err
+
+
 def test_a_port_in_use_is_named() -> None:
     with listen("127.0.0.1", 0) as taken, pytest.raises(InvalidInput, match=str(taken.getsockname()[1])):
         listen("127.0.0.1", taken.getsockname()[1])

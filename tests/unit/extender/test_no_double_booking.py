@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kompakt_core import contract as c
+from kompakt_core.delay.model import Timers
+from kompakt_extender.patience import ClusterPolicy
 from tests.unit.extender.office import Office
 from tests.unit.extender.world import World, pod, worker
 
 NODES = ("n0", "n1")
+HASTY = ClusterPolicy("fixed", Timers(60, 60, 60), overtaken_at_most=1)  # gangs wait a minute, and soon GPUs are kept for them
 OUTCOMES = st.lists(st.sampled_from(["ok", "ok", "ok", "lost", "unheard", "late"]), max_size=4)
 PICK = st.integers(0, 1 << 16)
 
@@ -40,7 +43,7 @@ class Cluster(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
     async def open_office(self) -> Office:
-        office = Office(self.world)
+        office = Office(self.world, HASTY)
         office.take_over()
         return office
 
@@ -49,10 +52,10 @@ class Cluster(RuleBasedStateMachine):
         self.count += 1
         self.world.add_pod(pod(f"p{self.count}", gpus))
 
-    @rule(workers=st.integers(1, 3), gpus=st.integers(1, 4))
-    def user_creates_a_job(self, workers: int, gpus: int) -> None:
+    @rule(workers=st.integers(1, 3), gpus=st.integers(1, 4), mode=st.sampled_from(["Default", "NoWait", "NeverRelax"]))
+    def user_creates_a_job(self, workers: int, gpus: int, mode: str) -> None:
         self.count += 1
-        self.world.add_gang(f"j{self.count}", workers, gpus)
+        self.world.add_gang(f"j{self.count}", workers, gpus, consolidation={"mode": mode})
 
     @rule(count=st.integers(1, 12))
     def watch_delivers(self, count: int) -> None:
