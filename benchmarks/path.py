@@ -68,6 +68,7 @@ def training_jobs(api: client.ApiClient, namespace: str, shape: Shape) -> Kind:
     spec = {
         "roles": [{**role, "template": {"spec": {"containers": [container]}}}],
         "communication": {"pattern": "Ring", "bandwidthSensitivity": "High"},
+        "placement": {"consolidation": {"mode": "NoWait"}},  # the way is timed, not the wait for a better level
     }
 
     def create(name: str) -> object:
