@@ -118,9 +118,8 @@ def _sick(state: NodeState) -> GpuMask:
 
 
 def if_nothing_ran(snapshot: Snapshot) -> Snapshot:
-    """The nodes that work now, with all their healthy GPUs free and no pod on them."""
-    working = (one for one in snapshot.nodes.values() if one.ready and not one.unschedulable and one.problem is None)
-    return Snapshot({one.name: _emptied(one) for one in working})
+    """The nodes with all their healthy GPUs free and no pod on them. What is not ready or cordoned now still is."""
+    return Snapshot({name: _emptied(state) for name, state in snapshot.nodes.items()})
 
 
 def _emptied(state: NodeState) -> NodeState:

@@ -6,6 +6,7 @@ import pytest
 
 from kompakt_core.delay.dally import dally
 from kompakt_core.delay.gang import NO_PATIENCE, Patience, Wait, levels_for, place_or_wait
+from kompakt_core.delay.keep import Keep
 from kompakt_core.delay.kompakt import FIRST_GUESS_S, kompakt
 from kompakt_core.delay.model import Timers
 from kompakt_core.delay.never_relax import never_relax
@@ -81,6 +82,21 @@ def test_a_machine_that_lacks_processors_even_when_empty_is_not_waited_for() -> 
     assert isinstance(place_or_wait(nodes, gang(2, 2, cpu_millis=3000), FIXED, 0, 0), Plan)
 
 
+def test_processors_that_others_use_now_are_waited_for() -> None:
+    half = {"cpu_millis": 8000, "free_cpu_millis": 4000, "memory_bytes": 8, "free_memory_bytes": 4, "pods": 2, "free_pods": 1}
+    nodes = cluster(node("a", "r", **half), node("b", "r", **half))
+    assert place_or_wait(nodes, gang(2, 2, cpu_millis=3000, memory_bytes=3), FIXED, 0, 0) == Wait(RACK, MACHINE, 600)
+
+
+@pytest.mark.parametrize("trouble", [{"ready": False}, {"unschedulable": True}, {"problem": Reason.STALE_TOPOLOGY}], ids=str)
+def test_a_rack_in_trouble_is_not_waited_for(trouble: dict[str, Any]) -> None:
+    """Rack r could hold the gang if both its machines worked; racks s and t have one machine each."""
+    nodes = cluster(node("a", "r"), node("b", "r", **trouble), node("c", "s"), node("d", "t"))
+    assert isinstance(place_or_wait(nodes, gang(2, 8), FIXED, 0, 0), Plan)
+    well = cluster(node("a", "r"), node("b", "r", taken=1), node("c", "s"), node("d", "t"))
+    assert place_or_wait(well, gang(2, 8), FIXED, 0, 0) == Wait(CLUSTER, RACK, 1800)
+
+
 def test_nodes_without_labels_are_in_no_rack() -> None:
     nodes = cluster(node("a", "r", taken=6), node("b", "r", taken=6), node("c", taken=4), node("d", taken=4))
     answer = place_or_wait(nodes, gang(2, 4), FIXED, 0, 0)
@@ -129,3 +145,28 @@ def test_what_fits_nowhere_is_refused_as_before() -> None:
     answer = place_or_wait(full, gang(2, 4), FIXED, 0, 0)
     assert isinstance(answer, Refusal)
     assert answer.reason is Reason.DOES_NOT_FIT_NOW
+
+
+PASSED_OVER = Patience(never_relax, overtaken_at_most=5)
+
+
+def test_who_is_passed_over_too_often_is_kept_the_place_that_lacks_the_fewest() -> None:
+    nodes = cluster(node("a", "r", taken=6), node("b", "r", taken=3), node("c", "s", taken=4), node("d", "s", taken=8))
+    assert place_or_wait(nodes, gang(2, 4), PASSED_OVER, 0, 0, overtaken=4) == Wait(RACK, MACHINE, None)
+    assert place_or_wait(nodes, gang(2, 4), PASSED_OVER, 0, 0, overtaken=5) == Keep(MACHINE, {"b": 8})
+    full = cluster(node("a", "r", taken=7), node("b", "r", taken=6), node("c", "s", taken=8))
+    assert place_or_wait(full, gang(2, 4), PASSED_OVER, 0, 0, overtaken=5) == Keep(MACHINE, {"b": 8})
+    assert place_or_wait(full, gang(2, 8), PASSED_OVER, 0, 0, overtaken=5) == Keep(RACK, {"a": 8, "b": 8})
+
+
+def test_a_timer_that_will_end_the_wait_needs_nothing_kept() -> None:
+    nodes = cluster(node("a", "r", taken=4), node("b", "r", taken=4))
+    patience = Patience(dally, Timers(600, 1800, 3600), overtaken_at_most=5)
+    assert place_or_wait(nodes, gang(2, 4), patience, 0, 0, overtaken=9) == Wait(RACK, MACHINE, 600)
+
+
+def test_a_gang_that_could_never_fit_is_kept_nothing() -> None:
+    nodes = cluster(node("a", "r"), node("b", "r"))
+    answer = place_or_wait(nodes, gang(3, 8), PASSED_OVER, 0, 0, overtaken=9)
+    assert isinstance(answer, Refusal)
+    assert answer.reason is Reason.NEVER_FITS
