@@ -151,7 +151,7 @@ PASSED_OVER = Patience(never_relax, overtaken_at_most=5)
 
 
 def test_who_is_passed_over_too_often_is_kept_the_place_that_lacks_the_fewest() -> None:
-    nodes = cluster(node("a", "r", taken=6), node("b", "r", taken=3), node("c", "s", taken=4), node("d", "s", taken=8))
+    nodes = cluster(node("a", "r", taken=4), node("b", "r", taken=3), node("c", "s", taken=4), node("d", "s", taken=8))
     assert place_or_wait(nodes, gang(2, 4), PASSED_OVER, 0, 0, overtaken=4) == Wait(RACK, MACHINE, None)
     assert place_or_wait(nodes, gang(2, 4), PASSED_OVER, 0, 0, overtaken=5) == Keep(MACHINE, {"b": 8})
     full = cluster(node("a", "r", taken=7), node("b", "r", taken=6), node("c", "s", taken=8))
