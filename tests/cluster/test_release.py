@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,18 @@ class TestRelease:
         server = ["python3", *command[1:3], released.plane.addresses.server, str(account), *command[5:]]
         done = subprocess.run(server, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout.count("held by")) == (0, 2), done.stdout + done.stderr
+
+    def test_an_operator_of_one_namespace_runs_its_jobs_with_roles_only(self, released: Cluster) -> None:
+        helm(released, "upgrade", RELEASE, str(CHART), *settings(**{"operator.namespace": "default"}))
+        released.kill("operator-0")
+        released.kubectl("delete", "lease", "kompakt-operator", "-n", NAMESPACE)  # it was killed: nobody waits the 15 s here
+        anywhere = released.kubectl("get", "clusterrolebindings", "-o", "jsonpath={.items[*].subjects[*].name}").split()
+        assert f"{RELEASE}-operator" not in anywhere
+        usual = released.parts.operator("operator-1")
+        released.start(replace(usual, argv=(*usual.argv, "--namespace=default")))
+        job = apply(released, "default", training_job("local", gpus=1, seconds="1"))
+        job.await_phase("Succeeded", 60)
+        assert Job(released, "default", "long").status["attempt"] == 1
 
     def test_uninstall_leaves_definitions_jobs_and_pods_and_a_new_install_goes_on(self, released: Cluster) -> None:
         job = Job(released, "default", "long")
