@@ -117,17 +117,17 @@ class Crowd:
         self._thread.join()
 
 
-def prioritized(port: int, nodes: int, requests: int) -> list[float]:
+def prioritized(asking: Client, nodes: int, requests: int) -> list[float]:
     """Seconds of each prioritize after the first ten."""
-    asking, body = Client(port), body_of(nodes)
-    return [asking.post("/prioritize", body)[0] for _ in range(requests + 10)][10:]
+    body = body_of(nodes)
+    return [asking.post("/prioritize", body)[0].clock for _ in range(requests + 10)][10:]
 
 
 def line(name: str, times: Sequence[float]) -> str:
     return f"{name:<12} p50 {quantile(times, 0.5):6.2f} ms   p99 {quantile(times, 0.99):6.2f} ms"
 
 
-def report(verbs: int, health: int, nodes: int, requests: int) -> None:
+def report(verbs: Client, health: int, nodes: int, requests: int) -> None:
     """Print all figures."""
     first = Crowd(health, "GET", "/metrics", None)
     first.ask(http.client.HTTPConnection("127.0.0.1", health), "GET", "/metrics", None)
@@ -162,7 +162,7 @@ def main() -> None:
             assert process.stdout is not None
             verbs, health = map(int, process.stdout.readline().split())
             print(f"{given.nodes} nodes, {given.pods} pods: {resident(process.pid)} MB resident with caches filled")
-            report(verbs, health, given.nodes, given.requests)
+            report(Client(process.pid, verbs), health, given.nodes, given.requests)
             print(f"{resident(process.pid)} MB resident at the end")
         finally:
             process.terminate()
