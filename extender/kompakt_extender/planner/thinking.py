@@ -186,8 +186,8 @@ class Thinking:
             record = None if job is None else self._jobs.record(job)
             if job is None or record is None or record.attempt != job.attempt:
                 continue
-            workers = [worker_of(pod) for pod in members(job, self._jobs.pods_of(one)) if pod.gpus][:1]
-            if any(selected(each, worker) for each in labels for worker in workers):
+            pod = next((pod for pod in self._jobs.pods_of(one) if pod.gpus), None)
+            if pod is not None and any(selected(each, worker_of(pod)) for each in labels):
                 self._jobs.decide(job, replace(record, overtaken=record.overtaken + 1))
 
     def _reserve(self, now: Question, answer: Plan) -> None:
