@@ -90,9 +90,9 @@ def test_a_job_runs_to_its_end_although_the_operator_is_killed(kompakt, run):
     assert kompakt.kubectl.get("trainingjob", "operator-killed")["status"]["restarts"] == 0
 
 
-def test_a_job_made_while_the_scheduler_pod_is_dead_is_placed_by_the_next(kompakt, run):
+def test_a_job_made_while_both_scheduler_pods_are_dead_is_placed_by_the_next(kompakt, run):
     where = ("--namespace=kompakt-system", "--selector=app.kubernetes.io/component=scheduler")
-    assert len(kompakt.kubectl.items("pods", *where)) == 1
+    assert len(kompakt.kubectl.items("pods", *where)) == 2
     kompakt.kubectl("delete", "pod", *where, "--force", "--grace-period=0")
     run("scheduler-killed")
     await_phase(kompakt, "scheduler-killed", "Succeeded", seconds=120)
