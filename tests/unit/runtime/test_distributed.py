@@ -1,0 +1,98 @@
+"""Two ranks under gloo: the same gradients, no collective more, and a rank whose codec fails holds nobody up."""
+
+import multiprocessing
+import os
+
+import pytest
+
+if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from kompakt_runtime import ledger
+from kompakt_runtime.config import Config
+from kompakt_runtime.session import Session
+from tests.unit.runtime.small_training import batch
+
+STEPS = 5
+
+
+def network() -> nn.Sequential:
+    """With a pool, so that mode Lossless has something to do."""
+    torch.manual_seed(0)
+    first = (nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+    return nn.Sequential(*first, nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(72, 4))
+
+
+def train(rank: int, mode: str | None, broken: bool) -> tuple[dict[str, list], int, dict]:
+    """Gradients of the last step, how many collectives DDP asked for, and what the runtime counted."""
+    calls = []
+    model = DistributedDataParallel(network())
+    model.register_comm_hook(None, lambda state, bucket: calls.append(bucket.index()) or allreduce_hook(dist.group.WORLD, bucket))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    session = Session(Config(mode, min_tensor_bytes=0)) if mode else None
+    encode = ledger.encode
+    if broken:
+        ledger.encode = lambda x, bound: 1 / 0
+    if session:
+        session.start()
+    try:
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            model(batch(2 * step + rank)).square().sum().backward()
+            optimizer.step()
+    finally:
+        ledger.encode = encode
+        if session:
+            session.stop()
+    gradients = {name: weight.grad.tolist() for name, weight in model.module.named_parameters()}
+    counted = {"compressed": session.figures.compressed, "raw": dict(session.figures.raw)} if session else {}
+    return gradients, len(calls), counted
+
+
+def work(rank: int, store: str, answers) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    runs = {"plain": (None, False), "lossless": ("Lossless", False), "lossy": ("ErrorBounded", False)}
+    runs["one rank broken"] = ("ErrorBounded", rank == 1)
+    answers.put((rank, {name: train(rank, *how) for name, how in runs.items()}))
+    dist.destroy_process_group()
+
+
+# Children of a fork need not load torch again, which takes them seconds.
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory) -> list[dict]:
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    store = str(tmp_path_factory.mktemp("store") / "file")
+    children = [context.Process(target=work, args=(rank, store, answers)) for rank in range(2)]
+    for child in children:
+        child.start()
+    try:
+        found = dict(answers.get(timeout=120) for _ in children)
+    finally:
+        for child in children:
+            child.join(10)
+            child.kill()
+    return [found[0], found[1]]
+
+
+def test_lossless_gives_the_gradients_of_plain_training_bit_for_bit(ranks):
+    for rank in ranks:
+        assert rank["lossless"][0] == rank["plain"][0]
+        assert rank["lossless"][2]["compressed"] > 0
+
+
+@pytest.mark.parametrize("run", ["lossless", "lossy", "one rank broken"])
+def test_ranks_agree_and_no_collective_is_added(ranks, run):
+    assert ranks[0][run][0] == ranks[1][run][0]
+    assert ranks[0][run][1] == ranks[1][run][1] == ranks[0]["plain"][1] > 0
+
+
+def test_a_rank_whose_codec_fails_trains_on(ranks):
+    assert ranks[0]["one rank broken"][2]["compressed"] > ranks[1]["one rank broken"][2]["compressed"]
+    assert ranks[1]["one rank broken"][2]["raw"]["EncodeFailedZeroDivisionError"] > 0
