@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fleet import Binds, Plugins
+from benchmarks.fleet import Binds, Plugins, ready_nodes
 from kompakt_core.errors import TryLater
 from kompakt_extender.api import Answer
 
@@ -75,3 +75,22 @@ def test_a_version_that_is_too_old_is_said_and_not_waited_for() -> None:
     api = Script([event("MODIFIED", "a", 11)], [gone], [])
     with binds.following(api, "default"), pytest.raises(SystemExit, match="too old"):  # type: ignore[arg-type]
         binds.wait_for(2, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "ready"),
+    [
+        ({}, "True", 1),
+        ({}, "False", 0),
+        ({"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}, "True", 0),
+    ],
+)
+def test_a_node_counts_when_it_is_ready_and_has_lost_its_first_taint(spec: Any, status: str, ready: int) -> None:
+    node = {"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": [{"type": "Ready", "status": status}]}}
+    page = json.dumps({"metadata": {}, "items": [node]}).encode()
+
+    class Server(Script):
+        def request(self, method: str, path: str, **more: Any) -> Answer:
+            return Answer(200, page)
+
+    assert ready_nodes(Server()) == ready  # type: ignore[arg-type]
