@@ -10,7 +10,7 @@ from kompakt_extender.decide import Grant, No, Request, grant, request_of
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.objects import Pod
-from kompakt_extender.project import pod_view
+from kompakt_extender.project import asking_view
 from kompakt_extender.scores import Boards
 from kompakt_extender.views import PodView
 from kompakt_extender.wire import ExtenderArgs, FilterResult
@@ -76,7 +76,7 @@ class Answers:
 
 
 def _read(pod: Pod) -> tuple[PodView, Request | InvalidInput]:
-    view = pod_view(pod)
+    view = asking_view(pod)
     try:
         return view, request_of(view)
     except InvalidInput as error:

@@ -60,6 +60,21 @@ def pod_view(pod: Pod) -> PodView:
     )
 
 
+def asking_view(pod: Pod) -> PodView:
+    """Of a pod only what filter and prioritize look at: who asks for how many GPUs, and how."""
+    gpus, problem = _gpus(pod)
+    meta = pod.metadata
+    return PodView(
+        PodUid(meta.uid),
+        meta.namespace,
+        meta.name,
+        gpus=gpus,
+        problem=problem,
+        labels=_own(meta.labels),
+        annotations=_own(meta.annotations),
+    )
+
+
 def node_view(node: Node) -> NodeView:
     """The projection of a node."""
     allocatable = node.status.allocatable or {}
