@@ -135,6 +135,9 @@ class TopologyReporter:
 
     api: Api
     _written: dict[str, Object] = field(default_factory=dict)  # by path
+    _settled: dict[str, tuple[NodeReport, Object]] = field(
+        default_factory=dict
+    )  # by path: what said the same as what stood there
 
     def report(self, report: NodeReport, live: Object | None, now: str) -> Object:
         """Brings the node's GPUTopology to what the report says; `live` is what stands there, None where nothing does.
@@ -143,8 +146,20 @@ class TopologyReporter:
         was out of date. `now` is RFC 3339.
         """
         path = f"{TOPOLOGIES}/{report.node}"
+        if self._is_settled(path, report, live):
+            assert live is not None
+            return live
+        before = live
         live = self._write(path, spec_of(report), live)
-        return self._write(f"{path}/status", status_of(report, _conditions(live), now), live)
+        live = self._write(f"{path}/status", status_of(report, _conditions(live), now), live)
+        if live is before:
+            self._settled[path] = (report, live)
+        return live
+
+    def _is_settled(self, path: str, report: NodeReport, live: Object | None) -> bool:
+        """Whether neither has changed since they said the same: most rounds, and kubelet's calls share the interpreter."""
+        known = self._settled.get(path)
+        return known is not None and live is known[1] and report == known[0]
 
     def _write(self, path: str, wanted: Object, live: Object | None) -> Object:
         said = {key: wanted[key] for key in wanted if key not in _IDENTITY}  # lists leave apiVersion and kind out

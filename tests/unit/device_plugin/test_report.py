@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_from_spec
+from kompakt_device_plugin import report as module
 from kompakt_device_plugin.api import TOPOLOGIES, ApiException
 from kompakt_device_plugin.report import Condition, Held, NodeReport, TopologyReporter, conditions_of, fabric_of, holds, status_of
 
@@ -44,6 +45,19 @@ def test_nothing_is_written_while_nothing_changes(report, reporter, api):
     for _ in range(5):
         live = reporter.report(report, live, LATER)
     assert len(api.calls) == writes
+
+
+def test_a_report_that_stands_is_not_even_put_together_again_until_either_side_changes(report, reporter, api, monkeypatch):
+    live = reporter.report(report, None, NOW)
+    reporter.report(report, live, LATER)
+    made = []
+    monkeypatch.setattr(module, "status_of", lambda *given: made.append(given) or status_of(*given))
+    for _ in range(5):
+        assert reporter.report(report, live, LATER) is live
+    assert made == []
+    damaged = {**live, "status": {}}
+    assert reporter.report(report, damaged, LATER)["status"]["gpus"] == 8
+    assert made
 
 
 def test_a_held_gpu_changes_the_status_alone(report, reporter, api, dgx1):
