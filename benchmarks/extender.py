@@ -3,12 +3,13 @@
     python -m benchmarks.extender [--names 100 1000 5000] [--requests 200]
 
 The server is a process of its own, as in the cluster: the extender's own routes over caches that were filled as its watches fill
-them, and on another port a bare FastAPI app that decodes the same bodies with msgspec and answers with their names: all, for
-filter; for prioritize, each with a score, as many as the extender has just given one (it leaves out those with 0). So both read
-and write as many bytes. Requests go out in turn over one kept connection each. Before each request to the extender one node
-loses or gains two GPUs, as between two pods of a busy cluster. Then the same requests once more while a gang is being planned
-without a pause. The processor time of the server's thread is printed beside the clock's, which says little where others use the
-machine too. Bars: p50 at most 1.5 times the echo's; less than 300 MB resident with 5,000 nodes.
+them, and on another port a bare FastAPI app with routes as FastAPI makes them (the extender's are plain ones of Starlette's). It
+decodes the same bodies with msgspec and answers with their names: all, for filter; for prioritize, each with a score, as many as
+the extender has just given one (it leaves out those with 0). So both read and write as many bytes. Requests go out in turn over
+one kept connection each. Before each request to the extender one node loses or gains two GPUs, as between two pods of a busy
+cluster. Then the same requests once more while a gang is being planned without a pause. The processor time of the server's
+thread is printed beside the clock's, which says little where others use the machine too. Bars: p50 at most 1.5 times the echo's;
+less than 300 MB resident with 5,000 nodes.
 """
 
 import argparse
