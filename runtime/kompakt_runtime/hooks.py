@@ -122,7 +122,11 @@ class Hooks:
     def settle_pools(self, call: Call, output: Any) -> "list[tuple[Saved, Handle]]":
         """After a module call: pairs of input and indices that belong to max-pooling inside it. Returns those not found."""
         since = min(saved.made for saved, _ in call.pools)
-        nodes = {node._raw_saved_self.data: (node, pooled) for node, pooled in pool_nodes(output, since)}
+        nodes = {}
+        for node, pooled in pool_nodes(output, since):
+            data = node._raw_saved_self.data
+            if isinstance(data, Handle):  # a user's own hooks pack into anything
+                nodes[data] = (node, pooled)
         left = []
         for saved, handle in call.pools:
             found = nodes.get(saved.handle)

@@ -142,13 +142,18 @@ class Session:
                 return
 
     def _settle(self, call: Call, output: Any) -> None:
-        """Decides what was left open while a module ran; what cannot be decided yet is handed to the call around it."""
-        calls = self._threads.calls
-        with torch.no_grad():
-            left = self.hooks.settle_pools(call, output) if call.pools else []
-            self.hooks.ledger.settle_waiting(everything=call.enters)
-        if left and not call.enters:
-            calls[-1].pools += left
+        """Decides what was left open while a module ran; what cannot be decided yet is handed to the call around it.
+
+        Never raises: our hooks must be left in order.
+        """
+        try:
+            with torch.no_grad():
+                left = self.hooks.settle_pools(call, output) if call.pools else []
+                self.hooks.ledger.settle_waiting(everything=call.enters)
+            if left and not call.enters:
+                self._threads.calls[-1].pools += left
+        except Exception as error:
+            self.figures.count_raw(f"SettleFailed{type(error).__name__}")
 
     def _stepped(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.figures.steps += 1

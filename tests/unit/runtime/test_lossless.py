@@ -144,6 +144,41 @@ def test_what_each_layer_keeps():
     assert set(kept("functional")) >= {"Functional [indices]", "Functional [signs]", "Functional [mask]"}
 
 
+def test_what_goes_wrong_while_deciding_leaves_plain_training(monkeypatch):
+    plain, _ = gradients("images", None)
+    for name in ("pool_nodes", "window_indices"):
+        with monkeypatch.context() as patch:
+            patch.setattr(hooks, name, lambda *_arguments: 1 / 0)
+            ours, session = gradients("images", "Lossless")
+        assert all(torch.equal(ours[key], plain[key]) for key in plain)
+        assert session.figures.raw["SettleFailedZeroDivisionError"] > 0
+        assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+
+
+def test_a_user_s_hooks_around_a_pool_may_pack_into_anything():
+    """They win inside their region; what they return is not ours to look at."""
+
+    class Inner(nn.Module):
+        def forward(self, x):
+            with torch.autograd.graph.saved_tensors_hooks(lambda t: [t], lambda packed: packed[0]):
+                return F.max_pool2d(x, 2)
+
+    class Outer(nn.Module):
+        def forward(self, x):
+            return F.max_pool2d(Inner()(F.max_pool2d(x * 1, 2)), 2)
+
+    x = torch.randn(2, 3, 16, 16, requires_grad=True)
+    session = Session(Config("Lossless", min_tensor_bytes=0))
+    session.start()
+    try:
+        Outer()(x).sum().backward()
+    finally:
+        session.stop()
+    assert x.grad.sum() == 2 * 3 * 4
+    assert not [reason for reason in session.figures.raw if "Failed" in reason]
+    assert session.figures.layers["Outer [indices]"].plain == 2 * 3 * (64 + 4) * 8
+
+
 def test_other_modules_with_a_pool_s_geometry_are_no_pools():
     """An embedding's indices look like those of a pool to somebody who sees only what is saved."""
 
