@@ -3,6 +3,7 @@
 import contextlib
 import json
 import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -73,11 +74,12 @@ def test_whoever_is_given_a_gpu_has_it_alone(plugins):
 
 def test_a_busy_disk_holds_nobody_up_and_gets_the_newest_in_the_end(plugins, busy_disk, monkeypatch):
     monkeypatch.setattr(module, "WRITE_SECONDS", 0.02)
-    journal = Journal(plugins)
+    journal, began = Journal(plugins), time.monotonic()
     assert not journal.begin(MATCHED)
     journal.offered(MATCHED.gpus)
     journal.end([MATCHED])
     assert not journal.begin(UNMATCHED)
+    assert time.monotonic() - began < 5, "the disk itself takes up to thirty"
     assert not (plugins / "kompakt" / FILE).exists()
     busy_disk.set()
     assert journal.flush(5)
