@@ -85,10 +85,10 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     def ready() -> bool:
         return any(account.metadata.name == "default" for account in cluster.core.list_namespaced_service_account(name).items)
 
-    eventually(ready, 20, f"ServiceAccount default in {name}")
+    eventually(ready, f"ServiceAccount default in {name}")
     yield name
     # Jobs and pods one by one: the namespace controller takes five seconds for what must be gone before the next test.
     cluster.custom.delete_collection_namespaced_custom_object("kompakt.dev", "v1alpha1", name, "trainingjobs")
     cluster.core.delete_collection_namespaced_pod(name)
-    eventually(lambda: not cluster.core.list_namespaced_pod(name).items, 30, f"all pods of {name} gone")
+    eventually(lambda: not cluster.core.list_namespaced_pod(name).items, f"all pods of {name} gone")
     cluster.core.delete_namespace(name)

@@ -40,7 +40,7 @@ def mallory(cluster: Cluster) -> Iterator[client.CoreV1Api]:
             return refused.status == 403
         return False
 
-    eventually(in_force, 30, "the admission policies in force")
+    eventually(in_force, "the admission policies in force")
     yield core
     api.close()
     api.rest_client.pool_manager.clear()
@@ -160,7 +160,7 @@ def test_who_may_edit_in_a_namespace_may_run_jobs_and_who_may_view_may_look(clus
     for role in ("view", "edit"):
         cluster.kubectl("create", "rolebinding", f"is-{role}", f"--clusterrole={role}", f"--user={role}er", "-n", "default")
     try:
-        eventually(lambda: _can(cluster, "editer", "create", "trainingjobs"), 20, "aggregation")
+        eventually(lambda: _can(cluster, "editer", "create", "trainingjobs"), "aggregation")
         assert _can(cluster, "viewer", "get", "trainingjobs")
         assert not _can(cluster, "viewer", "create", "trainingjobs")
         assert not _can(cluster, "editer", "patch", "trainingjobs/status")

@@ -51,7 +51,7 @@ MORE = (
 def mixed(plugins: Cluster, pair: Pair) -> Iterator[Cluster]:
     """The cluster with scheduler pair and machines of further kinds."""
     simulated.add_machines(plugins.plane, MORE)
-    eventually(plugins.parts.every_machine_reported, 60, "a GPUTopology of every machine")
+    eventually(plugins.parts.every_machine_reported, "a GPUTopology of every machine")
     yield plugins
     for machine in MORE:
         plugins.core.delete_node(machine.name)
@@ -60,7 +60,7 @@ def mixed(plugins: Cluster, pair: Pair) -> Iterator[Cluster]:
         found = plugins.custom.list_cluster_custom_object(c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)["items"]
         return any(one["metadata"]["name"] in {machine.name for machine in MORE} for one in found)
 
-    eventually(lambda: not left(), 60, "their GPUTopologies are gone")
+    eventually(lambda: not left(), "their GPUTopologies are gone")
 
 
 @dataclass
@@ -214,7 +214,7 @@ def test_every_set_is_the_oracles_choice_for_what_was_free(
     def all_over() -> bool:
         return {one.status.phase for one in mixed.core.list_namespaced_pod(namespace).items} <= {"Succeeded"}
 
-    eventually(all_over, 120, f"{PODS} pods came and went")
+    eventually(all_over, f"{PODS} pods came and went")
     time.sleep(1.0)  # until the last reports are recorded as well
     assert (record.broken, watching.violations) == ([], [])
     stays, graphs = stays_of(record, pods_of(namespace)), graphs_of(record)

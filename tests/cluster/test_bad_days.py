@@ -28,7 +28,7 @@ def mended(kompakt: Cluster) -> Iterator[Any]:
         nodes = kompakt.core.list_node().items
         return all(node.status.allocatable.get("kompakt.dev/gpu") == "8" and not node.spec.taints for node in nodes)
 
-    eventually(whole, 20, "all GPUs offered again")
+    eventually(whole, "all GPUs offered again")
 
 
 def nodes_of(job: Job) -> set[str]:
@@ -36,7 +36,7 @@ def nodes_of(job: Job) -> set[str]:
 
 
 def running_again(job: Job, attempt: int = 2) -> dict[str, Any]:
-    eventually(lambda: job.status.get("attempt") == attempt and job.phase == "Running", 40, f"attempt {attempt} running")
+    eventually(lambda: job.status.get("attempt") == attempt and job.phase == "Running", f"attempt {attempt} running")
     return job.status
 
 

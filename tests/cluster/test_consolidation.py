@@ -47,7 +47,7 @@ def racks(kompakt: Cluster) -> Iterator[Cluster]:
     """The cluster with all our parts and the machines of this file; gone again afterwards."""
     machines = [Machine(name, "dgx1-v100", GPUS, labels) for name, labels in (*RACKS, *HOSTS)]
     simulated.add_machines(kompakt.plane, machines)
-    eventually(kompakt.parts.every_machine_reported, 60, "a GPUTopology of every machine")
+    eventually(kompakt.parts.every_machine_reported, "a GPUTopology of every machine")
     yield kompakt
     kompakt.core.delete_collection_node(label_selector=POOL)
     names = {machine.name for machine in machines}
@@ -56,7 +56,7 @@ def racks(kompakt: Cluster) -> Iterator[Cluster]:
         found = kompakt.custom.list_cluster_custom_object(c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)["items"]
         return names & {one["metadata"]["name"] for one in found}
 
-    eventually(lambda: not left(), 60, "their GPUTopologies are gone")
+    eventually(lambda: not left(), "their GPUTopologies are gone")
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +103,7 @@ def nodes_of(job: Job) -> set[str]:
 
 
 def waits_for(job: Job, level: str) -> None:
-    eventually(lambda: scheduling(job).get("waitsFor") == level, 20, f"{job.name} waits for {level}")
+    eventually(lambda: scheduling(job).get("waitsFor") == level, f"{job.name} waits for {level}")
 
 
 def moment(text: str) -> float:
@@ -112,10 +112,10 @@ def moment(text: str) -> float:
 
 def relaxed_at_its_timer(job: Job, until: str) -> None:
     """It was released less than two seconds after its timer (times in status are whole seconds, rounded down), and is bound."""
-    eventually(lambda: scheduling(job).get("plan"), 30, f"{job.name} is released")
+    eventually(lambda: scheduling(job).get("plan"), f"{job.name} is released")
     late = moment(scheduling(job)["plan"]["releasedAt"]) - moment(until)
     assert 0 <= late <= 1, f"released {late:.0f} s after its timer"
-    eventually(lambda: len(job.bound()) == len(job.pods()) > 0, 30, f"{job.name} is bound")
+    eventually(lambda: len(job.bound()) == len(job.pods()) > 0, f"{job.name} is bound")
 
 
 def test_a_gang_takes_a_machine_that_frees_up_and_another_relaxes_at_its_timer(racks: Cluster, namespace: str) -> None:
@@ -127,7 +127,7 @@ def test_a_gang_takes_a_machine_that_frees_up_and_another_relaxes_at_its_timer(r
     assert "now there is room only in one rack" in message
     assert not patient.bound()
     blockers[3].delete()
-    eventually(lambda: len(patient.bound()) == 2, 20, "it starts on the machine that became free")
+    eventually(lambda: len(patient.bound()) == 2, "it starts on the machine that became free")
     assert (level_of(patient), nodes_of(patient)) == ("Machine", {"lev-b1"})
 
     hasty = apply(racks, namespace, gang("hasty", 2, 4, mode=fixed(4)))
@@ -149,7 +149,7 @@ def test_two_gangs_that_want_all_of_a_rack_never_hold_a_half_each(racks: Cluster
             mixed.append(holding)
         return all(job.phase == "Succeeded" for job in both)
 
-    eventually(over, 60, "both gangs ran, one after the other")
+    eventually(over, "both gangs ran, one after the other")
     assert mixed == []
     assert {job.status["attempt"] for job in both} == {1}
 
@@ -157,9 +157,9 @@ def test_two_gangs_that_want_all_of_a_rack_never_hold_a_half_each(racks: Cluster
 def test_gangs_of_eight_hosts_find_the_two_leaf_groups_that_hold_them(racks: Cluster, namespace: str) -> None:
     """64 hosts behind 15 leaf switches. The third gang finds no group any more, waits, and is spread when its time is over."""
     first = apply(racks, namespace, gang("first", 8, 8, pool="leaves", mode=fixed(60)))
-    eventually(lambda: len(first.bound()) == 8, 20, "the first is bound")
+    eventually(lambda: len(first.bound()) == 8, "the first is bound")
     second = apply(racks, namespace, gang("second", 8, 8, pool="leaves", mode=fixed(60)))
-    eventually(lambda: len(second.bound()) == 8, 20, "the second is bound")
+    eventually(lambda: len(second.bound()) == 8, "the second is bound")
     groups = [{node.rpartition("-")[0] for node in nodes_of(job)} for job in (first, second)]
     assert groups == [{"leaf-13"}, {"leaf-14"}], "the group that fits best, then the other one"
     third = apply(racks, namespace, gang("third", 8, 8, pool="leaves", mode=fixed(3, rack=3)))
@@ -179,7 +179,7 @@ def test_timers_outlive_the_active_pair(racks: Cluster, namespace: str, pair: Pa
     before, until = scheduling(long), scheduling(short)["until"]
     racks.kill_pair(pair)
     try:
-        eventually(lambda: scheduling(short).get("state") == "Released", 60, "the standby has taken over and relaxed")
+        eventually(lambda: scheduling(short).get("state") == "Released", "the standby has taken over and relaxed")
         lease = racks.kubectl("get", "lease", "kompakt-scheduler", "-n", "kompakt-system", "-o", "jsonpath={.spec.acquireTime}")
         decides = taken_over(racks, standby)
         assert decides - moment(lease) <= 10, "from the end of the old holder's Lease"
@@ -213,13 +213,13 @@ Placed = tuple[str, str, tuple[str, ...]]
 
 
 def test_the_same_scenario_gives_the_same_sequence_in_simulator_and_cluster(racks: Cluster, namespace: str) -> None:
-    eventually(lambda: not held(racks), 60, "the plugins report all GPUs of earlier tests free")
+    eventually(lambda: not held(racks), "the plugins report all GPUs of earlier tests free")
     began = time.monotonic()
     jobs = []
     for name, at, workers, gpus, seconds in SCENARIO:
         time.sleep(max(0.0, began + at - time.monotonic()))
         jobs.append(apply(racks, namespace, gang(name, workers, gpus, seconds=str(seconds))))
-    eventually(lambda: all(job.bound() for job in jobs), 30, "all have been placed")
+    eventually(lambda: all(job.bound() for job in jobs), "all have been placed")
     plans = sorted((scheduling(job)["plan"]["releasedAt"], job.name, scheduling(job)["plan"]) for job in jobs)
     seen = [(name, plan["level"], tuple(sorted({seat["node"] for seat in plan["pods"]}))) for _, name, plan in plans]
     assert seen == simulated_sequence()

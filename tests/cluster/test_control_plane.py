@@ -26,7 +26,7 @@ def test_simulated_nodes_are_ready(cluster: Cluster) -> None:
             n.metadata.name for n in nodes if any(c.type == "Ready" and c.status == "True" for c in n.status.conditions or ())
         }
 
-    eventually(lambda: ready() == {"dgx-0", "dgx-1", "pcie-0"}, 20, "three nodes Ready")
+    eventually(lambda: ready() == {"dgx-0", "dgx-1", "pcie-0"}, "three nodes Ready")
 
 
 def test_a_simulated_pod_runs_and_ends_as_its_annotations_say(cluster: Cluster, namespace: str) -> None:
@@ -39,7 +39,7 @@ def test_a_simulated_pod_runs_and_ends_as_its_annotations_say(cluster: Cluster, 
         return {pod.metadata.name: pod.status.phase for pod in cluster.core.list_namespaced_pod(namespace).items}
 
     expected = {"fails": "Failed", "succeeds": "Succeeded", "stays": "Running"}
-    eventually(lambda: phases() == expected, 20, f"phases {expected}")
+    eventually(lambda: phases() == expected, f"phases {expected}")
     ended = cluster.core.read_namespaced_pod("fails", namespace).status.container_statuses[0].state.terminated
     assert (ended.exit_code, json.loads(ended.message)) == (7, {"kompakt": 1})
 
@@ -51,7 +51,7 @@ def test_a_gated_pod_is_left_alone_until_its_gate_goes(cluster: Cluster, namespa
         conditions = cluster.core.read_namespaced_pod("gated", namespace).status.conditions or []
         return next((c.reason for c in conditions if c.type == "PodScheduled"), None)
 
-    eventually(lambda: reason() == "SchedulingGated", 20, "the pod is reported as gated")
+    eventually(lambda: reason() == "SchedulingGated", "the pod is reported as gated")
     assert cluster.core.read_namespaced_pod("gated", namespace).spec.node_name is None
 
 

@@ -64,7 +64,7 @@ def bound(cluster: Cluster, namespace: str, name: str) -> Any:
         pod = cluster.core.read_namespaced_pod(name, namespace)
         return pod if pod.spec.node_name else None
 
-    return eventually(look, 30, f"{name} bound")
+    return eventually(look, f"{name} bound")
 
 
 def metric(pair: Pair, name: str) -> dict[tuple[str, ...], float]:
@@ -75,7 +75,7 @@ def metric(pair: Pair, name: str) -> dict[tuple[str, ...], float]:
 
 
 def test_what_if_foretells_what_kube_scheduler_does(kompakt: Cluster, pair: Pair, namespace: str) -> None:
-    eventually(lambda: len(ask(pair, "/nodes")["items"]) == 3, 30, "three nodes known")
+    eventually(lambda: len(ask(pair, "/nodes")["items"]) == 3, "three nodes known")
     made = manifest("foretold", 4)
     told = ask(pair, "/what-if", {"pod": made})
     kompakt.core.create_namespaced_pod(namespace, made)
@@ -91,7 +91,7 @@ def test_what_if_foretells_what_kube_scheduler_does(kompakt: Cluster, pair: Pair
         answer = ask(pair, f"/pods/{namespace}/foretold")
         return answer if answer["state"] == "Bound" else None
 
-    answer = eventually(explained, 10, "the pod explained as bound")
+    answer = eventually(explained, "the pod explained as bound")
     decision = answer["decision"]
     assert decision["chosen"] == {"gpus": first["gpus"], "value": first["value"]}
     assert decision["secondNode"]["value"] == second["value"]
@@ -108,7 +108,7 @@ def test_a_waiting_gang_is_told_why_and_counted(kompakt: Cluster, pair: Pair, na
     for made in holding:
         bound(kompakt, namespace, made["metadata"]["name"])
     job = apply(kompakt, namespace, training_job("large", replicas=1, gpus=8, seconds=None))
-    eventually(lambda: job.status.get("scheduling", {}).get("state") == "Waiting", 30, "the gang waits")
+    eventually(lambda: job.status.get("scheduling", {}).get("state") == "Waiting", "the gang waits")
     answer = ask(pair, f"/pods/{namespace}/large-worker-0-a1")
     assert (answer["state"], answer["fits"]) == ("Waiting", 0)
     assert {one["reason"]: one["nodes"] for one in answer["refusals"]} == {"NotEnoughFreeGPUs": 3}
@@ -138,7 +138,7 @@ def test_a_standby_says_who_decides(kompakt: Cluster, pair: Pair) -> None:
     kompakt.start(extender)
     try:
         port = next(int(word.rpartition("=")[2]) for word in extender.argv if word.startswith("--health-port="))
-        eventually(lambda: f"held by {pair.identity}_" in fetch(port, "/v1alpha1/nodes")[1], 20, "the holder named")
+        eventually(lambda: f"held by {pair.identity}_" in fetch(port, "/v1alpha1/nodes")[1], "the holder named")
         assert fetch(port, "/v1alpha1/nodes")[0] == 503
         assert fetch(port, "/readyz")[0] == 200, "it could take over"
     finally:
@@ -182,7 +182,7 @@ def test_readers_may_ask_and_nothing_else(
         return bool(reviews.create_subject_access_review(review).status.allowed)
 
     if allowed:
-        eventually(lambda: answer(reader), 10, "the role counts")
+        eventually(lambda: answer(reader), "the role counts")
     assert answer(reader) is allowed
     assert not answer("somebody")
 

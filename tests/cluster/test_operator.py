@@ -60,14 +60,17 @@ def test_a_failing_worker_restarts_the_gang_until_the_limit(operated: Any) -> No
     assert failed["reason"] == "BackoffLimitExceeded"
     assert "ended with exit code 3; backoffLimit 1 is used up" in failed["message"]
     assert attempts(job) == {"a2"}
-    assert "BackoffLimitExceeded" in job.cluster.kubectl("get", "events", "-n", job.namespace)
+    told = ("get", "events", "-n", job.namespace)
+    eventually(
+        lambda: "BackoffLimitExceeded" in job.cluster.kubectl(*told), "the event, which is made after the status is written"
+    )
 
 
 def test_a_deleted_worker_is_a_disruption_that_costs_no_restart(operated: Any) -> None:
     job = operated(training_job("disrupted", replicas=2, seconds=None))
     job.await_phase("Running")
     job.cluster.core.delete_namespaced_pod("disrupted-worker-1-a1", job.namespace)
-    eventually(lambda: job.status.get("attempt") == 2 and job.phase == "Running", 30, "attempt 2 running")
+    eventually(lambda: job.status.get("attempt") == 2 and job.phase == "Running", "attempt 2 running")
     assert (job.status["restarts"], attempts(job)) == (0, {"a2"})
     services = job.cluster.core.list_namespaced_service(job.namespace).items
     assert names(services) == ["disrupted-a2"]
@@ -83,8 +86,8 @@ def test_a_suspended_job_keeps_its_status_and_resumes_with_the_template_as_it_is
         )
     job.patch({"spec": {"suspend": True}})
     job.await_phase("Suspended")
-    eventually(lambda: not job.pods(), 10, "no pods")
-    eventually(lambda: not budgets.list_namespaced_pod_disruption_budget(job.namespace).items, 10, "no budget")
+    eventually(lambda: not job.pods(), "no pods")
+    eventually(lambda: not budgets.list_namespaced_pod_disruption_budget(job.namespace).items, "no budget")
     assert job.status["attempt"] == 1
     (role,) = job.read()["spec"]["roles"]
     role["template"]["spec"]["containers"][0]["image"] = "simulated-anew"
@@ -109,7 +112,7 @@ def test_deleting_a_job_removes_its_pods_without_the_operators_help(operated: An
     job.await_phase("Running")
     assert not job.read()["metadata"].get("finalizers")
     job.cluster.kubectl("delete", "tj", "gone", "-n", job.namespace, "--wait=false")
-    eventually(lambda: not job.pods(), 20, "no pods")
+    eventually(lambda: not job.pods(), "no pods")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,7 @@ def test_a_template_that_cannot_work_is_told_and_other_jobs_go_on(
     body = training_job("impossible")
     body["spec"]["roles"][0]["template"]["spec"] |= pod
     job = operated(body)
-    eventually(lambda: job.condition(kind).get("status") == "True", 20, f"{kind} of {job.name}")
+    eventually(lambda: job.condition(kind).get("status") == "True", f"{kind} of {job.name}")
     assert words in job.condition(kind)["message"]
     assert job.pods() == []
     operated(training_job("fine")).await_phase("Succeeded")
@@ -137,20 +140,20 @@ def test_a_strangers_service_is_never_adopted(operated: Any, kompakt: Cluster, n
     service = {"metadata": {"name": "mine-a1"}, "spec": {"clusterIP": "None", "selector": {"app": "stranger"}}}
     kompakt.core.create_namespaced_service(namespace, service)
     job = operated(training_job("mine"))
-    eventually(lambda: job.condition("Stalled").get("reason") == "NameTaken", 20, "Stalled/NameTaken")
+    eventually(lambda: job.condition("Stalled").get("reason") == "NameTaken", "Stalled/NameTaken")
     assert "Service mine-a1 exists and does not belong to this TrainingJob" in job.condition("Stalled")["message"]
     kompakt.core.delete_namespaced_service("mine-a1", namespace)
-    job.await_phase("Succeeded", 60)
+    job.await_phase("Succeeded")
 
 
 def test_quota_never_leaves_a_half_gang(operated: Any, kompakt: Cluster, namespace: str) -> None:
     kompakt.core.create_namespaced_resource_quota(namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
     job = operated(training_job("big", replicas=2))
-    eventually(lambda: job.condition("Reconciling").get("reason") == "QuotaExceeded", 20, "QuotaExceeded")
-    eventually(lambda: not job.pods(), 10, "no pods")
+    eventually(lambda: job.condition("Reconciling").get("reason") == "QuotaExceeded", "QuotaExceeded")
+    eventually(lambda: not job.pods(), "no pods")
     assert "exceeded quota: q" in job.condition("Reconciling")["message"]
     kompakt.core.delete_namespaced_resource_quota("q", namespace)
-    job.await_phase("Succeeded", 90)
+    job.await_phase("Succeeded")
 
 
 def test_two_gangs_short_of_quota_take_turns(operated: Any, kompakt: Cluster, namespace: str) -> None:
@@ -159,7 +162,7 @@ def test_two_gangs_short_of_quota_take_turns(operated: Any, kompakt: Cluster, na
         operated(training_job(name, replicas=3, seconds="0.5", runPolicy={"cleanPodPolicy": "All"})) for name in ("one", "two")
     ]
     for job in jobs:
-        job.await_phase("Succeeded", 90)
+        job.await_phase("Succeeded")
 
 
 def test_a_job_of_somebody_else_is_left_alone(operated: Any) -> None:
@@ -172,14 +175,14 @@ def test_a_job_of_somebody_else_is_left_alone(operated: Any) -> None:
 def test_a_finished_job_is_deleted_after_its_time_to_live(operated: Any) -> None:
     job = operated(training_job("brief", runPolicy={"ttlSecondsAfterFinished": 2}))
     job.await_phase("Succeeded")
-    eventually(lambda: not job.cluster.kubectl("get", "tj", "-n", job.namespace, "-o", "name").strip(), 20, "the job deleted")
+    eventually(lambda: not job.cluster.kubectl("get", "tj", "-n", job.namespace, "-o", "name").strip(), "the job deleted")
 
 
 def test_only_kompakts_gate_is_added_and_no_output_annotation_of_the_user_survives(operated: Any) -> None:
     body = training_job("gated", seconds=None, annotations={"kompakt.dev/gpus": "GPU-stolen"})
     body["spec"]["roles"][0]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/mine"}]
     job = operated(body)
-    pod = eventually(lambda: next(iter(job.pods()), None), 10, "a pod")
+    pod = eventually(lambda: next(iter(job.pods()), None), "a pod")
     assert [gate.name for gate in pod.spec.scheduling_gates] == ["example.com/mine", GATE]
     assert "kompakt.dev/gpus" not in pod.metadata.annotations
 
@@ -191,14 +194,14 @@ def test_a_standby_takes_over_from_a_killed_operator(operated: Any, kompakt: Clu
     kompakt.kill("operator-0")
     try:
         job = operated(training_job("after"))
-        job.await_phase("Succeeded", 60)
+        job.await_phase("Succeeded")
         lease = kompakt.kubectl("get", "lease", OPERATOR_LEASE, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}")
         assert lease == "operator-1"
         assert (running.phase, running.status["attempt"]) == ("Running", 1)
     finally:
         kompakt.restart("operator-0")
         kompakt.kill("operator-1")
-        eventually(lambda: lease_holder(kompakt) == "operator-0", 60, "operator-0 active again")
+        eventually(lambda: lease_holder(kompakt) == "operator-0", "operator-0 active again")
 
 
 def lease_holder(cluster: Cluster) -> str:

@@ -78,7 +78,7 @@ def test_a_gang_goes_from_apply_to_succeeded(kompakt: Cluster, namespace: str) -
     assert len({pod.spec.node_name for pod in pods}) == 1, "two times four GPUs fit one machine"
     told = {entry["name"]: (entry["node"], entry["gpus"]) for role in status["roles"] for entry in role["pods"]}
     assert told == {pod.metadata.name: (pod.spec.node_name, written(pod, ANN_GPUS)) for pod in pods}
-    eventually(lambda: held(kompakt).items() >= {p.metadata.name: set(written(p, ANN_GPUS)) for p in pods}.items(), 20, "held")
+    eventually(lambda: held(kompakt).items() >= {p.metadata.name: set(written(p, ANN_GPUS)) for p in pods}.items(), "held")
 
     job.finish()
     status = job.await_phase("Succeeded")
@@ -91,7 +91,7 @@ def test_a_gang_goes_from_apply_to_succeeded(kompakt: Cluster, namespace: str) -
     assert status["scheduling"]["state"] == "Released"
     assert (plan["level"], len(plan["pods"])) == ("Machine", 2)
     assert plan["value"] > 0
-    eventually(lambda: not held(kompakt), 20, "the GPUs are given back")
+    eventually(lambda: not held(kompakt), "the GPUs are given back")
     stays(lambda: snapshot(job), rounds=5)
 
 
@@ -108,7 +108,7 @@ def test_the_ring_of_four_avoids_the_slow_links(kompakt: Cluster, namespace: str
     around = [frozenset((a, b)) for a, b in zip(order, [*order[1:], order[0]], strict=True)]
     assert {kinds[pair] for pair in around} == {"NVLink"}
     job.delete()
-    eventually(lambda: not job.pods(), 20, "the deleted job's pods are gone")
+    eventually(lambda: not job.pods(), "the deleted job's pods are gone")
 
 
 def test_a_gang_that_does_not_fit_waits_and_holds_nothing(kompakt: Cluster, namespace: str) -> None:
@@ -116,7 +116,7 @@ def test_a_gang_that_does_not_fit_waits_and_holds_nothing(kompakt: Cluster, name
     blocker.await_phase("Running")
     before = held(kompakt)
     gang = apply(kompakt, namespace, training_job("gang", replicas=2, gpus=8, seconds="0.5"))
-    eventually(lambda: gang.status.get("scheduling", {}).get("state") == "Waiting", 20, "the gang waits")
+    eventually(lambda: gang.status.get("scheduling", {}).get("state") == "Waiting", "the gang waits")
     assert gang.condition("Placed")["status"] == "False"
 
     def still() -> Any:
@@ -133,7 +133,7 @@ def test_a_gang_that_does_not_fit_waits_and_holds_nothing(kompakt: Cluster, name
 
 def test_a_request_no_node_can_hold_says_so_and_others_go_on(kompakt: Cluster, namespace: str) -> None:
     huge = apply(kompakt, namespace, training_job("huge", gpus=16))
-    eventually(lambda: huge.condition("Placed").get("reason") == "NeverFits", 20, "NeverFits")
+    eventually(lambda: huge.condition("Placed").get("reason") == "NeverFits", "NeverFits")
     assert huge.phase == "Pending"
     apply(kompakt, namespace, training_job("other", gpus=2)).await_phase("Succeeded")
     assert not huge.bound()
@@ -142,9 +142,9 @@ def test_a_request_no_node_can_hold_says_so_and_others_go_on(kompakt: Cluster, n
 def test_a_burst_of_jobs_all_succeed(kompakt: Cluster, namespace: str) -> None:
     jobs = [apply(kompakt, namespace, training_job(f"burst-{i}", replicas=1 + i % 2, gpus=1 + i % 4)) for i in range(20)]
     for job in jobs:
-        job.await_phase("Succeeded", seconds=90)
+        job.await_phase("Succeeded")
     assert {job.status["attempt"] for job in jobs} == {1}
-    eventually(lambda: not held(kompakt), 20, "all GPUs are given back")
+    eventually(lambda: not held(kompakt), "all GPUs are given back")
 
 
 def test_a_suspended_job_has_no_pods_until_it_is_resumed(kompakt: Cluster, namespace: str) -> None:
@@ -155,8 +155,8 @@ def test_a_suspended_job_has_no_pods_until_it_is_resumed(kompakt: Cluster, names
     job.await_phase("Running")
     job.patch({"spec": {"suspend": True}})
     job.await_phase("Suspended")
-    eventually(lambda: not job.pods(), 20, "no pods while suspended")
-    eventually(lambda: not held(kompakt), 20, "no GPUs while suspended")
+    eventually(lambda: not job.pods(), "no pods while suspended")
+    eventually(lambda: not held(kompakt), "no GPUs while suspended")
 
 
 def test_a_plain_pod_gets_gpus_from_our_scheduler(kompakt: Cluster, namespace: str) -> None:
@@ -168,9 +168,9 @@ def test_a_plain_pod_gets_gpus_from_our_scheduler(kompakt: Cluster, namespace: s
         pod = kompakt.core.read_namespaced_pod("plain", namespace)
         return pod if pod.spec.node_name else None
 
-    pod = eventually(bound, 20, "the plain pod is bound")
+    pod = eventually(bound, "the plain pod is bound")
     assert len(set(written(pod, ANN_GPUS))) == 2
-    eventually(lambda: held(kompakt).get("plain") == set(written(pod, ANN_GPUS)), 20, "held as written")
+    eventually(lambda: held(kompakt).get("plain") == set(written(pod, ANN_GPUS)), "held as written")
 
 
 def test_a_pod_that_bypasses_us_keeps_its_gpus_from_others(kompakt: Cluster, namespace: str) -> None:
@@ -179,7 +179,7 @@ def test_a_pod_that_bypasses_us_keeps_its_gpus_from_others(kompakt: Cluster, nam
     kompakt.core.create_namespaced_pod(namespace, {"metadata": {"name": "bypass"}, "spec": spec})
     jobs = [apply(kompakt, namespace, training_job(f"beside-{i}", gpus=2, seconds=None)) for i in range(9)]
     for job in jobs:
-        job.await_phase("Running", seconds=60)
+        job.await_phase("Running")
     taken = held(kompakt)
     assert len(taken["bypass"]) == 6
     assert sum(len(uuids) for uuids in taken.values()) == 24

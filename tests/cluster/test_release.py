@@ -89,7 +89,7 @@ class TestRelease:
     def test_jobs_run_on_through_upgrade_and_rollback(self, released: Cluster) -> None:
         assert NEW_FIELD not in status_fields(definition(released))
         job = apply(released, "default", training_job("long", replicas=2, gpus=4, seconds=None))
-        job.await_phase("Running", 60)
+        job.await_phase("Running")
         before = pods_of(job)
         steps = (
             ("upgrade", RELEASE, str(CHART), *settings()),
@@ -99,7 +99,7 @@ class TestRelease:
             passing = apply(released, "default", training_job(f"passing-{number}", gpus=1, seconds="1"))
             helm(released, *step, "--wait", "--timeout=60s")
             assert (NEW_FIELD in status_fields(definition(released))) == (step[0] == "upgrade")
-            passing.await_phase("Succeeded", 60)
+            passing.await_phase("Succeeded")
             assert (pods_of(job), job.status["attempt"], job.phase) == (before, 1, "Running")
 
     def test_a_chart_that_holds_a_job_is_installed_when_its_workers_run(self, released: Cluster, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ class TestRelease:
         usual = released.parts.operator("operator-1")
         released.start(replace(usual, argv=(*usual.argv, "--namespace=default")))
         job = apply(released, "default", training_job("local", gpus=1, seconds="1"))
-        job.await_phase("Succeeded", 60)
+        job.await_phase("Succeeded")
         assert Job(released, "default", "long").status["attempt"] == 1
 
     def test_uninstall_leaves_definitions_jobs_and_pods_and_a_new_install_goes_on(self, released: Cluster) -> None:
@@ -149,7 +149,7 @@ class TestRelease:
 
     def test_uninstall_with_the_definitions_takes_jobs_and_pods_along_and_nothing_stays(self, released: Cluster) -> None:
         helm(released, "uninstall", RELEASE, "--wait", "--timeout=60s")
-        eventually(lambda: not released.core.list_namespaced_pod("default").items, 30, "no pods of jobs")
+        eventually(lambda: not released.core.list_namespaced_pod("default").items, "no pods of jobs")
         with pytest.raises(KubectlFailed, match="not found"):
             definition(released)
         kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,crds"

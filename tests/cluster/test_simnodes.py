@@ -20,10 +20,10 @@ def node(plugins: Cluster) -> Iterator[str]:
     """A node of its own, tainted so that pods of other tests stay away."""
     name = "simnodes-test"
     plugins.core.create_node(kwok.node(name, 0, MACHINE, tainted=True))
-    eventually(lambda: topology(plugins, name).get("status"), 10, "a topology with status")
+    eventually(lambda: topology(plugins, name).get("status"), "a topology with status")
     yield name
     plugins.core.delete_node(name)
-    eventually(lambda: not topology(plugins, name), 30, "the topology gone with its node")
+    eventually(lambda: not topology(plugins, name), "the topology gone with its node")
 
 
 def topology(cluster: Cluster, name: str) -> dict[str, Any]:
@@ -65,23 +65,23 @@ def test_the_label_becomes_link_graph_owner_and_allocatable_gpus(plugins: Cluste
     found, machine = topology(plugins, node), plugins.core.read_node(node)
     assert graph_from_spec(found["spec"]) == read_description(MACHINE, node)
     assert found["spec"]["nodeUID"] == found["metadata"]["ownerReferences"][0]["uid"] == machine.metadata.uid
-    eventually(lambda: plugins.core.read_node(node).status.allocatable.get(contract.RESOURCE) == "8", 5, "8 allocatable GPUs")
+    eventually(lambda: plugins.core.read_node(node).status.allocatable.get(contract.RESOURCE) == "8", "8 allocatable GPUs")
 
 
 def test_a_bound_pod_holds_what_is_written_on_it(plugins: Cluster, node: str, namespace: str) -> None:
     chosen = [gpus_of(plugins, node)[index] for index in (6, 1)]
     create(plugins, namespace, "a", 2)
     bind(plugins, namespace, "a", node, chosen)
-    eventually(lambda: held(plugins, node) == {"a": set(chosen)}, 5, "the pod's GPUs held")
+    eventually(lambda: held(plugins, node) == {"a": set(chosen)}, "the pod's GPUs held")
     stays(lambda: (held(plugins, node), annotation(plugins, namespace, "a", contract.ANN_GPUS)), 3)
     assert annotation(plugins, namespace, "a", contract.ANN_GPUS) == ",".join(chosen)
     plugins.core.delete_namespaced_pod("a", namespace, grace_period_seconds=0)
-    eventually(lambda: not held(plugins, node), 10, "the GPUs given back")
+    eventually(lambda: not held(plugins, node), "the GPUs given back")
 
 
 def test_a_pod_bound_past_the_extender_is_reported(plugins: Cluster, node: str, namespace: str) -> None:
     create(plugins, namespace, "past", 3, node)
-    eventually(lambda: annotation(plugins, namespace, "past", contract.ANN_GPUS), 5, "GPUs written on the pod")
+    eventually(lambda: annotation(plugins, namespace, "past", contract.ANN_GPUS), "GPUs written on the pod")
     written = set(annotation(plugins, namespace, "past", contract.ANN_GPUS).split(","))
     assert len(written) == 3
     assert held(plugins, node)["past"] == written
@@ -94,20 +94,19 @@ def test_gpus_that_are_held_are_not_held_again_and_the_pod_says_so(plugins: Clus
     for name in ("first", "second"):
         create(plugins, namespace, name, 2)
         bind(plugins, namespace, name, node, chosen)
-        eventually(lambda name=name: name in held(plugins, node), 5, f"{name} holds GPUs")
+        eventually(lambda name=name: name in held(plugins, node), f"{name} holds GPUs")
     sets = held(plugins, node)
     assert sets["first"] == set(chosen)
     assert not sets["first"] & sets["second"]
     eventually(
         lambda: set(annotation(plugins, namespace, "second", contract.ANN_GPUS).split(",")) == sets["second"],
-        5,
         "a corrected pod",
     )
 
 
 def test_a_pod_that_does_not_fit_fails_as_a_kubelet_would_let_it(plugins: Cluster, node: str, namespace: str) -> None:
     create(plugins, namespace, "big", 9, node)
-    eventually(lambda: plugins.core.read_namespaced_pod("big", namespace).status.phase == "Failed", 5, "a failed pod")
+    eventually(lambda: plugins.core.read_namespaced_pod("big", namespace).status.phase == "Failed", "a failed pod")
     assert plugins.core.read_namespaced_pod("big", namespace).status.reason == "UnexpectedAdmissionError"
     assert "big" not in held(plugins, node)
 
@@ -115,7 +114,7 @@ def test_a_pod_that_does_not_fit_fails_as_a_kubelet_would_let_it(plugins: Cluste
 def test_a_deleted_topology_comes_back(plugins: Cluster, node: str) -> None:
     before = topology(plugins, node)["metadata"]["uid"]
     plugins.custom.delete_cluster_custom_object(*GROUP, node)
-    eventually(lambda: topology(plugins, node).get("status", {}).get("gpus") == 8, 5, "the topology again")
+    eventually(lambda: topology(plugins, node).get("status", {}).get("gpus") == 8, "the topology again")
     assert topology(plugins, node)["metadata"]["uid"] != before
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kompakt_core.contract import GROUP, JOB_KIND, JOB_PLURAL, LABEL_JOB_NAME, VERSION
 from tools.kube.kwok import SECONDS_ANNOTATION
-from tools.kube.session import Cluster, eventually
+from tools.kube.session import PATIENCE, Cluster, eventually
 
 Document = dict[str, Any]
 
@@ -68,10 +68,10 @@ class Job:
     def bound(self) -> list[Any]:
         return [pod for pod in self.pods() if pod.spec.node_name]
 
-    def await_phase(self, phase: str, seconds: float = 30) -> Document:
+    def await_phase(self, phase: str, seconds: float = PATIENCE) -> Document:
         """The job's status once it is in that phase; the AssertionError otherwise carries what is known of the job."""
         try:
-            eventually(lambda: self.phase == phase, seconds, f"{self.name} {phase}")
+            eventually(lambda: self.phase == phase, f"{self.name} {phase}", seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.story()}") from None
         return self.status

@@ -19,6 +19,9 @@ from tools.kube.parts import Pair, Parts
 
 Found = TypeVar("Found")
 LOOK = 0.1  # seconds between two looks
+# How long anything may take that no test is about: only something that hangs takes so long, also where other work keeps
+# all cores busy.
+PATIENCE = 120.0
 
 
 class KubectlFailed(Exception):
@@ -105,7 +108,7 @@ class Cluster:
         self.plane.stop()
 
 
-def eventually(look: Callable[[], Found], seconds: float, what: str) -> Found:
+def eventually(look: Callable[[], Found], what: str, seconds: float = PATIENCE) -> Found:
     """The first true answer of `look`; an AssertionError that says what was waited for when the time is up."""
     end = time.monotonic() + seconds
     while True:
