@@ -23,7 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 TORCH_DISK = 8 << 30  # 5.3 GB installed, and room for the test runs
 # At most eight processes, since each may load PyTorch (0.5 GB); a process that is done takes tests over from a busy one.
-SPREAD = ("-n", "auto", "--maxprocesses=8", "--dist=worksteal")
+EVERY_CORE = ("-n", "auto", "--maxprocesses=8", "--dist=worksteal")
+# Each with a control plane of its own (1 GB), which mostly waits. The tests of a file share its nodes and stay together.
+TWO_CLUSTERS = ("-n", "2", "--dist=loadfile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,13 @@ class Level:
     """A test level: `obstacle` answers None when it can run here, else why not.
 
     `programs` are fetched or built before it begins: that can take many minutes once, longer than any test may.
-    The tests of a level that `spreads` share nothing but the machine, and run on all of its cores.
+    `spread` says how pytest-xdist shares its tests out among processes; none for tests that need the machine for themselves.
     """
 
     name: str
     obstacle: Callable[[], str | None]
     programs: tuple[str, ...] = ()
-    spreads: bool = False
+    spread: tuple[str, ...] = ()
 
 
 def no_obstacle() -> str | None:
@@ -75,9 +77,9 @@ def gpu_obstacle() -> str | None:
 
 
 LEVELS = [
-    Level("unit", no_obstacle, spreads=True),
-    Level("contract", no_obstacle, ("helm",), spreads=True),
-    Level("cluster", no_obstacle, (*SIMULATED, "helm")),
+    Level("unit", no_obstacle, spread=EVERY_CORE),
+    Level("contract", no_obstacle, ("helm",), spread=EVERY_CORE),
+    Level("cluster", no_obstacle, (*SIMULATED, "helm"), spread=TWO_CLUSTERS),
     Level("browser", browser_obstacle),
     Level("node", node_obstacle, tuple(PROGRAMS)),
     Level("gpu", gpu_obstacle),
@@ -115,15 +117,14 @@ def run_pytest(level: Level, extra: list[str]) -> Count:
     """One level in a process of its own, so that a level cannot colour the next."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
-        spread = SPREAD if level.spreads else ()
-        command = [sys.executable, "-m", "pytest", f"tests/{level.name}", f"--junitxml={report}", "-q", *spread, *extra]
+        command = [sys.executable, "-m", "pytest", f"tests/{level.name}", f"--junitxml={report}", "-q", *level.spread, *extra]
         done = subprocess.run(command, cwd=ROOT, env=environment(level), check=False)
         return count(report, done.returncode)
 
 
 def environment(level: Level) -> dict[str, str]:
     """One thread a process for PyTorch where there is a process on each core already: more only wait for each other."""
-    return os.environ | ({"OMP_NUM_THREADS": "1"} if level.spreads else {})
+    return os.environ | ({"OMP_NUM_THREADS": "1"} if level.spread else {})
 
 
 def count(report: Path, returncode: int) -> Count:

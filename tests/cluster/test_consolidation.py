@@ -213,6 +213,7 @@ Placed = tuple[str, str, tuple[str, ...]]
 
 
 def test_the_same_scenario_gives_the_same_sequence_in_simulator_and_cluster(racks: Cluster, namespace: str) -> None:
+    apply(racks, namespace, gang("ready", 1, 1, seconds="1")).await_phase("Succeeded")  # the pair killed before decides again
     eventually(lambda: not held(racks), "the plugins report all GPUs of earlier tests free")
     began = time.monotonic()
     jobs = []

@@ -111,7 +111,10 @@ class TestRelease:
         assert Job(released, "default", "charted").phase == "Running"
         assert Job(released, "default", "parked").phase == "Suspended"
         released.kubectl("wait", "--for=condition=Running", "tj/charted", "-n", "default", "--timeout=5s")
+        charted = Job(released, "default", "charted")
         helm(released, "uninstall", "jobs", "--wait", namespace="default")
+        # The garbage collector looks for new definitions every 30 s; before that, it never hears of a job's end.
+        eventually(lambda: not charted.pods(), "the job's pods are gone with it")
 
     def test_the_charts_own_check_passes_with_the_rights_that_the_chart_gives_it(self, released: Cluster, tmp_path: Path) -> None:
         account = tmp_path / "account"
