@@ -33,7 +33,7 @@ NODE = "node-1"
 PATIENCE = 5.0  # seconds that kubelet's calls may take at the very most
 
 
-def wait_until(true: Callable[[], Any], seconds: float = 5.0) -> None:
+def wait_until(true: Callable[[], Any], seconds: float = 60.0) -> None:
     """Lets other threads work until something holds; fails where it never does."""
     limit = time.monotonic() + seconds
     while not true():
