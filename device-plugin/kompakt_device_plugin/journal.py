@@ -106,6 +106,7 @@ class Journal:
         """
         with self._lock:
             others = tuple(old for old in self._entries if set(old.gpus).isdisjoint(entry.gpus))
+            self._vain -= {entry}  # the same set for the same pod once more, by a kubelet that forgot the first time
             number = self._keep((*others, entry))
         return self._file.wait(number, WRITE_SECONDS)
 

@@ -198,4 +198,5 @@ class NodePods:
             known = self._pods.get(pod.uid)
             if pod.uid not in self._deleted and (known is None or pod.version >= known.version):
                 self._pods[pod.uid] = pod
+                self._gone.pop(pod.uid, None)  # a list from before its creation had left it out
         self._lock.notify_all()

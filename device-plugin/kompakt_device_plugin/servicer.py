@@ -63,7 +63,9 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         self._ask, self._allocated, self._answer = ask, allocated, answer
         self._busy, self._alive, self._numa = busy, alive, numa
         self._helpers = ThreadPoolExecutor(4, "ask")
-        self._driver = ThreadPoolExecutor(2, "driver")  # calls that hang there take no helper away
+        # Calls that hang in the driver take no helper away; a look that hangs there takes no answer away.
+        self._driver = ThreadPoolExecutor(2, "driver")
+        self._looks = ThreadPoolExecutor(1, "driver look")
         self._streams = 0
         self._lock = threading.Lock()
 
@@ -111,10 +113,11 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
     def _in_use(self, given: Collection[tuple[GpuUuid, ...]]) -> str:
         """Why these GPUs cannot be handed over yet; empty where they can."""
         gpus = [gpu for some in given for gpu in some]
-        seen = self._driver.submit(lambda: [gpu for gpu in gpus if self._busy(gpu)])
+        seen = self._looks.submit(lambda: [gpu for gpu in gpus if self._busy(gpu)])
         if left := self._left_behind(given):
             return left
         used = seen.result() if self._in_time(seen, SEARCH_SECONDS) else []
+        seen.cancel()  # one that waits behind a look that hangs is of no use any more
         return f"a process of no pod here still uses {', '.join(used)}" if used else ""
 
     def _left_behind(self, given: Collection[tuple[GpuUuid, ...]]) -> str:

@@ -150,9 +150,10 @@ class TestRelease:
         helm(released, "install", RELEASE, str(CHART), "--wait", "--timeout=60s", *settings(**{"crds.keep": "false"}))
         assert pods_of(job) == before
 
-    def test_uninstall_with_the_definitions_takes_jobs_and_pods_along_and_nothing_stays(self, released: Cluster) -> None:
-        helm(released, "uninstall", RELEASE, "--wait", "--timeout=60s")
+    def test_nothing_stays_once_jobs_and_then_the_release_with_the_definitions_are_removed(self, released: Cluster) -> None:
+        released.kubectl("delete", "trainingjobs", "--all", "--all-namespaces")
         eventually(lambda: not released.core.list_namespaced_pod("default").items, "no pods of jobs")
+        helm(released, "uninstall", RELEASE, "--wait", "--timeout=60s")
         with pytest.raises(KubectlFailed, match="not found"):
             definition(released)
         kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,crds"

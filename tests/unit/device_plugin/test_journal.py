@@ -72,6 +72,14 @@ def test_whoever_is_given_a_gpu_has_it_alone(plugins):
     assert journal.entries == (UNMATCHED, Entry(("GPU-1",)))
 
 
+def test_a_set_handed_over_once_more_is_not_in_vain(plugins):
+    journal = Journal(plugins)
+    journal.begin(MATCHED)
+    journal.offered(MATCHED.gpus)
+    journal.begin(MATCHED)
+    assert (journal.entries, journal.in_vain) == ((MATCHED,), frozenset())
+
+
 def test_a_busy_disk_holds_nobody_up_and_gets_the_newest_in_the_end(plugins, busy_disk, monkeypatch):
     monkeypatch.setattr(module, "WRITE_SECONDS", 0.02)
     journal, began = Journal(plugins), time.monotonic()

@@ -88,3 +88,11 @@ def test_pods_deleted_before_they_finished_are_remembered_until_their_end_is_kno
     assert [(one.pod.name, one.seconds) for one in pods.gone()] == [("a", 2.0), ("c", 0.0)]
     pods.forget(["uid-a", "uid-unheard-of"])
     assert [one.pod.name for one in pods.gone()] == ["c"]
+
+
+def test_a_pod_that_a_list_left_out_by_its_age_is_not_gone():
+    pods = NodePods(lambda: 10.0)
+    pods.replace([pod_object("a")])
+    pods.replace([])
+    pods.event("ADDED", pod_object("a"))
+    assert ([pod.name for pod in pods.all()], pods.gone()) == (["a"], ())

@@ -111,7 +111,7 @@ def test_the_topology_stands_before_kubelet_hears_of_the_devices(running, gpus):
         "Seen", (list,), {"append": lambda me, x: (stood.append(TOPOLOGY in running.api.objects), list.append(me, x))}
     )()
     _, lists = running.start().listened()
-    assert lists.get(timeout=5) == [(uuid, "Healthy") for uuid in gpus]
+    assert lists.get(timeout=60) == [(uuid, "Healthy") for uuid in gpus]
     assert stood == [True]
 
 
@@ -134,7 +134,7 @@ def test_kubelet_hears_of_nothing_while_the_topology_cannot_be_written(running, 
     assert running.plugin.devices.offered.version == 0
     running.api.fail = lambda verb, path: None
     running.api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE, "labels": {contract.LABEL_MACHINE: "big", "a": "change"}}})
-    assert len(running.listened()[1].get(timeout=5)) == 8
+    assert len(running.listened()[1].get(timeout=60)) == 8
 
 
 def test_what_kubelet_lists_a_moment_after_allocate_is_reported_within_a_second(running, gpus, until):
@@ -209,7 +209,7 @@ def test_a_broken_description_offers_nothing_says_so_once_and_recovers(running, 
     )
     describe(machines, "dgx1-v100")
     running.api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE, "uid": "n", "labels": {contract.LABEL_MACHINE: "big"}}})
-    assert len(running.listened()[1].get(timeout=5)) == 8
+    assert len(running.listened()[1].get(timeout=60)) == 8
     (event,) = running.api.made("create", "/events")
     assert "unknown machine 'dgx-unheard-of'" in event["message"]
 
@@ -229,21 +229,21 @@ def test_gpus_of_another_plugin_are_not_registered(running, until):
 
 def test_a_resource_slice_of_another_driver_withdraws_the_devices_and_its_end_brings_them_back(running, gpus, until):
     _, lists = running.start().listened()
-    assert len(lists.get(timeout=5)) == 8
+    assert len(lists.get(timeout=60)) == 8
     slice_ = {
         "metadata": {"name": "slice-a"},
         "spec": {"driver": "gpu.nvidia.com", "nodeName": NODE, "devices": [{"name": "gpu-0"}]},
     }
     running.api.put(f"{SLICES}/slice-a", slice_)
-    assert lists.get(timeout=5) == []
+    assert lists.get(timeout=60) == []
     until(lambda: {c["type"]: c["status"] for c in running.topology()["status"]["conditions"]}["Conflict"] == "True")
     running.api.remove(f"{SLICES}/slice-a")
-    assert len(lists.get(timeout=5)) == 8
+    assert len(lists.get(timeout=60)) == 8
 
 
 def test_an_api_server_without_resource_slices_has_none(running):
     running.api.fail = lambda verb, path: ApiException(status=404) if path == SLICES else None
-    assert len(running.start().listened()[1].get(timeout=5)) == 8
+    assert len(running.start().listened()[1].get(timeout=60)) == 8
 
 
 def test_a_second_process_waits_un_ready_and_takes_over(running, api, kubelet, machines, client, until):
@@ -356,11 +356,11 @@ def test_a_sick_gpu_leaves_at_once_and_comes_back_when_well(api, kubelet, machin
     source = Ailing(dgx1)
     one = Running(api, kubelet, machines, client, until, source).start()
     _, lists = one.listened()
-    assert {health for _, health in lists.get(timeout=5)} == {"Healthy"}
+    assert {health for _, health in lists.get(timeout=60)} == {"Healthy"}
     until(lambda: one.topology()["status"])
     asked = len(kubelet.asked)
     source.change(replace(dgx1.gpus[3], health="Unhealthy", health_reason="XID", xid=79))
-    assert [health for _, health in lists.get(timeout=5)].count("Unhealthy") == 1
+    assert [health for _, health in lists.get(timeout=60)].count("Unhealthy") == 1
     until(lambda: one.topology()["status"]["free"] == 7)
     gpu = one.topology()["spec"]["gpus"][3]
     assert (gpu["health"], gpu["xid"]) == ("Unhealthy", 79)
@@ -368,7 +368,7 @@ def test_a_sick_gpu_leaves_at_once_and_comes_back_when_well(api, kubelet, machin
     assert (degraded["status"], "GPU 3 (XID, XID 79)" in degraded["message"]) == ("True", True)
     assert one.plugin.metrics.value("gpus", state="unhealthy") == 1
     source.change(dgx1.gpus[3])
-    assert [health for _, health in lists.get(timeout=5)].count("Unhealthy") == 0
+    assert [health for _, health in lists.get(timeout=60)].count("Unhealthy") == 0
     until(lambda: one.topology()["status"]["health"] == "Healthy")
     assert len(kubelet.asked) > asked
     one.stop()
@@ -392,7 +392,7 @@ def test_a_restarted_kubelet_gets_its_plugin_back(running, until):
     running.kubelet.requests.clear()
     running.kubelet.start()
     _, lists = running.listened()
-    assert len(lists.get(timeout=5)) == 8
+    assert len(lists.get(timeout=60)) == 8
 
 
 def test_without_the_api_server_the_process_is_alive_and_offers_nothing(running, until):
