@@ -199,13 +199,14 @@ def taken_over(cluster: Cluster, pair: Pair) -> float:
 
 
 # (name, seconds, workers, GPUs of each, seconds it runs); events are at least five seconds apart.
-# e finds two GPUs in each machine of rack b and waits nine seconds for a machine; f fits nowhere until a ends.
+# e finds two GPUs in each machine of rack b and waits nine seconds for a machine; f fits nowhere until both pods of a have
+# ended (they may end in any order), g nowhere until b has.
 SCENARIO = (
     ("a", 0, 2, 8, 29),
-    ("b", 5, 1, 6, 100),
+    ("b", 5, 1, 6, 36),
     ("c", 10, 1, 6, 100),
     ("e", 15, 2, 2, 100),
-    ("f", 19, 2, 4, 100),
+    ("f", 19, 2, 8, 100),
     ("g", 36, 2, 2, 100),
 )
 EXPECTED = ["a", "b", "c", "e", "f", "g"]
