@@ -80,17 +80,6 @@ def _devices_in(file: Path) -> dict[GpuUuid, str]:
     return {GpuUuid(name): f"{CDI_KIND}={name}" for name in names if isinstance(name, str) and name.startswith("GPU-")}
 
 
-def minor_of(gpu: GpuUuid) -> int | None:
-    """The number in a GPU's device file, as the driver says (NVML must be running); None where it does not."""
-    import pynvml  # 18 MB, and only nodes with a driver need it
-
-    try:
-        return int(pynvml.nvmlDeviceGetMinorNumber(pynvml.nvmlDeviceGetHandleByUUID(gpu)))
-    except pynvml.NVMLError as error:
-        log.error("no device file is known of %s: %s", gpu, error)
-        return None
-
-
 def device_files(dev: Path, minors: Iterable[int]) -> list[Any]:
     """GPUs' files in the order given, then those that all GPUs share, as far as the node has them."""
     gpus = [f"nvidia{minor}" for minor in minors]
@@ -102,11 +91,11 @@ def device_files(dev: Path, minors: Iterable[int]) -> list[Any]:
 class RealGpus:
     """The answer for machines with NVIDIA's driver.
 
-    `minor` gives the number in a GPU's device file, None where it is unknown; `place` its index; `runtime` the Node's word for
-    its container runtime.
+    `minor` gives the number in a GPU's device file, and raises InvalidInput where it is unknown: a container without that file
+    would start and find no GPU. `place` gives its index; `runtime` is the Node's word for its container runtime.
     """
 
-    minor: Callable[[GpuUuid], int | None]
+    minor: Callable[[GpuUuid], int]
     place: Callable[[GpuUuid], int]
     runtime: Callable[[], str]
     cdi: Cdi = Cdi.AUTO
@@ -114,14 +103,17 @@ class RealGpus:
     dev: Path = Path("/dev")
 
     def __call__(self, gpus: tuple[GpuUuid, ...]) -> Any:
-        """CDI devices where the runtime knows all of these GPUs, else their device files; either in order of index."""
+        """CDI devices where the runtime knows all of these GPUs, else their device files; either in order of index.
+
+        Raises InvalidInput as `minor` does.
+        """
         in_order = sorted(gpus, key=self.place)
         names = cdi_devices(self.folders) if self._wants_cdi() else {}
         if all(gpu in names for gpu in in_order):
             devices = [pb.CDIDevice(name=names[gpu]) for gpu in in_order]
             return pb.ContainerAllocateResponse(envs=environment(gpus), cdi_devices=devices)
-        minors = [minor for minor in map(self.minor, in_order) if minor is not None]
-        return pb.ContainerAllocateResponse(envs=environment(gpus), devices=device_files(self.dev, minors))
+        files = device_files(self.dev, [self.minor(gpu) for gpu in in_order])
+        return pb.ContainerAllocateResponse(envs=environment(gpus), devices=files)
 
     def _wants_cdi(self) -> bool:
         return self.cdi is Cdi.ALWAYS or (self.cdi is Cdi.AUTO and takes_cdi(self.runtime()))

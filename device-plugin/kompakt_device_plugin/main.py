@@ -18,7 +18,7 @@ from kompakt_device_plugin import health, memory
 from kompakt_device_plugin.agent import Agent
 from kompakt_device_plugin.api import Api, connect
 from kompakt_device_plugin.devices import Devices
-from kompakt_device_plugin.handover import Cdi, RealGpus, environment_only, minor_of
+from kompakt_device_plugin.handover import Cdi, RealGpus, environment_only
 from kompakt_device_plugin.journal import Journal
 from kompakt_device_plugin.metrics import Metrics
 from kompakt_device_plugin.node_lock import NodeLock
@@ -74,7 +74,7 @@ class Plugin:
         self._waits_for = "another process that serves this node"
 
     def _real_gpus(self, cdi: Cdi) -> RealGpus:
-        return RealGpus(minor_of, self.devices.place, self.agent.runtime, cdi)
+        return RealGpus(self._source.minor, self.devices.place, self.agent.runtime, cdi)
 
     def run(self) -> None:
         """Until `stop` is set: waits for its turn on this node, then watches, reports and stays registered."""

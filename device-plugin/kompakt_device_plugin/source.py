@@ -59,6 +59,9 @@ class Source(Protocol):
     def busy(self, uuid: GpuUuid) -> bool:
         """Whether the driver sees a process on this GPU at this moment; False where nobody can tell. Quick."""
 
+    def minor(self, uuid: GpuUuid) -> int:
+        """The number in a GPU's device file (/dev/nvidia0). Quick. Raises InvalidInput where nobody knows it."""
+
     def close(self) -> None: ...
 
 
@@ -78,6 +81,10 @@ class Quiet:
     def busy(self, uuid: GpuUuid) -> bool:
         """There is no GPU that could be."""
         return False
+
+    def minor(self, uuid: GpuUuid) -> int:
+        """There is no device file: raises InvalidInput."""
+        raise InvalidInput(f"{uuid} is described by a text: it has no device file")
 
     def close(self) -> None:
         """Ends a wait."""

@@ -7,6 +7,7 @@ Never call it inside a call of kubelet's.
 import ctypes
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Final
@@ -54,6 +55,17 @@ def discover(driver_version: str, before: Reading | None, silent: Callable[[str]
     gpus = tuple(_gpu(index, place, before, known, silent) for index, place in enumerate(places))
     pairs = {(a, b): _pair(gpus[a], gpus[b], places[a].handle, places[b].handle) for a, b in combinations(range(len(gpus)), 2)}
     return Reading(driver_version, gpus, pairs)
+
+
+def minors() -> dict[str, int]:
+    """The numbers in GPUs' device files (/dev/nvidia0) by UUID, without those of GPUs that do not tell."""
+    found: dict[str, int] = {}
+    with suppress(pynvml.NVMLError):
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            with suppress(pynvml.NVMLError):
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                found[str(pynvml.nvmlDeviceGetUUID(handle))] = int(pynvml.nvmlDeviceGetMinorNumber(handle))
+    return found
 
 
 def _place(index: int) -> Place:

@@ -15,7 +15,7 @@ from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.nvml import library
 from kompakt_device_plugin.nvml.assemble import assemble
 from kompakt_device_plugin.nvml.changes import changes, failed
-from kompakt_device_plugin.nvml.discovery import discover
+from kompakt_device_plugin.nvml.discovery import discover, minors
 from kompakt_device_plugin.nvml.events import Event, Events
 from kompakt_device_plugin.nvml.facts import GpuFacts, Reading
 from kompakt_device_plugin.nvml.sysfs import Sysfs
@@ -48,6 +48,7 @@ class NvmlSource:
         self._reading: Reading | None = None
         self._known: LinkGraph | InvalidInput | None = None
         self._graph: LinkGraph | None = None  # the last one that there was
+        self._minors: Mapping[str, int] = {}
         self._faults: dict[str, Fault] = {}
         self._events: Events | None = None
         self._ears = threading.Lock()  # held while waiting for events: their set must not go meanwhile
@@ -86,6 +87,15 @@ class NvmlSource:
             return bool(pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByUUID(uuid)))
         except pynvml.NVMLError:
             return False
+
+    def minor(self, uuid: GpuUuid) -> int:
+        """The number in a GPU's device file, as NVML said when it started: right now it may be starting anew.
+
+        Raises InvalidInput where it did not say.
+        """
+        if uuid not in self._minors:
+            raise InvalidInput(f"NVML does not tell the device file of {uuid}")
+        return self._minors[uuid]
 
     def close(self) -> None:
         """Ends a wait within half a second and lets go of NVML."""
@@ -140,6 +150,8 @@ class NvmlSource:
         nics = self._sysfs.nics([gpu.bus_id for gpu in reading.gpus])
         graph = assemble(reading, verdicts, self._numa, nics, self._graph)
         self._reading = reading
+        if any(gpu.uuid not in self._minors for gpu in reading.gpus if not gpu.trouble):
+            self._minors = minors()
         return graph
 
     def _numa(self, gpu: GpuFacts) -> int:
@@ -158,6 +170,7 @@ class NvmlSource:
         self.driver_version = library.start()
         self._open = True
         self._events = self._subscribe()
+        self._minors = minors()  # a driver that was loaded anew may have numbered them in another way
 
     def _subscribe(self) -> Events | None:
         try:

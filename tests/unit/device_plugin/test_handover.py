@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kompakt_core.errors import InvalidInput
 from kompakt_device_plugin.handover import CDI_KIND, Cdi, RealGpus, cdi_devices, environment_only, takes_cdi
 
 GPUS = ("GPU-c", "GPU-a")  # in the order of their pattern; by index it is the other way round
@@ -27,10 +28,16 @@ def dev(tmp_path):
     return folder
 
 
+def minor(gpu):
+    if gpu not in MINOR:
+        raise InvalidInput(f"nobody knows {gpu}")
+    return MINOR[gpu]
+
+
 @pytest.fixture
 def answer(tmp_path, dev):
     def make(runtime="containerd://2.1.0", cdi=Cdi.AUTO):
-        return RealGpus(MINOR.get, PLACE.__getitem__, lambda: runtime, cdi, [tmp_path / "cdi"], dev)(GPUS)
+        return RealGpus(minor, PLACE.__getitem__, lambda: runtime, cdi, [tmp_path / "cdi"], dev)(GPUS)
 
     return make
 
@@ -49,6 +56,12 @@ def test_cuda_numbers_gpus_in_the_order_of_their_pattern(answer):
 def test_without_cdi_device_files_come_in_order_of_index_and_only_those_that_there_are(answer):
     files = [(one.host_path, one.container_path, one.permissions) for one in answer().devices]
     assert files == [(path, path, "rw") for path in ("/dev/nvidia6", "/dev/nvidia7", "/dev/nvidiactl", "/dev/nvidia-uvm")]
+
+
+def test_a_gpu_whose_device_file_is_unknown_is_not_handed_over_without_it(answer, monkeypatch):
+    monkeypatch.delitem(MINOR, "GPU-a")
+    with pytest.raises(InvalidInput, match="nobody knows GPU-a"):
+        answer()
 
 
 def test_cdi_devices_come_instead_of_files_where_the_runtime_knows_them(answer, specified):

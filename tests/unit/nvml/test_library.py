@@ -100,6 +100,34 @@ def test_a_driver_that_goes_away_is_told_as_a_change_and_read_raises_until_it_is
     assert shim.calls("nvmlInitWithFlags") == 1
 
 
+def test_device_files_are_known_while_nvml_starts_anew_and_not_those_that_it_never_told(reader, shim, clock):
+    described = describe("l40s-4")
+    for index, gpu in enumerate(described.gpus):
+        gpu["minor"] = 3 - index
+    source = reader(described)
+    first, *_, last = (gpu["uuid"] for gpu in described.gpus)
+    with pytest.raises(InvalidInput, match=f"NVML does not tell the device file of {first}"):
+        source.minor(first)
+    source.read(NODE)
+    assert (source.minor(first), source.minor(last)) == (3, 0)
+    described.fail("*", pynvml.NVML_ERROR_UNINITIALIZED)
+    shim.describe(described)
+    assert source.minor(first) == 3
+
+
+def test_device_files_that_were_not_told_at_the_start_are_asked_for_again(reader, shim, clock):
+    described = describe("l40s-4")
+    described.fail("nvmlDeviceGetMinorNumber", pynvml.NVML_ERROR_UNKNOWN)
+    source = reader(described)
+    source.read(NODE)
+    with pytest.raises(InvalidInput, match="does not tell"):
+        source.minor(described.gpus[2]["uuid"])
+    shim.describe(describe("l40s-4"))
+    clock.now += REFRESH_SECONDS
+    source.wait(0)
+    assert source.minor(described.gpus[2]["uuid"]) == 2
+
+
 def test_an_unexpected_error_about_the_count_is_one_sentence(reader):
     described = describe("l40s-4")
     described.fail("nvmlDeviceGetCount_v2", pynvml.NVML_ERROR_UNKNOWN)
