@@ -27,6 +27,7 @@ _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
 _CONNECT_SECONDS: Final = 5.0
 _CONNECTIONS: Final = 32
+_STREAM_SECONDS: Final = 270.0  # of silence on a watch; the server ends one after 240
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -103,7 +104,7 @@ class KubernetesApi:
             "timeoutSeconds": "240",
             **query,
         }
-        response = self._call("GET", path, query=wanted, timeout=(_CONNECT_SECONDS, 270.0))
+        response = self._call("GET", path, query=wanted, between=_STREAM_SECONDS)
         try:
             yield from _events(response.stream(amt=None, decode_content=True))
         finally:
@@ -135,15 +136,19 @@ class KubernetesApi:
         query: Query = NO_QUERY,
         body: Any = None,
         kind: str = _JSON,
-        timeout: Any = 30.0,
+        timeout: float = 30.0,
+        between: float | None = None,
     ) -> Any:
-        connect, read = timeout if isinstance(timeout, tuple) else (_CONNECT_SECONDS, timeout)
+        """`timeout`: seconds until the answer is there; `between`: instead, the most between two parts of an answer."""
+        limit = urllib3.Timeout(
+            connect=min(_CONNECT_SECONDS, timeout), read=between or timeout, total=None if between else timeout
+        )
         response = self._pool.request(
             method,
             self._server + path + (f"?{urlencode(query)}" if query else ""),
             body=None if body is None else json.dumps(body),
             headers={"Accept": _JSON, "Content-Type": kind, **self._headers()},
-            timeout=urllib3.Timeout(connect=connect, read=read),
+            timeout=limit,
             preload_content=False,
             retries=False,
             redirect=False,

@@ -3,8 +3,6 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TooSlow
 from typing import Any, Final
 
 import grpc
@@ -12,6 +10,7 @@ import grpc
 from kompakt_core.ids import GpuUuid
 from kompakt_core.topology.graph import Gpu, LinkGraph
 from kompakt_device_plugin import processes
+from kompakt_device_plugin.aside import Aside, Patience
 from kompakt_device_plugin.devices import Devices, Offered
 from kompakt_device_plugin.handover import Answer, environment_only
 from kompakt_device_plugin.journal import Entry, Journal
@@ -28,6 +27,7 @@ log = logging.getLogger(__name__)
 # It has no deadline of its own and admits no other pod meanwhile, so the question to the API server gets little time.
 MISS_SECONDS: Final = 0.2
 SEARCH_SECONDS: Final = 0.3
+CALL_SECONDS: Final = 0.5  # for API server, search and processes together, however many containers a call asks for
 ANSWER_SECONDS: Final = (
     2.0  # a driver that hangs must not hold up every later pod; reading a large CDI specification takes tenths
 )
@@ -37,7 +37,8 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
     """1. No call ends in an error but Allocate, which then fails the pod's placement: of GPUs that a process still uses, or of
     which the driver does not say in time how a container gets them.
     2. No call waits longer than half a second for API server, search and processes together; Allocate in addition for the
-    disk (WRITE_SECONDS) and for the answer's content (ANSWER_SECONDS).
+    disk (WRITE_SECONDS, for each container) and for the answer's content (ANSWER_SECONDS).
+    3. What hangs for one call, or of one kind, lets later calls and other kinds be.
     """
 
     def __init__(
@@ -62,10 +63,8 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         self._devices, self._pods, self._journal, self._metrics = devices, pods, journal, metrics
         self._ask, self._allocated, self._answer = ask, allocated, answer
         self._busy, self._alive, self._numa = busy, alive, numa
-        self._helpers = ThreadPoolExecutor(4, "ask")
-        # Calls that hang in the driver take no helper away; a look that hangs there takes no answer away.
-        self._driver = ThreadPoolExecutor(2, "driver")
-        self._looks = ThreadPoolExecutor(1, "driver look")
+        self._asking, self._searching, self._processes = Aside("ask"), Aside("search"), Aside("processes")
+        self._answering, self._driver_looks = Aside("answer"), Aside("driver look")
         self._streams = 0
         self._lock = threading.Lock()
 
@@ -89,8 +88,9 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
             self._listen(-1)
 
     def GetPreferredAllocation(self, request: Any, context: grpc.ServicerContext) -> Any:
+        patience = Patience(CALL_SECONDS)
         with self._metrics.preferred_seconds.time():
-            answers = [self._prefer(_offer(asked)) for asked in request.container_requests]
+            answers = [self._prefer(_offer(asked), patience) for asked in request.container_requests]
         return pb.PreferredAllocationResponse(
             container_responses=[pb.ContainerPreferredAllocationResponse(deviceIDs=answer) for answer in answers]
         )
@@ -102,8 +102,8 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
             log.error("not handed over: %s", reason)
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
         ordered = [self._hand_over(gpus) for gpus in given]
-        found = self._driver.submit(lambda: [self._answer(gpus) for gpus in ordered])
-        if not self._in_time(found, ANSWER_SECONDS):
+        found = self._answering.begin(lambda: [self._answer(gpus) for gpus in ordered])
+        if not found.ended(ANSWER_SECONDS):
             context.abort(
                 grpc.StatusCode.UNAVAILABLE, "it cannot be told in time how a container gets these GPUs: see the plugin's log"
             )
@@ -111,16 +111,15 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         return pb.AllocateResponse(container_responses=found.result())
 
     def _in_use(self, given: Collection[tuple[GpuUuid, ...]]) -> str:
-        """Why these GPUs cannot be handed over yet; empty where they can."""
-        gpus = [gpu for some in given for gpu in some]
-        seen = self._looks.submit(lambda: [gpu for gpu in gpus if self._busy(gpu)])
-        if left := self._left_behind(given):
+        """Why these GPUs cannot be handed over yet; empty where they can. Driver and /proc are looked at at the same time."""
+        gpus, patience = [gpu for some in given for gpu in some], Patience(SEARCH_SECONDS)
+        seen = self._driver_looks.begin(lambda: [gpu for gpu in gpus if self._busy(gpu)])
+        if left := self._left_behind(given, patience):
             return left
-        used = seen.result() if self._in_time(seen, SEARCH_SECONDS) else []
-        seen.cancel()  # one that waits behind a look that hangs is of no use any more
+        used = seen.result() if seen.ended(patience.left) else []
         return f"a process of no pod here still uses {', '.join(used)}" if used else ""
 
-    def _left_behind(self, given: Collection[tuple[GpuUuid, ...]]) -> str:
+    def _left_behind(self, given: Collection[tuple[GpuUuid, ...]], patience: Patience) -> str:
         """Whether processes of pods that were given these GPUs before still run; kubelet forgets pods that are deleted by
         force while it ends them. Where that cannot be told in time they may.
         """
@@ -134,8 +133,8 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         before = tenants(gpus, self._devices.held, self._journal.entries, candidates, self._pods.ended()) - own
         if not before:
             return ""
-        look = self._helpers.submit(self._alive, before)
-        if self._in_time(look, SEARCH_SECONDS) and not look.result():
+        look = self._processes.begin(self._alive, before)
+        if look.ended(patience.left) and not look.result():
             return ""
         return f"processes of pods that had {', '.join(sorted(gpus))} before still run: {', '.join(sorted(before))}"
 
@@ -154,49 +153,38 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         with self._lock:
             self._streams += change
 
-    def _prefer(self, offer: Offer) -> tuple[GpuUuid, ...]:
+    def _prefer(self, offer: Offer, patience: Patience) -> tuple[GpuUuid, ...]:
         try:
             self._journal.offered(set(offer.offered).difference(offer.must))
-            pod = self._admitted(offer)
-            return pod.gpus if pod else self._best_free(offer)
+            pod = self._admitted(offer, patience)
+            return pod.gpus if pod else self._best_free(offer, patience)
         except Exception:  # an error here would fail the pod, and every other pod on this node
             log.exception("no preference for %s", offer)
             return first_offered(offer)
 
-    def _admitted(self, offer: Offer) -> NodePod | None:
+    def _admitted(self, offer: Offer, patience: Patience) -> NodePod | None:
         pod = admitted(self._pods.all(), offer, self._devices.holding)
         outcome = "hit" if pod else "late"
-        pod = pod or self._awaited(offer)
+        pod = pod or self._awaited(offer, patience)
         self._metrics.preferred.labels(outcome if pod else "miss").inc()
         return pod
 
-    def _awaited(self, offer: Offer) -> NodePod | None:
+    def _awaited(self, offer: Offer, patience: Patience) -> NodePod | None:
         """Asks the API server, and takes what it or the watch delivers first; its answer without a match ends the wait."""
-        answer = self._helpers.submit(self._ask)
-        answer.add_done_callback(lambda _: self._pods.wake())
-        pod = self._pods.wait(lambda pods: admitted(pods, offer, self._devices.holding), MISS_SECONDS, answer.done)
+        answer = self._asking.begin(self._ask)
+        answer.then(self._pods.wake)
+        seconds = min(MISS_SECONDS, patience.left)
+        pod = self._pods.wait(lambda pods: admitted(pods, offer, self._devices.holding), seconds, answer.done)
         if pod is None:
-            self._in_time(answer, 0)  # says why there is none
+            answer.ended(0)  # says why there is none
         return pod
 
-    def _best_free(self, offer: Offer) -> tuple[GpuUuid, ...]:
+    def _best_free(self, offer: Offer, patience: Patience) -> tuple[GpuUuid, ...]:
         devices = self._devices
-        search = self._helpers.submit(
+        search = self._searching.begin(
             best_free, self._pods.all(), offer, devices.holding, devices.offered.graph, devices.lingering
         )
-        return search.result() if self._in_time(search, SEARCH_SECONDS) else first_offered(offer)
-
-    @staticmethod
-    def _in_time(work: "Future[Any]", seconds: float) -> bool:
-        try:
-            work.result(seconds)
-        except TooSlow:
-            log.warning("no answer in time")
-            return False
-        except Exception as error:
-            log.warning("no answer: %s", error)
-            return False
-        return True
+        return search.result() if search.ended(min(SEARCH_SECONDS, patience.left)) else first_offered(offer)
 
     def _hand_over(self, gpus: tuple[GpuUuid, ...]) -> tuple[GpuUuid, ...]:
         """The order in which the container sees its GPUs: as written on the pod, else by index."""

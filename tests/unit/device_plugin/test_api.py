@@ -1,7 +1,9 @@
 """Requests to the API server over real HTTP, and how it is found."""
 
 import json
+import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -81,6 +83,21 @@ def test_a_watch_gives_events_as_they_come(api, server):
     server.answers["/pods"] = (200, b'{"type": "ADDED"}\n{"type": "MODI' + b'FIED"}\n')
     assert [event["type"] for event in api.watch("/pods", "7")] == ["ADDED", "MODIFIED"]
     assert "resourceVersion=7" in server.asked[0][1]
+
+
+def test_an_address_that_answers_nothing_costs_no_more_than_the_request_may_take():
+    """Its queue of connections is full, so the kernel drops further ones as a dead host would."""
+    with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for one in (first, second):
+            one.setblocking(False)
+            one.connect_ex(deaf.getsockname())
+        api = KubernetesApi(f"http://127.0.0.1:{deaf.getsockname()[1]}", urllib3.PoolManager(), dict)
+        began = time.monotonic()
+        with pytest.raises(urllib3.exceptions.HTTPError):
+            api.list("/pods", timeout=0.2)
+        assert time.monotonic() - began < 4, "connecting alone may take five seconds"
 
 
 def test_inside_a_pod_the_service_account_is_used(tmp_path, monkeypatch):
