@@ -17,7 +17,8 @@ import pytest
 from kompakt_core import contract
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_device_plugin.api import ApiException, Listing
+from kompakt_device_plugin import agent
+from kompakt_device_plugin.api import NODES, ApiException, Listing
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.journal import Journal
 from kompakt_device_plugin.metrics import Metrics
@@ -28,6 +29,7 @@ from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
 from kompakt_device_plugin.proto import podresources_pb2 as pr
 from kompakt_device_plugin.proto import podresources_pb2_grpc as pr_grpc
 from kompakt_device_plugin.servicer import PluginServicer
+from tests.unit.device_plugin.whole import Running
 
 NODE = "node-1"
 PATIENCE = 5.0  # seconds that kubelet's calls may take at the very most
@@ -317,3 +319,32 @@ def client() -> Iterator[Callable[[Path], PluginClient]]:
 @pytest.fixture
 def api() -> FakeApi:
     return FakeApi()
+
+
+@pytest.fixture
+def machines(tmp_path):
+    (tmp_path / "big").write_text("dgx1-v100")
+    return tmp_path
+
+
+@pytest.fixture
+def running(api, kubelet, machines, client, until):
+    api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE, "labels": {contract.LABEL_MACHINE: "big"}}})
+    one = Running(api, kubelet, machines, client, until)
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def gpus(dgx1):
+    return tuple(gpu.uuid for gpu in dgx1.gpus)
+
+
+@pytest.fixture
+def deaf(running, monkeypatch):
+    """Pods that have processes whatever anybody says of them; all that is deleted at once counts by that alone."""
+    monkeypatch.setattr(agent, "STARTING_SECONDS", 0.0)
+    living = set()
+    running.plugin.agent._unseen_for = 0.0
+    running.plugin.agent._alive = running.plugin._servicer._alive = lambda uids: living & set(uids)
+    return living

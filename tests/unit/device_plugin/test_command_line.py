@@ -1,0 +1,32 @@
+"""The command line: what is wrong is refused with a sentence."""
+
+import pytest
+
+from kompakt_device_plugin.main import main, options_of
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--node-name=n", "--own-gpus=gpu-0"], "is no UUID of a GPU"),
+        (["--node-name=n", "--own-gpus=GPU-1,MIG-2"], "hands out whole GPUs only"),
+        ([], "the node has no name"),
+        (["--node-name=n", "--health-port=70000"], "is no port"),
+        (["--node-name=n", "--kubelet-dir=/nonexistent"], "must name kubelet's folder"),
+        (["--node-name=n", "--source=magic"], "invalid choice"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_a_sentence(arguments, says, kubelet_dir, capsys, monkeypatch):
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    (kubelet_dir / "device-plugins").mkdir()
+    with pytest.raises(SystemExit) as ended:
+        options_of([f"--kubelet-dir={kubelet_dir}", *arguments])
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_kubeconfig_that_is_not_there_ends_the_process_with_a_sentence(kubelet, monkeypatch):
+    line = f"x --node-name=n --kubelet-dir={kubelet.folder} --kubeconfig=/nonexistent"
+    monkeypatch.setattr("sys.argv", line.split())
+    with pytest.raises(SystemExit, match="cannot reach the API server"):
+        main()

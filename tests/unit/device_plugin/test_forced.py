@@ -1,0 +1,68 @@
+"""Pods deleted by force: their GPUs go to nobody while they run."""
+
+import grpc
+import pytest
+
+from kompakt_device_plugin.api import pod_path
+from tests.unit.device_plugin.whole import bind
+
+
+def test_gpus_of_a_pod_deleted_by_force_go_to_nobody_while_its_processes_run(running, make_pod, gpus, until, deaf):
+    deaf.add("uid-a")
+    call, _ = running.start().listened()
+    bind(running.api, make_pod("a", 2, gpus[:2], phase="Running"))
+    running.kubelet.held["default", "a"] = gpus[:2]
+    call.allocate(gpus[:2])
+    until(lambda: len(running.held()) == 2)
+    running.kubelet.held.clear()
+    running.api.remove(pod_path("default", "a"))
+    until(lambda: running.plugin.devices.lingering == set(gpus[:2]))
+    assert running.held() == {gpus[0]: "a", gpus[1]: "a"}
+    assert not set(call.prefer(gpus, 4)) & set(gpus[:2])
+    with pytest.raises(grpc.RpcError, match="still uses"):
+        call.allocate(gpus[1:3])
+    deaf.clear()
+    until(lambda: not running.held())
+    assert call.allocate(gpus[:2])
+
+
+def test_a_pod_deleted_by_force_before_kubelet_listed_it_keeps_its_gpus(running, make_pod, gpus, until, deaf):
+    call, _ = running.start().listened()
+    deaf.add("uid-a")
+    bind(running.api, make_pod("a", 2, gpus[:2]))
+    until(lambda: call.prefer(gpus, 2) == gpus[:2])
+    call.allocate(gpus[:2])
+    running.api.remove(pod_path("default", "a"))
+    until(lambda: running.plugin.devices.lingering == set(gpus[:2]))
+    until(lambda: running.held() == {gpus[0]: "a", gpus[1]: "a"})
+    deaf.clear()
+    until(lambda: not running.held())
+    assert call.allocate(gpus[:2])
+
+
+def test_a_pod_that_kubelet_lists_longer_than_the_api_server_knows_it_keeps_its_gpus(running, make_pod, gpus, until, deaf):
+    call, _ = running.start().listened()
+    deaf.add("uid-a")
+    bind(running.api, make_pod("a", 1, gpus[:1], phase="Running"))
+    running.kubelet.held["default", "a"] = gpus[:1]
+    call.allocate(gpus[:1])
+    until(lambda: running.held())
+    running.api.remove(pod_path("default", "a"))
+    rounds = len(running.kubelet.asked)
+    until(lambda: len(running.kubelet.asked) > rounds + 1)
+    running.kubelet.held.clear()
+    until(lambda: running.plugin.devices.lingering == {gpus[0]})
+
+
+def test_gpus_are_refused_before_any_round_has_seen_that_their_pod_was_deleted(running, make_pod, gpus, until, deaf):
+    """kubelet may be faster than the watch: at the moment of Allocate the pods that had these GPUs are looked for."""
+    call, _ = running.start().listened()
+    deaf.add("uid-a")
+    bind(running.api, make_pod("a", 2, gpus[:2]))
+    until(lambda: running.plugin.pods.all())
+    call.allocate(gpus[:2])
+    with pytest.raises(grpc.RpcError, match="processes of pods that had"):
+        call.allocate(gpus[1:3])
+    assert call.allocate(gpus[:2]), "the pod itself may ask again"
+    deaf.clear()
+    assert call.allocate(gpus[1:3])

@@ -1,0 +1,72 @@
+"""Who holds which GPU, as the whole plugin reports and corrects it."""
+
+from kompakt_core import contract
+from kompakt_device_plugin import agent
+from kompakt_device_plugin.api import pod_path
+from tests.unit.device_plugin.whole import TOPOLOGY, bind
+
+
+def test_what_kubelet_lists_a_moment_after_allocate_is_reported_within_a_second(running, gpus, until):
+    call, _ = running.start().listened()
+    until(lambda: running.topology()["status"])
+    call.allocate(gpus[:1])
+    until(lambda: len(running.kubelet.asked) > 2)
+    running.kubelet.held["default", "slow"] = gpus[:1]
+    until(lambda: running.held() == {gpus[0]: "slow"}, 1.5)
+
+
+def test_gpus_stay_held_while_a_kubelet_that_just_started_lists_no_pods(running, make_pod, gpus, until, monkeypatch):
+    monkeypatch.setattr(agent, "UNSEEN_SECONDS", agent.STARTING_SECONDS)  # wherever the tests run: in a container it is longer
+    call, _ = running.start().listened()
+    bind(running.api, make_pod("a", 2, gpus[:2]))
+    running.kubelet.held["default", "a"] = gpus[:2]
+    call.allocate(gpus[:2])
+    until(lambda: len(running.held()) == 2)
+    running.kubelet.held.clear()
+    asked = len(running.kubelet.asked)
+    call.allocate(gpus[4:5])
+    until(lambda: len(running.kubelet.asked) > asked + 1)
+    assert len(running.held()) == 2
+    running.api.remove(pod_path("default", "a"))
+    until(lambda: not running.held())
+
+
+def test_a_bound_pod_gets_its_set_and_the_cluster_hears_of_it(running, make_pod, gpus, until):
+    call, _ = running.start().listened()
+    bind(running.api, make_pod("a", 2, (gpus[5], gpus[2])))
+    until(lambda: call.prefer(gpus, 2) == (gpus[5], gpus[2]))
+    running.kubelet.held["default", "a"] = (gpus[2], gpus[5])
+    assert call.allocate((gpus[2], gpus[5]))["CUDA_VISIBLE_DEVICES"] == f"{gpus[5]},{gpus[2]}"
+    until(lambda: running.held() == {gpus[5]: "a", gpus[2]: "a"}, 1.0)
+    assert not running.api.made("apply", "/pods/")
+
+
+def test_swapped_sets_are_corrected_after_held_is_written_and_told(running, make_pod, gpus, until):
+    call, _ = running.start().listened()
+    bind(running.api, make_pod("a", 2, gpus[:2]))
+    bind(running.api, make_pod("b", 2, gpus[2:4]))
+    running.kubelet.held.update({("default", "a"): gpus[2:4], ("default", "b"): gpus[:2]})
+    call.allocate(gpus[:2])
+    notes = lambda name: running.api.objects[pod_path("default", name)]["metadata"]["annotations"]  # noqa: E731
+    until(lambda: set(notes("a")[contract.ANN_GPUS].split(",")) == set(gpus[2:4]))
+    until(lambda: set(notes("b")[contract.ANN_GPUS].split(",")) == set(gpus[:2]))
+    until(lambda: len(running.api.made("create", "/events")) == 2)
+    order = [
+        path
+        for verb, path, body in running.api.calls
+        if verb == "apply" and (path == pod_path("default", "a") or "held" in str(body))
+    ]
+    assert order.index(f"{TOPOLOGY}/status") < order.index(pod_path("default", "a"))
+    assert running.plugin.metrics.value("corrected_pods_total") == 2
+
+
+def test_the_gpus_are_counted_by_state(running, make_pod, gpus, until):
+    call, _ = running.start().listened()
+    bind(running.api, make_pod("a", 2, gpus[:2]))
+    running.kubelet.held["default", "a"] = gpus[:2]
+    call.allocate(gpus[:2])
+    metrics = running.plugin.metrics
+    until(lambda: metrics.value("gpus", state="allocated") == 2)
+    assert (metrics.value("gpus", state="free"), metrics.value("gpus", state="unhealthy")) == (6, 0)
+    call.prefer(gpus[2:], 1)
+    assert metrics.value("preferred_allocation_seconds_count") == 1

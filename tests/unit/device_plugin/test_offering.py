@@ -1,0 +1,83 @@
+"""What the whole plugin offers to kubelet in good and bad times."""
+
+from dataclasses import replace
+
+from kompakt_core import contract
+from kompakt_device_plugin import agent
+from kompakt_device_plugin.api import NODES, SLICES
+from tests.unit.device_plugin.whole import NODE, TOPOLOGY, Ailing, Running, describe
+
+
+def test_a_deleted_topology_comes_back(running, until):
+    running.start().listened()
+    until(lambda: running.topology()["status"])
+    running.api.remove(TOPOLOGY)
+    until(lambda: running.topology()["status"])
+
+
+def test_a_broken_description_offers_nothing_says_so_once_and_recovers(running, machines, until):
+    describe(machines, "dgx-unheard-of")
+    running.start()
+    until(lambda: running.api.made("create", "/events"))
+    assert TOPOLOGY not in running.api.objects
+    assert running.kubelet.requests == []
+    running.api.put(
+        f"{NODES}/{NODE}", {"metadata": {"name": NODE, "uid": "n", "labels": {contract.LABEL_MACHINE: "big", "x": "y"}}}
+    )
+    describe(machines, "dgx1-v100")
+    running.api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE, "uid": "n", "labels": {contract.LABEL_MACHINE: "big"}}})
+    assert len(running.listened()[1].get(timeout=60)) == 8
+    (event,) = running.api.made("create", "/events")
+    assert "unknown machine 'dgx-unheard-of'" in event["message"]
+
+
+def test_gpus_of_another_plugin_are_not_registered(running, until):
+    node = {
+        "metadata": {"name": NODE, "labels": {contract.LABEL_MACHINE: "big"}},
+        "status": {"capacity": {"nvidia.com/gpu": "8"}},
+    }
+    running.api.put(f"{NODES}/{NODE}", node)
+    running.start()
+    until(lambda: running.topology()["status"])
+    conditions = {c["type"]: c["status"] for c in running.topology()["status"]["conditions"]}
+    assert conditions == {"Ready": "False", "Degraded": "False", "Conflict": "True"}
+    assert running.kubelet.requests == []
+
+
+def test_a_resource_slice_of_another_driver_withdraws_the_devices_and_its_end_brings_them_back(running, gpus, until):
+    _, lists = running.start().listened()
+    assert len(lists.get(timeout=60)) == 8
+    slice_ = {
+        "metadata": {"name": "slice-a"},
+        "spec": {"driver": "gpu.nvidia.com", "nodeName": NODE, "devices": [{"name": "gpu-0"}]},
+    }
+    running.api.put(f"{SLICES}/slice-a", slice_)
+    assert lists.get(timeout=60) == []
+    until(lambda: {c["type"]: c["status"] for c in running.topology()["status"]["conditions"]}["Conflict"] == "True")
+    running.api.remove(f"{SLICES}/slice-a")
+    assert len(lists.get(timeout=60)) == 8
+
+
+def test_a_sick_gpu_leaves_at_once_and_comes_back_when_well(api, kubelet, machines, client, until, dgx1, monkeypatch):
+    """An XID, told by the source: kubelet and GPUTopology hear of it without waiting for the next round."""
+    monkeypatch.setattr(agent, "PERIOD", 60.0)
+    api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE}})
+    source = Ailing(dgx1)
+    one = Running(api, kubelet, machines, client, until, source).start()
+    _, lists = one.listened()
+    assert {health for _, health in lists.get(timeout=60)} == {"Healthy"}
+    until(lambda: one.topology()["status"])
+    asked = len(kubelet.asked)
+    source.change(replace(dgx1.gpus[3], health="Unhealthy", health_reason="XID", xid=79))
+    assert [health for _, health in lists.get(timeout=60)].count("Unhealthy") == 1
+    until(lambda: one.topology()["status"]["free"] == 7)
+    gpu = one.topology()["spec"]["gpus"][3]
+    assert (gpu["health"], gpu["xid"]) == ("Unhealthy", 79)
+    degraded = next(c for c in one.topology()["status"]["conditions"] if c["type"] == "Degraded")
+    assert (degraded["status"], "GPU 3 (XID, XID 79)" in degraded["message"]) == ("True", True)
+    assert one.plugin.metrics.value("gpus", state="unhealthy") == 1
+    source.change(dgx1.gpus[3])
+    assert [health for _, health in lists.get(timeout=60)].count("Unhealthy") == 0
+    until(lambda: one.topology()["status"]["health"] == "Healthy")
+    assert len(kubelet.asked) > asked
+    one.stop()
