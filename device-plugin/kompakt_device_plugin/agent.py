@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import grpc
@@ -71,6 +72,7 @@ class Agent:
         self._prepared: LinkGraph | None = None
         self._unseen_for = STARTING_SECONDS if processes.sees_others() else UNSEEN_SECONDS
         self._wake, self._lock = threading.Event(), threading.Lock()
+        self._offering = threading.Lock()  # between looking and changing what is offered
         self._pauses: list[float] = []  # those to come before the usual one
         self._said = self._trouble = ""
         self.settled = threading.Event()  # one round came to its end: report and offer are what they should be
@@ -82,9 +84,10 @@ class Agent:
         self._wake.set()
 
     def heard(self, change: Change) -> None:
-        """Something happened to a GPU: its report and offer follow at once."""
+        """Something happened to a GPU: what is sick is taken back before this returns, report and offer follow at once."""
         word = f"XID {change.xid}" if change.xid else change.kind
         log.warning("%s: %s (%s)", change.uuid or "node", change.message, word)
+        self._withdraw()
         self._wake.set()
 
     def runtime(self) -> str:
@@ -123,24 +126,49 @@ class Agent:
             self._pause()
 
     def step(self) -> None:
-        """One round: kubelet's truth, report, offer, corrections. Raises one of API_ERRORS, and grpc.RpcError."""
-        node, live = self._nodes.get(self._name), self._topologies.get(self._name)
-        if node is None:
+        """One round: what is sick is taken back, then kubelet's truth, report, offer, corrections.
+
+        Raises one of API_ERRORS, and grpc.RpcError.
+        """
+        seen = self._withdraw()  # first: all that follows may hang
+        if seen is None:
             return
+        live = self._topologies.get(self._name)
         handed, pods = self._journal.entries, self._pods.all()  # in this order: what is handed over later is not judged yet
         taken = self._taken(live, pods, handed)
-        seen = outlook(Sight(node, live, self._slices.all()), self._read(node), self._source, self._held or (), self._own)
-        self._say(node, seen)
-        self._devices.withdraw(seen.offered)
+        self._say(seen)
         if seen.report is None:
             return
-        self._topologies.put(self._reporter.report(seen.report, live, now_text()))
-        self._metrics.show(seen.report)
+        report = replace(seen.report, held=self._held or ())
+        self._topologies.put(self._reporter.report(report, live, now_text()))
+        self._metrics.show(report)
         self._devices.hold(holders(taken, pods), (pod.uid for pod in pods))
         if seen.offered:
             self._prepare(seen.offered)
-            self._devices.publish(seen.offered)
-        self._corrector.correct(taken, pods, seen.report)
+            self._publish(seen.offered)
+        self._corrector.correct(taken, pods, report)
+
+    def _withdraw(self) -> Outlook | None:
+        """Takes back what is not to be offered any more. Waits for nobody: a GPU may be sick while API server or kubelet hang."""
+        with self._offering:
+            seen = self._look()
+            if seen:
+                self._devices.withdraw(seen.offered)
+        return seen
+
+    def _publish(self, graph: LinkGraph) -> None:
+        """Unless something happened since `graph` was read: the round after this one begins at once, and knows."""
+        with self._offering:
+            seen = self._look()
+            if seen and seen.offered == graph:
+                self._devices.publish(graph)
+
+    def _look(self) -> Outlook | None:
+        node = self._nodes.get(self._name)
+        if node is None:
+            return None
+        sight = Sight(node, self._topologies.get(self._name), self._slices.all())
+        return outlook(sight, self._read(node), self._source, self._own)
 
     def _taken(
         self, live: Object | None, pods: tuple[NodePod, ...], handed: tuple[Entry, ...]
@@ -184,7 +212,7 @@ class Agent:
         except InvalidInput as error:
             return error
 
-    def _say(self, node: Object, seen: Outlook) -> None:
+    def _say(self, seen: Outlook) -> None:
         """A problem is logged and told by an Event once, not in every round."""
         said = seen.problem.message if seen.problem else ""
         if said == self._said:
@@ -194,7 +222,8 @@ class Agent:
             log.info("the node's GPUs are offered again")
             return
         log.error("no GPU is offered: %s", said)
-        self._api.create("/api/v1/namespaces/default/events", node_event(node, seen.problem))
+        if node := self._nodes.get(self._name):
+            self._api.create("/api/v1/namespaces/default/events", node_event(node, seen.problem))
 
     def _failed(self, error: Exception) -> None:
         trouble = f"kubelet: {reason_of(error)}" if isinstance(error, grpc.RpcError) else explain(error)

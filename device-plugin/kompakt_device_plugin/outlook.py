@@ -8,7 +8,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid, NodeName
 from kompakt_core.topology.graph import UNHEALTHY, LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
-from kompakt_device_plugin.report import Condition, Held, NodeReport
+from kompakt_device_plugin.report import Condition, NodeReport
 
 # By which other drivers offer the same GPUs: NVIDIA's device plugin by resources (whole GPUs, shared ones, MIG slices),
 # NVIDIA's driver for dynamic resource allocation by ResourceSlices.
@@ -46,13 +46,12 @@ class Named(Protocol):
     def driver_version(self) -> str: ...
 
 
-def outlook(
-    sight: Sight, reading: LinkGraph | InvalidInput, source: Named, held: tuple[Held, ...], own: Collection[GpuUuid] = _ALL
-) -> Outlook:
+def outlook(sight: Sight, reading: LinkGraph | InvalidInput, source: Named, own: Collection[GpuUuid] = _ALL) -> Outlook:
     """A node whose description is broken, or whose GPUs another plugin owns, offers nothing and says why.
 
     With a broken description an earlier GPUTopology keeps its spec (its pods still hold those GPUs) and turns not ready.
-    A node that has GPUs of `own` offers these only, whatever others do; elsewhere `own` means nothing.
+    A node that has GPUs of `own` offers these only, whatever others do; elsewhere `own` means nothing. Who holds what is left
+    to the caller: what is offered does not depend on it, and whom to ask may not answer.
     """
     graph = reading if isinstance(reading, LinkGraph) else _known(sight.live)
     mine = [gpu.uuid for gpu in graph.gpus if gpu.uuid in own] if graph else []
@@ -63,7 +62,7 @@ def outlook(
     if graph is None:
         return Outlook(None, None, problem)
     meta = sight.node["metadata"]
-    report = NodeReport(NodeName(meta["name"]), meta["uid"], graph, source.name, held, problem, owner, source.driver_version)
+    report = NodeReport(NodeName(meta["name"]), meta["uid"], graph, source.name, (), problem, owner, source.driver_version)
     return Outlook(report, None if problem else graph, problem)
 
 

@@ -57,14 +57,14 @@ class NvmlSource:
         self._open = False
 
     def read(self, node: Mapping[str, Any]) -> LinkGraph:
-        """The node's link graph as last discovered. Raises InvalidInput where NVML cannot be loaded or does not answer."""
-        with self._lock:
-            if self._known is None:
-                self._refresh()
-            if isinstance(self._known, InvalidInput):
-                raise self._known
-            assert self._known is not None
-            return self._known
+        """The node's link graph as last discovered; waits for a discovery only where there was none yet.
+
+        Raises InvalidInput where NVML cannot be loaded or does not answer.
+        """
+        known = self._known or self._first()
+        if isinstance(known, InvalidInput):
+            raise known
+        return known
 
     def wait(self, timeout: float) -> tuple[Change, ...]:
         """What happened, as soon as something does; empty after `timeout` seconds without anything, or once closed."""
@@ -102,6 +102,13 @@ class NvmlSource:
         self._closed.set()
         with self._lock:
             self._shut()
+
+    def _first(self) -> LinkGraph | InvalidInput:
+        with self._lock:
+            if self._known is None:
+                self._refresh()
+            assert self._known is not None
+            return self._known
 
     def _listen(self, seconds: float) -> tuple[Change, ...]:
         try:

@@ -52,6 +52,7 @@ class FakeKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServic
         self.held: dict[tuple[str, str], tuple[str, ...]] = {}
         self.refuse: str | None = None
         self.asked: list[None] = []
+        self.before_list: Callable[[], Any] = lambda: None
         self._servers: list[grpc.Server] = []
         for name in ("device-plugins", "pod-resources"):
             (folder / name).mkdir(exist_ok=True)
@@ -87,6 +88,7 @@ class FakeKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServic
             return pr.ContainerDevices(resource_name=contract.RESOURCE, device_ids=[uuid])
 
         self.asked.append(None)
+        self.before_list()
         other = pr.ContainerDevices(resource_name="example.com/nic", device_ids=["nic-0"])
         pods = [
             pr.PodResources(

@@ -1,9 +1,12 @@
 """What the whole plugin offers to kubelet in good and bad times."""
 
+import threading
 from dataclasses import replace
 
+import pytest
+
 from kompakt_core import contract
-from kompakt_device_plugin import agent
+from kompakt_device_plugin import agent, podresources
 from kompakt_device_plugin.api import NODES, SLICES
 from tests.unit.device_plugin.whole import NODE, TOPOLOGY, Ailing, Running, describe
 
@@ -80,4 +83,67 @@ def test_a_sick_gpu_leaves_at_once_and_comes_back_when_well(api, kubelet, machin
     assert [health for _, health in lists.get(timeout=60)].count("Unhealthy") == 0
     until(lambda: one.topology()["status"]["health"] == "Healthy")
     assert len(kubelet.asked) > asked
+    one.stop()
+
+
+class Hanging:
+    """Somebody who does not answer, from the first call on until released."""
+
+    def __init__(self):
+        self.called, self.release = threading.Event(), threading.Event()
+
+    def __call__(self, *_):
+        self.called.set()
+        self.release.wait(60)
+
+
+@pytest.fixture
+def hanging():
+    one = Hanging()
+    yield one
+    one.release.set()
+
+
+@pytest.mark.parametrize("who", ["kubelet", "API server"])
+def test_a_sick_gpu_is_taken_back_while_somebody_else_does_not_answer(api, kubelet, machines, client, until, dgx1, hanging, who):
+    api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE}})
+    source = Ailing(dgx1)
+    one = Running(api, kubelet, machines, client, until, source).start()
+    _, lists = one.listened()
+    lists.get(timeout=60)
+    until(lambda: one.topology()["status"])
+    if who == "kubelet":
+        kubelet.before_list = hanging
+    else:
+        api.fail = hanging
+    kubelet.held["default", "a"] = (dgx1.gpus[0].uuid,)  # something to write
+    one.plugin.agent.allocated()
+    assert hanging.called.wait(60)
+    source.change(replace(dgx1.gpus[3], health="Unhealthy", health_reason="XID", xid=79))
+    assert [health for _, health in lists.get(timeout=10)].count("Unhealthy") == 1
+    hanging.release.set()
+    until(lambda: one.topology()["status"]["free"] == 6)
+    one.stop()
+
+
+def test_gpus_of_another_driver_are_taken_back_while_kubelet_does_not_answer(running, hanging, monkeypatch):
+    monkeypatch.setattr(podresources, "_SECONDS", 0.1)
+    _, lists = running.start().listened()
+    assert len(lists.get(timeout=60)) == 8
+    running.kubelet.before_list = hanging
+    spec = {"driver": "gpu.nvidia.com", "nodeName": NODE, "devices": [{"name": "gpu-0"}]}
+    running.api.put(f"{SLICES}/slice-a", {"metadata": {"name": "slice-a"}, "spec": spec})
+    assert lists.get(timeout=10) == []
+
+
+def test_a_graph_that_is_out_of_date_is_not_published(api, kubelet, machines, client, until, dgx1):
+    """A GPU turns sick between reading and publishing: what was read is well, what is known by then is not."""
+    api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE}})
+    source = Ailing(dgx1)
+    one = Running(api, kubelet, machines, client, until, source)
+    api.fail = lambda verb, path: source.change(replace(dgx1.gpus[3], health="Unhealthy")) if verb == "apply" else None
+    offered, publish = [], one.plugin.devices.publish
+    one.plugin.devices.publish = lambda graph: offered.append(graph.gpus[3].health) or publish(graph)
+    one.start().listened()
+    assert set(offered) == {"Unhealthy"}
     one.stop()

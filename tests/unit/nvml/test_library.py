@@ -1,6 +1,7 @@
 """Libraries that are none, are too old, or do not start: one sentence, and another try later."""
 
 import contextlib
+import threading
 
 import pynvml
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.graph import LinkKind
+from kompakt_device_plugin.nvml import source as module
+from kompakt_device_plugin.nvml.discovery import discover
 from kompakt_device_plugin.nvml.library import NEEDED
 from kompakt_device_plugin.nvml.source import REFRESH_SECONDS, NvmlSource
 from kompakt_device_plugin.nvml.verdict import xid_rules
@@ -126,6 +129,27 @@ def test_device_files_that_were_not_told_at_the_start_are_asked_for_again(reader
     clock.now += REFRESH_SECONDS
     source.wait(0)
     assert source.minor(described.gpus[2]["uuid"]) == 2
+
+
+def test_what_is_known_is_answered_while_the_driver_hangs(reader, clock, monkeypatch):
+    source = reader(describe("l40s-4"))
+    known = source.read(NODE)
+    called, release, answers = threading.Event(), threading.Event(), []
+    monkeypatch.setattr(module, "discover", lambda *_: called.set() or (release.wait(60) and discover(*_)))
+    clock.now += REFRESH_SECONDS
+    threads = [
+        threading.Thread(target=target, daemon=True)
+        for target in (lambda: source.wait(0), lambda: answers.append(source.read(NODE)))
+    ]
+    try:
+        threads[0].start()
+        assert called.wait(60)
+        threads[1].start()
+        threads[1].join(5)
+        assert answers == [known]
+    finally:
+        release.set()
+        threads[0].join(60)
 
 
 def test_an_unexpected_error_about_the_count_is_one_sentence(reader):
