@@ -72,6 +72,7 @@ class Agent:
         self._prepared: LinkGraph | None = None
         self._unseen_for = STARTING_SECONDS if processes.sees_others() else UNSEEN_SECONDS
         self._wake, self._lock = threading.Event(), threading.Lock()
+        self._watches: list[Watching] = []
         self._offering = threading.Lock()  # between looking and changing what is offered
         self._pauses: list[float] = []  # those to come before the usual one
         self._said = self._trouble = ""
@@ -109,21 +110,32 @@ class Agent:
         ]
         for watch in watches:
             watch.start()
+        self._watches = watches
         for watch in watches:
             while not watch.listed.wait(0.2) and not self._stop.is_set():
                 pass
 
     def run(self, beat: Beat) -> None:
-        """Steps until stopped; an error of API server or kubelet is said and tried again."""
+        """Steps until stopped; an error of API server or kubelet is said and tried again.
+
+        So is any other, but `beat` then stops until a step goes well.
+        """
         while not self._stop.is_set():
             try:
                 self.step()
                 self._trouble = ""
                 self.settled.set()
+                beat.beat()
             except (*API_ERRORS, grpc.RpcError) as error:
+                beat.beat()
                 self._failed(error)
-            beat.beat()
+            except Exception:
+                log.exception("trying again every %.0f s", PERIOD)
             self._pause()
+
+    def watches_alive(self) -> bool:
+        """Whether every watch still goes round."""
+        return all(watch.beat.alive for watch in self._watches)
 
     def step(self) -> None:
         """One round: what is sick is taken back, then kubelet's truth, report, offer, corrections.

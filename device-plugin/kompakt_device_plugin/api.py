@@ -27,7 +27,7 @@ _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
 _CONNECT_SECONDS: Final = 5.0
 _CONNECTIONS: Final = 32
-_STREAM_SECONDS: Final = 270.0  # of silence on a watch; the server ends one after 240
+STREAM_SECONDS: Final = 270.0  # of silence on a watch; the server ends one after 240
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -104,7 +104,7 @@ class KubernetesApi:
             "timeoutSeconds": "240",
             **query,
         }
-        response = self._call("GET", path, query=wanted, between=_STREAM_SECONDS)
+        response = self._call("GET", path, query=wanted, between=STREAM_SECONDS)
         try:
             yield from _events(response.stream(amt=None, decode_content=True))
         finally:

@@ -12,8 +12,9 @@ STALE_SECONDS = 60.0  # longer than any round takes while the API server is away
 class Beat:
     """Says that a thread still goes round."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self._last = clock, clock()
+    def __init__(self, clock: Callable[[], float], stale: float = STALE_SECONDS) -> None:
+        """`clock` gives monotonic seconds; after `stale` of them without a beat the thread counts as hanging, or as ended."""
+        self._clock, self._last, self._stale = clock, clock(), stale
 
     def beat(self) -> None:
         """One round is done."""
@@ -22,7 +23,7 @@ class Beat:
     @property
     def alive(self) -> bool:
         """Whether the last round is not too long ago."""
-        return self._clock() - self._last < STALE_SECONDS
+        return self._clock() - self._last < self._stale
 
 
 def serve(port: int, alive: Callable[[], bool], waits_for: Callable[[], str], registry: CollectorRegistry) -> ThreadingHTTPServer:

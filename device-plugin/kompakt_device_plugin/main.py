@@ -33,6 +33,7 @@ LOOK_SECONDS: Final = 0.2  # between two looks at kubelet's socket, and at the l
 SWITCH_SECONDS: Final = 0.001
 FLUSH_SECONDS: Final = 1.0  # at the end, for what is still to be written
 SOURCE_SECONDS: Final = 5.0  # how long one wait for news from the source lasts
+SOURCE_PAUSE: Final = 1.0  # after a wait that broke
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,31 +100,36 @@ class Plugin:
     def _serve(self) -> None:
         self._waits_for = ""
         self._journal.load()
-        self._beats.append(health.Beat(time.monotonic))
-        threading.Thread(target=self._keep_in_step, name="agent", daemon=True).start()
-        threading.Thread(target=self._listen_to_source, name="source", daemon=True).start()
+        for name, work in (("agent", self._keep_in_step), ("source", self._listen_to_source)):
+            self._beats.append(beat := health.Beat(time.monotonic))
+            threading.Thread(target=work, args=[beat], name=name, daemon=True).start()
         while not self.stop.wait(LOOK_SECONDS):
             self._registrar.step()
             self._beats[0].beat()
         self._registrar.close()
         self._journal.flush(FLUSH_SECONDS)
 
-    def _listen_to_source(self) -> None:
+    def _listen_to_source(self, beat: health.Beat) -> None:
         while not self.stop.is_set():
-            for change in self._source.wait(SOURCE_SECONDS):
-                self.agent.heard(change)
+            try:
+                for change in self._source.wait(SOURCE_SECONDS):
+                    self.agent.heard(change)
+                beat.beat()
+            except Exception:  # without this thread no sick GPU would ever be noticed
+                log.exception("waiting for news of the GPUs broke, again in %.0f s", SOURCE_PAUSE)
+                self.stop.wait(SOURCE_PAUSE)
 
-    def _keep_in_step(self) -> None:
+    def _keep_in_step(self, beat: health.Beat) -> None:
         watching = threading.Thread(target=self.agent.watch, name="first lists", daemon=True)
         watching.start()
         while watching.is_alive():  # the API server may be away for long: that is no hanging thread
             watching.join(1.0)
-            self._beats[1].beat()
-        self.agent.run(self._beats[1])
+            beat.beat()
+        self.agent.run(beat)
 
     def alive(self) -> bool:
-        """Whether both threads go round."""
-        return all(beat.alive for beat in self._beats)
+        """Whether all threads go round: this process's main one, those of agent and source, and the watches."""
+        return all(beat.alive for beat in self._beats) and self.agent.watches_alive()
 
     def waits_for(self) -> str:
         """What keeps this process from serving its node; empty once it does."""

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from http.client import HTTPException
 from json import JSONDecodeError
@@ -9,7 +10,8 @@ from typing import Final
 
 from urllib3.exceptions import HTTPError
 
-from kompakt_device_plugin.api import NO_QUERY, Api, ApiException, Object, Query, explain, status_code
+from kompakt_device_plugin.api import NO_QUERY, STREAM_SECONDS, Api, ApiException, Object, Query, explain, status_code
+from kompakt_device_plugin.health import Beat
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +20,7 @@ API_ERRORS: Final = (ApiException, HTTPError, HTTPException, OSError, JSONDecode
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 10.0
 _UNSERVED_PAUSE: Final = 60.0
+STALE_SECONDS: Final = STREAM_SECONDS + 60.0  # a stream on which nothing happens, then a list that gets no answer
 
 
 class Watching:
@@ -25,7 +28,7 @@ class Watching:
 
     1. on_list comes first, and again whenever events may have been missed.
     2. Both are called from one thread, never at the same time.
-    3. They must be quick and must not raise.
+    3. They must be quick. Should they raise, that is logged and all is listed anew; `beat` then stops until it goes well.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Watching:
         self._api, self._path, self._query, self._optional = api, path, query, optional
         self._on_list, self._on_event, self._stop = on_list, on_event, stop
         self.listed = threading.Event()
+        self.beat = Beat(time.monotonic, STALE_SECONDS)
         self._pause = _FIRST_PAUSE
 
     def start(self) -> None:
@@ -55,12 +59,22 @@ class Watching:
             try:
                 self.once()
             except API_ERRORS as error:
-                if self._optional and status_code(error) == 404:
-                    self._none_served()
-                    continue
-                log.warning("cannot watch %s, again in %.1f s: %s", self._path, self._pause, explain(error))
-                self._stop.wait(self._pause)
-                self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+                self.beat.beat()
+                self._failed(error)
+            except Exception:  # without this thread the plugin would go by what it saw last, for ever
+                log.exception("watching %s broke, again in %.1f s", self._path, self._pause)
+                self._rest()
+
+    def _failed(self, error: Exception) -> None:
+        if self._optional and status_code(error) == 404:
+            self._none_served()
+            return
+        log.warning("cannot watch %s, again in %.1f s: %s", self._path, self._pause, explain(error))
+        self._rest()
+
+    def _rest(self) -> None:
+        self._stop.wait(self._pause)
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
     def _none_served(self) -> None:
         self._on_list([])
@@ -72,6 +86,7 @@ class Watching:
         listing = self._api.list(self._path, self._query)
         self._on_list(listing.items)
         self.listed.set()
+        self.beat.beat()
         self._pause = _FIRST_PAUSE
         version: str | None = listing.resource_version
         while version is not None and not self._stop.is_set():
@@ -80,6 +95,7 @@ class Watching:
     def _follow(self, version: str) -> str | None:
         """Reads one connection to its end; the version to go on from, None where a new list is needed."""
         for event in self._api.watch(self._path, version, self._query):
+            self.beat.beat()
             if event["type"] == "ERROR":
                 if event["object"].get("code") != 410:
                     raise ApiException(status=event["object"].get("code"), reason=event["object"].get("message"))
@@ -87,4 +103,5 @@ class Watching:
             version = str(event["object"]["metadata"]["resourceVersion"])
             if event["type"] != "BOOKMARK":
                 self._on_event(event["type"], event["object"])
+        self.beat.beat()
         return version

@@ -1,11 +1,16 @@
 """The whole plugin: how it begins, waits and takes over."""
 
+import pytest
+
 from kompakt_core import contract
 from kompakt_core.patterns import table
 from kompakt_core.placement import choose
+from kompakt_device_plugin import agent, health
+from kompakt_device_plugin import main as main_module
 from kompakt_device_plugin.api import NODES, PODS, SLICES, ApiException
+from kompakt_device_plugin.health import Beat
 from kompakt_device_plugin.journal import Entry, Journal
-from tests.unit.device_plugin.whole import NODE, TOPOLOGY, Running, bind
+from tests.unit.device_plugin.whole import NODE, TOPOLOGY, Ailing, Running, bind
 
 
 def test_the_topology_stands_before_kubelet_hears_of_the_devices(running, gpus):
@@ -92,3 +97,56 @@ def test_without_the_api_server_the_process_is_alive_and_offers_nothing(running,
     until(lambda: ("list", PODS) in [(verb, path) for verb, path, _ in running.api.calls])
     assert running.plugin.alive()
     assert running.kubelet.requests == []
+
+
+class Breaking(Ailing):
+    """A source with a bug: one of its functions raises what nobody expects, until it is mended."""
+
+    def __init__(self, graph, function):
+        super().__init__(graph)
+        self.broken, self.calls = function, []
+
+    def read(self, node):
+        return self._break("read") or super().read(node)
+
+    def wait(self, timeout):
+        return self._break("wait") or super().wait(timeout)
+
+    def _break(self, function):
+        self.calls.append(function)
+        if function == self.broken:
+            raise ZeroDivisionError("a bug")
+
+
+@pytest.mark.parametrize("function", ["read", "wait"])
+def test_a_thread_that_breaks_is_noticed_and_goes_on_when_it_can(
+    api, kubelet, machines, client, until, dgx1, monkeypatch, function
+):
+    api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE}})
+    ahead = [0.0]
+    monkeypatch.setattr(health, "Beat", lambda clock: Beat(lambda: clock() + ahead[0]))
+    monkeypatch.setattr(agent, "PERIOD", 0.02)
+    monkeypatch.setattr(main_module, "SOURCE_PAUSE", 0.02)
+    source = Breaking(dgx1, function)
+    one = Running(api, kubelet, machines, client, until, source).start()
+    until(lambda: source.calls.count(function) > 3)
+    ahead[0] = health.STALE_SECONDS + 1
+    source.news.put(None)  # a wait that has gone well so far ends
+    tries = source.calls.count(function)
+    until(lambda: source.calls.count(function) > tries + 3)
+    others = [beat for beat in one.plugin._beats if beat is not one.plugin._beats[{"read": 1, "wait": 2}[function]]]
+    until(lambda: all(beat.alive for beat in others))
+    assert not one.plugin.alive(), "only the one that breaks gives no sign"
+    source.broken = ""
+    source.change(dgx1.gpus[3])
+    until(one.plugin.alive)
+    assert len(one.listened()[1].get(timeout=60)) == 8
+    one.stop()
+
+
+def test_a_watch_that_hangs_is_noticed(running, until):
+    running.start()
+    until(running.plugin.alive)
+    until(lambda: running.plugin.agent._watches)
+    running.plugin.agent._watches[2].beat = Beat(lambda: 0.0, stale=0.0)
+    assert not running.plugin.alive()

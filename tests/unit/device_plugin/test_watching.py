@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from kompakt_device_plugin import watching as module
 from kompakt_device_plugin.api import ApiException, Listing
 from kompakt_device_plugin.watching import Watching
 
@@ -39,6 +40,26 @@ def run(*answers):
     watching._pause = 0
     watching.run()
     return script, seen
+
+
+def test_an_error_that_nobody_expected_ends_no_watch_and_is_no_sign_of_life(caplog, monkeypatch):
+    monkeypatch.setattr(module, "_FIRST_PAUSE", 0)
+    seen, beats, broken = [], [], ["list", "MODIFIED"]
+
+    def take(what):
+        seen.append((what, len(beats)))
+        if broken and broken[0] == what:
+            broken.pop(0)
+            raise KeyError("a bug")
+
+    stop = threading.Event()
+    script = Script(stop, "5", "7", [event("8")], "9")
+    watching = Watching(script, "/x", lambda items: take("list"), lambda kind, obj: take(kind), stop=stop)
+    watching._pause = 0
+    watching.beat.beat = lambda: beats.append(None)
+    watching.run()
+    assert seen == [("list", 0), ("list", 0), ("MODIFIED", 2), ("list", 2)]
+    assert caplog.text.count("watching /x broke") == 2
 
 
 def test_a_stream_that_ends_is_taken_up_where_it_was():
