@@ -11,23 +11,21 @@ import grpc
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_device_plugin import processes
 from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, Api, Object, explain, status_code
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.health import Beat
-from kompakt_device_plugin.journal import Entry, Journal, still_open, with_pending
-from kompakt_device_plugin.lingering import Alive, lingering
+from kompakt_device_plugin.holding import Holdings
+from kompakt_device_plugin.journal import Journal
 from kompakt_device_plugin.memory import trim
 from kompakt_device_plugin.metrics import Metrics
 from kompakt_device_plugin.objects import Objects
 from kompakt_device_plugin.outlook import Outlook, Sight, outlook
-from kompakt_device_plugin.podresources import PodResources
-from kompakt_device_plugin.pods import Gone, NodePod, NodePods
+from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.prefer import warm
-from kompakt_device_plugin.reconcile import PodKey, event, held_in, held_of, holders, keep, running
+from kompakt_device_plugin.reconcile import event, holders
 from kompakt_device_plugin.registration import reason_of
-from kompakt_device_plugin.report import Condition, Held, TopologyReporter
+from kompakt_device_plugin.report import Condition, TopologyReporter
 from kompakt_device_plugin.source import Change, Source
 from kompakt_device_plugin.watching import API_ERRORS, Watching
 from kompakt_device_plugin.writing import PodCorrector
@@ -39,10 +37,6 @@ AFTER_ALLOCATE: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
 PERIOD: Final = 2.0
 LINGER_PERIOD: Final = 0.3  # while a pod that nobody knows any more still has processes
 ASK_SECONDS: Final = 1.0
-# For how long a pod deleted by force counts as running whatever is seen of it: kubelet may be about to start its container,
-# or, where other containers' processes are not seen, about to kill it (it gives such a pod two seconds).
-STARTING_SECONDS: Final = 1.0
-UNSEEN_SECONDS: Final = 5.0
 
 
 class Agent:
@@ -53,24 +47,21 @@ class Agent:
         api: Api,
         node: NodeName,
         source: Source,
-        resources: PodResources,
+        holdings: Holdings,
         pods: NodePods,
         devices: Devices,
         journal: Journal,
         metrics: Metrics,
         stop: threading.Event,
         own: Collection[GpuUuid] = (),
-        alive: Alive = processes.alive,
     ) -> None:
-        """`own`: the GPUs that are ours on a node whose others another plugin offers. `alive`: pods that have processes."""
-        self._api, self._name, self._source, self._resources = api, node, source, resources
+        """`own`: the GPUs that are ours on a node whose others another plugin offers."""
+        self._api, self._name, self._source, self._holdings = api, node, source, holdings
         self._pods, self._devices, self._journal, self._metrics = pods, devices, journal, metrics
-        self._stop, self._own, self._alive = stop, frozenset(own), alive
+        self._stop, self._own = stop, frozenset(own)
         self._nodes, self._topologies, self._slices = Objects(), Objects(), Objects()
         self._reporter, self._corrector = TopologyReporter(api), PodCorrector(api, self._count)
-        self._held: tuple[Held, ...] | None = None  # None: nothing was read yet
         self._prepared: LinkGraph | None = None
-        self._unseen_for = STARTING_SECONDS if processes.sees_others() else UNSEEN_SECONDS
         self._wake, self._lock = threading.Event(), threading.Lock()
         self._watches: list[Watching] = []
         self._offering = threading.Lock()  # between looking and changing what is offered
@@ -147,11 +138,11 @@ class Agent:
             return
         live = self._topologies.get(self._name)
         handed, pods = self._journal.entries, self._pods.all()  # in this order: what is handed over later is not judged yet
-        taken = self._taken(live, pods, handed)
+        taken = self._holdings.look(live, pods, handed)
         self._say(seen)
         if seen.report is None:
             return
-        report = replace(seen.report, held=self._held or ())
+        report = replace(seen.report, held=self._holdings.held or ())
         self._topologies.put(self._reporter.report(report, live, now_text()))
         self._metrics.show(report)
         self._devices.hold(holders(taken, pods), (pod.uid for pod in pods))
@@ -182,41 +173,12 @@ class Agent:
         sight = Sight(node, self._topologies.get(self._name), self._slices.all())
         return outlook(sight, self._read(node), self._source, self._own)
 
-    def _taken(
-        self, live: Object | None, pods: tuple[NodePod, ...], handed: tuple[Entry, ...]
-    ) -> dict[PodKey, frozenset[GpuUuid]]:
-        """Who holds what, by kubelet's list and by what was held before; `_held` adds what is not seen there (any more)."""
-        before = held_in(live) if self._held is None else self._held
-        gone = self._pods.gone()
-        listed = self._resources.taken()
-        taken = running(keep(before, listed, pods), pods)
-        left = lingering(before, handed, taken, pods, [one.pod for one in gone], self._unended(gone))
-        lingers = frozenset(one.uuid for one in left)
-        self._devices.linger(lingers)
-        still = still_open(handed, listed, pods)
-        self._journal.end([entry for entry in handed if entry not in still and lingers.isdisjoint(entry.gpus)])
-        self._forget(gone, left, taken)
-        pending = [entry for entry in still if entry not in self._journal.in_vain]
-        self._held = with_pending((*held_of(taken, pods, [one.pod for one in gone]), *left), pending)
-        self._devices.keep(self._held)
-        return taken
-
     def _prepare(self, graph: LinkGraph) -> None:
         """Works out before kubelet asks what an answer needs; once for each change of what is offered."""
         if graph != self._prepared:
             warm(graph)
             trim()
             self._prepared = graph
-
-    def _unended(self, gone: Collection[Gone]) -> Alive:
-        young = frozenset(one.pod.uid for one in gone if one.seconds < self._unseen_for)
-        return lambda uids: young.intersection(uids) | frozenset(self._alive(frozenset(uids) - young))
-
-    def _forget(self, gone: Collection[Gone], left: Collection[Held], taken: Collection[PodKey]) -> None:
-        """What was deleted so long ago, has nothing any more and is not listed by kubelet is over."""
-        uids = {one.pod_uid for one in left}
-        old = (one.pod for one in gone if one.seconds >= self._unseen_for)
-        self._pods.forget(pod.uid for pod in old if pod.uid not in uids and pod.key not in taken)
 
     def _read(self, node: Mapping[str, Any]) -> LinkGraph | InvalidInput:
         try:

@@ -19,6 +19,7 @@ from kompakt_device_plugin.agent import Agent
 from kompakt_device_plugin.api import Api, connect
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.handover import Cdi, RealGpus, environment_only
+from kompakt_device_plugin.holding import Holdings, StillRunning
 from kompakt_device_plugin.journal import Journal
 from kompakt_device_plugin.metrics import Metrics
 from kompakt_device_plugin.node_lock import NodeLock
@@ -55,9 +56,10 @@ class Plugin:
         self.stop, self.metrics, self.devices = threading.Event(), Metrics(), Devices()
         self._node, self._source, self.pods = node, source, NodePods()
         self._lock, self._journal = NodeLock(kubelet_dir / SOCKETS), Journal(kubelet_dir / SOCKETS)
-        self._resources = PodResources(kubelet_dir)
+        self._resources, self.still_running = PodResources(kubelet_dir), StillRunning(self.pods)
+        holdings = Holdings(self._resources, self.pods, self.devices, self._journal, self.still_running)
         self.agent = Agent(
-            api, node, source, self._resources, self.pods, self.devices, self._journal, self.metrics, self.stop, choices.own
+            api, node, source, holdings, self.pods, self.devices, self._journal, self.metrics, self.stop, choices.own
         )
         self._servicer = PluginServicer(
             self.devices,

@@ -17,7 +17,6 @@ import pytest
 from kompakt_core import contract
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_device_plugin import agent
 from kompakt_device_plugin.api import NODES, ApiException, Listing
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.journal import Journal
@@ -343,10 +342,9 @@ def gpus(dgx1):
 
 
 @pytest.fixture
-def deaf(running, monkeypatch):
+def deaf(running):
     """Pods that have processes whatever anybody says of them; all that is deleted at once counts by that alone."""
-    monkeypatch.setattr(agent, "STARTING_SECONDS", 0.0)
     living = set()
-    running.plugin.agent._unseen_for = 0.0
-    running.plugin.agent._alive = running.plugin._servicer._alive = lambda uids: living & set(uids)
+    running.plugin.still_running.unseen_for = 0.0
+    running.plugin.still_running._alive = running.plugin._servicer._alive = lambda uids: living & set(uids)
     return living
