@@ -76,7 +76,7 @@ class Devices:
 
     @property
     def holding(self) -> frozenset[PodUid]:
-        """Pods that have their GPUs, or asked for them just now."""
+        """Pods that have their GPUs, or asked this kubelet for them just now."""
         return self._holding | self._asked
 
     @property
@@ -101,6 +101,16 @@ class Devices:
         """kubelet has given this pod what is written on it."""
         with self._changed:
             self._asked |= {pod}
+
+    def kubelet_came(self) -> None:
+        """Whoever asked an earlier kubelet may be admitted by the new one once more."""
+        with self._changed:
+            self._asked = frozenset()
+
+    def lost(self, pods: Iterable[PodUid]) -> None:
+        """kubelet offers again what was handed over to these; whoever asked it stays remembered: it admits no pod twice."""
+        with self._changed:
+            self._holding -= frozenset(pods)
 
     def hold(self, holding: Iterable[PodUid], known: Iterable[PodUid]) -> None:
         """These hold GPUs for certain; of those that asked, only pods still `known` to the cluster stay remembered."""

@@ -48,7 +48,7 @@ class Holdings:
 
         `live` is the node's GPUTopology; `handed` was read before `pods`. Raises grpc.RpcError where kubelet does not answer.
         """
-        before = held_in(live) if self.held is None else self.held
+        before = self._before(live)
         gone = self._pods.gone()
         listed = self._resources.taken()
         taken = running(keep(before, listed, pods), pods)
@@ -62,6 +62,11 @@ class Holdings:
         self.held = with_pending((*held_of(taken, pods, [one.pod for one in gone]), *left), pending)
         self._devices.keep(self.held)
         return taken
+
+    def _before(self, live: Object | None) -> tuple[Held, ...]:
+        """What was held until now, without what kubelet offers again although it never listed it."""
+        lost = {held for entry in self._journal.in_vain for held in entry.held}
+        return tuple(one for one in (held_in(live) if self.held is None else self.held) if one not in lost)
 
     def _forget(self, gone: Collection[Gone], left: Collection[Held], taken: Collection[PodKey]) -> None:
         """What was deleted so long ago, has nothing any more and is not listed by kubelet is over."""

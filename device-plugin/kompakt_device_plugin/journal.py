@@ -116,12 +116,13 @@ class Journal:
             with self._lock:
                 self._keep(tuple(entry for entry in self._entries if entry not in over))
 
-    def offered(self, gpus: Collection[GpuUuid]) -> None:
-        """kubelet offers these again. Never waits: this is part of its question which GPUs to take."""
+    def offered(self, gpus: Collection[GpuUuid]) -> frozenset[Entry]:
+        """kubelet offers these again; what had been handed over of them. Never waits: this is part of its question."""
         again = frozenset(entry for entry in self._entries if not set(gpus).isdisjoint(entry.gpus))
         if not again <= self._vain:
             with self._lock:
                 self._vain |= again.intersection(self._entries)
+        return again
 
     def flush(self, seconds: float) -> bool:
         """Whether all stands in the file after at most so many seconds."""

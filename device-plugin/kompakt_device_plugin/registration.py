@@ -77,6 +77,7 @@ class Registrar:
     def _register(self) -> None:
         """Serves first: kubelet calls back while the registration is still being answered."""
         self.close()
+        self._devices.kubelet_came()
         self._serve()
         request = pb.RegisterRequest(
             version=API,

@@ -155,7 +155,8 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
 
     def _prefer(self, offer: Offer, patience: Patience) -> tuple[GpuUuid, ...]:
         try:
-            self._journal.offered(set(offer.offered).difference(offer.must))
+            again = self._journal.offered(set(offer.offered).difference(offer.must))
+            self._devices.lost(entry.pod_uid for entry in again)
             pod = self._admitted(offer, patience)
             return pod.gpus if pod else self._best_free(offer, patience)
         except Exception:  # an error here would fail the pod, and every other pod on this node

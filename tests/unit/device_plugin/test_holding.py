@@ -33,6 +33,29 @@ def test_gpus_stay_held_while_a_kubelet_that_just_started_lists_no_pods(running,
     until(lambda: not running.held())
 
 
+def test_a_pod_that_a_restarted_kubelet_admits_again_gets_its_set_again(running, make_pod, gpus, until):
+    """kubelet ended after Allocate and before it had noted that down: to the next one the pod has nothing."""
+    call, _ = running.start().listened()
+    bind(running.api, make_pod("a", 2, (gpus[5], gpus[2])))
+    until(lambda: call.prefer(gpus, 2) == (gpus[5], gpus[2]))
+    call.allocate((gpus[2], gpus[5]))
+    until(lambda: running.held() == {gpus[5]: "a", gpus[2]: "a"})
+    running.kubelet.stop()
+    running.kubelet.requests.clear()
+    running.kubelet.start()
+    call, _ = running.listened()
+    assert call.prefer(gpus, 2) == (gpus[5], gpus[2])
+    assert call.prefer(gpus, 2) == (gpus[5], gpus[2]), "and again, as long as it is not handed over"
+    rounds = len(running.kubelet.asked)
+    running.plugin.agent.allocated()
+    until(lambda: len(running.kubelet.asked) > rounds + 1)
+    until(lambda: not running.held())  # kubelet offers them: nobody has them
+    running.kubelet.held["default", "a"] = (gpus[2], gpus[5])
+    call.allocate((gpus[2], gpus[5]))
+    until(lambda: running.held() == {gpus[5]: "a", gpus[2]: "a"})
+    assert not running.api.made("apply", "/pods/")
+
+
 def test_a_bound_pod_gets_its_set_and_the_cluster_hears_of_it(running, make_pod, gpus, until):
     call, _ = running.start().listened()
     bind(running.api, make_pod("a", 2, (gpus[5], gpus[2])))

@@ -209,6 +209,17 @@ def test_a_pod_that_was_given_its_gpus_is_not_taken_for_the_next_one(serving, ca
     assert call.prefer(gpus, 2) == gpus[2:4]
 
 
+def test_a_pod_whose_gpus_come_back_is_not_taken_for_the_next_one_by_the_same_kubelet(serving, call, make_pod, dgx1, gpus):
+    """It failed or ended before anybody heard of it: kubelet admits no pod twice."""
+    serving.devices.publish(dgx1)
+    serving.pods.event("ADDED", make_pod("a", 2, gpus[:2]))
+    call.allocate(gpus[:2])
+    serving.devices.hold(["uid-a"], ["uid-a"])
+    serving.pods.event("ADDED", make_pod("b", 2, gpus[2:4]))
+    assert call.prefer(gpus, 2) == gpus[2:4]
+    assert serving.journal.in_vain
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_kubelet_always_gets_as_many_of_the_offered_gpus_as_it_asked_for(serving, call, make_pod, dgx1, gpus, data):
