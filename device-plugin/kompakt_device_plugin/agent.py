@@ -27,6 +27,7 @@ from kompakt_device_plugin.reconcile import event, holders
 from kompakt_device_plugin.registration import reason_of
 from kompakt_device_plugin.report import Condition, TopologyReporter
 from kompakt_device_plugin.source import Change, Source
+from kompakt_device_plugin.telling import Events
 from kompakt_device_plugin.watching import API_ERRORS, Watching
 from kompakt_device_plugin.writing import PodCorrector
 
@@ -60,7 +61,8 @@ class Agent:
         self._pods, self._devices, self._journal, self._metrics = pods, devices, journal, metrics
         self._stop, self._own = stop, frozenset(own)
         self._nodes, self._topologies, self._slices = Objects(), Objects(), Objects()
-        self._reporter, self._corrector = TopologyReporter(api), PodCorrector(api, self._count)
+        self._events = Events(api)
+        self._reporter, self._corrector = TopologyReporter(api), PodCorrector(api, self._count, self._events)
         self._prepared: LinkGraph | None = None
         self._wake, self._lock = threading.Event(), threading.Lock()
         self._watches: list[Watching] = []
@@ -129,10 +131,16 @@ class Agent:
         return all(watch.beat.alive for watch in self._watches)
 
     def step(self) -> None:
-        """One round: what is sick is taken back, then kubelet's truth, report, offer, corrections.
+        """One round: what is sick is taken back, then kubelet's truth, report, offer, corrections, and what is to be told.
 
         Raises one of API_ERRORS, and grpc.RpcError.
         """
+        try:
+            self._round()
+        finally:
+            self._events.send()
+
+    def _round(self) -> None:
         seen = self._withdraw()  # first: all that follows may hang
         if seen is None:
             return
@@ -197,7 +205,7 @@ class Agent:
             return
         log.error("no GPU is offered: %s", said)
         if node := self._nodes.get(self._name):
-            self._api.create("/api/v1/namespaces/default/events", node_event(node, seen.problem))
+            self._events.owe(node_event(node, seen.problem))
 
     def _failed(self, error: Exception) -> None:
         trouble = f"kubelet: {reason_of(error)}" if isinstance(error, grpc.RpcError) else explain(error)

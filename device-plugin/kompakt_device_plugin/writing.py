@@ -11,24 +11,28 @@ from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.reconcile import Correction, PodKey, annotations_of, corrections, event_of
 from kompakt_device_plugin.report import NodeReport
+from kompakt_device_plugin.telling import Events
 
 log = logging.getLogger(__name__)
 _SHOWN: Final = 300  # characters of an annotation in a log line
+_MAX_TOLD: Final = 4096
 
 
 class PodCorrector:
     """Writes corrections; tells of each only once."""
 
-    def __init__(self, api: Api, count: Callable[[NodePod], None] = lambda pod: None) -> None:
-        """`count` is told of every pod that is corrected."""
-        self._api, self._count = api, count
+    def __init__(self, api: Api, count: Callable[[NodePod], None] = lambda pod: None, events: Events | None = None) -> None:
+        """`count` is told of every pod that is corrected; `events` are made together with others' where it is given."""
+        self._api, self._count, self._events = api, count, events or Events(api)
         self._told: dict[PodUid, tuple[GpuUuid, ...]] = {}
 
     def correct(self, taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Sequence[NodePod], report: NodeReport) -> None:
         """Call only after `report`, which says the same in status.held, is written. Raises one of watching.API_ERRORS."""
-        self._told = {pod.uid: self._told[pod.uid] for pod in pods if pod.uid in self._told}
+        for uid in list(self._told)[:-_MAX_TOLD]:
+            self._told.pop(uid, None)
         for correction in corrections(taken, pods, report.graph):
             self._write(correction)
+        self._events.send()
 
     def _write(self, correction: Correction) -> None:
         pod = correction.pod
@@ -54,4 +58,4 @@ class PodCorrector:
             pod.written[:_SHOWN] or "nothing",
             f" ({correction.flaw})" if correction.flaw else "",
         )
-        self._api.create(f"/api/v1/namespaces/{pod.namespace}/events", event_of(correction, now_text()))
+        self._events.owe(event_of(correction, now_text()))

@@ -7,7 +7,7 @@ import pytest
 
 from kompakt_core import contract
 from kompakt_device_plugin import agent, podresources
-from kompakt_device_plugin.api import NODES, SLICES
+from kompakt_device_plugin.api import NODES, SLICES, ApiException
 from tests.unit.device_plugin.whole import NODE, TOPOLOGY, Ailing, Running, describe
 
 
@@ -32,6 +32,20 @@ def test_a_broken_description_offers_nothing_says_so_once_and_recovers(running, 
     assert len(running.listened()[1].get(timeout=60)) == 8
     (event,) = running.api.made("create", "/events")
     assert "unknown machine 'dgx-unheard-of'" in event["message"]
+
+
+def test_an_event_about_the_node_is_made_as_soon_as_the_api_server_takes_it(running, machines, until, monkeypatch):
+    monkeypatch.setattr(agent, "PERIOD", 0.02)
+    describe(machines, "dgx-unheard-of")
+    running.api.fail = lambda verb, path: ApiException(status=500) if verb == "create" else None
+    running.start()
+    until(lambda: len(running.api.made("create", "/events")) > 1)
+    running.api.fail = lambda verb, path: None
+    tried = len(running.api.made("create", "/events"))
+    until(lambda: len(running.api.made("create", "/events")) > tried)
+    asked = len(running.kubelet.asked)
+    until(lambda: len(running.kubelet.asked) > asked + 3)
+    assert len(running.api.made("create", "/events")) == tried + 1
 
 
 def test_gpus_of_another_plugin_are_not_registered(running, until):

@@ -5,6 +5,7 @@ import pytest
 from kompakt_device_plugin.api import ApiException, pod_path
 from kompakt_device_plugin.pods import read_pod
 from kompakt_device_plugin.report import NodeReport
+from kompakt_device_plugin.telling import MAX_OWED, Events
 from kompakt_device_plugin.writing import PodCorrector
 
 PATH = pod_path("default", "a")
@@ -51,6 +52,48 @@ def test_an_api_server_in_trouble_is_the_callers_to_handle(api, report, pod, dgx
     api.fail = lambda verb, path: ApiException(status=500)
     with pytest.raises(ApiException):
         PodCorrector(api).correct(holds(dgx1, 5), [pod], report)
+
+
+def refusing(status):
+    return lambda verb, path: ApiException(status=status) if verb == "create" else None
+
+
+@pytest.mark.parametrize("error", [ApiException(status=500), ApiException(status=429), ConnectionRefusedError()])
+def test_an_event_that_the_api_server_does_not_take_is_made_later_and_counted_once(api, report, pod, dgx1, error):
+    counted = []
+    corrector = PodCorrector(api, counted.append)
+    api.fail = lambda verb, path: error if verb == "create" else None
+    corrector.correct(holds(dgx1, 5), [pod], report)
+    corrected = read_pod(api.objects[PATH])
+    corrector.correct(holds(dgx1, 5), [corrected], report)
+    api.calls.clear()
+    api.fail = lambda verb, path: None
+    corrector.correct(holds(dgx1, 5), [corrected], report)
+    corrector.correct(holds(dgx1, 5), [corrected], report)
+    (event,) = api.made("create", "/events")
+    assert (event["reason"], event["involvedObject"]["name"], len(counted)) == ("GPUSetCorrected", "a", 1)
+
+
+@pytest.mark.parametrize("status", [403, 404, 422])
+def test_an_event_that_the_api_server_will_never_take_is_given_up(api, report, pod, dgx1, status, caplog):
+    corrector = PodCorrector(api)
+    api.fail = refusing(status)
+    for _ in range(3):
+        corrector.correct(holds(dgx1, 5), [pod], report)
+    assert len(api.made("create", "/events")) == 1
+    assert "the Event GPUSetCorrected about a is not made" in caplog.text
+
+
+def test_events_are_made_in_order_and_the_oldest_go_first_when_there_are_too_many(api):
+    events = Events(api)
+    api.fail = refusing(500)
+    for number in range(MAX_OWED + 2):
+        events.owe({"metadata": {"namespace": "ns"}, "involvedObject": {"name": "x"}, "reason": "Any", "number": number})
+        events.send()
+    api.fail = lambda verb, path: None
+    api.calls.clear()
+    events.send()
+    assert [event["number"] for event in api.made("create", "/namespaces/ns/events")] == list(range(2, MAX_OWED + 2))
 
 
 def test_a_later_pod_of_that_name_keeps_its_annotations(api, report, pod, make_pod, dgx1):
