@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import grpc
 
+from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.topology.graph import LinkGraph
@@ -83,6 +84,14 @@ class Agent:
         log.warning("%s: %s (%s)", change.uuid or "node", change.message, word)
         self._withdraw()
         self._wake.set()
+
+    def strange(self, gpus: Collection[GpuUuid]) -> None:
+        """kubelet speaks of GPUs that were never offered to it; call it once for each. Never waits."""
+        told = Condition("Ready", False, "UnknownGPUs", unknown(gpus))
+        log.error("%s", told.message)
+        if node := self._nodes.get(self._name):
+            self._events.owe(node_event(node, told))
+            self._wake.set()
 
     def runtime(self) -> str:
         """The container runtime of the node, as its Node names it; empty while that is not known."""
@@ -248,6 +257,14 @@ class Agent:
 
     def _selector(self, field: str) -> dict[str, str]:
         return {"fieldSelector": f"{field}={self._name}"}
+
+
+def unknown(gpus: Collection[GpuUuid]) -> str:
+    """A sentence on ids that are not ours; kubelet's ids may be of any length and number."""
+    some = ", ".join(gpu[:64] for gpu in sorted(gpus)[:8])
+    more = f" and {len(gpus) - 8} more" if len(gpus) > 8 else ""
+    resource = contract.RESOURCE
+    return f"kubelet offers {some}{more} as {resource}, which kompakt never offered: does another plugin serve that resource?"
 
 
 def node_event(node: Object, problem: Condition) -> Object:

@@ -32,10 +32,12 @@ class Devices:
         self._asked: frozenset[PodUid] = frozenset()
         self._lingering: frozenset[GpuUuid] = frozenset()
         self._held: tuple[Held, ...] = ()
+        self._known: frozenset[GpuUuid] = frozenset()  # ever offered, or said to be strange
 
     def publish(self, graph: LinkGraph | None) -> None:
         """Offers the GPUs of this graph from now on. Call it only after the graph stands in the cluster."""
         with self._changed:
+            self._known |= {gpu.uuid for gpu in graph.gpus} if graph else set()
             if self._offered.version == 0 or graph != self._offered.graph:
                 self._offered = Offered(graph, self._offered.version + 1)
                 self._changed.notify_all()
@@ -57,6 +59,13 @@ class Devices:
     def offered(self) -> Offered:
         """What is offered now; version 0 means that nothing has been said yet."""
         return self._offered
+
+    def strangers(self, gpus: Iterable[GpuUuid]) -> frozenset[GpuUuid]:
+        """Those of these ids of kubelet's that were never offered, each only once."""
+        with self._changed:
+            strange = frozenset(gpus) - self._known
+            self._known |= strange
+        return strange
 
     def place(self, gpu: GpuUuid) -> int:
         """The index of a GPU on the node; unknown ones come last."""

@@ -68,6 +68,7 @@ class Plugin:
             self.metrics,
             self.agent.ask,
             allocated=self.agent.allocated,
+            strange=self.agent.strange,
             busy=source.busy,
             answer=environment_only if source.name == "text" else self._real_gpus(choices.cdi),
             numa=choices.numa,

@@ -92,14 +92,13 @@ def _matches(pod: NodePod, offer: Offer) -> bool:
 
 
 def _choose(graph: LinkGraph | None, pool: Sequence[GpuUuid], offer: Offer, wish: Wish) -> tuple[GpuUuid, ...] | None:
-    """A set of `pool` by the wish; None where the graph does not know the GPUs or they do not suffice."""
-    if graph is None or not 0 < offer.size <= len(pool):
-        return None
-    place = {gpu.uuid: gpu.index for gpu in graph.gpus}
-    if not all(uuid in place for uuid in (*pool, *offer.must)):
+    """A set by the wish of those in `pool` that the graph knows; None where they do not suffice."""
+    place = {gpu.uuid: gpu.index for gpu in graph.gpus} if graph else {}
+    known = [place[uuid] for uuid in pool if uuid in place]
+    if graph is None or not 0 < offer.size <= len(known) or not all(uuid in place for uuid in offer.must):
         return None
     must = mask_of([place[uuid] for uuid in offer.must])
-    choice = choose(graph, mask_of([place[uuid] for uuid in pool]), offer.size, wish, must_include=must)
+    choice = choose(graph, mask_of(known), offer.size, wish, must_include=must)
     if not isinstance(choice, Choice):
         return None
     answer = tuple(graph.gpus[index].uuid for index in indices_of(choice.mask))

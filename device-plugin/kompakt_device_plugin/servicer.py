@@ -50,18 +50,20 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         ask: Callable[[], None],
         *,
         allocated: Callable[[], None],
+        strange: Callable[[Collection[GpuUuid]], None] = lambda gpus: None,
         busy: Callable[[GpuUuid], bool] = lambda gpu: False,
         alive: Alive = processes.alive,
         answer: Answer = environment_only,
         numa: bool = False,
     ) -> None:
-        """`ask` brings `pods` up to date from the API server; `allocated` is told after each Allocate.
+        """`ask` brings `pods` up to date from the API server; `allocated` is told after each Allocate, `strange` of ids that
+        kubelet has from somebody else; neither may wait.
 
         `busy`: whether the driver sees a process on a GPU; `alive`: which pods have processes. `answer` makes the answer for
         a container. `numa`: kubelet hears of the GPUs' NUMA nodes.
         """
         self._devices, self._pods, self._journal, self._metrics = devices, pods, journal, metrics
-        self._ask, self._allocated, self._answer = ask, allocated, answer
+        self._ask, self._allocated, self._strange, self._answer = ask, allocated, strange, answer
         self._busy, self._alive, self._numa = busy, alive, numa
         self._asking, self._searching, self._processes = Aside("ask"), Aside("search"), Aside("processes")
         self._answering, self._driver_looks = Aside("answer"), Aside("driver look")
@@ -97,6 +99,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
 
     def Allocate(self, request: Any, context: grpc.ServicerContext) -> Any:
         given = [tuple(GpuUuid(uuid) for uuid in asked.devices_ids) for asked in request.container_requests]
+        self._meet([gpu for gpus in given for gpu in gpus])
         if reason := self._in_use(given):
             self._metrics.refusals.inc()
             log.error("not handed over: %s", reason)
@@ -155,6 +158,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
 
     def _prefer(self, offer: Offer, patience: Patience) -> tuple[GpuUuid, ...]:
         try:
+            self._meet({*offer.offered, *offer.must})
             again = self._journal.offered(set(offer.offered).difference(offer.must))
             self._devices.lost(entry.pod_uid for entry in again)
             pod = self._admitted(offer, patience)
@@ -162,6 +166,10 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         except Exception:  # an error here would fail the pod, and every other pod on this node
             log.exception("no preference for %s", offer)
             return first_offered(offer)
+
+    def _meet(self, gpus: Collection[GpuUuid]) -> None:
+        if strange := self._devices.strangers(gpus):
+            self._strange(strange)
 
     def _admitted(self, offer: Offer, patience: Patience) -> NodePod | None:
         pod = admitted(self._pods.all(), offer, self._devices.holding)

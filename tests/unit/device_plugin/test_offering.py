@@ -161,3 +161,24 @@ def test_a_graph_that_is_out_of_date_is_not_published(api, kubelet, machines, cl
     one.start().listened()
     assert set(offered) == {"Unhealthy"}
     one.stop()
+
+
+def test_ids_that_kubelet_has_from_somebody_else_are_told_once_and_harm_nobody(running, gpus, until, caplog):
+    call, _ = running.start().listened()
+    until(lambda: running.topology()["status"])
+    for _ in range(3):
+        assert set(call.prefer(("GPU-strange", *gpus[:3]), 2)) < set(gpus[:3])
+    assert call.allocate(("GPU-other", gpus[5]))
+    until(lambda: len(running.api.made("create", "/events")) == 2)
+    rounds = len(running.kubelet.asked)
+    until(lambda: len(running.kubelet.asked) > rounds + 2)
+    first, second = running.api.made("create", "/namespaces/default/events")
+    assert (first["type"], first["reason"], first["involvedObject"]["name"]) == ("Warning", "UnknownGPUs", NODE)
+    assert "kubelet offers GPU-strange as kompakt.dev/gpu, which kompakt never offered" in first["message"]
+    assert "GPU-other" in second["message"]
+    assert caplog.text.count("never offered") == 2
+
+
+@pytest.mark.parametrize("ids", [{"x" * 70_000}, {f"GPU-{number}" for number in range(100_000)}, {"\ud800\n"}])
+def test_whatever_ids_kubelet_has_the_sentence_about_them_is_short(ids):
+    assert len(agent.unknown(ids)) < 1024

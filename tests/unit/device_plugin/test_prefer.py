@@ -74,6 +74,12 @@ def test_promised_gpus_are_taken_when_nothing_else_suffices():
     assert set(best_free([pod("other", ALL[:6])], Offer(ALL, (), 8), (), GRAPH)) == set(ALL)
 
 
+def test_ids_that_nobody_knows_are_chosen_last_and_keep_the_others_from_nothing():
+    strange = ("GPU-unknown-1", *ALL, "GPU-unknown-2")
+    assert best_free([], Offer(strange, (), 4), (), GRAPH) == best_free([], Offer(ALL, (), 4), (), GRAPH)
+    assert set(ALL) < set(best_free([], Offer(strange, (), 9), (), GRAPH))
+
+
 def test_without_a_match_the_pattern_of_the_waiting_pod_decides():
     ring = pod("bypassed", size=4, annotations={"kompakt.dev/pattern": "Ring", "kompakt.dev/bandwidth-sensitivity": "High"})
     fast = best_free([ring], Offer(tuple(reversed(ALL)), (), 4), (), GRAPH)
