@@ -8,7 +8,7 @@ from kompakt_device_plugin import processes
 from kompakt_device_plugin.api import Object
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.journal import Entry, Journal, still_open, with_pending
-from kompakt_device_plugin.lingering import Alive, lingering
+from kompakt_device_plugin.lingering import Alive, lingering, predecessors, without
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_device_plugin.pods import Gone, NodePod, NodePods
 from kompakt_device_plugin.reconcile import PodKey, held_in, held_of, keep, running
@@ -51,6 +51,8 @@ class Holdings:
         before = self._before(live)
         gone = self._pods.gone()
         listed = self._resources.taken()
+        earlier = predecessors(before, handed, listed, pods)
+        listed = without(listed, earlier)
         taken = running(keep(before, listed, pods), pods)
         left = lingering(before, handed, taken, pods, [one.pod for one in gone], self._still_running)
         lingers = frozenset(one.uuid for one in left)
@@ -59,7 +61,8 @@ class Holdings:
         self._journal.end([entry for entry in handed if entry not in still and lingers.isdisjoint(entry.gpus)])
         self._forget(gone, left, taken)
         pending = [entry for entry in still if entry not in self._journal.in_vain]
-        self.held = with_pending((*held_of(taken, pods, [one.pod for one in gone]), *left), pending)
+        theirs = {one.uuid: one for one in (*earlier, *left)}
+        self.held = with_pending((*held_of(taken, pods, [one.pod for one in gone]), *theirs.values()), pending)
         self._devices.keep(self.held)
         return taken
 

@@ -38,6 +38,33 @@ def lingering(
     return tuple({one.uuid: one for one in theirs if one.pod_uid in left}.values())
 
 
+def predecessors(
+    before: Iterable[Held], handed: Iterable[Entry], listed: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod]
+) -> tuple[Held, ...]:
+    """What kubelet lists under the name of one of the `pods` and is not that pod's, but of an earlier one of that name.
+
+    kubelet's list says names only. A pod has what was handed over to it, so what an earlier pod `before` had, or was handed,
+    is that pod's until it is handed over once more.
+    """
+    now = {pod.key: pod.uid for pod in pods}
+    had = {one.uuid: one for one in before}
+    for entry in handed:
+        had.update((one.uuid, one) for one in entry.held)
+    return tuple(
+        one
+        for one in had.values()
+        if one.pod_uid
+        and one.uuid in listed.get((one.namespace, one.pod), ())
+        and now.get((one.namespace, one.pod), one.pod_uid) != one.pod_uid
+    )
+
+
+def without(listed: Mapping[PodKey, frozenset[GpuUuid]], held: Iterable[Held]) -> dict[PodKey, frozenset[GpuUuid]]:
+    """The list without these GPUs, and without those who have nothing then."""
+    uuids = {one.uuid for one in held}
+    return {key: gpus - uuids for key, gpus in listed.items() if gpus - uuids}
+
+
 def owned(handed: Iterable[Entry], gone: Collection[NodePod]) -> Iterator[Held]:
     """What was handed over, by whoever may have got it: where that is unknown, each forgotten pod of that size."""
     for entry in handed:

@@ -66,3 +66,29 @@ def test_gpus_are_refused_before_any_round_has_seen_that_their_pod_was_deleted(r
     assert call.allocate(gpus[:2]), "the pod itself may ask again"
     deaf.clear()
     assert call.allocate(gpus[1:3])
+
+
+def test_a_later_pod_of_the_same_name_takes_over_nothing_and_gets_its_own_set(running, make_pod, gpus, until, deaf):
+    """kubelet lists pods by name: what stands there may still be the predecessor's, which was deleted by force."""
+    deaf.add("uid-a")
+    call, _ = running.start().listened()
+    bind(running.api, make_pod("a", 2, gpus[:2], phase="Running"))
+    running.kubelet.held["default", "a"] = gpus[:2]
+    call.allocate(gpus[:2])
+    until(lambda: len(running.held()) == 2)
+    running.api.remove(pod_path("default", "a"))
+    heir = make_pod("a", 2, gpus[4:6])
+    heir["metadata"]["uid"] = "uid-heir"
+    bind(running.api, heir)
+    until(lambda: [pod.uid for pod in running.plugin.pods.all()] == ["uid-heir"])
+    rounds = len(running.kubelet.asked)
+    until(lambda: len(running.kubelet.asked) > rounds + 2)
+    uids = lambda: {one["uuid"]: one["podUID"] for one in running.topology()["status"]["held"]}  # noqa: E731
+    assert uids() == dict.fromkeys(gpus[:2], "uid-a")
+    assert call.prefer(gpus[2:], 2) == gpus[4:6]
+    running.kubelet.held["default", "a"] = gpus[4:6]
+    call.allocate(gpus[4:6])
+    until(lambda: uids() == {**dict.fromkeys(gpus[:2], "uid-a"), **dict.fromkeys(gpus[4:6], "uid-heir")})
+    deaf.clear()
+    until(lambda: uids() == dict.fromkeys(gpus[4:6], "uid-heir"))
+    assert not running.api.made("apply", "/pods/"), "what stands on the later pod was right all the time"

@@ -1,7 +1,7 @@
 """GPUs of pods that API server and kubelet have forgotten, but whose end nobody has seen."""
 
 from kompakt_device_plugin.journal import Entry
-from kompakt_device_plugin.lingering import lingering, tenants
+from kompakt_device_plugin.lingering import lingering, predecessors, tenants, without
 from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.report import Held
 
@@ -38,6 +38,31 @@ def test_gpus_are_held_while_processes_run_and_only_what_nobody_knows_is_looked_
 
 def test_a_gpu_that_kubelet_gave_to_another_is_the_others():
     assert lingering([held(0, "a")], (), {("ns", "c"): frozenset({GPUS[0]})}, [], (), EVERYBODY) == ()
+
+
+LISTED = {("ns", "a"): frozenset(GPUS[:2])}
+HEIR = NodePod(uid="uid-heir", namespace="ns", name="a", node="node-1", size=2)
+
+
+def test_a_later_pod_of_the_same_name_has_only_what_was_handed_over_to_it():
+    before = [held(0, "a"), held(1, "a")]
+    assert predecessors(before, (), LISTED, [HEIR]) == tuple(before)
+    assert predecessors(before, [Entry(GPUS[:1], "uid-heir", "ns", "a")], LISTED, [HEIR]) == (held(1, "a"),)
+    assert predecessors(before, [Entry(GPUS[:1])], LISTED, [HEIR]) == (held(1, "a"),), "to whom is unknown: kubelet's word counts"
+    assert predecessors((), [Entry(GPUS[:2], "uid-a", "ns", "a")], LISTED, [HEIR]) == tuple(before), "no report had it yet"
+
+
+def test_who_has_no_successor_or_is_no_longer_listed_is_no_predecessor():
+    before = [held(0, "a"), held(1, "a"), Held(GPUS[2], "ns", "a", "")]
+    assert predecessors(before, (), LISTED, [pod("a", 2)]) == ()
+    assert predecessors(before, (), LISTED, []) == ()
+    assert predecessors(before, (), {}, [HEIR]) == ()
+
+
+def test_a_list_without_some_gpus_has_no_pod_without_any():
+    assert without(LISTED | {("ns", "b"): frozenset(GPUS[2:])}, [held(0, "a"), held(2, "b"), held(3, "b")]) == {
+        ("ns", "a"): frozenset(GPUS[1:2])
+    }
 
 
 def test_what_was_handed_over_a_moment_ago_is_held_though_no_report_had_it():
