@@ -70,6 +70,7 @@ class Plugin:
             allocated=self.agent.allocated,
             strange=self.agent.strange,
             busy=source.busy,
+            alive=self.still_running,
             answer=environment_only if source.name == "text" else self._real_gpus(choices.cdi),
             numa=choices.numa,
         )

@@ -3,8 +3,10 @@
 import grpc
 import pytest
 
-from kompakt_device_plugin.api import pod_path
-from tests.unit.device_plugin.whole import bind
+from kompakt_core import contract
+from kompakt_device_plugin import processes
+from kompakt_device_plugin.api import NODES, pod_path
+from tests.unit.device_plugin.whole import NODE, Running, bind
 
 
 def test_gpus_of_a_pod_deleted_by_force_go_to_nobody_while_its_processes_run(running, make_pod, gpus, until, deaf):
@@ -92,3 +94,30 @@ def test_a_later_pod_of_the_same_name_takes_over_nothing_and_gets_its_own_set(ru
     deaf.clear()
     until(lambda: uids() == dict.fromkeys(gpus[4:6], "uid-heir"))
     assert not running.api.made("apply", "/pods/"), "what stands on the later pod was right all the time"
+
+
+@pytest.mark.parametrize(("seen", "seconds"), [(True, 1.0), (False, 5.0)])
+def test_allocate_itself_refuses_gpus_of_a_pod_deleted_a_moment_ago(
+    api, kubelet, machines, client, until, make_pod, gpus, monkeypatch, seen, seconds
+):
+    """Before any round has seen it, and although no process of it is seen: one may be about to start, or to be killed."""
+    now = [100.0]
+    monkeypatch.setattr(processes, "sees_others", lambda: seen)
+    api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE, "labels": {contract.LABEL_MACHINE: "big"}}})
+    one = Running(api, kubelet, machines, client, until)
+    one.plugin.pods._clock = lambda: now[0]
+    call, _ = one.start().listened()
+    bind(api, make_pod("a", 2, gpus[:2]))
+    until(lambda: one.plugin.pods.all())
+    call.allocate(gpus[:2])
+    monkeypatch.setattr(one.plugin.agent, "step", lambda: None)
+    api.remove(pod_path("default", "a"))
+    until(lambda: one.plugin.pods.gone())
+    now[0] += seconds - 0.1
+    with pytest.raises(grpc.RpcError, match="still"):
+        call.allocate(gpus[1:3])
+    now[0] += 0.2
+    monkeypatch.undo()
+    until(lambda: not one.plugin.devices.lingering)
+    assert call.allocate(gpus[1:3])
+    one.stop()
