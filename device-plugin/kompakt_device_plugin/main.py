@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
@@ -33,6 +33,7 @@ log = logging.getLogger("kompakt_device_plugin")
 LOOK_SECONDS: Final = 0.2  # between two looks at kubelet's socket, and at the lock of another process
 SWITCH_SECONDS: Final = 0.001
 FLUSH_SECONDS: Final = 1.0  # at the end, for what is still to be written
+CLOSE_SECONDS: Final = 1.0  # at the end, for the driver to let go
 SOURCE_SECONDS: Final = 5.0  # how long one wait for news from the source lasts
 SOURCE_PAUSE: Final = 1.0  # after a wait that broke
 
@@ -85,7 +86,11 @@ class Plugin:
         """Until `stop` is set: waits for its turn on this node, then watches, reports and stays registered."""
         if self._turn_came():
             self._serve()
-        self._source.close()
+        closing = threading.Thread(target=self._source.close, name="closing", daemon=True)
+        closing.start()
+        closing.join(CLOSE_SECONDS)
+        if closing.is_alive():
+            log.warning("the driver hangs and is left as it is")
         self._resources.close()
         self._lock.release()
 
@@ -234,6 +239,15 @@ def main() -> None:
         sys.exit(f"kompakt-device-plugin: port {options.health_port} cannot be used: {error.strerror}")
     plugin.run()
     server.shutdown()
+    leave()
+
+
+def leave() -> NoReturn:
+    """Ends this process now. Python itself would first wait for every thread of a pool, and one may hang in the driver."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

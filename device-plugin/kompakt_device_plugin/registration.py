@@ -26,6 +26,7 @@ LOST_SECONDS: Final = 10.0  # kubelet listens within milliseconds of a registrat
 _PREFIX: Final = "kompakt-"
 _RETRY_SECONDS: Final = 1.0
 _REGISTER_SECONDS: Final = 5.0
+_STOP_SECONDS: Final = 2.0  # for calls that are being answered: they are cancelled, and none waits for much longer
 
 Stamp = tuple[int, int]  # inode and ctime of kubelet's socket: either changes when kubelet starts anew
 
@@ -61,7 +62,7 @@ class Registrar:
     def close(self) -> None:
         """Stops serving and removes the socket; kubelet then counts the devices as gone until somebody registers."""
         if self._server:
-            self._server.stop(grace=None).wait()
+            self._server.stop(grace=None).wait(_STOP_SECONDS)
             self._devices.wake()
         if self._socket:
             self._socket.unlink(missing_ok=True)

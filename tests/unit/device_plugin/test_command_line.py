@@ -1,5 +1,9 @@
 """The command line: what is wrong is refused with a sentence."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from kompakt_device_plugin.main import main, options_of
@@ -30,3 +34,44 @@ def test_a_kubeconfig_that_is_not_there_ends_the_process_with_a_sentence(kubelet
     monkeypatch.setattr("sys.argv", line.split())
     with pytest.raises(SystemExit, match="cannot reach the API server"):
         main()
+
+
+# A process whose driver hangs in every way: a call of kubelet's, the wait for news, and letting go of it.
+HANGING = """
+import sys, threading
+from kompakt_device_plugin import main as module
+from kompakt_device_plugin.aside import Aside
+from kompakt_device_plugin.source import Quiet
+
+class Hanging(Quiet):
+    name = "nvml"
+
+    def wait(self, timeout):
+        Aside("driver").begin(threading.Event().wait)
+        print("listens", flush=True)
+        threading.Event().wait()
+
+    def close(self):
+        threading.Event().wait()
+
+class NoApi:
+    def list(self, *arguments, **more):
+        raise ConnectionRefusedError
+
+module.connect = lambda kubeconfig: NoApi()
+module.open_source = lambda *arguments, **more: Hanging()
+module.main()
+"""
+
+
+def test_a_process_whose_driver_hangs_ends_when_it_is_told_to(kubelet):
+    command = [sys.executable, "-c", HANGING, "--node-name=n", "--health-port=0", f"--kubelet-dir={kubelet.folder}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "listens\n"
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "the driver hangs and is left as it is" in said
