@@ -25,7 +25,7 @@ API: Final = "v1beta1"
 LOST_SECONDS: Final = 10.0  # kubelet listens within milliseconds of a registration; without it for this long we start over
 _PREFIX: Final = "kompakt-"
 _RETRY_SECONDS: Final = 1.0
-_REGISTER_SECONDS: Final = 5.0
+_REGISTER_SECONDS: Final = 2.0  # kubelet answers in milliseconds; one that is starting must be asked again soon
 _STOP_SECONDS: Final = 2.0  # for calls that are being answered: they are cancelled, and none waits for much longer
 
 Stamp = tuple[int, int]  # inode and ctime of kubelet's socket: either changes when kubelet starts anew

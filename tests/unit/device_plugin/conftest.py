@@ -50,6 +50,7 @@ class FakeKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServic
         self.requests: list[Any] = []
         self.held: dict[tuple[str, str], tuple[str, ...]] = {}
         self.refuse: str | None = None
+        self.patience: list[float] = []  # seconds that whoever registers waits for an answer
         self.asked: list[None] = []
         self.before_list: Callable[[], Any] = lambda: None
         self._servers: list[grpc.Server] = []
@@ -77,6 +78,7 @@ class FakeKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServic
         self._servers.append(server)
 
     def Register(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self.patience.append(context.time_remaining())
         if self.refuse:
             context.abort(grpc.StatusCode.UNKNOWN, self.refuse)
         self.requests.append(request)

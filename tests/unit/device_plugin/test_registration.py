@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from kompakt_core import contract
+from kompakt_device_plugin.main import LOOK_SECONDS
 from kompakt_device_plugin.registration import LOST_SECONDS, Registrar
 
 
@@ -102,6 +103,19 @@ def test_a_refused_registration_is_tried_again_later(here, kubelet, dgx1):
     here.clock.now += 1.1
     here.step()
     assert len(kubelet.requests) == 1
+
+
+def test_a_kubelet_that_takes_no_registration_at_first_is_registered_with_in_five_seconds(here, kubelet, dgx1):
+    """Its first answer may be waited for in vain, as long as that lasts; then comes the pause, then the second try."""
+    kubelet.refuse = "not yet"
+    here.devices.publish(dgx1)
+    here.step()
+    (patience,) = kubelet.patience
+    kubelet.refuse, began = None, here.clock.now
+    while not kubelet.requests:
+        here.clock.now += 0.1
+        here.step()
+    assert patience + (here.clock.now - began) + LOOK_SECONDS < 5.0
 
 
 def test_without_kubelet_nothing_happens(here, kubelet_dir, dgx1):
