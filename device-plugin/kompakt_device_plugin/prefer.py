@@ -94,7 +94,7 @@ def _matches(pod: NodePod, offer: Offer) -> bool:
 def _choose(graph: LinkGraph | None, pool: Sequence[GpuUuid], offer: Offer, wish: Wish) -> tuple[GpuUuid, ...] | None:
     """A set by the wish of those in `pool` that the graph knows; None where they do not suffice."""
     place = {gpu.uuid: gpu.index for gpu in graph.gpus} if graph else {}
-    known = [place[uuid] for uuid in pool if uuid in place]
+    known: list[int] = [place[uuid] for uuid in pool if uuid in place]
     if graph is None or not 0 < offer.size <= len(known) or not all(uuid in place for uuid in offer.must):
         return None
     must = mask_of([place[uuid] for uuid in offer.must])
