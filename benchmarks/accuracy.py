@@ -1,120 +1,141 @@
 """Does compression change what a network learns? Pairs of trainings of one seed; `python -m benchmarks.accuracy`.
 
-Real handwritten digits (scikit-learn's, 8x8), four convolutions with and without BatchNorm. Each seed is trained plainly and with
-each codec, on the same data in the same order. Printed: mean difference of test accuracy in points with its 90 % interval
-(Student's t over seeds), the same for the last epoch's training loss, and how many times smaller the saved bytes were.
+The networks and their data stand in `accuracy_tasks.py`. Each seed is trained plainly and with each codec, on the same data in
+the same order. Printed for each codec: mean difference of test accuracy in points with its 90 % interval (Student's t over
+seeds); the same for the last epoch's mean training loss, in hundredths of the loss of guessing (ln of the number of classes);
+the verdict "equal" where both whole intervals lie within +-0.5; how many times smaller the saved bytes were, and among them the
+inputs of linear layers and convolutions; the peak of live bytes in one step; processor time of a step.
 
-Codecs: lossless; error-bounded at two targets; a fixed bound of 300 mean magnitudes, far too large, which must fail the test
-(the whole interval within +-0.5 points); and codes of fixed width for groups of 256 as in ActNN (Chen et al., ICML 2021): 2 and 4
-bits, stochastic rounding between a group's least and largest value, for the same tensors, with the ReLU's own bit beside them.
+Codecs: lossless; error-bounded at three targets; a fixed bound of 300 mean magnitudes, far too large, which must fail the test;
+and codes of fixed width for groups of 256 as in ActNN (Chen et al., ICML 2021): 2 and 4 bits, stochastic rounding between a
+group's least and largest value, for the same tensors, with the ReLU's own bit beside them where a ReLU reads them too.
 """
 
 import argparse
 import math
 import platform
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 from unittest import mock
 
 import torch
 from scipy.stats import t as student  # type: ignore[import-untyped]  # scipy comes with scikit-learn, without types
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
-from torch import nn
+from torch.nn import functional as F
 
+from benchmarks.accuracy_tasks import TASKS, Data, Task
+from benchmarks.memory import peak_of
 from kompakt_runtime import ledger, observe
 from kompakt_runtime.config import Config, Mode
 from kompakt_runtime.export import DENOMINATOR
+from kompakt_runtime.figures import Figures
 from kompakt_runtime.lossless import Mask, sign_mask
 from kompakt_runtime.session import Session
 
+Tensor = Any
 GROUP = 256
-BAND = 0.5  # points of accuracy
+BAND = 0.5  # points of accuracy, and hundredths of the loss of guessing
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
-    """One training: test accuracy in percent, mean loss of the last epoch, bytes of unique saved storages and what was kept."""
+    """One training: test accuracy in percent, mean loss of the last epoch, processor time of a step in seconds.
+
+    peak: of live bytes in one step, where it was measured; plain, saved: bytes of unique saved storages and what was kept;
+    inputs, codes: the same of error-bounded inputs of linear layers and convolutions alone, warm-up not in it.
+    """
 
     accuracy: float
     loss: float
+    seconds: float
+    peak: int = 0
     plain: int = 0
     saved: int = 0
+    inputs: int = 0
+    codes: int = 0
+
+    def with_figures(self, figures: Figures) -> "Outcome":
+        lossy = [row for name, row in figures.layers.items() if not name.endswith("]")]
+        inputs, codes = sum(row.plain for row in lossy), sum(row.saved for row in lossy)
+        return replace(self, plain=figures.plain_bytes, saved=figures.saved_bytes, inputs=inputs, codes=codes)
 
 
 @dataclass(frozen=True)
 class Groups:
     """Stands in for a packed tensor: codes of groups of GROUP values, with least value and step in float32 for each group."""
 
-    codes: torch.Tensor
-    least: torch.Tensor
-    step: torch.Tensor
-    signs: Mask
+    codes: Tensor
+    least: Tensor
+    step: Tensor
+    signs: Mask | None  # which values are above zero, where a ReLU reads the same tensor
+    elements: int
     bits: int
 
     @property
     def nbytes(self) -> int:
         """What packing the codes would take: they lie in a byte each here, because only accuracy is measured."""
-        return int(math.ceil(self.signs.elements * self.bits / 8) + 8 * self.least.numel() + self.signs.nbytes)
+        return math.ceil(self.elements * self.bits / 8) + 8 * self.least.numel() + (self.signs.nbytes if self.signs else 0)
 
     @staticmethod
-    def of(flat: torch.Tensor, bits: int, generator: torch.Generator) -> "Groups":
-        groups = nn.functional.pad(flat, (0, -flat.numel() % GROUP)).view(-1, GROUP)
+    def of(flat: Tensor, bits: int, relu: bool, generator: torch.Generator) -> "Groups":
+        groups = F.pad(flat, (0, -flat.numel() % GROUP)).view(-1, GROUP)
         least = groups.amin(1, keepdim=True)
         step = ((groups.amax(1, keepdim=True) - least) / (2**bits - 1)).clamp(min=1e-30)
         noise = torch.rand(groups.shape, generator=generator)
         codes = ((groups - least) / step + noise).floor().clamp(0, 2**bits - 1).to(torch.uint8)
-        return Groups(codes, least, step, sign_mask(flat), bits)
+        return Groups(codes, least, step, sign_mask(flat) if relu else None, flat.numel(), bits)
 
-    def decode(self) -> torch.Tensor:
-        values = (self.codes * self.step + self.least).view(-1)[: self.signs.elements]
-        return values.clamp(min=1e-30) * self.signs.decode()
-
-
-def network(norm: bool) -> nn.Sequential:
-    """(batch, 1, 8, 8) pixels in 0..1 to (batch, 10) logits."""
-    layers: list[nn.Module] = []
-    for inputs, outputs, stride in ((1, 32, 1), (32, 32, 1), (32, 32, 1), (32, 64, 2)):
-        layers += [nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1)]
-        layers += [nn.BatchNorm2d(outputs), nn.ReLU()] if norm else [nn.ReLU()]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 16, 10))
+    def decode(self) -> Tensor:
+        values = (self.codes * self.step + self.least).view(-1)[: self.elements]
+        return values if self.signs is None else values.clamp(min=1e-30) * self.signs.decode()
 
 
-@dataclass(frozen=True)
-class Digits:
-    """70 % of the scans to train on, 540 to test on; the same split in every run."""
-
-    train: tuple[torch.Tensor, torch.Tensor]
-    test: tuple[torch.Tensor, torch.Tensor]
-
-    @staticmethod
-    def load() -> "Digits":
-        scans = load_digits()
-        pixels = torch.tensor(scans.images, dtype=torch.float32).unsqueeze(1) / 16
-        labels = torch.tensor(scans.target)
-        train, test = train_test_split(range(len(labels)), test_size=0.3, random_state=0, stratify=scans.target)
-        return Digits((pixels[train], labels[train]), (pixels[test], labels[test]))
+def loss_of(model: Any, examples: tuple[Tensor, Tensor], place: Tensor) -> Tensor:
+    inputs, labels = examples
+    return F.cross_entropy(model(inputs[place]).flatten(0, -2), labels[place].flatten())
 
 
-def trained(data: Digits, norm: bool, seed: int, epochs: int) -> Outcome:
-    torch.manual_seed(seed)
-    model = network(norm)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
-    order, (pixels, labels) = torch.Generator().manual_seed(seed), data.train
-    losses: list[float] = []
-    for epoch in range(epochs):
-        for batch in torch.randperm(len(labels), generator=order).split(64):
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(pixels[batch]), labels[batch])
-            loss.backward()
-            optimizer.step()
-            losses += [loss.item()] if epoch == epochs - 1 else []
+def accuracy_of(model: Any, examples: tuple[Tensor, Tensor]) -> float:
+    """In percent of all labels."""
     model.eval()
     with torch.no_grad():
-        right = (model(data.test[0]).argmax(1) == data.test[1]).float().mean()
-    return Outcome(100 * float(right), statistics.fmean(losses))
+        right = [(model(inputs).argmax(-1) == labels).flatten() for inputs, labels in zip(*(x.split(128) for x in examples))]  # noqa: B905
+    return 100 * float(torch.cat(right).float().mean())
+
+
+def trained(task: Task, data: Data, seed: int, epochs: int, with_peak: bool = False) -> Outcome:
+    """with_peak: measures one more step after all else, without an optimizer step."""
+    torch.manual_seed(seed)
+    model = task.network()
+    optimizer = task.optimizer(model.parameters())
+    order, count = torch.Generator().manual_seed(seed), len(data.train[1])
+    steps = epochs * math.ceil(count / task.batch)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    losses: list[float] = []
+    begun = time.thread_time()
+    for _ in range(epochs):
+        losses.clear()
+        for place in torch.randperm(count, generator=order).split(task.batch):
+            optimizer.zero_grad()
+            loss = loss_of(model, data.train, place)
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
+    seconds = (time.thread_time() - begun) / steps
+    outcome = Outcome(accuracy_of(model, data.test), statistics.fmean(losses), seconds)
+    return replace(outcome, peak=peak_of_step(model, task, data)) if with_peak else outcome
+
+
+def peak_of_step(model: Any, task: Task, data: Data) -> int:
+    """Of forward and backward pass of a whole batch, gradients in it, weights not."""
+    model.train()
+    model.zero_grad()
+    return peak_of(lambda: loss_of(model, data.train, torch.arange(task.batch)).backward(), torch.device("cpu"))
 
 
 @contextmanager
@@ -141,9 +162,9 @@ def far_too_large() -> Iterator[Session]:
 def fixed_width(bits: int) -> Iterator[Session]:
     generator = torch.Generator().manual_seed(bits)
 
-    def compress(entry: ledger.Entry, t: torch.Tensor, bound: float) -> bool:
+    def compress(entry: ledger.Entry, t: Tensor, bound: float) -> bool:
         source = entry.alias if entry.alias is not None else ledger.whole_storage(t)
-        entry.replace(Groups.of(source, bits, generator), source, bound=bound)  # type: ignore[arg-type]
+        entry.replace(Groups.of(source, bits, entry.signs > 0, generator), source, bound=bound)  # type: ignore[arg-type]
         return True
 
     # Reads of such a copy are no promise, so nothing is to be compared with one.
@@ -154,11 +175,14 @@ def fixed_width(bits: int) -> Iterator[Session]:
 CODECS: dict[str, Callable[[], AbstractContextManager[Session]]] = {
     "lossless": lambda: compressed("Lossless"),
     "error-bounded 0.01": lambda: compressed("ErrorBounded", "0.01"),
+    "error-bounded 0.03": lambda: compressed("ErrorBounded", "0.03"),
     "error-bounded 0.1": lambda: compressed("ErrorBounded", "0.1"),
     "fixed 4 bit": lambda: fixed_width(4),
     "fixed 2 bit": lambda: fixed_width(2),
     "far too large": far_too_large,
 }
+# The slower tasks are tried with these, the digits with all.
+TELLING = ["lossless", "error-bounded 0.01", "error-bounded 0.1", "fixed 4 bit", "fixed 2 bit"]
 
 
 def interval(differences: list[float]) -> tuple[float, float]:
@@ -169,47 +193,69 @@ def interval(differences: list[float]) -> tuple[float, float]:
     return statistics.fmean(differences), float(student.ppf(0.95, len(differences) - 1)) * spread
 
 
-def line(name: str, plain: list[Outcome], ours: list[Outcome]) -> str:
-    points, width = interval([b.accuracy - a.accuracy for a, b in zip(plain, ours, strict=True)])
-    loss, loss_width = interval([b.loss - a.loss for a, b in zip(plain, ours, strict=True)])
-    ratio = sum(row.plain for row in ours) / max(1, sum(row.saved for row in ours))
-    verdict = "equal" if abs(points) + width <= BAND else "NOT equal"
-    mean = statistics.fmean(row.accuracy for row in ours)
+def equal(*intervals: tuple[float, float]) -> bool:
+    """Does each whole interval lie within the band? Never for one that is not a number."""
+    return all(abs(mean) + width <= BAND for mean, width in intervals)
+
+
+def line(name: str, task: Task, plain: list[Outcome], ours: list[Outcome]) -> str:
+    pairs = list(zip(plain, ours, strict=True))
+    points = interval([b.accuracy - a.accuracy for a, b in pairs])
+    loss = interval([100 * (b.loss - a.loss) / task.guessing for a, b in pairs])
+    saved = sum(row.plain for row in ours) / max(1, sum(row.saved for row in ours))
+    codes = sum(row.codes for row in ours)
+    inputs = f"{sum(row.inputs for row in ours) / codes:6.2f}" if codes else "     -"
+    # Codes of fixed width are not really packed, so nothing is to be learnt from their memory.
+    peak = "     -" if name.startswith("fixed") else f"{ours[0].peak / 1e6:6.2f}"
     return (
-        f"  {name:20s} {mean:6.2f} %   {points:+6.2f} +- {width:.2f} points ({verdict})"
-        f"   loss {loss:+.4f} +- {loss_width:.4f}   {ratio:5.2f} times smaller"
+        f"  {name:20s} {statistics.fmean(row.accuracy for row in ours):6.2f} {points[0]:+7.2f} +- {points[1]:5.2f}"
+        f"   {loss[0]:+7.2f} +- {loss[1]:5.2f}   {'equal' if equal(points, loss) else 'NOT equal':9s}"
+        f"   {saved:6.2f}   {inputs}   {peak}   {1000 * statistics.median(row.seconds for row in ours):6.1f}"
     )
 
 
-def compare(data: Digits, norm: bool, arguments: argparse.Namespace) -> None:
-    seeds = range(arguments.seeds)
-    plain = [trained(data, norm, seed, arguments.epochs) for seed in seeds]
+def run(codec: str, task: Task, data: Data, epochs: int, seed: int) -> Outcome:
+    with CODECS[codec]() as session:
+        outcome = trained(task, data, seed, epochs, with_peak=seed == 0)
+    return outcome.with_figures(session.figures)
+
+
+def compare(task: Task, codecs: list[str], seeds: int, epochs: int) -> None:
+    data = task.data()
+    plain = [trained(task, data, seed, epochs, with_peak=seed == 0) for seed in range(seeds)]
     spread = statistics.stdev(row.accuracy for row in plain)
-    kind = f"four convolutions {'with' if norm else 'without'} BatchNorm"
-    print(f"\n{kind}, float32, batch 64, {arguments.epochs} epochs, {len(seeds)} seeds")
-    mean = statistics.fmean(row.accuracy for row in plain)
-    print(f"  {'plain':20s} {mean:6.2f} %   (standard deviation over seeds {spread:.2f})", flush=True)
-    for name in arguments.codecs:
-        ours = []
-        for seed in seeds:
-            with CODECS[name]() as session:
-                outcome = trained(data, norm, seed, arguments.epochs)
-            ours.append(replace(outcome, plain=session.figures.plain_bytes, saved=session.figures.saved_bytes))
-        print(line(name, plain, ours), flush=True)
+    loss = statistics.fmean(row.loss for row in plain)
+    print(f"\n{task.title}: float32, batch {task.batch}, epochs {epochs}, seeds {seeds}")
+    print(f"plain: standard deviation of accuracy over seeds {spread:.2f} points, loss {loss:.4f}")
+    print(
+        f"  {'':20s} {'%':>6s} {'points':>16s}   {'loss':>16s}   {'':9s}   {'all':>6s}   {'inputs':>6s}   {'MB':>6s}   {'ms':>6s}"
+    )
+    mean, seconds = statistics.fmean(row.accuracy for row in plain), statistics.median(row.seconds for row in plain)
+    print(
+        f"  {'plain':20s} {mean:6.2f} {'':50s}   1.00        -   {plain[0].peak / 1e6:6.2f}   {1000 * seconds:6.1f}", flush=True
+    )
+    for name in codecs:
+        print(line(name, task, plain, list(map(partial(run, name, task, data, epochs), range(seeds)))), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--norm", choices=["with", "without"], nargs="+", default=["without", "with"], help="BatchNorm")
-    parser.add_argument("--codecs", choices=CODECS, nargs="+", default=list(CODECS))
+    parser.add_argument("--tasks", choices=TASKS, nargs="+", default=list(TASKS))
+    parser.add_argument("--codecs", choices=CODECS, nargs="+", help="default: all for digits, five for the others")
+    parser.add_argument("--seeds", type=int, help="default: the task's own number; at least 2")
+    parser.add_argument("--epochs", type=int, help="default: the task's own number")
     arguments = parser.parse_args()
+    if arguments.seeds is not None and arguments.seeds < 2:
+        parser.error("--seeds must be at least 2: one pair has no spread")
     torch.set_num_threads(1)
-    print(f"{platform.machine()}, one thread, torch {torch.__version__}; 'times smaller': {DENOMINATOR}, warm-up in it")
-    data = Digits.load()
-    for word in arguments.norm:
-        compare(data, word == "with", arguments)
+    print(f"{platform.machine()}, one thread, torch {torch.__version__}; all: {DENOMINATOR}, warm-up in it;")
+    print(
+        "inputs: those of linear layers and convolutions that were packed; MB: peak of live bytes; ms: processor time of a step"
+    )
+    for name in arguments.tasks:
+        task = TASKS[name]
+        codecs = arguments.codecs or (list(CODECS) if name.startswith("digits") else TELLING)
+        compare(task, codecs, arguments.seeds or task.seeds, arguments.epochs or task.epochs)
 
 
 if __name__ == "__main__":

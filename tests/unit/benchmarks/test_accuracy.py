@@ -1,0 +1,56 @@
+"""The accuracy benchmark's own judgement: intervals, the verdict, codes of fixed width, data that do not overlap."""
+
+import math
+import os
+
+import pytest
+
+if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    for package in ("torch", "sklearn", "skimage"):
+        pytest.importorskip(package, reason=f"{package} is not installed: `make sync-torch`")
+
+import torch
+
+from benchmarks.accuracy import Groups, equal, interval
+from benchmarks.accuracy_tasks import TASKS
+
+
+def test_the_interval_is_student_s_for_ninety_percent():
+    mean, width = interval([1.0, 2.0, 3.0, 4.0])
+    # The table's 0.95 quantile of Student's t with 3 degrees of freedom is 2.353.
+    assert mean == 2.5
+    assert width == pytest.approx(2.353 * math.sqrt(5 / 3) / 2, rel=1e-3)
+
+
+def test_equal_needs_both_whole_intervals_in_the_band():
+    assert equal((0.2, 0.29), (-0.4, 0.09))
+    assert not equal((0.2, 0.31), (0.0, 0.0))
+    assert not equal((0.0, 0.0), (-0.45, 0.1))
+    assert not equal(interval([0.0, math.nan]), (0.0, 0.0))
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_codes_of_fixed_width_stay_within_a_step_and_cost_what_they_say(bits):
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(1))
+    groups = Groups.of(x, bits, False, torch.Generator().manual_seed(2))
+    steps = groups.step.expand(-1, 256).reshape(-1)[:1000]
+    # The last group is padded with zeros, which its range then holds.
+    assert ((groups.decode() - x).abs() <= steps * 1.0001).all()
+    assert groups.nbytes == 1000 * bits // 8 + 4 * 8
+    assert (groups.decode() < 0).any()
+
+
+def test_codes_that_serve_a_relu_keep_its_zeros():
+    x = torch.randn(512, generator=torch.Generator().manual_seed(1)).relu()
+    groups = Groups.of(x, 2, True, torch.Generator().manual_seed(2))
+    assert torch.equal(groups.decode() > 0, x > 0)
+    assert groups.nbytes == 512 * 2 // 8 + 2 * 8 + 512 // 8 + 4
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_what_is_tested_on_was_not_trained_on(name):
+    data = TASKS[name].data()
+    seen = {row.numpy().tobytes() for row in data.train[0]}
+    fresh = sum(row.numpy().tobytes() not in seen for row in data.test[0])
+    assert fresh == len(data.test[0]) > 100
+    assert set(data.test[1].flatten().tolist()) <= set(range(TASKS[name].classes))
