@@ -100,6 +100,8 @@ def _run(program: list[str], settings: Mapping[str, str]) -> int:
 def _show(report: Report) -> None:
     if not report.forwards:
         print("kompakt: no forward pass of a module in training mode was seen; nothing was compressed", file=sys.stderr)
+        for note in report.notes():
+            print(f"kompakt: {note}", file=sys.stderr)
         return
     try:
         from rich.console import Console

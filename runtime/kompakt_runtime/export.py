@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kompakt_runtime.config import Config
-from kompakt_runtime.figures import Figures
+from kompakt_runtime.figures import COMPILED, Figures
 
 VERSION: Final = 1  # of the line in the termination message
 MOST_BYTES: Final = 2048
@@ -115,7 +115,7 @@ def _state(config: Config, rows: list[Report]) -> tuple[bool, str]:
     if config.mode == "None":
         return False, "ModeNone"
     if not any(row["forwards"] for row in rows):
-        return False, NO_TRAINING
+        return False, COMPILED if any(row["raw"].get(COMPILED) for row in rows) else NO_TRAINING
     return False, "NothingCompressed"
 
 

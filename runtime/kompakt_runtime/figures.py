@@ -4,6 +4,8 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
+COMPILED = "Compiled"  # a module call or a tensor of torch.compile's code, which is passed through
+
 
 @dataclass
 class Layer:

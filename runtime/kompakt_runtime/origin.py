@@ -1,5 +1,7 @@
-"""Where a saved tensor comes from: parameters in every guise, and the one save a ReLU makes of its own output."""
+"""Where a saved tensor comes from: parameters in every guise, the one save a ReLU makes of its own output, compiled code."""
 
+import os
+from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -14,6 +16,7 @@ PASSING: Final = frozenset(
         "AsStrided", "ReshapeAlias", "Alias", "Clone", "Split", "SplitWithSizes", "Unbind", "Narrow", "Movedim", "Numpy_T",
     )
 )  # fmt: skip
+AOT: Final = f"{os.sep}_aot_autograd{os.sep}"
 
 
 def is_parameter(t: Tensor) -> bool:
@@ -50,6 +53,21 @@ def is_input_of(t: Tensor, x: Tensor, weight: Tensor) -> bool:
     if t.untyped_storage()._cdata == x.untyped_storage()._cdata:
         return True
     return bool(t.numel() == x.numel() and t.shape not in (weight.shape, weight.shape[::-1]))
+
+
+def saved_by_compiled_code(frame: FrameType | None) -> bool:
+    """Does a region made by torch.compile save a tensor? `frame`: the innermost one of Python code that is not ours.
+
+    A compiled function or module may run anywhere, and calls no module hooks; but it always runs as one autograd function that
+    AOTAutograd applies: directly (torch 2.15), or through a line of torch.autograd.function.
+    """
+    for _ in range(2):
+        if frame is None:
+            return False
+        if AOT in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def self_check() -> str:

@@ -1,6 +1,7 @@
 """Switches compression on for every training-mode module call of this process, and counts what it did."""
 
 import contextlib
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,9 +12,11 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from kompakt_runtime.config import Config, Mode
-from kompakt_runtime.figures import Figures
+from kompakt_runtime.figures import COMPILED, Figures
 from kompakt_runtime.hooks import Call, Hooks
+from kompakt_runtime.ledger import Plain
 from kompakt_runtime.observe import after_step
+from kompakt_runtime.origin import saved_by_compiled_code
 from kompakt_runtime.sites import Sites
 
 Tensor = Any
@@ -94,7 +97,7 @@ class Session:
         if not here.entered:
             return
         if _compiled(module):
-            self.figures.count_raw("Compiled")
+            self.figures.count_raw(COMPILED)
             call.suspended = self._suspend()
         call.site = self.sites.of(module)
         call.name = self.sites.name(module)
@@ -157,6 +160,9 @@ class Session:
 
     def _stepped(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.figures.steps += 1
+        if not self.figures.forwards and not self.figures.raw and _compiled_something():
+            # model.compile() leaves our hooks out of the calls it makes.
+            self.figures.count_raw(COMPILED)
         self.hooks.ledger.forget_recent()
         if self.config.mode == "ErrorBounded":
             self._renew(optimizer)
@@ -178,6 +184,10 @@ class Session:
 
     def _pack(self, t: Tensor) -> Any:
         here = self._threads
+        if saved_by_compiled_code(sys._getframe(1)):
+            # All of a compiled region is unpacked before its first gradient: packing would raise the peak.
+            self.figures.count_raw(COMPILED)
+            return Plain(t)
         return self.hooks.pack(t, here.calls[-1], here.buffers)
 
     def _push(self) -> None:
@@ -216,6 +226,12 @@ def _compiled(module: Any) -> bool:
     return type(module).__name__ == "OptimizedModule"
 
 
+def _compiled_something() -> bool:
+    """Has torch.compile made code in this process? Looks only where it is loaded already."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and bool(dynamo.counters["frames"]["ok"])
+
+
 def _plain(t: Tensor) -> bool:
     return type(t) is torch.Tensor and t.layout == torch.strided
 
@@ -223,7 +239,7 @@ def _plain(t: Tensor) -> bool:
 def _obstacle(module: Any) -> str | None:
     """Why our hooks must not be entered here; the region then runs as without us."""
     if _compiled(module):
-        return "Compiled"
+        return COMPILED
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "FuncTransform"
     if not torch._C._autograd._saved_tensors_hooks_is_enabled():

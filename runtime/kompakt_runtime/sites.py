@@ -28,6 +28,9 @@ class Site:
         self.mode = mode
         self.module = ref(module)
         self.weight = ref(weight)
+        self.sharded = (
+            False  # the optimizer knows another tensor than the forward pass reads, which exists only meanwhile (FSDP2)
+        )
         self.outputs = int(weight.shape[0])
         self.bound: float | None = None
         self.steps = 0
@@ -57,6 +60,9 @@ class Site:
         if self.delta_squares is None:
             return None
         weight = self.weight()
+        if self.sharded:
+            # The gradient is moved into the shard at once. Sums that should have been dropped only make the bound tighter.
+            return None
         if weight is None or weight.grad is None:
             return self._clear()
         kept = torch.count_nonzero(weight.grad) > 0
@@ -148,7 +154,6 @@ class Sites:
         self._mode_of = mode_of
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._sites: WeakKeyDictionary[Any, Site] = WeakKeyDictionary()
-        self._by_weight: dict[int, list[Site]] = {}
         self.turn = 0  # measured steps so far: whose turn it is to be sampled
 
     def name_all(self, root: Any) -> None:
@@ -189,16 +194,21 @@ class Sites:
         name = self.name(module)
         site = Site(name, self._mode_of(name, module), module, weight)
         self._sites[module] = site
-        self._by_weight.setdefault(id(weight), []).append(site)
         return site
 
     def of_weights(self, weights: Iterable[Any]) -> list[tuple[Any, Site]]:
-        """The sites whose weight is among these, each with its weight."""
+        """The sites whose weight is among these, each with the optimizer's own tensor for it.
+
+        FSDP2 gives a module its whole weight only while it runs; between, the module has the shard that the optimizer steps.
+        """
+        places = {id(weight): place for place, weight in enumerate(weights)}
         found = []
-        for weight in weights:
-            # An id may belong to a new object by now: the weak reference tells.
-            found += [(weight, site) for site in self._by_weight.get(id(weight), ()) if site.weight() is weight]
-        return found
+        for module, site in list(self._sites.items()):
+            owner = module._parameters.get("weight")
+            site.sharded = owner is not site.weight()
+            if id(owner) in places:
+                found.append((owner, site))
+        return sorted(found, key=lambda pair: places[id(pair[0])])
 
 
 def plain_name(name: str) -> str:
@@ -209,7 +219,9 @@ def plain_name(name: str) -> str:
 
 
 def mean_magnitude(t: Tensor) -> Tensor:
-    """Mean |t| as a 0-dim tensor."""
+    """Mean |t| as a 0-dim tensor; of a sharded tensor this rank's part, for nobody must wait for other ranks here."""
+    if hasattr(t, "to_local"):
+        t = t.detach().to_local()
     return torch.linalg.vector_norm(t.detach(), 1, dtype=_wide(t)) / t.numel()
 
 

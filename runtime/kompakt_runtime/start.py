@@ -106,9 +106,14 @@ def _failed(config: Config, reason: str, message: str, environ: Mapping[str, str
 
 
 def _say(message: str) -> None:
-    """One line, from one process of a node."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    """One line, from one process of a node; what its children would say the parent has said."""
+    if os.environ.get("LOCAL_RANK", "0") == "0" and not _child():
         print(f"kompakt: {message}", file=sys.stderr, flush=True)
+
+
+def _child() -> bool:
+    """Did multiprocessing start this process anew? Data loaders' workers are such, and ranks of a program that spawns them."""
+    return any(word.startswith(("from multiprocessing.", "--multiprocessing")) for word in sys.orig_argv)
 
 
 def _report_at_exit(config: Config, figures: Figures, failure: str) -> None:
@@ -116,8 +121,12 @@ def _report_at_exit(config: Config, figures: Figures, failure: str) -> None:
 
 
 def _last_words(config: Config, figures: Figures, failure: str, owner: int) -> None:
-    """Never raises. Forked children have copies of their parent's figures and say nothing; launchers never trained."""
-    if os.getpid() != owner or not (figures.forwards or "RANK" in os.environ or failure):
+    """Never raises. Forked children have copies of their parent's figures and say nothing; launchers never trained, and workers
+    that load data may call modules but no optimizer.
+    """
+    if os.getpid() != owner or not (figures.forwards or figures.raw or "RANK" in os.environ or failure):
+        return
+    if _child() and not figures.steps:
         return
     try:
         export.write_last_words(config, export.report(figures, failure))
