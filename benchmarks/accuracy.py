@@ -78,7 +78,7 @@ class Groups:
     @property
     def nbytes(self) -> int:
         """What packing the codes would take: they lie in a byte each here, because only accuracy is measured."""
-        return math.ceil(self.elements * self.bits / 8) + 8 * self.least.numel() + (self.signs.nbytes if self.signs else 0)
+        return math.ceil(self.elements * self.bits / 8) + 8 * int(self.least.numel()) + (self.signs.nbytes if self.signs else 0)
 
     @staticmethod
     def of(flat: Tensor, bits: int, relu: bool, generator: torch.Generator) -> "Groups":

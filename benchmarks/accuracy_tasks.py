@@ -119,7 +119,7 @@ def texture_network() -> nn.Sequential:
     return nn.Sequential(*layers, nn.Flatten(), nn.Dropout(0.2), nn.Linear(32 * 16, len(TEXTURES)))
 
 
-class Shortcut(nn.Module):
+class Shortcut(nn.Module):  # type: ignore[misc]  # torch is looked at without its types
     """Two 3x3 convolutions with BatchNorm beside an identity, or a 1x1 convolution where the shape changes (He et al., 2016)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
@@ -142,7 +142,7 @@ def residual_network() -> nn.Sequential:
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, len(TEXTURES)))
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc]  # torch is looked at without its types
     """Attention that looks back only, and two linear layers with a GELU between; LayerNorm before each."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -159,7 +159,7 @@ class Block(nn.Module):
         return x + self.mlp(self.norm2(x))
 
 
-class ByteTransformer(nn.Module):
+class ByteTransformer(nn.Module):  # type: ignore[misc]  # torch is looked at without its types
     """(batch, context) bytes to (batch, context, 256) logits of the next byte."""
 
     def __init__(self, width: int = 64, blocks: int = 2) -> None:
