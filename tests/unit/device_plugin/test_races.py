@@ -1,7 +1,8 @@
-"""10,000 races between scheduler, watch and kubelet, replayed over real sockets by a kubelet that follows the real one's rules.
+"""15,000 races between scheduler, watch and kubelet, replayed over real sockets by a kubelet that follows the real one's rules.
 
 Every race begins with some GPUs held and two pods bound; what happens, and in which order, is drawn from a seed.
-The rules are those of devicesToAllocate in kubelet 1.37 (pkg/kubelet/cm/devicemanager/manager.go).
+The rules are those of devicesToAllocate in kubelet 1.37 (pkg/kubelet/cm/devicemanager/manager.go). What kubelet takes for free
+and what no process uses are two things: it forgets pods that are deleted by force while it ends them.
 """
 
 import random
@@ -14,8 +15,8 @@ from kompakt_device_plugin.pods import read_pod
 from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
 from kompakt_device_plugin.reconcile import corrections, held_of, holders
 
-CHUNKS, RACES = 40, 250
-KINDS = ("swapped", "must-include", "small offer", "ask before watch")
+CHUNKS, RACES = 40, 375
+KINDS = ("swapped", "must-include", "other offer", "ask before watch", "too small offer", "offered twice")
 
 
 class Kubelet:
@@ -24,14 +25,21 @@ class Kubelet:
     def __init__(self, call, gpus):
         self.call, self.gpus = call, gpus
         self.held, self.seen = {}, {}
+        self.used = {}  # by pod: the GPUs of containers that live, whether kubelet knows of them or not
 
     def free(self):
         taken = {gpu for gpus in self.held.values() for gpu in gpus}
         return tuple(gpu for gpu in self.gpus if gpu not in taken)
 
-    def admit(self, key, size, aligned=None):
-        """`aligned`: GPUs of the NUMA node that the Topology Manager has chosen; None without one. Answers what was preferred."""
+    def admit(self, key, size, aligned=None, few=None):
+        """`aligned`: GPUs of the NUMA node that the Topology Manager has chosen; None without one. `few`: only these are offered,
+        although they do not suffice. Answers what was preferred; a pod that Allocate refuses gets nothing.
+        """
         free = self.free()
+        if few is not None:
+            asked = self.call.prefer(few, size)
+            self.allocate(key, (*asked, *(gpu for gpu in free if gpu not in asked))[:size])
+            return asked
         aligned = [gpu for gpu in free if aligned is None or gpu in aligned]
         if size < len(aligned) or aligned == list(free):
             asked = self.call.prefer(tuple(aligned), size)
@@ -39,10 +47,22 @@ class Kubelet:
         else:
             asked = self.call.prefer(free, size, must=tuple(aligned))
             given = [*aligned, *(gpu for gpu in asked if gpu in free and gpu not in aligned)]
-        given = tuple(dict.fromkeys([*given, *free]))[:size]
-        self.seen[key] = tuple(self.call.allocate(given)["CUDA_VISIBLE_DEVICES"].split(","))
-        self.held[key] = frozenset(given)
+        self.allocate(key, tuple(dict.fromkeys([*given, *free]))[:size])
         return asked
+
+    def allocate(self, key, given):
+        self.held[key] = frozenset()
+        try:
+            self.seen[key] = tuple(self.call.allocate(given)["CUDA_VISIBLE_DEVICES"].split(","))
+        except grpc.RpcError as refused:
+            if refused.code() is not grpc.StatusCode.FAILED_PRECONDITION:
+                raise
+            return
+        self.held[key] = self.used[key] = frozenset(given)
+
+    def forget(self, key):
+        """Deleted by force: its GPUs are given away at once, its processes live on."""
+        del self.held[key]
 
 
 class World:
@@ -51,7 +71,8 @@ class World:
     def __init__(self, parts, gpus, make_pod):
         self.parts, self.gpus, self.make_pod = parts, gpus, make_pod
         self.listed, self.same_order, self.made = [], True, []
-        self.servicer = parts.servicer(lambda: parts.pods.add(self.listed))
+        self.deaf = set()  # uids of forgotten pods that still have processes
+        self.servicer = parts.servicer(lambda: parts.pods.add(self.listed), alive=lambda uids: self.deaf.intersection(uids))
 
     def play(self, kind, rng, call):
         """One race. Answers (kubelet, pods bound, whether each was given what stood on it)."""
@@ -59,10 +80,17 @@ class World:
         kubelet = Kubelet(call, self.gpus)
         size = rng.choice((1, 2, 3) if kind == "swapped" else (1, 2, 4))
         order = rng.sample(self.gpus, len(self.gpus))
-        kubelet.held["ns", "old"] = frozenset(order[2 * size :][: rng.randrange(3)])
+        kubelet.held["ns", "old"] = kubelet.used["ns", "old"] = frozenset(order[2 * size :][: rng.randrange(3)])
         first, second = self.bound("first", order[:size], rng), self.bound("second", order[size : 2 * size], rng)
         self.parts.devices.hold([], [])
-        run = {"swapped": self.swapped, "must-include": self.aligned, "small offer": self.small, "ask before watch": self.early}
+        run = {
+            "swapped": self.swapped,
+            "must-include": self.aligned,
+            "other offer": self.without_written,
+            "ask before watch": self.early,
+            "too small offer": self.too_small,
+            "offered twice": self.twice,
+        }
         return kubelet, run[kind](kubelet, first, second, size, rng)
 
     def forget(self):
@@ -72,6 +100,8 @@ class World:
             self.parts.pods.event("DELETED", pod)
             self.parts.pods.forget([pod["metadata"]["uid"]])
         self.parts.journal.end(self.parts.journal.entries)
+        self.parts.devices.linger(())
+        self.deaf.clear()
 
     def bound(self, name, gpus, rng):
         self.made.append(self.make_pod(f"{name}-{rng.random()}", len(gpus), tuple(gpus)))
@@ -92,7 +122,34 @@ class World:
         near = rng.sample(self.gpus, rng.randrange(1, len(self.gpus)))
         return [self.admitted(kubelet, pod, size, near) for pod in (first, second)]
 
-    def small(self, kubelet, first, second, size, rng):
+    def too_small(self, kubelet, first, second, size, rng):
+        """Fewer GPUs are offered than are asked for; kubelet adds others by itself."""
+        self.parts.pods.event("ADDED", first)
+        self.parts.pods.event("ADDED", second)
+        few = lambda: tuple(rng.sample(kubelet.free(), rng.randrange(size)))  # noqa: E731
+        return [self.admitted(kubelet, pod, size, few=few()) for pod in (first, second)]
+
+    def twice(self, kubelet, first, second, size, rng):
+        """A pod has GPUs, is deleted by force and lives on, while kubelet offers its GPUs to the two pods.
+
+        The watch may have told of the deletion, and a round may have seen it, or not yet.
+        """
+        gpus = rng.sample(kubelet.free(), rng.randrange(1, 3))
+        deaf = self.bound("deaf", gpus, rng)
+        self.parts.pods.event("ADDED", deaf)
+        self.admitted(kubelet, deaf, len(gpus))
+        self.deaf.add(deaf["metadata"]["uid"])
+        key = ("default", deaf["metadata"]["name"])
+        kubelet.forget(key)
+        if told := rng.random() < 0.7:
+            self.parts.pods.event("DELETED", deaf)
+        if told and rng.random() < 0.5:
+            self.parts.devices.linger(kubelet.used[key])
+        for pod in (first, second):
+            self.parts.pods.event("ADDED", pod)
+        return [self.admitted(kubelet, pod, size) for pod in (first, second)]
+
+    def without_written(self, kubelet, first, second, size, rng):
         """GPUs that stand on the pods are still with a pod that the cluster has forgotten."""
         self.parts.pods.event("ADDED", first)
         self.parts.pods.event("ADDED", second)
@@ -111,10 +168,10 @@ class World:
         self.listed = []
         return results
 
-    def admitted(self, kubelet, pod, size, near=None):
+    def admitted(self, kubelet, pod, size, near=None, few=None):
         """Admits; answers (offered before, preferred, written, given)."""
         free, key = kubelet.free(), ("default", pod["metadata"]["name"])
-        preferred = kubelet.admit(key, size, near)
+        preferred = kubelet.admit(key, size, near, few)
         return free, preferred, frozenset(read_pod(pod).gpus), kubelet.held[key], pod
 
 
@@ -139,9 +196,16 @@ def test_no_race_gives_a_gpu_twice_or_leaves_report_and_truth_apart(world, seed,
     for number in range(RACES):
         kind = KINDS[number % len(KINDS)]
         kubelet, results = world.play(kind, rng, world.call)
-        given = [gpu for gpus in kubelet.held.values() for gpu in gpus]
-        assert len(given) == len(set(given)), (kind, number)
+        used = [gpu for gpus in kubelet.used.values() for gpu in gpus]
+        assert len(used) == len(set(used)), (kind, number)
         for free, preferred, _, holds, pod in results:
+            if not holds:
+                assert kind == "offered twice", "nobody else is refused"
+                continue
+            if kind == "too small offer":
+                assert len(set(preferred)) == len(preferred) < len(holds), "all that was offered, and no error"
+                assert set(preferred) < holds
+                continue
             assert len(set(preferred)) == len(preferred) == len(holds) <= len(free), (kind, number)
             assert set(preferred) == holds, "kubelet takes a valid answer as it is"
             assert frozenset(kubelet.seen["default", pod["metadata"]["name"]]) == holds
@@ -156,12 +220,14 @@ def test_no_race_gives_a_gpu_twice_or_leaves_report_and_truth_apart(world, seed,
     assert 0 < as_chosen["swapped"] < each
     assert as_chosen["ask before watch"] > each * 0.8 * 0.8
     assert 0 < as_chosen["must-include"] < each
-    assert 0 < as_chosen["small offer"] < each
+    assert 0 < as_chosen["other offer"] < each
+    assert as_chosen["too small offer"] < each
+    assert 0 < as_chosen["offered twice"] < each
 
 
 def check_report(kubelet, results, graph):
     """What is reported as held is the truth, and after the corrections the pods say the same."""
-    pods = [read_pod(pod) for *_, pod in results]
+    pods = [read_pod(pod) for *_, holds, pod in results if holds]
     taken = {key: gpus for key, gpus in kubelet.held.items() if gpus}
     assert {held.uuid for held in held_of(taken, pods)} == {gpu for gpus in taken.values() for gpu in gpus}
     assert holders(taken, pods) == {pod.uid for pod in pods}
@@ -176,4 +242,12 @@ def test_a_race_whose_answer_is_wrong_is_noticed(world, dgx1, monkeypatch):
     monkeypatch.setattr(servicer, "admitted", lambda pods, offer, holding: None)
     monkeypatch.setattr(servicer, "best_free", lambda *_: (world.gpus[0], world.gpus[0]))
     with pytest.raises(AssertionError):
+        test_no_race_gives_a_gpu_twice_or_leaves_report_and_truth_apart(world, 0, dgx1)
+
+
+def test_a_plugin_that_looks_for_no_processes_is_noticed(world, dgx1, monkeypatch):
+    """The check itself: kubelet offers GPUs twice, and nobody but the plugin keeps them from being used twice."""
+    monkeypatch.setattr(world.servicer, "_alive", lambda uids: frozenset())
+    monkeypatch.setattr(world.parts.devices, "linger", lambda gpus: None)
+    with pytest.raises(AssertionError, match="offered twice"):
         test_no_race_gives_a_gpu_twice_or_leaves_report_and_truth_apart(world, 0, dgx1)
