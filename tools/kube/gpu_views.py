@@ -195,24 +195,27 @@ class Watcher:
     wrong: list[str] = field(default_factory=list)
     looks: int = 0
     settled: dict[str, float] = field(default_factory=dict)  # uid -> seconds from the first process until all five agreed
-    _since: dict[str, float] = field(default_factory=dict)  # uid -> when the views of a running pod began to differ
+    _since: dict[str, dict[str, float]] = field(
+        default_factory=dict
+    )  # node -> uid -> when views of a running pod began to differ
     _first: dict[str, float] = field(default_factory=dict)
     _down: dict[str, float] = field(default_factory=dict)  # node -> since when kubelet or plugin is known to be down
 
     def __post_init__(self) -> None:
-        self._stop = threading.Event()
+        self._stop, self._lock = threading.Event(), threading.Lock()  # of `_since` and `_down`, which a test changes meanwhile
         self._thread = threading.Thread(target=self._run, name="gpu-views")
         self._thread.start()
 
     def down(self, node: str) -> None:
         """kubelet or plugin of this node is about to be killed: nobody can report meanwhile."""
-        self._down[node] = time.monotonic()
+        with self._lock:
+            self._down[node] = time.monotonic()
 
     def up(self, node: str) -> None:
         """It is back: the second to agree begins now for all pods of the node."""
-        del self._down[node]
-        now = time.monotonic()
-        self._since.update(dict.fromkeys(self._since, now))
+        with self._lock:
+            del self._down[node]
+            self._since[node] = dict.fromkeys(self._since.get(node, ()), time.monotonic())
 
     def close(self) -> None:
         self._stop.set()
@@ -255,12 +258,15 @@ class Watcher:
 
     def _agreed(self, sight: Sight, node: str, uid: str) -> None:
         views = sight.views(node, uid)
-        if len(set(views.values())) == 1:
-            self._since.pop(uid, None)
+        agreed = len(set(views.values())) == 1
+        with self._lock:
+            differ, down = self._since.setdefault(node, {}), node in self._down
+            since = sight.at if agreed else differ.setdefault(uid, sight.at)
+            if agreed:
+                differ.pop(uid, None)
+        if agreed:
             self.settled.setdefault(uid, sight.at - self._first[uid])
-            return
-        since = self._since.setdefault(uid, sight.at)
-        if node not in self._down and sight.at - since > AGREE_SECONDS:
+        elif not down and sight.at - since > AGREE_SECONDS:
             said = {name: None if gpus is None else sorted(gpus) for name, gpus in views.items()}
             self.wrong.append(f"{node}: pod {uid} differs for {sight.at - since:.1f} s: {said}")
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tools.kube.gpu_views import Inside, Watcher, _inside
+from tools.kube.gpu_views import AGREE_SECONDS, Inside, Sight, Watcher, _inside
 
 GPU, OTHER = frozenset({"GPU-a"}), frozenset({"GPU-b"})
 
@@ -39,6 +39,24 @@ def test_one_gpu_in_two_lives_is_wrong_where_they_overlap(watcher, first, second
         watcher.wrong.clear()
         watcher._no_gpu_twice("n", {"p": one, "q": other})
         assert bool(watcher.wrong) is wrong
+
+
+def sight(at, *nodes):
+    """One look at which a pod of each node finds a GPU that nobody else knows of."""
+    pods = {f"uid-{name}": {"metadata": {"name": name, "namespace": "default"}} for name in nodes}
+    inside = {name: {f"uid-{name}": Inside(GPU, 0.0, at)} for name in nodes}
+    nothing = {name: {} for name in nodes}
+    return Sight(at, pods, inside, nothing, nothing, dict.fromkeys(nodes, frozenset()))
+
+
+def test_a_node_that_comes_back_gives_time_to_its_own_pods_only(watcher):
+    now = time.monotonic()
+    watcher.judge(sight(now - AGREE_SECONDS * 2, "one", "other"))
+    watcher.down("one")
+    watcher.up("one")
+    watcher.judge(sight(now, "one", "other"))
+    (said,) = watcher.wrong
+    assert said.startswith("other: pod uid-other differs")
 
 
 def test_a_process_tells_its_gpus_and_its_life():
