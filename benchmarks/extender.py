@@ -1,5 +1,8 @@
 """filter and prioritize beside a bare echo: the two requests of kube-scheduler for a pod that any of many nodes could take.
 
+The pod wants to be spread, so kube-scheduler must hear of all nodes that fit and asks for the scores of all: the dearest case.
+Of a pod without such a wish the best hundred pass.
+
     python -m benchmarks.extender [--names 100 1000 5000] [--requests 200]
 
 The server is a process of its own, as in the cluster: the extender's own routes over caches that were filled as its watches fill
@@ -194,11 +197,14 @@ async def serve(nodes: int) -> None:
     await asyncio.gather(server(app).serve([sockets[0]]), server(echo_app()).serve([sockets[1]]))
 
 
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+
+
 def body_of(names: int, turn: int = 0) -> bytes:
     """What kube-scheduler posts for a plain pod of four GPUs, its nodes in an order that differs from pod to pod (`turn`)."""
     notes = {ANN_PATTERN: "Ring", ANN_SENSITIVITY: "High"}
     identity = {"name": f"p-{turn}", "namespace": "default", "uid": f"uid-{turn}"}
-    pod = {"metadata": {**identity, "annotations": notes}, "spec": spec_of(4)}
+    pod = {"metadata": {**identity, "annotations": notes}, "spec": {**spec_of(4), "topologySpreadConstraints": [SPREAD]}}
     return json.dumps(
         {"Pod": pod, "Nodes": None, "NodeNames": [name_of((number + 7 * turn) % names) for number in range(names)]}
     ).encode()

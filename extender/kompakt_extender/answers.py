@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from typing import Final
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName
@@ -9,13 +10,16 @@ from kompakt_extender import words
 from kompakt_extender.decide import Grant, No, Request, grant, request_of
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
-from kompakt_extender.objects import Pod
+from kompakt_extender.objects import Affinity, NodeAffinity, Pod
 from kompakt_extender.project import asking_view
 from kompakt_extender.scores import Boards
 from kompakt_extender.views import PodView
 from kompakt_extender.wire import ExtenderArgs, FilterResult
 
 _LOG = logging.getLogger(__name__)
+# So many nodes are enough for kube-scheduler to choose among, the best ones by our ranks: by itself it looks no further than
+# for the first 100 that fit (minFeasibleNodesToFind in pkg/scheduler/schedule_one.go of Kubernetes 1.37).
+ENOUGH: Final = 100
 
 
 class Answers:
@@ -44,12 +48,15 @@ class Answers:
         if request.planned_node and request.minimum is None:
             return self._only_planned(pod, request, names)
         # The board answers for pods without a plan; the planned node alone is looked at with the pod's own GPUs free.
-        fit, refused = self.boards.get(replace(request, planned_node="", planned=())).verdicts(names)
+        board = self.boards.get(replace(request, planned_node="", planned=()))
+        fit, refused = board.verdicts(names)
         if request.planned_node and request.planned_node in names:
             refused.pop(request.planned_node, None)
             if isinstance(found := self._planned(pod, request), No):
                 refused[request.planned_node] = found
             fit = [name for name in names if name not in refused]
+        if len(fit) > ENOUGH and not has_preferences(args.pod):
+            fit = board.best(fit, ENOUGH, first=request.planned_node)
         return FilterResult(fit, {name: found.text for name, found in refused.items()})
 
     def _only_planned(self, pod: PodView, request: Request, names: list[str]) -> FilterResult:
@@ -59,7 +66,9 @@ class Answers:
             return FilterResult([], failed_and_unresolvable_nodes=others)
         found = self._planned(pod, request)
         if isinstance(found, Grant):
-            return FilterResult([request.planned_node], failed_and_unresolvable_nodes=others)
+            # Nobody asks why a pod that has its node cannot go elsewhere; thousands of reasons take kube-scheduler milliseconds.
+            told = others if len(others) <= ENOUGH else {}
+            return FilterResult([request.planned_node], failed_and_unresolvable_nodes=told)
         return FilterResult([], {request.planned_node: found.text}, others)
 
     def _planned(self, pod: PodView, request: Request) -> Grant | No:
@@ -73,6 +82,13 @@ class Answers:
             _LOG.warning("prioritize of %s/%s: %s", pod.namespace, pod.name, request)
             return b"[]"
         return self.boards.answer(request, names, self._planned(pod, request) if request.planned_node else None)
+
+
+def has_preferences(pod: Pod) -> bool:
+    """Whether the pod's own wishes for its place, which kube-scheduler scores, could be met on some nodes and not on others."""
+    affinity = pod.spec.affinity or Affinity()
+    nodes = affinity.node_affinity or NodeAffinity()
+    return bool(pod.spec.topology_spread_constraints or affinity.pod_affinity or affinity.pod_anti_affinity or nodes.preferred)
 
 
 def _read(pod: Pod) -> tuple[PodView, Request | InvalidInput]:

@@ -61,11 +61,16 @@ class NodeSelectorObject(msgspec.Struct, rename="camel"):
 
 
 class NodeAffinity(msgspec.Struct):
+    preferred: list[msgspec.Raw] | None = msgspec.field(default=None, name="preferredDuringSchedulingIgnoredDuringExecution")
     required: NodeSelectorObject | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
 class Affinity(msgspec.Struct, rename="camel"):
+    """Of what kube-scheduler alone understands, only whether it is there."""
+
     node_affinity: NodeAffinity | None = None
+    pod_affinity: dict[str, msgspec.Raw] | None = None
+    pod_anti_affinity: dict[str, msgspec.Raw] | None = None
 
 
 class Volume(msgspec.Struct, rename="camel"):
@@ -84,6 +89,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     scheduling_gates: list[NamedGate] | None = None
     node_selector: Texts | None = None
     affinity: Affinity | None = None
+    topology_spread_constraints: list[msgspec.Raw] | None = None
     tolerations: list[TolerationObject] | None = None
     overhead: dict[str, str | int | float] | None = None
     priority: int | None = None

@@ -7,6 +7,7 @@ those of other nodes (pkg/scheduler/schedule_one.go, prioritizeNodes). Mostly al
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from kompakt_core.placement.choose import choose
 from kompakt_core.placement.model import Choice, NodeState, Policy
@@ -72,6 +73,12 @@ class Board:
         fit = (number for number, members in self._members.items() if members and number != _UNFIT)
         for number in sorted(fit, key=lambda number: self._kinds[number][0], reverse=True):
             yield from self._members[number]
+
+    def best(self, fit: Sequence[str], enough: int, *, first: str = "") -> list[str]:
+        """The best `enough` of nodes that can all take the pod; `first` before all others, if it is among them."""
+        asked = frozenset(fit)
+        head = [first] if first in asked else []
+        return [*head, *islice((name for name in self.by_rank() if name in asked and name != first), enough - len(head))]
 
     def answer(self, names: Sequence[str]) -> bytes:
         """The HostPriorityList of these nodes as JSON text; a node that is not known or cannot take the pod has 0."""
