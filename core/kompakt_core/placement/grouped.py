@@ -37,7 +37,8 @@ class GroupFacts:
     """One machine and pattern; like Facts, with counts for sets where names are in the plural."""
 
     def __init__(self, graph: LinkGraph, pattern: Pattern, fabric_only: bool, measure: Measure) -> None:
-        self.groups = [indices_of(mask) for mask in sorted(set(twins_of(graph)), key=indices_of)]
+        self._masks = sorted(set(twins_of(graph)), key=indices_of)
+        self.groups = [indices_of(mask) for mask in self._masks]
         self._pattern = pattern
         self._fabric_only = fabric_only
         self._measure = measure
@@ -66,7 +67,7 @@ class GroupFacts:
 
     def counts(self, mask: int) -> npt.NDArray[np.int64]:
         """How many GPUs of each group are in a set."""
-        return np.array([sum(mask >> i & 1 for i in group) for group in self.groups], dtype=np.int64)
+        return np.array([(mask & group).bit_count() for group in self._masks], dtype=np.int64)
 
     def candidates(self, free: int, size: int, must: int = 0) -> Counts:
         """The sets worth looking at: beyond `must`, whole groups of the free GPUs and a part of at most one; and those of
