@@ -92,6 +92,40 @@ def test_the_kill_switch_and_bystanders_start_nothing(run, tmp_path):
     assert (tmp_path / "log").read_text() == ""
 
 
+@pytest.mark.parametrize("name", ["torchrun", "pip", "pip3", "uv", "tensorboard", "accelerate", "jupyter", "pytest"])
+def test_programs_beside_a_training_are_known_by_their_file(run, tmp_path, name):
+    (tmp_path / name).write_text("import torch\nprint('ran')\n")
+    result = run(str(tmp_path / name), command=("-u",))
+    assert (result.stdout, result.stderr) == ("ran\n", "")
+
+
+def test_programs_beside_a_training_are_known_by_their_module(run, tmp_path):
+    (tmp_path / "pip.py").write_text("import torch\nprint('ran')\n")
+    (tmp_path / "train.py").write_text("import torch\nprint('ran', __name__)\n")
+    assert run("pip", command=("-m",)).stderr == ""
+    assert "training without activation compression" in run("train", command=("-m",)).stderr
+    # Its arguments are not what runs.
+    assert "training without activation compression" in run("import torch", command=("-X", "utf8", "-c")).stderr
+    assert "training without activation compression" in run(str(tmp_path / "train.py"), command=()).stderr
+
+
+@pytest.mark.parametrize("settings", [{"KOMPAKT_OFF": "1"}, {}])
+def test_the_next_sitecustomize_runs_where_ours_does_nothing(run, tmp_path, settings):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "sitecustomize.py").write_text("print('start-up of the other')\n")
+    (tmp_path / "torchrun").write_text("import torch\nprint('ran')\n")
+    result = run(str(tmp_path / "torchrun"), command=(), path=(tmp_path / "other",), **settings)
+    assert (result.stdout, result.stderr) == ("start-up of the other\nran\n", "")
+
+
+def test_an_isolated_python_does_not_see_us_at_all(run):
+    result = run(
+        "import sys; print('sitecustomize' in sys.modules and 'kompakt' in str(sys.modules['sitecustomize']))",
+        command=("-I", "-c"),
+    )
+    assert (result.stdout, result.stderr) == ("False\n", "")
+
+
 def test_mode_none_reports_itself(run, last_words):
     assert run("import torch", KOMPAKT_MODE="None").stderr == ""
     assert last_words()["reason"] == "ModeNone"
