@@ -29,6 +29,12 @@ sync: $(VENV)/synced ## the development environment in .venv (200 MB)
 
 sync-torch: $(VENV)/torch ## PyTorch and scikit-learn into .venv as well (5.3 GB, shared with uv's cache)
 
+$(VENV)/recipes: $(VENV)/torch requirements/recipes.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/recipes.txt
+	touch $@
+
+sync-recipes: $(VENV)/recipes ## training frameworks into .venv as well, for examples/recipes (100 MB)
+
 check: sync ## formatting, lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -64,4 +70,4 @@ demo: sync ## the whole path on a cluster of its own: see README
 demo-down: sync ## remove all that the demo brought up
 	$(BIN)/python -m tools.kube down
 
-.PHONY: help sync sync-torch check format test gpu-packages test-gpu requirements demo demo-down
+.PHONY: help sync sync-torch sync-recipes check format test gpu-packages test-gpu requirements demo demo-down

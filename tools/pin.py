@@ -32,6 +32,7 @@ def main() -> None:
     export("build", "--only-group", "build")
     export("go", "--only-group", "go")
     export("torch", "--only-group", "torch")
+    export("recipes", "--only-group", "recipes")
 
 
 if __name__ == "__main__":
