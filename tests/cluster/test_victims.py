@@ -1,0 +1,76 @@
+"""Nothing is evicted for a pod that would still not fit; kube-scheduler, which counts GPUs and knows no links, would do so."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from kompakt_core import contract as c
+from kompakt_core.placement.model import Reason
+from kompakt_extender import words
+from tools.kube import simulated
+from tools.kube.session import Cluster, eventually
+from tools.kube.simulated import Machine
+
+POOL = "test.kompakt.dev/victims"
+# Their NVLinks join no eight GPUs each with each, however many are free.
+MACHINES = [Machine(f"victim-{number}", "dgx1-v100", 8, ((POOL, "yes"),)) for number in range(4)]
+CLIQUE = {c.ANN_PATTERN: "Clique", c.ANN_REQUIRED_LINK: "NVLink"}
+
+
+@pytest.fixture
+def machines(kompakt: Cluster) -> Iterator[list[str]]:
+    """Names of four machines; gone again afterwards."""
+    names = [machine.name for machine in MACHINES]
+    simulated.add_machines(kompakt.plane, MACHINES)
+    eventually(kompakt.parts.every_machine_reported, "a GPUTopology of every machine")
+    yield names
+    kompakt.core.delete_collection_node(label_selector=POOL)
+
+    def left() -> set[str]:
+        found = kompakt.custom.list_cluster_custom_object(c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)["items"]
+        return {one["metadata"]["name"] for one in found}.intersection(names)
+
+    eventually(lambda: not left(), "their GPUTopologies are gone")
+
+
+@pytest.fixture
+def urgent(kompakt: Cluster, namespace: str) -> Iterator[str]:
+    """The name of a priority above that of other pods."""
+    priorities, name = client.SchedulingV1Api(kompakt.api), f"urgent-{namespace}"
+    priorities.create_priority_class({"metadata": {"name": name}, "value": 1000})
+    yield name
+    priorities.delete_priority_class(name)
+
+
+def pod(name: str, gpus: int, selector: dict[str, str], notes: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "simulated", "resources": {"limits": {c.RESOURCE: str(gpus)}}}
+    more = {"schedulerName": c.SCHEDULER_NAME, "restartPolicy": "Never", "nodeSelector": selector, **spec}
+    return {"metadata": {"name": name, "annotations": notes or {}}, "spec": {**more, "containers": [container]}}
+
+
+def test_no_pod_is_evicted_for_one_that_would_still_not_fit(
+    kompakt: Cluster, namespace: str, machines: list[str], urgent: str
+) -> None:
+    core = kompakt.core
+    for name in machines:
+        core.create_namespaced_pod(namespace, pod(f"on-{name}", 1, {"kubernetes.io/hostname": name}))
+
+    def small() -> dict[str, Any]:
+        found = [one for one in core.list_namespaced_pod(namespace).items if one.metadata.name != "large"]
+        return {one.metadata.uid: one.metadata.deletion_timestamp for one in found if one.spec.node_name}
+
+    eventually(lambda: len(small()) == len(machines), "a pod is bound to each machine")
+    before = small()
+    core.create_namespaced_pod(namespace, pod("large", 8, {POOL: "yes"}, CLIQUE, priorityClassName=urgent))
+
+    def why() -> str:
+        status = core.read_namespaced_pod("large", namespace).status
+        assert status.nominated_node_name is None
+        return " ".join(one.message or "" for one in status.conditions or () if one.type == "PodScheduled")
+
+    eventually(lambda: f"4 Insufficient {c.RESOURCE}" in why(), "the large pod finds too few GPUs")
+    assert small() == before
+    core.delete_collection_namespaced_pod(namespace, field_selector="metadata.name!=large")
+    eventually(lambda: words.text_of(Reason.LINK_TOO_WEAK) in why(), "with all GPUs free it still fits nowhere")
