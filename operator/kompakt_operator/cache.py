@@ -1,15 +1,34 @@
 """What the watches have shown, projected to what decisions need: worker pods and Services by job, and sick GPUs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from kompakt_core import contract
-from kompakt_core.job.pods import PodView, read_pod
+from kompakt_core.job.pods import PodView, read_pod, version_of
+from kompakt_operator.views import JobId, Views
+from kompakt_operator.workqueue import Key
 
-JobId = tuple[str, str]  # namespace and uid: a label alone could be a stranger's in another namespace
+Object = Mapping[str, Any]
 
 
-def job_id(obj: Mapping[str, Any]) -> JobId:
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A whole list and the version of the moment it shows."""
+
+    objects: list[dict[str, Any]]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceView:
+    name: str
+    uid: str
+    version: int
+
+
+def job_id(obj: Object) -> JobId:
     """The job an object belongs to, by its namespace and label; uid "" for none."""
     meta = obj.get("metadata") or {}
     return str(meta.get("namespace", "")), str((meta.get("labels") or {}).get(contract.LABEL_JOB_UID, ""))
@@ -19,47 +38,48 @@ class Cache:
     """Pods and Service names by job, and what is wrong with GPUs by UUID. Holds views, never whole objects."""
 
     def __init__(self) -> None:
-        self._pods: dict[JobId, dict[str, PodView]] = {}
-        self._services: dict[JobId, dict[str, str]] = {}
+        self._pods: Views[PodView] = Views()
+        self._services: Views[ServiceView] = Views()
         self._names: dict[JobId, str] = {}
         self._sick: dict[str, dict[str, str]] = {}  # node -> GPU -> words
 
     def pods(self, job: JobId) -> tuple[PodView, ...]:
-        return tuple(self._pods.get(job, {}).values())
+        return tuple(self._pods.of(job).values())
 
     def services(self, job: JobId) -> tuple[str, ...]:
-        return tuple(self._services.get(job, {}))
+        return tuple(self._services.of(job))
 
     def sickness(self, pod: PodView) -> str:
         """What is wrong with the first sick GPU of a pod that has not ended; "" while all are well."""
         sick = self._sick.get(pod.node, {})
         return "" if pod.finished else next((sick[gpu] for gpu in pod.gpus if gpu in sick), "")
 
-    def see_pod(self, obj: Mapping[str, Any], *, gone: bool = False) -> None:
+    def see_pod(self, obj: Object, *, gone: bool = False) -> None:
         view, job = read_pod(obj), job_id(obj)
         if view is None:
             return
-        own = self._pods.setdefault(job, {})
-        if not gone:
-            own[view.name] = view
+        if gone:
+            self._pods.drop(job, view.name, view.uid)
+        else:
+            self._pods.put(job, view)
+        self._know(job, obj)
+
+    def see_service(self, obj: Object, *, gone: bool = False) -> None:
+        meta, job = obj["metadata"], job_id(obj)
+        if gone:
+            self._services.drop(job, meta["name"], meta["uid"])
+        else:
+            self._services.put(job, ServiceView(meta["name"], meta["uid"], version_of(meta)))
+        self._know(job, obj)
+
+    def _know(self, job: JobId, obj: Object) -> None:
+        """The job's name, as long as anything of it is there."""
+        if self._pods.of(job) or self._services.of(job):
             self._names[job] = obj["metadata"]["labels"].get(contract.LABEL_JOB_NAME, "")
-        elif view.name in own and own[view.name].uid == view.uid:
-            del own[view.name]
-        if not own:
-            del self._pods[job]
+        else:
             self._names.pop(job, None)
 
-    def see_service(self, obj: Mapping[str, Any], *, gone: bool = False) -> None:
-        meta, job = obj["metadata"], job_id(obj)
-        own = self._services.setdefault(job, {})
-        if not gone:
-            own[meta["name"]] = meta["uid"]
-        elif own.get(meta["name"]) == meta["uid"]:
-            del own[meta["name"]]
-        if not own:
-            del self._services[job]
-
-    def see_topology(self, obj: Mapping[str, Any], *, gone: bool = False) -> list[tuple[str, str]]:
+    def see_topology(self, obj: Object, *, gone: bool = False) -> list[Key]:
         """Namespace and name of the jobs that hold GPUs which are sick on this node now and were well before."""
         node = obj["metadata"]["name"]
         gpus = () if gone else (obj.get("spec") or {}).get("gpus") or ()
@@ -68,25 +88,46 @@ class Cache:
             self._sick[node] = now
         return self._holders(node, now.keys() - before.keys())
 
-    def _holders(self, node: str, gpus: Iterable[str]) -> list[tuple[str, str]]:
+    def _holders(self, node: str, gpus: Iterable[str]) -> list[Key]:
         wanted = set(gpus)
-        held = {job for job, pods in self._pods.items() for pod in pods.values() if pod.node == node and wanted & set(pod.gpus)}
-        return sorted((namespace, self._names[namespace, uid]) for namespace, uid in held) if wanted else []
+        held = {job for job in self._pods for pod in self.pods(job) if pod.node == node and wanted & set(pod.gpus)}
+        return sorted(map(self._key, held)) if wanted else []
 
-    def replace_pods(self, job: JobId, objects: Iterable[Mapping[str, Any]]) -> None:
-        """One job's pods as just listed: what the watch has missed is mended."""
-        self._pods.pop(job, None)
-        for obj in objects:
+    def _key(self, job: JobId) -> Key:
+        return job[0], self._names.get(job, "")
+
+    @contextmanager
+    def listing(self) -> Iterator[None]:
+        """While a list is asked for and taken in: what is seen to go meanwhile does not come back with it."""
+        with self._pods.listing(), self._services.listing():
+            yield
+
+    def replace_pods(self, listed: Listed, job: JobId | None = None) -> set[Key]:
+        """The pods, of one job or all, as just listed: what the watch has missed is mended.
+
+        Returns the jobs of which one has vanished unseen.
+        """
+        lost = self._pods.keep((obj["metadata"]["uid"] for obj in listed.objects), listed.version, job)
+        for obj in listed.objects:
             self.see_pod(obj)
+        return self._after_loss(lost)
 
-    def replace_all_pods(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        self._pods.clear()
-        self._names.clear()
-        for obj in objects:
-            self.see_pod(obj)
+    def replace_services(self, listed: Listed) -> set[Key]:
+        """All Services, likewise."""
+        lost = self._services.keep((obj["metadata"]["uid"] for obj in listed.objects), listed.version)
+        for obj in listed.objects:
+            self.see_service(obj)
+        return self._after_loss(lost)
+
+    def _after_loss(self, lost: set[JobId]) -> set[Key]:
+        keys = {self._key(job) for job in lost}
+        for job in lost:
+            if not self._pods.of(job) and not self._services.of(job):
+                self._names.pop(job, None)
+        return keys
 
 
-def words_of(gpu: Mapping[str, Any]) -> str:
+def words_of(gpu: Object) -> str:
     """What is wrong with one GPU of a GPUTopology, such as "GPU-1234 (index 3): XID 79"; "" for a healthy one."""
     if gpu.get("health", "Healthy") == "Healthy":
         return ""

@@ -81,16 +81,18 @@ async def _operate(config: Config, api: Api, pulse: Pulse) -> None:
     await watching.fill(api, config, cache)  # before the first look: a pod not seen yet must not count as missing
     reconciler = Reconciler(api, cache, queue, config.runtime_image)
     workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
-    await _first(_watch(config, cache, queue), watching.resync(api, config, cache, queue), *workers)
+    relisted = asyncio.Event()
+    registry = watching.registry_for(config, cache, queue, relisted)
+    await _first(_watch(config, registry), watching.resync(api, config, cache, queue, relisted), *workers)
 
 
-async def _watch(config: Config, cache: Cache, queue: WorkQueue) -> None:
+async def _watch(config: Config, registry: kopf.OperatorRegistry) -> None:
     """kopf, until cancelled; it then gets a moment to close its connections."""
     where = {"namespaces": [config.namespace]} if config.namespace else {"clusterwide": True}
     stop = asyncio.Event()
     # Without an identity kopf asks for the user's name, which a user id of a container does not have.
     watch = kopf.operator(
-        registry=watching.registry_for(config, cache, queue),
+        registry=registry,
         standalone=True,
         identity=cast(Any, config.identity),  # a type of kopf's that it does not export
         stop_flag=stop,

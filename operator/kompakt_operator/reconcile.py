@@ -16,9 +16,11 @@ from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
 from kompakt_operator import render
 from kompakt_operator.api import Api, ApiRefused, core_path, jobs_path
-from kompakt_operator.cache import Cache, JobId
+from kompakt_operator.cache import Cache
 from kompakt_operator.events import announce
+from kompakt_operator.listing import list_all
 from kompakt_operator.perform import NameTaken, NotMade, Performer, write_status
+from kompakt_operator.views import JobId
 from kompakt_operator.workqueue import Key, WorkQueue
 
 Object = dict[str, Any]
@@ -85,8 +87,9 @@ class Reconciler:
         if not _ends_attempt(status, wanted):
             return wanted
         selector = f"{contract.LABEL_JOB_UID}={job.uid}"
-        listed = await self._api.get(core_path("pods", job.namespace), labelSelector=selector)
-        self._cache.replace_pods(_id(job), listed.get("items", ()))
+        with self._cache.listing():
+            listed = await list_all(self._api, core_path("pods", job.namespace), labelSelector=selector)
+            self._cache.replace_pods(listed, _id(job))
         return self._next(job, status, await self._pods(job), skipped)
 
     def _next(self, job: TrainingJob, status: JobStatus, pods: list[PodView], skipped: str) -> list[do.Action]:

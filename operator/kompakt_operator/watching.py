@@ -1,6 +1,7 @@
 """kopf watches; handlers only note what they saw and put the job's key in line. No finalizer, no annotation, no patch.
 
-A watch can miss a deletion while it is down, so everything is listed again from time to time.
+A watch that begins anew lists what there is and says nothing of what went meanwhile. So whenever one does, pods and Services
+are listed and compared with what is known; from time to time so are the jobs.
 """
 
 import asyncio
@@ -14,10 +15,11 @@ from kompakt_core.job.status import read_status
 from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path, jobs_path, login
 from kompakt_operator.cache import Cache
 from kompakt_operator.config import Config
-from kompakt_operator.workqueue import WorkQueue
+from kompakt_operator.listing import PAGE, list_all
+from kompakt_operator.workqueue import Key, WorkQueue
 
 RESYNC_SECONDS: Final = 300.0
-PAGE: Final = "100"
+SETTLE_SECONDS: Final = 1.0  # all watches break together when the API server goes: one comparison for all of them
 log = logging.getLogger(__name__)
 
 
@@ -28,7 +30,7 @@ def settings_of(settings: kopf.OperatorSettings) -> None:
     settings.watching.server_timeout = 120
     settings.watching.client_timeout = 150
     settings.watching.connect_timeout = 5
-    settings.watching.chunk_size = int(PAGE)  # a whole list of thousands of jobs at once would cost 100 MB
+    settings.watching.chunk_size = PAGE  # a whole list of thousands of jobs at once would cost 100 MB
     settings.networking.request_timeout = 10
     settings.networking.connect_timeout = 5
     # A worker of kopf lives for one object and idles before it ends; with a limit, idling workers would be the limit.
@@ -38,8 +40,11 @@ def settings_of(settings: kopf.OperatorSettings) -> None:
         settings.watching.label_selectors[kind] = contract.LABEL_JOB_UID
 
 
-def registry_for(config: Config, cache: Cache, queue: WorkQueue) -> kopf.OperatorRegistry:
-    """The handlers. An explicit registry: kopf's default one would import whatever client library it finds."""
+def registry_for(config: Config, cache: Cache, queue: WorkQueue, relisted: asyncio.Event) -> kopf.OperatorRegistry:
+    """The handlers; they set `relisted` when a watch begins anew.
+
+    An explicit registry: kopf's default one would import whatever client library it finds.
+    """
     registry = kopf.OperatorRegistry()
 
     @kopf.on.startup(registry=registry)
@@ -54,16 +59,19 @@ def registry_for(config: Config, cache: Cache, queue: WorkQueue) -> kopf.Operato
     @kopf.on.event(contract.GROUP, contract.VERSION, contract.JOB_PLURAL, registry=registry)
     async def job_seen(event: Any, **_: Any) -> None:
         obj = event["object"]
+        _note_relisting(event, relisted)
         if event["type"] != "DELETED" and needs_look(obj):
             queue.add((obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
     @kopf.on.event("pods", registry=registry)
     async def pod_seen(event: Any, **_: Any) -> None:
+        _note_relisting(event, relisted)
         cache.see_pod(event["object"], gone=event["type"] == "DELETED")
         _enqueue_owner(queue, event["object"])
 
     @kopf.on.event("services", registry=registry)
     async def service_seen(event: Any, **_: Any) -> None:
+        _note_relisting(event, relisted)
         cache.see_service(event["object"], gone=event["type"] == "DELETED")
         _enqueue_owner(queue, event["object"])
 
@@ -75,6 +83,12 @@ def registry_for(config: Config, cache: Cache, queue: WorkQueue) -> kopf.Operato
                 queue.add(key)
 
     return registry
+
+
+def _note_relisting(event: Any, relisted: asyncio.Event) -> None:
+    """kopf marks what a list shows, before a watch begins, by an event without a type."""
+    if event["type"] is None:
+        relisted.set()
 
 
 def needs_look(obj: dict[str, Any]) -> bool:
@@ -90,33 +104,42 @@ def _enqueue_owner(queue: WorkQueue, obj: dict[str, Any]) -> None:
         queue.add((meta["namespace"], name))
 
 
-async def fill(api: Api, config: Config, cache: Cache) -> None:
-    """All worker pods and Services as they stand now."""
-    cache.replace_all_pods(await _all(api, core_path("pods", config.namespace), labelSelector=contract.LABEL_JOB_UID))
-    for obj in await _all(api, core_path("services", config.namespace), labelSelector=contract.LABEL_JOB_UID):
-        cache.see_service(obj)
+async def fill(api: Api, config: Config, cache: Cache) -> set[Key]:
+    """All worker pods and Services as they stand now; the jobs of which one has vanished unseen."""
+    with cache.listing():
+        pods = await list_all(api, core_path("pods", config.namespace), labelSelector=contract.LABEL_JOB_UID)
+        vanished = cache.replace_pods(pods)
+        services = await list_all(api, core_path("services", config.namespace), labelSelector=contract.LABEL_JOB_UID)
+        return vanished | cache.replace_services(services)
 
 
-async def resync(api: Api, config: Config, cache: Cache, queue: WorkQueue) -> None:
-    """List everything anew every few minutes."""
+async def resync(api: Api, config: Config, cache: Cache, queue: WorkQueue, relisted: asyncio.Event) -> None:
+    """Compare pods and Services whenever a watch began anew; every few minutes look at all jobs as well."""
     while True:
-        await asyncio.sleep(RESYNC_SECONDS)
+        due = not await _within(relisted, RESYNC_SECONDS)
+        if not due:
+            await asyncio.sleep(SETTLE_SECONDS)
+        relisted.clear()
         try:
-            await fill(api, config, cache)
-            for obj in await _all(api, jobs_path(config.namespace)):
-                if needs_look(obj):
-                    queue.add((obj["metadata"]["namespace"], obj["metadata"]["name"]))
+            for key in await fill(api, config, cache):
+                queue.add(key)
+            if due:
+                await _all_jobs(api, config, queue)
         except (ApiRefused, ApiUnreachable) as problem:
             log.warning("resync: %s", problem)
+            relisted.set()
 
 
-async def _all(api: Api, path: str, **query: str) -> list[dict[str, Any]]:
-    """A whole list, page by page."""
-    found: list[dict[str, Any]] = []
-    token = ""
-    while True:
-        page = await api.get(path, limit=PAGE, **query, **({"continue": token} if token else {}))
-        found += page.get("items", ())
-        token = (page.get("metadata") or {}).get("continue", "")
-        if not token:
-            return found
+async def _within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _all_jobs(api: Api, config: Config, queue: WorkQueue) -> None:
+    """Put all jobs in line."""
+    for obj in (await list_all(api, jobs_path(config.namespace))).objects:
+        if needs_look(obj):
+            queue.add((obj["metadata"]["namespace"], obj["metadata"]["name"]))

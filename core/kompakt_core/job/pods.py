@@ -38,7 +38,8 @@ class Exit:
 class PodView:
     """What decisions need of one worker pod.
 
-    `node_lost`: it is being deleted on a node that is not Ready. `sick`: what is wrong with a GPU of it.
+    `node_lost`: it is being deleted on a node that is not Ready. `sick`: what is wrong with a GPU of it. `version` grows
+    with each write of the pod.
     """
 
     name: str
@@ -61,6 +62,7 @@ class PodView:
     finished_at: str = ""
     node_lost: bool = False
     sick: str = ""
+    version: int = 0
 
     @property
     def finished(self) -> bool:
@@ -98,7 +100,17 @@ def read_pod(obj: Mapping[str, Any]) -> PodView | None:
         gpus=tuple(filter(None, notes.get(contract.ANN_GPUS, "").split(","))),
         reports=tuple(state["message"] for _, state in ended if state.get("message")),
         finished_at=max((state.get("finishedAt") or "" for _, state in ended), default=""),
+        version=version_of(meta),
     )
+
+
+def version_of(metadata: Mapping[str, Any]) -> int:
+    """An object's (or a list's) resourceVersion as a number; 0 where it is none.
+
+    From Kubernetes 1.35 on resource versions may be compared as whole numbers (KEP-5504).
+    """
+    text = str(metadata.get("resourceVersion", ""))
+    return int(text) if text.isascii() and text.isdecimal() else 0
 
 
 def _has_started(container: Mapping[str, Any]) -> bool:

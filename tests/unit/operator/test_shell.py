@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_operator.api import ApiRefused, ApiUnreachable, _judged
-from kompakt_operator.cache import Cache
 from kompakt_operator.config import read_config
 from kompakt_operator.events import turns
 from kompakt_operator.health import STUCK_SECONDS, Pulse
@@ -146,65 +144,6 @@ def test_any_environment_is_read_or_refused(environment: dict[str, str]) -> None
     except InvalidInput:
         return
     assert 0 <= config.health_port <= 65535
-
-
-def pod(name: str, uid: str, phase: str = "Running") -> dict[str, Any]:
-    labels = {
-        contract.LABEL_JOB_UID: "u",
-        contract.LABEL_JOB_NAME: "j",
-        contract.LABEL_ATTEMPT: "1",
-        contract.LABEL_WORKER_INDEX: "0",
-        contract.LABEL_ROLE: "w",
-    }
-    notes = {contract.ANN_GPUS: "GPU-a,GPU-b"}
-    meta = {"name": name, "namespace": "ml", "uid": uid, "labels": labels, "annotations": notes}
-    return {"metadata": meta, "spec": {"nodeName": "n1"}, "status": {"phase": phase}}
-
-
-def test_the_end_of_a_pod_does_not_remove_its_successor_of_the_same_name() -> None:
-    cache = Cache()
-    cache.see_pod(pod("p", "old"))
-    cache.see_pod(pod("p", "new"))
-    cache.see_pod(pod("p", "old"), gone=True)
-    assert [view.uid for view in cache.pods(("ml", "u"))] == ["new"]
-    cache.see_pod(pod("p", "new"), gone=True)
-    assert cache.pods(("ml", "u")) == ()
-
-
-def test_a_fresh_list_replaces_what_the_watch_has_missed() -> None:
-    cache = Cache()
-    cache.see_pod(pod("gone", "a"))
-    cache.replace_pods(("ml", "u"), [pod("here", "b")])
-    assert [view.name for view in cache.pods(("ml", "u"))] == ["here"]
-
-
-def test_a_strangers_pod_with_a_jobs_labels_in_another_namespace_is_no_worker_of_it() -> None:
-    cache = Cache()
-    forged = pod("p", "a")
-    forged["metadata"]["namespace"] = "elsewhere"
-    cache.see_pod(forged)
-    assert cache.pods(("ml", "u")) == ()
-
-
-def topology(*sick: str, node: str = "n1") -> dict[str, Any]:
-    gpus = [
-        {"uuid": uuid, "index": i, **({"health": "Unhealthy", "xid": 79} if uuid in sick else {"health": "Healthy"})}
-        for i, uuid in enumerate(("GPU-a", "GPU-b", "GPU-c"))
-    ]
-    return {"metadata": {"name": node}, "spec": {"gpus": gpus}}
-
-
-def test_a_gpu_that_falls_sick_calls_for_a_look_at_the_job_that_holds_it_and_for_no_other() -> None:
-    cache = Cache()
-    cache.see_pod(pod("p", "a"))
-    (view,) = cache.pods(("ml", "u"))
-    assert cache.see_topology(topology()) == []
-    assert cache.see_topology(topology("GPU-c")) == []
-    assert cache.see_topology(topology("GPU-b", "GPU-c")) == [KEY]
-    assert cache.sickness(view) == "GPU-b (index 1): XID 79"
-    assert cache.see_topology(topology("GPU-b", "GPU-c")) == [], "known already"
-    cache.see_topology(topology())
-    assert cache.sickness(view) == ""
 
 
 @pytest.mark.parametrize(
