@@ -34,6 +34,7 @@ def checked(job: TrainingJob) -> str:
         problem = injection.obstacle(container) if injection.wanted(job, role) else ""
         if problem and not injection.skipped(job, role, container):
             raise InvalidInput(f"spec.roles[{i}].template: {problem}")
+        _memory_limit(container, f"spec.roles[{i}].template.spec: memory limit of container {container['name']}")
         notes.append(problem)
     return next(filter(None, notes), "")
 
@@ -199,8 +200,14 @@ def _share_memory(job: TrainingJob, role: Role, spec: Object) -> None:
     container = next(c for c in spec["containers"] if c["name"] == name)
     if not role.gpus_per_replica or any(mount.get("mountPath") == "/dev/shm" for mount in container.get("volumeMounts") or ()):
         return
-    limit = (container["resources"].get("limits") or {}).get("memory")
-    size = job.shared_memory if job.shared_memory >= 0 else parse_bytes(limit, "memory") // 2 if limit is not None else None
+    limit = _memory_limit(container, f"memory limit of container {name}")
+    size = job.shared_memory if job.shared_memory >= 0 else None if limit is None else limit // 2
     volume = {"medium": "Memory"} if size is None else {"medium": "Memory", "sizeLimit": str(size)}
     spec["volumes"] = [*(spec.get("volumes") or ()), {"name": SHM_VOLUME, "emptyDir": volume}]
     container["volumeMounts"] = [*(container.get("volumeMounts") or ()), {"name": SHM_VOLUME, "mountPath": "/dev/shm"}]
+
+
+def _memory_limit(container: Object, path: str) -> int | None:
+    """In bytes; None without one. Raises InvalidInput that begins with `path` for what is no quantity."""
+    limit = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+    return None if limit is None else parse_bytes(limit, path)

@@ -191,6 +191,12 @@ def test_shared_memory_is_half_the_memory_limit_unless_said(
     assert next(v for v in found["volumes"] if v["name"] == "kompakt-shm")["emptyDir"] == volume
 
 
+@pytest.mark.parametrize("limit", ["x", "-1", True, ["4Gi"]])
+def test_a_memory_limit_that_is_no_quantity_is_refused_before_any_pod_is_made(limit: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"template\.spec: memory limit of container trainer: expected a quantity"):
+        render.checked(job({"resources": {"limits": {"memory": limit}}}))
+
+
 def test_a_template_that_mounts_shared_memory_keeps_its_own() -> None:
     container = {"volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}]}
     found = rendered(job(container, {"volumes": [{"name": "dshm", "emptyDir": {}}]}))["spec"]
