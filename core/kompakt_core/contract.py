@@ -79,8 +79,11 @@ ENV_OVERRIDES: Final = "KOMPAKT_OVERRIDES"  # JSON list of {modules, mode}
 ENV_MIN_TENSOR_BYTES: Final = "KOMPAKT_MIN_TENSOR_BYTES"
 ENV_FAILURE_POLICY: Final = "KOMPAKT_FAILURE_POLICY"  # Ignore Fail
 ENV_STATE_DIR: Final = "KOMPAKT_STATE_DIR"  # our emptyDir: one small file per rank
+ENV_PROGRESS_FILE: Final = "KOMPAKT_PROGRESS_FILE"  # where the user's script may say how far it is
+ENV_METRICS_PORT: Final = "KOMPAKT_METRICS_PORT"
 RUNTIME_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
+    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT}
 )
 
 # Injection: an init container copies the runtime into an emptyDir that the trainer mounts read-only.
@@ -89,6 +92,9 @@ INJECT_PAYLOAD_VOLUME: Final = "kompakt-runtime"
 INJECT_PAYLOAD_PATH: Final = "/opt/kompakt/runtime"  # PYTHONPATH gets <path>/bootstrap (holds sitecustomize.py) first
 INJECT_STATE_VOLUME: Final = "kompakt-state"
 INJECT_STATE_PATH: Final = "/var/run/kompakt"
+PROGRESS_FILE: Final = f"{INJECT_STATE_PATH}/progress.json"
+METRICS_PORT: Final = 9402  # /metrics of a pod's first training process
+METRICS_PORT_NAME: Final = "kompakt-metrics"
 MASTER_PORT: Final = 29500
 TERMINATION_VERSION: Final = 1  # field "kompakt" of the one JSON object in the termination message
 

@@ -18,7 +18,7 @@ NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`namespace` "": all; `kubeconfig` "": the pod's own account; `health_port` 0: no health endpoint."""
+    """`namespace` "": all; `kubeconfig` "": the pod's own account; `health_port` 0: no endpoint; `progress_seconds` 0: never."""
 
     runtime_image: str
     lease_namespace: str
@@ -26,6 +26,7 @@ class Config:
     namespace: str = ""
     kubeconfig: str = ""
     health_port: int = 0
+    progress_seconds: int = 30
     log_level: str = "INFO"
 
 
@@ -43,6 +44,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
             raise InvalidInput(f"--{flag.replace('_', '-')}: {text!r} is no namespace's name")
     if not given.health_port.isdecimal() or int(given.health_port) > 65535:
         raise InvalidInput(f"--health-port: a port from 1 to 65535, or 0 for none; got {given.health_port!r}")
+    if not given.progress_seconds.isdecimal() or int(given.progress_seconds) > 3600:
+        raise InvalidInput(f"--progress-seconds: whole seconds up to 3600, or 0 for never; got {given.progress_seconds!r}")
     if given.log_level not in LEVELS:
         raise InvalidInput(f"--log-level: one of {', '.join(LEVELS)}; got {given.log_level!r}")
     return Config(
@@ -52,6 +55,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
         namespace=given.namespace,
         kubeconfig=_kubeconfig(given.kubeconfig, environment),
         health_port=int(given.health_port),
+        progress_seconds=int(given.progress_seconds),
         log_level=given.log_level,
     )
 
@@ -69,6 +73,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     flag("--identity", "", "name of this process in the Lease; default: the host's name")
     flag("--kubeconfig", "", "file; default: the pod's own account, else $KUBECONFIG")
     flag("--health-port", "0", "port of /healthz and /metrics; 0: none")
+    flag("--progress-seconds", "30", "how often rank 0 of each running job is asked how far it is; 0: never")
     flag("--log-level", "INFO", f"how much to say: {', '.join(LEVELS)}")
     return parser
 

@@ -24,6 +24,11 @@ def wanted(job: TrainingJob, role: Role) -> bool:
     return role.gpus_per_replica > 0 and job.injection is Injection.DEFAULT
 
 
+def serves(job: TrainingJob, role: Role) -> bool:
+    """Whether this role's pods may serve figures: on a node's own network the port would be the node's, and two would want it."""
+    return wanted(job, role) and not role.template["spec"].get("hostNetwork")
+
+
 def obstacle(container: Mapping[str, Any]) -> str:
     """Why the hook cannot be put on this container's PYTHONPATH without overwriting something; "" if it can."""
     own = next((v for v in container.get("env") or () if v.get("name") == "PYTHONPATH"), None)
@@ -35,8 +40,8 @@ def obstacle(container: Mapping[str, Any]) -> str:
     return ""
 
 
-def environment(job: TrainingJob) -> list[dict[str, Any]]:
-    """What the runtime reads."""
+def environment(job: TrainingJob, *, port: bool) -> list[dict[str, Any]]:
+    """What the runtime reads. `port`: whether it may serve its figures."""
     wish = job.compression
     overrides = [{"modules": o.modules, "mode": str(o.mode)} for o in wish.overrides]
     values = {
@@ -46,6 +51,8 @@ def environment(job: TrainingJob) -> list[dict[str, Any]]:
         contract.ENV_MIN_TENSOR_BYTES: str(wish.min_tensor_bytes),
         contract.ENV_FAILURE_POLICY: str(wish.failure_policy),
         contract.ENV_STATE_DIR: contract.INJECT_STATE_PATH,
+        contract.ENV_PROGRESS_FILE: contract.PROGRESS_FILE,
+        contract.ENV_METRICS_PORT: str(contract.METRICS_PORT if port else 0),
     }
     return [{"name": name, "value": value} for name, value in values.items()]
 

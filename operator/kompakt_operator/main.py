@@ -22,6 +22,7 @@ from kompakt_operator.config import Config, read_config
 from kompakt_operator.health import Pulse, serve
 from kompakt_operator.lease import Elector
 from kompakt_operator.reconcile import Reconciler
+from kompakt_operator.scrape import Scraper
 from kompakt_operator.workqueue import Key, WorkQueue
 
 CONFLICT_SECONDS = 0.02
@@ -79,11 +80,12 @@ async def _operate(config: Config, api: Api, pulse: Pulse) -> None:
     """Watch and look until cancelled."""
     cache, queue = Cache(), WorkQueue()
     await watching.fill(api, config, cache)  # before the first look: a pod not seen yet must not count as missing
-    reconciler = Reconciler(api, cache, queue, config.runtime_image)
+    scraper = Scraper(queue, config.progress_seconds)
+    reconciler = Reconciler(api, cache, queue, scraper, config.runtime_image)
     workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
     relisted = asyncio.Event()
     registry = watching.registry_for(config, cache, queue, relisted)
-    await _first(_watch(config, registry), watching.resync(api, config, cache, queue, relisted), *workers)
+    await _first(_watch(config, registry), watching.resync(api, config, cache, queue, relisted), scraper.run(), *workers)
 
 
 async def _watch(config: Config, registry: kopf.OperatorRegistry) -> None:

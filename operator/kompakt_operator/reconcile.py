@@ -14,12 +14,13 @@ from kompakt_core.job.phases import FINISHED
 from kompakt_core.job.pods import PodView
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
-from kompakt_operator import render
+from kompakt_operator import environment, injection, render
 from kompakt_operator.api import Api, ApiRefused, core_path, jobs_path
 from kompakt_operator.cache import Cache
 from kompakt_operator.events import announce
 from kompakt_operator.listing import list_all
 from kompakt_operator.perform import NameTaken, NotMade, Performer, write_status
+from kompakt_operator.scrape import Scraper
 from kompakt_operator.views import JobId
 from kompakt_operator.workqueue import Key, WorkQueue
 
@@ -38,8 +39,8 @@ def ours(obj: Object) -> bool:
 class Reconciler:
     """Looks at jobs one key at a time."""
 
-    def __init__(self, api: Api, cache: Cache, queue: WorkQueue, image: str) -> None:
-        self._api, self._cache, self._queue, self._image = api, cache, queue, image
+    def __init__(self, api: Api, cache: Cache, queue: WorkQueue, scraper: Scraper, image: str) -> None:
+        self._api, self._cache, self._queue, self._scraper, self._image = api, cache, queue, scraper, image
         self._short_of_quota: dict[Key, str] = {}  # and when the job was made
 
     async def look(self, key: Key) -> None:
@@ -47,6 +48,7 @@ class Reconciler:
         obj = await self._job_object(*key)
         if obj is None or not ours(obj):
             self._forget(key)
+            self._scraper.follow(key, None)
             return
         try:
             job = parse_job(obj)
@@ -64,7 +66,7 @@ class Reconciler:
             raise
 
     async def _act(self, key: Key, obj: Object, job: TrainingJob) -> None:
-        status, performer = read_status(obj), Performer(self._api, self._cache, self._image, obj, job)
+        status, performer = self._status(key, obj), Performer(self._api, self._cache, self._image, obj, job)
         problem, skipped = _template_problem(job)
         wanted = await self._decided(job, status, skipped)
         try:
@@ -79,7 +81,22 @@ class Reconciler:
         else:
             self._wake(key, wanted)
             self._forget(key)
+            self._scraper.follow(key, self._rank_0(job, read_status(performer.current)))
         await announce(self._api, obj, performer.current)
+
+    def _status(self, key: Key, obj: Object) -> JobStatus:
+        """As it stands in the object, but for what is news of the training's progress."""
+        status = read_status(obj)
+        return replace(status, progress=self._scraper.said(key, status.attempt) or status.progress)
+
+    def _rank_0(self, job: TrainingJob, status: JobStatus) -> PodView | None:
+        """The pod that can be asked for progress now."""
+        role = environment.gpu_roles(job)[0]
+        if status.finished or not injection.serves(job, role):
+            return None
+        name = do.pod_name(job.name, role.name, 0, status.attempt)
+        pod = next((pod for pod in self._cache.pods(_id(job)) if pod.name == name), None)
+        return pod if pod is not None and pod.ip and pod.phase == "Running" and not pod.deleting else None
 
     async def _decided(self, job: TrainingJob, status: JobStatus, skipped: str) -> list[do.Action]:
         """Decide on what the watch has shown; what ends an attempt or a job is decided again on a fresh list."""

@@ -73,7 +73,8 @@ def pod(job: TrainingJob, role: Role, index: int, attempt: int, *, image: str, l
     """One worker, gated. `index` counts within the role; `labels` are those of the job; `image` holds the runtime."""
     spec = copy.deepcopy(dict(role.template["spec"]))
     hooked = injection.wanted(job, role) and not injection.obstacle(_gpu_container(role))
-    spec["containers"] = [_container(job, role, attempt, container, hooked) for container in spec["containers"]]
+    port = hooked and injection.serves(job, role)
+    spec["containers"] = [_container(job, role, attempt, container, hooked, port) for container in spec["containers"]]
     spec["initContainers"] = [_helper(job, attempt, container) for container in spec.get("initContainers") or ()]
     if hooked:
         spec["initContainers"].insert(0, injection.init_container(image))
@@ -158,7 +159,7 @@ def _gpu_container(role: Role) -> Object:
     return next((c for c in containers if c["name"] == role.gpu_container), containers[0])
 
 
-def _container(job: TrainingJob, role: Role, attempt: int, container: Object, hooked: bool) -> Object:
+def _container(job: TrainingJob, role: Role, attempt: int, container: Object, hooked: bool, port: bool) -> Object:
     """One of the template's containers; only the GPU container gets GPUs and the start-up hook."""
     if not role.gpus_per_replica or container["name"] != _gpu_container(role)["name"]:
         return _helper(job, attempt, container)
@@ -168,8 +169,8 @@ def _container(job: TrainingJob, role: Role, attempt: int, container: Object, ho
     variables = environment.common(job, attempt) + environment.training(job, role)
     container = {**container, "resources": resources}
     if hooked:
-        container = _hooked(container)
-        variables += injection.environment(job)
+        container = _hooked(container, port)
+        variables += injection.environment(job, port=port)
     return {**container, "env": environment.added(container, variables)}
 
 
@@ -179,13 +180,18 @@ def _helper(job: TrainingJob, attempt: int, container: Object) -> Object:
     return {**container, "env": environment.added(container, variables)}
 
 
-def _hooked(container: Object) -> Object:
-    """The GPU container with the hook first on its PYTHONPATH, and our mounts."""
+def _hooked(container: Object, port: bool) -> Object:
+    """The GPU container with the hook first on its PYTHONPATH, our mounts and, if `port`, the port of its figures."""
     own = list(container.get("env") or ())
     before = next((v.get("value") or "" for v in own if v["name"] == "PYTHONPATH"), "")
     path = environment.value("PYTHONPATH", injection.python_path(before))
+    ports = list(container.get("ports") or ())
+    taken = any(p.get("containerPort") == contract.METRICS_PORT or p.get("name") == contract.METRICS_PORT_NAME for p in ports)
+    if port and not taken:
+        ports.append({"name": contract.METRICS_PORT_NAME, "containerPort": contract.METRICS_PORT, "protocol": "TCP"})
     return {
         **container,
+        **({"ports": ports} if ports else {}),
         "env": [path, *(v for v in own if v["name"] != "PYTHONPATH")],
         "volumeMounts": [*(container.get("volumeMounts") or ()), *injection.mounts()],
     }

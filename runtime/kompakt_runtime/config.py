@@ -20,8 +20,11 @@ ENV_MIN_TENSOR_BYTES: Final = "KOMPAKT_MIN_TENSOR_BYTES"
 ENV_FAILURE_POLICY: Final = "KOMPAKT_FAILURE_POLICY"
 ENV_STATE_DIR: Final = "KOMPAKT_STATE_DIR"
 ENV_ATTEMPT: Final = "KOMPAKT_ATTEMPT"
+ENV_PROGRESS_FILE: Final = "KOMPAKT_PROGRESS_FILE"
+ENV_METRICS_PORT: Final = "KOMPAKT_METRICS_PORT"
 READ_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
+    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT}
 )
 # Set by nobody but a person or `kompakt run`: the kill switch (any value but 0), where the last words go instead of
 # Kubernetes' file, whether every copy is compared with its original, and whether to end after the first compressed step.
@@ -63,6 +66,8 @@ class Config:
     termination_log: str = TERMINATION_LOG
     verify: bool = False
     dry_run: bool = False
+    progress_file: str | None = None
+    metrics_port: int | None = None
 
     def mode_of(self, module: str, class_name: str = "") -> Mode:
         """The mode of a module by its name and the name of its class; the first override that matches wins."""
@@ -103,6 +108,8 @@ class Config:
             termination_log=environ.get(ENV_TERMINATION_LOG) or TERMINATION_LOG,
             verify=environ.get(ENV_VERIFY, "0") not in ("", "0"),
             dry_run=environ.get(ENV_DRY_RUN, "0") not in ("", "0"),
+            progress_file=environ.get(ENV_PROGRESS_FILE) or None,
+            metrics_port=_port(environ),
         )
 
 
@@ -121,6 +128,14 @@ def _integer(name: str, text: str, example: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise ConfigError(f"{name} is {text!r}; it must be a whole number that is not negative, such as {example}")
     return int(text)
+
+
+def _port(environ: Mapping[str, str]) -> int | None:
+    text = environ.get(ENV_METRICS_PORT) or "0"
+    port = _integer(ENV_METRICS_PORT, text, 9402)
+    if port > 65535:
+        raise ConfigError(f"{ENV_METRICS_PORT} is {text!r}; it must be a port up to 65535, or 0 for none")
+    return port or None
 
 
 def _target(name: str, text: str) -> str:

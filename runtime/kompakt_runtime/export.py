@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from kompakt_runtime import progress
 from kompakt_runtime.config import Config
 from kompakt_runtime.figures import COMPILED, Figures
 
@@ -101,6 +102,8 @@ def merged(config: Config, rows: list[Report]) -> Report:
         "violations": sums["violations"],
         "encoder": "; ".join(sorted({row["encoder"] for row in trained if row["encoder"]}))[:128],
     }
+    if said := progress.read(config.progress_file):
+        summary["progress"] = said
     if len(json.dumps(summary)) > MOST_BYTES:
         summary["raw"] = dict(raw.most_common(4))
     return summary

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kompakt_runtime import export
+from kompakt_runtime import export, metrics
 from kompakt_runtime.config import Config, ConfigError, failure_policy
 from kompakt_runtime.figures import Figures
 
@@ -31,6 +31,7 @@ def start(environ: Mapping[str, str] = os.environ) -> Any:
     config = Config()
     try:
         config = Config.from_env(environ)
+        metrics.serve(config)
         return _start(config)
     except ConfigError as error:
         _failed(_reporting(environ, config), "BadConfig", str(error), environ)

@@ -83,8 +83,8 @@ class Parts:
         if not wait_until(served, seconds):
             raise StartFailed(f"the API server does not serve {API_VERSION} after {seconds:.0f} s")
 
-    def operator(self, identity: str = "operator-0") -> Component:
-        """The operator; several with different identities stand by for each other."""
+    def operator(self, identity: str = "operator-0", *more: str) -> Component:
+        """The operator; several with different identities stand by for each other. `more`: further arguments."""
         port = free_ports(1)[0]
         argv = restarted(
             str(BIN / "kompakt-operator"),
@@ -93,6 +93,8 @@ class Parts:
             f"--lease-namespace={NAMESPACE}",
             f"--identity={identity}",
             f"--health-port={port}",
+            "--progress-seconds=0",  # the addresses of simulated pods are nobody's, or a stranger's
+            *more,
         )
         return Component(identity, argv, lambda: answers(f"http://127.0.0.1:{port}/healthz"))
 

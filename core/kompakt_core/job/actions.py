@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kompakt_core.job import clock
+from kompakt_core.job import clock, progress
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.conditions import Condition, Type, condition
@@ -140,7 +140,7 @@ def _resumed(after: JobStatus) -> JobStatus:
     """The first attempt, or the one after a suspension: pods are made from the spec as it stands now."""
     if after.attempt > 0 and not after.holds(Type.SUSPENDED):
         return after
-    return replace(after.in_phase(Phase.PENDING), attempt=after.attempt + 1).with_conditions(
+    return replace(after.in_phase(Phase.PENDING), attempt=after.attempt + 1, progress={}).with_conditions(
         condition(Type.SUSPENDED, False, "NotSuspended"), condition(Type.RECONCILING, True, "WorkersNotRunning")
     )
 
@@ -157,6 +157,7 @@ def _restarted(after: JobStatus, verdict: Verdict, now: float) -> JobStatus:
         restarts=after.restarts + verdict.counted,
         disruptions=disruptions,
         last_restart=last,
+        progress={},
     )
     then = f"; attempt {last.attempt} begins at {clock.written(last.not_before)}" if delay else ""
     stalled = disruptions >= DISRUPTIONS_IN_A_ROW
@@ -309,7 +310,8 @@ def _write(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Sequence
     if after.finished:
         extra = statuses.compression_condition(job, compression, True)
         after = after if extra is None else after.with_conditions(extra)
-    wanted = statuses.to_write(job.generation, before, after, statuses.figures_of(job, own, compression), now)
+    figures = statuses.figures_of(job, own, compression) | {"progress": progress.at_the_end(own) or dict(after.progress)}
+    wanted = statuses.to_write(job.generation, before, after, figures, now)
     return [WriteStatus(wanted)] if statuses.changed(before, wanted) else []
 
 
@@ -336,6 +338,6 @@ def invalid(generation: int, status: JobStatus, message: str, now: float) -> lis
         after = replace(after.in_phase(Phase.FAILED), completion_time=now).with_conditions(
             condition(Type.FAILED, True, "InvalidSpec", message), condition(Type.RECONCILING, False, "Finished")
         )
-    kept = {name: status.written.get(name) for name in ("gpus", "nodes", "roles", "compression")}
+    kept = {name: status.written.get(name) for name in ("gpus", "nodes", "roles", "compression", "progress")}
     wanted = statuses.to_write(generation, status, after, kept, now)
     return [WriteStatus(wanted)] if statuses.changed(status, wanted) else []

@@ -63,6 +63,7 @@ class PodView:
     node_lost: bool = False
     sick: str = ""
     version: int = 0
+    ip: str = ""
 
     @property
     def finished(self) -> bool:
@@ -101,6 +102,7 @@ def read_pod(obj: Mapping[str, Any]) -> PodView | None:
         reports=tuple(state["message"] for _, state in ended if state.get("message")),
         finished_at=max((state.get("finishedAt") or "" for _, state in ended), default=""),
         version=version_of(meta),
+        ip=status.get("podIP") or "",
     )
 
 

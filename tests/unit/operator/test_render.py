@@ -127,7 +127,7 @@ def test_the_hook_comes_by_an_init_container_that_restricted_namespaces_admit() 
     assert env(trainer)["PYTHONPATH"] == f"{contract.INJECT_PAYLOAD_PATH}/bootstrap"
     mounts = {mount["name"]: mount for mount in trainer["volumeMounts"]}
     assert mounts[contract.INJECT_PAYLOAD_VOLUME]["readOnly"] is True
-    assert "ports" not in trainer, "nothing listens in the worker, so no port may be announced"
+    assert trainer["ports"] == [{"name": "kompakt-metrics", "containerPort": 9402, "protocol": "TCP"}]
 
 
 def test_a_python_path_in_the_template_is_kept_behind_ours() -> None:
@@ -280,3 +280,16 @@ def test_a_gpu_container_that_is_not_there_is_refused() -> None:
     roles = [{"name": "w", "gpusPerReplica": 1, "gpuContainer": "c", "template": template}]
     with pytest.raises(InvalidInput, match="gpuContainer names 'c'; the containers are a, b"):
         render.checked(job(roles=roles))
+
+
+def test_on_a_nodes_own_network_no_port_is_announced_and_none_is_served() -> None:
+    (trainer,) = rendered(job(pod={"hostNetwork": True}))["spec"]["containers"]
+    assert ("ports" in trainer, env(trainer)["KOMPAKT_METRICS_PORT"]) == (False, "0")
+
+
+def test_a_port_of_the_template_stays_as_it_is() -> None:
+    own = [{"name": "mine", "containerPort": 9402}]
+    (trainer,) = rendered(job({"ports": own}))["spec"]["containers"]
+    assert trainer["ports"] == own
+    (bare,) = rendered(job({"ports": []}, injection="Never"))["spec"]["containers"]
+    assert bare["ports"] == []

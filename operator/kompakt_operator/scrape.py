@@ -1,0 +1,104 @@
+"""Asks rank 0 of each running job every half minute how far it is. What it answers comes from a user's pod and is not trusted."""
+
+import asyncio
+import ipaddress
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiohttp
+
+from kompakt_core import contract
+from kompakt_core.job import progress
+from kompakt_core.job.pods import PodView
+from kompakt_core.job.progress import Sample
+from kompakt_operator.workqueue import Key, WorkQueue
+
+TIMEOUT: Final = aiohttp.ClientTimeout(total=2)
+AT_ONCE: Final = 50
+MOST_BYTES: Final = 64 << 10
+SAMPLES: Final = 11  # the estimate looks at the last five minutes
+
+
+@dataclass
+class Watched:
+    """Rank 0 of one job's current attempt, and what it has said so far."""
+
+    pod: PodView
+    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Scraper:
+    """`follow` says whom to ask; the queue gets the key of each job whose progress is news."""
+
+    def __init__(self, queue: WorkQueue, seconds: int, port: int = contract.METRICS_PORT) -> None:
+        self._queue, self._seconds, self._port = queue, seconds, port
+        self._watched: dict[Key, Watched] = {}
+
+    def follow(self, key: Key, pod: PodView | None) -> None:
+        """Ask this pod from now on; None: nobody. Another pod begins anew."""
+        known = self._watched.get(key)
+        if pod is None or not self._seconds:
+            self._watched.pop(key, None)
+        elif known is None or known.pod.uid != pod.uid:
+            self._watched[key] = Watched(pod)
+        else:
+            known.pod = pod
+
+    def said(self, key: Key, attempt: int) -> Mapping[str, Any]:
+        """status.progress of that attempt; empty where nothing has been heard of it."""
+        known = self._watched.get(key)
+        return known.said if known is not None and known.pod.attempt == attempt else {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with session() as connections:
+            while True:
+                await asyncio.sleep(self._seconds or 3600)
+                await self.round(connections)
+
+    async def round(self, connections: aiohttp.ClientSession) -> None:
+        """Ask everybody once."""
+        await asyncio.gather(*(self._ask(connections, key, watched) for key, watched in list(self._watched.items())))
+
+    async def _ask(self, connections: aiohttp.ClientSession, key: Key, watched: Watched) -> None:
+        try:
+            page = await _page(connections, url_of(watched.pod.ip, self._port))
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            return  # it does not say: nothing is known, and nothing is wrong
+        found = progress.read_page(page)
+        if found is None:
+            return
+        if watched.samples and found.step < watched.samples[-1].step:
+            watched.samples.clear()  # it went back to a checkpoint
+        watched.samples.append(Sample(time.time(), found.step))
+        said = progress.written(found, progress.eta(watched.samples, found.total))
+        if said != watched.said:
+            watched.said = said
+            self._queue.add(key)
+
+
+def session() -> aiohttp.ClientSession:
+    """Connections for strangers: few at once, short ones; what comes compressed stays so, as it could be large."""
+    connector = aiohttp.TCPConnector(limit=AT_ONCE, force_close=True)
+    return aiohttp.ClientSession(connector=connector, timeout=TIMEOUT, auto_decompress=False)
+
+
+def url_of(ip: str, port: int) -> str:
+    """Raises ValueError for what is no address."""
+    address = ipaddress.ip_address(ip)
+    return f"http://[{address}]:{port}/metrics" if address.version == 6 else f"http://{address}:{port}/metrics"
+
+
+async def _page(connections: aiohttp.ClientSession, url: str) -> str:
+    """The page, "" for anything but one of at most 64 kB."""
+    async with connections.get(url, allow_redirects=False) as answer:
+        body = bytearray()
+        async for chunk in answer.content.iter_chunked(8192):
+            body += chunk
+            if len(body) > MOST_BYTES:
+                return ""
+        return body.decode(errors="replace") if answer.status == 200 else ""

@@ -1,0 +1,56 @@
+"""status.progress on a real API server: what rank 0's own page says while it runs, its last word afterwards."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kompakt_core.contract import METRICS_PORT
+from kompakt_runtime import metrics
+from kompakt_runtime.config import Config
+from tools.kube.jobs import apply, training_job
+from tools.kube.session import Cluster, eventually
+
+LAST_WORD = {"kompakt": 1, "active": False, "reason": "ModeNone", "progress": {"step": 1000, "total": 1000, "loss": 0.25}}
+
+
+@pytest.fixture
+def asking(kompakt: Cluster) -> Iterator[Cluster]:
+    """The cluster with an operator that asks once a second."""
+    kompakt.kill("operator-0")
+    kompakt.start(kompakt.parts.operator("operator-0", "--progress-seconds=1"))
+    yield kompakt
+    kompakt.kill("operator-0")
+    kompakt.start(kompakt.parts.operator("operator-0"))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Path]:
+    """A progress file that the runtime serves on the port of a worker, from this machine's loopback address."""
+    path = tmp_path / "progress.json"
+    server = metrics.serve(Config(progress_file=str(path), metrics_port=METRICS_PORT))
+    assert server is not None, f"another program listens on port {METRICS_PORT}"
+    yield path
+    server.shutdown()
+    server.server_close()
+
+
+def test_progress_reaches_the_status_and_its_last_word_stays(asking: Cluster, namespace: str, file: Path) -> None:
+    message = {"simulate.kompakt.dev/message": json.dumps(LAST_WORD)}
+    job = apply(asking, namespace, training_job("told", replicas=2, gpus=2, seconds=None, annotations=message))
+    # A simulated pod has an address that leads nowhere; this one leads to the page above.
+    eventually(lambda: len(job.bound()) == 2, "both bound")
+    address = {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
+    local = [{"op": "replace", "path": f"/status/{field}", "value": value} for field, value in address.items()]
+    job.await_phase("Running")
+    asking.core.patch_namespaced_pod_status("told-worker-0-a1", namespace, local)
+    file.write_text('{"step": 10, "total": 1000, "loss": 2.5, "samplesPerSecond": 80}')
+    eventually(lambda: job.status.get("progress", {}).get("step") == 10, "the first word")
+    file.write_text('{"step": 20, "total": 1000, "loss": 2.25, "samplesPerSecond": 80}')
+    eventually(lambda: "eta" in job.status.get("progress", {}), "two steps give an estimate")
+    said = job.status["progress"]
+    assert {**said, "eta": ""} == {"step": 20, "total": 1000, "loss": "2.25", "samplesPerSecond": "80", "eta": ""}
+    assert said["eta"] > job.status["startTime"]
+    job.finish()
+    assert job.await_phase("Succeeded")["progress"] == {"step": 1000, "total": 1000, "loss": "0.25"}

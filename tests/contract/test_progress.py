@@ -1,0 +1,134 @@
+"""From the progress file to the job's status: the runtime's page and the operator's reader agree, whatever else may answer."""
+
+import asyncio
+import http.server
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kompakt_core.job import progress as read
+from kompakt_core.job.pods import PodView
+from kompakt_operator import scrape
+from kompakt_operator.scrape import Scraper, url_of
+from kompakt_operator.workqueue import WorkQueue
+from kompakt_runtime import metrics
+from kompakt_runtime import progress as made
+from kompakt_runtime.config import Config
+
+KEY = ("ml", "j")
+RANK_0 = PodView("j-worker-0-a1", "uid", 1, "worker", 0, phase="Running", ip="127.0.0.1")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_both_sides_use_the_same_names() -> None:
+    assert {name: field for field, (name, _) in made.METRICS.items()} == read.METRICS
+
+
+def asked(port: int, times: int = 1) -> tuple[dict[str, object], int]:
+    """What the operator knows of the job after asking so often, and how many looks at the job that called for."""
+
+    async def story() -> tuple[dict[str, object], int]:
+        queue = WorkQueue()
+        scraper = Scraper(queue, 30, port)
+        scraper.follow(KEY, RANK_0)
+        looks = 0
+        async with scrape.session() as session:
+            for _ in range(times):
+                await scraper.round(session)
+                while len(queue):
+                    queue.done(await queue.take())
+                    looks += 1
+        return dict(scraper.said(KEY, 1)), looks
+
+    return asyncio.run(story())
+
+
+def test_what_a_script_writes_reaches_the_status(tmp_path: Path) -> None:
+    port = free_port()
+    file = tmp_path / "progress.json"
+    server = metrics.serve(Config(progress_file=str(file), metrics_port=port))
+    assert server is not None
+    try:
+        assert asked(port) == ({}, 0), "nothing said yet"
+        file.write_text('{"step": 120, "total": 1000, "loss": 0.53, "samplesPerSecond": 812.4}')
+        said = {"step": 120, "total": 1000, "loss": "0.53", "samplesPerSecond": "812.4"}
+        assert asked(port, times=2) == (said, 1), "the same answer is no news"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_another_pod_begins_anew_and_nobody_is_asked_once_the_job_is_over() -> None:
+    scraper = Scraper(WorkQueue(), 30)
+    scraper.follow(KEY, RANK_0)
+    scraper._watched[KEY].said = {"step": 1}
+    assert scraper.said(KEY, 1) == {"step": 1}
+    assert scraper.said(KEY, 2) == {}, "of an attempt that is over"
+    scraper.follow(KEY, PodView("j-worker-0-a2", "other", 2, "worker", 0, ip="127.0.0.1"))
+    assert scraper.said(KEY, 2) == {}
+    scraper.follow(KEY, None)
+    assert scraper.said(KEY, 2) == {}
+
+
+@contextmanager
+def answering(port: int, status: int, body: bytes, **headers: str) -> Iterator[None]:
+    class Stranger(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", port), Stranger) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield
+        server.shutdown()
+        thread.join()
+
+
+GOOD = b"kompakt_progress_step 3\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "said"),
+    [
+        (200, GOOD, {}, {"step": 3}),
+        (200, b"x" * (64 << 10) + b"\n" + GOOD, {}, {}),
+        (302, GOOD, {"Location": "/elsewhere"}, {}),
+        (200, GOOD, {"Content_Encoding": "gzip"}, {"step": 3}),
+        (500, GOOD, {}, {}),
+        (200, b"\xff\n" + GOOD, {}, {"step": 3}),
+    ],
+    ids=["a page", "too large", "a redirect", "nothing is unpacked", "an error", "no UTF-8"],
+)
+def test_answers_of_a_strangers_server(status: int, body: bytes, headers: dict[str, str], said: dict[str, int]) -> None:
+    port = free_port()
+    with answering(port, status, body, **headers):
+        assert asked(port)[0] == said
+
+
+def test_nobody_answers_is_no_error() -> None:
+    assert asked(free_port()) == ({}, 0)
+
+
+def test_addresses_of_both_families_and_nothing_else() -> None:
+    assert (url_of("10.0.0.1", 9402), url_of("fd00::1", 9402)) == (
+        "http://10.0.0.1:9402/metrics",
+        "http://[fd00::1]:9402/metrics",
+    )
+    with pytest.raises(ValueError, match="does not appear to be"):
+        url_of("example.com/", 9402)
