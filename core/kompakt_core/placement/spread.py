@@ -121,6 +121,8 @@ def _fill_opened(own: Sequence[Offer], count: int, floor: int) -> list[tuple[Off
 
 def _tightest(others: Sequence[Offer], missing: int, floor: int, nodes: int, size: int, wish: Wish) -> list[tuple[Offer, int]]:
     """Exactly as many nodes as needed, each the tightest with which the rest can still be done by the largest."""
+    if not missing:  # the opened nodes hold them all
+        return []
     capacities = {one.node.name: one.capacity(floor) for one in others}
     left = [one for one in others if capacities[one.node.name]]
     left.sort(key=lambda one: _looseness(one, min(capacities[one.node.name], missing), size, wish))

@@ -288,6 +288,16 @@ def test_neighbours_in_rank_share_a_node_and_rank_0_is_worker_0() -> None:
     assert nodes == sorted(nodes)
 
 
+def test_pods_of_many_sizes_are_placed_on_nodes_that_others_of_the_gang_have_opened() -> None:
+    workers = tuple(worker(index, gpus) for index, gpus in enumerate((1, 1, 2, 0, 4, 1, 1, 2, 1)))
+    snapshot = cluster(node("a"), node("b"), node("c", "a100-pcie-8-bridge-pairs"))
+    for wish in (RING, replace(RING, sensitive=False)):
+        wanted = replace(gang(1, wish=wish), workers=workers)
+        plan = planned(snapshot, wanted)
+        check(snapshot, wanted, plan)
+        assert len({seat.node for seat in plan.seats}) == 2
+
+
 def test_a_launcher_without_gpus_sits_with_its_workers_and_ranks_last() -> None:
     workers = (worker(0, 0, cpu_millis=500), *(worker(index, 4) for index in (1, 2)))
     snapshot = cluster(node("cpu"), node("gpu", taken=(0,)), replace(node("plain"), graph=None, problem=Reason.NO_TOPOLOGY))
