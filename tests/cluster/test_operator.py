@@ -156,6 +156,24 @@ def test_quota_never_leaves_a_half_gang(operated: Any, kompakt: Cluster, namespa
     job.await_phase("Succeeded")
 
 
+def test_a_quota_counts_what_a_limit_range_adds_and_the_gang_is_whole_or_not_there(
+    operated: Any, kompakt: Cluster, namespace: str
+) -> None:
+    """The template names no processors; only live pods show what they take."""
+    limits = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}}
+    kompakt.core.create_namespaced_limit_range(namespace, limits)
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "3"}}}
+    kompakt.core.create_namespaced_resource_quota(namespace, quota)
+    job = operated(training_job("greedy", replicas=4, gpus=2, seconds=None))
+    eventually(lambda: job.condition("Reconciling").get("reason") == "QuotaExceeded", "QuotaExceeded")
+    eventually(lambda: not job.pods(), "what was made is removed again")
+    assert not job.bound()
+    kompakt.core.patch_namespaced_resource_quota("q", namespace, {"spec": {"hard": {"requests.cpu": "4"}}})
+    job.await_phase("Running")
+    asked = [container.resources.requests["cpu"] for pod in job.pods() for container in pod.spec.containers]
+    assert asked == ["1"] * 4
+
+
 def test_two_gangs_short_of_quota_take_turns(operated: Any, kompakt: Cluster, namespace: str) -> None:
     kompakt.core.create_namespaced_resource_quota(namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "3"}}})
     jobs = [

@@ -1,0 +1,69 @@
+"""A job that was stored under older rules lives on: what it does not change is not judged again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client
+
+from tools.kube.jobs import Document, Job, training_job
+from tools.kube.session import Cluster, eventually
+
+CRD = Path(__file__).resolve().parents[2] / "crds" / "trainingjobs.yaml"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+NAME = "trainingjobs.kompakt.dev"
+
+
+def definition(*, lax: bool) -> Document:
+    """Ours; `lax`: as if the rule about targetGradientError had not been there yet."""
+    crd: Document = yaml.load(CRD.read_text(), Loader=LOADER)
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    if lax:
+        del spec["activationCompression"]["properties"]["targetGradientError"]["x-kubernetes-validations"]
+    return crd
+
+
+@pytest.fixture
+def lax(kompakt: Cluster, namespace: str) -> Iterator[Any]:
+    """Puts the old rules or ours in force; afterwards ours are."""
+    extensions = client.ApiextensionsV1Api(kompakt.api)
+
+    def enforce(*, lax: bool) -> None:
+        now = extensions.read_custom_resource_definition(NAME)
+        body = definition(lax=lax)
+        body["metadata"]["resourceVersion"] = now.metadata.resource_version
+        extensions.replace_custom_resource_definition(NAME, body)
+        eventually(lambda: taken() is lax, f"rules with lax={lax} in force")
+
+    def taken() -> bool:
+        try:
+            create(kompakt, namespace, "probe", dry_run="All")
+        except client.ApiException as refusal:
+            if refusal.status != 422:
+                raise
+            return False
+        return True
+
+    yield enforce
+    enforce(lax=False)
+
+
+def create(cluster: Cluster, namespace: str, name: str, **options: str) -> Job:
+    body = training_job(name, suspend=True, activationCompression={"targetGradientError": "0.5"})
+    cluster.custom.create_namespaced_custom_object("kompakt.dev", "v1alpha1", namespace, "trainingjobs", body, **options)
+    return Job(cluster, namespace, name)
+
+
+def test_a_stored_job_may_keep_what_new_rules_refuse(kompakt: Cluster, namespace: str, lax: Any) -> None:
+    lax(lax=True)
+    job = create(kompakt, namespace, "old")
+    lax(lax=False)
+    job.patch({"metadata": {"labels": {"team": "a"}}, "spec": {"runPolicy": {"backoffLimit": 1}}})
+    assert job.read()["spec"]["activationCompression"]["targetGradientError"] == "0.5"
+    with pytest.raises(client.ApiException, match=r"at most 0\.1"):
+        job.patch({"spec": {"activationCompression": {"targetGradientError": "0.6"}}})
+    eventually(lambda: job.condition("Stalled").get("reason") == "InvalidSpec", "the operator says what it cannot run")
+    assert "targetGradientError" in job.condition("Stalled")["message"]
+    assert job.pods() == []
