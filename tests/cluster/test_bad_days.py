@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.conftest import MACHINES
+from tools.kube import kwok
+from tools.kube.api import connect
 from tools.kube.jobs import Job, apply, training_job
 from tools.kube.session import Cluster, eventually
 
@@ -70,3 +73,32 @@ def test_a_gang_leaves_a_node_that_is_tainted_and_avoids_one_that_is_cordoned(
     assert nodes_of(job) == {third}
     assert job.status["lastRestart"]["reason"] == "Disruption"
     assert job.status["nodes"] == third
+
+
+@pytest.fixture
+def whole_again(kompakt: Cluster) -> Iterator[None]:
+    """Afterwards every machine has its Node and offers its GPUs."""
+    yield
+    nodes = (kwok.node(n.name, n.gpus, n.machine, dict(n.labels)) for n in MACHINES)
+    kwok.add_nodes(connect(kompakt.kubeconfig), nodes)
+
+    def offered() -> bool:
+        found = kompakt.core.list_node().items
+        ready = [node for node in found if any(c.type == "Ready" and c.status == "True" for c in node.status.conditions or ())]
+        return sum(node.status.allocatable.get("kompakt.dev/gpu") == "8" and not node.spec.taints for node in ready) == 3
+
+    eventually(offered, "three nodes with their GPUs")
+
+
+def test_a_gang_comes_up_elsewhere_when_its_node_is_deleted(kompakt: Cluster, namespace: str, whole_again: None) -> None:
+    """Pods of a Node that is gone are removed by the controller manager, 40 s to a minute later."""
+    job = apply(kompakt, namespace, training_job("orphaned", replicas=2, gpus=4, seconds=None))
+    job.await_phase("Running")
+    lost = sorted(nodes_of(job))[0]
+    kompakt.core.delete_node(lost)
+    after = running_again(job)
+    assert lost not in nodes_of(job)
+    assert len(nodes_of(job)) in (1, 2)
+    assert (after["restarts"], after["lastRestart"]["reason"]) == (0, "Disruption")
+    job.finish()
+    job.await_phase("Succeeded")
