@@ -1,6 +1,6 @@
 """Peak of live bytes in one training step: plain, checkpointing, lossless, error-bounded; `python -m benchmarks.memory`.
 
-On CPUs the peak is the highest running sum of the allocator's own events (allocations less releases) during the step, on
+On CPUs the peak is the largest rise of the running sum of the allocator's own events (allocations less releases) in the step, on
 GPUs `max_memory_allocated` less what was there before; gradients and temporaries count, the weights themselves do not. Before
 the measured step come as many as bounds need. Below each peak: who holds what was saved for the backward pass.
 """
@@ -100,7 +100,11 @@ def peak_bytes(case: Case, device: Any, mode: Mode | None, target: str, checkpoi
 
 
 def peak_of(action: Callable[[], None], device: Any) -> int:
-    """Live bytes above those before: the highest running sum of allocations less releases."""
+    """The most bytes live at a time above those before: on CPUs the largest rise of the running sum of allocations less releases.
+
+    The profiler reports releases of what was allocated before it began, such as the last step's gradients, only now and then; a
+    rise does not depend on that.
+    """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = int(torch.cuda.memory_allocated(device))
@@ -108,11 +112,12 @@ def peak_of(action: Callable[[], None], device: Any) -> int:
         return int(torch.cuda.max_memory_allocated(device)) - before
     with profile(profile_memory=True) as recorded:
         action()
-    live = highest = 0
+    live = lowest = highest = 0
     for event in recorded.profiler.kineto_results.events():
         if event.name() == "[memory]":
-            live += event.nbytes()
-            highest = max(highest, live)
+            live += int(event.nbytes())
+            lowest = min(lowest, live)
+            highest = max(highest, live - lowest)
     return highest
 
 
