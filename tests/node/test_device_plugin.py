@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -245,7 +246,7 @@ def test_a_hundred_pods_and_five_accounts_of_their_gpus(kompakt, watcher, capsys
         print(f"seconds from kubelet's new socket to the plugin's: {', '.join(f'{seconds:.2f}' for seconds in registered)}")
         print(f"resident memory of the plugins: {', '.join(f'{size:.0f}' for size in resident_megabytes(kompakt))} MB")
         print(f"of the others, while all parts were up: {len(missed)}")
-        for line in [*corrected.items(), *churn.rejected]:
+        for line in [*corrected.items(), *churn.rejected, *metrics(kompakt)]:
             print(line)
     assert watcher.wrong == []
     assert churn.ran == PODS
@@ -253,6 +254,15 @@ def test_a_hundred_pods_and_five_accounts_of_their_gpus(kompakt, watcher, capsys
     assert max(registered) < REREGISTER_SECONDS
     assert missed == [], "while the plugin is up, what was chosen is what is given"
     assert all(size < 80 for size in resident_megabytes(kompakt))
+
+
+def metrics(world):
+    """What the plugins count, line by line."""
+    where = ("--namespace=kompakt-system", "--selector=app.kubernetes.io/component=device-plugin")
+    pods = [pod["metadata"]["name"] for pod in world.kubectl.items("pods", *where)]
+    path = "/api/v1/namespaces/kompakt-system/pods/{}:8903/proxy/metrics"
+    texts = [world.kubectl("get", "--raw", path.format(pod)) for pod in pods]
+    return [line for text in texts for line in text.splitlines() if re.match("[a-z_]+(_total|gpus)[ {]", line)]
 
 
 def free_gpus(world):
