@@ -30,6 +30,7 @@ from kompakt_device_plugin.servicer import PluginServicer
 from kompakt_device_plugin.source import SOURCES, Source, open_source
 
 log = logging.getLogger("kompakt_device_plugin")
+ANOTHER: Final = "another process that serves this node"
 LOOK_SECONDS: Final = 0.2  # between two looks at kubelet's socket, and at the lock of another process
 SWITCH_SECONDS: Final = 0.001
 FLUSH_SECONDS: Final = 1.0  # at the end, for what is still to be written
@@ -77,7 +78,7 @@ class Plugin:
         )
         self._registrar = Registrar(kubelet_dir, self.devices, self._servicer, self.metrics, time.monotonic)
         self._beats = [health.Beat(time.monotonic)]
-        self._waits_for = "another process that serves this node"
+        self._waits_for = ANOTHER
 
     def _real_gpus(self, cdi: Cdi) -> RealGpus:
         return RealGpus(self._source.minor, self.devices.place, self.agent.runtime, cdi)
@@ -95,13 +96,18 @@ class Plugin:
         self._lock.release()
 
     def _turn_came(self) -> bool:
-        said = False
+        said = ""
         while not self.stop.is_set():
-            if self._lock.take():
-                return True
-            if not said:
-                log.info("another process serves node %s: waiting for its end", self._node)
-            said = True
+            try:
+                if self._lock.take():
+                    return True
+                trouble, self._waits_for = f"another process serves node {self._node}: waiting for its end", ANOTHER
+            except OSError as error:
+                trouble = f"cannot take the lock of this node, is kubelet's folder mounted writable? {error}"
+                self._waits_for = f"the lock of this node: {error}"
+            if trouble != said:
+                log.warning("%s", trouble)
+            said = trouble
             self._beats[0].beat()
             self.stop.wait(LOOK_SECONDS)
         return False

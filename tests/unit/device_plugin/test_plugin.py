@@ -63,6 +63,16 @@ def test_a_second_process_waits_un_ready_and_takes_over(running, api, kubelet, m
     second.stop()
 
 
+def test_a_folder_that_cannot_be_written_to_is_said_and_waited_for(running, until, caplog):
+    folder = running.kubelet.folder / "device-plugins" / "kompakt"
+    folder.touch()
+    running.start()
+    until(lambda: running.plugin.waits_for().startswith("the lock of this node: "))
+    assert "cannot take the lock of this node, is kubelet's folder mounted writable?" in caplog.text
+    folder.unlink()
+    until(lambda: running.plugin.waits_for() == "")
+
+
 def test_what_was_handed_over_before_a_crash_is_held_until_kubelet_says_who_has_it(running, make_pod, gpus, until):
     """The plugin died after Allocate of a set that stood on no pod, and kubelet starts anew: it lists no pods yet."""
     (running.kubelet.folder / "device-plugins" / "kompakt").mkdir(exist_ok=True)
