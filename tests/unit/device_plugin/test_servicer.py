@@ -275,9 +275,9 @@ def stuck(kubelet_dir, make_parts, dgx1, monkeypatch):
 
 
 def seconds_of(call, *arguments):
-    """The shorter of two tries: the machine may have made one of them wait."""
+    """The shortest of three tries: the machine may have made others wait."""
     took = []
-    for _ in range(2):
+    for _ in range(3):
         began = time.monotonic()
         with contextlib.suppress(Refused):
             call(*arguments)
@@ -299,7 +299,7 @@ def test_a_miss_costs_at_most_half_a_second_in_all(stuck, gpus):
     asked = pb.ContainerPreferredAllocationRequest(available_deviceIDs=gpus, allocation_size=2)
     request = pb.PreferredAllocationRequest(container_requests=[asked] * 3)
     assert 0.45 < seconds_of(servicer.GetPreferredAllocation, request, Context()) <= 0.5 + SLACK
-    assert parts.metrics.value("preferred_total", outcome="miss") == 6
+    assert parts.metrics.value("preferred_total", outcome="miss") == 9
 
 
 def test_looks_at_driver_and_processes_cost_an_allocate_at_most_half_a_second_in_all(stuck, gpus, make_pod):
