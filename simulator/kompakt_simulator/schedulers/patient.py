@@ -5,7 +5,7 @@ After every event all open GPUs are on offer to all who wait, best fit. What eac
 finds places, victims and the next moment at which an answer changes by time alone.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -135,19 +135,29 @@ class Patient:
             return
         by_key = sorted(((self._key(world, task), task.number, task) for task in victims), reverse=True)
         heads = sorted(entry for entries in self._waiting.values() for entry in entries[:LOOK_AT_MOST])[:LOOK_AT_MOST]
+        hopeless = set[int]()  # sizes for which nothing was found: those behind in the order may stop no others
         for entry in heads:
             key, task = entry[0], entry[3]
-            allowed = [victim for worth, _, victim in by_key if victim.held and self._may_stop(world, worth, key)]
+            if task.gpus in hopeless:
+                continue
+            allowed = self._allowed(world, by_key, key)
             if not allowed:
                 return
             found = _cheapest(world, task.gpus, allowed)
             if found is None:
+                hopeless.add(task.gpus)
                 continue
             levels = world.cluster.shape.levels
             answer = decide(self._as_waiting(world, task), Offer(levels, None, levels.ideal(task.gpus)), world.now / 1000)
             if isinstance(answer, Preempt):
                 self._dequeue(entry)
                 self._replace(world, task, *found)
+                hopeless.clear()
+
+    def _allowed(self, world: World, by_key: list[tuple[float, int, Task]], key: float) -> list[Task]:
+        """Who may be stopped for a job of this key: the first of those sorted by key, the highest first."""
+        end = bisect_left(by_key, True, key=lambda one: not self._may_stop(world, one[0], key))
+        return [victim for _, _, victim in by_key[:end] if victim.held]
 
     def _replace(self, world: World, task: Task, victims: list[Task], member: int) -> None:
         freed = NOTHING
@@ -176,10 +186,10 @@ def _cheapest(world: World, gpus: int, allowed: list[Task]) -> tuple[list[Task],
 
     None where no member would have room.
     """
-    shape = world.cluster.shape
+    shape, now = world.cluster.shape, world.open
     best: tuple[int, int, list[Task], int] | None = None
     for index, member in enumerate(_members(shape, shape.levels.ideal(gpus))):
-        room = (world.open & member).bit_count()
+        room = (now & member).bit_count()
         chosen, freed = [], 0
         for victim in allowed:
             if room >= gpus:
