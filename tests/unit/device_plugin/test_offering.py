@@ -182,3 +182,19 @@ def test_ids_that_kubelet_has_from_somebody_else_are_told_once_and_harm_nobody(r
 @pytest.mark.parametrize("ids", [{"x" * 70_000}, {f"GPU-{number}" for number in range(100_000)}, {"\ud800\n"}])
 def test_whatever_ids_kubelet_has_the_sentence_about_them_is_short(ids):
     assert len(agent.unknown(ids)) < 1024
+
+
+def test_a_gpu_that_turns_sick_or_well_costs_kubelet_no_pause(api, kubelet, machines, client, until, dgx1, monkeypatch):
+    api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE}})
+    tidied = []
+    monkeypatch.setattr(agent, "trim", lambda: tidied.append(None))
+    source = Ailing(dgx1)
+    one = Running(api, kubelet, machines, client, until, source).start()
+    _, lists = one.listened()
+    for health in ("Unhealthy", "Healthy"):
+        lists.get(timeout=60)
+        source.change(replace(dgx1.gpus[3], health=health))
+    lists.get(timeout=60)
+    until(lambda: one.topology()["status"]["health"] == "Healthy")
+    assert len(tidied) == 1
+    one.stop()
