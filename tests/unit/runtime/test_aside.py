@@ -60,12 +60,14 @@ def test_checkpointed_regions_train_as_without_us(running, reentrant):
 
     model = network()
     plain = gradients(Holder(model, halves), batch())
-    running()
+    session = running()
     ours = gradients(Holder(model, halves), batch())
     assert same(ours, plain), "nothing is compressed before the first bounds, so all must be equal"
     warm_up(Holder(model, halves))
-    error = gradients(Holder(model, halves), batch())["model.5.weight"] - plain["model.5.weight"]
-    assert error.abs().max() < 1e9  # runs to the end
+    ours = gradients(Holder(model, halves), batch())["model.5.weight"]
+    session.stop()
+    plain = gradients(Holder(model, halves), batch())["model.5.weight"]
+    assert 0 < (ours - plain).norm() < 0.1 * plain.norm()
 
 
 def test_functional_transforms_run_inside_a_module(running):

@@ -43,7 +43,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("how", ["fork", "spawn"])
+@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
 def test_workers_say_nothing_and_count_for_nothing(tmp_path, how):
     (tmp_path / "payload").mkdir()
     (tmp_path / "state").mkdir()
