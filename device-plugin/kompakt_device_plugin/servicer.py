@@ -132,7 +132,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         pods = self._pods.all()
         waiting = [pod for pod in pods if pod.uid not in self._devices.holding]
         candidates = [*waiting, *(one.pod for one in self._pods.gone())]
-        own = {pod.uid for some in given if (pod := self._written_on(some, pods))}
+        own = {pod.uid for some in given if (pod := self._asker(some, pods, waiting))}
         before = tenants(gpus, self._devices.held, self._journal.entries, candidates, self._pods.ended()) - own
         if not before:
             return ""
@@ -140,6 +140,15 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         if look.ended(patience.left) and not look.result():
             return ""
         return f"processes of pods that had {', '.join(sorted(gpus))} before still run: {', '.join(sorted(before))}"
+
+    def _asker(self, gpus: tuple[GpuUuid, ...], pods: tuple[NodePod, ...], waiting: Collection[NodePod]) -> NodePod | None:
+        """The pod that may be given this set as its own. One that has it already may ask once more, but where another waits for
+        so many it is more likely that one: kubelet may have forgotten who had the set.
+        """
+        fresh = admitted(pods, Offer(gpus, (), len(gpus)), self._devices.holding)
+        if fresh or any(pod.size == len(gpus) and not pod.finished for pod in waiting):
+            return fresh
+        return self._written_on(gpus, pods)
 
     def _lists(self, context: grpc.ServicerContext) -> Iterator[Any]:
         """One list for every change that kubelet can see: why a GPU is sick is not told there."""

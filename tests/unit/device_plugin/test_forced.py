@@ -96,6 +96,21 @@ def test_a_later_pod_of_the_same_name_takes_over_nothing_and_gets_its_own_set(ru
     assert not running.api.made("apply", "/pods/"), "what stands on the later pod was right all the time"
 
 
+def test_a_pod_without_a_set_is_not_taken_for_the_one_that_had_these_gpus(running, make_pod, gpus, until, deaf):
+    """Nobody has heard yet that the first pod was deleted by force; the second was bound by somebody else's scheduler."""
+    call, _ = running.start().listened()
+    deaf.add("uid-a")
+    bind(running.api, make_pod("a", 2, gpus[:2], phase="Running"))
+    until(lambda: running.plugin.pods.all())
+    call.allocate(gpus[:2])
+    bind(running.api, make_pod("b", 2))
+    until(lambda: len(running.plugin.pods.all()) == 2)
+    with pytest.raises(grpc.RpcError, match="processes of pods that had"):
+        call.allocate(gpus[:2])
+    deaf.clear()
+    assert call.allocate(gpus[:2])
+
+
 @pytest.mark.parametrize(("seen", "seconds"), [(True, 1.0), (False, 5.0)])
 def test_allocate_itself_refuses_gpus_of_a_pod_deleted_a_moment_ago(
     api, kubelet, machines, client, until, make_pod, gpus, monkeypatch, seen, seconds
