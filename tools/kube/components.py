@@ -206,6 +206,9 @@ def answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=1, context=_UNVERIFIED) as response:
             return bool(response.status == 200)
+    except urllib.error.HTTPError as error:
+        error.close()  # it is the answer as well, with its connection
+        return False
     except (OSError, urllib.error.URLError):
         return False
 

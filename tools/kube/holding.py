@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubernetes import client, config, watch
+from urllib3.exceptions import HTTPError
 
 from kompakt_core.contract import ANN_GPUS, ANN_PLANNED_GPUS, GATE
 
 FINISHED = frozenset({"Succeeded", "Failed"})
+REJOIN_SECONDS = 0.2
 TURN_SECONDS = 1  # how long one watch lasts, and so how long `close` may take
 
 
@@ -42,21 +44,24 @@ def holder(pod: dict[str, Any]) -> Holder | None:
 
 @dataclass
 class HoldingWatch:
-    """Follows all pods from the moment it is made; `violations` grows by a sentence for each GPU held twice."""
+    """Follows all pods from the moment it is made; `violations` grows by a sentence for each GPU held twice.
+
+    A watch that breaks is a violation as well, since nothing is known then. Where the API server itself is killed,
+    `rejoins` makes it list anew instead; `gaps` counts how often, and only what stood there at both ends is known of those.
+    """
 
     kubeconfig: str
+    rejoins: bool = False
     violations: list[str] = field(default_factory=list)
     events: int = 0
+    gaps: int = 0
     _holders: dict[str, Holder] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._stop = threading.Event()
         self._api = config.new_client_from_config(self.kubeconfig)
         self._core = client.CoreV1Api(self._api)
-        listed = self._api.sanitize_for_serialization(self._core.list_pod_for_all_namespaces())
-        for pod in listed["items"]:
-            self.see("ADDED", pod)
-        self._version = listed["metadata"]["resourceVersion"]
+        self._version = self._list()
         self._thread = threading.Thread(target=self._follow, name="holding-watch")
         self._thread.start()
 
@@ -79,16 +84,46 @@ class HoldingWatch:
         self._api.close()
         self._api.rest_client.pool_manager.clear()
 
+    def _list(self) -> str:
+        """Take in all pods as they stand now; the version of that list."""
+        listed = self._api.sanitize_for_serialization(self._core.list_pod_for_all_namespaces())
+        self._holders.clear()
+        for pod in listed["items"]:
+            self.see("ADDED", pod)
+        return str(listed["metadata"]["resourceVersion"])
+
     def _follow(self) -> None:
         while not self._stop.is_set():
-            for event in self._turn():
-                if event["type"] == "ERROR":
-                    self.violations.append(f"the watch broke, so nothing is known: {event['raw_object']}")
-                    return
-                self._version = event["raw_object"]["metadata"]["resourceVersion"]
-                if event["type"] != "BOOKMARK":
-                    self.see(event["type"], event["raw_object"])
+            try:
+                problem = self._turn()
+            except (HTTPError, client.ApiException) as error:
+                problem = f"{type(error).__name__}: {error}"
+            if problem and self.rejoins:
+                self._rejoin()
+            elif problem:
+                self.violations.append(f"the watch broke, so nothing is known: {problem}")
+                return
 
-    def _turn(self) -> Iterator[Any]:
+    def _rejoin(self) -> None:
+        """List anew as soon as the API server answers."""
+        self.gaps += 1
+        while not self._stop.wait(REJOIN_SECONDS):
+            try:
+                self._version = self._list()
+            except (HTTPError, client.ApiException):
+                continue
+            return
+
+    def _turn(self) -> str:
+        """Follow one watch to its end; what it broke of, "" for nothing."""
+        for event in self._stream():
+            if event["type"] == "ERROR":
+                return str(event["raw_object"])
+            self._version = event["raw_object"]["metadata"]["resourceVersion"]
+            if event["type"] != "BOOKMARK":
+                self.see(event["type"], event["raw_object"])
+        return ""
+
+    def _stream(self) -> Iterator[Any]:
         pods = self._core.list_pod_for_all_namespaces
         return iter(watch.Watch().stream(pods, resource_version=self._version, timeout_seconds=TURN_SECONDS))

@@ -1,0 +1,120 @@
+"""Random TrainingJobs on the real API server: a clear refusal, or a job that reaches an end state and leaves nothing behind.
+
+KOMPAKT_FUZZ says how many are judged by a dry run, KOMPAKT_FUZZ_RUN how many run; KOMPAKT_SEED repeats a run's choices.
+"""
+
+import json
+import os
+import random
+import secrets
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from kubernetes import client
+
+from kompakt_core.contract import GROUP, JOB_PLURAL, MANAGED_BY, VERSION
+from kompakt_core.errors import InvalidInput
+from kompakt_core.job.spec import parse_job
+from kompakt_operator import render
+from tests.cluster.manifests import Chance, spec_schema
+from tests.cluster.storm import held
+from tools.kube.session import Cluster, eventually
+
+JUDGED = int(os.environ.get("KOMPAKT_FUZZ", "1500"))
+RUN = int(os.environ.get("KOMPAKT_FUZZ_RUN", "60"))
+SEED = int(os.environ.get("KOMPAKT_SEED", "0")) or secrets.randbelow(1 << 31)
+AT_ONCE = 20  # jobs that run side by side on 24 GPUs
+Document = dict[str, Any]
+
+
+def created(cluster: Cluster, namespace: str, body: Document, **options: str) -> tuple[int, Document]:
+    """Status and answer of a creation, checked as strictly as kubectl asks for."""
+    create = cluster.custom.create_namespaced_custom_object
+    try:
+        made = create(GROUP, VERSION, namespace, JOB_PLURAL, body, field_validation="Strict", **options)
+    except client.ApiException as refusal:
+        return int(refusal.status), dict(json.loads(refusal.body))
+    return 201, dict(made)
+
+
+def judgement(code: int, answer: Document, body: Document) -> str:
+    """What became of it. Raises AssertionError for an answer that helps nobody."""
+    if code != 201:
+        assert code in (400, 422), (code, answer, body)
+        assert any(word in answer["message"] for word in ("spec", "metadata.name")), (answer, body)
+        return f"refused with {code}"
+    told = what_is_told(answer)
+    assert not told or told.startswith("spec."), (told, body)
+    return "told in its status" if told else "accepted"
+
+
+def what_is_told(obj: Document) -> str:
+    """Why the operator refuses an accepted object; "" where it makes pods of it."""
+    try:
+        job = parse_job(obj)
+        render.checked(job)
+    except InvalidInput as told:
+        return str(told)
+    for role in job.roles:
+        render.pod(job, role, 0, 1, image="i", labels={})
+    return ""
+
+
+def test_random_jobs_are_accepted_or_clearly_refused(kompakt: Cluster, namespace: str) -> None:
+    print(f"KOMPAKT_SEED={SEED}")
+    chance, schema = Chance(random.Random(SEED)), spec_schema()
+    bodies = [chance.manifest(schema) for _ in range(JUDGED)]
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda body: created(kompakt, namespace, body, dry_run="All"), bodies))
+    found = Counter(judgement(*answer, body) for answer, body in zip(answers, bodies, strict=True))
+    print(dict(found))
+    assert min(found["accepted"], found["refused with 422"], found["told in its status"]) > JUDGED // 50
+
+
+def rest(job: Document | None) -> str:
+    """The state in which a job stays until somebody changes something; "" while it is on its way."""
+    if job is None:
+        return "gone by its time to live"
+    status = job.get("status") or {}
+    holding = {c["type"]: c for c in status.get("conditions", ())}
+    if job["spec"]["managedBy"] != MANAGED_BY:
+        return "left alone"
+    if status.get("phase") in ("Succeeded", "Failed", "Suspended"):
+        return str(status["phase"])
+    if holding.get("Placed", {}).get("reason") == "NeverFits":
+        return "NeverFits"
+    return "Stalled" if holding.get("Stalled", {}).get("status") == "True" else ""
+
+
+def listed(cluster: Cluster, namespace: str) -> dict[str, Document]:
+    found = cluster.custom.list_namespaced_custom_object(GROUP, VERSION, namespace, JOB_PLURAL)["items"]
+    return {job["metadata"]["name"]: job for job in found}
+
+
+def test_random_jobs_reach_an_end_and_leave_nothing(kompakt: Cluster, namespace: str) -> None:
+    print(f"KOMPAKT_SEED={SEED}")
+    chance, schema, ends = Chance(random.Random(SEED + 1), oddity=0.003), spec_schema(), Counter[str]()
+    number = 0
+    while ends.total() < RUN:
+        names: list[str] = []
+        while len(names) < AT_ONCE:
+            number += 1
+            body = chance.manifest(schema, f"fuzz-{number}")
+            body["spec"].pop("placement", None)  # how long a gang waits for a better place is not what this is about
+            if created(kompakt, namespace, body)[0] == 201:
+                names.append(body["metadata"]["name"])
+
+        def restless(names: list[str] = names) -> list[str]:
+            jobs = listed(kompakt, namespace)
+            return [name for name in names if not rest(jobs.get(name))]
+
+        eventually(lambda: not restless(), "an end state")
+        jobs = listed(kompakt, namespace)
+        ends.update(rest(jobs.get(name)) for name in names)
+        kompakt.custom.delete_collection_namespaced_custom_object(GROUP, VERSION, namespace, JOB_PLURAL)
+        eventually(lambda: not kompakt.core.list_namespaced_pod(namespace).items, "no pod left")
+        eventually(lambda: not kompakt.core.list_namespaced_service(namespace).items, "no Service left")
+    print(f"{number} made: {dict(ends)}")
+    eventually(lambda: not held(kompakt), "no GPU held")
+    assert ends["Succeeded"] > RUN // 3

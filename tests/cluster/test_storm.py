@@ -1,0 +1,83 @@
+"""kill -9 of every program at random moments, while 20 jobs come and go.
+
+KOMPAKT_KILLS says how often (50 unless it is set), KOMPAKT_SEED repeats a run's choices.
+"""
+
+import gc
+import os
+import random
+import secrets
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kompakt_core.contract import API_VERSION, JOB_PLURAL
+from tests.cluster.storm import LOOK, Crowd, Killer, held, insisting, orphans
+from tools.kube.api import connect
+from tools.kube.holding import HoldingWatch
+from tools.kube.parts import Pair
+from tools.kube.session import Cluster, eventually, stays
+
+# Where the server dies in the middle of a handshake urllib3 leaves the socket to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+KILLS = int(os.environ.get("KOMPAKT_KILLS", "50"))
+SEED = int(os.environ.get("KOMPAKT_SEED", "0")) or secrets.randbelow(1 << 31)
+PAUSE = (0.3, 2.5)  # seconds between two kills: a program is killed again while it still takes up its work
+TURN = 3  # jobs that must be over before each program is killed once more
+CALM_SECONDS = 120.0
+# A killed kube-scheduler's Lease runs out after 10 s, and each of the last jobs may need several turns.
+REST_SECONDS = 240.0
+
+
+@pytest.fixture(autouse=True)
+def left_sockets_are_collected_here() -> Iterator[None]:
+    yield
+    gc.collect()
+
+
+@pytest.mark.timeout(10 * KILLS + 2 * REST_SECONDS)
+def test_jobs_come_and_go_while_everything_is_killed(kompakt: Cluster, namespace: str, pair: Pair) -> None:
+    chance = random.Random(SEED)
+    print(f"KOMPAKT_SEED={SEED}")
+    crowd = Crowd(kompakt, namespace, chance)
+    victims = ("operator-0", pair.scheduler, pair.extender, "simulated-plugins", "kube-apiserver", "etcd")
+    killer = Killer(kompakt, chance, victims)
+    killer.supervise()
+    watch = HoldingWatch(str(kompakt.kubeconfig), rejoins=True)
+    began = time.monotonic()
+    killing = killer.begin(KILLS, PAUSE, lambda: calm(crowd, killer))
+    try:
+        while killing.is_alive():
+            crowd.admit()
+            crowd.step()
+            time.sleep(LOOK)
+        print(f"{dict(killer.kills)} in {time.monotonic() - began:.0f} s; {crowd.over()} of {len(crowd.lives)} jobs over by then")
+        eventually(crowd.step, f"all jobs over; left: {crowd.unfinished()}", REST_SECONDS)
+        print(f"all over {time.monotonic() - began:.0f} s after the first; {watch.gaps} gaps in the watch, {watch.events} events")
+    except AssertionError as error:
+        left = [life.job for life in crowd.lives.values() if not life.ended]
+        raise AssertionError(f"{error}\n{left[0].name}: {insisting(left[0].story)}" if left else str(error)) from None
+    finally:
+        killer.stop.set()
+        killing.join()
+        watch.close()
+    assert len(crowd.lives) >= crowd.size + TURN * (KILLS // len(victims) - 1), "jobs came and went all the time"
+    assert min(killer.kills.values()) >= KILLS // len(victims)
+    assert crowd.problems == []
+    assert watch.violations == []
+    eventually(lambda: not orphans(kompakt, namespace), f"no orphan: {orphans(kompakt, namespace)}")
+    eventually(lambda: not held(kompakt), "no GPU held by a pod that is over")
+    stays(lambda: [job["metadata"]["resourceVersion"] for job in jobs_of(kompakt, namespace)], rounds=3)
+
+
+def calm(crowd: Crowd, killer: Killer) -> None:
+    """Until a few more jobs are over: of programs that are never all up at once nothing would be learnt but that."""
+    wanted, end = crowd.over() + TURN, time.monotonic() + CALM_SECONDS
+    while crowd.over() < wanted and time.monotonic() < end and not killer.stop.wait(LOOK):
+        pass
+
+
+def jobs_of(cluster: Cluster, namespace: str) -> list[dict[str, dict[str, str]]]:
+    found = connect(cluster.kubeconfig).get(f"/apis/{API_VERSION}/namespaces/{namespace}/{JOB_PLURAL}")["items"]
+    return list(found)
