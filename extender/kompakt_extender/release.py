@@ -11,7 +11,7 @@ import msgspec
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_extender import record as records
-from kompakt_extender.api import APPLY, JSON_PATCH
+from kompakt_extender.api import APPLY, JSON_PATCH, Answer
 from kompakt_extender.gangs import annotations_of, release_patch
 from kompakt_extender.objects import Job, Pod
 from kompakt_extender.project import pod_view
@@ -20,6 +20,7 @@ from kompakt_extender.views import JobView, PodView
 from kompakt_extender.writer import Pause, Sender
 
 _LOG = logging.getLogger(__name__)
+LONGEST_PAUSE = 5.0  # seconds
 _JOBS = f"/apis/{contract.API_VERSION}/namespaces"
 
 
@@ -39,26 +40,42 @@ class Releaser:
         self._pause = pause
 
     async def write(self, job: JobView, record: Record, now: datetime) -> Outcome:
-        """Apply status.scheduling and Placed. An unknown outcome is resolved by reading the job until it is known."""
+        """Apply status.scheduling and Placed. An unknown outcome is resolved by reading the job.
+
+        Where the job stands there unchanged the same write is sent again: it carries the job's version, so that of the two
+        at most one succeeds.
+        """
         path = f"{_JOBS}/{job.namespace}/{contract.JOB_PLURAL}/{job.name}"
         query = {"fieldManager": contract.PLANNER_MANAGER, "force": "true"}
         body = records.status_apply(job, record, now)
-        try:
-            answer = await self._writer.send("PATCH", f"{path}/status", body=body, query=query, content_type=APPLY)
-        except TryLater as error:
-            _LOG.warning("%s/%s: status write of unknown outcome: %s", job.namespace, job.name, error)
-            return await self._find_out(path, job, record)
-        if answer.ok:
-            return Outcome.DONE
+        pause, unheard = 0.2, False
+        while True:
+            try:
+                answer = await self._writer.send("PATCH", f"{path}/status", body=body, query=query, content_type=APPLY)
+            except TryLater as error:
+                _LOG.warning("%s/%s: status write of unknown outcome: %s", job.namespace, job.name, error)
+            else:
+                if answer.ok:
+                    return Outcome.DONE
+                if not (unheard and answer.status == 409):  # else the one that nobody heard of may have been first
+                    return self._refused(job, answer)
+            unheard = True
+            known = await self._find_out(path, job, record, pause)
+            if known is not None:
+                return known
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    @staticmethod
+    def _refused(job: JobView, answer: Answer) -> Outcome:
         if answer.status not in (404, 409):
             _LOG.error("%s/%s: status refused: %s", job.namespace, job.name, answer.message)
         return Outcome.NOT_DONE
 
-    async def _find_out(self, path: str, job: JobView, record: Record) -> Outcome:
-        pause = 0.2
+    async def _find_out(self, path: str, job: JobView, record: Record, pause: float) -> Outcome | None:
+        """What became of the write; None where the job stands there as before it."""
         while True:
             await self._pause(pause)
-            pause = min(pause * 2, 5.0)
+            pause = min(pause * 2, LONGEST_PAUSE)
             try:
                 answer = await self._writer.send("GET", path)
             except TryLater:
@@ -76,8 +93,8 @@ class Releaser:
                 same = False
             if same:
                 return Outcome.DONE
-            if found.metadata.resource_version != job.resource_version:
-                return Outcome.NOT_DONE  # our write carried the old version: it can no longer succeed
+            # Our write carried the old version: where that has passed, it can no longer succeed.
+            return Outcome.NOT_DONE if found.metadata.resource_version != job.resource_version else None
 
     async def release(self, record: Record, pods: Sequence[PodView]) -> None:
         """Remove gates and write the plan on these pods; whatever fails is seen in the next round."""

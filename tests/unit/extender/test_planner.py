@@ -121,6 +121,21 @@ def test_a_status_write_without_an_answer_is_looked_up_before_any_gate_is_remove
     run(story)
 
 
+@pytest.mark.parametrize("outcomes", [["lost"], ["lost", "lost", "lost"], ["late"], ["lost", "unheard"]])
+def test_a_status_write_that_surely_did_not_happen_is_sent_again(outcomes: list[str]) -> None:
+    async def story(office: Office) -> None:
+        office.world.add_gang("j", 2, 4)
+        office.world.outcomes.extend(outcomes)
+        await asyncio.wait_for(office.settle(), 5)
+        assert office.scheduling("j")["state"] == "Released"
+        plan = json.dumps(office.scheduling("j"))
+        office.world.arrive_late()
+        await office.settle()
+        assert json.dumps(office.scheduling("j")) == plan, "of two equal writes one succeeds"
+
+    run(story)
+
+
 def test_a_new_leader_finishes_a_half_released_gang_as_written() -> None:
     async def story(office: Office) -> None:
         office.world.add_gang("j", 2, 4)
