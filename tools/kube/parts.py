@@ -55,6 +55,7 @@ class Parts:
     plane: ControlPlane
     find: Find
     chart: list[dict[str, Any]] = field(default_factory=list)
+    server: str = ""  # where our parts find the API server, if not at its own address
 
     @property
     def api(self) -> Api:
@@ -133,6 +134,18 @@ class Parts:
             Component(pair.scheduler, scheduler, lambda: answers(f"https://127.0.0.1:{secure}/livez")),
         )
 
+    def faulty_server(self, seed: int, rate: float = 0.1) -> tuple[str, Component]:
+        """A proxy before the API server that spoils that share of requests, and its address for `server`."""
+        port = free_ports(1)[0]
+        signed = self.plane.keys.authority.server("faulty", "faulty", ["127.0.0.1"])
+        argv = (
+            *(sys.executable, "-m", "tools.kube.faulty", f"--upstream={self.plane.addresses.server}", f"--port={port}"),
+            *(f"--rate={rate}", f"--seed={seed}", f"--authority={self.plane.keys.authority.certificate_file}"),
+            *(f"--certificate={signed.certificate}", f"--key={signed.key}"),
+        )
+        address = f"https://127.0.0.1:{port}"
+        return address, Component("faulty", argv, lambda: answers(f"{address}/faulty"))
+
     def simulated_plugins(self) -> Component:
         """The stand-in for the device plugins of all simulated nodes; ready when each has its GPUTopology."""
         argv = restarted(sys.executable, "-m", "tools.kube.simnodes", f"--kubeconfig={self.plane.kubeconfig}")
@@ -153,8 +166,8 @@ class Parts:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": TOKEN_SECONDS}}
         answer = self.api.post(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token", body)
         authority = self.plane.keys.authority.certificate_file
-        path = self.plane.folder / f"{account}.kubeconfig"
-        return token_kubeconfig(path, self.plane.addresses.server, authority, answer["status"]["token"])
+        path = self.plane.folder / f"{account}{'-by-detour' if self.server else ''}.kubeconfig"
+        return token_kubeconfig(path, self.server or self.plane.addresses.server, authority, answer["status"]["token"])
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl as administrator. Raises StartFailed with what it complained about."""
