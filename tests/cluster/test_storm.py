@@ -3,7 +3,6 @@
 KOMPAKT_KILLS says how often (50 unless it is set), KOMPAKT_SEED repeats a run's choices.
 """
 
-import gc
 import os
 import random
 import secrets
@@ -13,13 +12,12 @@ from collections.abc import Iterator
 import pytest
 
 from kompakt_core.contract import API_VERSION, JOB_PLURAL
-from tests.cluster.storm import LOOK, Crowd, Killer, held, insisting, orphans
+from tests.cluster.storm import LOOK, Crowd, Killer, held, insisting, left_sockets_collected, orphans
 from tools.kube.api import connect
 from tools.kube.holding import HoldingWatch
 from tools.kube.parts import Pair
 from tools.kube.session import Cluster, eventually, stays
 
-# Where the server dies in the middle of a handshake urllib3 leaves the socket to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 KILLS = int(os.environ.get("KOMPAKT_KILLS", "50"))
 SEED = int(os.environ.get("KOMPAKT_SEED", "0")) or secrets.randbelow(1 << 31)
@@ -32,8 +30,8 @@ REST_SECONDS = 240.0
 
 @pytest.fixture(autouse=True)
 def left_sockets_are_collected_here() -> Iterator[None]:
-    yield
-    gc.collect()
+    with left_sockets_collected():
+        yield
 
 
 @pytest.mark.timeout(10 * KILLS + 2 * REST_SECONDS)

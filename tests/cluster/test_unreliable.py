@@ -3,7 +3,6 @@
 KOMPAKT_OUTAGE says for how many seconds it hangs (25 unless it is set: longer than both Leases hold), KOMPAKT_SEED repeats a run.
 """
 
-import gc
 import json
 import os
 import random
@@ -16,13 +15,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.storm import LOOK, Crowd, held, orphans
+from tests.cluster.storm import LOOK, Crowd, held, left_sockets_collected, orphans
 from tools.kube.holding import HoldingWatch
 from tools.kube.jobs import apply, training_job
 from tools.kube.parts import Pair, can_set_hostname
 from tools.kube.session import Cluster, eventually
 
-# Where the server dies in the middle of a handshake urllib3 leaves the socket to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 OUTAGE = float(os.environ.get("KOMPAKT_OUTAGE", "25"))
 SEED = int(os.environ.get("KOMPAKT_SEED", "0")) or secrets.randbelow(1 << 31)
@@ -32,8 +30,8 @@ NO_WAIT = {"consolidation": {"mode": "NoWait"}}
 
 @pytest.fixture(autouse=True)
 def left_sockets_are_collected_here() -> Iterator[None]:
-    yield
-    gc.collect()
+    with left_sockets_collected():
+        yield
 
 
 @pytest.fixture
