@@ -2,7 +2,7 @@
 
 Order: by class of attained service, then by submission; or, where jobs declare their work, least GPU service left first.
 After every event all open GPUs are on offer to all who wait, best fit. What each accepts says kompakt_core.delay; this file
-finds places, victims and the next moment at which an answer changes by time alone.
+finds places, victims and the next moment at which an answer changes by time alone. Who was placed badly is moved (moves.py).
 """
 
 from bisect import bisect_left, insort
@@ -14,16 +14,17 @@ from kompakt_core.delay.model import Offer, Place, Preempt, Waiting, WaitUntil
 from kompakt_core.delay.order import service_class
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import NOTHING, GpuSet, Shape
+from kompakt_simulator.schedulers.moves import move
 from kompakt_simulator.schedulers.pool import Pool
 from kompakt_simulator.setting import Knowledge
 from kompakt_simulator.task import Task
 from kompakt_simulator.world import Instant, World
 
 HOUR_MS = 3_600_000
-MIN_RUN_MS = HOUR_MS  # nobody is stopped earlier
+MIN_RUN_MS = 2 * HOUR_MS  # nobody is stopped earlier for another
 TWICE = 2.0  # a victim has declared that much more work than who gets its GPUs
 CLASS = 1e15  # part of a key; more milliseconds than any submission
-LOOK_EVERY_MS = 300_000  # for victims
+LOOK_EVERY_MS = 300_000  # for victims, and for better places
 LOOK_AT_MOST = 30  # waiting jobs, in order, whenever victims are looked for
 
 _Entry = tuple[float, int, int, Task]  # key, since, number
@@ -50,9 +51,11 @@ class Patient:
         for task in instant.arrived:
             self._enqueue(world, task)
         opens = self._place(world)
-        if self._waiting and world.now - self._looked >= LOOK_EVERY_MS:
+        if world.now - self._looked >= LOOK_EVERY_MS:
             self._looked = world.now
-            self._preempt(world)
+            move(world)
+            if self._waiting:
+                self._preempt(world)
         self._wake(world, opens)
 
     def _enqueue(self, world: World, task: Task) -> None:
