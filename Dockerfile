@@ -1,7 +1,14 @@
 # One target per image: operator, extender, device-plugin, runtime. Each carries only its own part:
 #   docker build --target operator -t kompakt-operator .
-# BASE_IMAGE needs Python >= 3.11 with venv and pip.
+# BASE_IMAGE needs Python >= 3.11 with venv and pip. REVISION is the commit, for the label.
+# Each image lists what it adds to its base in /opt/kompakt/sbom.cdx.json (CycloneDX), made from what was really installed.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+
+FROM ${BASE_IMAGE} AS sbom
+COPY requirements/sbom.txt /src/
+RUN python3 -m venv /opt/sbom && /opt/sbom/bin/pip install --no-cache-dir --require-hashes -r /src/sbom.txt
 
 FROM ${BASE_IMAGE} AS wheels
 COPY requirements/build.txt /src/requirements/
@@ -10,44 +17,87 @@ COPY core /src/core
 COPY operator /src/operator
 COPY extender /src/extender
 COPY device-plugin /src/device-plugin
-RUN cd /src && /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w /wheels ./core ./operator ./extender ./device-plugin
+COPY runtime /src/runtime
+RUN cd /src && /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w /wheels ./core ./operator ./extender ./device-plugin ./runtime
 
 FROM ${BASE_IMAGE} AS operator-build
 COPY requirements/operator.txt /src/
 RUN python3 -m venv /opt/kompakt && /opt/kompakt/bin/pip install --no-cache-dir --require-hashes -r /src/operator.txt
 COPY --from=wheels /wheels /wheels
 RUN /opt/kompakt/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-operator
+COPY --from=sbom /opt/sbom /opt/sbom
+RUN /opt/sbom/bin/cyclonedx-py environment --output-reproducible -o /opt/kompakt/sbom.cdx.json /opt/kompakt/bin/python
 
 FROM ${BASE_IMAGE} AS extender-build
 COPY requirements/extender.txt /src/
 RUN python3 -m venv /opt/kompakt && /opt/kompakt/bin/pip install --no-cache-dir --require-hashes -r /src/extender.txt
 COPY --from=wheels /wheels /wheels
 RUN /opt/kompakt/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-extender
+COPY --from=sbom /opt/sbom /opt/sbom
+RUN /opt/sbom/bin/cyclonedx-py environment --output-reproducible -o /opt/kompakt/sbom.cdx.json /opt/kompakt/bin/python
 
 FROM ${BASE_IMAGE} AS device-plugin-build
 COPY requirements/device-plugin.txt /src/
 RUN python3 -m venv /opt/kompakt && /opt/kompakt/bin/pip install --no-cache-dir --require-hashes -r /src/device-plugin.txt
 COPY --from=wheels /wheels /wheels
 RUN /opt/kompakt/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-device-plugin
+COPY --from=sbom /opt/sbom /opt/sbom
+RUN /opt/sbom/bin/cyclonedx-py environment --output-reproducible -o /opt/kompakt/sbom.cdx.json /opt/kompakt/bin/python
 
 FROM ${BASE_IMAGE} AS operator
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="kompakt-operator" \
+      org.opencontainers.image.description="runs TrainingJobs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 COPY --from=operator-build /opt/kompakt /opt/kompakt
 USER 65532:65532
 ENTRYPOINT ["/opt/kompakt/bin/kompakt-operator"]
 
 FROM ${BASE_IMAGE} AS extender
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="kompakt-extender" \
+      org.opencontainers.image.description="scheduler extender and gang planner" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 COPY --from=extender-build /opt/kompakt /opt/kompakt
 USER 65532:65532
 ENTRYPOINT ["/opt/kompakt/bin/kompakt-extender"]
 
 # The device plugin talks to the kubelet's sockets, which only root may open; the chart drops every capability.
 FROM ${BASE_IMAGE} AS device-plugin
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="kompakt-device-plugin" \
+      org.opencontainers.image.description="reports link graphs and hands out exact GPUs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 COPY --from=device-plugin-build /opt/kompakt /opt/kompakt
 ENTRYPOINT ["/opt/kompakt/bin/kompakt-device-plugin"]
 
+FROM ${BASE_IMAGE} AS runtime-build
+COPY --from=wheels /wheels /wheels
+RUN python3 -m venv --without-pip /opt/list && python3 -m pip --python /opt/list/bin/python install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-runtime
+COPY --from=sbom /opt/sbom /opt/sbom
+RUN mkdir /opt/kompakt && /opt/sbom/bin/cyclonedx-py environment --output-reproducible -o /opt/kompakt/sbom.cdx.json /opt/list/bin/python
+COPY runtime /src/runtime
+RUN /src/runtime/assemble /payload
+
 # The payload that an init container copies into the trainer's pod: pure Python, no third-party package.
 FROM ${BASE_IMAGE} AS runtime
-COPY runtime /src/runtime
-RUN /src/runtime/assemble /payload && rm -r /src
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="kompakt-runtime" \
+      org.opencontainers.image.description="payload of the start-up hook in training pods" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=runtime-build /opt/kompakt /opt/kompakt
+COPY --from=runtime-build /payload /payload
 USER 65532:65532
 ENTRYPOINT ["/payload/install"]

@@ -30,6 +30,7 @@ def main() -> None:
     export("dev", "--all-packages", "--group", "dev")
     export("uv", "--only-group", "uv")
     export("build", "--only-group", "build")
+    export("sbom", "--only-group", "sbom")
     export("go", "--only-group", "go")
     export("torch", "--only-group", "torch")
     export("recipes", "--only-group", "recipes")

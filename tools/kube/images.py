@@ -15,7 +15,7 @@ from tools.kube.cache import cache_root, content_key, copy_files, files_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGES = ("operator", "extender", "device-plugin", "runtime")
-_OURS = ("Dockerfile", "core", *PACKAGES, *(f"requirements/{name}.txt" for name in ("build", *PACKAGES[:3])))
+_OURS = ("Dockerfile", "core", *PACKAGES, *(f"requirements/{name}.txt" for name in ("build", "sbom", *PACKAGES[:3])))
 TRAINER_FOLDER = Path("examples/digits")
 TRAINER_TAG = "1"
 
@@ -54,7 +54,7 @@ def our_recipes(root: Path = ROOT) -> list[Recipe]:
     """One image per target of the project's Dockerfile."""
     files = tuple(files_of(root, _OURS))
     key = content_key([base_image()], files, root)
-    return [Recipe(f"kompakt-{name}", key, files, root, target=name) for name in PACKAGES]
+    return [Recipe(f"kompakt-{name}", key, files, root, target=name, args={"REVISION": key}) for name in PACKAGES]
 
 
 def program_recipe(program: Path, user: int) -> Recipe:

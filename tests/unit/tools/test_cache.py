@@ -55,7 +55,10 @@ def test_a_changed_source_file_gives_our_images_new_names(tmp_path):
     root = tree(tmp_path)
     for name in ("operator", "extender", "device-plugin", "runtime", "requirements"):
         (root / name).mkdir()
-    for name in ("Dockerfile", *(f"requirements/{room}.txt" for room in ("build", "operator", "extender", "device-plugin"))):
+    for name in (
+        "Dockerfile",
+        *(f"requirements/{room}.txt" for room in ("build", "sbom", "operator", "extender", "device-plugin")),
+    ):
         (root / name).write_text("")
     before = [recipe.image for recipe in our_recipes(root)]
     (root / "core/a.py").write_text("changed")

@@ -1,0 +1,32 @@
+"""The Dockerfile against what it packs: one label set per image, the chart's version, a list of contents."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "Dockerfile").read_text()
+STAGES = {re.split(r"\s+AS\s+", stage.splitlines()[0])[1]: stage for stage in re.split(r"^FROM ", TEXT, flags=re.M)[1:]}
+PARTS = ("operator", "extender", "device-plugin", "runtime")
+
+
+def test_images_carry_the_charts_version() -> None:
+    chart = yaml.safe_load((ROOT / "charts/kompakt/Chart.yaml").read_text())
+    assert re.search(r"^ARG VERSION=(.*)$", TEXT, re.M)[1] == chart["appVersion"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_image_says_what_it_is_and_lists_what_is_in_it(part: str) -> None:
+    last, build = STAGES[part], STAGES[f"{part}-build"]
+    assert f'org.opencontainers.image.title="kompakt-{part}"' in last
+    assert {"ARG VERSION", "ARG REVISION"} <= set(last.splitlines()), "without them the labels would be empty"
+    assert "-o /opt/kompakt/sbom.cdx.json" in build
+    assert f"COPY --from={part}-build /opt/kompakt /opt/kompakt" in last
+    assert "sbom" not in last, "the tool that lists stays behind"
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part != "device-plugin"])
+def test_an_image_names_a_user_that_is_not_root(part: str) -> None:
+    assert "USER 65532:65532" in STAGES[part].splitlines()
