@@ -11,6 +11,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from kubernetes import client
 
 from kompakt_core.contract import GROUP, JOB_PLURAL, MANAGED_BY, VERSION
@@ -61,6 +62,7 @@ def what_is_told(obj: Document) -> str:
     return ""
 
 
+@pytest.mark.timeout(300 + JUDGED // 5)
 def test_random_jobs_are_accepted_or_clearly_refused(kompakt: Cluster, namespace: str) -> None:
     print(f"KOMPAKT_SEED={SEED}")
     chance, schema = Chance(random.Random(SEED)), spec_schema()
@@ -92,6 +94,7 @@ def listed(cluster: Cluster, namespace: str) -> dict[str, Document]:
     return {job["metadata"]["name"]: job for job in found}
 
 
+@pytest.mark.timeout(300 + 10 * RUN)
 def test_random_jobs_reach_an_end_and_leave_nothing(kompakt: Cluster, namespace: str) -> None:
     print(f"KOMPAKT_SEED={SEED}")
     chance, schema, ends = Chance(random.Random(SEED + 1), oddity=0.003), spec_schema(), Counter[str]()

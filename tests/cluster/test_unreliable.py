@@ -42,6 +42,7 @@ def watched(kompakt: Cluster) -> Iterator[HoldingWatch]:
     assert watch.violations == []
 
 
+@pytest.mark.timeout(600 + OUTAGE)
 def test_jobs_outlive_an_api_server_that_hangs(kompakt: Cluster, namespace: str, watched: HoldingWatch) -> None:
     jobs = [
         apply(kompakt, namespace, training_job(f"hung-{i}", replicas=2, gpus=2, seconds="1", placement=NO_WAIT))
@@ -81,6 +82,7 @@ def detour(kompakt: Cluster, pair: Pair) -> Iterator[str]:
         kompakt.restart(name)
 
 
+@pytest.mark.timeout(600)
 def test_jobs_come_and_go_while_one_request_in_ten_is_spoilt(
     kompakt: Cluster, namespace: str, detour: str, watched: HoldingWatch
 ) -> None:
