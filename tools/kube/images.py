@@ -54,7 +54,7 @@ def our_recipes(root: Path = ROOT) -> list[Recipe]:
     """One image per target of the project's Dockerfile."""
     files = tuple(files_of(root, _OURS))
     key = content_key([base_image()], files, root)
-    return [Recipe(f"kompakt-{name}", key, files, root, target=name, args={"REVISION": key}) for name in PACKAGES]
+    return [Recipe(f"kompakt-{name}", key, files, root, target=name) for name in PACKAGES]
 
 
 def program_recipe(program: Path, user: int) -> Recipe:
