@@ -1,6 +1,5 @@
 """Two ranks under gloo: the same gradients, no collective more, and a rank whose codec fails holds nobody up."""
 
-import multiprocessing
 import os
 
 import pytest
@@ -18,6 +17,7 @@ from kompakt_runtime import ledger
 from kompakt_runtime.config import Config
 from kompakt_runtime.session import Session
 from tests.unit.runtime.small_training import batch
+from tests.unit.runtime.two_ranks import in_two_ranks
 
 STEPS = 5
 
@@ -55,30 +55,15 @@ def train(rank: int, mode: str | None, broken: bool) -> tuple[dict[str, list], i
     return gradients, len(calls), counted
 
 
-def work(rank: int, store: str, answers) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+def work(rank: int) -> dict:
     runs = {"plain": (None, False), "lossless": ("Lossless", False), "lossy": ("ErrorBounded", False)}
     runs["one rank broken"] = ("ErrorBounded", rank == 1)
-    answers.put((rank, {name: train(rank, *how) for name, how in runs.items()}))
-    dist.destroy_process_group()
+    return {name: train(rank, *how) for name, how in runs.items()}
 
 
-# Children of a fork need not load torch again, which takes them seconds.
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory) -> list[dict]:
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
-    store = str(tmp_path_factory.mktemp("store") / "file")
-    children = [context.Process(target=work, args=(rank, store, answers)) for rank in range(2)]
-    for child in children:
-        child.start()
-    try:
-        found = dict(answers.get(timeout=120) for _ in children)
-    finally:
-        for child in children:
-            child.join(10)
-            child.kill()
-    return [found[0], found[1]]
+    return in_two_ranks(work, tmp_path_factory.mktemp("ranks"))
 
 
 def test_lossless_gives_the_gradients_of_plain_training_bit_for_bit(ranks):

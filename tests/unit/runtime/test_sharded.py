@@ -1,6 +1,5 @@
 """Two ranks under gloo whose parameters are sharded by FSDP2: the whole weight exists only while a module runs."""
 
-import multiprocessing
 import os
 
 import pytest
@@ -9,13 +8,13 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
     pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from kompakt_runtime.config import Config
 from kompakt_runtime.session import Session
+from tests.unit.runtime.two_ranks import in_two_ranks
 
 STEPS = 6
 MICRO = 2  # batches before an optimizer step
@@ -56,27 +55,13 @@ def train(rank: int, mode: str | None) -> dict:
     return found
 
 
-def work(rank: int, store: str, answers) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    answers.put((rank, {mode: train(rank, mode) for mode in (None, "Lossless", "ErrorBounded")}))
-    dist.destroy_process_group()
+def work(rank: int) -> dict:
+    return {mode: train(rank, mode) for mode in (None, "Lossless", "ErrorBounded")}
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory) -> list[dict]:
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
-    store = str(tmp_path_factory.mktemp("store") / "file")
-    children = [context.Process(target=work, args=(rank, store, answers)) for rank in range(2)]
-    for child in children:
-        child.start()
-    try:
-        found = dict(answers.get(timeout=120) for _ in children)
-    finally:
-        for child in children:
-            child.join(10)
-            child.kill()
-    return [found[0], found[1]]
+    return in_two_ranks(work, tmp_path_factory.mktemp("ranks"))
 
 
 def test_lossless_gives_the_gradients_of_plain_training_bit_for_bit(ranks):
