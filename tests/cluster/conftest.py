@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kompakt_core import contract as c
 from tests.cluster import waits
 from tools.kube import simulated
 from tools.kube.binaries import find_all
@@ -78,7 +79,7 @@ def kompakt(plugins: Cluster, pair: Pair) -> Cluster:
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """A namespace that accepts pods; afterwards it is deleted and its pods are waited for, so that no GPU stays taken."""
+    """A namespace that accepts pods; afterwards it is deleted, and waited for until no GPU is taken by a pod of it."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     cluster.core.create_namespace({"metadata": {"name": name}})
 
@@ -91,4 +92,12 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     cluster.custom.delete_collection_namespaced_custom_object("kompakt.dev", "v1alpha1", name, "trainingjobs")
     cluster.core.delete_collection_namespaced_pod(name)
     eventually(lambda: not cluster.core.list_namespaced_pod(name).items, f"all pods of {name} gone")
+    eventually(lambda: not held_from(cluster, name), f"no GPU held by a pod of {name}")
     cluster.core.delete_namespace(name)
+
+
+def held_from(cluster: Cluster, namespace: str) -> list[str]:
+    """The GPUs that device plugins report as held by pods of a namespace, as they do a little longer than the pods are there."""
+    found = cluster.custom.list_cluster_custom_object(c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)["items"]
+    held = [one for topology in found for one in topology.get("status", {}).get("held") or ()]
+    return [one["uuid"] for one in held if one["namespace"] == namespace]

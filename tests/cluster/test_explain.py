@@ -119,8 +119,14 @@ def test_a_waiting_gang_is_told_why_and_counted(kompakt: Cluster, pair: Pair, na
     assert left["8", "dgx-0"] == 0 < left["2", "dgx-0"]
 
 
+def all_free(pair: Pair) -> bool:
+    """Whether the extender, too, has heard that the GPUs of earlier tests are free again."""
+    return all(len(node["free"]) == node["gpus"] for node in ask(pair, "/nodes")["items"])
+
+
 def test_refusals_and_values_are_counted(kompakt: Cluster, pair: Pair, namespace: str) -> None:
     """kube-scheduler knows nothing of links: only our filter can refuse the machine whose GPUs NVLink joins in pairs."""
+    eventually(lambda: all_free(pair), "all GPUs free")
     made = manifest("linked", 4)
     made["metadata"]["annotations"][ANN_REQUIRED_LINK] = "NVLink"
     before = metric(pair, "kompakt_extender_refusals_total").get(("RequiredLinkMissing", "filter"), 0)
