@@ -52,7 +52,7 @@ class Churn:
 
     def __init__(self, world, watcher):
         self.world, self.watcher, self.rng = world, watcher, random.Random(SEED)
-        self.made = self.ran = 0
+        self.made = self.named = self.ran = 0  # pods there are or were to be, names given, pods that ran
         self.rejected = []
         self.down = []  # (from, to) of times in which a kubelet or plugin was down, seconds since 1970
         self.spared = ""  # a pod that is not ended
@@ -77,7 +77,8 @@ class Churn:
 
     def new(self, script=OBEDIENT):
         self.made += 1
-        return manifest(f"churn-{self.made}", self.rng.choice(SIZES), self.world.images.names["pause"], script)
+        self.named += 1  # one that is made anew must not get the name of a later one
+        return manifest(f"churn-{self.named}", self.rng.choice(SIZES), self.world.images.names["pause"], script)
 
     def note_rejected(self, living):
         """kubelet admits nothing while it and the plugin do not know each other; such pods are made anew."""
