@@ -37,6 +37,8 @@ class Scraper:
     def __init__(self, queue: WorkQueue, seconds: int, port: int = contract.METRICS_PORT) -> None:
         self._queue, self._seconds, self._port = queue, seconds, port
         self._watched: dict[Key, Watched] = {}
+        # The timeout counts from the question on, not from when it stands in line behind pods that keep their connections.
+        self._turns = asyncio.Semaphore(AT_ONCE)
 
     def follow(self, key: Key, pod: PodView | None) -> None:
         """Ask this pod from now on; None: nobody. Another pod begins anew."""
@@ -66,7 +68,8 @@ class Scraper:
 
     async def _ask(self, connections: aiohttp.ClientSession, key: Key, watched: Watched) -> None:
         try:
-            page = await _page(connections, url_of(watched.pod.ip, self._port))
+            async with self._turns:
+                page = await _page(connections, url_of(watched.pod.ip, self._port))
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return  # it does not say: nothing is known, and nothing is wrong
         found = progress.read_page(page)

@@ -4,10 +4,13 @@ import asyncio
 import http.server
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from kompakt_core.job import progress as read
@@ -80,9 +83,12 @@ def test_another_pod_begins_anew_and_nobody_is_asked_once_the_job_is_over() -> N
 
 
 @contextmanager
-def answering(port: int, status: int, body: bytes, **headers: str) -> Iterator[None]:
+def answering(port: int, status: int, body: bytes, *, after: float = 0.0, **headers: str) -> Iterator[None]:
+    """A server that takes so many seconds."""
+
     class Stranger(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            time.sleep(after)
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name.replace("_", "-"), value)
@@ -119,6 +125,23 @@ def test_answers_of_a_strangers_server(status: int, body: bytes, headers: dict[s
     port = free_port()
     with answering(port, status, body, **headers):
         assert asked(port)[0] == said
+
+
+def test_pods_that_take_a_connection_and_say_nothing_keep_nobody_from_being_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrape, "TIMEOUT", aiohttp.ClientTimeout(total=0.3))
+    port = free_port()
+
+    async def story() -> dict[str, object]:
+        scraper = Scraper(WorkQueue(), 30, port)
+        for number in range(scrape.AT_ONCE):
+            scraper.follow(("ml", f"mute-{number}"), replace(RANK_0, uid=f"mute-{number}", ip="127.0.0.2"))
+        scraper.follow(KEY, RANK_0)
+        async with scrape.session() as session:
+            await scraper.round(session)
+        return dict(scraper.said(KEY, 1))
+
+    with socket.create_server(("127.0.0.2", port), backlog=2 * scrape.AT_ONCE), answering(port, 200, GOOD, after=0.1):
+        assert asyncio.run(story()) == {"step": 3}
 
 
 def test_nobody_answers_is_no_error() -> None:
