@@ -35,7 +35,7 @@ def saved(world: World, task: Task) -> float:
     here, ideal = shape.level_of(task.held), shape.levels.ideal(task.gpus)
     if not shape.levels.worse_than(here, ideal):
         return 0.0
-    waiting = _as_waiting(world, task)
+    waiting = as_waiting(world, task)
     return predicted_work(waiting) * gain(waiting, ideal, here)
 
 
@@ -44,9 +44,9 @@ def cost(world: World, task: Task) -> float:
     return world.setting.restart_s + world.setting.checkpoint_s_per_gpu * task.gpus
 
 
-def _as_waiting(world: World, task: Task) -> Waiting:
+def as_waiting(world: World, task: Task) -> Waiting:
+    """A waiting or running job in the words of kompakt_core.delay, as far as this run may know it."""
     remaining = None if world.knowledge is Knowledge.NONE else world.remaining(task) / 1000
     slowdown = world.setting.network.slowdowns(task.ratio, world.cluster.shape, task.gpus)
-    return Waiting(
-        task.gpus, world.now / 1000, slowdown=slowdown, attained_s=task.attained(world.now) / 1000, remaining_s=remaining
-    )
+    attained = task.attained(world.now) / 1000
+    return Waiting(task.gpus, task.since / 1000, slowdown=slowdown, attained_s=attained, remaining_s=remaining)

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kompakt_core.delay.kompakt import kompakt as decide
-from kompakt_core.delay.model import Offer, Place, Preempt, Waiting, WaitUntil
+from kompakt_core.delay.model import Offer, Place, Preempt, WaitUntil
 from kompakt_core.delay.order import service_class
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import NOTHING, GpuSet, Shape
-from kompakt_simulator.schedulers.moves import move
+from kompakt_simulator.schedulers.moves import as_waiting, move
 from kompakt_simulator.schedulers.pool import Pool
 from kompakt_simulator.setting import Knowledge
 from kompakt_simulator.task import Task
@@ -118,18 +118,13 @@ class Patient:
             return None
         until = float("inf")
         for entry in entries:
-            answer = decide(self._as_waiting(world, entry[3]), Offer(levels, level), world.now / 1000)
+            answer = decide(as_waiting(world, entry[3]), Offer(levels, level), world.now / 1000)
             if isinstance(answer, Place):
                 return entry, level
             if isinstance(answer, WaitUntil) and answer.at is not None:
                 until = min(until, answer.at * 1000)
         self._closed[size, level] = _Closed(until)
         return None
-
-    def _as_waiting(self, world: World, task: Task) -> Waiting:
-        remaining = None if world.knowledge is Knowledge.NONE else world.remaining(task) / 1000
-        slowdown = world.setting.network.slowdowns(task.ratio, world.cluster.shape, task.gpus)
-        return Waiting(task.gpus, task.since / 1000, slowdown=slowdown, attained_s=task.done / 1000, remaining_s=remaining)
 
     def _preempt(self, world: World) -> None:
         """For the first few who wait: stop jobs with much more service, if their GPUs give the best level."""
@@ -151,7 +146,7 @@ class Patient:
                 hopeless.add(task.gpus)
                 continue
             levels = world.cluster.shape.levels
-            answer = decide(self._as_waiting(world, task), Offer(levels, None, levels.ideal(task.gpus)), world.now / 1000)
+            answer = decide(as_waiting(world, task), Offer(levels, None, levels.ideal(task.gpus)), world.now / 1000)
             if isinstance(answer, Preempt):
                 self._dequeue(entry)
                 self._replace(world, task, *found)
