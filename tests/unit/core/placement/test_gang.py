@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid, indices_of, mask_of
-from kompakt_core.patterns.edges import parse_edges
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement import share as sharing
@@ -329,56 +327,7 @@ def test_kinds_that_get_into_each_others_way_are_tried_in_another_order() -> Non
     assert [(seat.worker.index, seat.node) for seat in plan.seats] == [(0, "b"), (1, "a")]
 
 
-# --- refusals --------------------------------------------------------------------------------------------------------
-
-
-def test_a_gang_gets_all_or_nothing() -> None:
-    snapshot = cluster(node("a", taken=(0, 1, 2, 3, 4, 5)), node("b", taken=(0, 1, 2, 3, 4)))
-    refusal = plan_gang(snapshot, gang(3))
-    assert refusal == Refusal(Reason.DOES_NOT_FIT_NOW, have=2, need=3)
-    assert sentence(refusal) == "2 of 3 workers would find a place now; the gang waits for all"  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "refusal", "words"),
-    [
-        (
-            gang(1, 9),
-            Refusal(Reason.NEVER_FITS, have=8, need=9, detail="worker"),
-            "one worker asks for 9 GPUs but the largest node has 8",
-        ),
-        (
-            gang(3, 4),
-            Refusal(Reason.NEVER_FITS, have=8, need=12, detail="gang"),
-            "all workers together ask for 12 GPUs but the cluster has 8",
-        ),
-        (gang(1, 8, replace(RING, same_numa_node=True)), Refusal(Reason.NEVER_FITS, detail="demands"), "sameNUMANode"),
-        (
-            gang(1, 2, replace(RING, pattern=Pattern.CUSTOM, edges=parse_edges("0-1,1-2"))),
-            Refusal(Reason.TOO_FEW_RANKS, have=2, need=3),
-            "the edges name rank 2 but the pod has 2 GPUs, numbered from 0",
-        ),
-    ],
-)
-def test_what_can_never_fit_is_told_from_what_must_wait(wanted: Gang, refusal: Refusal, words: str) -> None:
-    found = plan_gang(cluster(node("a", taken=(0, 1, 2, 3, 4, 5, 6, 7))), wanted)
-    assert found == refusal
-    assert words in sentence(refusal)
-
-
-def test_passing_troubles_are_no_reason_for_never() -> None:
-    trouble = Taint("node.kubernetes.io/not-ready", "NoExecute")
-    state = node("a", ready=False, unschedulable=True, taints=(trouble,), problem=Reason.STALE_TOPOLOGY, free_pods=0)
-    assert plan_gang(cluster(state), gang(1, excluded=frozenset({NodeName("a")}))) == Refusal(
-        Reason.DOES_NOT_FIT_NOW, have=0, need=1
-    )
-    lasting = replace(state, taints=(Taint("team", "NoSchedule", "x"),))
-    assert plan_gang(cluster(lasting), gang(1)) == Refusal(Reason.NEVER_FITS, detail="demands")
-
-
-def test_an_empty_gang_is_a_mistake() -> None:
-    with pytest.raises(InvalidInput, match="without workers"):
-        plan_gang(cluster(node("a")), gang(0))
+# --- values and whole plans -------------------------------------------------------------------------------------------
 
 
 def test_the_ideal_is_the_best_of_any_empty_node() -> None:
