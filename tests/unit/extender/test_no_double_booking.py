@@ -1,10 +1,12 @@
 """The one invariant: no GPU is ever held by two pods, whatever comes late, is lost, or happens at the same time.
 
 kube-scheduler is played as badly as it may be: it binds any pod to any node at any moment, several at once. The watch lags,
-answers of the API server get lost or the writes arrive late, device plugins report when they like, leaders change.
+answers of the API server get lost or the writes arrive late, device plugins report when they like, nodes fall silent, vanish
+with their pods and come back, leaders change. KOMPAKT_RANDOM_STEPS=100000 searches for so many steps.
 """
 
 import asyncio
+import os
 from collections.abc import Coroutine
 from typing import Any
 
@@ -19,6 +21,9 @@ from tests.unit.extender.office import Office
 from tests.unit.extender.world import World, pod, worker
 
 NODES = ("n0", "n1")
+MACHINES = {"n0": "dgx1-v100", "n1": "a100-pcie-8-bridge-pairs"}
+STEPS_OF_ONE = 50
+STEPS = int(os.environ.get("KOMPAKT_RANDOM_STEPS", "7500"))  # as many as take a few seconds
 HASTY = ClusterPolicy("fixed", Timers(60, 60, 60), overtaken_at_most=1)  # gangs wait a minute, and soon GPUs are kept for them
 OUTCOMES = st.lists(st.sampled_from(["ok", "ok", "ok", "lost", "unheard", "late"]), max_size=4)
 PICK = st.integers(0, 1 << 16)
@@ -35,8 +40,8 @@ class Cluster(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.world.add_node("n0", "dgx1-v100")
-        self.world.add_node("n1", "a100-pcie-8-bridge-pairs")
+        for name, machine in MACHINES.items():
+            self.world.add_node(name, machine)
         self.office = self.run(self.open_office())
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -101,7 +106,20 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(node=st.sampled_from(NODES))
     def plugin_reports(self, node: str) -> None:
-        self.world.report(node)
+        if node in self.world.topologies:
+            self.world.report(node)
+
+    @rule(node=st.sampled_from(NODES))
+    def node_falls_silent_or_is_heard_again(self, node: str) -> None:
+        if node in self.world.nodes:
+            self.world.turn_ready(node)
+
+    @rule(node=st.sampled_from(NODES))
+    def node_vanishes_or_comes_back(self, node: str) -> None:
+        if node in self.world.nodes:
+            self.world.remove_node(node)
+        else:
+            self.world.add_node(node, MACHINES[node])
 
     @rule(seconds=st.sampled_from([1, 60, 121, 700]))
     def time_passes(self, seconds: int) -> None:
@@ -161,5 +179,4 @@ class Cluster(RuleBasedStateMachine):
 
 
 TestNoDoubleBooking = Cluster.TestCase
-# Small enough for two seconds; for a long search raise both numbers by hand.
-TestNoDoubleBooking.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestNoDoubleBooking.settings = settings(max_examples=-(-STEPS // STEPS_OF_ONE), stateful_step_count=STEPS_OF_ONE, deadline=None)

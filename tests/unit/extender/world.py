@@ -112,6 +112,20 @@ class World:
         self.put("nodes", name, node(name, labels={f"{c.GROUP}/{key}": value for key, value in labels.items()}))
         self.put("topologies", name, topology(name, kind))
 
+    def turn_ready(self, name: str) -> None:
+        """A node that is Ready is not any more, or the other way round."""
+        ready = self.nodes[name]["status"]["conditions"][0]
+        ready["status"] = "True" if ready["status"] == "False" else "False"
+        self.put("nodes", name, self.nodes[name])
+
+    def remove_node(self, name: str) -> None:
+        """The Node object goes, and with it its GPUTopology and its pods: the garbage collector sees to both."""
+        for bound in [key for key, pod in self.pods.items() if pod["spec"].get("nodeName") == name]:
+            self.delete_pod(bound)
+        for store in ("topologies", "nodes"):
+            del getattr(self, store)[name]
+            self.news.append((store, name, None))
+
     def add_gang(self, name: str, workers: int = 2, gpus: int = 2, consolidation: Any = None, **more: Any) -> None:
         self.put("jobs", name, job(name, workers, gpus, consolidation=consolidation))
         for index in range(workers):
