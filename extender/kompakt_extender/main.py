@@ -174,7 +174,6 @@ def server(app: FastAPI | Callable[..., Awaitable[None]]) -> Server:
             log_config=None,
             access_log=False,
             server_header=False,
-            date_header=False,
             proxy_headers=False,  # kube-scheduler and the API server's proxy connect by themselves; nobody here asks who called
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=5,
