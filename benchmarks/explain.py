@@ -20,14 +20,15 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import urllib3
 import uvloop
-from kubernetes import client
 
 from benchmarks.extender import Busy, Client, body_of, fill, name_of, quantile
 from kompakt_core import contract
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.placement.gang import LEVEL_LABELS
 from kompakt_core.placement.model import NodeState
+from kompakt_extender.access import Door
 from kompakt_extender.api import Api
 from kompakt_extender.explain_api.desk import Desk
 from kompakt_extender.health import health_app
@@ -66,7 +67,7 @@ def add_pods(tenure: Tenure, pods: int, nodes: int) -> None:
 async def serve(nodes: int, pods: int) -> None:
     """Answer until killed."""
     metrics = Metrics()
-    tenure = Tenure(Api(client.Configuration()), metrics, lambda: True, LEVEL_LABELS)
+    tenure = Tenure(Api(Door("http://localhost", urllib3.PoolManager(), dict)), metrics, lambda: True, LEVEL_LABELS)
     fill(tenure, nodes)
     add_pods(tenure, pods, nodes)
     tenure.ledger.snapshot()

@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import urllib3
 import uvloop
 from fastapi import FastAPI, Request, Response
-from kubernetes import client
 
 from kompakt_core.contract import ANN_GPUS, ANN_PATTERN, ANN_SENSITIVITY, RESOURCE
 from kompakt_core.ids import JobUid, NodeName, PodUid
@@ -42,6 +42,7 @@ from kompakt_core.placement.gang import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, Wish, Worker
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_to_spec
+from kompakt_extender.access import Door
 from kompakt_extender.api import Api
 from kompakt_extender.main import SWITCH_SECONDS, listen, server
 from kompakt_extender.metrics import Metrics
@@ -171,7 +172,7 @@ async def serve(nodes: int) -> None:
     """Answer until killed; prints both ports."""
     sys.setswitchinterval(SWITCH_SECONDS)
     metrics = Metrics()
-    tenure = Tenure(Api(client.Configuration()), metrics, lambda: True, LEVEL_LABELS)
+    tenure = Tenure(Api(Door("http://localhost", urllib3.PoolManager(), dict)), metrics, lambda: True, LEVEL_LABELS)
     fill(tenure, nodes)
     app = verbs_app(Busy(tenure, nodes), metrics)
     stop = threading.Event()

@@ -1,18 +1,15 @@
 """The Kubernetes API as plain JSON objects, over urllib3."""
 
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 import urllib3
-import yaml
 
 from kompakt_core import contract
-from kompakt_core.errors import InvalidInput
+from kompakt_device_plugin.access import Door, find
 
 Object = dict[str, Any]
 Query = Mapping[str, str]
@@ -26,9 +23,7 @@ _JSON: Final = "application/json"
 _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
 _CONNECT_SECONDS: Final = 5.0
-_CONNECTIONS: Final = 32
 STREAM_SECONDS: Final = 270.0  # of silence on a watch; the server ends one after 240
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class ApiException(Exception):
@@ -75,11 +70,10 @@ class Api(Protocol):
 
 
 class KubernetesApi:
-    """Api over one connection pool. The official client's generated models would take as much memory as all the rest."""
+    """Api over one connection pool. The official client would be twice as large as all the rest of the image."""
 
-    def __init__(self, server: str, pool: urllib3.PoolManager, headers: Callable[[], Mapping[str, str]]) -> None:
-        """`headers` are asked for at every request: tokens are renewed while the process runs."""
-        self._server, self._pool, self._headers = server, pool, headers
+    def __init__(self, door: Door) -> None:
+        self._door = door
 
     def get(self, path: str) -> Object | None:
         """The object, or None where there is none."""
@@ -143,11 +137,11 @@ class KubernetesApi:
         limit = urllib3.Timeout(
             connect=min(_CONNECT_SECONDS, timeout), read=between or timeout, total=None if between else timeout
         )
-        response = self._pool.request(
+        response = self._door.pool.request(
             method,
-            self._server + path + (f"?{urlencode(query)}" if query else ""),
+            self._door.server + path + (f"?{urlencode(query)}" if query else ""),
             body=None if body is None else json.dumps(body),
-            headers={"Accept": _JSON, "Content-Type": kind, **self._headers()},
+            headers={"Accept": _JSON, "Content-Type": kind, **self._door.headers()},
             timeout=limit,
             preload_content=False,
             retries=False,
@@ -161,38 +155,9 @@ class KubernetesApi:
 def connect(kubeconfig: str | None) -> KubernetesApi:
     """An Api by kubeconfig file, or with the pod's service account where none is named.
 
-    Raises InvalidInput where neither can be read.
+    Raises InvalidInput where neither can be used.
     """
-    return _from_file(kubeconfig) if kubeconfig else _from_pod(SERVICE_ACCOUNT, os.environ)
-
-
-def _from_pod(folder: Path, environment: Mapping[str, str]) -> KubernetesApi:
-    """What every pod is given: the server's address in its environment, token and authority as files."""
-    host, port = (environment.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
-    authority, token = folder / "ca.crt", folder / "token"
-    if not (host and port and authority.is_file() and token.is_file()):
-        raise InvalidInput(f"not inside a pod with a service account ({folder}), and no --kubeconfig was given")
-    pool = urllib3.PoolManager(maxsize=_CONNECTIONS, cert_reqs="CERT_REQUIRED", ca_certs=str(authority))
-    where = f"[{host}]" if ":" in host else host
-    return KubernetesApi(f"https://{where}:{port}", pool, lambda: {"Authorization": f"Bearer {token.read_text().strip()}"})
-
-
-def _from_file(kubeconfig: str) -> KubernetesApi:
-    """By the official client, which knows all that a kubeconfig can hold; people and tests start the plugin like that."""
-    from kubernetes import client, config
-
-    configuration = client.Configuration()
-    try:
-        config.load_kube_config(kubeconfig, client_configuration=configuration)
-    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
-        raise InvalidInput(f"--kubeconfig {kubeconfig}: {error}") from None
-    configuration.connection_pool_maxsize = _CONNECTIONS
-
-    def headers() -> Mapping[str, str]:
-        settings = (one for one in configuration.auth_settings().values() if one["in"] == "header" and one["value"])
-        return {one["key"]: one["value"] for one in settings}
-
-    return KubernetesApi(configuration.host, client.ApiClient(configuration).rest_client.pool_manager, headers)
+    return KubernetesApi(find(kubeconfig))
 
 
 def _events(chunks: Iterator[bytes]) -> Iterator[Object]:

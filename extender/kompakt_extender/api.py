@@ -1,4 +1,4 @@
-"""The API server as bytes in, bytes out: the official client's authentication and connections, without its models."""
+"""The API server as bytes in, bytes out."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,11 +7,10 @@ from urllib.parse import urlencode
 
 import msgspec
 import urllib3
-import yaml
-from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
-from kompakt_core.errors import InvalidInput, TryLater
+from kompakt_core.errors import TryLater
+from kompakt_extender.access import Door, find
 from kompakt_extender.objects import StatusObject
 
 # A write must be answered well before another scheduler could take the Lease over: see activity.py.
@@ -78,10 +77,8 @@ class Stream:
 class Api:
     """One API server. Thread-safe, as urllib3's connection pool is."""
 
-    def __init__(self, configuration: Any, *, connections: int = 32) -> None:
-        configuration.connection_pool_maxsize = connections
-        self._configuration = configuration
-        self._pool = client.ApiClient(configuration).rest_client.pool_manager
+    def __init__(self, door: Door) -> None:
+        self._door = door
 
     def request(
         self,
@@ -128,9 +125,9 @@ class Api:
     def _open(
         self, method: str, path: str, query: Mapping[str, str | int] | None, body: Any, content_type: str, seconds: float
     ) -> Any:
-        url = self._configuration.host + path + ("?" + urlencode(query) if query else "")
+        url = self._door.server + path + ("?" + urlencode(query) if query else "")
         try:
-            return self._pool.request(
+            return self._door.pool.request(
                 method,
                 url,
                 body=None if body is None else msgspec.json.encode(body),
@@ -144,11 +141,7 @@ class Api:
             raise TryLater(f"{method} {path}: {error}", 1.0) from error
 
     def _headers(self, content_type: str) -> dict[str, str]:
-        headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": "kompakt-extender"}
-        for setting in self._configuration.auth_settings().values():
-            if setting["in"] == "header" and setting["value"]:
-                headers[setting["key"]] = setting["value"]
-        return headers
+        return {"Accept": JSON, "Content-Type": content_type, "User-Agent": "kompakt-extender", **self._door.headers()}
 
 
 def load(kubeconfig: str | None) -> Api:
@@ -157,13 +150,4 @@ def load(kubeconfig: str | None) -> Api:
     Raises:
         InvalidInput: there is no such file, it is not a kubeconfig, or this process does not run in a cluster.
     """
-    configuration = client.Configuration()
-    try:
-        if kubeconfig:
-            config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
-        else:
-            config.load_incluster_config(client_configuration=configuration)
-    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
-        where = f"--kubeconfig {kubeconfig}" if kubeconfig else "no --kubeconfig given, and not inside a cluster"
-        raise InvalidInput(f"{where}: {error}") from error
-    return Api(configuration)
+    return Api(find(kubeconfig))

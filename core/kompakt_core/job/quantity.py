@@ -25,16 +25,25 @@ def parse_bytes(value: object, path: str) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise InvalidInput(f"{path}: expected a quantity such as 512Mi or 2G, got {shown(value)}")
-    match = QUANTITY.fullmatch(str(value)) if not isinstance(value, int) or value <= LARGEST else None
-    if match is None:
+    amount = parse_amount(str(value)) if not isinstance(value, int) or value <= LARGEST else None
+    if amount is None:
         raise InvalidInput(f"{path}: expected a quantity such as 512Mi or 2G, got {shown(value)}")
-    number, suffix, exponent = match.groups()
-    amount = (
-        Fraction(number if not number.endswith(".") else number + "0")
-        * FACTORS[suffix or ""]
-        * Fraction(10) ** int(exponent or 0)
-    )
-    whole = -(-amount.numerator // amount.denominator)
+    whole = rounded_up(amount)
     if whole > LARGEST:
         raise InvalidInput(f"{path}: larger than 2^63-1 bytes: {shown(value)}")
     return whole
+
+
+def parse_amount(text: str) -> Fraction | None:
+    """A non-negative quantity in its unit, exactly ("500m" -> 1/2); None for what is no quantity."""
+    match = QUANTITY.fullmatch(text)
+    if match is None:
+        return None
+    number, suffix, exponent = match.groups()
+    digits = number + "0" if number.endswith(".") else number
+    return Fraction(digits) * FACTORS[suffix or ""] * Fraction(10) ** int(exponent or 0)
+
+
+def rounded_up(amount: Fraction) -> int:
+    """The next whole number, as the API server rounds."""
+    return -(-amount.numerator // amount.denominator)

@@ -10,7 +10,7 @@ import pytest
 import urllib3
 
 from kompakt_core.errors import InvalidInput
-from kompakt_device_plugin import api as module
+from kompakt_device_plugin.access import Door
 from kompakt_device_plugin.api import ApiException, KubernetesApi, connect
 
 
@@ -50,7 +50,9 @@ def tokens():
 @pytest.fixture
 def api(server, tokens):
     pool = urllib3.PoolManager()
-    yield KubernetesApi(f"http://127.0.0.1:{server.server_port}", pool, lambda: {"Authorization": f"Bearer {tokens.pop(0)}"})
+    yield KubernetesApi(
+        Door(f"http://127.0.0.1:{server.server_port}", pool, lambda: {"Authorization": f"Bearer {tokens.pop(0)}"})
+    )
     pool.clear()
 
 
@@ -93,27 +95,18 @@ def test_an_address_that_answers_nothing_costs_no_more_than_the_request_may_take
         for one in (first, second):
             one.setblocking(False)
             one.connect_ex(deaf.getsockname())
-        api = KubernetesApi(f"http://127.0.0.1:{deaf.getsockname()[1]}", urllib3.PoolManager(), dict)
+        api = KubernetesApi(Door(f"http://127.0.0.1:{deaf.getsockname()[1]}", urllib3.PoolManager(), dict))
         began = time.monotonic()
         with pytest.raises(urllib3.exceptions.HTTPError):
             api.list("/pods", timeout=0.2)
         assert time.monotonic() - began < 4, "connecting alone may take five seconds"
 
 
-def test_inside_a_pod_the_service_account_is_used(tmp_path, monkeypatch):
-    (tmp_path / "ca.crt").touch()
-    (tmp_path / "token").write_text("secret\n")
-    found = module._from_pod(tmp_path, {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"})
-    assert found._server == "https://[fd00::1]:443"
-    assert found._headers() == {"Authorization": "Bearer secret"}
-    (tmp_path / "token").write_text("renewed")
-    assert found._headers() == {"Authorization": "Bearer renewed"}
-
-
 @pytest.mark.parametrize("content", [None, "", "{", "a: [", "kind: Config\nclusters: 3"])
-def test_without_a_usable_way_there_is_a_sentence(tmp_path, content):
-    with pytest.raises(InvalidInput, match="not inside a pod"):
-        module._from_pod(tmp_path, {})
+def test_without_a_usable_way_there_is_a_sentence(tmp_path, monkeypatch, content):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(InvalidInput, match="not inside a cluster"):
+        connect(None)
     file = tmp_path / "kubeconfig"
     if content is not None:
         file.write_text(content)
@@ -121,10 +114,10 @@ def test_without_a_usable_way_there_is_a_sentence(tmp_path, content):
         connect(str(file))
 
 
-def test_the_plugin_loads_no_generated_models():
-    """They would double its memory."""
+def test_the_plugin_loads_the_drivers_constants_only_where_there_is_a_driver():
+    """They would take megabytes of its memory."""
     import subprocess
     import sys
 
-    code = "import sys, kompakt_device_plugin.main; print('kubernetes' in sys.modules, 'pynvml' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False False\n"
+    code = "import sys, kompakt_device_plugin.main; print('pynvml' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

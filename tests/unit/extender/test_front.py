@@ -9,9 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from kubernetes import client
+import urllib3
 
 from kompakt_core.placement.gang import LEVEL_LABELS
+from kompakt_extender.access import Door
 from kompakt_extender.api import Api
 from kompakt_extender.front import Front
 from kompakt_extender.metrics import Metrics
@@ -78,9 +79,8 @@ def server() -> Iterator[tuple[Server, Api]]:
     listening = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"state": state}))
     listening.daemon_threads = True
     threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    configuration = client.Configuration()
-    configuration.host = f"http://127.0.0.1:{listening.server_port}"
-    yield state, Api(configuration)
+    door = Door(f"http://127.0.0.1:{listening.server_port}", urllib3.PoolManager(), dict)
+    yield state, Api(door)
     state.done.set()
     state.changes.put(None)
     listening.shutdown()

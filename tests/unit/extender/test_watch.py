@@ -10,9 +10,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 import pytest
-from kubernetes import client
+import urllib3
 
 from kompakt_core.errors import TryLater
+from kompakt_extender.access import Door
 from kompakt_extender.api import Api
 from kompakt_extender.cluster import Resource, Watcher
 
@@ -77,9 +78,8 @@ def server() -> Iterator[tuple[Script, Api]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"script": script}))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    configuration = client.Configuration()
-    configuration.host = f"http://127.0.0.1:{server.server_port}"
-    yield script, Api(configuration)
+    door = Door(f"http://127.0.0.1:{server.server_port}", urllib3.PoolManager(), dict)
+    yield script, Api(door)
     script.done.set()
     server.shutdown()
     server.server_close()

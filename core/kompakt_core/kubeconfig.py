@@ -1,0 +1,124 @@
+"""Which API server a kubeconfig or a pod's environment names, and by what one is believed there.
+
+Text in, values out: the files that a kubeconfig names are the caller's to read.
+Fields and what goes before what: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
+"""
+
+import binascii
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kompakt_core.errors import InvalidInput
+from kompakt_core.job.fields import Fields, shown
+
+ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_LARGEST: Final = 10_000  # clusters, contexts or users in one file
+_PROGRAMS: Final = ("exec", "auth-provider")
+_ELSEWHERE: Final = "use a service account's token or a client certificate"
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """A certificate or key: its text, or the path of its file; both empty where there is none."""
+
+    text: str = ""
+    path: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One API server as seen by one user. Paths are relative to the folder of the kubeconfig."""
+
+    server: str  # URL without a slash at its end
+    authority: Pem = Pem()  # who signed the server's certificate; none: the system's authorities
+    certificate: Pem = Pem()  # the client's own
+    key: Pem = Pem()
+    token: str = ""
+    token_file: str = ""  # goes before `token`, and is read again for each request: its content is renewed
+    server_name: str = ""  # what the server's certificate says, where that is not the URL's host
+    verify: bool = True
+
+
+def in_pod(environment: Mapping[str, str], folder: str = ACCOUNT_FOLDER) -> Access:
+    """What every pod with a service account is given: the server's address in its environment, token and authority as files.
+
+    Raises InvalidInput outside a pod.
+    """
+    host, port = (environment.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
+    if not (host and port):
+        raise InvalidInput("not inside a cluster (KUBERNETES_SERVICE_HOST is not set), and no --kubeconfig was given")
+    where = f"[{host}]" if ":" in host else host
+    return Access(f"https://{where}:{port}", Pem(path=f"{folder}/ca.crt"), token_file=f"{folder}/token")
+
+
+def read(text: str) -> Access:
+    """The current context of a kubeconfig.
+
+    Raises InvalidInput naming the field: no kubeconfig, a name that leads nowhere, or a way to log in that is not known here.
+    """
+    top = Fields(_document(text), "")
+    context = _named(top, "context", top.text("current-context"))
+    cluster = _named(top, "cluster", context.text("cluster"))
+    name = context.text("user", "")
+    user = _named(top, "user", name) if name else Fields({}, "user")
+    for unknown in (field for field in _PROGRAMS if user.has(field)):
+        user.refuse(unknown, f"programs that log in are not started here; {_ELSEWHERE}")
+    for harmless in (cluster, user):
+        harmless.raw("extensions", None)
+    cluster.flag("disable-compression", False)
+    found = Access(
+        server=_server(cluster),
+        authority=_pem(cluster, "certificate-authority"),
+        certificate=_pem(user, "client-certificate"),
+        key=_pem(user, "client-key"),
+        token=user.text("token", ""),
+        token_file=user.text("tokenFile", ""),
+        server_name=cluster.text("tls-server-name", ""),
+        verify=not cluster.flag("insecure-skip-tls-verify", False),
+    )
+    cluster.done()
+    user.done()
+    if bool(found.certificate) != bool(found.key):
+        user.refuse("client-certificate" if found.key else "client-key", "is required beside its counterpart")
+    return found
+
+
+def _document(text: str) -> object:
+    import yaml  # 15 ms to import; a pod has no kubeconfig
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"no YAML: {' '.join(str(error).split())}") from None
+
+
+def _named(top: Fields, kind: str, name: str) -> Fields:
+    """The `kind` of that name in the list of its kind."""
+    listed = [Fields(item, path) for item, path in top.items(f"{kind}s", high=_LARGEST)]
+    names = [str(one.text("name", "")) for one in listed]
+    if name not in names:
+        top.refuse(f"{kind}s", f"none is called {shown(name)}; there are: {', '.join(names) or 'none'}")
+    return listed[names.index(name)].inner(kind)
+
+
+def _server(cluster: Fields) -> str:
+    server: str = cluster.text("server")
+    if not server.startswith(("https://", "http://")):
+        cluster.refuse("server", f"expected a URL such as https://10.0.0.1:6443, got {shown(server)}")
+    return server.rstrip("/")
+
+
+def _pem(fields: Fields, name: str) -> Pem:
+    """`NAME-data` goes before the file `NAME`."""
+    path, data = fields.text(name, ""), fields.text(f"{name}-data", "")
+    if not data:
+        return Pem(path=path)
+    try:
+        return Pem(text=b64decode(data, validate=True).decode("ascii"))
+    except (binascii.Error, ValueError):
+        fields.refuse(f"{name}-data", "expected the base64 form of a PEM text")

@@ -1,0 +1,123 @@
+"""What a kubeconfig says, what goes before what, and what is refused."""
+
+import contextlib
+from base64 import b64encode
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kompakt_core.errors import InvalidInput
+from kompakt_core.kubeconfig import Access, Pem, in_pod, read
+
+
+def written(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None, **top: Any) -> str:
+    return yaml.safe_dump(
+        {
+            "current-context": "here",
+            "contexts": [
+                {"name": "there", "context": {"cluster": "far", "user": "other"}},
+                {"name": "here", "context": {"cluster": "near", "user": "me", "namespace": "x"}},
+            ],
+            "clusters": [{"name": "near", "cluster": {"server": "https://10.0.0.1:6443/", **(cluster or {})}}],
+            "users": [{"name": "me", "user": user or {}}],
+            **top,
+        }
+    )
+
+
+def test_the_current_context_leads_to_its_cluster_and_user() -> None:
+    cluster = {"certificate-authority": "ca.crt", "tls-server-name": "kubernetes"}
+    user = {"client-certificate": "me.crt", "client-key": "me.key"}
+    assert read(written(cluster, user)) == Access(
+        "https://10.0.0.1:6443", Pem(path="ca.crt"), Pem(path="me.crt"), Pem(path="me.key"), server_name="kubernetes"
+    )
+
+
+def test_data_goes_before_files_and_both_tokens_are_known() -> None:
+    data = {"certificate-authority": "ca.crt", "certificate-authority-data": b64encode(b"-----BEGIN").decode()}
+    found = read(written(data, {"token": "t", "tokenFile": "f"}))
+    assert found.authority == Pem(text="-----BEGIN")
+    assert (found.token, found.token_file) == ("t", "f")
+
+
+def test_a_context_without_a_user_asks_as_nobody() -> None:
+    contexts = [{"name": "here", "context": {"cluster": "near"}}]
+    assert read(written(contexts=contexts)) == Access("https://10.0.0.1:6443")
+
+
+def test_only_an_explicit_word_switches_verification_off() -> None:
+    assert read(written()).verify
+    assert not read(written({"insecure-skip-tls-verify": True})).verify
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected an object"),
+        ("{", "no YAML"),
+        ("a: 2001-99-99", "no YAML"),
+        ("current-context: here", "contexts: none is called 'here'; there are: none"),
+        (written(**{"current-context": "gone"}), "none is called 'gone'; there are: there, here"),
+        (written(**{"current-context": "there"}), "clusters: none is called 'far'; there are: near"),
+        (written(users=[]), "users: none is called 'me'"),
+        (written({"server": "10.0.0.1"}), "server: expected a URL"),
+        (written({"server": ""}), "server: expected a URL"),
+        (written({"proxy-url": "http://proxy"}), "proxy-url: unknown field"),
+        (written({"certificate-authority-data": "%"}), "certificate-authority-data: expected the base64 form"),
+        (written({"insecure-skip-tls-verify": "no"}), "insecure-skip-tls-verify: expected true or false"),
+        (written(user={"exec": {"command": "aws"}}), "user.exec: programs that log in are not started here"),
+        (written(user={"auth-provider": {"name": "oidc"}}), "auth-provider: programs that log in"),
+        (written(user={"username": "me", "password": "x"}), "unknown field"),
+        (written(user={"as": "system:admin"}), "user.as: unknown field"),
+        (written(user={"client-certificate": "me.crt"}), "client-key: is required"),
+        (written(user={"client-key": "me.key"}), "client-certificate: is required"),
+        (written(clusters={"near": {}}), "clusters: expected a list"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(text: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read(text)
+    assert said in str(refused.value)
+
+
+def test_no_secret_stands_in_a_refusal() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read(written(user={"token": "very-secret", "password": "very-secret", "client-key-data": "very-secret!"}))
+    assert "very-secret" not in str(refused.value)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["name", "user", "cluster", "token"]), inner),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(["current-context", "contexts", "clusters", "users"]), _JSON))
+def test_any_document_is_read_or_refused(document: dict[str, Any]) -> None:
+    with contextlib.suppress(InvalidInput):
+        assert isinstance(read(written(**document)), Access)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(InvalidInput):
+        read(text)
+
+
+def test_a_pod_finds_its_cluster_in_its_environment() -> None:
+    environment = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    found = in_pod(environment, "/account")
+    assert found == Access("https://10.96.0.1:443", Pem(path="/account/ca.crt"), token_file="/account/token")
+    assert in_pod({**environment, "KUBERNETES_SERVICE_HOST": "fd00::1"}).server == "https://[fd00::1]:443"
+
+
+@pytest.mark.parametrize("environment", [{}, {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, {"KUBERNETES_SERVICE_PORT": "443"}])
+def test_outside_a_pod_says_so(environment: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput, match="not inside a cluster"):
+        in_pod(environment)
