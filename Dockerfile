@@ -22,25 +22,25 @@ RUN cd /src && /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isol
 
 FROM ${BASE_IMAGE} AS operator-build
 COPY requirements/operator.txt /src/
-RUN python3 -m venv /opt/kompakt && /opt/kompakt/bin/pip install --no-cache-dir --require-hashes -r /src/operator.txt
+RUN python3 -m venv --without-pip /opt/kompakt && python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --require-hashes -r /src/operator.txt
 COPY --from=wheels /wheels /wheels
-RUN /opt/kompakt/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-operator
+RUN python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-operator
 COPY --from=sbom /opt/sbom /opt/sbom
 RUN /opt/sbom/bin/cyclonedx-py environment --output-reproducible -o /opt/kompakt/sbom.cdx.json /opt/kompakt/bin/python
 
 FROM ${BASE_IMAGE} AS extender-build
 COPY requirements/extender.txt /src/
-RUN python3 -m venv /opt/kompakt && /opt/kompakt/bin/pip install --no-cache-dir --require-hashes -r /src/extender.txt
+RUN python3 -m venv --without-pip /opt/kompakt && python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --require-hashes -r /src/extender.txt
 COPY --from=wheels /wheels /wheels
-RUN /opt/kompakt/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-extender
+RUN python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-extender
 COPY --from=sbom /opt/sbom /opt/sbom
 RUN /opt/sbom/bin/cyclonedx-py environment --output-reproducible -o /opt/kompakt/sbom.cdx.json /opt/kompakt/bin/python
 
 FROM ${BASE_IMAGE} AS device-plugin-build
 COPY requirements/device-plugin.txt /src/
-RUN python3 -m venv /opt/kompakt && /opt/kompakt/bin/pip install --no-cache-dir --require-hashes -r /src/device-plugin.txt
+RUN python3 -m venv --without-pip /opt/kompakt && python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --require-hashes -r /src/device-plugin.txt
 COPY --from=wheels /wheels /wheels
-RUN /opt/kompakt/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-device-plugin
+RUN python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-device-plugin
 COPY --from=sbom /opt/sbom /opt/sbom
 RUN /opt/sbom/bin/cyclonedx-py environment --output-reproducible -o /opt/kompakt/sbom.cdx.json /opt/kompakt/bin/python
 
