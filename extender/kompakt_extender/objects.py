@@ -177,11 +177,20 @@ class PlacementSpec(msgspec.Struct, rename="camel"):
     same_numa_node: bool | None = msgspec.field(default=None, name="sameNUMANode")
 
 
+class CommunicationSpec(msgspec.Struct, rename="camel"):
+    bandwidth_sensitivity: str | None = None
+
+
 class JobSpec(msgspec.Struct, rename="camel"):
     suspend: bool | None = None
     managed_by: str | None = None
     roles: list[Role] = []
     placement: PlacementSpec | None = None
+    communication: CommunicationSpec | None = None
+
+
+class ProfileStatus(msgspec.Struct):
+    communication: str | None = None
 
 
 class JobStatus(msgspec.Struct):
@@ -189,6 +198,7 @@ class JobStatus(msgspec.Struct):
     phase: str | None = None
     conditions: list[Condition] | None = None
     scheduling: dict[str, Any] | None = None
+    profile: ProfileStatus | None = None
 
 
 class Job(msgspec.Struct):

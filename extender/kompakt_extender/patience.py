@@ -37,8 +37,13 @@ class ClusterPolicy:
 DEFAULT: Final = ClusterPolicy()
 
 
-def patience_of(wanted: Consolidation, cluster: ClusterPolicy, pods: Iterable[PodView]) -> Patience:
-    """How this gang waits. `dally` is the policy of plain timers; in the cluster they count seconds, there are no leases."""
+def patience_of(
+    wanted: Consolidation, cluster: ClusterPolicy, pods: Iterable[PodView], measured: float | None = None
+) -> Patience:
+    """How this gang waits. `dally` is the policy of plain timers; in the cluster they count seconds, there are no leases.
+
+    `measured`: as in delay.estimate.slowdowns.
+    """
     match wanted.mode:
         case ConsolidationMode.NO_WAIT:
             return NO_PATIENCE
@@ -47,10 +52,10 @@ def patience_of(wanted: Consolidation, cluster: ClusterPolicy, pods: Iterable[Po
         case ConsolidationMode.FIXED:
             seconds = (wanted.machine_wait_seconds, wanted.rack_wait_seconds, wanted.block_wait_seconds)
             return Patience(dally, Timers(*seconds), overtaken_at_most=cluster.overtaken_at_most)
-    return _by_policy(cluster, pods)
+    return _by_policy(cluster, pods, measured)
 
 
-def _by_policy(cluster: ClusterPolicy, pods: Iterable[PodView]) -> Patience:
+def _by_policy(cluster: ClusterPolicy, pods: Iterable[PodView], measured: float | None) -> Patience:
     most = cluster.overtaken_at_most
     match cluster.name:
         case "never-relax":
@@ -58,7 +63,8 @@ def _by_policy(cluster: ClusterPolicy, pods: Iterable[PodView]) -> Patience:
         case "fixed":
             return Patience(dally, cluster.timers, overtaken_at_most=most)
         case "kompakt":
-            return Patience(kompakt, slowdown=slowdowns(_sensitivity(pods), cluster.factors), overtaken_at_most=most)
+            slowdown = slowdowns(_sensitivity(pods), cluster.factors, measured)
+            return Patience(kompakt, slowdown=slowdown, overtaken_at_most=most)
     return NO_PATIENCE
 
 

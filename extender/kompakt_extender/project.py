@@ -13,6 +13,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.job.model import Consolidation, ConsolidationMode
 from kompakt_core.placement.model import Level, Selector, Taint, Toleration
+from kompakt_core.profile.sensitivity import MOST
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
 from kompakt_extender.objects import ConsolidationSpec, Container, Job, Node, Pod, Resources, Term, Topology
@@ -132,6 +133,7 @@ def job_view(job: Job) -> JobView:
         same_numa_node=bool(placement and placement.same_numa_node),
         consolidation=_consolidation(placement.consolidation if placement else None),
         scheduling=job.status.scheduling or {},
+        communication=_measured(job),
         placed=None if placed is None else (placed.status, placed.last_transition_time or ""),
     )
 
@@ -139,6 +141,18 @@ def job_view(job: Job) -> JobView:
 def _node_name(text: str) -> NodeName:
     """One string for each name, wherever it stands: thousands are looked up at once, and the same object is found faster."""
     return NodeName(sys.intern(text))
+
+
+def _measured(job: Job) -> float | None:
+    """What the job's own steps say of its communication, where the user leaves that open."""
+    asked, found = job.spec.communication, job.status.profile
+    if asked is None or asked.bandwidth_sensitivity not in (None, "Auto") or found is None:
+        return None
+    try:
+        share = float(found.communication or "")
+    except ValueError:
+        return None
+    return share if 0 <= share <= MOST else None
 
 
 def _consolidation(spec: ConsolidationSpec | None) -> Consolidation:

@@ -103,7 +103,10 @@ class TopologyView(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobView(msgspec.Struct, frozen=True, gc=False):
-    """A TrainingJob: what the planner needs of it. `scheduling` is status.scheduling as written."""
+    """A TrainingJob: what the planner needs of it. `scheduling` is status.scheduling as written.
+
+    `communication`: seconds of it per second of computing inside a rack, as measured; None: not, or the user declared a word.
+    """
 
     uid: str
     namespace: str
@@ -120,6 +123,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     scheduling: Mapping[str, Any]
     placed: tuple[str, str] | None  # condition Placed: status, lastTransitionTime
     consolidation: Consolidation = Consolidation()
+    communication: float | None = None
 
 
 def uuids(text: str) -> tuple[GpuUuid, ...]:

@@ -9,6 +9,7 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job import actions as do
 from kompakt_core.job.conditions import Condition, Type, condition
+from kompakt_core.job.measured import resolved
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED
 from kompakt_core.job.pods import PodView
@@ -51,7 +52,7 @@ class Reconciler:
             self._scraper.follow(key, None)
             return
         try:
-            job = parse_job(obj)
+            job = resolved(parse_job(obj), (obj.get("status") or {}).get("profile") or {})
         except InvalidInput as error:
             await self._invalid(obj, str(error))
             return
@@ -85,9 +86,10 @@ class Reconciler:
         await announce(self._api, obj, performer.current)
 
     def _status(self, key: Key, obj: Object) -> JobStatus:
-        """As it stands in the object, but for what is news of the training's progress."""
-        status = read_status(obj)
-        return replace(status, progress=self._scraper.said(key, status.attempt) or status.progress)
+        """As it stands in the object, but for what is news of the training's progress and pace."""
+        status, heard = read_status(obj), self._scraper
+        said = heard.said(key, status.attempt) or status.progress
+        return replace(status, progress=said, pace=heard.pace(key, status.attempt))
 
     def _rank_0(self, job: TrainingJob, status: JobStatus) -> PodView | None:
         """The pod that can be asked for progress now."""

@@ -11,7 +11,8 @@ from typing import Any, Final
 import aiohttp
 
 from kompakt_core import contract
-from kompakt_core.job import progress
+from kompakt_core.job import measured, progress
+from kompakt_core.job.measured import Pace
 from kompakt_core.job.pods import PodView
 from kompakt_core.job.progress import Sample
 from kompakt_operator.workqueue import Key, WorkQueue
@@ -29,6 +30,7 @@ class Watched:
     pod: PodView
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     said: Mapping[str, Any] = field(default_factory=dict)
+    pace: Pace | None = None
 
 
 class Scraper:
@@ -55,6 +57,11 @@ class Scraper:
         known = self._watched.get(key)
         return known.said if known is not None and known.pod.attempt == attempt else {}
 
+    def pace(self, key: Key, attempt: int) -> Pace | None:
+        """What has been heard of that attempt's steps."""
+        known = self._watched.get(key)
+        return known.pace if known is not None and known.pod.attempt == attempt else None
+
     async def run(self) -> None:
         """Until cancelled."""
         async with session() as connections:
@@ -72,16 +79,22 @@ class Scraper:
                 page = await _page(connections, url_of(watched.pod.ip, self._port))
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return  # it does not say: nothing is known, and nothing is wrong
+        self._hear(key, watched, page)
+
+    def _hear(self, key: Key, watched: Watched, page: str) -> None:
+        said, pace = self._progress(watched, page) or watched.said, measured.read_page(page) or watched.pace
+        if (said, pace) != (watched.said, watched.pace):
+            watched.said, watched.pace = said, pace
+            self._queue.add(key)
+
+    def _progress(self, watched: Watched, page: str) -> Mapping[str, Any]:
         found = progress.read_page(page)
         if found is None:
-            return
+            return {}
         if watched.samples and found.step < watched.samples[-1].step:
             watched.samples.clear()  # it went back to a checkpoint
         watched.samples.append(Sample(time.time(), found.step))
-        said = progress.written(found, progress.eta(watched.samples, found.total))
-        if said != watched.said:
-            watched.said = said
-            self._queue.add(key)
+        return progress.written(found, progress.eta(watched.samples, found.total))
 
 
 def session() -> aiohttp.ClientSession:

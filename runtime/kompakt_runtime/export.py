@@ -9,8 +9,9 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from kompakt_runtime import progress
@@ -22,14 +23,15 @@ MOST_BYTES: Final = 2048
 DENOMINATOR: Final = "bytes of unique storages that plain autograd keeps only for the backward pass"
 ACTIVE: Final = "Active"
 NO_TRAINING: Final = "NoTraining"
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 # Sums over ranks, and what is counted per rank alike.
 SUMS: Final = ("plainBytes", "savedBytes", "heldBytes", "violations")
 
 Report = dict[str, Any]
 
 
-def report(figures: Figures, failure: str = "") -> Report:
-    """One process's figures; `failure`: why compression never came up."""
+def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHING) -> Report:
+    """One process's figures; `failure`: why compression never came up; `pace`: as Pace.said."""
     with figures.lock:
         return {
             "reason": failure,
@@ -42,6 +44,7 @@ def report(figures: Figures, failure: str = "") -> Report:
             "checked": figures.checked,
             "violations": figures.violations,
             "encoder": figures.encoder,
+            "pace": dict(pace),
             "raw": dict(figures.raw),
             "layers": {
                 name: {
@@ -104,6 +107,8 @@ def merged(config: Config, rows: list[Report]) -> Report:
     }
     if said := progress.read(config.progress_file):
         summary["progress"] = said
+    if paces := [row["pace"] for row in rows if row.get("pace")]:
+        summary["pace"] = max(paces, key=lambda pace: float(pace["stepSeconds"]))
     if len(json.dumps(summary)) > MOST_BYTES:
         summary["raw"] = dict(raw.most_common(4))
     return summary

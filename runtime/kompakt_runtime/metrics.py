@@ -12,14 +12,15 @@ from typing import Any, Final
 
 from kompakt_runtime import export, progress
 from kompakt_runtime.config import Config
+from kompakt_runtime.pace import Pace
 
 SECONDS: Final = 2.0  # what one client gets before it is left
 
 
-def text(config: Config) -> str:
+def text(config: Config, pace: Pace) -> str:
     """The page as of now."""
     reports = [] if config.state_dir is None else export.read_reports(config.state_dir, config.attempt)
-    return progress.page(progress.read(config.progress_file), reports)
+    return progress.page(progress.read(config.progress_file), pace.said(), reports)
 
 
 class Server(socketserver.TCPServer):
@@ -37,12 +38,15 @@ class Server(socketserver.TCPServer):
         """A client that went away is nobody's concern; the trainer's output is the user's."""
 
 
-def serve(config: Config) -> Server | None:
-    """Start serving, if the settings name a port and this is the pod's first process; else None. Never raises."""
+def serve(config: Config, pace: Pace | None = None) -> Server | None:
+    """Start serving, if the settings name a port and this is the pod's first process; else None. Never raises.
+
+    `pace`: this process's.
+    """
     if config.metrics_port is None or os.environ.get("LOCAL_RANK", "0") != "0":
         return None
     try:
-        server = Server(("", config.metrics_port), _pages_of(config))
+        server = Server(("", config.metrics_port), _pages_of(config, pace or Pace()))
     except OSError:
         return None
     # A forked child (a data loader) must not keep the port when its parent has gone.
@@ -51,7 +55,7 @@ def serve(config: Config) -> Server | None:
     return server
 
 
-def _pages_of(config: Config) -> type[BaseHTTPRequestHandler]:
+def _pages_of(config: Config, pace: Pace) -> type[BaseHTTPRequestHandler]:
     class Pages(BaseHTTPRequestHandler):
         """One page; every other path is not there."""
 
@@ -59,7 +63,7 @@ def _pages_of(config: Config) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             found = self.path == "/metrics"
-            body = (text(config) if found else "only /metrics is here\n").encode()
+            body = (text(config, pace) if found else "only /metrics is here\n").encode()
             self.send_response(200 if found else 404)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from kompakt_runtime.pace import METRICS as PACE
+
 MOST_BYTES: Final = 4096
 LARGEST: Final = 1 << 53  # whole numbers up to here survive every reader's floating point
 # Field of the file -> name and help on the page.
@@ -54,9 +56,10 @@ def _is_right(name: str, value: object) -> bool:
     return name == "loss" or (math.isfinite(value) and value >= 0)
 
 
-def page(progress: Mapping[str, Any], reports: Iterable[Mapping[str, Any]]) -> str:
-    """In the exposition format of Prometheus; `reports` are those of this pod's processes (export.read_reports)."""
+def page(progress: Mapping[str, Any], pace: Mapping[str, Any], reports: Iterable[Mapping[str, Any]]) -> str:
+    """In the exposition format of Prometheus; `pace`: Pace.said; `reports`: export.read_reports."""
     lines = [_metric(*METRICS[name], "gauge", value) for name, value in progress.items()]
+    lines += [_metric(*PACE[name], "gauge", value) for name, value in pace.items()]
     rows = [row for row in reports if row.get("forwards")]
     if rows:
         lines += [_metric(*words, "counter", sum(row[name] for row in rows)) for name, words in SUMS.items()]

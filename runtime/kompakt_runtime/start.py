@@ -13,6 +13,7 @@ from typing import Any, Final
 from kompakt_runtime import export, metrics
 from kompakt_runtime.config import Config, ConfigError, failure_policy
 from kompakt_runtime.figures import Figures
+from kompakt_runtime.pace import Pace
 
 OLDEST_TORCH: Final = (2, 4)
 EXIT_CONFIG: Final = 78  # EX_CONFIG of sysexits.h
@@ -28,11 +29,11 @@ class Unsupported(RuntimeError):
 
 def start(environ: Mapping[str, str] = os.environ) -> Any:
     """The running session, or None where there is none. Raises SystemExit only with the failure policy Fail."""
-    config = Config()
+    config, pace = Config(), Pace()
     try:
         config = Config.from_env(environ)
-        metrics.serve(config)
-        return _start(config)
+        metrics.serve(config, pace)
+        return _start(config, pace)
     except ConfigError as error:
         _failed(_reporting(environ, config), "BadConfig", str(error), environ)
     except Unsupported as error:
@@ -42,12 +43,13 @@ def start(environ: Mapping[str, str] = os.environ) -> Any:
     return None
 
 
-def _start(config: Config) -> Any:
+def _start(config: Config, pace: Pace) -> Any:
+    pace.watch()
     if config.mode == "None":
-        _report_at_exit(config, Figures(), "ModeNone")
+        _report_at_exit(config, Figures(), "ModeNone", pace)
         return None
     session = load_session()(config)
-    _report_at_exit(config, session.figures, "")
+    _report_at_exit(config, session.figures, "", pace)
     if config.state_dir is not None:
         session.renewed = lambda: _write_quietly(config, session.figures)
     session.start()
@@ -117,11 +119,11 @@ def _child() -> bool:
     return any(word.startswith(("from multiprocessing.", "--multiprocessing")) for word in sys.orig_argv)
 
 
-def _report_at_exit(config: Config, figures: Figures, failure: str) -> None:
-    atexit.register(_last_words, config, figures, failure, os.getpid())
+def _report_at_exit(config: Config, figures: Figures, failure: str, pace: Pace | None = None) -> None:
+    atexit.register(_last_words, config, figures, failure, os.getpid(), pace)
 
 
-def _last_words(config: Config, figures: Figures, failure: str, owner: int) -> None:
+def _last_words(config: Config, figures: Figures, failure: str, owner: int, pace: Pace | None = None) -> None:
     """Never raises. Forked children have copies of their parent's figures and say nothing; launchers never trained, and workers
     that load data may call modules but no optimizer.
     """
@@ -130,7 +132,7 @@ def _last_words(config: Config, figures: Figures, failure: str, owner: int) -> N
     if _child() and not figures.steps:
         return
     try:
-        export.write_last_words(config, export.report(figures, failure))
+        export.write_last_words(config, export.report(figures, failure, pace.said() if pace else {}))
     except Exception as error:
         print(f"kompakt: figures could not be written: {error}", file=sys.stderr)
 

@@ -9,6 +9,7 @@ import pytest
 from kompakt_core.contract import METRICS_PORT
 from kompakt_runtime import metrics
 from kompakt_runtime.config import Config
+from kompakt_runtime.pace import Pace
 from tools.kube.jobs import apply, training_job
 from tools.kube.session import Cluster, eventually
 
@@ -25,11 +26,18 @@ def asking(kompakt: Cluster) -> Iterator[Cluster]:
     kompakt.start(kompakt.parts.operator("operator-0"))
 
 
+class Steady(Pace):
+    """Steps as of a VGG: half a gigabyte of gradients every quarter of a second."""
+
+    def said(self) -> dict[str, object]:
+        return {"stepSeconds": 0.25, "gradientBytes": 531_400_000, "ranks": 4}
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[Path]:
     """A progress file that the runtime serves on the port of a worker, from this machine's loopback address."""
     path = tmp_path / "progress.json"
-    server = metrics.serve(Config(progress_file=str(path), metrics_port=METRICS_PORT))
+    server = metrics.serve(Config(progress_file=str(path), metrics_port=METRICS_PORT), Steady())
     assert server is not None, f"another program listens on port {METRICS_PORT}"
     yield path
     server.shutdown()
@@ -38,7 +46,9 @@ def file(tmp_path: Path) -> Iterator[Path]:
 
 def test_progress_reaches_the_status_and_its_last_word_stays(asking: Cluster, namespace: str, file: Path) -> None:
     message = {"simulate.kompakt.dev/message": json.dumps(LAST_WORD)}
-    job = apply(asking, namespace, training_job("told", replicas=2, gpus=2, seconds=None, annotations=message))
+    made = training_job("told", replicas=2, gpus=2, seconds=None, annotations=message)
+    made["spec"]["communication"] = {"pattern": "Ring", "gradientBytes": "531M"}
+    job = apply(asking, namespace, made)
     # A simulated pod has an address that leads nowhere; this one leads to the page above.
     eventually(lambda: len(job.bound()) == 2, "both bound")
     address = {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
@@ -52,5 +62,15 @@ def test_progress_reaches_the_status_and_its_last_word_stays(asking: Cluster, na
     said = job.status["progress"]
     assert {**said, "eta": ""} == {"step": 20, "total": 1000, "loss": "2.25", "samplesPerSecond": "80", "eta": ""}
     assert said["eta"] > job.status["startTime"]
+    profile = job.status["profile"]
+    assert profile == {
+        "stepSeconds": "0.25",
+        "gradientBytes": 531_000_000,
+        "ranks": 4,
+        "level": "Machine",
+        "communication": "0.26",
+        "sensitivity": "High",
+    }
     job.finish()
     assert job.await_phase("Succeeded")["progress"] == {"step": 1000, "total": 1000, "loss": "0.25"}
+    assert job.status["profile"] == profile

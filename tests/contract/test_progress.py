@@ -13,14 +13,16 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from kompakt_core.job import measured
 from kompakt_core.job import progress as read
 from kompakt_core.job.pods import PodView
 from kompakt_operator import scrape
 from kompakt_operator.scrape import Scraper, url_of
 from kompakt_operator.workqueue import WorkQueue
-from kompakt_runtime import metrics
+from kompakt_runtime import metrics, pace
 from kompakt_runtime import progress as made
 from kompakt_runtime.config import Config
+from kompakt_runtime.pace import Pace
 
 KEY = ("ml", "j")
 RANK_0 = PodView("j-worker-0-a1", "uid", 1, "worker", 0, phase="Running", ip="127.0.0.1")
@@ -34,6 +36,39 @@ def free_port() -> int:
 
 def test_both_sides_use_the_same_names() -> None:
     assert {name: field for field, (name, _) in made.METRICS.items()} == read.METRICS
+    assert {name: field for field, (name, _) in pace.METRICS.items()} == measured.METRICS
+
+
+class Steady(Pace):
+    """A pace that has seen enough."""
+
+    def said(self) -> dict[str, object]:
+        return {"stepSeconds": 0.12345, "gradientBytes": 4096, "ranks": 2}
+
+
+def test_the_pace_of_a_training_is_heard_with_its_progress_and_without() -> None:
+    port, queue = free_port(), WorkQueue()
+    server = metrics.serve(Config(metrics_port=port), Steady())
+    assert server is not None
+
+    async def story() -> Scraper:
+        scraper = Scraper(queue, 30, port)
+        scraper.follow(KEY, RANK_0)
+        async with scrape.session() as session:
+            await scraper.round(session)
+            queue.done(await queue.take())
+            await scraper.round(session)
+        return scraper
+
+    try:
+        scraper = asyncio.run(story())
+        assert scraper.pace(KEY, 1) == measured.Pace(0.12, 4096, 2)
+        assert scraper.pace(KEY, 2) is None, "of an attempt that is over"
+        assert len(queue) == 0, "the same answer is no news"
+        assert scraper.said(KEY, 1) == {}
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def asked(port: int, times: int = 1) -> tuple[dict[str, object], int]:

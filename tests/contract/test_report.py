@@ -7,6 +7,8 @@ import pytest
 import yaml
 
 from kompakt_core import contract
+from kompakt_core.job.measured import Pace, at_the_end, written
+from kompakt_core.job.pods import PodView
 from kompakt_core.job.reports import merged, read_report
 from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
@@ -14,6 +16,20 @@ from kompakt_runtime import config, export
 from kompakt_runtime.figures import Figures
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_the_slowest_ranks_pace_arrives_in_the_status_as_its_schema_has_it() -> None:
+    paces = [{"stepSeconds": seconds, "gradientBytes": 4096, "ranks": 2} for seconds in (0.1, 0.2)]
+    rows = [export.report(Figures(), "", pace) for pace in paces]
+    message = json.dumps(export.merged(config.Config(), [*rows, export.report(Figures())]))
+    found = at_the_end([PodView("j-worker-0-a1", "uid", 1, "worker", 0, reports=(message,))])
+    assert found == Pace(0.2, 4096, 2)
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
+    spec = {"roles": [{"name": "worker", "gpusPerReplica": 2, "template": template}], "communication": {"gradientBytes": "1M"}}
+    job = parse_job({"metadata": {"name": "j", "namespace": "ml", "uid": "u"}, "spec": spec})
+    crd = yaml.load((ROOT / "crds" / "trainingjobs.yaml").read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    assert set(written(found, job, "Rack")) == set(status["profile"]["properties"])
 
 
 def line(plain: int, saved: int) -> str:

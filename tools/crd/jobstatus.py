@@ -28,6 +28,7 @@ def status() -> Schema:
             "scheduling": _scheduling(),
             "compression": _compression(),
             "progress": _progress(),
+            "profile": _profile(),
         },
         # Without it kstatus (helm --wait, Flux, Argo CD) takes a job that nobody has looked at yet for finished.
         default={"observedGeneration": NOT_SEEN},
@@ -96,6 +97,19 @@ def _compression() -> Schema:
             "ranks": whole(),
             "violations": whole(),
             "raw": {"type": "object", "additionalProperties": whole()},
+        }
+    )
+
+
+def _profile() -> Schema:
+    return obj(
+        {
+            "stepSeconds": text(),
+            "gradientBytes": whole(),
+            "ranks": whole(),
+            "level": word(model.LevelName),
+            "communication": text(),
+            "sensitivity": word(model.Sensitivity),
         }
     )
 

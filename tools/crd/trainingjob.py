@@ -162,7 +162,6 @@ def _communication() -> Schema:
     return ruled(
         schema,
         rule("has(self.customEdges) == (self.pattern == 'Custom')", refusals.EDGES_WITHOUT_CUSTOM),
-        rule("!has(self.gradientBytes)", refusals.GRADIENT_BYTES),
     )
 
 

@@ -10,19 +10,22 @@ from typing import Final
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
+from kompakt_core.profile.sensitivity import LEVEL_FACTORS as BY_NAME
 
 # By bandwidthSensitivity. The models of benchmarks.policies have .06 (ResNet-18) to .60 (VGG): High stands for those with large
 # gradients for little computing (AlexNet .50), Medium and Auto for MobileNet (.15); who is insensitive waits for nothing.
 COMMUNICATION: Final[Mapping[str, float]] = MappingProxyType({"High": 0.5, "Medium": 0.15, "Auto": 0.15, "Low": 0.0, "None": 0.0})
-# As the flat network of benchmarks.policies; a block lies between rack and cluster.
-LEVEL_FACTORS: Final[Mapping[Level, float]] = MappingProxyType(
-    {Level.MACHINE: 0.05, Level.RACK: 1.0, Level.BLOCK: 2.0, Level.CLUSTER: 4.0}
-)
+LEVEL_FACTORS: Final[Mapping[Level, float]] = MappingProxyType({Level(name): m for name, m in BY_NAME.items()})
 
 
-def slowdowns(sensitivity: str, factors: Mapping[Level, float] = LEVEL_FACTORS) -> dict[Level, float]:
-    """Extra seconds per second of computing, by level; empty where communication is free. Unknown words count as Auto."""
-    share = COMMUNICATION.get(sensitivity, COMMUNICATION["Auto"])
+def slowdowns(
+    sensitivity: str, factors: Mapping[Level, float] = LEVEL_FACTORS, measured: float | None = None
+) -> dict[Level, float]:
+    """Extra seconds per second of computing, by level; empty where communication is free. Unknown words count as Auto.
+
+    `measured`: seconds of communication per second of computing inside a rack, in place of what the word is taken to mean.
+    """
+    share = COMMUNICATION.get(sensitivity, COMMUNICATION["Auto"]) if measured is None else measured
     return {level: share * factor for level, factor in factors.items()} if share else {}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kompakt_core.job import clock, progress
+from kompakt_core.job import clock, measured, progress
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.conditions import Condition, Type, condition
@@ -310,7 +310,12 @@ def _write(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Sequence
     if after.finished:
         extra = statuses.compression_condition(job, compression, True)
         after = after if extra is None else after.with_conditions(extra)
-    figures = statuses.figures_of(job, own, compression) | {"progress": progress.at_the_end(own) or dict(after.progress)}
+    pace = measured.at_the_end(own) or after.pace
+    profile = measured.written(pace, job, after.level) if pace else before.written.get("profile")
+    figures = statuses.figures_of(job, own, compression) | {
+        "progress": progress.at_the_end(own) or dict(after.progress),
+        "profile": profile,
+    }
     wanted = statuses.to_write(job.generation, before, after, figures, now)
     return [WriteStatus(wanted)] if statuses.changed(before, wanted) else []
 
@@ -338,6 +343,6 @@ def invalid(generation: int, status: JobStatus, message: str, now: float) -> lis
         after = replace(after.in_phase(Phase.FAILED), completion_time=now).with_conditions(
             condition(Type.FAILED, True, "InvalidSpec", message), condition(Type.RECONCILING, False, "Finished")
         )
-    kept = {name: status.written.get(name) for name in ("gpus", "nodes", "roles", "compression", "progress")}
+    kept = {name: status.written.get(name) for name in ("gpus", "nodes", "roles", "compression", "progress", "profile")}
     wanted = statuses.to_write(generation, status, after, kept, now)
     return [WriteStatus(wanted)] if statuses.changed(status, wanted) else []

@@ -50,8 +50,13 @@ def read(values: Mapping[str, Any]) -> Progress | None:
 
 def read_page(text: str) -> Progress | None:
     """From a page of metrics; None where it names no step."""
+    return read(values_of(text, METRICS))
+
+
+def values_of(text: str, names: Mapping[str, str]) -> dict[str, float | None]:
+    """The values of these metrics on a page, by the fields they stand for."""
     matches = filter(None, map(LINE.fullmatch, text.splitlines()))
-    return read({METRICS[match[1]]: _float(match[2]) for match in matches if match[1] in METRICS})
+    return {names[match[1]]: _float(match[2]) for match in matches if match[1] in names}
 
 
 def at_the_end(pods: Iterable[PodView]) -> dict[str, Any]:

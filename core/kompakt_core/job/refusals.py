@@ -11,7 +11,6 @@ def not_yet(field: str, words: "tuple[str, ...]") -> str:
 
 
 EDGE_SCOPE: Final = not_yet("communication.customEdges.scope", (EdgeScope.POD,)) + "; edges between pods are not weighed"
-GRADIENT_BYTES: Final = "communication.gradientBytes is not used in this version; leave it out"
 OFFLOAD: Final = not_yet("activationCompression.offload", (Offload.NEVER,))
 BATCH_SIZE: Final = not_yet("activationCompression.batchSize", (BatchSize.KEEP,))
 PREEMPTION: Final = "runPolicy.preemption cannot be set in this version: no job is ever preempted"

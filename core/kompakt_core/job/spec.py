@@ -99,11 +99,10 @@ def _communication(spec: Fields, roles: tuple[model.Role, ...]) -> model.Communi
     edges = _custom_edges(fields, roles) if fields.has("customEdges") else fields.raw("customEdges", None)
     if (edges is None) == (pattern is Pattern.CUSTOM):
         fields.refuse("customEdges", refusals.EDGES_WITHOUT_CUSTOM)
-    if _quantity(fields, "gradientBytes") >= 0:
-        fields.refuse("gradientBytes", refusals.GRADIENT_BYTES)
+    gradient_bytes = _quantity(fields, "gradientBytes")
     sensitivity = fields.choice("bandwidthSensitivity", model.Sensitivity, model.Sensitivity.AUTO)
     fields.done()
-    return model.Communication(pattern, sensitivity, edges)
+    return model.Communication(pattern, sensitivity, edges, gradient_bytes)
 
 
 def _custom_edges(fields: Fields, roles: tuple[model.Role, ...]) -> model.CustomEdges:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from kompakt_core.job import backoff, clock
 from kompakt_core.job.backoff import Restart
 from kompakt_core.job.conditions import OWNED, Condition, Type, condition, read_conditions, stamped
+from kompakt_core.job.measured import Pace
 from kompakt_core.job.model import CompressionMode, TrainingJob
 from kompakt_core.job.phases import FINISHED, Phase, moved
 from kompakt_core.job.pods import PodView
@@ -15,7 +16,7 @@ from kompakt_core.job.reports import merged, read_report
 # Every field the operator owns; server-side apply deletes an owned field that a write leaves out.
 FIELDS: Final = (
     "observedGeneration", "phase", "attempt", "restarts", "disruptions", "lastRestart", "startTime", "completionTime",
-    "conditions", "gpus", "nodes", "roles", "compression", "progress",
+    "conditions", "gpus", "nodes", "roles", "compression", "progress", "profile",
 )  # fmt: skip
 SHOWN_NODES: Final = 4
 
@@ -25,8 +26,8 @@ class JobStatus:
     """What the operator remembers of a job between two looks at it; all of it stands in the object's status.
 
     `restarts` counts failures towards backoffLimit; `disruptions` counts restarts in a row for other causes.
-    `progress` is what is known of the current attempt's, as it is to be written; `written` holds the operator's fields as they
-    stand in the object.
+    `progress` is what is known of the current attempt's, as it is to be written; `pace` is what was heard of its steps, `level`
+    how its gang was placed; `written` holds the operator's fields as they stand in the object.
     """
 
     phase: Phase = Phase.NEW
@@ -39,7 +40,9 @@ class JobStatus:
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     scheduling_attempt: int = 0
     scheduling_state: str = ""
+    level: str = ""
     progress: Mapping[str, Any] = field(default_factory=dict)
+    pace: Pace | None = None
     written: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -88,6 +91,7 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
         conditions=owned,
         scheduling_attempt=_count(scheduling.get("attempt")),
         scheduling_state=str(scheduling.get("state", "")),
+        level=str((scheduling.get("plan") or {}).get("level", "")),
         progress=written.get("progress") or {},
         written=written,
     )
@@ -96,7 +100,7 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
 def to_write(generation: int, before: JobStatus, after: JobStatus, figures: Mapping[str, Any], now: float) -> dict[str, Any]:
     """The operator's whole part of the status, ready for server-side apply. Empty fields are left out.
 
-    `figures` are the fields that are no decision of ours: gpus, nodes, roles, compression, progress.
+    `figures` are the fields that are no decision of ours: gpus, nodes, roles, compression, progress, profile.
     """
     ordered = [after.conditions[t] for t in Type if t in after.conditions]
     moments = {"startTime": after.start_time, "completionTime": after.completion_time}

@@ -7,11 +7,15 @@ which is close to what benchmarks.policies and delay.estimate assume for these m
 """
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from kompakt_core.errors import InvalidInput
 
 RACK_BYTES_PER_S: Final = 12.5e9
+# How much slower than inside a rack it is at each level, where nobody says otherwise (the flat network of benchmarks.policies).
+LEVEL_FACTORS: Final[Mapping[str, float]] = MappingProxyType({"Machine": 0.05, "Rack": 1.0, "Block": 2.0, "Cluster": 4.0})
 MOST: Final = 1.0  # as much communication as computing: above every model known; a faster network than assumed shows so
 # Lowest share of each word: between VGG and MobileNet, between MobileNet and the ResNets, a hundredth (the geometric middles).
 WORDS: Final = (("High", 0.23), ("Medium", 0.09), ("Low", 0.01))

@@ -246,3 +246,27 @@ def test_a_level_required_is_never_left_though_the_timers_run_out() -> None:
         assert "not within the level Machine" in office.scheduling("j")["message"]
 
     told(story)
+
+
+@pytest.mark.parametrize(
+    ("word", "measured", "until"),
+    [
+        ("Auto", "0.2", "2026-01-31T12:11:24Z"),  # an hour x 0.2 x (1 - 0.05)
+        ("Auto", None, "2026-01-31T12:28:30Z"),  # as the word on the pods is taken to mean, which is High here
+        ("High", "0.2", "2026-01-31T12:28:30Z"),
+        ("Auto", "a lot", "2026-01-31T12:28:30Z"),
+        ("Auto", "0", None),
+    ],
+)
+def test_what_was_measured_takes_the_place_of_what_is_assumed(word: str, measured: str | None, until: str | None) -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        office.world.add_gang("j", 2, 4)
+        found = office.world.jobs["j"]
+        found["spec"]["communication"] = {"bandwidthSensitivity": word}
+        found["status"]["profile"] = {} if measured is None else {"communication": measured}
+        office.world.put("jobs", "j", found)
+        await office.settle()
+        assert office.scheduling("j").get("until") == until
+
+    told(story, ClusterPolicy("kompakt"))

@@ -39,7 +39,7 @@ def test_a_file_without_a_step_says_nothing(tmp_path: Path, text: str) -> None:
 def test_no_file_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_bytes(content)
-    progress.page(progress.read(str(path)), [])
+    progress.page(progress.read(str(path)), {}, [])
 
 
 def free_port() -> int:

@@ -32,3 +32,8 @@ def test_any_text_gives_factors_or_a_sentence(text: str) -> None:
         return
     assert list(found) == list(Level)
     assert all(0 <= number <= 1_000_000 for number in found.values())
+
+
+def test_what_was_measured_counts_instead_of_the_word() -> None:
+    assert slowdowns("High", measured=0.2) == {level: 0.2 * factor for level, factor in LEVEL_FACTORS.items()}
+    assert slowdowns("High", measured=0.0) == {}

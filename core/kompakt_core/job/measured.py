@@ -1,0 +1,87 @@
+"""What a training was measured to do while it ran: read from its own words, kept in status.profile, used for Auto. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kompakt_core.job.model import Sensitivity, TrainingJob
+from kompakt_core.job.pods import PodView
+from kompakt_core.job.progress import values_of
+from kompakt_core.job.reports import read_report
+from kompakt_core.profile.sensitivity import LEVEL_FACTORS, communication, word_for
+
+# Names on the page that the runtime serves -> fields (the runtime repeats them; a contract test compares).
+METRICS: Final = {
+    "kompakt_step_seconds": "stepSeconds",
+    "kompakt_gradient_bytes": "gradientBytes",
+    "kompakt_ranks": "ranks",
+}
+LONGEST_STEP: Final = 86400.0
+MOST_BYTES: Final = 1 << 50
+MOST_RANKS: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """`gradient_bytes`: what one step of one rank has; `ranks`: processes that train together, as they count themselves."""
+
+    step_seconds: float
+    gradient_bytes: int
+    ranks: int
+
+
+def read(values: Mapping[str, Any]) -> Pace | None:
+    """From fields named as the runtime writes them; None where one is missing or cannot be.
+
+    Times to two digits: a smaller change is no news.
+    """
+    seconds = _number(values.get("stepSeconds"), 1e-6, LONGEST_STEP)
+    size = _number(values.get("gradientBytes"), 0, MOST_BYTES)
+    ranks = _number(values.get("ranks"), 1, MOST_RANKS)
+    if seconds is None or size is None or ranks is None:
+        return None
+    return Pace(float(f"{seconds:.2g}"), int(size), int(ranks))
+
+
+def read_page(text: str) -> Pace | None:
+    """From a page of metrics; None where it does not say."""
+    return read(values_of(text, METRICS))
+
+
+def at_the_end(pods: Iterable[PodView]) -> Pace | None:
+    """From what the workers left behind: that of the slowest."""
+    reports = (read_report(message) or {} for pod in pods for message in pod.reports)
+    said = (read(report["pace"]) for report in reports if isinstance(report.get("pace"), Mapping))
+    return max((pace for pace in said if pace is not None), key=lambda pace: pace.step_seconds, default=None)
+
+
+def written(pace: Pace, job: TrainingJob, level: str) -> dict[str, Any]:
+    """status.profile. `level`: how the gang was placed; unknown counts as a machine.
+
+    What the user says of gradients counts before what was seen.
+    """
+    declared = job.communication.gradient_bytes
+    size = pace.gradient_bytes if declared < 0 else declared
+    gpus = sum(role.replicas * role.gpus_per_replica for role in job.roles)
+    share = communication(size, pace.step_seconds, gpus, LEVEL_FACTORS.get(level, LEVEL_FACTORS["Machine"]))
+    return {
+        "stepSeconds": f"{pace.step_seconds:.2g}",
+        "gradientBytes": size,
+        "ranks": pace.ranks,
+        **({"level": level} if level in LEVEL_FACTORS else {}),
+        "communication": f"{share:.2g}",
+        "sensitivity": word_for(share),
+    }
+
+
+def resolved(job: TrainingJob, profile: Mapping[str, Any]) -> TrainingJob:
+    """The job with what was measured in place of Auto; `profile`: status.profile. A declared word stays."""
+    word = profile.get("sensitivity")
+    if job.communication.sensitivity is not Sensitivity.AUTO or word not in set(Sensitivity):
+        return job
+    return replace(job, communication=replace(job.communication, sensitivity=Sensitivity(word)))
+
+
+def _number(value: object, low: float, high: float) -> float | None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+    return float(value) if good and isinstance(value, int | float) else None

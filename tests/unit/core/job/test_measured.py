@@ -1,0 +1,105 @@
+"""What a training's own steps say: what is read, what the status shows, and what becomes of Auto."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kompakt_core import contract
+from kompakt_core.job import measured
+from kompakt_core.job.measured import Pace
+from kompakt_core.job.model import Sensitivity, TrainingJob
+from kompakt_core.job.spec import parse_job
+
+PAGE = "# TYPE kompakt_ranks gauge\nkompakt_step_seconds 0.24771\nkompakt_gradient_bytes 531400000\nkompakt_ranks 16\n"
+VGG = Pace(0.25, 531_400_000, 16)
+
+
+def job(**communication: Any) -> TrainingJob:
+    """Four workers of four GPUs."""
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
+    role = {"name": "worker", "replicas": 4, "gpusPerReplica": 4, "template": template}
+    meta = {"name": "j", "namespace": "ml", "uid": "u", "generation": 1}
+    return parse_job({"metadata": meta, "spec": {"roles": [role], "communication": communication}})
+
+
+def test_a_page_says_all_of_it_or_nothing() -> None:
+    assert measured.read_page(PAGE) == VGG, "to two digits: a smaller change is no news"
+    for name in measured.METRICS:
+        assert measured.read_page(PAGE.replace(f"{name} ", "other ")) is None
+        assert measured.read_page(PAGE.replace(f"{name} ", f"{name} -")) is None
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["stepSeconds", "gradientBytes", "ranks"]), st.floats() | st.integers() | st.text() | st.none()
+    )
+)
+def test_whatever_a_pod_says_can_be_written_or_counts_as_not_said(values: dict[str, Any]) -> None:
+    found = measured.read(values)
+    if found is not None:
+        written = measured.written(found, job(), "Rack")
+        assert 0 <= float(written["communication"]) <= 1
+        json.dumps(written, allow_nan=False)
+
+
+def test_the_level_of_the_gang_is_taken_out_of_the_step() -> None:
+    inside, spread = (measured.written(VGG, job(), level) for level in ("Machine", "Cluster"))
+    assert inside == {
+        "stepSeconds": "0.25",
+        "gradientBytes": 531_400_000,
+        "ranks": 16,
+        "level": "Machine",
+        "communication": "0.32",
+        "sensitivity": "High",
+    }
+    assert spread["communication"] == "1", "a step that is mostly communication over the cluster's links"
+    unknown = measured.written(VGG, job(), "")
+    assert (unknown["communication"], "level" in unknown) == ("0.32", False)
+
+
+def test_declared_gradients_count_before_what_was_seen() -> None:
+    found = measured.written(VGG, job(gradientBytes="4M"), "Machine")
+    assert (found["gradientBytes"], found["sensitivity"]) == (4_000_000, "None")
+
+
+@pytest.mark.parametrize(
+    ("declared", "profile", "used"),
+    [
+        ("Auto", {"sensitivity": "Low"}, "Low"),
+        ("Auto", {"sensitivity": "High"}, "High"),
+        ("High", {"sensitivity": "Low"}, "High"),
+        ("Auto", {}, "Auto"),
+        ("Auto", {"sensitivity": "Sometimes"}, "Auto"),
+    ],
+)
+def test_auto_becomes_what_was_measured_and_a_declared_word_stays(declared: str, profile: dict[str, str], used: str) -> None:
+    assert measured.resolved(job(bandwidthSensitivity=declared), profile).communication.sensitivity == used
+
+
+def test_a_job_that_says_nothing_of_communication_stays_insensitive() -> None:
+    silent = replace(job(), communication=parse_job(silent_object()).communication)
+    assert measured.resolved(silent, {"sensitivity": "High"}).communication.sensitivity is Sensitivity.LOW
+
+
+def silent_object() -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
+    meta = {"name": "j", "namespace": "ml", "uid": "u", "generation": 1}
+    return {"metadata": meta, "spec": {"roles": [{"name": "worker", "gpusPerReplica": 1, "template": template}]}}
+
+
+def test_a_finished_gang_leaves_the_pace_of_its_slowest_worker_and_the_next_attempt_keeps_it(world_of: Any) -> None:
+    world = world_of(communication={"pattern": "Ring"}).running().settle()
+    for seconds, name in zip((0.1, 0.3), sorted(world.pods), strict=True):
+        said = {"kompakt": contract.TERMINATION_VERSION, "pace": {"stepSeconds": seconds, "gradientBytes": 10**6, "ranks": 4}}
+        world.pods[name] = replace(world.pods[name], reports=(json.dumps(said),))
+    world.settle()
+    kept = world.stored["profile"]
+    assert (kept["stepSeconds"], kept["gradientBytes"]) == ("0.3", 10**6)
+    world.job = replace(world.job, suspend=True, generation=2)
+    world.settle()
+    assert not world.pods
+    assert world.stored["profile"] == kept
