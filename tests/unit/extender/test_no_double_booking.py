@@ -6,6 +6,7 @@ with their pods and come back, leaders change. KOMPAKT_RANDOM_STEPS=100000 searc
 """
 
 import asyncio
+import math
 import os
 from collections.abc import Coroutine
 from typing import Any
@@ -23,7 +24,7 @@ from tests.unit.extender.world import World, pod, worker
 NODES = ("n0", "n1")
 MACHINES = {"n0": "dgx1-v100", "n1": "a100-pcie-8-bridge-pairs"}
 STEPS_OF_ONE = 50
-STEPS = int(os.environ.get("KOMPAKT_RANDOM_STEPS", "7500"))  # as many as take a few seconds
+STEPS = int(os.environ.get("KOMPAKT_RANDOM_STEPS", "6500"))  # as many as take a few seconds
 HASTY = ClusterPolicy("fixed", Timers(60, 60, 60), overtaken_at_most=1)  # gangs wait a minute, and soon GPUs are kept for them
 OUTCOMES = st.lists(st.sampled_from(["ok", "ok", "ok", "lost", "unheard", "late"]), max_size=4)
 PICK = st.integers(0, 1 << 16)
@@ -179,4 +180,7 @@ class Cluster(RuleBasedStateMachine):
 
 
 TestNoDoubleBooking = Cluster.TestCase
-TestNoDoubleBooking.settings = settings(max_examples=-(-STEPS // STEPS_OF_ONE), stateful_step_count=STEPS_OF_ONE, deadline=None)
+# Some runs end before their last step: a few more of them make up for it.
+TestNoDoubleBooking.settings = settings(
+    max_examples=math.ceil(1.15 * STEPS / STEPS_OF_ONE), stateful_step_count=STEPS_OF_ONE, deadline=None
+)
