@@ -43,8 +43,9 @@ def over_members(row: npt.NDArray[np.int64], operation: np.ufunc, start: int) ->
 
 
 def compact(values: Values) -> Values:
-    """The same numbers in half the memory where they allow it, read-only."""
-    small = len(values) == 0 or (int(values.max()) < 1 << 31 and int(values.min()) >= -(1 << 31))
-    packed: Values = values.astype(np.int32) if small else values
+    """The same numbers in as few bytes as hold them and their negatives, read-only."""
+    largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
+    dtype = next(one for one in (np.int8, np.int16, np.int32, np.int64) if largest <= np.iinfo(one).max)
+    packed: Values = values.astype(dtype)
     packed.setflags(write=False)
     return packed

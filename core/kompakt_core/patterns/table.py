@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
+import numpy.typing as npt
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, MegabytesPerSecond, indices_of
@@ -23,40 +24,45 @@ from kompakt_core.patterns.sets import UNLIMITED, Masks, Matrix, Values, compact
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph, SharedGraph
 
 MAX_GPUS = 16  # 2^16 sets; each GPU more doubles time and memory
+Sets = npt.NDArray[np.uint16]  # GPU sets of at most MAX_GPUS, in a quarter of the memory
 FORBIDDEN = -1  # bottleneck of a set that cannot hold the pattern over the allowed links
 
 
 class SubsetTable:
-    """Values of one pattern on all sets of one link graph, by one measure. Instances are shared and never change."""
+    """Values of one pattern on all sets of one link graph, by one measure. Instances are shared and never change.
 
-    def __init__(self, pattern: Pattern, weights: Matrix, values: tuple[Values, Values], measure: Measure) -> None:
+    `values`: bottleneck and sum of every set in another numbering of the machine, `there`: this one's sets in that.
+    """
+
+    def __init__(self, pattern: Pattern, weights: Matrix, there: Sets, values: tuple[Values, Values], measure: Measure) -> None:
         self.pattern = pattern
         self.measure = measure
         self.size = len(weights)
         self._weights = weights
-        self._slowest, self._sums = values
+        self._there = there
+        self._slowest = values[0]
         self._first, self._second = values if measure is Measure.BOTTLENECK else values[::-1]
         self._best: dict[tuple[int, int], GpuMask] = {}
 
     def value(self, mask: int) -> MegabytesPerSecond:
         """MB/s of the pattern on this set; 0 for empty and single sets, and for sets that cannot hold the pattern."""
-        return MegabytesPerSecond(max(int(self._first[mask]), 0))
+        return MegabytesPerSecond(max(int(self._first[self._there[mask]]), 0))
 
     def second(self, mask: int) -> MegabytesPerSecond:
         """MB/s by the other measure, which decides between sets of equal value."""
-        return MegabytesPerSecond(max(int(self._second[mask]), 0))
+        return MegabytesPerSecond(max(int(self._second[self._there[mask]]), 0))
 
     def values(self, masks: Masks) -> Values:
         """Values of many sets; FORBIDDEN where the pattern is not possible."""
-        return self._first[masks]
+        return self._first[self._there[masks]]
 
     def seconds(self, masks: Masks) -> Values:
         """The other measure of many sets."""
-        return self._second[masks]
+        return self._second[self._there[masks]]
 
     def possible(self, masks: Masks) -> Masks:
         """Those of the sets that can hold the pattern at all: every one, unless the table allows NVLink only."""
-        return masks[self._slowest[masks] >= 0]
+        return masks[self._slowest[self._there[masks]] >= 0]
 
     def best(self, free: int, size: int) -> GpuMask:
         """The set of `size` GPUs within `free` with the highest value, then the higher second; of equals lowest indices.
@@ -69,7 +75,7 @@ class SubsetTable:
     def _search(self, free: int, size: int) -> GpuMask:
         masks = sets_within(free, size)
         # The sort is stable and sets come in the order of their indices.
-        order = np.lexsort((-self._second[masks], -self._first[masks]))
+        order = np.lexsort((-self.seconds(masks), -self.values(masks)))
         found = GpuMask(int(masks[order[0]]))
         self._best[free, size] = found
         return found
@@ -82,7 +88,7 @@ class SubsetTable:
         """
         gpus = indices_of(mask)
         inside = self._weights[np.ix_(gpus, gpus)]
-        return tuple(gpus[i] for i in embedding_order(self.pattern, inside, self.measure, int(self._slowest[mask])))
+        return tuple(gpus[i] for i in embedding_order(self.pattern, inside, self.measure, int(self._slowest[self._there[mask]])))
 
 
 def embedding_order(pattern: Pattern, weights: Matrix, measure: Measure, slowest: int) -> list[int]:
@@ -134,22 +140,19 @@ def _edge_table(shared: SharedGraph, edges: Edges, fabric_only: bool, measure: M
 
 @lru_cache(maxsize=128)
 def _table(shared: SharedGraph, pattern: Pattern, fabric_only: bool, measure: Measure) -> SubsetTable:
-    return SubsetTable(pattern, _weights(shared.graph, fabric_only), _values(shared, pattern, fabric_only), measure)
-
-
-@lru_cache(maxsize=64)
-def _values(shared: SharedGraph, pattern: Pattern, fabric_only: bool) -> tuple[Values, Values]:
-    """Bottleneck and sum of every set: the table of the machine's canonical numbering, read in this one."""
     weights = _weights(shared.graph, fabric_only)
     order = _order(shared, fabric_only)
     rows = weights[np.ix_(order, order)]
-    slowest, sums = _canonical_values(pattern, tuple(map(tuple, rows.tolist())))
-    if order == tuple(range(len(order))):
-        return slowest, sums
+    values = _canonical_values(_BUILT_LIKE.get(pattern, pattern), tuple(map(tuple, rows.tolist())))
+    return SubsetTable(pattern, weights, _renumbered(order), values, measure)
+
+
+@lru_cache(maxsize=64)
+def _renumbered(order: tuple[int, ...]) -> Sets:
+    """Every set of a machine as it is called where `order[i]` is GPU i."""
     place = np.zeros(len(order), dtype=np.int64)
     place[list(order)] = 1 << np.arange(len(order))
-    renumbered = over_members(place, np.add, 0)
-    return slowest[renumbered], sums[renumbered]
+    return over_members(place, np.add, 0).astype(np.uint16)
 
 
 @lru_cache(maxsize=64)
@@ -159,6 +162,7 @@ def _order(shared: SharedGraph, fabric_only: bool) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def _canonical_values(pattern: Pattern, rows: tuple[tuple[int, ...], ...]) -> tuple[Values, Values]:
+    """Bottleneck and sum of every set of a machine so numbered."""
     slowest, sums = build(pattern, matrix(rows))
     sums = np.where(slowest < 0, FORBIDDEN, sums)
     return compact(slowest), compact(sums)
@@ -226,6 +230,7 @@ _BUILDERS = {
     Pattern.ALL_TO_ALL: _cliques,
     Pattern.NONE: _nothing,
 }
+_BUILT_LIKE = {Pattern.ALL_TO_ALL: Pattern.CLIQUE}  # and so they share their values
 
 
 def sets_within(free: int, size: int, must_include: int = 0) -> Masks:

@@ -148,7 +148,7 @@ def _lanes(link: Link) -> int:
 def _numa_counts(numa: list[int]) -> Values:
     """How many NUMA nodes each set uses; all unknown ones count as one."""
     used = over_members(np.array([1 << sorted(set(numa)).index(node) for node in numa], dtype=np.int64), np.bitwise_or, 0)
-    return np.bitwise_count(used).astype(np.int64)
+    return compact(np.bitwise_count(used).astype(np.int64))
 
 
 def twins_of(graph: LinkGraph) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ import random
 from itertools import combinations
 
 import numpy as np
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,3 +64,12 @@ def test_a_table_is_built_once_for_all_numberings() -> None:
     for seed in range(5):
         table_for(renumbered(graph, seed)[0], Pattern.CHAIN)
     assert table._canonical_values.cache_info().misses == built
+
+
+def test_numberings_and_patterns_built_alike_keep_one_copy_of_the_values() -> None:
+    graph = machine("dgx1-v100")
+    clique = table_for(graph, Pattern.CLIQUE)
+    for pattern in (Pattern.CLIQUE, Pattern.ALL_TO_ALL):
+        other = table_for(renumbered(graph, 3)[0], pattern)
+        assert np.shares_memory(other._first, clique._first)
+        assert np.shares_memory(other._second, clique._second)
