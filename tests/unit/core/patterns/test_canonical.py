@@ -4,7 +4,6 @@ import random
 from itertools import combinations
 
 import numpy as np
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
