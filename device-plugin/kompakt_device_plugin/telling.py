@@ -5,31 +5,45 @@ from collections import deque
 from typing import Final
 
 from kompakt_device_plugin.api import Api, Object, explain, status_code
+from kompakt_device_plugin.aside import Aside, Task
 from kompakt_device_plugin.watching import API_ERRORS
 
 log = logging.getLogger(__name__)
 MAX_OWED: Final = 256  # the oldest go first, should the API server be away for that long
+SECONDS: Final = 1.0  # a round of the agent waits no longer for Events: nothing rests on them
 _TRY_AGAIN: Final = (0, 408, 409, 429)  # 0: no answer at all
 
 
 class Events:
     """Events that are still to be made. Safe to use from several threads."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, api: Api, seconds: float = SECONDS) -> None:
+        self._api, self._seconds = api, seconds
         self._owed: deque[Object] = deque(maxlen=MAX_OWED)
         self._complaint = ""
+        self._aside = Aside("events", threads=1)
+        self._sending: Task[None] | None = None
 
     def owe(self, event: Object) -> None:
         """This is to be made; never waits."""
         self._owed.append(event)
 
     def send(self) -> None:
-        """Makes what is owed, in order. Never raises: what the API server does not take now is tried at the next call."""
+        """Makes what is owed, in order; waits for at most so many `seconds`, and not at all for a call that hangs since before.
+
+        Never raises: what the API server does not take now is tried at the next call.
+        """
+        if self._sending and not self._sending.done():
+            return
+        if self._owed:
+            self._sending = self._aside.begin(self._make_all)
+            self._sending.ended(self._seconds)
+
+    def _make_all(self) -> None:
         while self._owed:
             try:
                 event = self._owed.popleft()
-            except IndexError:  # another thread took it
+            except IndexError:  # it fell out meanwhile, with many newer ones
                 return
             if not self._made(event):
                 self._owed.appendleft(event)

@@ -1,5 +1,7 @@
 """Corrections on pods, and the Events about them."""
 
+import threading
+
 import pytest
 
 from kompakt_device_plugin.api import ApiException, pod_path
@@ -94,6 +96,28 @@ def test_events_are_made_in_order_and_the_oldest_go_first_when_there_are_too_man
     api.calls.clear()
     events.send()
     assert [event["number"] for event in api.made("create", "/namespaces/ns/events")] == list(range(2, MAX_OWED + 2))
+
+
+def test_an_event_that_hangs_holds_nobody_up_and_is_not_sent_twice(api, until):
+    events, let_go, begun = Events(api, seconds=0.05), threading.Event(), threading.Semaphore(0)
+
+    def hang(verb, path):
+        begun.release()
+        let_go.wait()
+
+    api.fail = hang
+    events.owe({"metadata": {"namespace": "ns"}, "involvedObject": {"name": "x"}, "reason": "Any", "number": 1})
+    try:
+        events.send()  # comes back although the call does not
+        assert begun.acquire(timeout=1)
+        events.owe({"metadata": {"namespace": "ns"}, "involvedObject": {"name": "x"}, "reason": "Any", "number": 2})
+        events.send()
+        assert not begun.acquire(blocking=False)
+    finally:
+        let_go.set()
+    assert begun.acquire(timeout=1)
+    until(lambda: len(api.made("create", "/namespaces/ns/events")) == 2)
+    assert [event["number"] for event in api.made("create", "/namespaces/ns/events")] == [1, 2]
 
 
 def test_a_later_pod_of_that_name_keeps_its_annotations(api, report, pod, make_pod, dgx1):
