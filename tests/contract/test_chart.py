@@ -204,15 +204,6 @@ def test_definitions_are_kept_on_uninstall_unless_asked(objects: list[dict[str, 
     assert of_kind(render("--set=crds.install=false"), "CustomResourceDefinition") == []
 
 
-def test_a_digest_takes_the_place_of_the_tag() -> None:
-    digest = "sha256:" + "a" * 64
-    pods = pod_templates(render(f"--set=image.digests.operator={digest}", f"--set=image.digests.runtime={digest}"))
-    (operator,) = pods["kompakt-operator"]["containers"]
-    assert operator["image"] == f"localhost/kompakt-operator@{digest}"
-    assert f"--runtime-image=localhost/kompakt-runtime@{digest}" in operator["args"]
-    assert pods["kompakt-device-plugin"]["containers"][0]["image"] == "localhost/kompakt-device-plugin:0.1.0"
-
-
 def test_monitors_are_there_on_request_only(objects: list[dict[str, Any]]) -> None:
     assert of_kind(objects, "PodMonitor") == []
     watched = of_kind(render("--set=monitoring.podMonitors=true"), "PodMonitor")

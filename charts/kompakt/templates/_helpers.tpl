@@ -29,6 +29,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{/* kube-scheduler of the cluster's version, without what a distribution adds to it (v1.37.1+k3s1, v1.36.4-gke.12). */}}
+{{- define "kompakt.schedulerImage" -}}
+{{- $version := regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" .Capabilities.KubeVersion.Version -}}
+{{- .Values.schedulerImage | default (printf "registry.k8s.io/kube-scheduler:%s" $version) -}}
+{{- end -}}
+
 {{/* Pod-wide settings of the parts that need no privilege: Pod Security "restricted". */}}
 {{- define "kompakt.restrictedPod" -}}
 runAsNonRoot: true
