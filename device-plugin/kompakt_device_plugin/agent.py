@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 # How long after an Allocate kubelet's own list is asked: it shows the pod a few milliseconds later.
 AFTER_ALLOCATE: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
 PERIOD: Final = 2.0
+# A bound pod is followed by kubelet's two questions about it within some 14 ms: one round for all of that, after it, not
+# several that take the interpreter from the answers.
+GATHER: Final = 0.02
 LINGER_PERIOD: Final = 0.3  # while a pod that nobody knows any more still has processes
 ASK_SECONDS: Final = 1.0
 
@@ -240,7 +243,8 @@ class Agent:
         with self._lock:
             usual = LINGER_PERIOD if self._devices.lingering else PERIOD
             seconds = self._pauses.pop(0) if self._pauses else usual
-        self._wake.wait(seconds)
+        if self._wake.wait(seconds):
+            self._stop.wait(GATHER)
         self._wake.clear()
 
     def _watching(self, path: str, store: Objects | NodePods, field: str, *, optional: bool = False) -> Watching:
