@@ -1,18 +1,19 @@
 """A gang's places on the real cluster, or what it waits for: the planner of core.placement and a delay policy together."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from kompakt_core.delay.keep import Keep, keep_at
 from kompakt_core.delay.levels import Levels
-from kompakt_core.delay.model import NO_WAITING, OVERTAKEN_AT_MOST, Decide, Offer, Reserve, Timers, Waiting, WaitUntil
+from kompakt_core.delay.model import NO_WAITING, OVERTAKEN_AT_MOST, Decide, Offer, Place, Reserve, Timers, Waiting, WaitUntil
 from kompakt_core.delay.no_wait import no_wait
 from kompakt_core.ids import NO_GPUS, GpuMask, mask_of
 from kompakt_core.placement.gang import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Reason, Refusal, Snapshot
 from kompakt_core.placement.seating import WIDENING, SeatSearch
 
-__all__ = ["NO_PATIENCE", "Patience", "Wait", "levels_for", "place_or_wait"]
+__all__ = ["NO_PATIENCE", "Patience", "Wait", "accepted_levels", "levels_for", "place_or_wait"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,22 @@ def place_or_wait(
     return plan
 
 
+def accepted_levels(
+    snapshot: Snapshot, gang: Gang, patience: Patience, since: float, now: float, labels: Mapping[Level, str] = LEVEL_LABELS
+) -> Callable[[Level], bool]:
+    """Whether the gang would take a place at a level now, if it had one there; arguments as of place_or_wait."""
+    if patience.policy is no_wait or gang_gpus(gang) == 1:
+        return lambda _: True
+    empty = SeatSearch(if_nothing_ran(snapshot), gang, labels)
+    waiting = Waiting(gang_gpus(gang), since, patience.timers, patience.slowdown)
+
+    @cache
+    def accepts(level: Level) -> bool:
+        return isinstance(patience.policy(waiting, Offer(_levels_for(snapshot, empty, level), level), now), Place)
+
+    return accepts
+
+
 def levels_for(snapshot: Snapshot, gang: Gang, found: Level, labels: Mapping[Level, str] = LEVEL_LABELS) -> Levels:
     """The cluster's levels as this gang sees them: `ideal` is the narrowest that could hold it if nothing else ran.
 
@@ -110,10 +127,11 @@ def gang_gpus(gang: Gang) -> int:
 
 
 def _healthy_gpus(state: NodeState) -> int:
-    return 0 if state.graph is None else state.graph.size - _sick(state).bit_count()
+    return 0 if state.graph is None else state.graph.size - sick_gpus(state).bit_count()
 
 
-def _sick(state: NodeState) -> GpuMask:
+def sick_gpus(state: NodeState) -> GpuMask:
+    """The GPUs of a node that nobody may have."""
     return NO_GPUS if state.graph is None else mask_of([gpu.index for gpu in state.graph.gpus if gpu.health != "Healthy"])
 
 
@@ -125,7 +143,7 @@ def if_nothing_ran(snapshot: Snapshot) -> Snapshot:
 def _emptied(state: NodeState) -> NodeState:
     return replace(
         state,
-        taken=_sick(state),
+        taken=sick_gpus(state),
         free_cpu_millis=state.cpu_millis,
         free_memory_bytes=state.memory_bytes,
         free_pods=state.pods,

@@ -46,7 +46,7 @@ class SeatSearch:
 
     def seatings(self, level: Level) -> Iterator[Seating]:
         """The seats in each group of nodes of that level that holds the gang."""
-        return (seats for names in self.domains(level) if (seats := self._seat(names)) is not None)
+        return (seats for names in self.domains(level) if (seats := self.seat_on(names)) is not None)
 
     def placeable(self) -> int:
         """How many workers would find a place now if the gang could be split and spread at will."""
@@ -76,7 +76,7 @@ class SeatSearch:
             ]
             yield from ([NodeName(one[-1]) for one in group] for _, group in groupby(sorted(inside), key=lambda one: one[:-1]))
 
-    def _seat(self, names: Sequence[NodeName]) -> Seating | None:
+    def seat_on(self, names: Sequence[NodeName]) -> Seating | None:
         """All workers on these nodes, kind by kind, or None. Kinds that get into each other's way try other orders."""
         for kind, workers in enumerate(self.kinds):
             if sum(one.capacity(0) for one in self._current(kind, names, {})) < len(workers):

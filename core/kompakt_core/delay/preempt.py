@@ -1,0 +1,199 @@
+"""Which running gangs end for a waiting one of higher priority.
+
+Rules: only gangs of lower priority, never one before its minimum run time is over, always whole gangs, and only if the
+waiting one then has a place that its delay policy accepts. Of all ways the one whose most important victim matters least,
+then the fewest victims, the narrowest level, the fewest GPUs, the youngest. Equal priorities never preempt, so no two gangs
+take turns.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, islice
+
+from kompakt_core.delay.gang import gang_gpus, sick_gpus
+from kompakt_core.ids import GpuMask, JobUid, NodeName
+from kompakt_core.placement.gang import LEVEL_LABELS, plan_gang
+from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Snapshot
+from kompakt_core.placement.seating import WIDENING, SeatSearch
+
+TOGETHER_AT_MOST = 2  # so many victims are found with certainty where so few are enough; for more, each is needed
+TRIES = 256  # sets of victims tried for one place
+WHOLE_DOMAIN_AT_MOST = 64  # nodes; of a larger one only those where the gang would sit if all victims ended
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one pod of a running gang gives back. `cpu_millis`, `memory_bytes`: its requests."""
+
+    node: NodeName
+    gpus: GpuMask
+    cpu_millis: int = 0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningGang:
+    """A gang that could end. `since`: when all its workers ran; `protected_until`: when its minimum run time is over (both in
+    seconds on the clock of `now`).
+    """
+
+    job_uid: JobUid
+    attempt: int
+    priority: int
+    since: float
+    protected_until: float
+    pods: tuple[Held, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """These gangs end, and then the waiting one sits as planned. No victim could be spared."""
+
+    victims: tuple[RunningGang, ...]
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class NotBefore:
+    """Ending gangs would help, but enough of them may end only from this moment on."""
+
+    at: float
+
+
+Accepts = Callable[[Level], bool]
+
+
+def preempt(
+    snapshot: Snapshot,
+    gang: Gang,
+    priority: int,
+    running: Sequence[RunningGang],
+    accepts: Accepts,
+    now: float,
+    labels: Mapping[Level, str] = LEVEL_LABELS,
+) -> Preemption | NotBefore | None:
+    """Whom to end for a gang that has no place now; None where ending all it may end would not help.
+
+    `accepts`: whether the gang's delay policy would take a place at that level now; who takes a level takes any narrower one.
+    """
+    search = _Search(snapshot, gang, accepts, labels)
+    lower = sorted((one for one in running if one.priority < priority), key=_first_to_end)
+    if not lower or search.plan(lower) is None:
+        return None
+    ready = [one for one in lower if one.protected_until <= now]
+    return search.fewest(ready) or _not_before(search, lower, now)
+
+
+def freed(snapshot: Snapshot, victims: Sequence[RunningGang]) -> Snapshot:
+    """The cluster without these gangs. Sick GPUs stay taken."""
+    nodes = dict(snapshot.nodes)
+    for victim in victims:
+        for pod in victim.pods:
+            if pod.node in nodes:
+                nodes[pod.node] = _without(nodes[pod.node], pod)
+    return Snapshot(nodes)
+
+
+def _without(state: NodeState, pod: Held) -> NodeState:
+    return replace(
+        state,
+        taken=GpuMask(state.taken & ~pod.gpus | sick_gpus(state)),
+        free_cpu_millis=state.free_cpu_millis + pod.cpu_millis,
+        free_memory_bytes=state.free_memory_bytes + pod.memory_bytes,
+        free_pods=state.free_pods + 1,
+    )
+
+
+def _first_to_end(one: RunningGang) -> tuple[int, float, str]:
+    return one.priority, -one.since, one.job_uid
+
+
+def _not_before(search: "_Search", lower: Sequence[RunningGang], now: float) -> NotBefore | None:
+    """The first moment at which those who may end by then would be enough."""
+    times = sorted({one.protected_until for one in lower if one.protected_until > now})
+    low, high = 0, len(times) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if search.plan([one for one in lower if one.protected_until <= times[middle]]) is None:
+            low = middle + 1
+        else:
+            high = middle
+    return NotBefore(times[low]) if times else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One gang's look for victims."""
+
+    snapshot: Snapshot
+    gang: Gang
+    accepts: Accepts
+    labels: Mapping[Level, str]
+
+    def plan(self, victims: Sequence[RunningGang]) -> Plan | None:
+        """Where the gang goes without these, if it accepts that."""
+        found = plan_gang(freed(self.snapshot, victims), self.gang, self.labels)
+        return found if isinstance(found, Plan) and self.accepts(found.level) else None
+
+    def fewest(self, ready: Sequence[RunningGang]) -> Preemption | None:
+        """The best way to end some of these; `ready` stands in the order in which they end."""
+        ways = [
+            (_cost(victims, level), victims) for level, names in self._places(ready) if (victims := self._in(names, level, ready))
+        ]
+        if not ways:
+            return None
+        _, victims = min(ways, key=lambda way: way[0])
+        victims = self._needed(victims, self.plan)
+        plan = self.plan(victims)
+        return Preemption(tuple(victims), plan) if plan is not None and victims else None
+
+    def _places(self, ready: Sequence[RunningGang]) -> Iterator[tuple[Level, frozenset[NodeName]]]:
+        """Groups of nodes that would hold the gang if all these ended."""
+        search = SeatSearch(freed(self.snapshot, ready), self.gang, self.labels)
+        for level in WIDENING[: WIDENING.index(self.gang.required_level) + 1]:
+            if not self.accepts(level):
+                return
+            for names in search.domains(level):
+                seating = search.seat_on(names)
+                if seating is not None:
+                    whole = len(names) <= WHOLE_DOMAIN_AT_MOST
+                    yield level, frozenset(names if whole else (node for _, node, _ in seating))
+
+    def _in(self, names: frozenset[NodeName], level: Level, ready: Sequence[RunningGang]) -> list[RunningGang]:
+        """Whom to end so that the gang has room on these nodes."""
+        here = [one for one in ready if any(pod.node in names for pod in one.pods)]
+        nodes = Snapshot({name: self.snapshot.nodes[name] for name in names})
+
+        def fits(victims: Sequence[RunningGang]) -> bool:
+            without = freed(nodes, victims)
+            free = sum(state.free.bit_count() for state in without.nodes.values())
+            return free >= gang_gpus(self.gang) and SeatSearch(without, self.gang, self.labels).seat(level) is not None
+
+        least = next((one.priority for one in here if fits([other for other in here if other.priority <= one.priority])), None)
+        here = [one for one in here if least is not None and one.priority <= least]
+        few = (list(each) for count in range(1, TOGETHER_AT_MOST + 1) for each in combinations(here, count))
+        found = next((each for each in islice(few, TRIES) if fits(each)), None)
+        return self._needed(here, fits) if found is None else found
+
+    @staticmethod
+    def _needed(victims: Sequence[RunningGang], fits: Callable[[Sequence[RunningGang]], object]) -> list[RunningGang]:
+        """The same without those that can be spared, the most important and oldest first."""
+        left = list(victims)
+        for one in reversed(victims):
+            without = [other for other in left if other is not one]
+            if fits(without):
+                left = without
+        return left
+
+
+def _cost(victims: Sequence[RunningGang], level: Level) -> tuple[object, ...]:
+    gpus = sum(pod.gpus.bit_count() for one in victims for pod in one.pods)
+    since = tuple(sorted(-one.since for one in victims))
+    return (
+        max(one.priority for one in victims),
+        len(victims),
+        WIDENING.index(level),
+        gpus,
+        since,
+        tuple(one.job_uid for one in victims),
+    )
