@@ -96,11 +96,13 @@ class Api:
         query = {"fieldManager": contract.OPERATOR_MANAGER, "force": "true"}
         return await self._send("PATCH", path, body, query, "application/apply-patch+yaml")
 
-    async def delete(self, path: str, uid: str = "", propagation: str = "Background") -> Object:
-        """With a uid only that very object is deleted, never a successor of the same name."""
+    async def delete(self, path: str, uid: str = "", propagation: str = "Background", grace: int | None = None) -> Object:
+        """With a uid only that very object is deleted, never a successor of the same name. `grace` in seconds; None: its own."""
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
         if uid:
             options["preconditions"] = {"uid": uid}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
         return await self._send("DELETE", path, options, {})
 
     def _authorization(self) -> dict[str, str]:

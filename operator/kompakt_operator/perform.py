@@ -70,8 +70,8 @@ class Performer:
                     await self._create(budgets_path(self._job.namespace), render.budget(self._job, attempt))
                 body = render.service(self._job, attempt)
                 self._cache.see_service(await self._create(core_path("services", self._job.namespace), body))
-            case do.DeletePod(name, uid):
-                await self._gone(core_path("pods", self._job.namespace, name), uid)
+            case do.DeletePod(name, uid, grace):
+                await self._gone(core_path("pods", self._job.namespace, name), uid, grace)
             case do.DeleteService(name):
                 if self._protected:
                     await self._gone(budgets_path(self._job.namespace, name))
@@ -101,9 +101,9 @@ class Performer:
             raise NameTaken(f"{kind} {name} exists and does not belong to this TrainingJob: delete it, or rename the job")
         return found
 
-    async def _gone(self, path: str, uid: str = "") -> None:
+    async def _gone(self, path: str, uid: str = "", grace: int | None = None) -> None:
         try:
-            await self._api.delete(path, uid)
+            await self._api.delete(path, uid, grace=grace)
         except ApiRefused as refusal:
             if refusal.code not in (404, 409):  # 409: a successor of that name has another uid
                 raise

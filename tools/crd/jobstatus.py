@@ -5,6 +5,7 @@ from kompakt_core.job.phases import Phase
 from tools.crd.schema import Schema, atomic, conditions, flag, mapped, moment, obj, text, whole, word
 
 NOT_SEEN = -1
+LOWEST = -(1 << 31)  # priorities are int32
 PHASES = tuple(phase for phase in Phase if phase)
 UUIDS = atomic(text(), maxItems=model.MAX_GPUS)
 
@@ -60,8 +61,18 @@ def _scheduling() -> Schema:
         }
     )
     excluded = obj({"node": text(), "until": moment(), "reason": text()}, required=("node",))
-    reserved = obj({"node": text(), "gpus": whole()}, required=("node",))
-    preempt = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    reserved = obj({"node": text(), "gpus": whole(), "uuids": UUIDS}, required=("node",))
+    whom = {"namespace": text(), "name": text(), "uid": text()}
+    victim = obj({**whom, "attempt": whole(), "priority": whole(LOWEST)}, required=("uid",))
+    preempt = obj(
+        {
+            "attempt": whole(),
+            "requestedAt": moment(),
+            "for": obj({**whom, "priority": whole(LOWEST)}),
+            "priority": whole(LOWEST),
+            "message": text(),
+        }
+    )
     return obj(
         {
             "attempt": whole(),
@@ -74,6 +85,8 @@ def _scheduling() -> Schema:
             "until": moment(),
             "overtaken": whole(),
             "reserved": atomic(reserved, maxItems=model.MAX_ROLES * model.MAX_REPLICAS),
+            "victims": atomic(victim, maxItems=5000),
+            "victimsSince": moment(),
             "excludedNodes": atomic(excluded, maxItems=5000),
             "plan": plan,
             "preempt": preempt,

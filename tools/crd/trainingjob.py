@@ -235,9 +235,11 @@ def _run_policy() -> Schema:
             "operator": word(model.SuccessOperator, model.SuccessOperator.ALL),
         }
     )
-    preemption = ruled(
-        obj({"gracePeriodSeconds": whole(0, default=60), "minRuntimeSeconds": whole(0, default=300)}),
-        rule("self.gracePeriodSeconds == 60 && self.minRuntimeSeconds == 300", refusals.PREEMPTION),
+    preemption = obj(
+        {
+            "gracePeriodSeconds": whole(1, model.MAX_GRACE_SECONDS, default=60),
+            "minRuntimeSeconds": whole(0, model.MAX_WAIT_SECONDS, default=300),
+        }
     )
     return obj(
         {

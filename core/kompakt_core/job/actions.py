@@ -17,7 +17,7 @@ from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.conditions import Condition, Type, condition
 from kompakt_core.job.model import CleanPodPolicy, TrainingJob
 from kompakt_core.job.phases import Phase
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import Cause, PodView
 from kompakt_core.job.status import JobStatus
 from kompakt_core.job.verdict import Outcome, Verdict, judge
 
@@ -60,8 +60,11 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
+    """`grace`: seconds between SIGTERM and SIGKILL; None: as the pod says."""
+
     name: str
     uid: str
+    grace: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +226,8 @@ def _run(
     extra = statuses.compression_condition(job, statuses.compression_of(own), False, skipped)
     after = after if extra is None else after.with_conditions(extra)
     removed = [DeleteService(name) for name in sorted(names - {service_name(job.name, after.attempt)})]
-    return [*_write(job, status, after, own, now), *_delete(old), *removed, *create, *wake, *_deadline(job, after)]
+    going = _delete(old, _grace(job, after))
+    return [*_write(job, status, after, own, now), *going, *removed, *create, *wake, *_deadline(job, after)]
 
 
 def _creation(
@@ -299,8 +303,15 @@ def _deadline(job: TrainingJob, after: JobStatus) -> list[Action]:
     return [] if limit is None or after.start_time is None else [Wake(after.start_time + limit)]
 
 
-def _delete(pods: Iterable[PodView]) -> list[Action]:
-    return [DeletePod(pod.name, pod.uid) for pod in pods if not pod.deleting]
+def _delete(pods: Iterable[PodView], grace: int | None = None) -> list[Action]:
+    return [DeletePod(pod.name, pod.uid, grace) for pod in pods if not pod.deleting]
+
+
+def _grace(job: TrainingJob, after: JobStatus) -> int | None:
+    """How long the pods of earlier attempts have for a checkpoint, if the last one was preempted."""
+    last = after.last_restart
+    preempted = last is not None and last.attempt == after.attempt and last.reason == Cause.PREEMPTED
+    return job.run_policy.preemption.grace_period_seconds if preempted else None
 
 
 def _write(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Sequence[PodView], now: float) -> list[Action]:

@@ -19,6 +19,7 @@ MAX_RULES: Final = 20  # as in batch/v1 Job
 MAX_EXIT_CODES: Final = 255
 MAX_OVERRIDES: Final = 64
 MAX_WAIT_SECONDS: Final = 366 * 24 * 3600
+MAX_GRACE_SECONDS: Final = 24 * 3600
 
 
 class Sensitivity(StrEnum):
@@ -228,6 +229,8 @@ class SuccessPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
+    """What a job has when it is ended for one of higher priority: time for a checkpoint, and time to run before that happens."""
+
     grace_period_seconds: int = 60
     min_runtime_seconds: int = 300
 

@@ -20,6 +20,7 @@ class Cause(StrEnum):
     PLACEMENT = "PlacementFailure"  # the node refused it before any container started
     FAIL_JOB = "PodFailurePolicy"  # a rule says that the job fails
     IGNORED = "IgnoredExitCode"  # a rule says that this failure does not count
+    PREEMPTED = "Preempted"  # the planner asked that the gang ends for another one
     FAILURE = "WorkerFailed"
 
 

@@ -13,7 +13,6 @@ def not_yet(field: str, words: "tuple[str, ...]") -> str:
 EDGE_SCOPE: Final = not_yet("communication.customEdges.scope", (EdgeScope.POD,)) + "; edges between pods are not weighed"
 OFFLOAD: Final = not_yet("activationCompression.offload", (Offload.NEVER,))
 BATCH_SIZE: Final = not_yet("activationCompression.batchSize", (BatchSize.KEEP,))
-PREEMPTION: Final = "runPolicy.preemption cannot be set in this version: no job is ever preempted"
 
 # Combinations that never make sense.
 WAITS: Final = "placement.consolidation: wait seconds are read in mode Fixed only; leave them out"

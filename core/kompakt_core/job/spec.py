@@ -251,10 +251,8 @@ def _success(fields: Fields, roles: list[str]) -> model.SuccessPolicy:
 
 def _preemption(fields: Fields) -> model.Preemption:
     found = model.Preemption(
-        grace_period_seconds=fields.whole("gracePeriodSeconds", 60),
-        min_runtime_seconds=fields.whole("minRuntimeSeconds", 300),
+        grace_period_seconds=fields.whole("gracePeriodSeconds", 60, low=1, high=model.MAX_GRACE_SECONDS),
+        min_runtime_seconds=fields.whole("minRuntimeSeconds", 300, high=model.MAX_WAIT_SECONDS),
     )
-    if found != model.Preemption():
-        raise InvalidInput(f"{fields.path}: {refusals.PREEMPTION}")
     fields.done()
     return found

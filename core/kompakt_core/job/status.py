@@ -11,6 +11,7 @@ from kompakt_core.job.measured import Pace
 from kompakt_core.job.model import CompressionMode, TrainingJob
 from kompakt_core.job.phases import FINISHED, Phase, moved
 from kompakt_core.job.pods import PodView
+from kompakt_core.job.preemption import PreemptRequest, read_request
 from kompakt_core.job.reports import merged, read_report
 
 # Every field the operator owns; server-side apply deletes an owned field that a write leaves out.
@@ -26,8 +27,9 @@ class JobStatus:
     """What the operator remembers of a job between two looks at it; all of it stands in the object's status.
 
     `restarts` counts failures towards backoffLimit; `disruptions` counts restarts in a row for other causes.
-    `progress` is what is known of the current attempt's, as it is to be written; `pace` is what was heard of its steps, `level`
-    how its gang was placed; `written` holds the operator's fields as they stand in the object.
+    `preempt` is that the current attempt is asked to end. `progress` is what is known of the current attempt's, as it is
+    to be written; `pace` is what was heard of its steps, `level` how its gang was placed; `written` holds the operator's
+    fields as they stand in the object.
     """
 
     phase: Phase = Phase.NEW
@@ -41,6 +43,7 @@ class JobStatus:
     scheduling_attempt: int = 0
     scheduling_state: str = ""
     level: str = ""
+    preempt: PreemptRequest | None = None
     progress: Mapping[str, Any] = field(default_factory=dict)
     pace: Pace | None = None
     written: Mapping[str, Any] = field(default_factory=dict)
@@ -77,6 +80,7 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
     """The status of a TrainingJob object; what is missing or malformed reads as not yet written."""
     status = obj.get("status") or {}
     scheduling = status.get("scheduling") or {}
+    asked = read_request(scheduling.get("preempt"))
     owned = {type_: c for type_, c in read_conditions(status.get("conditions")).items() if type_ in OWNED}
     written = {name: status[name] for name in FIELDS if name in status and name != "conditions"}
     written["conditions"] = [c for c in status.get("conditions") or () if c.get("type") in OWNED]
@@ -92,6 +96,7 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
         scheduling_attempt=_count(scheduling.get("attempt")),
         scheduling_state=str(scheduling.get("state", "")),
         level=str((scheduling.get("plan") or {}).get("level", "")),
+        preempt=asked if asked is not None and asked.attempt == status.get("attempt") else None,
         progress=written.get("progress") or {},
         written=written,
     )

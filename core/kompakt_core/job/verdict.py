@@ -38,6 +38,8 @@ def judge(job: TrainingJob, status: JobStatus, pods: Sequence[PodView], now: flo
     broken = _first_broken(job, pods)
     if broken is not None:
         return _after_break(job, status, *broken)
+    if status.preempt is not None and pods:
+        return Verdict(Outcome.RESTART, str(Cause.PREEMPTED), status.preempt.message)
     if _past_deadline(job, status, now):
         limit = job.run_policy.active_deadline_seconds
         return Verdict(Outcome.FAILED, "DeadlineExceeded", f"still running {limit} s after all workers had their nodes")

@@ -85,7 +85,10 @@ REFUSED = {
     ),
     "a wait of ages": ({"placement": {"consolidation": {"mode": "Fixed", "blockWaitSeconds": 1 << 40}}}, "must be between 0 and"),
     "waits without Fixed": ({"placement": {"consolidation": {"rackWaitSeconds": 5}}}, "read in mode Fixed only"),
-    "preemption": ({"runPolicy": {"preemption": {"minRuntimeSeconds": 1}}}, "no job is ever preempted"),
+    "no grace": (
+        {"runPolicy": {"preemption": {"gracePeriodSeconds": 0}}},
+        "spec.runPolicy.preemption.gracePeriodSeconds: must be",
+    ),
     "success of a missing role": ({"runPolicy": {"successPolicy": {"targetRoles": ["x"]}}}, "a role that the job does not have"),
     "exit code 0": ({"runPolicy": {"podFailurePolicy": {"rules": [{"onExitCodes": {"values": [0]}}]}}}, "from 1 to 255"),
     "misspelt field": ({"suspended": True}, "spec.suspended: unknown field"),
