@@ -1,15 +1,17 @@
 """From TrainingJobs and pods to gangs, and from a plan to the patches that release its pods."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from kompakt_core import contract
+from kompakt_core.delay.preempt import Held, RunningGang
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import JobUid
+from kompakt_core.ids import JobUid, NodeName, mask_of
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.model import Gang, Plan, Reason, Refusal, Wish, Worker
-from kompakt_extender.record import PlanRecord, Record, SeatRecord, moment
+from kompakt_core.topology.graph import LinkGraph
+from kompakt_extender.record import PlanRecord, Record, SeatRecord, State, moment
 from kompakt_extender.views import JobView, PodView
 from kompakt_extender.wishes import wish_of
 
@@ -83,6 +85,35 @@ def worker_of(pod: PodView) -> Worker:
 def order(job: JobView, pods: Sequence[PodView], record: Record) -> tuple[int, str, str]:
     """Which gang is planned first: priority, then who waits longest, then uid."""
     return (-max((pod.priority for pod in pods), default=0), record.waiting_since, job.uid)
+
+
+def preempts_with(pods: Sequence[PodView]) -> int | None:
+    """The priority with which a waiting gang may end others: that of its least important pod; None where a pod says Never."""
+    return min((pod.priority for pod in pods), default=None) if all(pod.preempts for pod in pods) else None
+
+
+def running_gang(
+    job: JobView, record: Record, pods: Iterable[PodView], graphs: Mapping[NodeName, LinkGraph]
+) -> RunningGang | None:
+    """A gang that could end for another: all its workers ran, and none is on its way out. It counts as its most important pod."""
+    mine = [pod for pod in pods if pod.labels.get(contract.LABEL_ATTEMPT) == str(job.attempt) and not pod.finished]
+    stands = record.state is State.RELEASED and record.attempt == job.attempt and job.ours and not (job.suspended or job.finished)
+    if job.running_since is None or not stands or not mine or any(pod.deleting or pod.node is None for pod in mine):
+        return None
+    return RunningGang(
+        JobUid(job.uid),
+        job.attempt,
+        max(pod.priority for pod in mine),
+        job.running_since,
+        job.running_since + job.min_runtime_seconds,
+        tuple(_held(pod, pod.node, graphs.get(pod.node)) for pod in mine if pod.node is not None),
+    )
+
+
+def _held(pod: PodView, node: NodeName, graph: LinkGraph | None) -> Held:
+    own = set(pod.written_gpus)
+    gpus = tuple(gpu.index for gpu in graph.gpus if gpu.uuid in own) if graph is not None else ()
+    return Held(node, mask_of(gpus), pod.cpu_millis, pod.memory_bytes)
 
 
 def placed_message(plan: Plan) -> str:

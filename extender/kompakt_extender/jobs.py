@@ -22,14 +22,17 @@ class Jobs:
         self._records: dict[str, Record] = {}
         self._written: dict[str, Record] = {}
         self._attention: dict[str, None] = {}  # ordered set
+        self.turns = 0  # how often a job began to run, ceased to, or changed how long it must not be ended
 
     def set_job(self, job: JobView) -> None:
         if job.uid not in self.views:
             self._adopt(job)
+        self.turns += _turn(self.views.get(job.uid)) != _turn(job)
         self.views[job.uid] = job
         self.touch(job.uid)
 
     def remove_job(self, uid: str) -> None:
+        self.turns += 1
         for store in (self.views, self._records, self._written, self._attention):
             store.pop(uid, None)
 
@@ -103,3 +106,7 @@ class Jobs:
             found = None  # written over with the next decision
         if found is not None:
             self._records[job.uid] = self._written[job.uid] = found
+
+
+def _turn(job: JobView | None) -> tuple[object, ...]:
+    return () if job is None else (job.attempt, job.running_since, job.min_runtime_seconds)

@@ -128,6 +128,7 @@ class Ledger:
         self.kept_for = (
             ""  # uid of the job for which GPUs are kept from all others; at most one, so that no two can block each other
         )
+        self._held_for: dict[str, Mapping[NodeName, tuple[GpuUuid, ...]]] = {}  # by job uid; as kept, but exactly these GPUs
         self.version = 0
 
     # What is seen in the cluster
@@ -236,6 +237,18 @@ class Ledger:
         if self.kept_for == job_uid:
             self.keep("", {})
 
+    def hold(self, job_uid: str, gpus: Mapping[NodeName, tuple[GpuUuid, ...]]) -> None:
+        """Hide exactly these GPUs from all but this job, free or not, until `end_holding`."""
+        self.end_holding(job_uid)
+        self._held_for[job_uid] = dict(gpus)
+        for name in gpus:
+            self._touch(name)
+
+    def end_holding(self, job_uid: str) -> None:
+        """Nothing is held for this job any longer."""
+        for name in self._held_for.pop(job_uid, ()):
+            self._touch(name)
+
     @property
     def unknown_binds(self) -> int:
         """How many binds are not seen on their pods yet."""
@@ -278,7 +291,8 @@ class Ledger:
         """A node as this pod may see it: its own claims are free for itself."""
         if uid not in self._claims_of:
             return self.state(name)
-        state = self._compute(name, tuple(claim for claim in self.claims_on(name) if claim.pod.uid != uid))
+        others = tuple(claim for claim in self.claims_on(name) if claim.pod.uid != uid)
+        state = self._compute(name, others, self.pods[uid].job_uid if uid in self.pods else "")
         # What is kept was chosen among what is free for all: a pod's own claims are none of it.
         return None if state is None else _hiding(state, self._hidden(name))
 
@@ -286,9 +300,11 @@ class Ledger:
         """All nodes at this moment, as this job may see them."""
         self._refresh()
         states = dict(self._states)
-        if job_uid and job_uid == self.kept_for:
-            own = {name: self._compute(name, self.claims_on(name)) for name in self._kept}
-            states |= {name: state for name, state in own.items() if state is not None}
+        kept = self._kept if job_uid and job_uid == self.kept_for else {}
+        for name in {*kept, *self._held_for.get(job_uid, ())}:
+            state = self._compute(name, self.claims_on(name), job_uid)
+            if state is not None:
+                states[name] = state if name in kept else _hiding(state, kept_gpus(state, self._kept.get(name, 0)))
         return Snapshot(states)
 
     def subscribe(self) -> set[NodeName]:
@@ -337,6 +353,13 @@ class Ledger:
         state = self._compute(name, self.claims_on(name)) if number else None
         return GpuMask(0) if state is None else kept_gpus(state, number)
 
-    def _compute(self, name: NodeName, claims: tuple[Claim, ...]) -> NodeState | None:
+    def _compute(self, name: NodeName, claims: tuple[Claim, ...], job_uid: str = "") -> NodeState | None:
+        """A node as this job sees it, but for what is kept."""
         node = self.nodes.get(name)
-        return None if node is None else node_state(node, self.topologies.get(name), self.bound_to(name).values(), claims)
+        if node is None:
+            return None
+        state = node_state(node, self.topologies.get(name), self.bound_to(name).values(), claims)
+        held = {uuid for uid, gpus in self._held_for.items() if uid != job_uid for uuid in gpus.get(name, ())}
+        if not held or state.graph is None:
+            return state
+        return _hiding(state, mask_of([gpu.index for gpu in state.graph.gpus if gpu.uuid in held]))

@@ -93,6 +93,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     tolerations: list[TolerationObject] | None = None
     overhead: dict[str, str | int | float] | None = None
     priority: int | None = None
+    preemption_policy: str | None = None
 
 
 class ContainerStatus(msgspec.Struct, rename="camel"):
@@ -181,12 +182,21 @@ class CommunicationSpec(msgspec.Struct, rename="camel"):
     bandwidth_sensitivity: str | None = None
 
 
+class PreemptionSpec(msgspec.Struct, rename="camel"):
+    min_runtime_seconds: int | None = None
+
+
+class RunPolicySpec(msgspec.Struct):
+    preemption: PreemptionSpec | None = None
+
+
 class JobSpec(msgspec.Struct, rename="camel"):
     suspend: bool | None = None
     managed_by: str | None = None
     roles: list[Role] = []
     placement: PlacementSpec | None = None
     communication: CommunicationSpec | None = None
+    run_policy: RunPolicySpec | None = None
 
 
 class ProfileStatus(msgspec.Struct):

@@ -11,12 +11,13 @@ import msgspec
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
-from kompakt_core.job.model import Consolidation, ConsolidationMode
+from kompakt_core.job import clock
+from kompakt_core.job.model import Consolidation, ConsolidationMode, Preemption
 from kompakt_core.placement.model import Level, Selector, Taint, Toleration
 from kompakt_core.profile.sensitivity import MOST
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
-from kompakt_extender.objects import ConsolidationSpec, Container, Job, Node, Pod, Resources, Term, Topology
+from kompakt_extender.objects import ConsolidationSpec, Container, Job, Node, Pod, Resources, RunPolicySpec, Term, Topology
 from kompakt_extender.quantities import count, millis, whole
 from kompakt_extender.views import FIELD_PREFIX, NOTHING, JobView, NodeView, PodView, TopologyView
 
@@ -49,6 +50,7 @@ def pod_view(pod: Pod) -> PodView:
         cpu_millis=cpu,
         memory_bytes=memory,
         priority=spec.priority or 0,
+        preempts=spec.preemption_policy != "Never",
         labels=_own(meta.labels),
         annotations=_own(meta.annotations),
         annotated=meta.annotations is not None,
@@ -115,7 +117,7 @@ def topology_view(topology: Topology) -> TopologyView:
 def job_view(job: Job) -> JobView:
     """The projection of a TrainingJob."""
     conditions = {c.type: c for c in job.status.conditions or ()}
-    placed = conditions.get("Placed")
+    placed, running = conditions.get("Placed"), conditions.get("Running")
     placement = job.spec.placement
     meta = job.metadata
     return JobView(
@@ -135,6 +137,8 @@ def job_view(job: Job) -> JobView:
         scheduling=job.status.scheduling or {},
         communication=_measured(job),
         placed=None if placed is None else (placed.status, placed.last_transition_time or ""),
+        running_since=clock.read(running.last_transition_time) if running is not None and running.status == "True" else None,
+        min_runtime_seconds=_min_runtime(job.spec.run_policy),
     )
 
 
@@ -158,6 +162,11 @@ def _measured(job: Job) -> float | None:
 def _consolidation(spec: ConsolidationSpec | None) -> Consolidation:
     given = {name: value for name, value in msgspec.structs.asdict(spec).items() if value is not None} if spec else {}
     return Consolidation(**{**given, "mode": ConsolidationMode(given.get("mode", ConsolidationMode.DEFAULT))})
+
+
+def _min_runtime(policy: RunPolicySpec | None) -> int:
+    found = policy.preemption.min_runtime_seconds if policy and policy.preemption else None
+    return Preemption().min_runtime_seconds if found is None else found
 
 
 def _own(texts: Mapping[str, str] | None) -> Mapping[str, str]:

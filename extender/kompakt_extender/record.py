@@ -5,7 +5,7 @@ finds a gang half released finishes it as written.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.job import preemption
+from kompakt_core.job.preemption import PreemptRequest, read_request
 from kompakt_core.placement.model import Plan, Snapshot
 from kompakt_extender.views import JobView
 
@@ -59,6 +61,17 @@ class Excluded:
 
 
 @dataclass(frozen=True, slots=True)
+class Victim:
+    """A job that ends for this one: its attempt, and both priorities as they were when that was decided."""
+
+    namespace: str
+    name: str
+    uid: str
+    attempt: int
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """status.scheduling.
 
@@ -66,6 +79,8 @@ class Record:
     anywhere, where its timers begin; empty as long as it could not, or has nothing to wait for. `waits_for` and `until`: the
     level that it waits for although it could be placed, and when it stops; empty while it does not, or never stops.
     `overtaken`: how many later gangs were placed before it. `kept`: GPUs of nodes that nobody else gets, in state Reserved.
+    `victims`: whom it ends, and `held`: exactly the GPUs that nobody else gets meanwhile (state Reserved);
+    `decided_at`: when that was decided. `preempt`: that it is asked to end itself for another.
     """
 
     attempt: int
@@ -80,6 +95,10 @@ class Record:
     until: str = ""
     overtaken: int = 0
     kept: tuple[tuple[NodeName, int], ...] = ()
+    victims: tuple[Victim, ...] = ()
+    held: tuple[tuple[NodeName, tuple[GpuUuid, ...]], ...] = ()
+    decided_at: str = ""
+    preempt: PreemptRequest | None = None
 
     def excluding(self, nodes: Sequence[NodeName], until: str, reason: str) -> "Record":
         """The same with these nodes left out; one that is left out already stays so until its own time."""
@@ -135,6 +154,7 @@ def read(scheduling: Mapping[str, Any]) -> Record | None:
     if not scheduling.get("state"):
         return None
     try:
+        reserved = scheduling.get("reserved", ())
         return Record(
             attempt=int(scheduling.get("attempt", 0)),
             state=State(scheduling["state"]),
@@ -150,10 +170,18 @@ def read(scheduling: Mapping[str, Any]) -> Record | None:
             waits_for=str(scheduling.get("waitsFor", "")),
             until=_read_moment(scheduling, "until"),
             overtaken=int(scheduling.get("overtaken", 0)),
-            kept=tuple((NodeName(str(one["node"])), int(one["gpus"])) for one in scheduling.get("reserved", ())),
+            kept=tuple((NodeName(str(one["node"])), int(one["gpus"])) for one in reserved if not one.get("uuids")),
+            victims=tuple(_read_victim(one) for one in scheduling.get("victims", ())),
+            held=tuple((NodeName(str(one["node"])), tuple(map(GpuUuid, one["uuids"]))) for one in reserved if one.get("uuids")),
+            decided_at=_read_moment(scheduling, "victimsSince"),
+            preempt=read_request(scheduling.get("preempt")),
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise InvalidInput(f"status.scheduling is not as the planner writes it: {error!r}") from error
+
+
+def _read_victim(one: Mapping[str, Any]) -> Victim:
+    return Victim(str(one["namespace"]), str(one["name"]), str(one["uid"]), int(one["attempt"]), int(one["priority"]))
 
 
 def _read_moment(scheduling: Mapping[str, Any], name: str) -> str:
@@ -190,8 +218,13 @@ def written(record: Record) -> dict[str, Any]:
     scheduling |= {name: text for name, text in moments.items() if text}
     if record.overtaken:
         scheduling["overtaken"] = record.overtaken
-    if record.kept:
-        scheduling["reserved"] = [{"node": node, "gpus": gpus} for node, gpus in record.kept]
+    reserved: list[dict[str, Any]] = [{"node": node, "gpus": gpus} for node, gpus in record.kept]
+    if reserved := reserved + [{"node": node, "gpus": len(uuids), "uuids": list(uuids)} for node, uuids in record.held]:
+        scheduling["reserved"] = reserved
+    if record.victims:
+        scheduling |= {"victims": [asdict(one) for one in record.victims], "victimsSince": record.decided_at}
+    if record.preempt is not None:
+        scheduling["preempt"] = preemption.written(record.preempt)
     if record.plan is not None:
         plan = record.plan
         scheduling["plan"] = {
@@ -211,14 +244,27 @@ def status_apply(job: JobView, record: Record, now: datetime) -> dict[str, Any]:
     """The body of the server-side apply: always every field that the planner owns, guarded by resourceVersion."""
     placed = "True" if record.state is State.RELEASED else "False"
     since = job.placed[1] if job.placed and job.placed[0] == placed and job.placed[1] else stamp(now)
-    condition = {
-        "type": "Placed",
-        "status": placed,
-        "reason": record.reason,
-        "message": record.message,
-        "lastTransitionTime": since,
-        "observedGeneration": job.generation,
-    }
+    conditions = [
+        {
+            "type": "Placed",
+            "status": placed,
+            "reason": record.reason,
+            "message": record.message,
+            "lastTransitionTime": since,
+            "observedGeneration": job.generation,
+        }
+    ]
+    if record.preempt is not None:
+        conditions.append(
+            {
+                "type": "PreemptionRequested",
+                "status": "True",
+                "reason": "HigherPriority",
+                "message": record.preempt.message,
+                "lastTransitionTime": record.preempt.requested_at,
+                "observedGeneration": job.generation,
+            }
+        )
     return {
         "apiVersion": contract.API_VERSION,
         "kind": contract.JOB_KIND,
@@ -228,5 +274,5 @@ def status_apply(job: JobView, record: Record, now: datetime) -> dict[str, Any]:
             "uid": job.uid,
             "resourceVersion": job.resource_version,
         },
-        "status": {"scheduling": written(record), "conditions": [condition]},
+        "status": {"scheduling": written(record), "conditions": conditions},
     }

@@ -7,7 +7,7 @@ import msgspec
 
 from kompakt_core import contract
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
-from kompakt_core.job.model import Consolidation
+from kompakt_core.job.model import Consolidation, Preemption
 from kompakt_core.placement.model import Level, Selector, Taint, Toleration
 from kompakt_core.topology.graph import LinkGraph
 
@@ -36,6 +36,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     cpu_millis: int = 0
     memory_bytes: int = 0
     priority: int = 0
+    preempts: bool = True  # its preemptionPolicy is not Never
     labels: Mapping[str, str] = NOTHING  # only kompakt.dev/*
     annotations: Mapping[str, str] = NOTHING  # only kompakt.dev/*
     annotated: bool = False  # metadata.annotations exists at all (a JSON patch must know)
@@ -124,6 +125,8 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     placed: tuple[str, str] | None  # condition Placed: status, lastTransitionTime
     consolidation: Consolidation = Consolidation()
     communication: float | None = None
+    running_since: float | None = None  # seconds since the epoch: when all workers of this attempt ran
+    min_runtime_seconds: int = Preemption().min_runtime_seconds
 
 
 def uuids(text: str) -> tuple[GpuUuid, ...]:

@@ -19,6 +19,7 @@ from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.patience import DEFAULT, ClusterPolicy
+from kompakt_extender.planner.preempting import Preempting
 from kompakt_extender.planner.standing import Standing
 from kompakt_extender.planner.thinking import Think, Thinking
 from kompakt_extender.planner.writes import Writes
@@ -53,7 +54,8 @@ class Planner:
         self._wake = asyncio.Event()
         self._writes = Writes(ledger, jobs, releaser, metrics, clock, self.wake)
         self._standing = Standing(ledger, jobs, self._writes, metrics, clock)
-        self._thinking = Thinking(ledger, jobs, self._writes, metrics, clock, levels, policy, self.wake, think)
+        self._preempting = Preempting(ledger, jobs, self._writes, clock, self.wake)
+        self._thinking = Thinking(ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, think)
         self._loop_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -127,6 +129,7 @@ class Planner:
     def adopt(self) -> None:
         """Take over what an earlier leader decided."""
         self._standing.adopt()
+        self._preempting.adopt()
 
     def exclude(self, job_uid: str, node: NodeName, reason: str) -> None:
         """A node failed a pod of this job before any container started: leave it out of the next plans."""
@@ -139,6 +142,10 @@ class Planner:
         pods = members(job, self._jobs.pods_of(uid))
         if job.uid == self._ledger.kept_for and not (plannable(job, pods) or replannable(job, pods)):
             self._ledger.end_keeping(uid)
+        goes_on = job.ours and not (job.suspended or job.finished) and record.attempt == job.attempt
+        self._preempting.settle(job, record, waits=goes_on and (plannable(job, pods) or replannable(job, pods)))
+        if self._preempting.attend(job, record):
+            return None
         if not job.ours or job.suspended or job.finished or job.attempt == 0:
             self._jobs.rest(uid)
             return None

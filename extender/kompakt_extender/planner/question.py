@@ -12,7 +12,7 @@ from kompakt_core.placement.model import Gang, NodeState, Plan, Seat, Snapshot
 from kompakt_extender.record import Record
 from kompakt_extender.views import JobView, PodView
 
-Mark = tuple[int, str, int]  # ledger version, the job's resourceVersion, number of nodes left out
+Mark = tuple[int, str, int, int]  # ledger version, the job's resourceVersion, number of nodes left out, turns of other jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Question:
 
     `since`, `asked_at`: seconds since the epoch; when the gang could first have been placed (now, if never yet), and now.
     `overtaken`: as in core's Waiting; 0 while GPUs are kept for another gang, since that is done for one at a time.
+    `priority`: with which it may end others, None = it may not.
     """
 
     job: JobView
@@ -33,6 +34,7 @@ class Question:
     since: float
     asked_at: float
     overtaken: int
+    priority: int | None
 
 
 def same_gang(then: Question, now: Question) -> bool:

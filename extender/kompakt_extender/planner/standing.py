@@ -38,7 +38,7 @@ class Standing:
             record = self._jobs.record(job)
             standing = record.plan if record.state is State.RELEASED and record.attempt == job.attempt else None
             places = {seat.uid: seat for seat in standing.pods} if standing else {}
-            if record.state is State.RESERVED and record.attempt == job.attempt:
+            if record.state is State.RESERVED and record.attempt == job.attempt and record.kept:
                 self._ledger.keep(job.uid, dict(record.kept))
             for pod in self._jobs.pods_of(job.uid):
                 if pod.uid in places and pod.node is None and not pod.finished:

@@ -11,20 +11,31 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
-from kompakt_core.delay.gang import Wait, place_or_wait
+from kompakt_core.delay.gang import Wait, accepted_levels, place_or_wait
 from kompakt_core.delay.keep import Keep
+from kompakt_core.delay.preempt import NotBefore, Preemption, RunningGang, freed, preempt
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.fit import selected
 from kompakt_core.placement.model import Level, Plan, Reason, Refusal
 from kompakt_extender import record as records
 from kompakt_extender import words
-from kompakt_extender.gangs import gang_of, members, placed_message, plannable, replannable, waiting_message, worker_of
+from kompakt_extender.gangs import (
+    gang_of,
+    members,
+    placed_message,
+    plannable,
+    preempts_with,
+    replannable,
+    waiting_message,
+    worker_of,
+)
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger, Source
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.patience import ClusterPolicy, patience_of
+from kompakt_extender.planner.preempting import Preempting
 from kompakt_extender.planner.question import Mark, Question, same_gang, same_machines, stands
-from kompakt_extender.planner.waiting import not_waiting_for_level, waiting_for_level, with_gpus_kept
+from kompakt_extender.planner.waiting import from_then_on, not_waiting_for_level, waiting_for_level, with_gpus_kept
 from kompakt_extender.planner.writes import Writes
 from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, PodView
@@ -58,6 +69,7 @@ class Thinking:
         ledger: Ledger,
         jobs: Jobs,
         writes: Writes,
+        preempting: Preempting,
         metrics: Metrics,
         clock: Callable[[], datetime],
         levels: Mapping[Level, str],
@@ -68,6 +80,7 @@ class Thinking:
         self._ledger = ledger
         self._jobs = jobs
         self._writes = writes
+        self._preempting = preempting
         self._metrics = metrics
         self._clock = clock
         self._levels = levels
@@ -81,6 +94,7 @@ class Thinking:
         """The job is gone."""
         self._tried.pop(uid, None)
         self._ledger.end_keeping(uid)
+        self._preempting.end(uid)
 
     def next_timer(self) -> float | None:
         """The next moment, in seconds since the epoch, at which an answer changes by time alone."""
@@ -99,7 +113,7 @@ class Thinking:
         """The question as it stands now; None where there is nothing to plan."""
         job, now = self._jobs.views[uid], self._clock()
         record = self._jobs.record(job).without_expired(now)
-        mark = (self._ledger.version, job.resource_version, len(record.excluded))
+        mark = (self._ledger.version, job.resource_version, len(record.excluded), self._jobs.turns)
         pods = members(job, self._jobs.pods_of(uid))
         if not _still(job, record, pods):
             return None
@@ -112,12 +126,15 @@ class Thinking:
         since = records.moment(record.placeable_since or records.stamp(now)).timestamp()
         overtaken = record.overtaken if self._ledger.kept_for in ("", uid) else 0
         snapshot = self._ledger.snapshot(uid)
-        return Question(job, record, tuple(pods), gang, snapshot, mark, patience, since, now.timestamp(), overtaken)
+        at, priority = now.timestamp(), preempts_with(pods)
+        return Question(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, priority)
 
     async def consider(self, question: Question) -> None:
         """Let core think, and act on its answer if it still holds."""
         try:
-            self._act(question, await self._think(lambda: self._answer(question)))
+            answer = await self._think(lambda: self._answer(question))
+            running = self._could_end(question, answer)
+            self._act(question, answer, await self._think(lambda: self._whom(question, running)) if running else None)
         except Exception:
             _LOG.exception("%s/%s: planning failed", question.job.namespace, question.job.name)
             self._writes.mark_stale(question.job)
@@ -127,21 +144,44 @@ class Thinking:
         one = question
         return place_or_wait(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels, one.overtaken)
 
-    def _act(self, then: Question, answer: Answer) -> None:
+    def _could_end(self, question: Question, answer: Answer) -> list[RunningGang]:
+        """The running gangs of lower priority, if this one has no place by time alone and may have some ended."""
+        placeless = (
+            isinstance(answer, Keep)
+            or (isinstance(answer, Wait) and answer.at is None)
+            or (isinstance(answer, Refusal) and answer.reason is Reason.DOES_NOT_FIT_NOW)
+        )
+        if question.priority is None or question.record.victims or not placeless:
+            return []
+        return self._preempting.running(question.priority)
+
+    def _whom(self, one: Question, running: list[RunningGang]) -> Preemption | NotBefore | None:
+        """Runs in the thread."""
+        assert one.priority is not None
+        accepts = accepted_levels(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels)
+        return preempt(one.snapshot, one.gang, one.priority, running, accepts, one.asked_at, self._levels)
+
+    def _act(self, then: Question, answer: Answer, others: Preemption | NotBefore | None = None) -> None:
         """Nothing that was true of the snapshot is taken to be true of now; what fails is asked again in the next round."""
         uid = then.job.uid
         now = None if self._writes.resting(uid) else self._pose(uid)
         if now is None:
             return
+        may_end = others.at if isinstance(others, NotBefore) else None
         if not same_gang(then, now):
             self._again()
+        elif now.record.victims and not isinstance(answer, Plan):
+            self._await_victims(then, now)
+        elif isinstance(others, Preemption):
+            self._end_others(then, now, others)
         elif isinstance(answer, Refusal):
-            self._turn_down(then, now, answer)
+            self._turn_down(then, now, answer, may_end)
         elif isinstance(answer, Wait):
             self._ledger.end_keeping(uid)
-            self._say(now.job, waiting_for_level(now.record, answer, then.since), _Tried(then.mark, answer.at))
+            ends = answer.at if answer.at is not None else may_end
+            self._say(now.job, waiting_for_level(now.record, answer, then.since), _Tried(then.mark, ends))
         elif isinstance(answer, Keep):
-            self._keep(then, now, answer)
+            self._keep(then, now, answer, may_end)
         elif stands(answer, then, now):
             self._tried.pop(uid, None)
             self._reserve(now, answer)
@@ -149,9 +189,35 @@ class Thinking:
             self._metrics.plans_overtaken.inc()
             self._again()
 
-    def _turn_down(self, then: Question, now: Question, answer: Refusal) -> None:
-        """Never is said only of a cluster that is fully known, and that is still the one that was thought about."""
+    def _end_others(self, then: Question, now: Question, found: Preemption) -> None:
+        """If the victims are still what they were, and so are the GPUs beside theirs."""
+        assert now.priority is not None
+        known = {one.job_uid: one for one in self._preempting.running(now.priority)}
+        same = all(known.get(one.job_uid) == one for one in found.victims)
+        if same and stands(found.plan, then, replace(now, snapshot=freed(now.snapshot, found.victims))):
+            self._tried[now.job.uid] = _Tried(then.mark)
+            self._preempting.begin(now, found)
+        else:
+            self._again()
+
+    def _await_victims(self, then: Question, now: Question) -> None:
+        """GPUs are held for it and not free yet; where they never will be, all is thought about anew."""
+        if self._preempting.goes_on(now):
+            self._say(now.job, now.record, _Tried(then.mark))
+            return
+        self._preempting.end(now.job.uid)
+        self._jobs.decide(now.job, replace(not_waiting_for_level(now.record), state=State.WAITING))
+        self._tried.pop(now.job.uid, None)
+        self._again()
+
+    def _turn_down(self, then: Question, now: Question, answer: Refusal, may_end: float | None) -> None:
+        """Never is said only of a cluster that is fully known, and that is still the one that was thought about.
+
+        `may_end`: when others may be ended for it, if that would help.
+        """
         reason, message = answer.reason.value, waiting_message(answer)
+        if may_end is not None:
+            message = from_then_on(message, may_end)
         if answer.reason is Reason.DOES_NOT_FIT_NOW:
             reason = State.WAITING.value
         elif answer.reason is Reason.NEVER_FITS:
@@ -160,9 +226,9 @@ class Thinking:
                 return
             if self._ledger.awaits_reports:
                 reason, message = State.WAITING.value, words.NOT_ALL_REPORTED
-        self._refuse(now.job, now.record, reason, message, then.mark)
+        self._refuse(now.job, now.record, reason, message, then.mark, may_end)
 
-    def _keep(self, then: Question, now: Question, answer: Keep) -> None:
+    def _keep(self, then: Question, now: Question, answer: Keep, may_end: float | None) -> None:
         """Keep GPUs for a gang that was passed over too often. What is kept stays the same while its nodes are well."""
         uid = now.job.uid
         if self._ledger.kept_for not in ("", uid):
@@ -173,7 +239,7 @@ class Thinking:
         kept = before if well else dict(answer.gpus)
         if self._ledger.kept_for != uid or kept != before:
             self._ledger.keep(uid, kept)
-        self._say(now.job, with_gpus_kept(now.record, Keep(answer.level, kept)), _Tried(then.mark))
+        self._say(now.job, with_gpus_kept(now.record, Keep(answer.level, kept)), _Tried(then.mark, may_end))
 
     def _overtake(self, placed: Question, plan: Plan) -> None:
         """Count for every gang that stands before this one in the queue: it was passed, if one of these nodes could serve it."""
@@ -201,10 +267,10 @@ class Thinking:
         released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(answer), plan=plan)
         self._writes.plan(now.job, released)
 
-    def _refuse(self, job: JobView, record: Record, reason: str, message: str, mark: Mark) -> None:
+    def _refuse(self, job: JobView, record: Record, reason: str, message: str, mark: Mark, ends: float | None = None) -> None:
         self._ledger.end_keeping(job.uid)
         waiting = replace(not_waiting_for_level(record), state=State.WAITING, reason=reason, message=message, plan=None)
-        self._say(job, waiting, _Tried(mark))
+        self._say(job, waiting, _Tried(mark, ends))
 
     def _say(self, job: JobView, waiting: Record, tried: _Tried) -> None:
         """Write why a gang waits, if that is not what stands there."""

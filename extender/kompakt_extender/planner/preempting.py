@@ -1,0 +1,150 @@
+"""Gangs that end for others: GPUs are held first, then it is written whom they are for, then the victims are asked to end.
+
+The order is that of what must be true: a victim's request is derived from what stands written on the job that it is for, so a
+new leader goes on where the old one was, and a request whose reason has gone is taken back. The operator acts on requests.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from kompakt_core.delay.preempt import Preemption, RunningGang
+from kompakt_core.ids import GpuUuid, NodeName
+from kompakt_core.job.preemption import PreemptRequest
+from kompakt_extender.gangs import preempts_with, running_gang
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import Ledger
+from kompakt_extender.planner.question import Question
+from kompakt_extender.planner.waiting import ending_others
+from kompakt_extender.planner.writes import Writes
+from kompakt_extender.record import Record, State, Victim
+from kompakt_extender.views import JobView, PodView
+
+_LOG = logging.getLogger(__name__)
+
+
+class Preempting:
+    """Knows who ends for whom. `again` asks for another round."""
+
+    def __init__(
+        self, ledger: Ledger, jobs: Jobs, writes: Writes, clock: Callable[[], datetime], again: Callable[[], None]
+    ) -> None:
+        self._ledger = ledger
+        self._jobs = jobs
+        self._writes = writes
+        self._clock = clock
+        self._again = again
+        self._ends_for: dict[str, str] = {}  # uid of a victim -> uid of the job it ends for
+        self._holders: dict[str, tuple[Victim, ...]] = {}  # uid of a job that GPUs are held for
+
+    def adopt(self) -> None:
+        """Take over what an earlier leader had written."""
+        for job in self._jobs.views.values():
+            record = self._jobs.record(job)
+            if record.state is State.RESERVED and record.attempt == job.attempt and record.victims:
+                self._hold(job.uid, record)
+
+    def _hold(self, uid: str, record: Record) -> None:
+        self._ledger.hold(uid, dict(record.held))
+        self._holders[uid] = record.victims
+        self._ends_for |= {victim.uid: uid for victim in record.victims}
+
+    def running(self, priority: int) -> list[RunningGang]:
+        """The gangs of lower priority that could end, but those that end already."""
+        graphs = {name: view.graph for name, view in self._ledger.topologies.items() if view.graph is not None}
+        found = (
+            running_gang(job, self._jobs.record(job), self._jobs.pods_of(job.uid), graphs)
+            for job in self._jobs.views.values()
+            if job.running_since is not None and job.uid not in self._ends_for
+        )
+        return [one for one in found if one is not None and one.priority < priority]
+
+    def begin(self, now: Question, found: Preemption) -> None:
+        """Hold the GPUs, and write on the waiting job whom it ends."""
+        victims = tuple(self._victim(one) for one in found.victims)
+        record = ending_others(now.record, victims, self._uuids(now, found), self._clock())
+        _LOG.info("%s/%s: %s", now.job.namespace, now.job.name, record.message)
+        self._ledger.end_keeping(now.job.uid)
+        self._hold(now.job.uid, record)
+        self._jobs.decide(now.job, record)
+        self._writes.status(now.job, record)
+
+    def _victim(self, one: RunningGang) -> Victim:
+        job = self._jobs.views[one.job_uid]
+        return Victim(job.namespace, job.name, job.uid, one.attempt, one.priority)
+
+    @staticmethod
+    def _uuids(now: Question, found: Preemption) -> dict[NodeName, tuple[GpuUuid, ...]]:
+        held: dict[NodeName, list[GpuUuid]] = {}
+        for seat in found.plan.seats:
+            graph = now.snapshot.nodes[seat.node].graph
+            if graph is not None and seat.gpus:
+                held.setdefault(seat.node, []).extend(graph.gpus[i].uuid for i in seat.gpus)
+        return {node: tuple(uuids) for node, uuids in held.items()}
+
+    def settle(self, job: JobView, record: Record, *, waits: bool) -> None:
+        """A job that waits for victims asks them; what was held for one that does not is let go."""
+        if job.uid not in self._holders:
+            return
+        if not (waits and record.victims):
+            self.end(job.uid)
+            return
+        for victim in record.victims:
+            view = self._jobs.views.get(victim.uid)
+            if view is not None and not self._writes.resting(victim.uid):
+                self.attend(view, self._jobs.record(view))
+
+    def end(self, uid: str) -> None:
+        """Nothing is held for this job any longer; who was asked to end for it and has not yet is told to go on."""
+        self._ledger.end_holding(uid)
+        for victim in self._holders.pop(uid, ()):
+            if self._ends_for.get(victim.uid) == uid:
+                del self._ends_for[victim.uid]
+            self._jobs.touch(victim.uid)
+            self._again()
+
+    def attend(self, job: JobView, record: Record) -> bool:
+        """Ask a job to end, or take that back; answers whether a write was begun."""
+        if record.attempt != job.attempt:
+            return False  # its next attempt begins without a request
+        wanted = None if job.finished or job.suspended else self._wanted(job)
+        if record.preempt == wanted:
+            return False
+        if wanted is not None:
+            _LOG.info("%s/%s attempt %d is asked to end %s", job.namespace, job.name, job.attempt, wanted.message)
+        self._writes.status(job, replace(record, preempt=wanted))
+        return True
+
+    def _wanted(self, job: JobView) -> PreemptRequest | None:
+        """The request as it follows from what is written on the job that it is for."""
+        waiting = self._jobs.views.get(self._ends_for.get(job.uid, ""))
+        record = None if waiting is None else self._jobs.written(waiting)
+        if waiting is None or record is None:
+            return None
+        victim = next((one for one in record.victims if (one.uid, one.attempt) == (job.uid, job.attempt)), None)
+        priority = preempts_with([pod for pod in self._jobs.pods_of(waiting.uid) if not pod.finished])
+        if victim is None or priority is None:
+            return None
+        return PreemptRequest(
+            job.attempt, record.decided_at, waiting.namespace, waiting.name, waiting.uid, priority, victim.priority
+        )
+
+    def goes_on(self, now: Question) -> bool:
+        """Whether the GPUs held for a gang still become free: none was lost, nobody else sits on one, and not all are free."""
+        victims = {victim.uid for victim in now.record.victims}
+        waits = False
+        for node, uuids in now.record.held:
+            state = now.snapshot.nodes.get(node)
+            if state is None or state.graph is None or not state.ready or self._others(node, uuids, victims):
+                return False
+            index = {gpu.uuid: gpu for gpu in state.graph.gpus}
+            if any(uuid not in index or index[uuid].health != "Healthy" for uuid in uuids):
+                return False
+            waits = waits or any(not state.free >> index[uuid].index & 1 for uuid in uuids)
+        return waits
+
+    def _others(self, node: NodeName, uuids: Iterable[GpuUuid], victims: set[str]) -> list[PodView]:
+        """Pods that hold one of these GPUs and will not end for this."""
+        pods = self._ledger.bound_to(node).values()
+        return [pod for pod in pods if pod.job_uid not in victims and not set(pod.written_gpus).isdisjoint(uuids)]

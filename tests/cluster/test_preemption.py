@@ -1,0 +1,218 @@
+"""A gang of higher priority has running ones of lower priority ended, on the real scheduler: by all our parts together."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from kompakt_core import contract as c
+from tools.kube.holding import HoldingWatch
+from tools.kube.jobs import Job, apply, training_job
+from tools.kube.kwok import LEAVING_ANNOTATION
+from tools.kube.parts import Pair
+from tools.kube.session import Cluster, eventually, stays
+
+HOST = "dgx-0"
+GRACE = 45
+LEAVING = "2"  # seconds that a worker needs for its checkpoint
+
+
+@pytest.fixture(autouse=True)
+def no_gpu_is_held_twice(kompakt: Cluster) -> Iterator[None]:
+    watching = HoldingWatch(str(kompakt.kubeconfig))
+    yield
+    watching.close()
+    assert watching.violations == []
+
+
+@pytest.fixture
+def classes(kompakt: Cluster, namespace: str) -> Iterator[dict[str, str]]:
+    """Names of priority classes: 1000, 1000 that never preempts, 2000."""
+    priorities = client.SchedulingV1Api(kompakt.api)
+    wanted = {"urgent": {"value": 1000}, "polite": {"value": 1000, "preemptionPolicy": "Never"}, "most": {"value": 2000}}
+    names = {kind: f"{kind}-{namespace}" for kind in wanted}
+    for kind, body in wanted.items():
+        priorities.create_priority_class({"metadata": {"name": names[kind]}, **body})
+    yield names
+    for name in names.values():
+        priorities.delete_priority_class(name)
+
+
+def gang(name: str, *, priority: str = "", host: str = HOST, minimum: int = 0) -> dict[str, Any]:
+    """Two workers of four GPUs: all of the host. They run until they end or are ended."""
+    policy = {"preemption": {"gracePeriodSeconds": GRACE, "minRuntimeSeconds": minimum}}
+    document = training_job(name, replicas=2, gpus=4, seconds=None, annotations={LEAVING_ANNOTATION: LEAVING}, runPolicy=policy)
+    document["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": host}
+    if priority:
+        document["spec"]["priorityClassName"] = priority
+    return document
+
+
+def scheduling(job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = job.status.get("scheduling", {})
+    return found
+
+
+def moment(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def gpus_of(job: Job) -> set[str]:
+    """The GPUs written on its bound pods."""
+    return {uuid for pod in job.bound() for uuid in (pod.metadata.annotations or {}).get(c.ANN_GPUS, "").split(",") if uuid}
+
+
+def events(job: Job, reason: str) -> list[Any]:
+    found = job.cluster.core.list_namespaced_event(job.namespace).items
+    return [one for one in found if one.reason == reason and one.involved_object.name == job.name]
+
+
+def graces(job: Job) -> dict[str, int]:
+    """Grace periods of the job's pods on their way out, by pod."""
+    return {
+        pod.metadata.name: pod.metadata.deletion_grace_period_seconds for pod in job.pods() if pod.metadata.deletion_timestamp
+    }
+
+
+def test_a_gang_of_higher_priority_gets_the_gpus_and_the_other_comes_back(
+    kompakt: Cluster, namespace: str, classes: dict[str, str]
+) -> None:
+    low = apply(kompakt, namespace, gang("low"))
+    low.await_phase("Running")
+    held = gpus_of(low)
+    urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
+    whole = {"low-worker-0-a1": GRACE, "low-worker-1-a1": GRACE}
+    eventually(lambda: graces(low) == whole, "the whole gang is asked to stop, with its grace period")
+    assert not urgent.bound(), "as long as it stops"
+    eventually(lambda: len(urgent.bound()) == 2, "the urgent gang is bound")
+    urgent.await_phase("Running")
+    assert gpus_of(urgent) == held
+    eventually(lambda: [pod.metadata.name for pod in low.pods()] == ["low-worker-0-a2", "low-worker-1-a2"], "the next attempt")
+    assert all(pod.spec.scheduling_gates for pod in low.pods())
+    eventually(lambda: "preempt" not in scheduling(low), "nobody asks the next attempt")
+    status = low.status
+    assert (status["attempt"], status["restarts"], status["lastRestart"]["reason"]) == (2, 0, "Preempted")
+    assert status["lastRestart"]["message"] == f"for {namespace}/urgent, priority 1000; this job has priority 0"
+    assert low.condition("PreemptionRequested") == {}
+    assert [one.message for one in events(low, "Preempted")] == [
+        f"attempt 1 ends for {namespace}/urgent, priority 1000; this job has priority 0"
+    ]
+    assert [one.message for one in events(urgent, "PreemptedOther")] == [f"{namespace}/low of priority 0 ends for this job"]
+    stays(lambda: (urgent.status["attempt"], low.status["attempt"], len(low.bound())), rounds=4)
+    urgent.finish()
+    eventually(lambda: low.phase == "Running" and len(low.bound()) == 2, "it comes back")
+    assert low.status["attempt"] == 2
+    assert gpus_of(low) == held
+
+
+def test_priorities_that_never_preempt_and_equal_ones_wait(kompakt: Cluster, namespace: str, classes: dict[str, str]) -> None:
+    low = apply(kompakt, namespace, gang("low"))
+    low.await_phase("Running")
+    polite = apply(kompakt, namespace, gang("polite", priority=classes["polite"]))
+    equal = apply(kompakt, namespace, gang("equal"))
+    for job in (polite, equal):
+        eventually(lambda job=job: scheduling(job).get("state") == "Waiting", f"{job.name} waits")
+    stays(lambda: (low.status["attempt"], low.phase, scheduling(low).get("preempt"), polite.bound(), equal.bound()), rounds=6)
+    low.finish()
+    eventually(lambda: len(polite.bound()) == 2, "who has the higher priority is next")
+    assert equal.bound() == []
+
+
+def test_nobody_is_ended_before_its_minimum_run_time(kompakt: Cluster, namespace: str, classes: dict[str, str]) -> None:
+    minimum = 8
+    low = apply(kompakt, namespace, gang("low", minimum=minimum))
+    low.await_phase("Running")
+    urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
+    eventually(lambda: "may be ended for it from" in scheduling(urgent).get("message", ""), "it says when")
+    assert low.status["attempt"] == 1
+    until = moment(low.condition("Running")["lastTransitionTime"]) + minimum
+    asked = eventually(lambda: scheduling(low).get("preempt"), "it is asked to end")
+    late = moment(asked["requestedAt"]) - until
+    assert 0 <= late <= 1, f"{late:.0f} s after the minimum run time"
+    eventually(lambda: len(urgent.bound()) == 2, "the urgent gang is bound")
+
+
+def test_three_priorities_end_each_other_once_and_never_in_turns(
+    kompakt: Cluster, namespace: str, classes: dict[str, str]
+) -> None:
+    low = apply(kompakt, namespace, gang("low"))
+    low.await_phase("Running")
+    urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
+    urgent.await_phase("Running")
+    most = apply(kompakt, namespace, gang("most", priority=classes["most"]))
+    most.await_phase("Running")
+    eventually(lambda: len(low.pods()) == len(urgent.pods()) == 2, "the others' next attempts")
+    assert [job.status["attempt"] for job in (low, urgent, most)] == [2, 2, 1]
+    stays(lambda: [job.status["attempt"] for job in (low, urgent, most)], rounds=8)
+    most.finish()
+    urgent.await_phase("Running")
+    urgent.finish()
+    low.await_phase("Running")
+    assert [job.status["attempt"] for job in (low, urgent, most)] == [2, 2, 1]
+
+
+def test_a_request_is_taken_back_when_the_urgent_job_is_deleted_before_anybody_ended(
+    kompakt: Cluster, namespace: str, classes: dict[str, str]
+) -> None:
+    """The operator is away, so that nobody acts on the request."""
+    low = apply(kompakt, namespace, gang("low", minimum=10))
+    low.await_phase("Running")
+    urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
+    eventually(lambda: len(urgent.pods()) == 2, "its pods are made")
+    kompakt.kill("operator-0")
+    try:
+        eventually(lambda: low.condition("PreemptionRequested").get("status") == "True", "low is asked to end")
+        urgent.delete()
+        eventually(lambda: "preempt" not in scheduling(low), "nothing is asked of it any more")
+        assert low.condition("PreemptionRequested") == {}
+    finally:
+        kompakt.restart("operator-0")
+    stays(lambda: (low.status["attempt"], low.phase, len(low.bound())), rounds=6)
+    assert (low.status["attempt"], low.phase) == (1, "Running")
+
+
+def test_another_planner_goes_on_where_the_first_one_was_killed(
+    kompakt: Cluster, namespace: str, classes: dict[str, str], pair: Pair, standby: Pair
+) -> None:
+    """The reservation is written, the request is not. Its minimum run time says that nothing else ends the victim."""
+    low = apply(kompakt, namespace, gang("low", minimum=3600))
+    low.await_phase("Running")
+    held = gpus_of(low)
+    urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
+    eventually(lambda: scheduling(urgent).get("state") == "Waiting", "it waits")
+    kompakt.kill_pair(pair)
+    try:
+        reserve(urgent, low, held)
+        eventually(lambda: len(urgent.bound()) == 2, "the standby has asked, and given it the GPUs")
+        assert gpus_of(urgent) == held
+        assert (low.status["attempt"], low.status["lastRestart"]["reason"]) == (2, "Preempted")
+    finally:
+        kompakt.restart(pair.extender)
+        kompakt.restart(pair.scheduler)
+
+
+def reserve(urgent: Job, low: Job, gpus: set[str]) -> None:
+    """What a planner writes before it asks."""
+    found = urgent.read()
+    now = scheduling(urgent)["waitingSince"]
+    victim = {"namespace": low.namespace, "name": low.name, "uid": low.read()["metadata"]["uid"], "attempt": 1, "priority": 0}
+    placed = {"type": "Placed", "status": "False", "reason": "Preempting", "message": "", "lastTransitionTime": now}
+    meta = {key: found["metadata"][key] for key in ("name", "namespace", "uid")}
+    written = found["status"]["scheduling"] | {
+        "state": "Reserved",
+        "reason": "Preempting",
+        "reserved": [{"node": HOST, "gpus": len(gpus), "uuids": sorted(gpus)}],
+        "victims": [victim],
+        "victimsSince": now,
+    }
+    document = {
+        "apiVersion": c.API_VERSION,
+        "kind": c.JOB_KIND,
+        "metadata": meta,
+        "status": {"scheduling": written, "conditions": [placed]},
+    }
+    options = ["--server-side", "--subresource=status", f"--field-manager={c.PLANNER_MANAGER}", "--force-conflicts"]
+    urgent.cluster.kubectl("apply", *options, "-f", "-", stdin=json.dumps(document))

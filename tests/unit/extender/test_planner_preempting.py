@@ -1,0 +1,352 @@
+"""A gang of higher priority gets the GPUs of gangs of lower priority: held, written down, asked for, in this order."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kompakt_core import contract as c
+from kompakt_core.job.preemption import read_request
+from kompakt_extender.patience import ClusterPolicy
+from kompakt_extender.record import stamp
+from tests.unit.extender.office import Office
+from tests.unit.extender.office import run as on_nodes
+from tests.unit.extender.racks import occupy, told
+from tests.unit.extender.world import worker
+
+PROTECTED = 300  # seconds that a job runs before it may be ended, unless it says otherwise
+
+
+async def runs(office: Office, name: str, workers: int = 2, gpus: int = 4, priority: int = 0, attempt: int = 1) -> None:
+    """The gang is placed, bound, and reported as running by the operator."""
+    if attempt == 1:
+        office.world.add_gang(name, workers, gpus, priority=priority)
+    await office.settle()
+    for index in range(workers):
+        pod = f"{name}-worker-{index}-a{attempt}"
+        node = office.annotations(pod)[c.ANN_PLANNED_NODE]
+        assert await office.bind(pod, node) == ""
+        office.world.pods[pod]["status"]["phase"] = "Running"
+        office.world.add_pod(office.world.pods[pod])
+        office.world.report(node)
+        office.see()
+    condition(office, name, "Running", "True")
+    await office.settle()
+
+
+def condition(office: Office, name: str, kind: str, status: str) -> None:
+    """The operator writes one; those of the planner stay."""
+    found = office.world.jobs[name]
+    others = [one for one in found["status"].get("conditions", ()) if one["type"] != kind]
+    found["status"]["conditions"] = [*others, {"type": kind, "status": status, "lastTransitionTime": stamp(office.now)}]
+    office.world.put("jobs", name, found)
+
+
+def ended(office: Office, name: str, workers: int = 2, attempt: int = 1) -> None:
+    """The operator ends the gang as asked: the next attempt's number is written, its pods are gone."""
+    office.world.jobs[name]["status"]["attempt"] = attempt + 1
+    condition(office, name, "Running", "False")
+    for index in range(workers):
+        office.world.delete_pod(f"{name}-worker-{index}-a{attempt}")
+    for node in office.world.nodes:
+        office.world.report(node)
+
+
+def request(office: Office, name: str) -> Any:
+    return read_request(office.scheduling(name).get("preempt"))
+
+
+def conditions(office: Office, name: str) -> dict[str, str]:
+    return {one["type"]: one["status"] for one in office.world.jobs[name]["status"]["conditions"]}
+
+
+def urgent(office: Office, name: str = "urgent", workers: int = 2, gpus: int = 4, priority: int = 1000, **more: Any) -> None:
+    office.world.add_gang(name, workers, gpus, priority=priority, **more)
+
+
+def seats(office: Office, name: str) -> set[str]:
+    return {gpu for seat in office.scheduling(name)["plan"]["pods"] for gpu in seat["gpus"]}
+
+
+def test_a_running_gang_of_lower_priority_is_asked_to_end_and_its_gpus_go_to_the_urgent_one() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        office.wait(PROTECTED)
+        urgent(office)
+        await office.settle()
+        waits = office.scheduling("urgent")
+        assert (waits["state"], waits.get("reason", "")) == ("Reserved", "Preempting")
+        assert "1 running job is ended for it, of lower priority: default/low; 8 GPUs are kept for it" in waits["message"]
+        asked = request(office, "low")
+        assert (asked.attempt, asked.name, asked.uid) == (1, "urgent", "uid-urgent")
+        assert asked.message == "for default/urgent, priority 1000; this job has priority 0"
+        assert asked.requested_at == stamp(office.now)
+        assert conditions(office, "low")["PreemptionRequested"] == "True"
+        assert office.scheduling("low")["state"] == "Released", "its plan stands until it ends"
+        mine = seats(office, "low")
+        ended(office, "low")
+        office.world.add_gang("late", 2, 4)
+        await office.settle()
+        assert office.scheduling("urgent")["state"] == "Released"
+        assert seats(office, "urgent") == mine
+        assert office.scheduling("late")["state"] == "Waiting", "what is held goes to nobody else"
+        assert "victims" not in office.scheduling("urgent")
+
+    on_nodes(story, nodes=1)
+
+
+def test_the_reservation_is_written_before_the_request() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        office.wait(PROTECTED)
+        urgent(office)
+        office.see()
+        office.world.sent.clear()
+        await office.settle()
+        written = [path.split("/")[-2] for method, path in office.world.sent if path.endswith("/status")]
+        assert written == ["urgent", "low"]
+
+    on_nodes(story, nodes=1)
+
+
+@pytest.mark.parametrize("other", [1000, 2000])
+def test_equal_and_higher_priorities_stay(other: int) -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "other", priority=other)
+        office.wait(PROTECTED)
+        urgent(office)
+        await office.settle()
+        assert (office.scheduling("urgent")["state"], request(office, "other")) == ("Waiting", None)
+
+    on_nodes(story, nodes=1)
+
+
+def test_preemption_policy_never_is_honoured() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        office.wait(PROTECTED)
+        urgent(office, preemptionPolicy="Never")
+        await office.settle()
+        assert (office.scheduling("urgent")["state"], request(office, "low")) == ("Waiting", None)
+
+    on_nodes(story, nodes=1)
+
+
+def test_nobody_is_asked_before_its_minimum_run_time_and_the_moment_is_told_and_kept() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        began = office.now
+        office.wait(PROTECTED - 60)
+        urgent(office)
+        await office.settle()
+        message = office.scheduling("urgent")["message"]
+        assert message.endswith(f"may be ended for it from {stamp(began + timedelta(seconds=PROTECTED))} on")
+        assert office.planner._thinking.next_timer() == (began + timedelta(seconds=PROTECTED)).timestamp()
+        office.wait(59)
+        await office.settle()
+        assert request(office, "low") is None
+        office.wait(1)
+        await office.settle()
+        assert request(office, "low") is not None
+
+    on_nodes(story, nodes=1)
+
+
+def test_a_preempted_job_runs_its_minimum_run_time_again_before_it_is_asked_again() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        office.wait(PROTECTED)
+        urgent(office, "first")
+        await office.settle()
+        ended(office, "low")
+        await office.settle()
+        for index in range(2):  # the first urgent one is over
+            office.world.delete_pod(f"first-worker-{index}-a1")
+        office.world.report("n0")
+        condition(office, "first", "Complete", "True")
+        for index in range(2):
+            office.world.add_pod(worker("low", index, 4, 2, priority=0))
+        await runs(office, "low", attempt=2)
+        assert "preempt" not in office.scheduling("low")
+        urgent(office, "second")
+        await office.settle()
+        assert request(office, "low") is None
+        office.wait(PROTECTED)
+        await office.settle()
+        assert request(office, "low").attempt == 2
+
+    on_nodes(story, nodes=1)
+
+
+def test_plain_pods_are_never_ended() -> None:
+    async def story(office: Office) -> None:
+        occupy(office, "n0", 8)
+        urgent(office)
+        await office.settle()
+        assert office.scheduling("urgent")["state"] == "Waiting"
+
+    on_nodes(story, nodes=1)
+
+
+def test_a_job_that_does_not_run_yet_is_not_ended() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        condition(office, "low", "Running", "False")
+        office.wait(PROTECTED)
+        urgent(office)
+        await office.settle()
+        assert (office.scheduling("urgent")["state"], request(office, "low")) == ("Waiting", None)
+
+    on_nodes(story, nodes=1)
+
+
+def test_a_request_is_taken_back_when_the_urgent_job_is_gone() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        office.wait(PROTECTED)
+        urgent(office)
+        await office.settle()
+        office.world.news.append(("jobs", "uid-urgent", None))
+        del office.world.jobs["urgent"]
+        for index in range(2):
+            office.world.delete_pod(f"urgent-worker-{index}-a1")
+        await office.settle()
+        assert "preempt" not in office.scheduling("low")
+        assert "PreemptionRequested" not in conditions(office, "low")
+        assert office.scheduling("low")["state"] == "Released"
+
+    on_nodes(story, nodes=1)
+
+
+def test_a_request_is_taken_back_when_the_urgent_job_finds_another_place() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        occupy(office, "n1", 8)
+        office.wait(PROTECTED)
+        urgent(office)
+        await office.settle()
+        assert request(office, "low") is not None
+        for index in range(8):
+            office.world.delete_pod(f"n1-{index}")
+        await office.settle()
+        assert {seat["node"] for seat in office.scheduling("urgent")["plan"]["pods"]} == {"n1"}
+        assert "preempt" not in office.scheduling("low")
+        state = office.ledger.state("n0")  # type: ignore[arg-type]
+        assert state is not None
+        assert not office.ledger._held_for
+
+    on_nodes(story)
+
+
+def test_a_victim_that_ends_by_itself_needs_no_request() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        office.wait(PROTECTED)
+        urgent(office)
+        await office.settle()
+        for index in range(2):
+            office.world.finish_pod(f"low-worker-{index}-a1")
+        office.world.report("n0")
+        condition(office, "low", "Complete", "True")
+        await office.settle()
+        assert office.scheduling("urgent")["state"] == "Released"
+        assert "PreemptionRequested" not in conditions(office, "low")
+
+    on_nodes(story, nodes=1)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2], ids=["before the reservation", "between reservation and request", "after both"])
+def test_a_new_leader_goes_on_where_the_old_one_was(lost: int) -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        office.wait(PROTECTED)
+        urgent(office)
+        office.see()
+        for _ in range(2 * lost):
+            if len([1 for _, path in office.world.sent if path.endswith("urgent/status")]) >= lost:
+                break
+            await office.plan()
+        if lost == 2:
+            await office.settle()
+        office.world.sent.clear()
+        successor = Office(office.world, ClusterPolicy("no-wait"))
+        successor.now = office.now
+        successor.take_over()
+        held = bool(successor.ledger._held_for)
+        assert held == (lost > 0)
+        await successor.settle()
+        assert request(successor, "low").name == "urgent"
+        assert successor.scheduling("urgent")["reason"] == "Preempting"
+        ended(successor, "low")
+        await successor.settle()
+        assert successor.scheduling("urgent")["state"] == "Released"
+
+    on_nodes(story, nodes=1)
+
+
+def test_a_write_that_is_lost_is_done_again_and_nobody_is_asked_before() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        office.wait(PROTECTED)
+        urgent(office)
+        office.see()
+        office.world.outcomes.extend(["lost", "late"])
+        await office.settle()
+        assert request(office, "low") is not None
+        assert office.scheduling("urgent")["reason"] == "Preempting"
+
+    on_nodes(story, nodes=1)
+
+
+def test_two_urgent_gangs_get_two_victims_and_one_is_not_asked_for_both() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low-1")
+        await runs(office, "low-2")
+        office.wait(PROTECTED)
+        urgent(office, "urgent-1")
+        urgent(office, "urgent-2")
+        await office.settle()
+        assert {request(office, name).name for name in ("low-1", "low-2")} == {"urgent-1", "urgent-2"}
+        for name in ("low-1", "low-2"):
+            ended(office, name)
+        await office.settle()
+        assert {office.scheduling(name)["state"] for name in ("urgent-1", "urgent-2")} == {"Released"}
+
+    on_nodes(story)
+
+
+def test_a_node_that_is_lost_meanwhile_ends_the_reservation() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        office.wait(PROTECTED)
+        urgent(office)
+        await office.settle()
+        office.world.nodes["n0"]["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+        office.world.put("nodes", "n0", office.world.nodes["n0"])
+        await office.settle()
+        assert (office.scheduling("urgent")["state"], request(office, "low")) == ("Waiting", None)
+        assert not office.ledger._held_for
+
+    on_nodes(story, nodes=1)
+
+
+def test_a_gang_that_waits_for_one_machine_has_nobody_ended_for_less() -> None:
+    """Sensitivity High: half of each machine is taken by plain pods, so that a victim would free half a machine only."""
+
+    async def story(office: Office) -> None:
+        for node in ("a0", "a1", "b0", "b1"):
+            occupy(office, node, 4)
+        for index in range(4):
+            await runs(office, f"low-{index}", 1, 4)
+        office.wait(PROTECTED)
+        urgent(office)
+        await office.settle()
+        assert office.scheduling("urgent")["state"] == "Waiting"
+        assert all(request(office, f"low-{index}") is None for index in range(4))
+        for index in range(4):
+            office.world.delete_pod(f"a0-{index}")
+        office.world.report("a0")
+        await office.settle()
+        assert [request(office, f"low-{index}") is not None for index in range(4)].count(True) == 1
+
+    told(story, ClusterPolicy("kompakt"))
