@@ -18,7 +18,10 @@ NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`namespace` "": all; `kubeconfig` "": the pod's own account; `health_port` 0: no endpoint; `progress_seconds` 0: never."""
+    """`namespace` "": all; `kubeconfig` "": the pod's own account; `health_port` 0: no endpoint; `progress_seconds` 0: never.
+
+    `keep_nodes`: workers tell autoscalers to leave their nodes alone.
+    """
 
     runtime_image: str
     lease_namespace: str
@@ -27,6 +30,7 @@ class Config:
     kubeconfig: str = ""
     health_port: int = 0
     progress_seconds: int = 30
+    keep_nodes: bool = True
     log_level: str = "INFO"
 
 
@@ -46,6 +50,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
         raise InvalidInput(f"--health-port: a port from 1 to 65535, or 0 for none; got {given.health_port!r}")
     if not given.progress_seconds.isdecimal() or int(given.progress_seconds) > 3600:
         raise InvalidInput(f"--progress-seconds: whole seconds up to 3600, or 0 for never; got {given.progress_seconds!r}")
+    if given.keep_nodes not in ("true", "false"):
+        raise InvalidInput(f"--keep-nodes: true or false; got {given.keep_nodes!r}")
     if given.log_level not in LEVELS:
         raise InvalidInput(f"--log-level: one of {', '.join(LEVELS)}; got {given.log_level!r}")
     return Config(
@@ -56,6 +62,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
         kubeconfig=_kubeconfig(given.kubeconfig, environment),
         health_port=int(given.health_port),
         progress_seconds=int(given.progress_seconds),
+        keep_nodes=given.keep_nodes == "true",
         log_level=given.log_level,
     )
 
@@ -74,6 +81,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     flag("--kubeconfig", "", "file; default: the pod's own account, else $KUBECONFIG")
     flag("--health-port", "0", "port of /healthz and /metrics; 0: none")
     flag("--progress-seconds", "30", "how often rank 0 of each running job is asked how far it is; 0: never")
+    flag("--keep-nodes", "true", "whether workers are annotated so that autoscalers leave their nodes alone")
     flag("--log-level", "INFO", f"how much to say: {', '.join(LEVELS)}")
     return parser
 

@@ -81,7 +81,7 @@ async def _operate(config: Config, api: Api, pulse: Pulse) -> None:
     cache, queue = Cache(), WorkQueue()
     await watching.fill(api, config, cache)  # before the first look: a pod not seen yet must not count as missing
     scraper = Scraper(queue, config.progress_seconds)
-    reconciler = Reconciler(api, cache, queue, scraper, config.runtime_image)
+    reconciler = Reconciler(api, cache, queue, scraper, config.runtime_image, config.keep_nodes)
     workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
     relisted = asyncio.Event()
     registry = watching.registry_for(config, cache, queue, relisted)

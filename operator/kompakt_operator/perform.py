@@ -40,8 +40,8 @@ async def write_status(api: Api, obj: Object, status: Mapping[str, Any]) -> Obje
 class Performer:
     """Performs one job's actions against the API server."""
 
-    def __init__(self, api: Api, cache: Cache, image: str, obj: Object, job: TrainingJob) -> None:
-        self._api, self._cache, self._image, self._job = api, cache, image, job
+    def __init__(self, api: Api, cache: Cache, image: str, obj: Object, job: TrainingJob, keeps_node: bool = True) -> None:
+        self._api, self._cache, self._image, self._job, self._keeps_node = api, cache, image, job, keeps_node
         self._labels = (obj["metadata"].get("labels") or {}) if isinstance(obj.get("metadata"), dict) else {}
         self._protected = job.run_policy.evictions is Evictions.REFUSE
         self.current = obj  # the job object as last returned by the API server
@@ -112,4 +112,5 @@ class Performer:
         return next(role for role in self._job.roles if role.name == name)
 
     def _pod(self, role: Role, index: int, attempt: int) -> Object:
-        return render.pod(self._job, role, index, attempt, image=self._image, labels=self._labels)
+        image, labels, keeps_node = self._image, self._labels, self._keeps_node
+        return render.pod(self._job, role, index, attempt, image=image, labels=labels, keeps_node=keeps_node)

@@ -40,8 +40,9 @@ def ours(obj: Object) -> bool:
 class Reconciler:
     """Looks at jobs one key at a time."""
 
-    def __init__(self, api: Api, cache: Cache, queue: WorkQueue, scraper: Scraper, image: str) -> None:
+    def __init__(self, api: Api, cache: Cache, queue: WorkQueue, scraper: Scraper, image: str, keeps_node: bool = True) -> None:
         self._api, self._cache, self._queue, self._scraper, self._image = api, cache, queue, scraper, image
+        self._keeps_node = keeps_node
         self._short_of_quota: dict[Key, str] = {}  # and when the job was made
 
     async def look(self, key: Key) -> None:
@@ -67,7 +68,8 @@ class Reconciler:
             raise
 
     async def _act(self, key: Key, obj: Object, job: TrainingJob) -> None:
-        status, performer = self._status(key, obj), Performer(self._api, self._cache, self._image, obj, job)
+        status = self._status(key, obj)
+        performer = Performer(self._api, self._cache, self._image, obj, job, self._keeps_node)
         problem, skipped = _template_problem(job)
         wanted = await self._decided(job, status, skipped)
         try:

@@ -20,6 +20,8 @@ GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 LOST_NODE_SECONDS: Final = 60
 GROUP_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
+# What keeps cluster-autoscaler (its FAQ) and Karpenter (its page on disruption) from removing the node of a pod.
+KEEPS_ITS_NODE: Final = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 
 
 def checked(job: TrainingJob) -> str:
@@ -69,8 +71,13 @@ def budget(job: TrainingJob, attempt: int) -> Object:
     }
 
 
-def pod(job: TrainingJob, role: Role, index: int, attempt: int, *, image: str, labels: Mapping[str, str]) -> Object:
-    """One worker, gated. `index` counts within the role; `labels` are those of the job; `image` holds the runtime."""
+def pod(
+    job: TrainingJob, role: Role, index: int, attempt: int, *, image: str, labels: Mapping[str, str], keeps_node: bool = True
+) -> Object:
+    """One worker, gated. `index` counts within the role; `labels` are those of the job; `image` holds the runtime.
+
+    `keeps_node`: autoscalers are told to leave its node alone, unless the template tells them otherwise.
+    """
     spec = copy.deepcopy(dict(role.template["spec"]))
     hooked = injection.wanted(job, role) and not injection.obstacle(_gpu_container(role))
     port = hooked and injection.serves(job, role)
@@ -91,6 +98,8 @@ def pod(job: TrainingJob, role: Role, index: int, attempt: int, *, image: str, l
     if job.priority_class_name:
         spec["priorityClassName"] = job.priority_class_name
     metadata = _metadata(job, role, index, attempt, labels)
+    if keeps_node:
+        metadata["annotations"] = KEEPS_ITS_NODE | metadata["annotations"]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

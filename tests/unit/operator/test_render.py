@@ -1,6 +1,7 @@
 """The objects of one attempt, as claims."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -44,6 +45,19 @@ def test_a_worker_is_gated_named_and_owned() -> None:
         contract.LABEL_WORKER_INDEX: "1",
         contract.LABEL_ATTEMPT: "3",
     }
+
+
+def test_workers_keep_autoscalers_from_their_nodes_unless_that_is_switched_off() -> None:
+    safe, disrupt = "cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt"
+    notes = rendered(job())["metadata"]["annotations"]
+    assert (notes[safe], notes[disrupt]) == ("false", "true")
+    off = render.pod(job(), job().roles[0], 0, 1, image=IMAGE, labels={}, keeps_node=False)
+    assert not {safe, disrupt} & off["metadata"]["annotations"].keys()
+    found = job()
+    own = {**found.roles[0].template, "metadata": {"annotations": {safe: "true"}}}
+    role = replace(found.roles[0], template=own)
+    notes = render.pod(replace(found, roles=(role,)), role, 0, 1, image=IMAGE, labels={})["metadata"]["annotations"]
+    assert (notes[safe], notes[disrupt]) == ("true", "true"), "the template's word wins"
 
 
 def test_the_service_resolves_pods_of_its_attempt_before_they_are_ready() -> None:
@@ -167,7 +181,7 @@ def test_wishes_for_the_planner_are_written_and_answers_in_the_template_are_stri
         "spec": {"containers": [{"name": "t", "image": "i"}]},
     }
     found = job(roles=[{"name": "worker", "gpusPerReplica": 2, "template": template}], communication={"pattern": "Clique"})
-    assert rendered(found, index=0)["metadata"]["annotations"] == {
+    assert rendered(found, index=0)["metadata"]["annotations"] == render.KEEPS_ITS_NODE | {
         "team": "vision",
         contract.ANN_PATTERN: "Clique",
         contract.ANN_SENSITIVITY: "Auto",

@@ -126,6 +126,7 @@ def test_flags_win_over_the_environment() -> None:
         (["--runtime-image=i"], "--kubeconfig: needed outside a cluster"),
         (["--runtime-image=i", "--kubeconfig=/no/such/file"], "--kubeconfig: cannot read '/no/such/file'"),
         (["--runtime-image=i", "--namespace=Not_A_Name"], "--namespace: 'Not_A_Name' is no namespace's name"),
+        (["--runtime-image=i", "--keep-nodes=maybe"], "--keep-nodes: true or false; got 'maybe'"),
         (["--runtime-image=i", "--log-level=loud"], "--log-level: one of DEBUG"),
         (["--runtime-image=i", "--health-port=99999"], "--health-port: a port from 1 to 65535"),
     ],
