@@ -14,7 +14,8 @@ coefficient to mean |loss gradient| instead of the sum of squares, which this de
 """
 
 import math
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Observation:
     """One layer, from the forward and backward passes of one optimizer step.
 
     gradient_before: mean |weight gradient| after the last backward pass, still times the loss scale;
-    gradient, momentum: mean |.| as the optimizer saw and left them; without a momentum the same number twice;
+    gradient, momentum: mean |.| as the optimizer saw and used them; without a momentum the same number twice;
     delta_squares: sum(delta²) of all passes, averaged over output channels, times the loss scale squared;
     nonzero: share of nonzero elements in the inputs; magnitude: mean |x| over them; moved: root mean square of what the
     copies' errors did to the weight gradient, still times the loss scale, 0 where it was not measured.
@@ -62,17 +63,38 @@ def sigma_ratio(seen: Observation, bound: float) -> float | None:
     return seen.moved / predicted
 
 
+# Before a layer was measured once its bound aims at this share of the target.
+UNMEASURED = 0.5
+
+
+def first_bound(deviation: float, target: float) -> float | None:
+    """The bound for one input of a layer of which no step was measured yet, from the input's standard deviation alone.
+
+    A gradient whose parts do not agree at all is the smallest there is: a sum of independent delta * x of standard deviation
+    sqrt(sum(delta²)) * rms(x), whose mean magnitude is sqrt(2 / pi) times that. Put in place of the momentum above, sum(delta²)
+    cancels; the deviation instead of the root mean square and R = 1 only make the bound tighter, and so does UNMEASURED. What
+    came out is known after the step: `aimed_at`. None where the deviation is zero or not finite.
+    """
+    if not 0 < deviation < math.inf:
+        return None
+    return UNMEASURED * target * math.sqrt(3) * math.sqrt(2 / math.pi) * deviation
+
+
+def aimed_at(seen: Observation, target: float, bound: float) -> float | None:
+    """The share of its target that a layer had with `bound`, as the model above says; None where figures say nothing."""
+    best = error_bound(replace(seen, magnitude=sys.float_info.max), target)
+    return None if best is None else bound / best
+
+
 # A layer whose measured sigma is more than this factor above its target is tightened, and switched off the second time.
 TOLERANCE = 2.0
 
-WARM_UP = 2
 PERIOD = 32
 
 
 def observed(steps: int) -> bool:
     """Is the next optimizer step, after `steps` of them, one to measure? Often while training changes fast, then every 32.
 
-    The same steps on every rank. The first WARM_UP steps have no momentum worth the name; until the first measured
-    step is over nothing is compressed.
+    The same steps on every rank: the first, the second, the third, the fifth, the ninth and so on.
     """
-    return steps >= WARM_UP and (steps & (steps - 1) == 0 or steps % PERIOD == 0)
+    return steps & (steps - 1) == 0 or steps % PERIOD == 0

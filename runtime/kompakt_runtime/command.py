@@ -29,9 +29,7 @@ def run(
     ] = config.DEFAULT_TARGET,
     overrides: Annotated[str, typer.Option(help='JSON, as [{"modules": "head.*", "mode": "None"}]')] = "[]",
     min_tensor_bytes: Annotated[int, typer.Option(help="smaller tensors stay as they are")] = config.DEFAULT_MIN_TENSOR_BYTES,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="end after the first step that was compressed (the fourth), show the table")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="end after the second step, show what it saved")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="keep originals too and compare every copy that is read")] = False,
 ) -> None:
     """Run a training program with compressed activations and show what was saved, by layer.

@@ -54,6 +54,7 @@ def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHIN
                     "bound": row.bound,
                     "error": row.error,
                     "sigma": row.sigma,
+                    "first": row.first,
                 }
                 for name, row in figures.layers.items()
             },

@@ -10,7 +10,8 @@ COMPILED = "Compiled"  # a module call or a tensor of torch.compile's code, whic
 @dataclass
 class Layer:
     """plain, saved: bytes summed over backward passes; bound: the latest error bound; error: the largest seen;
-    sigma: standard deviation of the weight gradient's error as last measured, as a multiple of its target.
+    sigma: standard deviation of the weight gradient's error as last measured, as a multiple of its target; first: what the
+    model gives for it in the steps before the layer was measured.
     """
 
     plain: int = 0
@@ -19,6 +20,7 @@ class Layer:
     bound: float | None = None
     error: float | None = None
     sigma: float | None = None
+    first: float | None = None
 
 
 @dataclass
@@ -41,6 +43,13 @@ class Figures:
     layers: dict[str, Layer] = field(default_factory=dict)
     # Backward passes run on threads of their own on GPUs.
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def forget(self) -> None:
+        """Counts of bytes, copies and reasons start anew; steps and forward passes go on."""
+        with self.lock:
+            self.plain_bytes = self.saved_bytes = self.held_bytes = self.compressed = self.checked = self.violations = 0
+            self.raw.clear()
+            self.layers.clear()
 
     def count_raw(self, reason: str) -> None:
         """One storage (or one failure) that stayed as plain autograd has it."""

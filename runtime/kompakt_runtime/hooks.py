@@ -1,15 +1,17 @@
 """The pair of functions that autograd calls for every tensor it saves and reads again."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from kompakt_runtime.aside import kept_out
-from kompakt_runtime.codec import decode
+from kompakt_runtime.codec import pieces
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.select import encoder
+from kompakt_runtime.compare import differences, sample_error
 from kompakt_runtime.config import Config, Mode
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.ledger import Entry, Handle, Ledger, Plain, whole_storage
@@ -56,6 +58,7 @@ class Hooks:
 
     def __init__(self, config: Config, figures: Figures) -> None:
         self._minimum = config.min_tensor_bytes
+        self._target = float(config.target)
         self._figures = figures
         self.ledger = Ledger(self._closed, self._compared if config.verify else None)
         # Layers whose packed input somebody else still held; looked at again on measured steps.
@@ -93,7 +96,9 @@ class Hooks:
         facts = Facts(entry.nbytes, t.dtype in LOSSY, whole, t.dtype == torch.bool, constant)
         held = site is not None and site.name in self._held and not site.observing
         mode: Mode = "None" if kept_out() else call.mode
-        verdict = decide(use, facts, mode, self._minimum, site.bound if site else None, held)
+        may_be_lossy = site is not None and mode == "ErrorBounded" and entry.nbytes >= self._minimum and facts.lossy_type
+        bound = site.bound_for(t.detach(), self._target) if site is not None and may_be_lossy else None
+        verdict = decide(use, facts, mode, self._minimum, bound, held)
         if isinstance(verdict, Lossy):
             assert site is not None
             self._compress(entry, t, verdict.bound, site)
@@ -171,26 +176,25 @@ class Hooks:
         entry.layer = site.name
         self._figures.layer(site.name).bound = bound
         if site.observing and entry.packed is not None:
-            flat = decode(entry.packed)
-            self._compare(entry, flat, whole_storage(t))
+            self._compare(entry, pieces(entry.packed), whole_storage(t))
             if site.sampled:
-                site.see_error(flat.view(t.dtype).as_strided(t.shape, t.stride(), t.storage_offset()) - t.detach())
+                site.see_error(sample_error(entry.packed, t, site.batched(t)))
         return None
 
     def _compared(self, entry: Entry, flat: Tensor) -> None:
         """A copy was read whose original is still there."""
         if entry.original is not None:
-            self._compare(entry, flat, entry.original)
+            self._compare(entry, [(0, flat)], entry.original)
 
-    def _compare(self, entry: Entry, flat: Tensor, original: Tensor) -> None:
+    def _compare(self, entry: Entry, copies: Iterable[tuple[int, Tensor]], original: Tensor) -> None:
         """Counts elements that differ by more than was promised. Waits for the device."""
-        wrong, error = differences(entry, flat, original)
+        wrong, error = differences(entry, copies, original)
         self._figures.checked += original.numel()
         self._figures.violations += wrong
         if entry.packed is not None:
             row = self._figures.layer(entry.layer)
             row.error = max(row.error or 0.0, error)
-            works = encoder(flat.device, flat.dtype)
+            works = encoder(original.device, original.dtype)
             self._figures.encoder = f"{works.name} ({works.reason})" if works.reason else works.name
 
     def unpack(self, handle: Handle | Plain) -> Tensor:
@@ -213,17 +217,6 @@ class Hooks:
         layer.saved += entry.kept_bytes
         layer.outliers += entry.packed.outliers if entry.packed is not None else 0
         return None
-
-
-def differences(entry: Entry, flat: Tensor, original: Tensor) -> tuple[int, float]:
-    """How many elements of an entry's decoded copy differ by more than its uses allow, and the largest error."""
-    if entry.packed is not None:
-        # Rounding of this subtraction aside; what is not finite must be equal bit for bit or NaN in both.
-        error = (flat - original).abs_().masked_fill_(~original.isfinite(), 0)
-        return int((~(error <= entry.bound * (1 + 1e-6))).sum()), float(error.max())
-    if entry.exact:
-        return int((flat != original).sum()), 0.0
-    return int(((flat <= 0) != (original <= 0)).sum()), 0.0
 
 
 def _kind(entry: Entry) -> str:

@@ -4,12 +4,14 @@ from typing import Any
 
 import torch
 
-from kompakt_runtime.bounds import Observation, error_bound, sigma_ratio
+from kompakt_runtime.bounds import Observation, aimed_at, error_bound, sigma_ratio
 from kompakt_runtime.sites import Site, Sites, mean_magnitude
 
 Tensor = Any
 # Where optimizers keep a running mean of the gradient: SGD, then Adam and its kin. For others the gradient itself serves.
 MOMENTA = ("momentum_buffer", "exp_avg")
+# These divide exp_avg by 1 - beta1^step before they use it: it starts at zero.
+CORRECTED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adamax, torch.optim.RAdam)
 
 
 def after_step(sites: Sites, optimizer: Any, target: float) -> list[Site]:
@@ -32,9 +34,19 @@ def _figures(site: Site, optimizer: Any, weight: Any) -> Tensor | None:
     if not site.observing or weight.grad is None or weight.grad.layout != torch.strided:
         return None
     gradient = mean_magnitude(weight.grad)
+    return site.figures(_momentum(optimizer, weight, gradient), gradient)
+
+
+def _momentum(optimizer: Any, weight: Any, gradient: Tensor) -> Tensor:
+    """Mean |momentum| as the optimizer uses it."""
     state = optimizer.state.get(weight, {})
     kept = next((state[name] for name in MOMENTA if isinstance(state.get(name), torch.Tensor)), None)
-    return site.figures(gradient if kept is None else mean_magnitude(kept), gradient)
+    if kept is None:
+        return gradient
+    if not isinstance(optimizer, CORRECTED) or "step" not in state:
+        return mean_magnitude(kept)
+    beta = next(group["betas"][0] for group in optimizer.param_groups if any(weight is other for other in group["params"]))
+    return mean_magnitude(kept) / (1 - beta ** state["step"])
 
 
 def _renew(measured: list[tuple[Site, Tensor]], target: float) -> list[Site]:
@@ -47,6 +59,8 @@ def _renew(measured: list[tuple[Site, Tensor]], target: float) -> list[Site]:
         seen = Observation(*row)
         if site.bound is not None:
             site.judge(sigma_ratio(seen, site.bound))
+        elif site.unmeasured:
+            site.aimed_at = aimed_at(seen, target, site.unmeasured)
         bound = error_bound(seen, target)
         site.renew(bound)
         if bound is not None:

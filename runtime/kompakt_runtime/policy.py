@@ -60,7 +60,7 @@ HELD: Final = Keep("HeldElsewhere")
 
 
 def decide(use: Use, facts: Facts, mode: Mode, minimum: int, bound: float | None, held: bool = False) -> Lossy | Exact | Keep:
-    """`mode` is the module's, `minimum` the smallest storage worth the work in bytes, `bound` None during warm-up;
+    """`mode` is the module's, `minimum` the smallest storage worth the work in bytes, `bound` None where the layer has none;
     `held`: somebody else still had this layer's input when it was read the last time.
     """
     if mode == "None":
@@ -88,5 +88,5 @@ def _linear(facts: Facts, mode: Mode, bound: float | None, held: bool) -> Lossy 
     if not facts.whole:
         return Keep("PartOfStorage")
     if bound is None:
-        return Keep("WarmUp")
+        return Keep("NoBound")
     return HELD if held else Lossy(bound)

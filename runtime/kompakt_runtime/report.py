@@ -14,7 +14,8 @@ from kompakt_runtime.figures import Figures
 class LayerReport:
     """plain, saved: bytes summed over backward passes; bound: the latest error bound; error: the largest seen where copies
     were compared with originals; sigma: standard deviation of the weight gradient's error as last measured, as a multiple of
-    its target. None: not known, or nothing is lossy there.
+    its target; first: what the model gives for it in the steps before the layer was measured. None: not known, or nothing is
+    lossy there.
     """
 
     name: str
@@ -24,6 +25,7 @@ class LayerReport:
     bound: float | None
     error: float | None
     sigma: float | None
+    first: float | None
 
     @property
     def ratio(self) -> float:
@@ -136,6 +138,11 @@ class Report:
         notes = [f"kept as it is: {', '.join(f'{reason} {count}' for reason, count in self.raw.items())}"] if self.raw else []
         if self.checked:
             notes.append(f"{self.checked} elements compared with their originals, {self.violations} beyond what was promised")
+        firsts = [(layer.first, layer.name) for layer in self.layers if layer.first is not None]
+        if firsts:
+            notes.append(
+                "before a layer was measured, by the model: sigma at most {:.2f} of its target ({})".format(*max(firsts))
+            )
         if self.encoder:
             notes.append(f"encoder: {self.encoder}")
         return notes
@@ -154,10 +161,10 @@ def _layer(name: str, parts: list[Mapping[str, Any]]) -> LayerReport:
     bounds = [part["bound"] for part in parts if part["bound"] is not None]
     errors = [part["error"] for part in parts if part["error"] is not None]
     sigmas = [part["sigma"] for part in parts if part["sigma"] is not None]
+    firsts = [part["first"] for part in parts if part["first"] is not None]
     plain, saved, outliers = (sum(part[key] for part in parts) for key in ("plainBytes", "savedBytes", "outliers"))
-    return LayerReport(
-        name, plain, saved, outliers, max(bounds, default=None), max(errors, default=None), max(sigmas, default=None)
-    )
+    worst = (max(values, default=None) for values in (bounds, errors, sigmas, firsts))
+    return LayerReport(name, plain, saved, outliers, *worst)
 
 
 def _megabytes(count: int) -> str:

@@ -21,7 +21,7 @@ from kompakt_runtime.sites import Sites
 
 Tensor = Any
 
-# A dry run ends after the first step that was compressed, or after so many if none ever is.
+# A dry run ends after the second step, the first whose bounds were measured, or after so many if none is compressed.
 DRY_RUN_STEPS = 8
 
 
@@ -166,7 +166,13 @@ class Session:
         self.hooks.ledger.forget_recent()
         if self.config.mode == "ErrorBounded":
             self._renew(optimizer)
-        if self.config.dry_run and (self.figures.compressed or self.figures.steps >= DRY_RUN_STEPS):
+        if self.config.dry_run:
+            self._dry_step()
+
+    def _dry_step(self) -> None:
+        if self.figures.steps == 1:
+            self.figures.forget()
+        elif self.figures.compressed or self.figures.steps >= DRY_RUN_STEPS:
             raise SystemExit(0)
 
     def _renew(self, optimizer: Any) -> None:
@@ -179,6 +185,8 @@ class Session:
         for site in renewed:
             if site.sigma is not None:
                 self.figures.layer(site.name).sigma = site.sigma
+            if site.aimed_at is not None:
+                self.figures.layer(site.name).first = site.aimed_at
         if renewed:
             self.renewed()
 

@@ -33,6 +33,9 @@ class Site:
         )
         self.outputs = int(weight.shape[0])
         self.bound: float | None = None
+        # The widest bound that was used before, and what share of its target that was.
+        self.unmeasured = 0.0
+        self.aimed_at: float | None = None
         self.steps = 0
         self.observing = bounds.observed(0)
         # Whether this layer is the one whose sigma is measured in a measured step, what came out the last time, as a multiple of
@@ -50,6 +53,7 @@ class Site:
         self.nonzero: Tensor = None
         self.magnitude: Tensor = None
         self.moved: Tensor = None
+        self.moved_by: Tensor = None  # sum(delta²) as above, of the examples whose error was kept
         self.elements = 0
 
     def drop_abandoned(self) -> None:
@@ -69,6 +73,19 @@ class Site:
         self.delta_squares = torch.where(kept, self.delta_squares, torch.zeros_like(self.delta_squares))
         return None
 
+    def bound_for(self, x: Tensor, target: float) -> float | None:
+        """The bound in force; before the first measured step is over one from `x` itself, which is read back for it."""
+        if self.bound is not None:
+            return self.bound
+        bound = bounds.first_bound(float(torch.std(x, correction=0)), target)
+        self.unmeasured = max(self.unmeasured, bound or 0.0)
+        return bound
+
+    def batched(self, x: Tensor) -> bool:
+        """Does the first dimension of this input of the layer count examples?"""
+        weight = self.weight()
+        return weight is not None and x.dim() >= weight.dim()
+
     def see_input(self, x: Tensor) -> None:
         """Adds the nonzero elements and the magnitude of one input."""
         self.drop_abandoned()
@@ -86,7 +103,7 @@ class Site:
                 self._grad_hook = weight.register_post_accumulate_grad_hook(self._see_gradient)
 
     def see_error(self, error: Tensor) -> None:
-        """The copy of the input less the input, of a layer that is sampled; `see_output` of the same call follows."""
+        """The copy of the input's first examples less these, of a sampled layer; `see_output` of the same call follows."""
         self._error = error
 
     def _see_delta(self, error: Tensor, gradients: tuple[Tensor, ...]) -> None:
@@ -98,12 +115,15 @@ class Site:
                 self._see_moved(error, delta)
 
     def _see_moved(self, error: Tensor, delta: Tensor) -> None:
+        delta = delta[: len(error)]
         try:
             moved = weight_gradient(self.module(), error, delta)
         except Exception:  # a measurement must not end a backward pass; without it the figure is just not there
             self.sampled = False
-        else:
-            self.moved = moved if self.moved is None or moved is None else self.moved + moved
+            return
+        if moved is not None:
+            self.moved = _plus(self.moved, moved)
+            self.moved_by = _plus(self.moved_by, torch.linalg.vector_norm(delta, dtype=_wide(delta)).square() / self.outputs)
 
     def _see_gradient(self, weight: Tensor) -> None:
         if self.observing and weight.grad is not None:
@@ -115,9 +135,13 @@ class Site:
             return None
         share = self.nonzero.double() / self.elements
         mean = self.magnitude / self.nonzero.clamp(min=1)
-        moved = share.new_zeros(()) if self.moved is None else self.moved.double().square().mean().sqrt()
+        moved = share.new_zeros(()) if self.moved is None else self._moved()
         numbers = (self.gradient, gradient, momentum, self.delta_squares, share, mean, moved)
         return torch.stack([number.double() for number in numbers])
+
+    def _moved(self) -> Tensor:
+        """Root mean square of what all examples' errors would have done, from those of the first ones."""
+        return self.moved.double().square().mean().sqrt() * (self.delta_squares / self.moved_by).sqrt()
 
     def judge(self, ratio: float | None) -> None:
         """`ratio`: measured sigma over the model's. Too large: the bound is tightened; still too large: nothing is lossy here."""

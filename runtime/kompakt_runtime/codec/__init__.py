@@ -5,6 +5,7 @@ tensor's own type; zero stays zero, nonzero stays nonzero and of its sign, NaN a
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from kompakt_runtime.codec.tiles import Part
 
 Tensor = Any
 
-__all__ = ["CorruptPacked", "Packed", "Pending", "Room", "begin", "decode", "encode"]
+__all__ = ["CorruptPacked", "Packed", "Pending", "Room", "begin", "decode", "encode", "pieces"]
 
 # A view with wider gaps comes back with its dimensions in the same order and the gaps closed: giving them back would
 # allocate memory that the packed size does not answer for.
@@ -98,6 +99,19 @@ def decode(packed: Packed) -> Tensor:
     if not dense:
         _distinct(out, layout, order).copy_(flat.view([layout.shape[i] for i in order]))
     return out
+
+
+def pieces(packed: Packed) -> Iterator[tuple[int, Tensor]]:
+    """The elements in storage order, decoded a part at a time; with each part the place of its first element."""
+    if packed.raw:
+        yield 0, _flat_view(decode(packed), packed.layout)
+        return
+    start, works = 0, encoder(packed.device, packed.layout.dtype)
+    for part in packed.parts:
+        piece = torch.empty(part.elements, dtype=packed.layout.dtype, device=packed.device)
+        works.decode_part(part, packed.grid, piece)
+        yield start, piece
+        start += part.elements
 
 
 def _fill(packed: Packed, flat: Tensor) -> None:

@@ -101,9 +101,9 @@ def gradients(
 @pytest.mark.parametrize("kind", NETS)
 def test_gradients_are_those_of_plain_training_bit_for_bit(kind):
     plain, _ = gradients(kind, None)
-    for mode in ("Lossless", "ErrorBounded"):  # before the first bounds, error-bounded mode is lossless too
+    for mode, exact in (("Lossless", plain), ("ErrorBounded", {"input", "random"})):
         ours, session = gradients(kind, mode, verify=True)
-        assert all(torch.equal(ours[name], plain[name]) for name in plain), mode
+        assert all(torch.equal(ours[name], plain[name]) for name in exact), mode
         assert not [reason for reason in session.figures.raw if "Failed" in reason]
         assert session.figures.compressed > 0
         assert session.figures.saved_bytes < session.figures.plain_bytes

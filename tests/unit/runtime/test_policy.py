@@ -35,7 +35,7 @@ def test_what_is_not_read_is_not_kept(mode):
 @pytest.mark.parametrize(
     ("facts", "bound", "reason"),
     [
-        (FACTS, None, "WarmUp"),
+        (FACTS, None, "NoBound"),
         (Facts(100_000, True, False), 0.1, "PartOfStorage"),
         (Facts(100_000, False, True), 0.1, "OtherType"),
         (Facts(65_535, True, True), 0.1, "Small"),

@@ -1,0 +1,52 @@
+"""Copies against their originals, piece by piece: a measured step needs next to no room that other steps do not need."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from kompakt_runtime.codec import Packed, pieces
+from kompakt_runtime.ledger import Entry
+
+Tensor = Any
+
+# One example in so many, at least one, has its error kept until its output gradient arrives.
+SAMPLE = 8
+
+
+def differences(entry: Entry, copies: Iterable[tuple[int, Tensor]], original: Tensor) -> tuple[int, float]:
+    """How many elements of an entry's copy differ by more than its uses allow, and the largest error. Waits for the device.
+
+    copies: parts of the copy, each with the place of its first element in `original`.
+    """
+    wrong, largest = 0, 0.0
+    for start, copy in copies:
+        more, error = _difference(entry, copy, original[start : start + copy.numel()])
+        wrong, largest = wrong + more, max(largest, error)
+    return wrong, largest
+
+
+def _difference(entry: Entry, copy: Tensor, original: Tensor) -> tuple[int, float]:
+    if entry.packed is not None:
+        # Rounding of this subtraction aside; what is not finite must be equal bit for bit or NaN in both.
+        error = (copy - original).abs_().masked_fill_(~original.isfinite(), 0)
+        return int((~(error <= entry.bound * (1 + 1e-6))).sum()), float(error.max())
+    if entry.exact:
+        return int((copy != original).sum()), 0.0
+    return int(((copy <= 0) != (original <= 0)).sum()), 0.0
+
+
+def sample_error(packed: Packed, t: Tensor, batched: bool) -> Tensor:
+    """The copy less the original for the first examples of `t`, or for all of it where its first dimension is not the batch.
+
+    packed: of the whole storage of `t`.
+    """
+    sample = t.detach()[: -(-len(t) // SAMPLE)] if batched else t.detach()
+    first = sample.storage_offset()
+    last = first + sum((size - 1) * stride for size, stride in zip(sample.shape, sample.stride(), strict=True)) + 1
+    copy = sample.new_empty(last - first)
+    for start, piece in pieces(packed):
+        if start >= last:
+            break
+        lower, upper = max(start, first), min(start + piece.numel(), last)
+        if lower < upper:
+            copy[lower - first : upper - first] = piece[lower - start : upper - start]
+    return copy.as_strided(sample.shape, sample.stride()) - sample
