@@ -144,20 +144,29 @@ def arguments() -> argparse.Namespace:
     for name, values in (("traces", TRACES), ("clusters", CLUSTERS), ("outer", OUTER), ("load", LOADS)):
         parser.add_argument(f"--{name}", default=",".join(map(str, values)))
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--rows", type=Path, help="a CSV file for every single run")
+    parser.add_argument(
+        "--rows", type=Path, help="a CSV file for every single run; runs that stand in it are not made again, but count"
+    )
     return parser.parse_args()
 
 
 def main() -> None:
     given = arguments()
     axes = product(given.traces.split(","), given.clusters.split(","), map(float, given.outer.split(",")), given.load.split(","))
-    rows: list[Row] = []
+    rows = _read(given.rows) if given.rows and given.rows.exists() else []
+    ready = {row.place for row in rows}
     with ProcessPoolExecutor(given.workers) as pool:
-        for done in pool.map(run, [Place(*axis) for axis in axes]):
+        for done in pool.map(run, [place for place in (Place(*axis) for axis in axes) if place not in ready]):
             rows += done
             if given.rows:
                 _write(given.rows, rows)
     print(*table(rows), sep="\n")
+
+
+def _read(path: Path) -> list[Row]:
+    with path.open(newline="") as file:
+        cells = list(csv.reader(file))[1:]
+    return [Row(Place(c[0], c[1], float(c[2]), c[3]), c[4], *map(float, c[5:])) for c in cells]
 
 
 def _write(path: Path, rows: Sequence[Row]) -> None:

@@ -52,7 +52,7 @@ def run(
         raise typer.BadParameter(str(error)) from error
     if shutil.which(program[0]) is None:
         raise typer.BadParameter(f"there is no program {program[0]}")
-    with _payload() as folder:
+    with payload() as folder:
         code = _run(program, {**settings, **_places(folder)})
         report = Report.of_rows(wish, export.read_reports(str(folder), int(ATTEMPT)))
     _show(report)
@@ -60,7 +60,7 @@ def run(
 
 
 @contextmanager
-def _payload() -> Iterator[Path]:
+def payload() -> Iterator[Path]:
     """A folder as the init container makes it in a pod: start-up hook and package side by side; files of figures come in too."""
     beside = PACKAGE.parent / "bootstrap"
     with tempfile.TemporaryDirectory(prefix="kompakt-") as name:

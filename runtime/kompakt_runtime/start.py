@@ -14,6 +14,7 @@ from kompakt_runtime import export, metrics
 from kompakt_runtime.config import Config, ConfigError, failure_policy
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.pace import Pace
+from kompakt_runtime.profiling import Profiling, Wish
 
 OLDEST_TORCH: Final = (2, 4)
 EXIT_CONFIG: Final = 78  # EX_CONFIG of sysexits.h
@@ -31,6 +32,8 @@ def start(environ: Mapping[str, str] = os.environ) -> Any:
     """The running session, or None where there is none. Raises SystemExit only with the failure policy Fail."""
     config, pace = Config(), Pace()
     try:
+        if (wish := Wish.from_env(environ)) is not None and not _child():
+            Profiling(wish).start()
         config = Config.from_env(environ)
         metrics.serve(config, pace)
         return _start(config, pace)

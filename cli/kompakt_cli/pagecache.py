@@ -1,0 +1,79 @@
+"""Files out of the page cache and into it, without root: for files that this user may read."""
+
+import errno
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from kompakt_core.errors import InvalidInput
+
+CHUNK: Final = 1 << 22
+LOOKED_AT: Final = 1000
+
+
+def files_of(paths: Iterable[str]) -> list[Path]:
+    """All files at and below these paths, by name. Raises InvalidInput for a path that is not there, or without files."""
+    found: list[Path] = []
+    for text in paths:
+        path = Path(text)
+        if not path.exists():
+            raise InvalidInput(f"--data {text}: not there; give a file or folder that the training reads")
+        found += [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    if not found:
+        raise InvalidInput(f"--data {', '.join(paths)}: no files in it; give a file or folder that the training reads")
+    return sorted(set(found))
+
+
+def drop(files: Sequence[Path]) -> float | None:
+    """Ask the kernel to forget these files; the share that it kept all the same, as `cached`."""
+    _forget(files)
+    kept = cached(files)
+    _forget(files)  # looking may have started to read
+    return kept
+
+
+def _forget(files: Sequence[Path]) -> None:
+    """What was just written is brought to the disk before, or it would stay."""
+    for fd in _opened(files):
+        os.fdatasync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def load(files: Sequence[Path]) -> None:
+    """Read them all."""
+    for fd in _opened(files):
+        while os.read(fd, CHUNK):
+            pass
+
+
+def cached(files: Sequence[Path]) -> float | None:
+    """Share of these files (of at most 1,000 of them) whose first page is in the cache; None where the kernel does not tell.
+
+    Asking may make the kernel read that page, so a second answer can differ.
+    """
+    seen = there = 0
+    every = -(-len(files) // LOOKED_AT)
+    for fd in _opened(files[::every]):
+        if not os.fstat(fd).st_size:
+            continue
+        try:
+            os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT)
+            there += 1
+        except OSError as error:
+            if error.errno != errno.EAGAIN:
+                return None
+        seen += 1
+    return there / seen if seen else None
+
+
+def _opened(files: Iterable[Path]) -> Iterator[int]:
+    for path in files:
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise InvalidInput(f"--data: {path}: {error.strerror}; expected files that this user may read") from error
+        try:
+            yield fd
+        finally:
+            os.close(fd)

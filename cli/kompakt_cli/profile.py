@@ -1,0 +1,180 @@
+"""`kompakt profile -- python train.py`: where training steps lose time, what that costs where, how much links matter."""
+
+import json
+import math
+import platform
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from kompakt_cli import pagecache, profile_document
+from kompakt_cli.profile_document import Profile
+from kompakt_cli.profile_runs import Nodes, Plan, Run, gpus_of, measure, read_script
+from kompakt_cli.profile_table import render
+from kompakt_cli.words import word_of
+from kompakt_core.errors import InvalidInput
+from kompakt_core.profile.prices import Offer, offers, parse_prices
+
+LEAST_STEPS: Final = 4
+CPU_PROCESSES: Final = 2
+STILL_CACHED: Final = 0.05  # a larger share of the data's files makes a cold run doubtful
+UNTOLD: Final = "without --data nothing is known of the page cache: what the run on real data read may have come from the disk"
+
+
+class Form(StrEnum):
+    """How to show it."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Program = Annotated[list[str] | None, typer.Argument(help="python train.py ..., after `--`", metavar="-- PYTHON SCRIPT")]
+Devices = Annotated[int, typer.Option(help="devices of this machine (default: all GPUs; without GPUs 2 processes)", min=0)]
+Steps = Annotated[int, typer.Option(help="optimizer steps to time in each run", min=LEAST_STEPS)]
+WarmUp = Annotated[int, typer.Option(help="steps before them that do not count", min=1)]
+Data = Annotated[list[str] | None, typer.Option(help="file or folder that the training reads; may be given several times")]
+Gpus = Annotated[int, typer.Option(help="GPUs the training is to get, for its sensitivity (default: devices)", min=0)]
+Machine = Annotated[str, typer.Option(help="what to call this machine, as in the price table")]
+NodeCount = Annotated[int, typer.Option(help="machines that run this same command together, for the network stall", min=1)]
+NodeRank = Annotated[int, typer.Option(help="number of this machine among them, from 0", min=0)]
+Master = Annotated[str, typer.Option(help="HOST:PORT of machine number 0")]
+Single = Annotated[str, typer.Option(help="with --nodes: profile (JSON) of one machine with as many devices as all together")]
+Read = Annotated[list[str] | None, typer.Option(help="profile (JSON) made before, to show or for the price table")]
+Prices = Annotated[str, typer.Option(help="price table: CSV or YAML with machine, gpus, price_per_hour")]
+Batches = Annotated[int, typer.Option(help="with --prices: batches of one device in the whole training", min=0)]
+Hours = Annotated[float, typer.Option(help="with --prices: time budget (default: none)")]
+Timeout = Annotated[float, typer.Option(help="seconds that one run may take", min=1)]
+Output = Annotated[str, typer.Option("-o", "--output", help=", ".join(Form))]
+
+
+def profile(
+    program: Program = None,
+    devices: Devices = 0,
+    steps: Steps = 20,
+    warm_up: WarmUp = 5,
+    data: Data = None,
+    gpus: Gpus = 0,
+    machine: Machine = "",
+    nodes: NodeCount = 1,
+    node_rank: NodeRank = 0,
+    master: Master = "",
+    single: Single = "",
+    read: Read = None,
+    prices: Prices = "",
+    batches: Batches = 0,
+    hours: Hours = math.inf,
+    timeout: Timeout = 1800,
+    output: Output = "table",
+) -> None:
+    """Time a few steps of a training on one device and on all, on data from memory and on real data; say where time is lost.
+
+    The script is not changed and its output is not shown; each run ends after the timed steps.
+    """
+    form = word_of(Form, output, "--output")
+    table = parse_prices(_text(prices, "--prices"), prices) if prices else []
+    if table and not batches:
+        raise InvalidInput("--prices needs --batches: how many batches of one device the whole training takes")
+    found = [_earlier(path) for path in read or ()]
+    if program:
+        files = pagecache.files_of(data) if data else []
+        plan = Plan(read_script(program), warm_up, steps, timeout, _nodes(nodes, node_rank, master))
+        before = _earlier(single) if single else None
+        found.append(_measured(plan, devices, files, machine or platform.node() or "this machine", before))
+    if not found:
+        raise InvalidInput("give a training to profile, after `--`: kompakt profile -- python train.py; or --read FILE")
+    measured = [one for each in found for one in each.measured()]
+    offered = offers(table, measured, batches, hours) if table else []
+    _show(found[-1], gpus or found[-1].devices, offered, form)
+
+
+def _nodes(count: int, number: int, master: str) -> Nodes:
+    host, _, port = master.rpartition(":")
+    if count > 1 and not (host and port.isdecimal() and number < count):
+        raise InvalidInput(
+            f"--nodes {count} needs --node-rank below {count} and --master HOST:PORT, e.g. --master 10.0.0.1:29400"
+        )
+    if count == 1 and (number or master):
+        raise InvalidInput("--node-rank and --master belong to --nodes 2 or more")
+    return Nodes(count, number, master)
+
+
+def _measured(plan: Plan, devices: int, files: Sequence[Path], machine: str, single: Profile | None) -> Profile:
+    there = gpus_of(plan.script)
+    devices = devices or there or CPU_PROCESSES
+    if there and devices > there:
+        raise InvalidInput(f"--devices {devices}: this machine has {there} GPUs")
+    runs: dict[str, Run]
+    if plan.nodes.count == 1:
+        if single is not None:
+            raise InvalidInput("--single belongs to --nodes 2 or more")
+        runs, notes = _runs(plan, devices, files)
+    else:
+        runs, notes = _across(plan, devices, single), []
+        devices *= plan.nodes.count
+    done = Profile(machine, devices, "GPU" if there else "CPU process", plan.warm_up, plan.steps, runs, tuple(notes))
+    if devices > 1 and not done.together:
+        notes.append("the processes did not train together (no torch.distributed), so nothing is known of the interconnect")
+    if not done.data_seen:
+        notes.append("no torch DataLoader was seen, so data could not be replaced and nothing is known of their stalls")
+    return Profile(machine, devices, done.kind, plan.warm_up, plan.steps, runs, tuple(notes))
+
+
+def _runs(plan: Plan, devices: int, files: Sequence[Path]) -> tuple[dict[str, Run], list[str]]:
+    """The runs of one machine, and what limits them."""
+    runs, notes = {}, []
+    if devices > 1:
+        runs["one"] = _run(plan, "on one device, data from memory", "synthetic", 1)
+    runs["all"] = _run(plan, f"on {devices} devices, data from memory", "synthetic", devices)
+    if files:
+        left = pagecache.drop(files)
+        if left is None or left > STILL_CACHED:
+            share = "an unknown share" if left is None else f"{left:.0%}"
+            notes.append(
+                f"{share} of the data's files stayed in the page cache before the cold run, so its fetch stall is too low"
+            )
+        runs["cold"] = _run(plan, f"on {devices} devices, cold data", "real", devices)
+        pagecache.load(files)
+    else:
+        notes.append(UNTOLD)
+    runs["warm"] = _run(plan, f"on {devices} devices, {'cached' if files else 'real'} data", "real", devices)
+    return runs, notes
+
+
+def _across(plan: Plan, devices: int, single: Profile | None) -> dict[str, Run]:
+    """The run over several machines beside those of a single one."""
+    total = plan.nodes.count * devices
+    if single is not None and ("all" not in single.runs or single.devices != total):
+        raise InvalidInput(f"--single: a profile of {single.devices} devices; expected one of {total} on one machine, as here")
+    runs = dict(single.runs) if single else {}
+    return runs | {"halves": _run(plan, f"on {total} devices of {plan.nodes.count} machines", "synthetic", devices)}
+
+
+def _run(plan: Plan, name: str, data: str, devices: int) -> Run:
+    print(f"kompakt: {name} ...", file=sys.stderr, flush=True)
+    return measure(plan, name, data, devices)
+
+
+def _earlier(path: str) -> Profile:
+    return profile_document.read(_text(path, "profile"), path)
+
+
+def _text(path: str, what: str) -> str:
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidInput(f"{what} {path}: {reason}; give the path of a text file") from error
+
+
+def _show(found: Profile, gpus: int, offered: list[Offer], form: Form) -> None:
+    if form is Form.JSON:
+        typer.echo(json.dumps(profile_document.to_json(found, gpus, offered), indent=2))
+        return
+    console = Console()
+    for part in render(found, gpus, offered):
+        console.print(part, highlight=False, soft_wrap=True)

@@ -1,0 +1,98 @@
+"""A profile for people."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from kompakt_cli.output import columns
+from kompakt_cli.profile_document import MODES, Profile
+from kompakt_core.profile.prices import Offer, cheapest
+from kompakt_core.profile.sensitivity import word_for
+from kompakt_core.profile.stalls import Stall
+
+NEEDED = {
+    "interconnect": "processes that train together, on one device and on several",
+    "network": "--nodes on two smaller machines, with --single FILE of one machine",
+    "prep": "data that come through torch's DataLoader",
+    "fetch": "--data FOLDER, and data that come through torch's DataLoader",
+}
+
+
+def render(profile: Profile, gpus: int, offered: list[Offer]) -> Iterator[RenderableType]:
+    """Tables of runs, stalls and prices, and what to write into a TrainingJob."""
+    steps = f"{profile.steps} optimizer steps after {profile.warm_up} of warm-up"
+    yield f"{steps}, {profile.devices} x {profile.kind} of {profile.machine}\n"
+    yield _runs(profile)
+    yield ""
+    yield _stalls(profile)
+    yield from _advice(profile, gpus)
+    if offered:
+        yield ""
+        yield _offers(offered)
+        best = cheapest(offered)
+        yield "nothing measured is in time" if best is None else f"cheapest in time: {_place(best)}"
+    for note in profile.notes:
+        yield f"note: {note}"
+
+
+def _runs(profile: Profile) -> Table:
+    table = columns("run", "data", "s/step", "quarters of the steps", "waiting for data", right=["s/step", "waiting for data"])
+    for mode in MODES:
+        if mode in profile.runs:
+            run = profile.runs[mode]
+            spread = f"{min(run.parts):.4g}..{max(run.parts):.4g}" if run.parts else ""
+            table.add_row(
+                _name(profile, mode), _data(profile, mode), f"{run.step_seconds:.4g}", spread, f"{run.data_seconds:.4g}"
+            )
+    return table
+
+
+def _data(profile: Profile, mode: str) -> str:
+    if mode == "warm":
+        return "real, cached" if "cold" in profile.runs else "real"
+    return "real, from where it lies" if mode == "cold" else "from memory"
+
+
+def _name(profile: Profile, mode: str) -> str:
+    if mode == "one":
+        return "one device"
+    return f"{profile.devices} devices on two machines" if mode == "halves" else f"{profile.devices} devices"
+
+
+def _stalls(profile: Profile) -> Table:
+    table = columns("stall", "s/step", "percent", "why", right=["s/step", "percent"])
+    found = profile.stalls()
+    for name, needed in NEEDED.items():
+        stall: Stall | None = getattr(found, name)
+        if stall is None:
+            table.add_row(name, "-", "-", f"not measured: needs {needed}")
+        else:
+            table.add_row(name, f"{stall.seconds:.4g}", f"{stall.percent:.1f} %", f"of the step of run {stall.of}")
+    return table
+
+
+def _advice(profile: Profile, gpus: int) -> Iterator[str]:
+    share = profile.communication(gpus) if profile.together and gpus > 1 else None
+    if share is None:
+        return
+    run: Any = profile.runs.get("one") or profile.runs["all"]
+    yield (
+        f"\n{run.gradient_bytes / 1e6:.4g} MB of gradients a step, on {gpus} GPUs in a rack: {share:.2g} s of communication "
+        f"per second of computing\n"
+        f"  communication: {{gradientBytes: {run.gradient_bytes}, bandwidthSensitivity: {word_for(share)}}}"
+    )
+
+
+def _offers(offered: list[Offer]) -> Table:
+    table = columns("machine", "gpus", "price/h", "hours", "cost", "in time", right=["gpus", "price/h", "hours", "cost"])
+    for one in offered:
+        hours, cost = ("-" if value is None else f"{value:.2f}" for value in (one.hours, one.cost))
+        told = "not measured" if one.hours is None else "yes" if one.in_time else "no"
+        table.add_row(one.price.machine, str(one.price.gpus), f"{one.price.per_hour:g}", hours, cost, told)
+    return table
+
+
+def _place(one: Offer) -> str:
+    return f"{one.price.gpus} GPUs of {one.price.machine}, {one.hours:.2f} h, {one.cost:.2f}"

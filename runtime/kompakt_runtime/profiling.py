@@ -1,0 +1,157 @@
+"""One measured run of a training script for `kompakt profile`: a few optimizer steps are timed, then the process ends.
+
+The script is not changed. Its steps are those of the optimizer that steps first; its data come through torch's DataLoader, which
+can be made to give the first batches again and again from memory, so that no step waits for data. Which run this is, the
+environment says: KOMPAKT_PROFILE=DATA,WARM-UP,STEPS, e.g. synthetic,5,20. Each rank leaves a file in KOMPAKT_STATE_DIR.
+"""
+
+import atexit
+import itertools
+import json
+import os
+import sys
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kompakt_runtime import pace
+from kompakt_runtime.config import ENV_STATE_DIR, ConfigError
+
+ENV_PROFILE: Final = "KOMPAKT_PROFILE"
+SYNTHETIC: Final = "synthetic"
+REAL: Final = "real"
+REPLAYED: Final = 4  # batches kept in memory
+PARTS: Final = 4  # of the measured steps, to show how much they differ
+AFTER: Final = 2  # steps that still run when this rank has written its file: others may be a step behind
+MOST_STEPS: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Which data, how many steps are left out at the beginning, how many are timed."""
+
+    data: str
+    warm_up: int
+    steps: int
+    folder: str
+
+    @staticmethod
+    def from_env(environ: Mapping[str, str]) -> "Wish | None":
+        """None: no run is to be measured. Raises ConfigError."""
+        text = environ.get(ENV_PROFILE, "")
+        if not text:
+            return None
+        data, *numbers = text.split(",")
+        good = len(numbers) == 2 and all(n.isascii() and n.isdigit() and len(n) < 8 for n in numbers)
+        if data not in (SYNTHETIC, REAL) or not good or not PARTS <= int(numbers[1]) <= MOST_STEPS or int(numbers[0]) < 1:
+            raise ConfigError(
+                f"{ENV_PROFILE} is {text!r}; it must be synthetic or real, steps of warm-up (at least 1) and steps to time "
+                f"(at least {PARTS}), such as synthetic,5,20"
+            )
+        if not environ.get(ENV_STATE_DIR):
+            raise ConfigError(f"{ENV_PROFILE} needs {ENV_STATE_DIR}, a folder for the figures")
+        return Wish(data, int(numbers[0]), int(numbers[1]), environ[ENV_STATE_DIR])
+
+
+class Profiling:
+    """Times the steps of this process. `start` puts the hooks in place."""
+
+    def __init__(self, wish: Wish) -> None:
+        self._wish = wish
+        self._pace = pace.Pace()
+        self._stamps: list[float] = []
+        self._waited_before = 0.0
+        self._waited = 0.0
+        self._loaders = 0
+        self._kept: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+
+    def start(self) -> None:
+        """Steps and data loaders of this process count from now on. Raises ImportError where torch is too old."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.utils.data import DataLoader
+
+        register_optimizer_step_post_hook(lambda optimizer, args, kwargs: self._stepped(optimizer))
+        plain, profiling = DataLoader.__iter__, self
+
+        def iterate(loader: Any) -> Iterator[Any]:
+            return profiling._batches(loader, plain)
+
+        DataLoader.__iter__ = iterate
+        atexit.register(self._ended, os.getpid())
+
+    def _batches(self, loader: Any, plain: Any) -> Iterator[Any]:
+        self._loaders += 1
+        source = self._replayed(loader, plain) if self._wish.data == SYNTHETIC else plain(loader)
+        while True:
+            began = time.perf_counter()
+            try:
+                batch = next(source)
+            except StopIteration:
+                return
+            finally:
+                self._waited += time.perf_counter() - began
+            yield batch
+
+    def _replayed(self, loader: Any, plain: Any) -> Iterator[Any]:
+        """As many batches as the loader has, the first ones over and over; its workers end once those are there."""
+        if loader not in self._kept:
+            self._kept[loader] = list(itertools.islice(plain(loader), REPLAYED))
+        kept = self._kept[loader]
+        try:
+            length = len(loader)
+        except TypeError:  # data without a length
+            return itertools.cycle(kept)
+        return itertools.islice(itertools.cycle(kept), length)
+
+    def _stepped(self, optimizer: Any) -> None:
+        if not self._pace.stepped(optimizer):
+            return
+        done, wish = self._pace.steps, self._wish
+        if done in (wish.warm_up, wish.warm_up + wish.steps):
+            _synchronize()
+        if done == wish.warm_up:
+            self._waited_before = self._waited
+        if wish.warm_up <= done <= wish.warm_up + wish.steps:
+            self._stamps.append(time.perf_counter())
+        if done == wish.warm_up + wish.steps:
+            self._write(self._figures())
+        if done == wish.warm_up + wish.steps + AFTER:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)  # not through the script: what it does at its end (saving, say) is none of a profile's business
+
+    def _figures(self) -> dict[str, Any]:
+        """Seconds per step; `parts`: the same for each quarter of the steps."""
+        at = [round(part * self._wish.steps / PARTS) for part in range(PARTS + 1)]
+        spans = [(self._stamps[end] - self._stamps[start]) / (end - start) for start, end in itertools.pairwise(at)]
+        return {
+            "complete": True,
+            "stepSeconds": (self._stamps[-1] - self._stamps[0]) / self._wish.steps,
+            "parts": spans,
+            "dataSeconds": (self._waited - self._waited_before) / self._wish.steps,
+            "loaders": self._loaders,
+            "gradientBytes": self._pace.gradient_bytes,
+            "ranks": pace.ranks(),
+        }
+
+    def _ended(self, owner: int) -> None:
+        """The script came to its end before the last step."""
+        if os.getpid() == owner and self._pace.steps < self._wish.warm_up + self._wish.steps:
+            self._write({"complete": False, "steps": self._pace.steps})
+
+    def _write(self, figures: dict[str, Any]) -> None:
+        path = Path(self._wish.folder) / f"profile-{os.getpid()}.json"
+        half = path.with_suffix(".part")
+        half.write_text(json.dumps({"rank": int(os.environ.get("RANK", "0")), **figures}))
+        half.replace(path)
+
+
+def _synchronize() -> None:
+    """What GPUs still have to do belongs to the steps before."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

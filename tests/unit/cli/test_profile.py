@@ -1,0 +1,160 @@
+"""`kompakt profile` without a run: what it refuses, what follows from figures, how they are kept and shown."""
+
+import contextlib
+import io
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner
+
+from kompakt_cli import profile_document
+from kompakt_cli.main import application
+from kompakt_cli.profile_document import Profile
+from kompakt_cli.profile_runs import Nodes, Plan, Run, Script, command, gpus_of, read_script
+from kompakt_cli.profile_table import render
+from kompakt_core.errors import InvalidInput
+
+RUN = Run(0.2, (0.19, 0.2, 0.2, 0.21), 0.0, 2, 531_400_000, 2)
+RUNS = {"one": replace(RUN, ranks=1), "all": replace(RUN, step_seconds=0.25), "warm": replace(RUN, step_seconds=0.4)}
+PROFILE = Profile("box", 2, "GPU", 5, 20, RUNS)
+
+
+def kompakt(*words: str) -> Any:
+    """The command's end: an error as it was raised, else what was printed."""
+    done = CliRunner().invoke(application(), ["profile", *words])
+    return str(done.exception) if done.exception is not None else done.stdout
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    (tmp_path / "train.py").write_text("")
+    return str(tmp_path / "train.py")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "give a training to profile, after `--`"),
+        (("--", "torchrun", "train.py"), "torchrun is no Python; give it as you would run it on one device"),
+        (("--", "python-that-is-not-there", "x.py"), "there is no program python-that-is-not-there"),
+        (("--", "python3"), "python3: no script"),
+        (("--", "python3", "-c", "pass"), "no script"),
+        (("--", "python3", "-m"), "no script"),
+        (("--", "python3", "-m", "torch.distributed.run", "x.py"), "starts on several devices itself"),
+        (("--", "python3", "nowhere.py"), "there is no script nowhere.py"),
+        (("-o", "svg"), "--output: unknown value 'svg'; use one of table, json"),
+        (("--read", "nowhere.json"), "profile nowhere.json: No such file or directory"),
+        (("--prices", "nowhere.csv"), "--prices nowhere.csv: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_profiled_is_refused_with_what_would_be_right(words: tuple[str, ...], sentence: str) -> None:
+    assert sentence in kompakt(*words)
+
+
+def test_what_belongs_to_a_good_script_is_checked_too(script: str) -> None:
+    for words, sentence in (
+        (("--nodes", "2"), "--nodes 2 needs --node-rank below 2 and --master HOST:PORT"),
+        (("--nodes", "2", "--node-rank", "2", "--master", "h:1"), "--nodes 2 needs"),
+        (("--master", "h:1"), "belong to --nodes 2 or more"),
+        (("--data", "/nowhere"), "--data /nowhere: not there"),
+    ):
+        assert sentence in kompakt(*words, "--", sys.executable, script)
+    assert read_script([sys.executable, "-u", script, "--lr", "1"]) == Script(sys.executable, (script, "--lr", "1"))
+    assert read_script([sys.executable, "-m", "pkg.train", "-x"]).words == ("-m", "pkg.train", "-x")
+
+
+def test_a_python_without_torch_is_named(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')")
+    fake = tmp_path / "python-without-torch"
+    fake.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    fake.chmod(0o755)
+    with pytest.raises(InvalidInput, match=r"cannot import torch \(ImportError: No module named torch\)"):
+        gpus_of(Script(str(fake), ("x.py",)))
+
+
+def test_several_machines_are_one_training() -> None:
+    plan = Plan(Script("python3", ("train.py", "--lr", "1")), 5, 20, 60.0, Nodes(2, 1, "10.0.0.1:29400"))
+    words = ["--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29400", "train.py", "--lr", "1"]
+    assert command(plan, 4) == ["python3", "-m", "torch.distributed.run", "--nproc-per-node=4", *words]
+    assert "--standalone" in command(replace(plan, nodes=Nodes()), 1)
+
+
+def test_stalls_and_sensitivity_follow_from_the_runs() -> None:
+    told = profile_document.to_json(PROFILE, 16)
+    assert told["stalls"]["interconnect"] == {"seconds": pytest.approx(0.05), "percent": pytest.approx(20), "of": "all"}
+    assert told["stalls"]["prep"]["percent"] == pytest.approx(37.5)
+    assert (told["stalls"]["network"], told["stalls"]["fetch"]) == (None, None)
+    assert (round(told["communication"], 2), told["sensitivity"]) == (0.4, "High")
+
+
+def test_nothing_is_said_of_what_was_not_seen() -> None:
+    apart = replace(PROFILE, runs={mode: replace(run, ranks=1) for mode, run in RUNS.items()})
+    told = profile_document.to_json(apart, 16)
+    assert (told["stalls"]["interconnect"], told["communication"], told["sensitivity"]) == (None, None, None)
+    blind = replace(PROFILE, runs={mode: replace(run, loaders=0) for mode, run in RUNS.items()})
+    assert profile_document.to_json(blind, 16)["stalls"]["prep"] is None
+
+
+def test_what_is_written_can_be_read_again_and_shown() -> None:
+    text = json.dumps(profile_document.to_json(PROFILE, 16))
+    assert profile_document.read(text, "p.json") == PROFILE
+    console = Console(width=200, file=io.StringIO())
+    for part in render(PROFILE, 16, []):
+        console.print(part)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "20.0 %" in shown
+    assert "bandwidthSensitivity: High" in shown
+    assert "not measured: needs --nodes" in shown
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"kompaktProfile": 2}, "p.json: no profile of version 1"),
+        ({"runs": {"half": {}}}, r"runs: got \['half'\]; expected some of one, all, cold, warm, halves"),
+        ({"runs": {}}, "runs: got none"),
+        ({"runs": {"all": {"parts": [], "step_seconds": 0}}}, r"runs\.all\.step_seconds: got 0; expected a number from 1e-09 up"),
+        ({"runs": {"all": 3}}, r"runs\.all: got 3; expected an object"),
+        ({"machine": ""}, "machine: got ''; expected a word"),
+        ({"devices": float("nan")}, "devices: got nan"),
+    ],
+)
+def test_a_broken_profile_is_refused_by_field(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        profile_document.read(json.dumps(profile_document.to_json(PROFILE, 16) | change), "p.json")
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)))
+def test_any_json_is_a_profile_or_a_sentence(value: Any) -> None:
+    good = profile_document.to_json(PROFILE, 16)
+    for key in good:
+        with contextlib.suppress(InvalidInput):
+            profile_document.read(json.dumps(good | {key: value}), "p.json")
+    with pytest.raises(InvalidInput, match=r"p\.json: no (JSON|profile)"):
+        profile_document.read(json.dumps(value), "p.json")
+
+
+def test_the_cheapest_machine_of_profiles_made_before(tmp_path: Path) -> None:
+    for name, seconds in (("small", 0.9), ("large", 0.3)):
+        each = replace(PROFILE, machine=name, runs={"all": replace(RUN, step_seconds=seconds)})
+        (tmp_path / f"{name}.json").write_text(json.dumps(profile_document.to_json(each, 2)))
+    table = tmp_path / "prices.csv"
+    table.write_text("machine,gpus,price_per_hour\nsmall,2,1\nlarge,2,4\nhuge,8,30\n")
+    words = ["--read", str(tmp_path / "small.json"), "--read", str(tmp_path / "large.json"), "--prices", str(table)]
+    assert "--prices needs --batches" in kompakt(*words)
+    told = json.loads(kompakt(*words, "--batches", "72000", "--hours", "5", "-o", "json"))["offers"]
+    assert [(one["machine"], one["hours"], one["in_time"]) for one in told] == [
+        ("large", pytest.approx(3), True),
+        ("small", pytest.approx(9), False),
+        ("huge", None, False),
+    ]
+    shown = kompakt(*words, "--batches", "72000")
+    assert "cheapest in time: 2 GPUs of small, 9.00 h, 9.00" in shown
+    assert "nothing measured is in time" in kompakt(*words, "--batches", "72000", "--hours", "1")

@@ -1,0 +1,93 @@
+"""A measured run inside the training process: data replayed from memory, steps timed, figures left in a file."""
+
+import itertools
+import json
+import os
+from typing import Any
+
+import pytest
+
+if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from kompakt_runtime import profiling
+from kompakt_runtime.config import ConfigError
+from kompakt_runtime.profiling import AFTER, REPLAYED, Profiling, Wish
+
+PLAIN = DataLoader.__iter__
+
+
+@pytest.mark.parametrize(
+    "text", ["fast,5,20", "real", "real,5", "real,5,3", "real,0,20", "real,5,20,1", "real,a,20", "real,5,99999999"]
+)
+def test_a_wish_that_cannot_be_is_refused(text):
+    with pytest.raises(ConfigError, match=r"KOMPAKT_PROFILE is .*such as synthetic,5,20"):
+        Wish.from_env({"KOMPAKT_PROFILE": text, "KOMPAKT_STATE_DIR": "/x"})
+
+
+def test_a_wish_is_read():
+    assert Wish.from_env({}) is None
+    assert Wish.from_env({"KOMPAKT_PROFILE": "real,5,20", "KOMPAKT_STATE_DIR": "/x"}) == Wish("real", 5, 20, "/x")
+    with pytest.raises(ConfigError, match="needs KOMPAKT_STATE_DIR"):
+        Wish.from_env({"KOMPAKT_PROFILE": "real,5,20"})
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return map(torch.tensor, itertools.count())
+
+
+def test_synthetic_data_are_the_first_batches_again_in_every_epoch_and_as_many_as_the_loader_has():
+    run = Profiling(Wish("synthetic", 1, 4, ""))
+    loader = DataLoader(list(range(20)), batch_size=2, shuffle=True)
+    epochs = [list(run._batches(loader, PLAIN)) for _ in range(2)]
+    assert [len(epoch) for epoch in epochs] == [10, 10]
+    assert all(epochs[0][i] is epochs[1][i] for i in range(10))
+    assert len({id(batch) for batch in epochs[0]}) == REPLAYED
+    without_length = list(itertools.islice(run._batches(DataLoader(Endless(), batch_size=1), PLAIN), 9))
+    assert [int(batch) for batch in without_length] == [0, 1, 2, 3, 0, 1, 2, 3, 0]
+
+
+def test_a_loader_without_a_batch_gives_none():
+    run = Profiling(Wish("synthetic", 1, 4, ""))
+    assert list(run._batches(DataLoader([], batch_size=2), PLAIN)) == []
+
+
+def test_real_data_come_as_they_are():
+    run = Profiling(Wish("real", 1, 4, ""))
+    assert [batch.tolist() for batch in run._batches(DataLoader([5, 6, 7], batch_size=2), PLAIN)] == [[5, 6], [7]]
+
+
+def test_steps_are_timed_written_and_then_the_process_ends(tmp_path, monkeypatch):
+    ends: list[Any] = []
+    now = [0.0]
+    monkeypatch.setattr(profiling.os, "_exit", ends.append)
+    monkeypatch.setattr(profiling.time, "perf_counter", lambda: now[0])
+    run = Profiling(Wish("real", 2, 8, str(tmp_path)))
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    parameter.grad = torch.ones(3)
+    optimizer, other = (torch.optim.SGD([parameter], lr=0.1) for _ in range(2))
+    for step in range(2 + 8 + AFTER):
+        assert not ends
+        now[0] += 0.5 if step < 6 else 1.5  # the second half is slower
+        run._stepped(optimizer)
+        run._stepped(other)
+    assert ends == [0]
+    (path,) = tmp_path.glob("profile-*.json")
+    found = json.loads(path.read_text())
+    assert (found["complete"], found["stepSeconds"], found["parts"]) == (True, 1.0, [0.5, 0.5, 1.5, 1.5])
+    assert (found["gradientBytes"], found["ranks"], found["rank"]) == (24, 1, 0)
+    run._ended(os.getpid())
+    assert json.loads(path.read_text()) == found
+
+
+def test_a_script_that_ends_early_leaves_how_far_it_came(tmp_path):
+    run = Profiling(Wish("real", 2, 8, str(tmp_path)))
+    run._stepped(torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=0.1))
+    run._ended(os.getpid() + 1)
+    assert not list(tmp_path.iterdir()), "a forked child says nothing"
+    run._ended(os.getpid())
+    (path,) = tmp_path.glob("profile-*.json")
+    assert json.loads(path.read_text()) == {"rank": 0, "complete": False, "steps": 1}
