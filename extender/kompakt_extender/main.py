@@ -55,6 +55,7 @@ class Settings:
     wait_seconds: Timers
     level_factors: Mapping[Level, float]
     overtaken_at_most: int
+    preemption: bool
 
 
 class Server(uvicorn.Server):
@@ -118,6 +119,19 @@ def _add_waiting(parser: argparse.ArgumentParser) -> None:
         metavar="GANGS",
         help="so many later gangs may go before one that waits; then GPUs are kept for it (default: %(default)s)",
     )
+    parser.add_argument(
+        "--preemption",
+        type=_true,
+        default=DEFAULT.preemption,
+        metavar="true|false",
+        help="whether running jobs of lower priority end for a gang without a place (default: true)",
+    )
+
+
+def _true(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r}: right would be true or false")
+    return text == "true"
 
 
 def _port(text: str) -> int:
@@ -185,7 +199,13 @@ async def serve(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT."""
     metrics = Metrics()
     levels = {Level.RACK: settings.rack_label, Level.BLOCK: settings.block_label}
-    policy = ClusterPolicy(settings.consolidation, settings.wait_seconds, settings.level_factors, settings.overtaken_at_most)
+    policy = ClusterPolicy(
+        settings.consolidation,
+        settings.wait_seconds,
+        settings.level_factors,
+        settings.overtaken_at_most,
+        settings.preemption,
+    )
     front = Front(load(settings.kubeconfig), settings.namespace, settings.identity, metrics, levels, policy)
     verbs, health = server(verbs_app(front, metrics)), server(health_app(front, metrics))
     sockets = [listen("127.0.0.1", settings.verbs_port), listen(settings.health_address, settings.health_port)]

@@ -36,6 +36,9 @@ class Metrics:
             "kompakt_planner_plans_overtaken", "Plans given up because a place was gone by then", registry=self.registry
         )
         self.withdrawals = Counter("kompakt_planner_withdrawals", "Plans withdrawn", registry=self.registry)
+        self.preemptions = Counter(
+            "kompakt_planner_preemptions", "Running jobs asked to end for one of higher priority", registry=self.registry
+        )
         self.plan_seconds = Histogram(
             "kompakt_planner_round_seconds", "Time of one planning round, in seconds", buckets=_SECONDS, registry=self.registry
         )

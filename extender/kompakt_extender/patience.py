@@ -26,12 +26,14 @@ class ClusterPolicy:
     """What jobs of mode Default do: `name` is one of POLICIES; `timers` are those of fixed, `factors` those of kompakt.
 
     `overtaken_at_most`: when so many later gangs went before one that is not of NoWait, GPUs are kept for it.
+    `preemption`: whether running gangs of lower priority end for one without a place.
     """
 
     name: str = "kompakt"
     timers: Timers = FIXED
     factors: Mapping[Level, float] = field(default_factory=lambda: LEVEL_FACTORS)
     overtaken_at_most: int = 100
+    preemption: bool = True
 
 
 DEFAULT: Final = ClusterPolicy()

@@ -19,17 +19,23 @@ def settings(**values: str) -> Settings:
 
 def test_the_charts_defaults_are_those_of_the_program() -> None:
     told, ours = settings(), parse([])
-    names = ("consolidation", "wait_seconds", "level_factors", "overtaken_at_most", "rack_label", "block_label")
+    names = ("consolidation", "wait_seconds", "level_factors", "overtaken_at_most", "preemption", "rack_label", "block_label")
     assert {name: getattr(told, name) for name in names} == {name: getattr(ours, name) for name in names}
     assert told.consolidation == DEFAULT.name == "kompakt"
 
 
 def test_every_value_arrives() -> None:
     told = settings(
-        policy="fixed", waitSeconds__rack="700", levelFactors__cluster="32.5", overtakenAtMost="7", labels__rack="row"
+        policy="fixed",
+        waitSeconds__rack="700",
+        levelFactors__cluster="32.5",
+        overtakenAtMost="7",
+        preemption="false",
+        labels__rack="row",
     )
     assert (told.consolidation, told.wait_seconds) == ("fixed", Timers(600, 700, 3600))
     assert (told.level_factors[Level.CLUSTER], told.overtaken_at_most, told.rack_label) == (32.5, 7, "row")
+    assert told.preemption is False
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -39,7 +45,13 @@ def test_the_chart_takes_every_policy(policy: str) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"policy": "dally"}, {"waitSeconds__machine": "soon"}, {"levelFactors__rack": "-1"}, {"overtakenAtMost": "-1"}],
+    [
+        {"policy": "dally"},
+        {"waitSeconds__machine": "soon"},
+        {"levelFactors__rack": "-1"},
+        {"overtakenAtMost": "-1"},
+        {"preemption": "sometimes"},
+    ],
     ids=str,
 )
 def test_the_chart_refuses_a_wrong_value(wrong: dict[str, str]) -> None:

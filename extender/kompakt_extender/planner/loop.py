@@ -51,10 +51,11 @@ class Planner:
         self._jobs = jobs
         self._metrics = metrics
         self._clock = clock
+        self._may_preempt = policy.preemption
         self._wake = asyncio.Event()
         self._writes = Writes(ledger, jobs, releaser, metrics, clock, self.wake)
         self._standing = Standing(ledger, jobs, self._writes, metrics, clock)
-        self._preempting = Preempting(ledger, jobs, self._writes, clock, self.wake)
+        self._preempting = Preempting(ledger, jobs, self._writes, metrics, clock, self.wake)
         self._thinking = Thinking(ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, think)
         self._loop_task: asyncio.Task[None] | None = None
 
@@ -129,7 +130,8 @@ class Planner:
     def adopt(self) -> None:
         """Take over what an earlier leader decided."""
         self._standing.adopt()
-        self._preempting.adopt()
+        if self._may_preempt:
+            self._preempting.adopt()
 
     def exclude(self, job_uid: str, node: NodeName, reason: str) -> None:
         """A node failed a pod of this job before any container started: leave it out of the next plans."""

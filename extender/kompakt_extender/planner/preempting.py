@@ -15,6 +15,7 @@ from kompakt_core.job.preemption import PreemptRequest
 from kompakt_extender.gangs import preempts_with, running_gang
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
+from kompakt_extender.metrics import Metrics
 from kompakt_extender.planner.question import Question
 from kompakt_extender.planner.waiting import ending_others
 from kompakt_extender.planner.writes import Writes
@@ -28,15 +29,23 @@ class Preempting:
     """Knows who ends for whom. `again` asks for another round."""
 
     def __init__(
-        self, ledger: Ledger, jobs: Jobs, writes: Writes, clock: Callable[[], datetime], again: Callable[[], None]
+        self,
+        ledger: Ledger,
+        jobs: Jobs,
+        writes: Writes,
+        metrics: Metrics,
+        clock: Callable[[], datetime],
+        again: Callable[[], None],
     ) -> None:
         self._ledger = ledger
         self._jobs = jobs
         self._writes = writes
+        self._metrics = metrics
         self._clock = clock
         self._again = again
         self._ends_for: dict[str, str] = {}  # uid of a victim -> uid of the job it ends for
         self._holders: dict[str, tuple[Victim, ...]] = {}  # uid of a job that GPUs are held for
+        self._running: tuple[tuple[int, int], list[RunningGang]] = (-1, -1), []  # for versions of ledger and jobs
 
     def adopt(self) -> None:
         """Take over what an earlier leader had written."""
@@ -52,13 +61,19 @@ class Preempting:
 
     def running(self, priority: int) -> list[RunningGang]:
         """The gangs of lower priority that could end, but those that end already."""
+        version = self._ledger.version, self._jobs.turns
+        if self._running[0] != version:
+            self._running = version, self._all_running()
+        return [one for one in self._running[1] if one.priority < priority and one.job_uid not in self._ends_for]
+
+    def _all_running(self) -> list[RunningGang]:
         graphs = {name: view.graph for name, view in self._ledger.topologies.items() if view.graph is not None}
         found = (
             running_gang(job, self._jobs.record(job), self._jobs.pods_of(job.uid), graphs)
             for job in self._jobs.views.values()
-            if job.running_since is not None and job.uid not in self._ends_for
+            if job.running_since is not None
         )
-        return [one for one in found if one is not None and one.priority < priority]
+        return [one for one in found if one is not None]
 
     def begin(self, now: Question, found: Preemption) -> None:
         """Hold the GPUs, and write on the waiting job whom it ends."""
@@ -112,6 +127,7 @@ class Preempting:
         if record.preempt == wanted:
             return False
         if wanted is not None:
+            self._metrics.preemptions.inc()
             _LOG.info("%s/%s attempt %d is asked to end %s", job.namespace, job.name, job.attempt, wanted.message)
         self._writes.status(job, replace(record, preempt=wanted))
         return True
@@ -120,7 +136,7 @@ class Preempting:
         """The request as it follows from what is written on the job that it is for."""
         waiting = self._jobs.views.get(self._ends_for.get(job.uid, ""))
         record = None if waiting is None else self._jobs.written(waiting)
-        if waiting is None or record is None:
+        if waiting is None or record is None or record.attempt != waiting.attempt or waiting.suspended or waiting.finished:
             return None
         victim = next((one for one in record.victims if (one.uid, one.attempt) == (job.uid, job.attempt)), None)
         priority = preempts_with([pod for pod in self._jobs.pods_of(waiting.uid) if not pod.finished])
@@ -132,6 +148,8 @@ class Preempting:
 
     def goes_on(self, now: Question) -> bool:
         """Whether the GPUs held for a gang still become free: none was lost, nobody else sits on one, and not all are free."""
+        if now.job.uid not in self._holders:
+            return False
         victims = {victim.uid for victim in now.record.victims}
         waits = False
         for node, uuids in now.record.held:

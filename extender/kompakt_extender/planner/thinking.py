@@ -126,7 +126,7 @@ class Thinking:
         since = records.moment(record.placeable_since or records.stamp(now)).timestamp()
         overtaken = record.overtaken if self._ledger.kept_for in ("", uid) else 0
         snapshot = self._ledger.snapshot(uid)
-        at, priority = now.timestamp(), preempts_with(pods)
+        at, priority = now.timestamp(), preempts_with(pods) if self._policy.preemption else None
         return Question(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, priority)
 
     async def consider(self, question: Question) -> None:

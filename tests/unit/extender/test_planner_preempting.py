@@ -81,6 +81,7 @@ def test_a_running_gang_of_lower_priority_is_asked_to_end_and_its_gpus_go_to_the
         assert (asked.attempt, asked.name, asked.uid) == (1, "urgent", "uid-urgent")
         assert asked.message == "for default/urgent, priority 1000; this job has priority 0"
         assert asked.requested_at == stamp(office.now)
+        assert office.metrics.registry.get_sample_value("kompakt_planner_preemptions_total") == 1
         assert conditions(office, "low")["PreemptionRequested"] == "True"
         assert office.scheduling("low")["state"] == "Released", "its plan stands until it ends"
         mine = seats(office, "low")
@@ -174,6 +175,23 @@ def test_a_preempted_job_runs_its_minimum_run_time_again_before_it_is_asked_agai
         office.wait(PROTECTED)
         await office.settle()
         assert request(office, "low").attempt == 2
+
+    on_nodes(story, nodes=1)
+
+
+def test_it_can_be_switched_off_also_while_a_job_is_asked() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        office.wait(PROTECTED)
+        urgent(office)
+        await office.settle()
+        assert request(office, "low") is not None
+        successor = Office(office.world, ClusterPolicy("no-wait", preemption=False))
+        successor.now = office.now
+        successor.take_over()
+        await successor.settle()
+        assert (successor.scheduling("urgent")["state"], request(successor, "low")) == ("Waiting", None)
+        assert "victims" not in successor.scheduling("urgent")
 
     on_nodes(story, nodes=1)
 

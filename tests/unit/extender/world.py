@@ -216,7 +216,9 @@ class World:
             return _refusal(404, "not found")
         if found["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
             return _refusal(409, "the object has been modified")
-        found["status"] = {**found["status"], **json.loads(json.dumps(body["status"]))}
+        applied = json.loads(json.dumps(body["status"]))
+        others = [one for one in found["status"].get("conditions", ()) if one["type"] not in ("Placed", "PreemptionRequested")]
+        found["status"] = {**found["status"], **applied, "conditions": others + applied["conditions"]}
         return Answer(200, json.dumps(self.put("jobs", name, found)).encode())
 
     def _patch(self, name: str, operations: list[dict[str, Any]]) -> Answer:

@@ -1,0 +1,72 @@
+"""status.scheduling as the planner writes it against the schema of TrainingJob: what that lacks the API server drops silently."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.job.preemption import PreemptRequest
+from kompakt_core.job.status import read_status
+from kompakt_extender.record import Excluded, PlanRecord, Record, SeatRecord, State, Victim, read, written
+
+CRD = Path(__file__).resolve().parents[2] / "crds" / "trainingjobs.yaml"
+NOW = "2026-01-31T12:00:00Z"
+NODE = NodeName("n0")
+FULL = Record(
+    attempt=3,
+    state=State.RESERVED,
+    reason="Preempting",
+    message="words",
+    waiting_since=NOW,
+    excluded=(Excluded(NODE, NOW, "NotBound"),),
+    plan=PlanRecord("Rack", 1, 2, NOW, (SeatRecord("p", PodUid("u"), NODE, (GpuUuid("g"),), 1, 0),)),
+    placeable_since=NOW,
+    waits_for="Machine",
+    until=NOW,
+    overtaken=4,
+    kept=((NodeName("n1"), 8),),
+    victims=(Victim("ml", "low", "uid-low", 2, -5),),
+    held=((NODE, (GpuUuid("a"), GpuUuid("b"))),),
+    decided_at=NOW,
+    preempt=PreemptRequest(3, NOW, "ml", "urgent", "uid-urgent", 1000, 0),
+)
+
+
+def schema() -> dict[str, Any]:
+    document = yaml.safe_load(CRD.read_text())
+    status: dict[str, Any] = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    found: dict[str, Any] = status["properties"]["scheduling"]
+    return found
+
+
+def misfits(value: Any, node: dict[str, Any], path: str = "scheduling") -> list[str]:
+    """Paths of what the API server would drop or refuse."""
+    kinds = {dict: "object", list: "array", str: "string", int: "integer"}
+    if node.get("type") != kinds[type(value)]:
+        return [f"{path}: {node.get('type')}"]
+    if isinstance(value, dict):
+        known = node["properties"]
+        return [
+            one
+            for key, inner in value.items()
+            for one in (misfits(inner, known[key], f"{path}.{key}") if key in known else [f"{path}.{key}"])
+        ]
+    if isinstance(value, list):
+        return [one for inner in value for one in misfits(inner, node["items"], f"{path}[]")]
+    if isinstance(value, int):
+        return [] if value >= node.get("minimum", value) else [path]
+    return [] if value in node.get("enum", [value]) else [path]
+
+
+def test_the_schema_has_every_field_that_the_planner_writes() -> None:
+    assert misfits(written(FULL), schema()) == []
+
+
+def test_a_record_reads_as_it_was_written() -> None:
+    assert read(written(FULL)) == FULL
+
+
+def test_the_operator_reads_the_planners_request() -> None:
+    assert read_status({"status": {"attempt": 3, "scheduling": written(FULL)}}).preempt == FULL.preempt
+    assert read_status({"status": {"attempt": 4, "scheduling": written(FULL)}}).preempt is None
