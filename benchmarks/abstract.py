@@ -101,26 +101,25 @@ def _jobs(trace: str, load: str) -> tuple[Job, ...]:
     return tuple(replace(job, submit=Milliseconds(round(job.submit * LOADS[load]))) for job in load_trace(trace).jobs)
 
 
-def savings(rows: Iterable[Row], figure: str, policy: str) -> list[Saving]:
-    """What `policy` saves of this figure against each of THEIRS in the same world, least first."""
+def savings(rows: Iterable[Row], figure: str, policy: str, baseline: str) -> list[Saving]:
+    """What `policy` saves of this figure against `baseline` in the same world, least first."""
     by = {(row.place, row.policy): row for row in rows}
     found = [
         Saving(figure, policy, baseline, 1 - getattr(ours, figure) / getattr(theirs, figure), ours, theirs)
         for (place, name), ours in by.items()
         if name == policy
-        for baseline in THEIRS
         if (theirs := by.get((place, baseline))) is not None and getattr(theirs, figure) > 0
     ]
     return sorted(found, key=lambda one: one.saved)
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    """The answer in Markdown: for each published maximum what each of OURS reaches at most, and where."""
-    yield "| figure | policy | at most | against | trace, cluster, load | racks | from -> to | median | least |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    """The answer in Markdown: for each published maximum what each of OURS reaches at most against each of THEIRS, and where."""
+    yield "| figure | policy | at most | against | trace, cluster, load | racks | from -> to | median | least | saves in |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for figure in FIGURES:
-        for policy in OURS:
-            found = savings(rows, figure, policy)
+        for policy, baseline in product(OURS, THEIRS):
+            found = savings(rows, figure, policy, baseline)
             if found:
                 yield _line(found)
 
@@ -132,7 +131,8 @@ def _line(found: Sequence[Saving]) -> str:
     values = [f"{getattr(row, one.figure) / unit:,.1f}" for row in (one.theirs, one.ours)]
     cells = (f"{words}, published -{published} %", one.policy, _percent(one), one.baseline)
     where = f"{place.trace}, {place.cluster}, {place.load} | {place.outer:g}x | {' -> '.join(values)} {name}"
-    return f"| {' | '.join(cells)} | {where} | {_percent(found[len(found) // 2])} | {_percent(found[0])} |"
+    saves = f"{sum(each.saved > 0 for each in found)} of {len(found)}"
+    return f"| {' | '.join(cells)} | {where} | {_percent(found[len(found) // 2])} | {_percent(found[0])} | {saves} |"
 
 
 def _percent(one: Saving) -> str:
