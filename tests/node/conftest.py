@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.kube import demo, host, real, stack
+from tools.kube import demo, elsewhere, host, install, real, scatter, stack
+from tools.kube.elsewhere import Elsewhere
 from tools.kube.holding import HoldingWatch
 from tools.kube.kubectl import Kubectl
 from tools.kube.real import RealCluster
@@ -17,19 +18,26 @@ NAME = os.environ.get("KOMPAKT_NODE_TESTS", "node-tests")  # the cluster's name:
 FIRST_RUN = 2400  # seconds: with cold caches the images are made within the first test
 
 
+# What asks the API server only; all else reaches into nodes, which are processes of this machine.
+ANYWHERE = ("test_path.py",)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.timeout(FIRST_RUN))
+            if os.environ.get("KOMPAKT_CLUSTER") and item.path.name not in ANYWHERE:
+                item.add_marker(pytest.mark.skip(reason="reaches into nodes; with KOMPAKT_CLUSTER they stand elsewhere"))
 
 
 @dataclass(frozen=True)
 class World:
     """The running cluster, how to ask it, the images that it was made from, and the watch over the one invariant."""
 
-    cluster: RealCluster
+    cluster: RealCluster | Elsewhere
     kubectl: Kubectl
     images: Images
+    machines: tuple[str, ...] = stack.REAL_NODES  # the nodes that play stack.MACHINES
 
 
 @pytest.fixture(scope="session")
@@ -50,10 +58,20 @@ def world(images: Images) -> Iterator[World]:
         real.remove(NAME, print)
 
 
+def apart() -> World:
+    """The cluster that KOMPAKT_CLUSTER chose, with the chart installed. It is left as it is; `make demo-down` removes kompakt."""
+    cluster = elsewhere.brought("kompakt-tests", print)
+    install.helm_install(cluster, cluster.images)
+    install.await_gpus(cluster.kubectl, dict.fromkeys(cluster.machines, scatter.GPUS))
+    return World(cluster, cluster.kubectl, cluster.images, cluster.machines)
+
+
 @pytest.fixture(scope="session")
-def kompakt(world: World) -> Iterator[World]:
+def kompakt(request: pytest.FixtureRequest) -> Iterator[World]:
     """The cluster with the chart installed and all GPUs offered; no GPU may be held by two pods until the end."""
-    demo.install_kompakt(world.cluster, world.kubectl, world.images)
+    world = apart() if elsewhere.chosen() else request.getfixturevalue("world")
+    if not elsewhere.chosen():
+        demo.install_kompakt(world.cluster, world.kubectl, world.images)
     watch = HoldingWatch(str(world.cluster.kubeconfig))
     yield world
     watch.close()

@@ -10,21 +10,21 @@ from tools.kube.steps import Steps
 
 @pytest.fixture(scope="module")
 def stage(kompakt):
-    graphs = {node: graph_from_spec(kompakt.kubectl.get("gputopology", node)["spec"]) for node in stack.REAL_NODES}
+    graphs = {node: graph_from_spec(kompakt.kubectl.get("gputopology", node)["spec"]) for node in kompakt.machines}
     yield scatter.scatter(kompakt.kubectl, graphs, kompakt.images.names["pause"])
     kompakt.kubectl("delete", "pods", f"--selector={scatter.LABEL}", "--now")
 
 
 @pytest.fixture(scope="module")
-def compressed(stage):
+def compressed(kompakt, stage):
     """The example's run with compression, and its workers as they were while it ran."""
-    return demo.train(stage, "job.yaml", Steps())
+    return demo.train(stage, "job.yaml", Steps(), kompakt.images.names["kompakt-digits"])
 
 
 @pytest.fixture(scope="module")
-def plain(stage, compressed):
+def plain(kompakt, stage, compressed):
     """The run without, after the other, since both want the same GPUs."""
-    return demo.train(stage, "job-plain.yaml", Steps())[0]
+    return demo.train(stage, "job-plain.yaml", Steps(), kompakt.images.names["kompakt-digits"])[0]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def places(stage, compressed):
 
 
 def test_each_real_node_reports_the_machine_it_plays(kompakt):
-    for node, machine in zip(stack.REAL_NODES, stack.MACHINES, strict=True):
+    for node, machine in zip(kompakt.machines, stack.MACHINES, strict=True):
         topology = kompakt.kubectl.get("gputopology", node)
         graph = graph_from_spec(topology["spec"])
         assert len(graph.gpus) == 8
@@ -43,8 +43,8 @@ def test_each_real_node_reports_the_machine_it_plays(kompakt):
         assert lanes == {"dgx1-v100": 24, "a100-pcie-8-bridge-pairs": 48}[machine]
 
 
-def test_the_gang_needs_both_machines_and_gets_them(stage, compressed):
-    assert {worker.node for worker in compressed[1]} == set(stack.REAL_NODES)
+def test_the_gang_needs_both_machines_and_gets_them(kompakt, compressed):
+    assert {worker.node for worker in compressed[1]} == set(kompakt.machines)
 
 
 def test_gpus_written_seen_inside_and_held_by_kubelet_are_the_same(compressed):
@@ -96,7 +96,7 @@ def test_the_plain_run_compresses_nothing(plain):
 
 
 def test_compare_refuses_a_set_that_was_not_free(stage):
-    node = stack.REAL_NODES[0]
+    node = next(iter(stage.graphs))
     taken = next(index for index in range(8) if index not in stage.free[node])
     with pytest.raises(ValueError, match="not among the free"):
         compare(node, stage.graphs[node], [taken], stage.free[node])

@@ -1,13 +1,14 @@
 """`python -m tools.kube`: clusters on this machine."""
 
 import contextlib
+import json
 import os
 import sys
 from typing import Annotated
 
 import typer
 
-from tools.kube import binaries, control_plane, demo, host, processes, real, simulated, simulated_demo, stack
+from tools.kube import binaries, control_plane, demo, elsewhere, host, processes, real, simulated, simulated_demo, stack
 from tools.kube.command import CommandFailed
 from tools.kube.following import JobFailed
 from tools.kube.ports import NoFreePort
@@ -44,7 +45,10 @@ def up(
 
 @app.command()
 def down(name: Name = "demo") -> None:
-    """Remove a cluster: its processes and all its files."""
+    """Remove a cluster: its processes and all its files. With KOMPAKT_CLUSTER: what the demo left there."""
+    if elsewhere.chosen():
+        demo.remove_elsewhere(name)
+        return
     folder = control_plane.run_folder(name)
     simulated_gone = control_plane.remove_leftovers(folder, say)
     with contextlib.suppress(OSError):  # other clusters may live there
@@ -58,7 +62,12 @@ def show_demo(
     name: Name = "demo",
     simulated_only: Annotated[bool, typer.Option("--simulated", help="simulated nodes, also where real ones can run")] = False,
 ) -> None:
-    """The whole path on a cluster of its own, with real nodes where they can run; it stays up until `down`."""
+    """The whole path on a cluster of its own, with real nodes where they can run, or on the one that KOMPAKT_CLUSTER chose;
+    it stays up until `down`.
+    """
+    if elsewhere.chosen():
+        demo.run_elsewhere(name)
+        return
     obstacle = "simulated nodes were asked for" if simulated_only else host.obstacle()
     if obstacle is None:
         demo.run(name)
@@ -84,6 +93,13 @@ def show_binaries(build: Annotated[bool, typer.Option("--build", help="fetch or 
     for program in PROGRAMS.values():
         path = binaries.find(program.name, say) if build else binaries.present(program)
         print(f"{program.name:<26}{path or 'missing'}")
+
+
+@app.command("images")
+def show_images() -> None:
+    """Build the images, and print their names as KOMPAKT_IMAGES takes them (root)."""
+    names = stack.prepare(say).names
+    print(json.dumps({name: image for name, image in names.items() if name in (*elsewhere.NAMES, "kube-scheduler")}, indent=2))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -1,12 +1,15 @@
 """The whole path on a cluster of its own: two real nodes, the chart, small pods, a gang, compressed training, a table."""
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
 
-from kompakt_core.contract import ANN_GPU_INDICES
+from kompakt_core.contract import ANN_GPU_INDICES, LABEL_MACHINE
 from kompakt_core.topology.wire import graph_from_spec
-from tools.kube import closing, following, install, scatter, stack
+from tools.kube import closing, elsewhere, following, install, scatter, stack
 from tools.kube.closing import Machine, Run
+from tools.kube.command import output
 from tools.kube.comparison import Comparison, compare
 from tools.kube.following import JobFailed, Worker, running_workers
 from tools.kube.images import ROOT, TRAINER_FOLDER
@@ -14,6 +17,9 @@ from tools.kube.kubectl import Kubectl
 from tools.kube.real import RealCluster
 from tools.kube.scatter import Stage
 from tools.kube.steps import Steps
+
+TRAINER: Final = "localhost/kompakt-digits:1"  # as the example's manifests name it
+JOBS: Final = ("digits", "digits-plain")
 
 
 def run(name: str) -> None:
@@ -33,20 +39,62 @@ def run(name: str) -> None:
     with steps.step("helm install charts/kompakt; the device plugins report link graphs and GPUs"):
         install_kompakt(cluster, kubectl, prepared)
         steps.show(kubectl("get", "gputopologies"))
+    show(cluster.kubeconfig, kubectl, stack.REAL_NODES, prepared, steps)
+
+
+def run_elsewhere(name: str) -> None:
+    """Run the demo on the cluster that KOMPAKT_CLUSTER chose and leave it as it is then.
+
+    Raises:
+        host.CannotRun: it cannot be used.
+        CommandFailed, TimeoutError, JobFailed, RuntimeError: a step failed; the text says which and why.
+    """
+    steps = Steps()
+    with steps.step("the cluster, with two nodes that play machines"):
+        cluster = elsewhere.brought(name, steps.say)
+        steps.show(cluster.kubectl("get", "nodes", f"--label-columns={LABEL_MACHINE}"))
+    with steps.step("helm install charts/kompakt; the device plugins report link graphs and GPUs"):
+        install.helm_install(cluster, cluster.images)
+        install.await_gpus(cluster.kubectl, dict.fromkeys(cluster.machines, scatter.GPUS))
+        steps.show(cluster.kubectl("get", "gputopologies"))
+    show(cluster.kubeconfig, cluster.kubectl, cluster.machines, cluster.images, steps)
+
+
+def show(kubeconfig: Path, kubectl: Kubectl, nodes: Sequence[str], prepared: stack.Images, steps: Steps) -> None:
+    """What is shown once kompakt is installed: small pods on `nodes`, the example with and without compression, the tables."""
     with steps.step("small pods fill both machines, then some end: the free GPUs are scattered"):
-        graphs = {node: graph_from_spec(kubectl.get("gputopology", node)["spec"]) for node in stack.REAL_NODES}
+        graphs = {node: graph_from_spec(kubectl.get("gputopology", node)["spec"]) for node in nodes}
         stage = scatter.scatter(kubectl, graphs, prepared.names["pause"])
         for node, free in stage.free.items():
             steps.say(f"{node}: GPUs {', '.join(map(str, free))} are free")
     with steps.step("kubectl apply -f examples/digits/job.yaml"):
-        compressed, workers = train(stage, "job.yaml", steps)
+        compressed, workers = train(stage, "job.yaml", steps, prepared.names["kompakt-digits"])
         check_workers(workers, steps)
     with steps.step("kubectl apply -f examples/digits/job-plain.yaml, to compare with"):
-        plain, _ = train(stage, "job-plain.yaml", steps)
+        plain, _ = train(stage, "job-plain.yaml", steps, prepared.names["kompakt-digits"])
         steps.show(kubectl("get", "trainingjobs"))
     closing.show(machines(stage, workers), comparisons(stage, workers), compressed, plain, steps.taken)
-    print(f"\nThe cluster stays up. Look around:  export KUBECONFIG={cluster.kubeconfig}  (kubectl: {kubectl.program})")
+    print(f"\nThe cluster stays up. Look around:  export KUBECONFIG={kubeconfig}  (kubectl: {kubectl.program})")
     print("Remove it all:  make demo-down", flush=True)
+
+
+def remove_elsewhere(name: str) -> None:
+    """Remove what the demo left: kind's cluster; or, of a cluster that was there before, jobs, small pods and the release.
+
+    The definitions stay, as with every uninstall.
+
+    Raises:
+        host.CannotRun: the cluster cannot be used.
+        CommandFailed: something could not be removed.
+    """
+    if elsewhere.chosen() == elsewhere.KIND:
+        elsewhere.check_kind()
+        output(["kind", "delete", "cluster", "--name", name])
+        return
+    cluster = elsewhere.reached()
+    cluster.kubectl("delete", "trainingjobs", *JOBS, "--ignore-not-found", "--timeout=60s")
+    cluster.kubectl("delete", "pods", f"--selector={scatter.LABEL}", "--now")
+    install.helm_uninstall(cluster)
 
 
 def install_kompakt(cluster: RealCluster, kubectl: Kubectl, prepared: stack.Images) -> None:
@@ -56,11 +104,11 @@ def install_kompakt(cluster: RealCluster, kubectl: Kubectl, prepared: stack.Imag
     install.await_gpus(kubectl, dict.fromkeys(stack.REAL_NODES, scatter.GPUS))
 
 
-def train(stage: Stage, manifest: str, steps: Steps) -> tuple[Run, list[Worker]]:
+def train(stage: Stage, manifest: str, steps: Steps, image: str = TRAINER) -> tuple[Run, list[Worker]]:
     """Apply one of the example's manifests and follow it to its end; answers its workers as they were while they ran."""
-    path = ROOT / TRAINER_FOLDER / manifest
+    text = (ROOT / TRAINER_FOLDER / manifest).read_text().replace(TRAINER, image)
     began = time.monotonic()
-    name = stage.kubectl("apply", f"--filename={path}", "--output=name").strip().rpartition("/")[2]
+    name = stage.kubectl("apply", "--filename=-", "--output=name", stdin=text).strip().rpartition("/")[2]
     workers: list[Worker] = []
     job = following.follow(
         stage.kubectl, name, steps.say, when_running=lambda: workers.extend(running_workers(stage.kubectl, name))

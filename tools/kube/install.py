@@ -1,37 +1,55 @@
 """kompakt in a cluster with real nodes: the chart as users install it, and the stand-in plugin for simulated nodes."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from kompakt_core.contract import RESOURCE
 from tools.kube import binaries, namespaces, stack
 from tools.kube.command import output
+from tools.kube.elsewhere import Elsewhere
 from tools.kube.images import PACKAGES, ROOT
 from tools.kube.kubectl import Kubectl, await_state
 from tools.kube.parts import NAMESPACE, RELEASE, Parts
 from tools.kube.real import RealCluster
 from tools.kube.stack import Images
 
+CHART = ROOT / "charts/kompakt"
 
-def helm_install(cluster: RealCluster, images: Images, values: Mapping[str, str] | None = None) -> None:
-    """Install the chart with our images, and wait until its pods are ready.
+
+def helm_install(
+    cluster: RealCluster | Elsewhere,
+    images: Images,
+    values: Mapping[str, str] | None = None,
+    chart: Path = CHART,
+    seconds: int = 120,
+) -> None:
+    """Install the chart with our images, or upgrade to it, and wait until its pods are ready.
 
     Raises:
-        CommandFailed: Helm refused, or something did not become ready in two minutes.
+        CommandFailed: Helm refused, or something did not become ready in time.
     """
+    ours, _, tag = images.names[f"kompakt-{PACKAGES[0]}"].rpartition(":")
     settings = {
-        "image.tag": images.names[f"kompakt-{PACKAGES[0]}"].rpartition(":")[2],
-        "schedulerImage": images.names["kube-scheduler"],
+        "image.registry": ours.rpartition("/")[0],
+        "image.tag": tag,
+        "schedulerImage": images.names.get("kube-scheduler", ""),  # "": the chart's own choice
         **{f"devicePlugin.machines.{machine}": machine for machine in stack.MACHINES},
         **(values or {}),
     }
     output(
         [
-            *(binaries.find("helm"), "upgrade", "--install", RELEASE, ROOT / "charts/kompakt"),
+            *(binaries.find("helm"), "upgrade", "--install", RELEASE, chart, "--take-ownership"),
             *(f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NAMESPACE}", "--create-namespace"),
             *(f"--set-string={name}={value}" for name, value in settings.items()),
-            *("--wait", "--timeout=120s"),
+            *("--wait", f"--timeout={seconds}s"),
         ]
     )
+
+
+def helm_uninstall(cluster: Elsewhere) -> None:
+    """Remove the release; nothing happens where there is none. Raises CommandFailed."""
+    where = (f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NAMESPACE}")
+    output([binaries.find("helm"), "uninstall", RELEASE, *where, "--ignore-not-found", "--wait", "--timeout=120s"])
 
 
 def start_simulated_plugins(cluster: RealCluster) -> None:
