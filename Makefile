@@ -64,10 +64,10 @@ test-gpu: $(GPU_PACKAGES)/pynvml.py ## the NVML reader on this machine's true GP
 requirements: sync ## pin all packages anew, with hashes and without host names
 	$(BIN)/python -m tools.pin
 
-demo: sync ## the whole path on a cluster of its own: see README
+demo: sync ## the whole path on a cluster of its own, or on another with KOMPAKT_CLUSTER=kind or kubeconfig: see README
 	$(BIN)/python -m tools.kube demo
 
-demo-down: sync ## remove all that the demo brought up
+demo-down: sync ## remove all that the demo brought up (of another cluster: kompakt and the demo's jobs)
 	$(BIN)/python -m tools.kube down
 
 .PHONY: help sync sync-torch sync-recipes check format test gpu-packages test-gpu requirements demo demo-down
