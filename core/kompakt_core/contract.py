@@ -78,13 +78,14 @@ ENV_TARGET: Final = "KOMPAKT_TARGET"  # decimal text, share of mean |momentum|
 ENV_OVERRIDES: Final = "KOMPAKT_OVERRIDES"  # JSON list of {modules, mode}
 ENV_MIN_TENSOR_BYTES: Final = "KOMPAKT_MIN_TENSOR_BYTES"
 ENV_FAILURE_POLICY: Final = "KOMPAKT_FAILURE_POLICY"  # Ignore Fail
+ENV_BATCH: Final = "KOMPAKT_BATCH"  # Keep Suggest
 ENV_STATE_DIR: Final = "KOMPAKT_STATE_DIR"  # our emptyDir: one small file per rank
 ENV_PROGRESS_FILE: Final = "KOMPAKT_PROGRESS_FILE"  # where the user's script may say how far it is
 ENV_METRICS_PORT: Final = "KOMPAKT_METRICS_PORT"
 ENV_PROFILE: Final = "KOMPAKT_PROFILE"  # set by `kompakt profile` only: data, steps of warm-up, steps to time
 RUNTIME_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
-    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT}
+    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH}
 )
 
 # Injection: an init container copies the runtime into an emptyDir that the trainer mounts read-only.

@@ -50,6 +50,7 @@ def environment(job: TrainingJob, *, port: bool) -> list[dict[str, Any]]:
         contract.ENV_OVERRIDES: json.dumps(overrides),
         contract.ENV_MIN_TENSOR_BYTES: str(wish.min_tensor_bytes),
         contract.ENV_FAILURE_POLICY: str(wish.failure_policy),
+        contract.ENV_BATCH: str(wish.batch_size),
         contract.ENV_STATE_DIR: contract.INJECT_STATE_PATH,
         contract.ENV_PROGRESS_FILE: contract.PROGRESS_FILE,
         contract.ENV_METRICS_PORT: str(contract.METRICS_PORT if port else 0),

@@ -30,6 +30,7 @@ def run(
     overrides: Annotated[str, typer.Option(help='JSON, as [{"modules": "head.*", "mode": "None"}]')] = "[]",
     min_tensor_bytes: Annotated[int, typer.Option(help="smaller tensors stay as they are")] = config.DEFAULT_MIN_TENSOR_BYTES,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="end after the second step, show what it saved")] = False,
+    suggest_batch: Annotated[bool, typer.Option("--suggest-batch", help="say how large a batch would fit into memory")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="keep originals too and compare every copy that is read")] = False,
 ) -> None:
     """Run a training program with compressed activations and show what was saved, by layer.
@@ -42,6 +43,7 @@ def run(
         config.ENV_OVERRIDES: overrides,
         config.ENV_MIN_TENSOR_BYTES: str(min_tensor_bytes),
         config.ENV_FAILURE_POLICY: "Fail",
+        config.ENV_BATCH: "Suggest" if suggest_batch else "Keep",
         config.ENV_ATTEMPT: ATTEMPT,
         config.ENV_VERIFY: str(int(verify)),
         config.ENV_DRY_RUN: str(int(dry_run)),

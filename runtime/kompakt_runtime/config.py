@@ -9,8 +9,10 @@ from typing import Any, Final, Literal, cast
 
 Mode = Literal["None", "Lossless", "ErrorBounded"]
 FailurePolicy = Literal["Ignore", "Fail"]
+Batch = Literal["Keep", "Suggest"]
 MODES: Final = ("None", "Lossless", "ErrorBounded")
 FAILURE_POLICIES: Final = ("Ignore", "Fail")
+BATCHES: Final = ("Keep", "Suggest")
 
 # Written by the operator; the same names stand in kompakt_core.contract, which this package cannot import.
 ENV_MODE: Final = "KOMPAKT_MODE"
@@ -18,13 +20,14 @@ ENV_TARGET: Final = "KOMPAKT_TARGET"
 ENV_OVERRIDES: Final = "KOMPAKT_OVERRIDES"
 ENV_MIN_TENSOR_BYTES: Final = "KOMPAKT_MIN_TENSOR_BYTES"
 ENV_FAILURE_POLICY: Final = "KOMPAKT_FAILURE_POLICY"
+ENV_BATCH: Final = "KOMPAKT_BATCH"
 ENV_STATE_DIR: Final = "KOMPAKT_STATE_DIR"
 ENV_ATTEMPT: Final = "KOMPAKT_ATTEMPT"
 ENV_PROGRESS_FILE: Final = "KOMPAKT_PROGRESS_FILE"
 ENV_METRICS_PORT: Final = "KOMPAKT_METRICS_PORT"
 READ_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
-    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT}
+    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH}
 )
 # Set by nobody but a person or `kompakt run`: the kill switch (any value but 0), where the last words go instead of
 # Kubernetes' file, whether every copy is compared with its original, and whether to end after the first compressed step.
@@ -54,7 +57,9 @@ class Override:
 
 @dataclass(frozen=True)
 class Config:
-    """target: allowed standard deviation of a weight gradient's error, as a share of the mean |momentum|."""
+    """target: allowed standard deviation of a weight gradient's error, as a share of the mean |momentum|; batch: whether to look
+    for a larger one that fits.
+    """
 
     mode: Mode = "None"
     target: str = DEFAULT_TARGET
@@ -68,6 +73,7 @@ class Config:
     dry_run: bool = False
     progress_file: str | None = None
     metrics_port: int | None = None
+    batch: Batch = "Keep"
 
     def mode_of(self, module: str, class_name: str = "") -> Mode:
         """The mode of a module by its name and the name of its class; the first override that matches wins."""
@@ -103,6 +109,7 @@ class Config:
                 ENV_MIN_TENSOR_BYTES, environ.get(ENV_MIN_TENSOR_BYTES) or str(DEFAULT_MIN_TENSOR_BYTES), DEFAULT_MIN_TENSOR_BYTES
             ),
             failure_policy=failure_policy(environ),
+            batch=cast(Batch, _one_of(ENV_BATCH, environ.get(ENV_BATCH) or "Keep", BATCHES)),
             state_dir=environ.get(ENV_STATE_DIR) or None,
             attempt=_integer(ENV_ATTEMPT, environ.get(ENV_ATTEMPT) or "1", 1),
             termination_log=environ.get(ENV_TERMINATION_LOG) or TERMINATION_LOG,

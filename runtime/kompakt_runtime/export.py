@@ -44,6 +44,8 @@ def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHIN
             "checked": figures.checked,
             "violations": figures.violations,
             "encoder": figures.encoder,
+            "batch": figures.batch,
+            "suggestedBatch": figures.suggested_batch,
             "pace": dict(pace),
             "raw": dict(figures.raw),
             "layers": {
@@ -106,6 +108,7 @@ def merged(config: Config, rows: list[Report]) -> Report:
         "violations": sums["violations"],
         "encoder": "; ".join(sorted({row["encoder"] for row in trained if row["encoder"]}))[:128],
     }
+    summary |= smallest_batch(trained)
     if said := progress.read(config.progress_file):
         summary["progress"] = said
     if paces := [row["pace"] for row in rows if row.get("pace")]:
@@ -113,6 +116,12 @@ def merged(config: Config, rows: list[Report]) -> Report:
     if len(json.dumps(summary)) > MOST_BYTES:
         summary["raw"] = dict(raw.most_common(4))
     return summary
+
+
+def smallest_batch(rows: list[Report]) -> Report:
+    """The smallest suggestion of all ranks and the batch that rank had; nothing unless each rank has one."""
+    row = min(rows, key=lambda row: int(row["suggestedBatch"]), default={})
+    return {"batch": row["batch"], "suggestedBatch": row["suggestedBatch"]} if row.get("suggestedBatch") else {}
 
 
 def _state(config: Config, rows: list[Report]) -> tuple[bool, str]:

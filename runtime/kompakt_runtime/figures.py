@@ -38,6 +38,8 @@ class Figures:
     compressed: int = 0
     checked: int = 0
     violations: int = 0
+    batch: int = 0  # samples of the largest forward pass, where a larger batch is looked for
+    suggested_batch: int = 0  # how many would fit; 0: not known
     encoder: str = ""  # which one packed, and why not the GPU's kernels where these do not work
     raw: Counter[str] = field(default_factory=Counter)
     layers: dict[str, Layer] = field(default_factory=dict)

@@ -48,6 +48,8 @@ class Report:
     raw: Mapping[str, int]
     layers: tuple[LayerReport, ...]
     encoder: str
+    batch: int = 0
+    suggested_batch: int = 0
     denominator: str = export.DENOMINATOR
 
     @staticmethod
@@ -75,6 +77,7 @@ class Report:
             dict(raw.most_common()),
             _layers(rows),
             "; ".join(sorted({row["encoder"] for row in rows if row["encoder"]})),
+            *_suggestion(rows),
         )
 
     @property
@@ -143,9 +146,16 @@ class Report:
             notes.append(
                 "before a layer was measured, by the model: sigma at most {:.2f} of its target ({})".format(*max(firsts))
             )
+        if self.suggested_batch:
+            notes.append(f"a batch of {self.suggested_batch} would fit where {self.batch} ran, for each rank and forward pass")
         if self.encoder:
             notes.append(f"encoder: {self.encoder}")
         return notes
+
+
+def _suggestion(rows: list[export.Report]) -> tuple[int, int]:
+    found = export.smallest_batch([row for row in rows if row["forwards"]])
+    return found.get("batch", 0), found.get("suggestedBatch", 0)
 
 
 def _layers(rows: list[export.Report]) -> tuple[LayerReport, ...]:

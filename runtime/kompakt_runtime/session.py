@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from kompakt_runtime.config import Config, Mode
 from kompakt_runtime.figures import COMPILED, Figures
+from kompakt_runtime.headroom import Headroom
 from kompakt_runtime.hooks import Call, Hooks
 from kompakt_runtime.ledger import Plain
 from kompakt_runtime.observe import after_step
@@ -39,6 +40,7 @@ class Session:
         self.hooks = Hooks(config, self.figures)
         self.sites = Sites(self._mode_of)
         self.renewed = renewed
+        self._headroom = Headroom(self.figures) if config.batch == "Suggest" else None
         self._target = float(config.target)
         self._modes: dict[tuple[str, str], Mode] = {}
         self._threads = _Thread()
@@ -93,7 +95,7 @@ class Session:
         here.calls.append(call)
         refused = any(outer.refuses for outer in here.calls)
         if not here.entered and not refused and module.training and torch.is_grad_enabled():
-            self._enter(call)
+            self._enter(call, args)
         if not here.entered:
             return
         if _compiled(module):
@@ -105,13 +107,15 @@ class Session:
         if (call.site is not None or self.sites.frozen(module)) and args and isinstance(args[0], torch.Tensor):
             call.input = args[0]
 
-    def _enter(self, call: Call) -> None:
+    def _enter(self, call: Call, args: tuple[Any, ...]) -> None:
         obstacle = _obstacle(call.module)
         if obstacle:
             call.refuses = True
             return self.figures.count_raw(obstacle)
         here = self._threads
         self.sites.name_all(call.module)
+        if self._headroom is not None:
+            self._headroom.entered(call.module, args)
         here.buffers = frozenset(buffer.untyped_storage()._cdata for buffer in call.module.buffers() if _plain(buffer))
         self.hooks.ledger.forget_recent()
         self._push()
@@ -166,8 +170,16 @@ class Session:
         self.hooks.ledger.forget_recent()
         if self.config.mode == "ErrorBounded":
             self._renew(optimizer)
+        if self._headroom is not None:
+            self._suggest(self._headroom, optimizer)
         if self.config.dry_run:
             self._dry_step()
+
+    def _suggest(self, headroom: Headroom, optimizer: Any) -> None:
+        try:
+            headroom.stepped(optimizer)
+        except Exception as error:
+            self.figures.count_raw(f"SuggestFailed{type(error).__name__}")
 
     def _dry_step(self) -> None:
         if self.figures.steps == 1:

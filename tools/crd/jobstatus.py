@@ -109,6 +109,8 @@ def _compression() -> Schema:
             "steps": whole(),
             "ranks": whole(),
             "violations": whole(),
+            "batch": whole(),
+            "suggestedBatch": whole(),
             "raw": {"type": "object", "additionalProperties": whole()},
         }
     )

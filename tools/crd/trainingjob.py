@@ -212,7 +212,8 @@ def _compression() -> Schema:
     return ruled(
         schema,
         _only("offload", (model.Offload.NEVER,), refusals.OFFLOAD),
-        _only("batchSize", (model.BatchSize.KEEP,), refusals.BATCH_SIZE),
+        _only("batchSize", (model.BatchSize.KEEP, model.BatchSize.SUGGEST), refusals.BATCH_SIZE),
+        rule("self.mode != 'None' || self.batchSize == 'Keep'", refusals.BATCH_WITHOUT_MODE),
     )
 
 

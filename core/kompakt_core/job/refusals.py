@@ -12,7 +12,7 @@ def not_yet(field: str, words: "tuple[str, ...]") -> str:
 
 EDGE_SCOPE: Final = not_yet("communication.customEdges.scope", (EdgeScope.POD,)) + "; edges between pods are not weighed"
 OFFLOAD: Final = not_yet("activationCompression.offload", (Offload.NEVER,))
-BATCH_SIZE: Final = not_yet("activationCompression.batchSize", (BatchSize.KEEP,))
+BATCH_SIZE: Final = not_yet("activationCompression.batchSize", (BatchSize.KEEP, BatchSize.SUGGEST))
 
 # Combinations that never make sense.
 WAITS: Final = "placement.consolidation: wait seconds are read in mode Fixed only; leave them out"
@@ -21,6 +21,7 @@ WAITS_ORDER: Final = (
 )
 EDGES_WITHOUT_CUSTOM: Final = "communication.customEdges and pattern Custom go together: give both or neither"
 INJECTION: Final = "activationCompression needs injection Default, since the start-up hook does the work"
+BATCH_WITHOUT_MODE: Final = "activationCompression.batchSize needs a mode other than None, since the runtime does the measuring"
 NO_GPU_ROLE: Final = "roles: at least one role needs gpusPerReplica above 0"
 TARGET: Final = 'targetGradientError is a share of the mean |momentum|: decimal text above 0 and at most 0.1, such as "0.01"'
 JOB_NAME: Final = "metadata.name must be at most 40 characters: lower-case letters, digits and dashes, beginning with a letter"

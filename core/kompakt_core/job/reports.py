@@ -45,10 +45,18 @@ def merged(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     result |= {key: sum(_count(report, key) for report in found) for key in SUMMED}
     result["steps"] = max(_count(report, "steps") for report in found)
     result["raw"] = _raw(found)
+    result |= _smallest_batch(found)
     if result["savedBytes"]:
         ratio = Decimal(result["plainBytes"]) / Decimal(result["savedBytes"])
         result["ratio"] = str(ratio.quantize(Decimal("0.01"), ROUND_HALF_EVEN))
     return result
+
+
+def _smallest_batch(reports: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """The smallest suggestion of all workers beside the batch of that one; nothing unless each has one."""
+    pairs = [(_count(report, "suggestedBatch"), _count(report, "batch")) for report in reports]
+    suggested, batch = min(pairs)
+    return {"batch": batch, "suggestedBatch": suggested} if suggested and batch else {}
 
 
 def _raw(reports: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -175,8 +175,10 @@ def _compression(spec: Fields) -> model.Compression:
     )
     if found.offload is not model.Offload.NEVER:
         fields.refuse("offload", refusals.OFFLOAD)
-    if found.batch_size is not model.BatchSize.KEEP:
+    if found.batch_size is model.BatchSize.RAISE:
         fields.refuse("batchSize", refusals.BATCH_SIZE)
+    if found.mode is model.CompressionMode.NONE and found.batch_size is not model.BatchSize.KEEP:
+        fields.refuse("batchSize", refusals.BATCH_WITHOUT_MODE)
     fields.done()
     return found
 

@@ -25,9 +25,10 @@ def test_every_setting_is_read():
             "KOMPAKT_FAILURE_POLICY": "Fail",
             "KOMPAKT_STATE_DIR": "/state",
             "KOMPAKT_ATTEMPT": "3",
+            "KOMPAKT_BATCH": "Suggest",
         }
     )
-    assert config == Config("ErrorBounded", "0.05", (Override("head.*", "None"),), 0, "Fail", "/state", 3)
+    assert config == Config("ErrorBounded", "0.05", (Override("head.*", "None"),), 0, "Fail", "/state", 3, batch="Suggest")
     assert config.mode_of("head.fc") == "None"
     assert config.mode_of("body.head.fc") == "ErrorBounded"
 

@@ -44,6 +44,15 @@ def test_the_last_rank_completes_the_summary(config, monkeypatch):
     assert words["raw"] == {"Small": 4, "WarmUp": 2}
 
 
+def test_the_smallest_suggestion_of_all_ranks_counts_and_none_is_made_up(config, monkeypatch):
+    for pid, suggested, wanted in ((11, 90, (16, 90)), (12, 40, (16, 40)), (13, 0, (None, None))):
+        figures = trained(1000, 200)
+        figures.batch, figures.suggested_batch = 16, suggested
+        monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
+        export.write_last_words(config, export.report(figures))
+        assert (last_words(config).get("batch"), last_words(config).get("suggestedBatch")) == wanted
+
+
 def test_launchers_and_other_attempts_do_not_count(config):
     export.write_report(config.state_dir, 1, export.report(trained(5, 5)))
     (export.Path(config.state_dir) / "figures-2-1.json").write_text(json.dumps(export.report(Figures())))

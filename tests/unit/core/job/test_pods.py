@@ -85,7 +85,22 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda x: st.lists(x, max_size=2) | st.dictionaries(st.text(max_size=5), x, max_size=2),
 )
-KEYS = st.sampled_from(["active", "reason", "mode", "target", "plainBytes", "savedBytes", "steps", "ranks", "raw", "violations"])
+KEYS = st.sampled_from(
+    [
+        "active",
+        "reason",
+        "mode",
+        "target",
+        "plainBytes",
+        "savedBytes",
+        "steps",
+        "ranks",
+        "raw",
+        "violations",
+        "batch",
+        "suggestedBatch",
+    ]
+)
 
 
 @settings(deadline=None)
@@ -96,3 +111,11 @@ def test_whatever_reports_claim_the_merged_figures_fit_the_schema(reports: list[
     assert all(0 <= count < 1 << 63 for count in counts)
     assert isinstance(found["active"], bool)
     assert isinstance(found["reason"], str)
+    assert all(0 < found[key] < 1 << 63 for key in ("batch", "suggestedBatch") if key in found)
+
+
+def test_the_smallest_batch_of_all_workers_is_suggested_once_each_has_one() -> None:
+    large, small, none = ({"batch": 32, "suggestedBatch": 90}, {"batch": 16, "suggestedBatch": 40}, {"batch": 32})
+    found = merged([large, small])
+    assert (found["batch"], found["suggestedBatch"]) == (16, 40)
+    assert "suggestedBatch" not in merged([large, none])

@@ -78,6 +78,8 @@ REFUSED = {
     "target too high": ({"activationCompression": {"targetGradientError": "0.11"}}, "above 0 and at most 0.1"),
     "target as a number": ({"activationCompression": {"targetGradientError": 0.01}}, "expected text"),
     "offload": ({"activationCompression": {"offload": "Auto"}}, "can only be Never in this version"),
+    "batch raised": ({"activationCompression": {"batchSize": "Raise"}}, "can only be Keep or Suggest in this version"),
+    "batch without a mode": ({"activationCompression": {"mode": "None", "batchSize": "Suggest"}}, "needs a mode other than None"),
     "compression without injection": ({"activationCompression": {}, "injection": "Never"}, "needs injection Default"),
     "waits that fall": (
         {"placement": {"consolidation": {"mode": "Fixed", "machineWaitSeconds": 1801}}},
