@@ -129,7 +129,8 @@ def _runs(plan: Plan, devices: int, files: Sequence[Path]) -> tuple[dict[str, Ru
     runs, notes = {}, []
     if devices > 1:
         runs["one"] = _run(plan, "on one device, data from memory", "synthetic", 1)
-    runs["all"] = _run(plan, f"on {devices} devices, data from memory", "synthetic", devices)
+    all_ = f"on {devices} devices" if devices > 1 else "on one device"
+    runs["all"] = _run(plan, f"{all_}, data from memory", "synthetic", devices)
     if files:
         left = pagecache.drop(files)
         if left is None or left > STILL_CACHED:
@@ -137,11 +138,11 @@ def _runs(plan: Plan, devices: int, files: Sequence[Path]) -> tuple[dict[str, Ru
             notes.append(
                 f"{share} of the data's files stayed in the page cache before the cold run, so its fetch stall is too low"
             )
-        runs["cold"] = _run(plan, f"on {devices} devices, cold data", "real", devices)
+        runs["cold"] = _run(plan, f"{all_}, cold data", "real", devices)
         pagecache.load(files)
     else:
         notes.append(UNTOLD)
-    runs["warm"] = _run(plan, f"on {devices} devices, {'cached' if files else 'real'} data", "real", devices)
+    runs["warm"] = _run(plan, f"{all_}, {'cached' if files else 'real'} data", "real", devices)
     return runs, notes
 
 

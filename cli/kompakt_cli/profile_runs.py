@@ -1,7 +1,9 @@
 """Measured runs of a training script: started with torchrun, timed by the start-up hook, judged by the files of its ranks."""
 
+import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +22,7 @@ from kompakt_core.errors import InvalidInput
 PAYLOAD: Final = "kompakt.payload"  # entry-point group: a context with the folder that has the start-up hook
 GRACE_S: Final = 15.0  # for a run to end once all ranks have written their figures
 LAST_LINES: Final = 15
+TORCHRUN: Final = re.compile(r"[WE]\d{4} .*torch/distributed/elastic/")
 PROBE: Final = "import json, torch; print(json.dumps([torch.cuda.device_count(), torch.__version__]))"
 
 
@@ -179,14 +182,20 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("profile-*.json"))]
 
 
+def said_by_script(log: str) -> list[str]:
+    """The lines of a run's output before torchrun's own words about a failure; all of them where it has none."""
+    lines = log.splitlines()
+    return list(itertools.takewhile(lambda line: not TORCHRUN.match(line), lines)) or lines
+
+
 def _why(plan: Plan, name: str, rows: Sequence[Mapping[str, Any]], complete: int, devices: int, code: int, log: Path) -> str:
     needed = plan.warm_up + plan.steps
     steps = max((row.get("steps", 0) for row in rows), default=0)
-    last = "".join(f"\n  | {line}" for line in log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+    last = "".join(f"\n  | {line}" for line in said_by_script(log.read_text(errors="replace"))[-LAST_LINES:])
     if complete:
         return f"run {name}: only {complete} of {devices} processes took {needed} steps; all must step alike{last}"
     if code:
-        return f"run {name}: the script failed with exit code {code} after {steps} optimizer steps{last}"
+        return f"run {name}: the script failed after {steps} optimizer steps{last}"
     if steps:
         return (
             f"run {name}: the script ended after {steps} optimizer steps; {needed} are needed "

@@ -38,27 +38,25 @@ def render(profile: Profile, gpus: int, offered: list[Offer]) -> Iterator[Render
 
 
 def _runs(profile: Profile) -> Table:
-    table = columns("run", "data", "s/step", "quarters of the steps", "waiting for data", right=["s/step", "waiting for data"])
+    heads = ("run", "devices", "data", "s/step", "quarters", "waiting for data")
+    table = columns(*heads, right=["devices", "s/step", "waiting for data"])
     for mode in MODES:
         if mode in profile.runs:
             run = profile.runs[mode]
             spread = f"{min(run.parts):.4g}..{max(run.parts):.4g}" if run.parts else ""
-            table.add_row(
-                _name(profile, mode), _data(profile, mode), f"{run.step_seconds:.4g}", spread, f"{run.data_seconds:.4g}"
-            )
+            cells = (mode, _devices(profile, mode), _data(profile, mode), f"{run.step_seconds:.4g}", spread)
+            table.add_row(*cells, f"{run.data_seconds:.4g}")
     return table
 
 
 def _data(profile: Profile, mode: str) -> str:
     if mode == "warm":
         return "real, cached" if "cold" in profile.runs else "real"
-    return "real, from where it lies" if mode == "cold" else "from memory"
+    return "real, cold" if mode == "cold" else "from memory"
 
 
-def _name(profile: Profile, mode: str) -> str:
-    if mode == "one":
-        return "one device"
-    return f"{profile.devices} devices on two machines" if mode == "halves" else f"{profile.devices} devices"
+def _devices(profile: Profile, mode: str) -> str:
+    return "1" if mode == "one" else str(profile.devices)
 
 
 def _stalls(profile: Profile) -> Table:

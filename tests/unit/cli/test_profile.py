@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from kompakt_cli import profile_document
 from kompakt_cli.main import application
 from kompakt_cli.profile_document import Profile
-from kompakt_cli.profile_runs import Nodes, Plan, Run, Script, command, gpus_of, read_script
+from kompakt_cli.profile_runs import Nodes, Plan, Run, Script, command, gpus_of, read_script, said_by_script
 from kompakt_cli.profile_table import render
 from kompakt_core.errors import InvalidInput
 
@@ -77,6 +77,14 @@ def test_a_python_without_torch_is_named(tmp_path: Path) -> None:
     fake.chmod(0o755)
     with pytest.raises(InvalidInput, match=r"cannot import torch \(ImportError: No module named torch\)"):
         gpus_of(Script(str(fake), ("x.py",)))
+
+
+def test_what_the_script_said_last_is_not_hidden_by_torchrun() -> None:
+    said = ["hello", "ValueError: invalid literal for int() with base 10: 'many'"]
+    torchrun = "E1122 00:55:12.839000 7002 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)\nTraceback"
+    assert said_by_script("\n".join([*said, torchrun])) == said
+    assert said_by_script("\n".join(said)) == said
+    assert len(said_by_script(torchrun)) == 2
 
 
 def test_several_machines_are_one_training() -> None:
