@@ -1,6 +1,7 @@
 """Waiting gangs in one order, each waiting for its best level as long as that pays; running jobs are stopped sparingly.
 
-Order: by class of attained service, then by submission; or, where jobs declare their work, least GPU service left first.
+Order: by rank, which says how soon a job of that service is likely to end, then by submission; or, where jobs declare their
+work, least GPU service left first.
 After every event all open GPUs are on offer to all who wait, best fit. What each accepts says kompakt_core.delay; this file
 finds places, victims and the next moment at which an answer changes by time alone. Who was placed badly is moved (moves.py).
 """
@@ -11,9 +12,9 @@ from dataclasses import dataclass
 
 from kompakt_core.delay.kompakt import kompakt as decide
 from kompakt_core.delay.model import Offer, Place, Preempt, WaitUntil
-from kompakt_core.delay.order import service_class
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import NOTHING, GpuSet, Shape
+from kompakt_simulator.schedulers.history import History
 from kompakt_simulator.schedulers.moves import as_waiting, move
 from kompakt_simulator.schedulers.pool import Pool
 from kompakt_simulator.setting import Knowledge
@@ -45,9 +46,11 @@ class Patient:
         self._closed: dict[tuple[int, Level], _Closed] = {}
         self._looked = -LOOK_EVERY_MS
         self._wake_at = -1
+        self._history = History()
 
     def step(self, world: World, instant: Instant) -> None:
         """Place, then stop, then say when to look again."""
+        self._learn(world, instant)
         for task in instant.arrived:
             self._enqueue(world, task)
         opens = self._place(world)
@@ -57,6 +60,19 @@ class Patient:
             if self._waiting:
                 self._preempt(world)
         self._wake(world, opens)
+
+    def _learn(self, world: World, instant: Instant) -> None:
+        """From the jobs that ended; where that changes ranks, those who wait line up anew."""
+        if world.knowledge is not Knowledge.NONE:
+            return
+        for task in instant.ended:
+            self._history.add(_service(world, task))
+        if self._history.due:
+            waiting = [entry[3] for entries in self._waiting.values() for entry in entries]
+            self._history.learn(_service(world, task) for task in (*waiting, *world.running.values()))
+            self._waiting.clear()
+            for task in waiting:
+                self._enqueue(world, task)
 
     def _enqueue(self, world: World, task: Task) -> None:
         insort(self._waiting.setdefault(task.gpus, []), (self._key(world, task), task.since, task.number, task))
@@ -71,7 +87,7 @@ class Patient:
 
     def _key(self, world: World, task: Task) -> float:
         if world.knowledge is Knowledge.NONE:
-            return service_class(task.gpus * task.running(world.now) / HOUR_MS) * CLASS + task.job.submit
+            return self._history.rank(_service(world, task)) * CLASS + task.job.submit
         shape = world.cluster.shape
         slowdown = world.setting.network.slowdowns(task.ratio, shape, task.gpus).get(shape.levels.ideal(task.gpus), 0.0)
         return task.gpus * world.remaining(task) * (1 + slowdown)
@@ -177,6 +193,11 @@ class Patient:
             return
         self._wake_at = int(-(-at // 1))
         world.wake(self._wake_at, None)
+
+
+def _service(world: World, task: Task) -> float:
+    """GPUs times hours of running."""
+    return task.gpus * task.running(world.now) / HOUR_MS
 
 
 def _cheapest(world: World, gpus: int, allowed: list[Task]) -> tuple[list[Task], int] | None:
