@@ -89,7 +89,9 @@ def accepted_levels(
 
     @cache
     def accepts(level: Level) -> bool:
-        return isinstance(patience.policy(waiting, Offer(_levels_for(snapshot, empty, level), level), now), Place)
+        levels = _levels_for(snapshot, empty, level)
+        there = any(level is one for one, _ in levels.sizes)  # no place can be at a level that the cluster has not got
+        return there and isinstance(patience.policy(waiting, Offer(levels, level), now), Place)
 
     return accepts
 

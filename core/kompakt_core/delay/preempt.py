@@ -8,7 +8,7 @@ take turns.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, islice
+from itertools import accumulate, combinations, islice
 
 from kompakt_core.delay.gang import gang_gpus, sick_gpus
 from kompakt_core.ids import GpuMask, JobUid, NodeName
@@ -18,6 +18,7 @@ from kompakt_core.placement.seating import WIDENING, SeatSearch
 
 TOGETHER_AT_MOST = 2  # so many victims are found with certainty where so few are enough; for more, each is needed
 TRIES = 256  # sets of victims tried for one place
+PLACES_AT_MOST = 32  # looked at closely, those that cost least by a count of GPUs
 WHOLE_DOMAIN_AT_MOST = 64  # nodes; of a larger one only those where the gang would sit if all victims ended
 
 
@@ -122,6 +123,25 @@ def _not_before(search: "_Search", lower: Sequence[RunningGang], now: float) -> 
 
 
 @dataclass(frozen=True, slots=True)
+class _Place:
+    """Nodes that would hold the gang if all of `here` ended. By a count of GPUs alone somebody of priority `least` must, and at
+    least `few` in all.
+    """
+
+    level: Level
+    names: frozenset[NodeName]
+    here: tuple[RunningGang, ...]
+    least: int
+    few: int
+    whole: bool  # whether these are all nodes of their rack, block or cluster
+
+    @property
+    def bound(self) -> tuple[int, int, int]:
+        """Nothing here costs less; compares with the beginning of _cost."""
+        return self.least, self.few, WIDENING.index(self.level)
+
+
+@dataclass(frozen=True, slots=True)
 class _Search:
     """One gang's look for victims."""
 
@@ -137,41 +157,63 @@ class _Search:
 
     def fewest(self, ready: Sequence[RunningGang]) -> Preemption | None:
         """The best way to end some of these; `ready` stands in the order in which they end."""
-        ways = [
-            (_cost(victims, level), victims) for level, names in self._places(ready) if (victims := self._in(names, level, ready))
-        ]
-        if not ways:
-            return None
-        _, victims = min(ways, key=lambda way: way[0])
-        victims = self._needed(victims, self.plan)
+        best: tuple[tuple[object, ...], _Place, list[RunningGang]] | None = None
+        places = sorted(self._places(ready), key=lambda place: (place.bound, sorted(place.names)))
+        for place in places[:PLACES_AT_MOST]:
+            if best is not None and place.bound > best[0][: len(place.bound)]:
+                break
+            victims = self._in(place)
+            if victims and (best is None or _cost(victims, place.level) < best[0]):
+                best = _cost(victims, place.level), place, victims
+        return None if best is None else self._checked(*best[1:])
+
+    def _checked(self, place: _Place, victims: list[RunningGang]) -> Preemption | None:
+        """What ends elsewhere as well, and nodes that were not looked at, may spare a victim."""
+        if not place.whole or any(pod.node not in place.names for one in victims for pod in one.pods):
+            victims = self._needed(victims, self.plan)
         plan = self.plan(victims)
         return Preemption(tuple(victims), plan) if plan is not None and victims else None
 
-    def _places(self, ready: Sequence[RunningGang]) -> Iterator[tuple[Level, frozenset[NodeName]]]:
-        """Groups of nodes that would hold the gang if all these ended."""
+    def _places(self, ready: Sequence[RunningGang]) -> Iterator[_Place]:
         search = SeatSearch(freed(self.snapshot, ready), self.gang, self.labels)
+        on: dict[NodeName, list[int]] = {}
+        for number, one in enumerate(ready):
+            for node in {pod.node for pod in one.pods}:
+                on.setdefault(node, []).append(number)
         for level in WIDENING[: WIDENING.index(self.gang.required_level) + 1]:
-            if not self.accepts(level):
-                return
-            for names in search.domains(level):
+            for names in search.domains(level) if self.accepts(level) else ():
                 seating = search.seat_on(names)
                 if seating is not None:
                     whole = len(names) <= WHOLE_DOMAIN_AT_MOST
-                    yield level, frozenset(names if whole else (node for _, node, _ in seating))
+                    inside = frozenset(names if whole else (node for _, node, _ in seating))
+                    here = sorted({number for node in inside for number in on.get(node, ())})
+                    yield self._place(level, inside, tuple(ready[number] for number in here), whole)
 
-    def _in(self, names: frozenset[NodeName], level: Level, ready: Sequence[RunningGang]) -> list[RunningGang]:
+    def _place(self, level: Level, names: frozenset[NodeName], here: tuple[RunningGang, ...], whole: bool) -> _Place:
+        """`here` stands in the order in which they end: by priority first."""
+        lacking = gang_gpus(self.gang) - sum(self.snapshot.nodes[name].free.bit_count() for name in names)
+        given = [sum(pod.gpus.bit_count() for pod in one.pods if pod.node in names) for one in here]
+        needed = next((number for number, sum_ in enumerate(accumulate(given)) if sum_ >= lacking), len(here) - 1)
+        least = here[needed].priority if here else 0
+        most = sorted((gpus for gpus, one in zip(given, here, strict=True) if one.priority <= least), reverse=True)
+        few = next((number for number, sum_ in enumerate(accumulate(most), 1) if sum_ >= lacking), 1)
+        return _Place(level, names, here, least, few, whole)
+
+    def _in(self, place: _Place) -> list[RunningGang]:
         """Whom to end so that the gang has room on these nodes."""
-        here = [one for one in ready if any(pod.node in names for pod in one.pods)]
-        nodes = Snapshot({name: self.snapshot.nodes[name] for name in names})
+        nodes = Snapshot({name: self.snapshot.nodes[name] for name in sorted(place.names)})
 
         def fits(victims: Sequence[RunningGang]) -> bool:
-            without = freed(nodes, victims)
-            free = sum(state.free.bit_count() for state in without.nodes.values())
-            return free >= gang_gpus(self.gang) and SeatSearch(without, self.gang, self.labels).seat(level) is not None
+            return SeatSearch(freed(nodes, victims), self.gang, self.labels).seat(place.level) is not None
 
-        least = next((one.priority for one in here if fits([other for other in here if other.priority <= one.priority])), None)
-        here = [one for one in here if least is not None and one.priority <= least]
-        few = (list(each) for count in range(1, TOGETHER_AT_MOST + 1) for each in combinations(here, count))
+        for least in sorted({one.priority for one in place.here if one.priority >= place.least}):
+            here = [one for one in place.here if one.priority <= least]
+            if fits(here):
+                break
+        else:
+            return []
+        start = place.few if least == place.least else 1
+        few = (list(each) for count in range(start, TOGETHER_AT_MOST + 1) for each in combinations(here, count))
         found = next((each for each in islice(few, TRIES) if fits(each)), None)
         return self._needed(here, fits) if found is None else found
 
@@ -189,11 +231,5 @@ class _Search:
 def _cost(victims: Sequence[RunningGang], level: Level) -> tuple[object, ...]:
     gpus = sum(pod.gpus.bit_count() for one in victims for pod in one.pods)
     since = tuple(sorted(-one.since for one in victims))
-    return (
-        max(one.priority for one in victims),
-        len(victims),
-        WIDENING.index(level),
-        gpus,
-        since,
-        tuple(one.job_uid for one in victims),
-    )
+    most = max(one.priority for one in victims)
+    return most, len(victims), WIDENING.index(level), gpus, since, tuple(one.job_uid for one in victims)

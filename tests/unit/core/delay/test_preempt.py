@@ -135,6 +135,12 @@ def test_only_a_level_that_the_policy_accepts_is_worth_a_victim() -> None:
     assert asked(split, gang(2, 4, required_level=RACK), running) is None
 
 
+def test_a_cluster_without_blocks_is_no_obstacle_for_a_gang_that_waits_for_a_rack() -> None:
+    running = [runs("rack", {"a": (0, 8), "b": (0, 8)}), runs("x", {"c": (0, 8)}), runs("y", {"d": (0, 8)}, priority=1)]
+    answer = asked(cluster(running), gang(2, 8), running, patience=Patience(dally, Timers(600, 1800, 3600)))
+    assert ended(answer) == ["rack"]
+
+
 def test_a_narrow_level_is_taken_where_it_costs_as_many_victims() -> None:
     running = [runs("here", {"a": (0, 8)}), runs("there", {"b": (0, 8)})]
     snapshot = cluster(running, {"a": (0, 0)}, nodes="ab")
