@@ -52,6 +52,11 @@ def ended(office: Office, name: str, workers: int = 2, attempt: int = 1) -> None
         office.world.report(node)
 
 
+def touch(office: Office, name: str) -> None:
+    """Somebody writes the job."""
+    office.world.put("jobs", name, office.world.jobs[name])
+
+
 def request(office: Office, name: str) -> Any:
     return read_request(office.scheduling(name).get("preempt"))
 
@@ -302,16 +307,46 @@ def test_a_new_leader_goes_on_where_the_old_one_was(lost: int) -> None:
     on_nodes(story, nodes=1)
 
 
-def test_a_write_that_is_lost_is_done_again_and_nobody_is_asked_before() -> None:
+def test_nobody_is_asked_as_long_as_the_reservation_does_not_stand_written() -> None:
+    """The waiting job changes while core thinks, so that the first write of the reservation is refused."""
+
     async def story(office: Office) -> None:
         await runs(office, "low")
         office.wait(PROTECTED)
         urgent(office)
         office.see()
-        office.world.outcomes.extend(["lost", "late"])
+        await office.plan()
+        before = office.scheduling("urgent")
+        office.world.add_gang("other", 1, 1)  # something changes, so that all is thought about anew
+        condition(office, "low", "Running", "True")
+        office.see()
+        assert before["reason"] == "Preempting"
+        assert request(office, "low") is None
+        office.world.sent.clear()
+        await office.plan()
+        assert request(office, "low") is not None
+
+    async def refused(office: Office) -> None:
+        await runs(office, "low")
+        office.wait(PROTECTED)
+        urgent(office)
+        office.see()
+        office.meanwhile.append(lambda: None)
+        office.meanwhile.append(lambda: touch(office, "urgent"))
+        await office.planner.round()
+        touch(office, "low")
+        office.world.deliver(office.intake, office.readers)
+        while office.planner.busy:
+            await office.plan()
+            stands = office.scheduling("urgent").get("reason") == "Preempting"
+            assert request(office, "low") is None or stands
+        assert office.scheduling("urgent") == {}, "refused: the job is newer than what was decided about"
+        assert request(office, "low") is None
         await office.settle()
         assert request(office, "low") is not None
-        assert office.scheduling("urgent")["reason"] == "Preempting"
+
+    on_nodes(story, nodes=1)
+    on_nodes(refused, nodes=1)
 
     on_nodes(story, nodes=1)
 

@@ -135,6 +135,18 @@ def test_only_a_level_that_the_policy_accepts_is_worth_a_victim() -> None:
     assert asked(split, gang(2, 4, required_level=RACK), running) is None
 
 
+def test_of_many_small_gangs_only_as_many_end_as_are_needed_the_youngest() -> None:
+    running = [runs(f"tiny-{i}", {"a": (i, 1)}, since=i) for i in range(8)]
+    assert ended(asked(cluster(running, nodes="a"), gang(3, 1), running)) == ["tiny-5", "tiny-6", "tiny-7"]
+
+
+def test_no_moment_is_told_where_only_an_unaccepted_level_would_be_free_then() -> None:
+    running = [runs("x", {"a": (0, 4)}, protected_until=2000), runs("y", {"c": (0, 4)}, protected_until=2000)]
+    split = cluster(running, {"a": (4, 4), "b": (0, 8), "c": (4, 4), "d": (0, 8)})
+    assert asked(split, gang(2, 4), running) == NotBefore(2000)
+    assert asked(split, gang(2, 4), running, patience=Patience(never_relax)) is None
+
+
 def test_a_cluster_without_blocks_is_no_obstacle_for_a_gang_that_waits_for_a_rack() -> None:
     running = [runs("rack", {"a": (0, 8), "b": (0, 8)}), runs("x", {"c": (0, 8)}), runs("y", {"d": (0, 8)}, priority=1)]
     answer = asked(cluster(running), gang(2, 8), running, patience=Patience(dally, Timers(600, 1800, 3600)))
