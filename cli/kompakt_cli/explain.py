@@ -91,10 +91,12 @@ def _decision(found: Answer) -> Iterator[tuple[str, str]]:
 def job_text(answer: Answer) -> Iterator[RenderableType]:
     """A job's answer on screen."""
     workers, scheduling = answer["workers"], answer["scheduling"]
+    asked = scheduling.get("preempt")  # for a job of higher priority
     yield facts(
         ("job", f"{answer['job']}, attempt {answer['attempt']}" + (", suspended" if answer["suspended"] else "")),
         ("state", ": ".join(filter(None, (scheduling.get("state", ""), scheduling.get("message", ""))))),
         ("since", scheduling.get("waitingSince", "")),
+        ("asked", f"to end {asked['message']}, since {asked['requestedAt']}" if asked else ""),
         ("pods", f"{workers['present']} of {workers['expected']} are there, {workers['bound']} bound"),
         ("left out", ", ".join(f"{one['node']} until {one['until']}" for one in scheduling.get("excludedNodes", ()))),
         ("fits", _fits(answer["fits"], "the largest worker")),

@@ -1,6 +1,7 @@
 """`kompakt explain` and `kompakt what-if` against the real explain API, mounted where the API server's service proxy has it."""
 
 import asyncio
+import io
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -12,9 +13,11 @@ import uvicorn
 import yaml
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from kompakt_cli import access, main
+from kompakt_cli.explain import job_text
 from kompakt_cli.output import gpus
 from kompakt_core import contract as c
 from kompakt_core.errors import InvalidInput
@@ -141,6 +144,17 @@ def test_a_waiting_pod_and_its_job_are_explained(run: Run) -> None:
     assert "4 of 4 are there, 0 bound" in job
     assert "dgx-0" in job
     assert "no node can take it now" in run("explain", "pod", "greedy").output
+
+
+def test_a_job_that_is_asked_to_end_for_another_says_so() -> None:
+    asked = {"message": "for ml/urgent, priority 1000; this job has priority 0", "requestedAt": "2026-01-31T12:00:00Z"}
+    workers = {"present": 2, "expected": 2, "bound": 2}
+    answer = {"job": "ml/low", "attempt": 1, "suspended": False, "workers": workers, "pods": [], "refusals": [], "fits": 0}
+    console = Console(width=200, file=io.StringIO())
+    for part in job_text({**answer, "scheduling": {"state": "Released", "preempt": asked}}):
+        console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    assert "to end for ml/urgent, priority 1000; this job has priority 0, since 2026-01-31T12:00:00Z" in console.file.getvalue()
 
 
 def test_a_node_is_drawn_with_its_holders(run: Run) -> None:
