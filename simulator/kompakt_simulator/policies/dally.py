@@ -4,9 +4,11 @@ What an event frees is offered, nothing else; an arrival offers all that is free
 The first place that fits is taken, not the best. Two accepted levels and the tuner: kompakt_core.delay.
 """
 
+import math
+
 from kompakt_core.delay.dally import dally as decide
 from kompakt_core.delay.dally import timers_in_leases
-from kompakt_core.delay.model import Decide, Offer, Place, Timers, Waiting
+from kompakt_core.delay.model import Decide, Offer, Place, Timers, Waiting, WaitUntil
 from kompakt_core.delay.timers import History, tuned_timers
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import GpuSet
@@ -35,13 +37,16 @@ class DallyRule:
         """Average efficiency so far."""
         return task.efficiency(world.now)
 
-    def accepts(self, world: World, task: Task, level: Level) -> bool:
-        """What the delay policy says."""
+    def opens(self, world: World, task: Task, level: Level) -> float:
+        """When the delay policy says so."""
         levels = world.cluster.shape.levels
         if level is Level.MACHINE or not levels.worse_than(level, levels.ideal(task.gpus)):
-            return True
+            return -math.inf
         waiting = Waiting(task.gpus, task.since / 1000, self._timers(task.gpus))
-        return isinstance(self._decide(waiting, Offer(levels, level), world.now / 1000), Place)
+        answer = self._decide(waiting, Offer(levels, level), world.now / 1000)
+        if isinstance(answer, Place):
+            return -math.inf
+        return answer.at if isinstance(answer, WaitUntil) and answer.at is not None else math.inf
 
     def place(self, world: World, pool: Pool, task: Task, level: Level) -> GpuSet:
         """The first that fits; the wait that ends here goes into the tuner's history."""

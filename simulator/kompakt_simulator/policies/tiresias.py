@@ -6,6 +6,8 @@ Skew: jobs that communicate much wait for the innermost level that can hold them
 the skew of tensor sizes, which traces do not tell; here SKEWED_FROM of the network model's c stands for it.
 """
 
+import math
+
 from kompakt_core.placement.model import Level
 from kompakt_simulator.policies.policy import Policy
 from kompakt_simulator.schedulers.leased import Leased
@@ -23,9 +25,10 @@ class _Tiresias(Roomy):
         served = task.gpus * task.running(world.now) >= QUEUE_GPU_S * 1000
         return task.job.submit + (_LATER if served else 0.0)
 
-    def accepts(self, world: World, task: Task, level: Level) -> bool:
+    def opens(self, world: World, task: Task, level: Level) -> float:
         levels = world.cluster.shape.levels
-        return task.ratio < SKEWED_FROM or not levels.worse_than(level, levels.ideal(task.gpus))
+        takes = task.ratio < SKEWED_FROM or not levels.worse_than(level, levels.ideal(task.gpus))
+        return -math.inf if takes else math.inf
 
 
 tiresias = Policy("tiresias", lambda _, setting: Leased(_Tiresias(), setting.lease_s))

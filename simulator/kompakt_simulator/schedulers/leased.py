@@ -5,6 +5,7 @@ keeps its GPUs if its turn comes before anybody took one of them; else it is sto
 they have come back. While nobody waits, leases renew themselves and nothing happens.
 """
 
+import math
 from bisect import insort
 from typing import Protocol
 
@@ -26,8 +27,11 @@ class Rule(Protocol):
     def key(self, world: World, task: Task) -> float:
         """The lowest goes first. It must not change while a job waits."""
 
-    def accepts(self, world: World, task: Task, level: Level) -> bool:
-        """Whether a waiting job takes a place at this level now."""
+    def opens(self, world: World, task: Task, level: Level) -> float:
+        """The second from which a waiting job takes a place at this level: -inf = at any time, inf = never.
+
+        Only `place` may change it, for jobs of that size.
+        """
 
     def place(self, world: World, pool: Pool, task: Task, level: Level) -> GpuSet:
         """Which GPUs of the pool, at a level that it has."""
@@ -40,6 +44,7 @@ class Leased:
         self._rule = rule
         self._lease = max(1, round(lease_s * 1000))
         self._waiting: dict[int, list[_Entry]] = {}
+        self._closed: dict[tuple[int, Level], float] = {}  # until that second nobody of that size takes that level
         self._retrying = False
         self._resting: set[Task] = set()  # running jobs whose lease nobody watches, since nobody waits
 
@@ -63,6 +68,9 @@ class Leased:
     def _enqueue(self, world: World, task: Task) -> None:
         entry = (self._rule.key(world, task), 0, task.since, task.number, task)
         insort(self._waiting.setdefault(task.gpus, []), entry)
+        for size, level in self._closed:
+            if size == task.gpus:
+                self._closed[size, level] = min(self._closed[size, level], self._rule.opens(world, task, level))
 
     def _watch(self, world: World) -> None:
         for task in self._resting:
@@ -117,17 +125,22 @@ class Leased:
         level = pool.level(size)
         if level is None:
             return None
-        if level is Level.MACHINE or not world.cluster.shape.levels.worse_than(level, world.cluster.shape.levels.ideal(size)):
-            return (entries[0], level) if self._rule.accepts(world, entries[0][4], level) else None
+        now, until = world.now / 1000, math.inf
+        if now < self._closed.get((size, level), -math.inf):
+            return None
         for entry in entries:
             if before is not None and entry[:4] >= before:
                 return None
-            if self._rule.accepts(world, entry[4], level):
+            opens = self._rule.opens(world, entry[4], level)
+            if now >= opens:
                 return entry, level
+            until = min(until, opens)
+        self._closed[size, level] = until
         return None
 
     def _take(self, world: World, pool: Pool, holders: dict[int, Task], task: Task, level: Level) -> None:
         gpus = self._rule.place(world, pool, task, level)
+        self._closed = {key: until for key, until in self._closed.items() if key[0] != task.gpus}
         entries = self._waiting[task.gpus]
         entries.remove(next(entry for entry in entries if entry[4] is task))
         if not entries:

@@ -1,5 +1,7 @@
 """Rules that leased policies share."""
 
+import math
+
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import GpuSet
 from kompakt_simulator.schedulers.pool import Pool
@@ -12,9 +14,9 @@ class Roomy:
 
     offers_all = True
 
-    def accepts(self, world: World, task: Task, level: Level) -> bool:
-        """Whatever there is."""
-        return True
+    def opens(self, world: World, task: Task, level: Level) -> float:
+        """Whatever there is, at any time."""
+        return -math.inf
 
     def place(self, world: World, pool: Pool, task: Task, level: Level) -> GpuSet:
         """The best fit."""
