@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kompakt_core.contract import METRICS_PORT
+from kompakt_core.contract import ANN_SENSITIVITY, METRICS_PORT
 from kompakt_runtime import metrics
 from kompakt_runtime.config import Config
 from kompakt_runtime.pace import Pace
@@ -74,3 +74,32 @@ def test_progress_reaches_the_status_and_its_last_word_stays(asking: Cluster, na
     job.finish()
     assert job.await_phase("Succeeded")["progress"] == {"step": 1000, "total": 1000, "loss": "0.25"}
     assert job.status["profile"] == profile
+
+
+@pytest.fixture
+def steady() -> Iterator[None]:
+    """What rank 0 says of its steps, from this machine's loopback address."""
+    server = metrics.serve(Config(metrics_port=METRICS_PORT), Steady())
+    assert server is not None, f"another program listens on port {METRICS_PORT}"
+    yield
+    server.shutdown()
+    server.server_close()
+
+
+def test_pods_after_a_suspension_carry_the_measured_word(asking: Cluster, namespace: str, steady: None) -> None:
+    made = training_job("learned", replicas=2, gpus=2, seconds=None)
+    made["spec"]["communication"] = {"pattern": "Ring"}
+    job = apply(asking, namespace, made)
+    job.await_phase("Running")
+    local = [{"op": "replace", "path": "/status/podIP", "value": "127.0.0.1"}]
+    local.append({"op": "replace", "path": "/status/podIPs", "value": [{"ip": "127.0.0.1"}]})
+    asking.core.patch_namespaced_pod_status("learned-worker-0-a1", namespace, local)
+    eventually(lambda: job.status.get("profile", {}).get("sensitivity") == "High", "measured")
+    job.patch({"spec": {"suspend": True}})
+    job.await_phase("Suspended")
+    eventually(lambda: not job.pods(), "no pods")
+    assert job.status["profile"]["sensitivity"] == "High"
+    job.patch({"spec": {"suspend": False}})
+    eventually(lambda: len(job.pods()) == 2, "the next attempt")
+    assert {pod.metadata.annotations[ANN_SENSITIVITY] for pod in job.pods()} == {"High"}
+    job.delete()
