@@ -8,6 +8,7 @@ from typing import Final
 # What lies beyond the measured batch is taken as so much smaller than the line says: sizes that an allocator rounds up, kernels
 # that take another way at another size.
 MARGIN: Final = 0.02
+STRAIGHT: Final = 0.02  # how far from a line through two sizes a third may lie, as a share of its peak
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,10 @@ class Taken:
 def largest_batch(taken: Sequence[Taken], limit: int) -> int:
     """How many samples a forward pass may have so that training stays within `limit` bytes; 0 if not even one fits.
 
-    With two or more sizes: on the line through the two largest. With one: all above `fixed` grows with the batch; what of it does
-    not (working memory, say) makes the answer smaller, never larger.
+    All above `fixed` is taken as growing with the batch: what of it does not (working memory, say) makes the answer smaller,
+    never larger; below the measured peaks the largest batch that was seen to fit is named. From three sizes on, the line through
+    the two largest is taken instead, if the third lies on it and most of the peak grows with the batch: small batches may have
+    their peak elsewhere (in an optimizer's step), from which nothing follows for larger ones.
     How many times smaller activations get is taken as at the largest batch measured. At a larger one it is the same or better:
     sum(delta²) falls with the batch at least as fast as the square of the mean |momentum| does, so bounds get no tighter
     (decision 0072 has the formula). Raises ValueError where the figures allow no answer.
@@ -35,16 +38,26 @@ def largest_batch(taken: Sequence[Taken], limit: int) -> int:
     points = sorted({point.batch: point for point in taken}.values(), key=lambda point: point.batch)
     if not points:
         raise ValueError("no batch was measured")
+    last = points[-1]
     if points[0].batch < 1:
         raise ValueError(f"a batch of {points[0].batch} samples cannot be measured; it must be at least 1")
-    last = points[-1]
-    before = points[-2] if len(points) > 1 else Taken(0, last.fixed)
+    if last.peak <= last.fixed:
+        raise ValueError(f"a batch of {last.batch} samples took {last.peak} bytes, no more than the {last.fixed} of any batch")
+    slope = _line(points[-3:])
+    if slope is None and limit < last.peak:
+        return max((point.batch for point in points if point.peak <= limit), default=0)
+    return max(0, _within((limit - last.peak) / (slope or (last.peak - last.fixed) / last.batch), last.batch))
+
+
+def _line(points: Sequence[Taken]) -> float | None:
+    """Bytes a sample on the line through the last two of three points; None where they are on no line that says anything."""
+    if len(points) < 3:
+        return None
+    first, before, last = points
     slope = (last.peak - before.peak) / (last.batch - before.batch)
-    if slope <= 0:
-        raise ValueError(
-            f"{before.batch} and {last.batch} samples took {before.peak} and {last.peak} bytes: the larger batch must take more"
-        )
-    return max(0, _within((limit - last.peak) / slope, last.batch))
+    start = last.peak - slope * last.batch
+    straight = abs(start + slope * first.batch - first.peak) <= STRAIGHT * first.peak
+    return slope if straight and 0 <= start <= last.peak / 2 else None
 
 
 def _within(more: float, batch: int) -> int:

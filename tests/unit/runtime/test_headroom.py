@@ -34,10 +34,10 @@ def first_peak(batch: int) -> int:
 
 def test_measured_peaks_predict_the_largest_batch_that_fits(running):
     running(min_tensor_bytes=65536)
-    peaks = {batch: first_peak(batch) for batch in (16, 32, 96)}
-    small, larger = (Taken(batch, peaks[batch]) for batch in (16, 32))
-    named = largest_batch([small, larger], peaks[96]), largest_batch([larger], peaks[96])
-    print(f"peaks {peaks}; into the last of them fit 96; from two sizes {named[0]}, from one {named[1]}")
+    peaks = {batch: first_peak(batch) for batch in (16, 32, 48, 96)}
+    sizes = [Taken(batch, peaks[batch]) for batch in (16, 32, 48)]
+    named = largest_batch(sizes, peaks[96]), largest_batch(sizes[-1:], peaks[96])
+    print(f"peaks {peaks}; into the last of them fit 96; from three sizes {named[0]}, from one {named[1]}")
     assert 0.95 * 96 <= named[0] <= 96
     assert 0.6 * 96 <= named[1] <= 96
 
