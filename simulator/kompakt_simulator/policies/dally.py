@@ -31,7 +31,7 @@ class DallyRule:
         self._lease_s = setting.lease_s
         self._window = setting.history
         self._history = History(setting.lease_s)
-        self._tuned: dict[int, Timers] = {}  # valid until the history changes
+        self._patience: dict[tuple[int, Level], float] = {}  # by size and level; valid until the history changes
 
     def key(self, world: World, task: Task) -> float:
         """Average efficiency so far."""
@@ -39,11 +39,17 @@ class DallyRule:
 
     def opens(self, world: World, task: Task, level: Level) -> float:
         """When the delay policy says so."""
+        place = task.gpus, level
+        if place not in self._patience:
+            self._patience[place] = self._insists(world, *place)
+        return task.since / 1000 + self._patience[place]
+
+    def _insists(self, world: World, gpus: int, level: Level) -> float:
+        """Seconds for which any job of that size would rather wait than take this level: the policy knows no other difference."""
         levels = world.cluster.shape.levels
-        if level is Level.MACHINE or not levels.worse_than(level, levels.ideal(task.gpus)):
+        if level is Level.MACHINE or not levels.worse_than(level, levels.ideal(gpus)):
             return -math.inf
-        waiting = Waiting(task.gpus, task.since / 1000, self._timers(task.gpus))
-        answer = self._decide(waiting, Offer(levels, level), world.now / 1000)
+        answer = self._decide(Waiting(gpus, 0.0, self._timers(gpus)), Offer(levels, level), 0.0)
         if isinstance(answer, Place):
             return -math.inf
         return answer.at if isinstance(answer, WaitUntil) and answer.at is not None else math.inf
@@ -55,15 +61,13 @@ class DallyRule:
             after = self._history.with_wait(level, task.gpus, world.now / 1000, waited, self._window)
             if after is not self._history:
                 self._history = after
-                self._tuned.pop(task.gpus, None)
+                self._patience = {place: wait for place, wait in self._patience.items() if place[0] != task.gpus}
         return pool.first_fit(task.gpus, level)
 
     def _timers(self, gpus: int) -> Timers:
         if self._manual is not None:
             return self._manual
-        if gpus not in self._tuned:
-            self._tuned[gpus] = timers_in_leases(*tuned_timers(self._history, gpus, self._window), self._lease_s)
-        return self._tuned[gpus]
+        return timers_in_leases(*tuned_timers(self._history, gpus, self._window), self._lease_s)
 
 
 dally = Policy("dally", lambda _, setting: Leased(DallyRule(setting), setting.lease_s))
