@@ -93,7 +93,7 @@ def test_stages_are_stages_with_names_of_their_own() -> None:
     documents = [document for path in sorted(STAGES.glob("*.yaml")) for document in yaml.safe_load_all(path.read_text())]
     assert {document["kind"] for document in documents} == {"Stage"}
     names = [document["metadata"]["name"] for document in documents]
-    assert sorted(names) == ["node-heartbeat", "node-initialize", "pod-delete", "pod-end", "pod-ready"]
+    assert sorted(names) == ["node-heartbeat", "node-initialize", "pod-delete", "pod-end", "pod-leave", "pod-ready"]
 
 
 def test_a_simulated_node_carries_its_machine_and_gpus() -> None:
