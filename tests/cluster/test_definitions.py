@@ -74,6 +74,9 @@ def test_a_job_with_the_shown_fields_is_taken(cluster: Cluster, namespace: str) 
         ("spec.activationCompression.targetGradientError", "0.5", "at most 0.1"),
         ("spec.activationCompression.targetGradientError", "a lot", "decimal text"),
         ("spec.activationCompression.mode", "On", "mode"),
+        ("spec.activationCompression.batchSize", "Raise", "batchSize"),
+        ("spec.activationCompression", {"mode": "None", "batchSize": "Suggest"}, "batchSize needs a mode other than None"),
+        ("spec.runPolicy.preemption.gracePeriodSeconds", 0, "gracePeriodSeconds"),
         ("spec.placement.policy", "Random", "Random"),
         ("spec.injection", "Never", "needs injection Default"),
         ("metadata.name", "a" * 41, "at most 40 characters"),
@@ -83,6 +86,23 @@ def test_an_impossible_request_is_refused_with_a_sentence(
     cluster: Cluster, namespace: str, path: str, value: Any, words: str
 ) -> None:
     assert words in refusal(cluster, namespace, changed(path, value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.activationCompression.batchSize", "Suggest"),
+        ("spec.runPolicy.preemption", {"gracePeriodSeconds": 45, "minRuntimeSeconds": 0}),
+        ("spec.communication.gradientBytes", "102M"),
+    ],
+)
+def test_what_is_honoured_is_taken_as_written(cluster: Cluster, namespace: str, path: str, value: Any) -> None:
+    body = changed(path, value)
+    made = cluster.custom.create_namespaced_custom_object(*GROUP, namespace, "trainingjobs", body, dry_run="All")
+    place = made
+    for part in path.split("."):
+        place = place[part]
+    assert place == value
 
 
 def test_an_unknown_field_is_refused_under_strict_validation(cluster: Cluster, namespace: str) -> None:
