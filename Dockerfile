@@ -14,11 +14,12 @@ FROM ${BASE_IMAGE} AS wheels
 COPY requirements/build.txt /src/requirements/
 RUN python3 -m venv /opt/build && /opt/build/bin/pip install --no-cache-dir --require-hashes -r /src/requirements/build.txt
 COPY core /src/core
+COPY client /src/client
 COPY operator /src/operator
 COPY extender /src/extender
 COPY device-plugin /src/device-plugin
 COPY runtime /src/runtime
-RUN cd /src && /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w /wheels ./core ./operator ./extender ./device-plugin ./runtime
+RUN cd /src && /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w /wheels ./core ./client ./operator ./extender ./device-plugin ./runtime
 
 FROM ${BASE_IMAGE} AS operator-build
 COPY requirements/operator.txt /src/
@@ -32,7 +33,7 @@ FROM ${BASE_IMAGE} AS extender-build
 COPY requirements/extender.txt /src/
 RUN python3 -m venv --without-pip /opt/kompakt && python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --require-hashes -r /src/extender.txt
 COPY --from=wheels /wheels /wheels
-RUN python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-extender
+RUN python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-client kompakt-extender
 COPY --from=sbom /opt/sbom /opt/sbom
 RUN /opt/sbom/bin/cyclonedx-py environment --output-reproducible -o /opt/kompakt/sbom.cdx.json /opt/kompakt/bin/python
 
@@ -40,7 +41,7 @@ FROM ${BASE_IMAGE} AS device-plugin-build
 COPY requirements/device-plugin.txt /src/
 RUN python3 -m venv --without-pip /opt/kompakt && python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --require-hashes -r /src/device-plugin.txt
 COPY --from=wheels /wheels /wheels
-RUN python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-device-plugin
+RUN python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-client kompakt-device-plugin
 COPY --from=sbom /opt/sbom /opt/sbom
 RUN /opt/sbom/bin/cyclonedx-py environment --output-reproducible -o /opt/kompakt/sbom.cdx.json /opt/kompakt/bin/python
 

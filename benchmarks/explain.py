@@ -24,11 +24,11 @@ import urllib3
 import uvloop
 
 from benchmarks.extender import Busy, Client, body_of, fill, name_of, quantile
+from kompakt_client.access import Door
 from kompakt_core import contract
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.placement.gang import LEVEL_LABELS
 from kompakt_core.placement.model import NodeState
-from kompakt_extender.access import Door
 from kompakt_extender.api import Api
 from kompakt_extender.explain_api.desk import Desk
 from kompakt_extender.health import health_app

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-FOLDERS = ("core", "operator", "extender", "device-plugin", "runtime", "simulator", "cli")
+FOLDERS = ("core", "client", "operator", "extender", "device-plugin", "runtime", "simulator", "cli")
 NO_INDEX = 2
 # What uv says when it cannot reach an index, in the words of its HTTP client.
 UNREACHABLE = ("error sending request", "Failed to fetch", "dns error", "Connection refused", "operation timed out")
@@ -36,9 +36,15 @@ def must(done: "subprocess.CompletedProcess[str]") -> None:
     raise SystemExit(NO_INDEX if any(words in said for words in UNREACHABLE) else 1)
 
 
+def ours_of(folder: str) -> list[str]:
+    """Folders of our own packages that this one declares; the runtime stands alone."""
+    declared = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"].get("dependencies", [])
+    return [name for name in FOLDERS if any(line.startswith((f"kompakt-{name}=", f"kompakt-{name}[")) for line in declared)]
+
+
 def build_wheels(folder: str, target: Path) -> list[str]:
-    """Our own wheels that the package needs: core and itself; the runtime stands alone."""
-    for name in dict.fromkeys([folder] if folder == "runtime" else ["core", folder]):
+    """Our own wheels that the package needs: those it declares, and itself."""
+    for name in dict.fromkeys([*ours_of(folder), folder]):
         must(run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target), folder=ROOT / name))
     return [str(path) for path in sorted(target.glob("*.whl"))]
 

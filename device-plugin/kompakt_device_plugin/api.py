@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 
 import urllib3
 
+from kompakt_client.access import Door, find
 from kompakt_core import contract
-from kompakt_device_plugin.access import Door, find
 
 Object = dict[str, Any]
 Query = Mapping[str, str]

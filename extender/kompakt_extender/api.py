@@ -9,8 +9,8 @@ import msgspec
 import urllib3
 from urllib3.exceptions import HTTPError
 
+from kompakt_client.access import Door, find
 from kompakt_core.errors import TryLater
-from kompakt_extender.access import Door, find
 from kompakt_extender.objects import StatusObject
 
 # A write must be answered well before another scheduler could take the Lease over: see activity.py.

@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "core": "kompakt_core",
+    "client": "kompakt_client",
     "operator": "kompakt_operator",
     "extender": "kompakt_extender",
     "device-plugin": "kompakt_device_plugin",

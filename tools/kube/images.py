@@ -15,7 +15,7 @@ from tools.kube.cache import cache_root, content_key, copy_files, files_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGES = ("operator", "extender", "device-plugin", "runtime")
-_OURS = ("Dockerfile", "core", *PACKAGES, *(f"requirements/{name}.txt" for name in ("build", "sbom", *PACKAGES[:3])))
+_OURS = ("Dockerfile", "core", "client", *PACKAGES, *(f"requirements/{name}.txt" for name in ("build", "sbom", *PACKAGES[:3])))
 TRAINER_FOLDER = Path("examples/digits")
 TRAINER_TAG = "1"
 

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import urllib3
 
+from kompakt_client.access import Door
 from kompakt_core.errors import InvalidInput
-from kompakt_device_plugin.access import Door
 from kompakt_device_plugin.api import ApiException, KubernetesApi, connect
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import urllib3
 
+from kompakt_client.access import Door
 from kompakt_core.placement.gang import LEVEL_LABELS
-from kompakt_extender.access import Door
 from kompakt_extender.api import Api
 from kompakt_extender.front import Front
 from kompakt_extender.metrics import Metrics

@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 import urllib3
 
+from kompakt_client.access import Door
 from kompakt_core.errors import TryLater
-from kompakt_extender.access import Door
 from kompakt_extender.api import Api
 from kompakt_extender.cluster import Resource, Watcher
 

@@ -1,4 +1,4 @@
-"""Extender and device plugin reach the API server in the same way: over real TLS, with every kind of credential."""
+"""The API server is reached over real TLS, with every kind of credential."""
 
 import base64
 import ssl
@@ -12,13 +12,10 @@ import pytest
 import urllib3
 import yaml
 
-import kompakt_device_plugin.access
-import kompakt_extender.access
+from kompakt_client import access
 from kompakt_core import kubeconfig
 from kompakt_core.errors import InvalidInput
 from tools.kube import pki
-
-ROOMS = pytest.mark.parametrize("room", [kompakt_extender.access, kompakt_device_plugin.access], ids=["extender", "plugin"])
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -76,8 +73,8 @@ def config(folder: Path, server: str, cluster: dict[str, Any], user: dict[str, A
     return str(path)
 
 
-def ask(room: Any, path: str) -> str:
-    door = room.find(path)
+def ask(path: str) -> str:
+    door = access.find(path)
     with door.pool as pool:
         return str(pool.request("GET", door.server, headers=door.headers(), retries=False).data.decode())
 
@@ -86,61 +83,53 @@ def inline(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
 
-@ROOMS
-def test_certificates_by_path_beside_the_kubeconfig(room: Any, authority: pki.Authority, address: str) -> None:
+def test_certificates_by_path_beside_the_kubeconfig(authority: pki.Authority, address: str) -> None:
     authority.client("ann", "ann")
     user = {"client-certificate": "ann.crt", "client-key": "ann.key"}
     path = config(authority.folder, address, {"certificate-authority": "ca.crt"}, user)
-    assert ask(room, path) == "ann None"
+    assert ask(path) == "ann None"
 
 
-@ROOMS
-def test_certificates_inside_the_kubeconfig(room: Any, authority: pki.Authority, address: str, tmp_path: Path) -> None:
+def test_certificates_inside_the_kubeconfig(authority: pki.Authority, address: str, tmp_path: Path) -> None:
     signed = authority.client("bob", "bob")
     user = {"client-certificate-data": inline(signed.certificate), "client-key-data": inline(signed.key)}
     path = config(tmp_path, address, {"certificate-authority-data": inline(authority.certificate_file)}, user)
-    assert ask(room, path) == "bob None"
+    assert ask(path) == "bob None"
 
 
-@ROOMS
-def test_a_token_file_goes_before_a_token_and_is_read_anew(
-    room: Any, authority: pki.Authority, address: str, tmp_path: Path
-) -> None:
+def test_a_token_file_goes_before_a_token_and_is_read_anew(authority: pki.Authority, address: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first\n")
     cluster = {"certificate-authority": str(authority.certificate_file)}
-    door = room.find(config(tmp_path, address, cluster, {"token": "fixed", "tokenFile": "token"}))
+    door = access.find(config(tmp_path, address, cluster, {"token": "fixed", "tokenFile": "token"}))
     assert door.headers() == {"Authorization": "Bearer first"}
     (tmp_path / "token").write_text("second")
     assert door.headers() == {"Authorization": "Bearer second"}
-    assert ask(room, config(tmp_path, address, cluster, {"token": "fixed"})) == "None Bearer fixed"
+    assert ask(config(tmp_path, address, cluster, {"token": "fixed"})) == "None Bearer fixed"
 
 
-@ROOMS
 def test_a_server_that_others_signed_or_of_another_name_is_not_believed(
-    room: Any, authority: pki.Authority, address: str, tmp_path: Path
+    authority: pki.Authority, address: str, tmp_path: Path
 ) -> None:
     other = {"certificate-authority": str(pki.new_authority(tmp_path / "other").certificate_file)}
     right = {"certificate-authority": str(authority.certificate_file)}
     for cluster in (other, {}, {**right, "tls-server-name": "somebody"}, {**right, "tls-server-name": None}):
         with pytest.raises(urllib3.exceptions.SSLError):
-            ask(room, config(tmp_path, address, cluster, {}))
+            ask(config(tmp_path, address, cluster, {}))
     with pytest.warns(urllib3.exceptions.InsecureRequestWarning):
-        assert ask(room, config(tmp_path, address, {"insecure-skip-tls-verify": True}, {})) == "None None"
+        assert ask(config(tmp_path, address, {"insecure-skip-tls-verify": True}, {})) == "None None"
 
 
-@ROOMS
 def test_inside_a_pod_the_service_account_is_used(
-    room: Any, authority: pki.Authority, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    authority: pki.Authority, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ca.crt").write_bytes(authority.certificate_file.read_bytes())
     (tmp_path / "token").write_text("mounted")
     account = kubeconfig.in_pod({"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}, str(tmp_path))
-    monkeypatch.setattr(room.kubeconfig, "in_pod", lambda environment: account)
-    door = room.find(None)
+    monkeypatch.setattr(access.kubeconfig, "in_pod", lambda environment: account)
+    door = access.find(None)
     assert (door.server, door.headers()) == ("https://127.0.0.1:1", {"Authorization": "Bearer mounted"})
 
 
-@ROOMS
 @pytest.mark.parametrize(
     ("cluster", "user"),
     [
@@ -151,13 +140,7 @@ def test_inside_a_pod_the_service_account_is_used(
         ({}, {"tokenFile": "gone"}),
     ],
 )
-def test_a_file_that_is_missing_or_wrong_is_said_at_the_start(room: Any, tmp_path: Path, cluster: Any, user: Any) -> None:
+def test_a_file_that_is_missing_or_wrong_is_said_at_the_start(tmp_path: Path, cluster: Any, user: Any) -> None:
     path = config(tmp_path, "https://127.0.0.1:1", cluster, user)
     with pytest.raises(InvalidInput, match=f"--kubeconfig {path}: "):
-        room.find(path)
-
-
-def test_both_are_the_same_text() -> None:
-    """Packages never import each other; two copies must not drift apart either."""
-    texts = {Path(room.__file__).read_text() for room in (kompakt_extender.access, kompakt_device_plugin.access)}
-    assert len(texts) == 1
+        access.find(path)

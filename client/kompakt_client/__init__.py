@@ -1,0 +1,1 @@
+"""How programs of kompakt in the cluster reach its API server."""
