@@ -13,11 +13,12 @@ import typer
 from rich.console import Console
 
 from kompakt_cli import pagecache, profile_document
-from kompakt_cli.profile_document import Profile
-from kompakt_cli.profile_runs import Nodes, Plan, Run, gpus_of, measure, read_script
+from kompakt_cli.profile_runs import Nodes, Plan, gpus_of, measure, read_script
 from kompakt_cli.profile_table import render
 from kompakt_cli.words import word_of
 from kompakt_core.errors import InvalidInput
+from kompakt_core.profile import document
+from kompakt_core.profile.document import Profile, Run
 from kompakt_core.profile.prices import Offer, offers, parse_prices
 
 LEAST_STEPS: Final = 4
@@ -87,7 +88,7 @@ def profile(
         found.append(_measured(plan, devices, files, machine or platform.node() or "this machine", before))
     if not found:
         raise InvalidInput("give a training to profile, after `--`: kompakt profile -- python train.py; or --read FILE")
-    measured = [one for each in found for one in each.measured()]
+    measured = [one for each in found for one in profile_document.measured(each)]
     offered = offers(table, measured, batches, hours) if table else []
     _show(found[-1], gpus or found[-1].devices, offered, form)
 
@@ -161,7 +162,7 @@ def _run(plan: Plan, name: str, data: str, devices: int) -> Run:
 
 
 def _earlier(path: str) -> Profile:
-    return profile_document.read(_text(path, "profile"), path)
+    return document.read(_text(path, "profile"), path)
 
 
 def _text(path: str, what: str) -> str:

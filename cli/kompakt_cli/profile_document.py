@@ -1,75 +1,26 @@
-"""What `kompakt profile` found, as a value and as JSON that can be read again."""
+"""What `kompakt profile` found, as JSON, and as what a price table asks for."""
 
-import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import Any
 
-from kompakt_cli.profile_runs import Run
-from kompakt_core.errors import InvalidInput
+from kompakt_core.profile.document import VERSION, Profile
 from kompakt_core.profile.prices import Measured, Offer
-from kompakt_core.profile.sensitivity import LEVEL_FACTORS, communication, word_for
-from kompakt_core.profile.stalls import Stalls, StepTimes, stalls
-
-VERSION: Final = 1
-MODES: Final = ("one", "all", "cold", "warm", "halves")
-MOST: Final = 1 << 50
+from kompakt_core.profile.sensitivity import word_for
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """`devices`: of this machine, used in all runs but `one`; `kind`: GPU or CPU; `runs` by mode, as in StepTimes."""
-
-    machine: str
-    devices: int
-    kind: str
-    warm_up: int
-    steps: int
-    runs: Mapping[str, Run]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def together(self) -> bool:
-        """Whether the processes of the run on all devices trained together; else there was nothing between them."""
-        run = self.runs.get("all") or self.runs.get("halves")
-        return run is not None and run.ranks > 1
-
-    @property
-    def data_seen(self) -> bool:
-        """Whether the script's data came through a loader that could be replaced."""
-        return all(self.runs[mode].loaders > 0 for mode in ("all", "warm") if mode in self.runs)
-
-    def times(self) -> StepTimes:
-        """What the formulas may use: nothing of devices that do not talk, nor of data that were never replaced."""
-        left_out = ({"one", "halves"} if not self.together else set()) | ({"cold", "warm"} if not self.data_seen else set())
-        return StepTimes(**{mode: run.step_seconds for mode, run in self.runs.items() if mode not in left_out})
-
-    def stalls(self) -> Stalls:
-        return stalls(self.times())
-
-    def communication(self, gpus: int) -> float | None:
-        """The share of communication on so many GPUs; from the step on one device, where there is none yet, if there is one."""
-        if "one" in self.runs:
-            run, factor = self.runs["one"], 0.0
-        elif "all" in self.runs:
-            run, factor = self.runs["all"], LEVEL_FACTORS["Machine"]
-        else:
-            return None
-        return communication(run.gradient_bytes, run.step_seconds, gpus, factor)
-
-    def measured(self) -> list[Measured]:
-        """Seconds of a step with data as the training gets them (where that was measured), for the price table."""
-        full = self.runs.get("warm") or self.runs.get("all")
-        found = [Measured(self.machine, self.devices, full.step_seconds)] if full else []
-        if "one" in self.runs and self.devices > 1:
-            found.append(Measured(self.machine, 1, self.runs["one"].step_seconds))
-        return found
+def measured(profile: Profile) -> list[Measured]:
+    """Seconds of a step with data as the training gets them (where that was measured), for the price table."""
+    full = profile.runs.get("warm") or profile.runs.get("all")
+    found = [Measured(profile.machine, profile.devices, full.step_seconds)] if full else []
+    if "one" in profile.runs and profile.devices > 1:
+        found.append(Measured(profile.machine, 1, profile.runs["one"].step_seconds))
+    return found
 
 
 def to_json(profile: Profile, gpus: int, offered: Sequence[Offer] = ()) -> dict[str, Any]:
     """Everything that was measured and what follows from it."""
-    share = profile.communication(gpus) if profile.together and gpus > 1 else None
+    share = profile.communication(gpus) if gpus > 1 else None
     found = profile.stalls()
     return {
         "kompaktProfile": VERSION,
@@ -94,50 +45,3 @@ def _plain(stall: Any) -> dict[str, Any] | None:
 
 def _offer(one: Offer) -> dict[str, Any]:
     return {**asdict(one.price), "hours": one.hours, "cost": one.cost, "in_time": one.in_time}
-
-
-def read(text: str, name: str) -> Profile:
-    """A profile from JSON that `kompakt profile -o json` wrote. Raises InvalidInput that names the file and the field."""
-    try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{name}: no JSON ({error}); expected what kompakt profile -o json wrote") from error
-    if not isinstance(raw, dict) or raw.get("kompaktProfile") != VERSION or not isinstance(raw.get("runs"), dict):
-        raise InvalidInput(f"{name}: no profile of version {VERSION}; expected what kompakt profile -o json wrote")
-    unknown = [mode for mode in raw["runs"] if mode not in MODES]
-    if unknown or not raw["runs"]:
-        raise InvalidInput(f"{name}, runs: got {unknown[:1] or 'none'}; expected some of {', '.join(MODES)}")
-    return Profile(
-        machine=_text(raw.get("machine"), f"{name}, machine"),
-        devices=int(_number(raw.get("devices"), f"{name}, devices", 1)),
-        kind=_text(raw.get("kind"), f"{name}, kind"),
-        warm_up=int(_number(raw.get("warmUp"), f"{name}, warmUp", 1)),
-        steps=int(_number(raw.get("steps"), f"{name}, steps", 1)),
-        runs={mode: _run(run, f"{name}, runs.{mode}") for mode, run in raw["runs"].items()},
-        notes=tuple(str(note) for note in raw["notes"]) if isinstance(raw.get("notes"), list) else (),
-    )
-
-
-def _run(raw: object, where: str) -> Run:
-    if not isinstance(raw, dict) or not isinstance(raw.get("parts"), list):
-        raise InvalidInput(f"{where}: got {raw!r:.60}; expected an object with step_seconds, parts, ...")
-    return Run(
-        step_seconds=_number(raw.get("step_seconds"), f"{where}.step_seconds", 1e-9),
-        parts=tuple(_number(part, f"{where}.parts", 0) for part in raw["parts"]),
-        data_seconds=_number(raw.get("data_seconds"), f"{where}.data_seconds", 0),
-        loaders=int(_number(raw.get("loaders"), f"{where}.loaders", 0)),
-        gradient_bytes=int(_number(raw.get("gradient_bytes"), f"{where}.gradient_bytes", 0)),
-        ranks=int(_number(raw.get("ranks"), f"{where}.ranks", 1)),
-    )
-
-
-def _number(value: object, where: str, least: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= MOST or math.isnan(value):
-        raise InvalidInput(f"{where}: got {value!r:.40}; expected a number from {least:g} up")
-    return float(value)
-
-
-def _text(value: object, where: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise InvalidInput(f"{where}: got {value!r:.40}; expected a word")
-    return value

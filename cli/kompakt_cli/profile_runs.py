@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
+from kompakt_core.profile.document import Run
 
 PAYLOAD: Final = "kompakt.payload"  # entry-point group: a context with the folder that has the start-up hook
 GRACE_S: Final = 15.0  # for a run to end once all ranks have written their figures
@@ -52,20 +53,6 @@ class Plan:
     steps: int
     limit_s: float
     nodes: Nodes = Nodes()
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What one run gave: seconds per step of the slowest rank, the same for each quarter of the steps, seconds of a step spent
-    waiting for data; how many data loaders were used; bytes of gradients of one rank; ranks that trained together.
-    """
-
-    step_seconds: float
-    parts: tuple[float, ...]
-    data_seconds: float
-    loaders: int
-    gradient_bytes: int
-    ranks: int
 
 
 def read_script(program: Sequence[str]) -> Script:

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from kompakt_cli.output import columns
-from kompakt_cli.profile_document import MODES, Profile
+from kompakt_core.profile.document import MODES, Profile
 from kompakt_core.profile.prices import Offer, cheapest
 from kompakt_core.profile.sensitivity import word_for
 from kompakt_core.profile.stalls import Stall
@@ -72,10 +72,10 @@ def _stalls(profile: Profile) -> Table:
 
 
 def _advice(profile: Profile, gpus: int) -> Iterator[str]:
-    share = profile.communication(gpus) if profile.together and gpus > 1 else None
+    share = profile.communication(gpus) if gpus > 1 else None
     if share is None:
         return
-    run: Any = profile.runs.get("one") or profile.runs["all"]
+    run: Any = profile.plain()
     yield (
         f"\n{run.gradient_bytes / 1e6:.4g} MB of gradients a step, on {gpus} GPUs in a rack: {share:.2g} s of communication "
         f"per second of computing\n"

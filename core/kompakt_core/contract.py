@@ -43,6 +43,8 @@ ANN_EDGES: Final = "kompakt.dev/edges"
 ANN_SENSITIVITY: Final = "kompakt.dev/bandwidth-sensitivity"
 ANN_POLICY: Final = "kompakt.dev/policy"
 ANN_REQUIRED_LINK: Final = "kompakt.dev/required-link"
+# On a TrainingJob: what `kompakt profile -o json` printed.
+ANN_PROFILE: Final = "kompakt.dev/profile"
 INPUT_ANNOTATIONS: Final = frozenset({ANN_PATTERN, ANN_EDGES, ANN_SENSITIVITY, ANN_POLICY, ANN_REQUIRED_LINK})
 
 # Output annotations written by the planner in the same patch that removes the gate.

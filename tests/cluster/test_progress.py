@@ -64,6 +64,7 @@ def test_progress_reaches_the_status_and_its_last_word_stays(asking: Cluster, na
     assert said["eta"] > job.status["startTime"]
     profile = job.status["profile"]
     assert profile == {
+        "source": "Steps",
         "stepSeconds": "0.25",
         "gradientBytes": 531_000_000,
         "ranks": 4,

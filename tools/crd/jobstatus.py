@@ -1,7 +1,10 @@
 """The status of a TrainingJob: the operator's part and the planner's part (`scheduling`)."""
 
-from kompakt_core.job import model
+from dataclasses import fields
+
+from kompakt_core.job import measured, model
 from kompakt_core.job.phases import Phase
+from kompakt_core.profile.stalls import Stalls
 from tools.crd.schema import Schema, atomic, conditions, flag, mapped, moment, obj, text, whole, word
 
 NOT_SEEN = -1
@@ -117,14 +120,17 @@ def _compression() -> Schema:
 
 
 def _profile() -> Schema:
+    stall = obj({"seconds": text(), "percent": text()})
     return obj(
         {
+            "source": word((measured.STEPS, measured.BEFOREHAND)),
             "stepSeconds": text(),
             "gradientBytes": whole(),
             "ranks": whole(),
             "level": word(model.LevelName),
             "communication": text(),
             "sensitivity": word(model.Sensitivity),
+            "stalls": obj({field.name: stall for field in fields(Stalls)}),
         }
     )
 

@@ -322,7 +322,7 @@ def _write(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Sequence
         extra = statuses.compression_condition(job, compression, True)
         after = after if extra is None else after.with_conditions(extra)
     pace = measured.at_the_end(own) or after.pace
-    profile = measured.written(pace, job, after.level) if pace else before.written.get("profile")
+    profile = measured.profile_of(job, pace, after.level, before.written.get("profile") or {})
     figures = statuses.figures_of(job, own, compression) | {
         "progress": progress.at_the_end(own) or dict(after.progress),
         "profile": profile,

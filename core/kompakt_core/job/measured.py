@@ -1,13 +1,16 @@
-"""What a training was measured to do while it ran: read from its own words, kept in status.profile, used for Auto. Pure."""
+"""What a training was measured to do: by its own steps while it ran, or by `kompakt profile` before. Kept in status.profile, used
+for Auto. Pure.
+"""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from kompakt_core.job.model import Sensitivity, TrainingJob
 from kompakt_core.job.pods import PodView
 from kompakt_core.job.progress import values_of
 from kompakt_core.job.reports import read_report
+from kompakt_core.profile.document import Profile
 from kompakt_core.profile.sensitivity import LEVEL_FACTORS, communication, word_for
 
 # Names on the page that the runtime serves -> fields (the runtime repeats them; a contract test compares).
@@ -16,6 +19,9 @@ METRICS: Final = {
     "kompakt_gradient_bytes": "gradientBytes",
     "kompakt_ranks": "ranks",
 }
+# Where the figures come from, in status.profile: what the job itself did counts before what was measured elsewhere.
+STEPS: Final = "Steps"
+BEFOREHAND: Final = "Annotation"
 LONGEST_STEP: Final = 86400.0
 MOST_BYTES: Final = 1 << 50
 MOST_RANKS: Final = 1 << 20
@@ -55,16 +61,27 @@ def at_the_end(pods: Iterable[PodView]) -> Pace | None:
     return max((pace for pace in said if pace is not None), key=lambda pace: pace.step_seconds, default=None)
 
 
+def profile_of(job: TrainingJob, pace: Pace | None, level: str, before: Mapping[str, Any]) -> dict[str, Any]:
+    """status.profile. `pace`: what was heard of its steps, None = nothing (new); `level`: how the gang was placed; `before`: what
+    stands there.
+    """
+    stalls = _stalls(job.profile) if job.profile is not None else {}
+    if pace is not None:
+        return written(pace, job, level) | stalls
+    if before and before.get("source", STEPS) == STEPS:
+        return {name: value for name, value in before.items() if name != "stalls"} | stalls
+    return _beforehand(job.profile, job) | stalls if job.profile is not None else {}
+
+
 def written(pace: Pace, job: TrainingJob, level: str) -> dict[str, Any]:
-    """status.profile. `level`: how the gang was placed; unknown counts as a machine.
+    """What its steps say. `level`: how the gang was placed; unknown counts as a machine.
 
     What the user says of gradients counts before what was seen.
     """
-    declared = job.communication.gradient_bytes
-    size = pace.gradient_bytes if declared < 0 else declared
-    gpus = sum(role.replicas * role.gpus_per_replica for role in job.roles)
-    share = communication(size, pace.step_seconds, gpus, LEVEL_FACTORS.get(level, LEVEL_FACTORS["Machine"]))
+    size = _gradient_bytes(job, pace.gradient_bytes)
+    share = communication(size, pace.step_seconds, _gpus(job), LEVEL_FACTORS.get(level, LEVEL_FACTORS["Machine"]))
     return {
+        "source": STEPS,
         "stepSeconds": f"{pace.step_seconds:.2g}",
         "gradientBytes": size,
         "ranks": pace.ranks,
@@ -74,9 +91,38 @@ def written(pace: Pace, job: TrainingJob, level: str) -> dict[str, Any]:
     }
 
 
-def resolved(job: TrainingJob, profile: Mapping[str, Any]) -> TrainingJob:
-    """The job with what was measured in place of Auto; `profile`: status.profile. A declared word stays."""
-    word = profile.get("sensitivity")
+def _beforehand(profile: Profile, job: TrainingJob) -> dict[str, Any]:
+    run = profile.plain() or next(iter(profile.runs.values()))
+    size = _gradient_bytes(job, run.gradient_bytes)
+    share = profile.communication(_gpus(job), size)
+    told = {} if share is None else {"communication": f"{share:.2g}", "sensitivity": word_for(share)}
+    seconds = f"{run.step_seconds:.2g}"
+    return {"source": BEFOREHAND, "stepSeconds": seconds, "gradientBytes": size, "ranks": run.ranks, **told}
+
+
+def _stalls(profile: Profile) -> dict[str, Any]:
+    found = profile.stalls()
+    named = {field.name: getattr(found, field.name) for field in fields(found)}
+    told = {
+        name: {"seconds": f"{stall.seconds:.3g}", "percent": f"{stall.percent:.1f}"}
+        for name, stall in named.items()
+        if stall is not None
+    }
+    return {"stalls": told} if told else {}
+
+
+def _gradient_bytes(job: TrainingJob, seen: int) -> int:
+    declared = job.communication.gradient_bytes
+    return seen if declared < 0 else declared
+
+
+def _gpus(job: TrainingJob) -> int:
+    return sum(role.replicas * role.gpus_per_replica for role in job.roles)
+
+
+def resolved(job: TrainingJob, before: Mapping[str, Any]) -> TrainingJob:
+    """The job with what was measured in place of Auto; `before`: status.profile as it stands. A declared word stays."""
+    word = profile_of(job, None, "", before).get("sensitivity")
     if job.communication.sensitivity is not Sensitivity.AUTO or word not in set(Sensitivity):
         return job
     return replace(job, communication=replace(job.communication, sensitivity=Sensitivity(word)))

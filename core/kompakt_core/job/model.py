@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kompakt_core.ids import JobUid
 from kompakt_core.patterns.names import Pattern
+from kompakt_core.profile.document import Profile
 
 MAX_JOB_NAME: Final = 40  # with role (16), index (4) and two dashes the hostname stays within 63 characters
 MAX_ROLE_NAME: Final = 16
@@ -251,7 +252,10 @@ class RunPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """One TrainingJob as its user wrote it, with the defaults filled in. `shared_memory` -1: half the memory limit."""
+    """One TrainingJob as its user wrote it, with the defaults filled in. `shared_memory` -1: half the memory limit.
+
+    `profile`: what its user measured beforehand, from the annotation.
+    """
 
     name: str
     namespace: str
@@ -267,6 +271,7 @@ class TrainingJob:
     run_policy: RunPolicy = RunPolicy()
     priority_class_name: str = ""
     shared_memory: int = -1
+    profile: Profile | None = None
 
     @property
     def workers(self) -> int:

@@ -11,6 +11,7 @@ from kompakt_core.job import model, refusals
 from kompakt_core.job.fields import Fields, shown
 from kompakt_core.job.quantity import parse_bytes
 from kompakt_core.patterns.names import Pattern
+from kompakt_core.profile import document
 
 LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)  # as a Service's name (RFC 1035)
 TARGET: Final = re.compile(r"0?\.[0-9]{1,9}", re.ASCII)
@@ -40,6 +41,7 @@ def parse_job(obj: Mapping[str, Any]) -> model.TrainingJob:
         run_policy=_run_policy(spec.inner("runPolicy"), [role.name for role in roles]),
         priority_class_name=spec.text("priorityClassName", ""),
         shared_memory=_quantity(spec, "sharedMemory"),
+        profile=_profile(meta.inner("annotations")),
     )
     spec.done()
     if job.injection is model.Injection.NEVER and job.compression.mode is not model.CompressionMode.NONE:
@@ -52,6 +54,11 @@ def _label(fields: Fields, name: str, longest: int, sentence: str) -> str:
     if len(text) > longest or not LABEL.fullmatch(text):
         fields.refuse(name, f"{sentence}; got {shown(text)}")
     return text
+
+
+def _profile(annotations: Fields) -> document.Profile | None:
+    text = annotations.text(contract.ANN_PROFILE, "")
+    return document.read(text, f"annotation {contract.ANN_PROFILE}") if text else None
 
 
 def _quantity(fields: Fields, name: str) -> int:

@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 
 from kompakt_cli import profile_document
 from kompakt_cli.main import application
-from kompakt_cli.profile_document import Profile
-from kompakt_cli.profile_runs import Nodes, Plan, Run, Script, command, gpus_of, read_script, said_by_script
+from kompakt_cli.profile_runs import Nodes, Plan, Script, command, gpus_of, read_script, said_by_script
 from kompakt_cli.profile_table import render
 from kompakt_core.errors import InvalidInput
+from kompakt_core.profile import document
+from kompakt_core.profile.document import Profile, Run
 
 RUN = Run(0.2, (0.19, 0.2, 0.2, 0.21), 0.0, 2, 531_400_000, 2)
 RUNS = {"one": replace(RUN, ranks=1), "all": replace(RUN, step_seconds=0.25), "warm": replace(RUN, step_seconds=0.4)}
@@ -112,7 +113,7 @@ def test_nothing_is_said_of_what_was_not_seen() -> None:
 
 def test_what_is_written_can_be_read_again_and_shown() -> None:
     text = json.dumps(profile_document.to_json(PROFILE, 16))
-    assert profile_document.read(text, "p.json") == PROFILE
+    assert document.read(text, "p.json") == PROFILE
     console = Console(width=200, file=io.StringIO())
     for part in render(PROFILE, 16, []):
         console.print(part)
@@ -136,7 +137,7 @@ def test_what_is_written_can_be_read_again_and_shown() -> None:
 )
 def test_a_broken_profile_is_refused_by_field(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
-        profile_document.read(json.dumps(profile_document.to_json(PROFILE, 16) | change), "p.json")
+        document.read(json.dumps(profile_document.to_json(PROFILE, 16) | change), "p.json")
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)))
@@ -144,9 +145,9 @@ def test_any_json_is_a_profile_or_a_sentence(value: Any) -> None:
     good = profile_document.to_json(PROFILE, 16)
     for key in good:
         with contextlib.suppress(InvalidInput):
-            profile_document.read(json.dumps(good | {key: value}), "p.json")
+            document.read(json.dumps(good | {key: value}), "p.json")
     with pytest.raises(InvalidInput, match=r"p\.json: no (JSON|profile)"):
-        profile_document.read(json.dumps(value), "p.json")
+        document.read(json.dumps(value), "p.json")
 
 
 def test_the_cheapest_machine_of_profiles_made_before(tmp_path: Path) -> None:

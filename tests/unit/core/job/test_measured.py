@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
 from kompakt_core.job import measured
 from kompakt_core.job.measured import Pace
 from kompakt_core.job.model import Sensitivity, TrainingJob
 from kompakt_core.job.spec import parse_job
+from kompakt_core.profile.document import Profile, Run
 
 PAGE = "# TYPE kompakt_ranks gauge\nkompakt_step_seconds 0.24771\nkompakt_gradient_bytes 531400000\nkompakt_ranks 16\n"
 VGG = Pace(0.25, 531_400_000, 16)
@@ -49,6 +51,7 @@ def test_whatever_a_pod_says_can_be_written_or_counts_as_not_said(values: dict[s
 def test_the_level_of_the_gang_is_taken_out_of_the_step() -> None:
     inside, spread = (measured.written(VGG, job(), level) for level in ("Machine", "Cluster"))
     assert inside == {
+        "source": "Steps",
         "stepSeconds": "0.25",
         "gradientBytes": 531_400_000,
         "ranks": 16,
@@ -83,6 +86,64 @@ def test_auto_becomes_what_was_measured_and_a_declared_word_stays(declared: str,
 def test_a_job_that_says_nothing_of_communication_stays_insensitive() -> None:
     silent = replace(job(), communication=parse_job(silent_object()).communication)
     assert measured.resolved(silent, {"sensitivity": "High"}).communication.sensitivity is Sensitivity.LOW
+
+
+RUN = Run(0.2, (0.2,), 0.0, 1, 531_400_000, 1)
+PROFILED = Profile(
+    "box", 4, "GPU", 5, 20, {"one": RUN, "all": replace(RUN, step_seconds=0.25, ranks=4), "warm": replace(RUN, step_seconds=0.4)}
+)
+
+
+def profiled(profile: Profile = PROFILED, **communication: Any) -> TrainingJob:
+    return replace(job(**communication), profile=profile)
+
+
+def test_what_was_measured_beforehand_counts_until_the_job_has_steps_of_its_own() -> None:
+    stalls = {"interconnect": {"seconds": "0.05", "percent": "20.0"}, "prep": {"seconds": "0.15", "percent": "37.5"}}
+    first = measured.profile_of(profiled(), None, "", {})
+    assert first == {
+        "source": "Annotation",
+        "stepSeconds": "0.2",
+        "gradientBytes": 531_400_000,
+        "ranks": 1,
+        "communication": "0.4",
+        "sensitivity": "High",
+        "stalls": stalls,
+    }
+    own = measured.profile_of(profiled(), VGG, "Rack", first)
+    assert own == measured.written(VGG, job(), "Rack") | {"stalls": stalls}
+    assert measured.profile_of(profiled(), None, "", own) == own, "the next attempt goes by the steps of the one before"
+    assert measured.profile_of(job(), None, "", own) == measured.written(VGG, job(), "Rack"), "annotation taken away"
+    assert measured.profile_of(job(), None, "", first) == {}
+    slower = replace(PROFILED, runs={"all": replace(RUN, step_seconds=80.0, ranks=4)})
+    assert measured.profile_of(profiled(slower), None, "", first)["sensitivity"] == "None", (
+        "a new annotation takes the old one's place"
+    )
+
+
+def test_a_profile_of_one_device_tells_stalls_only() -> None:
+    alone = replace(PROFILED, devices=1, runs={"all": RUN, "warm": replace(RUN, step_seconds=0.4)})
+    found = measured.profile_of(profiled(alone), None, "", {})
+    assert ("communication" in found, "sensitivity" in found) == (False, False)
+    assert found["stalls"] == {"prep": {"seconds": "0.2", "percent": "50.0"}}
+    assert measured.resolved(profiled(alone), {}).communication.sensitivity is Sensitivity.AUTO
+
+
+def test_auto_is_what_was_profiled_already_in_the_first_attempt() -> None:
+    assert measured.resolved(profiled(), {}).communication.sensitivity is Sensitivity.HIGH
+    assert measured.resolved(profiled(bandwidthSensitivity="Low"), {}).communication.sensitivity is Sensitivity.LOW
+    assert measured.resolved(profiled(gradientBytes="1k"), {}).communication.sensitivity is Sensitivity.NONE
+    seen = measured.written(Pace(50.0, 1000, 16), job(), "Rack")
+    assert measured.resolved(profiled(), seen).communication.sensitivity is Sensitivity.NONE
+
+
+def test_a_broken_annotation_is_refused_by_its_name() -> None:
+    broken = silent_object()
+    broken["metadata"]["annotations"] = {contract.ANN_PROFILE: '{"kompaktProfile": 1}'}
+    with pytest.raises(
+        InvalidInput, match=r"annotation kompakt\.dev/profile: no profile of version 1; expected what kompakt profile"
+    ):
+        parse_job(broken)
 
 
 def silent_object() -> dict[str, Any]:
