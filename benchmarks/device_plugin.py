@@ -4,9 +4,9 @@
 
 A whole plugin runs in a process of its own, over NVML through the tests' stand-in for the driver's library (needs gcc); the
 API server is a dictionary in that process, so a miss shows the plugin's own share: asking, hearing that there is no pod,
-searching. This process plays kubelet over real sockets: one pod arrives, its GPUs are asked for and handed over, it goes.
-Beside each hit stands an echo: a call with the same ids over the same socket to which the plugin answers nothing
-(PreStartContainer), so what gRPC, socket and machine cost in the same run.
+searching. A third process asks over a real socket with kubelet's own client (needs Go, or fetches it): one pod arrives, its GPUs
+are asked for and handed over, it goes. Beside each hit stands an echo: a call with the same ids over the same socket to which
+the plugin answers nothing (PreStartContainer), so what gRPC, socket and machine cost in the same run.
 Memory is that of a process whose modules lie there compiled, as in an image: with PYTHONDONTWRITEBYTECODE set it is more.
 """
 
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
+from benchmarks.kubelet_client import KubeletClient, build_client
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
 from kompakt_device_plugin.api import NO_QUERY, NODES, Listing, Query
@@ -150,8 +151,8 @@ class Result:
     discovery: float
 
 
-def measure(machine: str, library: Path, rounds: int) -> Result:
-    """Runs a plugin for that machine and plays kubelet."""
+def measure(machine: str, library: Path, client: Path, rounds: int) -> Result:
+    """Runs a plugin for that machine, and `client` as its kubelet."""
     with tempfile.TemporaryDirectory(prefix="kp-") as folder:
         kubelet = Kubelet(Path(folder))
         ours, theirs = multiprocessing.Pipe()
@@ -160,65 +161,43 @@ def measure(machine: str, library: Path, rounds: int) -> Result:
         try:
             if not kubelet.registered.wait(60):
                 raise SystemExit(f"the plugin for {machine} did not register within 60 s")
-            return play(machine, kubelet, ours, rounds)
+            asking = KubeletClient(client, kubelet.folder / "device-plugins" / kubelet.endpoint)
+            return play(machine, asking, ours, rounds)
         finally:
             ours.send(("stop", None))
             process.join()
 
 
-def play(machine: str, kubelet: Kubelet, pipe: Connection, rounds: int) -> Result:
-    channel = grpc.insecure_channel(f"unix://{kubelet.folder / 'device-plugins' / kubelet.endpoint}")
-    stub = pb_grpc.DevicePluginStub(channel)
-    listening = stub.ListAndWatch(pb.Empty())  # to the end: a plugin to which nobody listens registers anew
-    gpus = [device.ID for device in next(listening).devices]
-    rng, hits, echoes, misses, handed, wrong = random.Random(1), [], [], [], [], 0
+def play(machine: str, kubelet: KubeletClient, pipe: Connection, rounds: int) -> Result:
+    rng, wrong = random.Random(1), 0
+    hits: list[float] = []
+    echoes: list[float] = []
+    misses: list[float] = []
+    handed: list[float] = []
     for number in range(rounds):
-        chosen = rng.sample(gpus, rng.choice((1, 2, 4, 8)))
+        chosen = rng.sample(kubelet.gpus, rng.choice((1, 2, 4, 8)))
         pod = pod_of(number, chosen)
         ask(pipe, "ADDED", pod)
-        first = [echoed(stub, gpus)] if number % 2 else []  # who comes first pays for waking up the plugin
-        answer, seconds = timed(prefer, stub, gpus, len(chosen))
-        echoes.extend(first or [echoed(stub, gpus)])
-        hits.append(seconds)
-        wrong += answer != chosen
-        handed.append(timed(stub.Allocate, allocation(chosen))[1])
+        first = [kubelet.echo(kubelet.gpus)] if number % 2 else []  # who comes first pays for waking up the plugin
+        answer = kubelet.prefer(kubelet.gpus, len(chosen))
+        echoes.extend(one.seconds for one in first or [kubelet.echo(kubelet.gpus)])
+        hits.append(answer.seconds)
+        wrong += answer.ids != chosen
+        handed.append(kubelet.allocate(chosen).seconds)
         ask(pipe, "DELETED", {**pod, "status": {"phase": "Succeeded"}})
         if number % 10 == 0:
-            offered = rng.sample(gpus, rng.randrange(len(chosen), len(gpus) + 1))
-            misses.append(timed(prefer, stub, offered, len(chosen))[1])
+            offered = rng.sample(kubelet.gpus, rng.randrange(len(chosen), len(kubelet.gpus) + 1))
+            misses.append(kubelet.prefer(offered, len(chosen)).seconds)
     megabytes = ask(pipe, "memory", None)
     calls, discovery = ask(pipe, "discover", None)
-    listening.cancel()
-    channel.close()
-    return Result(machine, len(gpus), hits, echoes, misses, handed, wrong, megabytes, calls, discovery)
-
-
-def timed(call: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """What a call answers, and its seconds."""
-    began = time.perf_counter()
-    answer = call(*arguments)
-    return answer, time.perf_counter() - began
-
-
-def echoed(stub: Any, gpus: Sequence[str]) -> float:
-    """Seconds of a call with these ids to which the plugin answers nothing."""
-    return timed(stub.PreStartContainer, pb.PreStartContainerRequest(devices_ids=gpus))[1]
+    kubelet.close()
+    return Result(machine, len(kubelet.gpus), hits, echoes, misses, handed, wrong, megabytes, calls, discovery)
 
 
 def ask(pipe: Connection, kind: str, obj: Any) -> Any:
     """One order to the plugin's process; its answer."""
     pipe.send((kind, obj))
     return pipe.recv()
-
-
-def prefer(stub: Any, offered: Sequence[str], size: int) -> list[str]:
-    asked = pb.ContainerPreferredAllocationRequest(available_deviceIDs=offered, allocation_size=size)
-    answer = stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[asked]), timeout=5)
-    return list(answer.container_responses[0].deviceIDs)
-
-
-def allocation(gpus: Sequence[str]) -> Any:
-    return pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=gpus)])
 
 
 def pod_of(number: int, gpus: Sequence[str]) -> dict[str, Any]:
@@ -271,9 +250,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2000, help="pods on each machine (default: %(default)s)")
     options = parser.parse_args()
+    client = build_client()
     with tempfile.TemporaryDirectory(prefix="kp-shim-") as folder:
         library = build(Path(folder))
-        results = [measure(machine, library, options.rounds) for machine in MACHINES]
+        results = [measure(machine, library, client, options.rounds) for machine in MACHINES]
     from rich.console import Console
 
     console = Console(width=130)

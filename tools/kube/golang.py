@@ -66,7 +66,9 @@ def build(program: Program, say: Say) -> Path:
         fresh,
         program.package,
     ]
-    done = subprocess.run(command, cwd=MODULES / program.module, env=_environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=MODULES / program.module, env=build_environment(), capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         fresh.unlink(missing_ok=True)
         raise BuildFailed("\n".join(done.stderr.splitlines()[-15:]))
@@ -122,7 +124,7 @@ def _packaged_go(say: Say) -> Path:
     return home / "go" / "bin" / "go"
 
 
-def _environment() -> dict[str, str]:
+def build_environment() -> dict[str, str]:
     """The user's environment without what would change the build's inputs."""
     kept = {name: value for name, value in os.environ.items() if name not in {"GOFLAGS", "GOOS", "GOARCH", "GOROOT"}}
     return {**kept, "GOTOOLCHAIN": "local", "GOWORK": "off", "CGO_ENABLED": "0"}
