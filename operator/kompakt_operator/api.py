@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import aiohttp
@@ -61,10 +61,10 @@ def budgets_path(namespace: str, name: str = "") -> str:
 
 
 class Api:
-    """One connection pool. Every method raises ApiRefused or ApiUnreachable."""
+    """A connection pool; `answered` hears of each object that stands there. Every method raises ApiRefused or ApiUnreachable."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    def __init__(self, config: Config, answered: Callable[[Object], None] = lambda _: None) -> None:
+        self._config, self._answered = config, answered
         self._session: aiohttp.ClientSession | None = None
         self._renew_at = 0.0
         self._headers: dict[str, str] = {}
@@ -82,11 +82,12 @@ class Api:
             await self._session.close()
 
     async def get(self, path: str, **query: str) -> Object:
-        return await self._send("GET", path, None, query)
+        return self._heard(await self._send("GET", path, None, query))
 
     async def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False) -> Object:
         query = {"fieldManager": contract.OPERATOR_MANAGER, **({"dryRun": "All"} if dry_run else {})}
-        return await self._send("POST", path, body, query)
+        made = await self._send("POST", path, body, query)
+        return made if dry_run else self._heard(made)
 
     async def update(self, path: str, body: Mapping[str, Any]) -> Object:
         return await self._send("PUT", path, body, {"fieldManager": contract.OPERATOR_MANAGER})
@@ -94,7 +95,7 @@ class Api:
     async def apply(self, path: str, body: Mapping[str, Any]) -> Object:
         """Server-side apply, forced: these fields are ours by contract."""
         query = {"fieldManager": contract.OPERATOR_MANAGER, "force": "true"}
-        return await self._send("PATCH", path, body, query, "application/apply-patch+yaml")
+        return self._heard(await self._send("PATCH", path, body, query, "application/apply-patch+yaml"))
 
     async def delete(self, path: str, uid: str = "", propagation: str = "Background", grace: int | None = None) -> Object:
         """With a uid only that very object is deleted, never a successor of the same name. `grace` in seconds; None: its own."""
@@ -104,6 +105,10 @@ class Api:
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         return await self._send("DELETE", path, options, {})
+
+    def _heard(self, found: Object) -> Object:
+        self._answered(found)
+        return found
 
     def _authorization(self) -> dict[str, str]:
         now = asyncio.get_running_loop().time()

@@ -20,7 +20,8 @@ NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 class Config:
     """`namespace` "": all; `kubeconfig` "": the pod's own account; `health_port` 0: no endpoint; `progress_seconds` 0: never.
 
-    `keep_nodes`: workers tell autoscalers to leave their nodes alone.
+    `keep_nodes`: workers tell autoscalers to leave their nodes alone. `watch_patience`: how many seconds a watch may take to show
+    what the API server has.
     """
 
     runtime_image: str
@@ -31,6 +32,7 @@ class Config:
     health_port: int = 0
     progress_seconds: int = 30
     keep_nodes: bool = True
+    watch_patience: int = 180
     log_level: str = "INFO"
 
 
@@ -50,6 +52,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
         raise InvalidInput(f"--health-port: a port from 1 to 65535, or 0 for none; got {given.health_port!r}")
     if not given.progress_seconds.isdecimal() or int(given.progress_seconds) > 3600:
         raise InvalidInput(f"--progress-seconds: whole seconds up to 3600, or 0 for never; got {given.progress_seconds!r}")
+    if not given.watch_patience.isdecimal() or not 10 <= int(given.watch_patience) <= 3600:
+        raise InvalidInput(f"--watch-patience: whole seconds from 10 to 3600; got {given.watch_patience!r}")
     if given.keep_nodes not in ("true", "false"):
         raise InvalidInput(f"--keep-nodes: true or false; got {given.keep_nodes!r}")
     if given.log_level not in LEVELS:
@@ -63,6 +67,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
         health_port=int(given.health_port),
         progress_seconds=int(given.progress_seconds),
         keep_nodes=given.keep_nodes == "true",
+        watch_patience=int(given.watch_patience),
         log_level=given.log_level,
     )
 
@@ -82,6 +87,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     flag("--health-port", "0", "port of /healthz and /metrics; 0: none")
     flag("--progress-seconds", "30", "how often rank 0 of each running job is asked how far it is; 0: never")
     flag("--keep-nodes", "true", "whether workers are annotated so that autoscalers leave their nodes alone")
+    flag("--watch-patience", "180", "seconds until a watch that does not show what the API server has counts as stuck")
     flag("--log-level", "INFO", f"how much to say: {', '.join(LEVELS)}")
     return parser
 

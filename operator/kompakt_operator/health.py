@@ -1,4 +1,4 @@
-"""/healthz and /metrics. Alive means: the event loop turns, and an active operator finishes its looks."""
+"""/healthz and /metrics. Alive means: the event loop turns, an active operator finishes its looks, and no watch is stuck."""
 
 import asyncio
 from collections import Counter
@@ -18,6 +18,7 @@ class Pulse:
     looks: Counter[str] = field(default_factory=Counter)  # by outcome: done, retried, failed
     waiting: int = 0
     under_way: dict[int, float] = field(default_factory=dict)  # worker -> when its look began
+    stuck_watch: str = ""  # what a watch fails to show
 
     def stuck(self, now: float) -> bool:
         """Whether any look takes longer than it can."""
@@ -29,6 +30,8 @@ class Pulse:
         return (
             "# HELP kompakt_operator_active Whether this process holds the Lease.\n# TYPE kompakt_operator_active gauge\n"
             f"kompakt_operator_active {int(self.active)}\n"
+            "# HELP kompakt_operator_watch_stuck Whether a watch fails to show what the API server has.\n"
+            f"# TYPE kompakt_operator_watch_stuck gauge\nkompakt_operator_watch_stuck {int(bool(self.stuck_watch))}\n"
             "# HELP kompakt_operator_waiting Jobs in line to be looked at.\n# TYPE kompakt_operator_waiting gauge\n"
             f"kompakt_operator_waiting {self.waiting}\n"
             "# HELP kompakt_operator_looks_total Looks at jobs by outcome.\n# TYPE kompakt_operator_looks_total counter\n"
@@ -42,6 +45,8 @@ async def serve(pulse: Pulse, port: int) -> web.AppRunner:
     async def healthz(_: web.Request) -> web.Response:
         if pulse.stuck(asyncio.get_running_loop().time()):
             return web.Response(status=503, text="a look at a job takes too long\n")
+        if pulse.stuck_watch:
+            return web.Response(status=503, text=f"{pulse.stuck_watch}\n")
         return web.Response(text="ok\n")
 
     async def metrics(_: web.Request) -> web.Response:

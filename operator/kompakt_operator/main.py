@@ -23,6 +23,7 @@ from kompakt_operator.health import Pulse, serve
 from kompakt_operator.lease import Elector
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
+from kompakt_operator.witness import Witness, judge
 from kompakt_operator.workqueue import Key, WorkQueue
 
 CONFLICT_SECONDS = 0.02
@@ -49,14 +50,15 @@ async def run(config: Config) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     health = await serve(pulse, config.health_port) if config.health_port else None
     try:
-        async with Api(config) as api:
+        witness = Witness(asyncio.get_running_loop().time)
+        async with Api(config, witness.answered) as api:
             elector = Elector(api, config.lease_namespace, config.identity)
             await _first(elector.acquired(), stop.wait())
             if not elector.active:
                 return 0
             pulse.active = True
             lost = asyncio.create_task(elector.lost())
-            await _first(lost, stop.wait(), _operate(config, api, pulse))
+            await _first(lost, stop.wait(), _operate(config, api, pulse, witness))
             taken = not elector.active
             await elector.release()
             return 1 if taken else 0  # while kopf runs it handles the signals itself and simply ends
@@ -76,7 +78,7 @@ async def _first(*waits: Awaitable[object]) -> None:
         task.result()
 
 
-async def _operate(config: Config, api: Api, pulse: Pulse) -> None:
+async def _operate(config: Config, api: Api, pulse: Pulse, witness: Witness) -> None:
     """Watch and look until cancelled."""
     cache, queue = Cache(), WorkQueue()
     await watching.fill(api, config, cache)  # before the first look: a pod not seen yet must not count as missing
@@ -84,8 +86,10 @@ async def _operate(config: Config, api: Api, pulse: Pulse) -> None:
     reconciler = Reconciler(api, cache, queue, scraper, config.runtime_image, config.keep_nodes)
     workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
     relisted = asyncio.Event()
-    registry = watching.registry_for(config, cache, queue, relisted)
-    await _first(_watch(config, registry), watching.resync(api, config, cache, queue, relisted), scraper.run(), *workers)
+    registry = watching.registry_for(config, cache, queue, witness, relisted)
+    resync = watching.resync(api, config, cache, queue, relisted)
+    judging = judge(api, witness, pulse, config.watch_patience)
+    await _first(_watch(config, registry), resync, judging, scraper.run(), *workers)
 
 
 async def _watch(config: Config, registry: kopf.OperatorRegistry) -> None:

@@ -16,20 +16,24 @@ from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path, job
 from kompakt_operator.cache import Cache
 from kompakt_operator.config import Config
 from kompakt_operator.listing import PAGE, list_all
+from kompakt_operator.witness import Witness
 from kompakt_operator.workqueue import Key, WorkQueue
 
 RESYNC_SECONDS: Final = 300.0
+# Connections that may be silent one after the other before a watch counts as stuck: 72 s each, and a bookmark comes every 60 s.
+SILENCES: Final = 2.5
 SETTLE_SECONDS: Final = 1.0  # all watches break together when the API server goes: one comparison for all of them
 log = logging.getLogger(__name__)
 
 
-def settings_of(settings: kopf.OperatorSettings) -> None:
+def settings_of(settings: kopf.OperatorSettings, patience: float) -> None:
     """kopf made robust: bounded watches (a silent connection is given up), no Events from logs, nothing stored on objects."""
     settings.posting.enabled = False
     settings.persistence.consistency_timeout = 0
     settings.watching.server_timeout = 120
     settings.watching.client_timeout = 150
     settings.watching.connect_timeout = 5
+    settings.watching.inactivity_timeout = patience / SILENCES
     settings.watching.chunk_size = PAGE  # a whole list of thousands of jobs at once would cost 100 MB
     settings.networking.request_timeout = 10
     settings.networking.connect_timeout = 5
@@ -40,16 +44,23 @@ def settings_of(settings: kopf.OperatorSettings) -> None:
         settings.watching.label_selectors[kind] = contract.LABEL_JOB_UID
 
 
-def registry_for(config: Config, cache: Cache, queue: WorkQueue, relisted: asyncio.Event) -> kopf.OperatorRegistry:
+def registry_for(
+    config: Config, cache: Cache, queue: WorkQueue, witness: Witness, relisted: asyncio.Event
+) -> kopf.OperatorRegistry:
     """The handlers; they set `relisted` when a watch begins anew.
 
     An explicit registry: kopf's default one would import whatever client library it finds.
     """
     registry = kopf.OperatorRegistry()
 
+    def noted(kind: str, event: Any) -> None:
+        witness.watched(kind, event["object"])
+        if event["type"] is None:  # so kopf marks what a list shows, before a watch begins
+            relisted.set()
+
     @kopf.on.startup(registry=registry)
     def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
-        settings_of(settings)
+        settings_of(settings, config.watch_patience)
         settings.scanning.disabled = bool(config.namespace)  # it would ask for all namespaces and definitions
 
     @kopf.on.login(registry=registry)
@@ -59,19 +70,19 @@ def registry_for(config: Config, cache: Cache, queue: WorkQueue, relisted: async
     @kopf.on.event(contract.GROUP, contract.VERSION, contract.JOB_PLURAL, registry=registry)
     async def job_seen(event: Any, **_: Any) -> None:
         obj = event["object"]
-        _note_relisting(event, relisted)
+        noted(contract.JOB_KIND, event)
         if event["type"] != "DELETED" and needs_look(obj):
             queue.add((obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
     @kopf.on.event("pods", registry=registry)
     async def pod_seen(event: Any, **_: Any) -> None:
-        _note_relisting(event, relisted)
+        noted("Pod", event)
         cache.see_pod(event["object"], gone=event["type"] == "DELETED")
         _enqueue_owner(queue, event["object"])
 
     @kopf.on.event("services", registry=registry)
     async def service_seen(event: Any, **_: Any) -> None:
-        _note_relisting(event, relisted)
+        noted("Service", event)
         cache.see_service(event["object"], gone=event["type"] == "DELETED")
         _enqueue_owner(queue, event["object"])
 
@@ -83,12 +94,6 @@ def registry_for(config: Config, cache: Cache, queue: WorkQueue, relisted: async
                 queue.add(key)
 
     return registry
-
-
-def _note_relisting(event: Any, relisted: asyncio.Event) -> None:
-    """kopf marks what a list shows, before a watch begins, by an event without a type."""
-    if event["type"] is None:
-        relisted.set()
 
 
 def needs_look(obj: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The API server is there and yet is not: it hangs, or spoils one request in ten.
+"""The API server is there and yet is not: it hangs, spoils one request in ten, or says nothing any more on watches.
 
 KOMPAKT_OUTAGE says for how many seconds it hangs (25 unless it is set: longer than both Leases hold), KOMPAKT_SEED repeats a run.
 """
@@ -10,8 +10,11 @@ import secrets
 import signal
 import ssl
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -101,6 +104,72 @@ def test_jobs_come_and_go_while_one_request_in_ten_is_spoilt(
 
 
 def spoilt(cluster: Cluster, address: str) -> dict[str, int]:
+    return dict(asked(cluster, f"{address}/faulty"))
+
+
+def asked(cluster: Cluster, url: str, body: object = None) -> Any:
+    """What the proxy answers; with a body it is PUT."""
     trust = ssl.create_default_context(cafile=str(cluster.plane.keys.authority.certificate_file))
-    with urllib.request.urlopen(f"{address}/faulty", timeout=5, context=trust) as answer:
-        return dict(json.load(answer))
+    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), method="PUT" if body else "GET")
+    with urllib.request.urlopen(request, timeout=5, context=trust) as answer:
+        return json.load(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Silenced:
+    """An operator whose watches a proxy can silence."""
+
+    cluster: Cluster
+    proxy: str
+    liveness: str
+
+    def silence(self, *plurals: str) -> None:
+        asked(self.cluster, f"{self.proxy}/faulty/silent", ["none", *plurals])
+
+    def health(self) -> str:
+        """What the liveness probe reads; "" while the endpoint does not answer."""
+        try:
+            with urllib.request.urlopen(self.liveness, timeout=5) as answer:
+                return f"{answer.status} {answer.read().decode()}"
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return f"{refusal.code} {refusal.read().decode()}"
+        except OSError:
+            return ""
+
+
+@pytest.fixture
+def silenced(kompakt: Cluster) -> Iterator[Silenced]:
+    kompakt.kill("operator-0")
+    address, proxy = kompakt.parts.faulty_server(SEED, rate=0)
+    kompakt.start(proxy)
+    kompakt.parts.server = address
+    operator = kompakt.parts.operator("operator-3", "--watch-patience=10")
+    kompakt.parts.server = ""
+    kompakt.start(operator)
+    port = next(flag.partition("=")[2] for flag in operator.argv if flag.startswith("--health-port="))
+    yield Silenced(kompakt, address, f"http://127.0.0.1:{port}/healthz")
+    kompakt.kill("operator-3")
+    kompakt.kill("faulty")
+    kompakt.restart("operator-0")
+
+
+@pytest.mark.parametrize(
+    ("plural", "owed"),
+    [("pods", "Pods has not shown {}/late-worker-0-a1"), ("trainingjobs", "TrainingJobs has not shown {}/long")],
+)
+def test_a_watch_that_says_nothing_any_more_ends_the_operators_liveness(
+    kompakt: Cluster, namespace: str, silenced: Silenced, plural: str, owed: str
+) -> None:
+    long = apply(kompakt, namespace, training_job("long", seconds=None, placement=NO_WAIT))
+    long.await_phase("Running")
+    assert silenced.health() == "200 ok\n"
+    silenced.silence(plural)
+    late = apply(kompakt, namespace, training_job("late", placement=NO_WAIT))
+    long.patch({"metadata": {"labels": {"changed": "yes"}}})
+    news = {"metadata": {"annotations": {"changed": "yes"}}}  # of the pod, so that its job is looked at
+    kompakt.core.patch_namespaced_pod("long-worker-0-a1", namespace, news)
+    eventually(lambda: silenced.health().startswith(f"503 the watch of {owed.format(namespace)}"), "it is seen", 60)
+    silenced.silence()
+    eventually(lambda: silenced.health() == "200 ok\n", "the next connection speaks")
+    late.await_phase("Succeeded")

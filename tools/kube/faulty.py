@@ -2,6 +2,7 @@
 
 A spoilt request is, by chance, refused with 500, refused with 503, cut off unanswered, or (the worst of them) performed and then
 cut off, so that its sender cannot know. A spoilt watch is cut off after a while. The choices follow from the seed.
+PUT a list of plurals to /faulty/silent, and watches of these kinds are accepted and say nothing until the list changes again.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from aiohttp import web
 from yarl import URL
 
 WAYS: Final = ("500", "503", "cut before", "cut after")
+LOOK: Final = 0.1  # seconds
 WATCH_SECONDS: Final = 3.0  # how long a spoilt watch lasts at most
 HOP_BY_HOP: Final = frozenset({"connection", "transfer-encoding", "keep-alive", "upgrade", "host", "content-length"})
 PACKING: Final = frozenset({"accept-encoding"})  # a packed watch would be handed on in lumps
@@ -32,6 +34,7 @@ class Faulty:
     rate: float
     chance: random.Random
     counts: Counter[str] = field(default_factory=Counter)
+    silent: frozenset[str] = frozenset()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One request."""
@@ -59,20 +62,29 @@ class Faulty:
                 await answer.read()
                 return self._cut(request)
             limit = self.chance.uniform(0, WATCH_SECONDS) if way else None
-            return await self._answer(request, answer, limit)
+            return await self._answer(request, answer, limit, watch)
 
-    async def _answer(self, request: web.Request, answer: aiohttp.ClientResponse, limit: float | None) -> web.StreamResponse:
+    async def _answer(
+        self, request: web.Request, answer: aiohttp.ClientResponse, limit: float | None, watch: bool
+    ) -> web.StreamResponse:
         kept = {name: value for name, value in answer.headers.items() if name.lower() not in HOP_BY_HOP}
         told = web.StreamResponse(status=answer.status, headers=kept)
         await told.prepare(request)
         try:
             async with asyncio.timeout(limit):
                 async for chunk in answer.content.iter_any():
+                    while watch and request.path.rsplit("/", 1)[-1] in self.silent:
+                        await asyncio.sleep(LOOK)
                     await told.write(chunk)
         except (TimeoutError, aiohttp.ClientError):
             return self._cut(request)
         await told.write_eof()
         return told
+
+    async def silence(self, request: web.Request) -> web.Response:
+        """Which kinds of watches say nothing from now on."""
+        self.silent = frozenset(await request.json())
+        return web.json_response(sorted(self.silent))
 
     @staticmethod
     def _cut(request: web.Request) -> web.StreamResponse:
@@ -96,6 +108,7 @@ async def serve(options: argparse.Namespace) -> None:
         faulty = Faulty(options.upstream, session, options.rate, random.Random(options.seed))
         app = web.Application(client_max_size=16 << 20)
         app.router.add_get("/faulty", faulty.tell)
+        app.router.add_put("/faulty/silent", faulty.silence)
         app.router.add_route("*", "/{path:.*}", faulty.handle)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()

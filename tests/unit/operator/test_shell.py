@@ -127,6 +127,8 @@ def test_flags_win_over_the_environment() -> None:
         (["--runtime-image=i", "--kubeconfig=/no/such/file"], "--kubeconfig: cannot read '/no/such/file'"),
         (["--runtime-image=i", "--namespace=Not_A_Name"], "--namespace: 'Not_A_Name' is no namespace's name"),
         (["--runtime-image=i", "--keep-nodes=maybe"], "--keep-nodes: true or false; got 'maybe'"),
+        (["--runtime-image=i", "--watch-patience=9"], "--watch-patience: whole seconds from 10 to 3600; got '9'"),
+        (["--runtime-image=i", "--watch-patience=soon"], "--watch-patience: whole seconds from 10 to 3600; got 'soon'"),
         (["--runtime-image=i", "--log-level=loud"], "--log-level: one of DEBUG"),
         (["--runtime-image=i", "--health-port=99999"], "--health-port: a port from 1 to 65535"),
     ],
