@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools import debian
-from tools.kube.binaries import NoProgram, find_all
-from tools.kube.programs import PROGRAMS, SIMULATED
+from tools.kube.binaries import find_all
+from tools.kube.programs import PROGRAMS, SIMULATED, NoProgram
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent

@@ -12,7 +12,7 @@ from tools.kube import binaries, control_plane, demo, elsewhere, host, processes
 from tools.kube.command import CommandFailed
 from tools.kube.following import JobFailed
 from tools.kube.ports import NoFreePort
-from tools.kube.programs import PROGRAMS, SIMULATED
+from tools.kube.programs import PROGRAMS, SIMULATED, NoProgram
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 Name = Annotated[str, typer.Option(help="name of the cluster")]
@@ -113,7 +113,7 @@ def kubectl(context: typer.Context, name: Name = "demo") -> None:
 
 # What can go wrong outside of this program: told as a sentence, without a traceback.
 EXPECTED = (
-    *(control_plane.StartFailed, control_plane.AlreadyUp, binaries.NoProgram),
+    *(control_plane.StartFailed, control_plane.AlreadyUp, NoProgram),
     *(host.CannotRun, CommandFailed, JobFailed, NoFreePort, TimeoutError),
 )
 

@@ -3,6 +3,7 @@
 In this order: the folder that KOMPAKT_KUBE_BIN names, the cache, PATH, the official release download, a build from
 the Go modules pinned in go/. A cluster's Kubernetes programs must agree in version, so PATH and download count only
 with the pinned minor version, while a named folder may hold any supported one, but then must hold all of them.
+KOMPAKT_KUBERNETES=1.36 takes that minor version in place of the newest; what a version needs is kept beside the others'.
 """
 
 import os
@@ -16,6 +17,7 @@ from tools.kube.programs import (
     NEWEST_MINOR,
     OLDEST_MINOR,
     PROGRAMS,
+    NoProgram,
     Program,
     parse_version,
     pinned_version,
@@ -26,10 +28,6 @@ from tools.kube.programs import (
 ENV_FOLDER = "KOMPAKT_KUBE_BIN"
 
 Say = Callable[[str], None]
-
-
-class NoProgram(Exception):
-    """A program can be had from nowhere; the message says what was tried."""
 
 
 def tell(text: str) -> None:

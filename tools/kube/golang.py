@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tools.kube.cache import cache_root, content_key, locked
-from tools.kube.programs import MODULES, Program, pinned_version
+from tools.kube.programs import MODULES, Program, module_folder, pinned_version, required_version
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED_GO = (1, 26)  # what Kubernetes 1.37 asks for
@@ -24,9 +24,12 @@ class BuildFailed(Exception):
     """A program cannot be built; the message holds the compiler's last lines."""
 
 
-def linker_flags() -> str:
-    """Without symbols, and with the version that programs, clients and Helm read at run time."""
-    version = pinned_version("kubernetes")
+def linker_flags(module: str) -> str:
+    """Without symbols, and with the version of Kubernetes that programs, clients and Helm read at run time.
+
+    Only Kubernetes' own programs are built anew for another version.
+    """
+    version = required_version("kubernetes", module_folder(module) if module == "kubernetes" else MODULES / "kubernetes")
     major, minor = version.removeprefix("v").split(".")[:2]
     component = "k8s.io/component-base/version"
     values = {
@@ -41,7 +44,8 @@ def linker_flags() -> str:
 
 def folder(module: str) -> Path:
     """Where the programs of a module are kept: a name that changes with version, hashes and flags."""
-    key = content_key([linker_flags()], [MODULES / module / "go.mod", MODULES / module / "go.sum"], MODULES)
+    pinned = module_folder(module)
+    key = content_key([linker_flags(module)], [pinned / "go.mod", pinned / "go.sum"], MODULES)
     return cache_root() / "bin" / f"{module}-{pinned_version(module)}-{key}"
 
 
@@ -61,13 +65,13 @@ def build(program: Program, say: Say) -> Path:
         PARALLEL,
         "-trimpath",
         "-ldflags",
-        linker_flags(),
+        linker_flags(program.module),
         "-o",
         fresh,
         program.package,
     ]
     done = subprocess.run(
-        command, cwd=MODULES / program.module, env=build_environment(), capture_output=True, text=True, check=False
+        command, cwd=module_folder(program.module), env=build_environment(), capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         fresh.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """The programs of a cluster, the Go modules that pin them, and how each tells its version."""
 
+import os
 import re
 import subprocess
 from dataclasses import dataclass
@@ -8,6 +9,11 @@ from pathlib import Path
 
 MODULES = Path(__file__).parent / "go"
 OLDEST_MINOR, NEWEST_MINOR = 35, 37  # of Kubernetes 1.x
+ENV_KUBERNETES = "KOMPAKT_KUBERNETES"
+
+
+class NoProgram(Exception):
+    """A program can be had from nowhere; the message says what was tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +62,35 @@ REAL = (*SIMULATED, "kubelet", "kube-proxy", "helm", "coredns")
 """What a cluster with real nodes needs."""
 
 
-@cache
+def module_folder(module: str) -> Path:
+    """Where a module's go.mod lies. That of Kubernetes is the newest, or the minor version that KOMPAKT_KUBERNETES names.
+
+    Raises NoProgram for a version that is not there.
+    """
+    newest = f"1.{NEWEST_MINOR}"
+    wanted = os.environ.get(ENV_KUBERNETES) or newest
+    if module != "kubernetes" or wanted == newest:
+        return MODULES / module
+    there = [f"1.{minor}" for minor in range(OLDEST_MINOR, NEWEST_MINOR + 1)]
+    if wanted not in there:
+        raise NoProgram(f"{ENV_KUBERNETES}={wanted}: give one of {', '.join(there)}")
+    return MODULES / f"{module}-{wanted}"
+
+
 def pinned_version(module: str) -> str:
     """The version that a module below go/ requires of its program, with its leading v."""
+    return required_version(module, module_folder(module))
+
+
+@cache
+def required_version(module: str, folder: Path) -> str:
+    """The version that the go.mod in that folder requires of a module's program."""
     roots = {program.package for program in PROGRAMS.values() if program.module == module}
-    text = (MODULES / module / "go.mod").read_text()
+    text = (folder / "go.mod").read_text()
     for path, version in re.findall(r"^(?:require )?\s*(\S+) (v\S+)", text, re.MULTILINE):
         if any(root == path or root.startswith(path + "/") for root in roots):
             return str(version)
-    raise LookupError(f"{MODULES / module / 'go.mod'} requires none of {sorted(roots)}")
+    raise LookupError(f"{folder / 'go.mod'} requires none of {sorted(roots)}")
 
 
 def version_of(path: Path, program: Program) -> tuple[int, int, int] | None:

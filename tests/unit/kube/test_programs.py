@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tools.kube import binaries, golang, release
-from tools.kube.programs import PROGRAMS, parse_version, pinned_version, supported
+from tools.kube.programs import ENV_KUBERNETES, PROGRAMS, NoProgram, parse_version, pinned_version, supported
 
 
 def program(folder: Path, name: str, says: str) -> Path:
@@ -30,6 +30,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, folder in (("XDG_CACHE_HOME", "cache"), ("PATH", "path")):
         monkeypatch.setenv(name, f"{tmp_path / folder}:/bin:/usr/bin" if name == "PATH" else str(tmp_path / folder))
     monkeypatch.delenv(binaries.ENV_FOLDER, raising=False)
+    monkeypatch.delenv(ENV_KUBERNETES, raising=False)
     return tmp_path
 
 
@@ -61,6 +62,25 @@ def test_every_program_is_pinned() -> None:
     assert supported(parse_version(pinned_version("kubernetes")) or (0, 0, 0))
 
 
+@pytest.mark.parametrize("minor", [35, 36, 37])
+def test_every_supported_version_of_kubernetes_is_pinned(minor: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    helm = golang.folder("helm")
+    monkeypatch.setenv(ENV_KUBERNETES, f"1.{minor}")
+    version = parse_version(pinned_version("kubernetes"))
+    assert version is not None
+    assert version[:2] == (1, minor)
+    assert pinned_version("kubernetes") in golang.folder("kubernetes").name
+    assert f"gitVersion={pinned_version('kubernetes')}" in golang.linker_flags("kubernetes")
+    assert golang.folder("helm") == helm, "nothing else is built anew"
+
+
+@pytest.mark.parametrize("text", ["1.34", "1.38", "1.36.3", "36", "v1.36", "../helm", "\N{ARABIC-INDIC DIGIT ONE}.36"])
+def test_another_version_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENV_KUBERNETES, text)
+    with pytest.raises(NoProgram, match=r"give one of 1\.35, 1\.36, 1\.37"):
+        binaries.present(PROGRAMS["kubectl"])
+
+
 def test_the_named_folder_comes_first(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(golang.folder("kubernetes"), "kubectl", "v1.37.1")
     mine = program(empty / "mine", "kubectl", "Client Version: v1.35.4")
@@ -71,7 +91,7 @@ def test_the_named_folder_comes_first(empty: Path, monkeypatch: pytest.MonkeyPat
 def test_a_named_folder_of_an_unsupported_version_is_refused(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(empty / "mine", "kubectl", "v1.34.9")
     monkeypatch.setenv(binaries.ENV_FOLDER, str(empty / "mine"))
-    with pytest.raises(binaries.NoProgram, match=r"Kubernetes 1\.34\.9; kompakt supports 1\.35 to 1\.37"):
+    with pytest.raises(NoProgram, match=r"Kubernetes 1\.34\.9; kompakt supports 1\.35 to 1\.37"):
         binaries.present(PROGRAMS["kubectl"])
 
 
@@ -80,7 +100,7 @@ def test_a_named_folder_must_hold_all_kubernetes_programs_but_may_lack_others(
 ) -> None:
     program(empty / "mine", "kubectl", "v1.37.1")
     monkeypatch.setenv(binaries.ENV_FOLDER, str(empty / "mine"))
-    with pytest.raises(binaries.NoProgram, match="kubelet"):
+    with pytest.raises(NoProgram, match="kubelet"):
         binaries.present(PROGRAMS["kubelet"])
     assert binaries.present(PROGRAMS["kwok"]) is None
 
@@ -176,5 +196,5 @@ def test_an_old_go_is_not_used(empty: Path) -> None:
 
 def test_the_cache_folder_changes_with_the_flags(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = golang.folder("kwok")
-    monkeypatch.setattr(golang, "linker_flags", lambda: "-s")
+    monkeypatch.setattr(golang, "linker_flags", lambda module: "-s")
     assert golang.folder("kwok") != before
