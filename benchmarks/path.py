@@ -61,11 +61,12 @@ class Kind:
     delete: Callable[[str], object]
 
 
-def training_jobs(api: client.ApiClient, namespace: str, shape: Shape) -> Kind:
+def training_jobs(api: client.ApiClient, namespace: str, shape: Shape, *, suspend: bool = False) -> Kind:
     custom = client.CustomObjectsApi(api)
     container = {"name": "trainer", "image": "simulated", "resources": {"requests": {"cpu": "10m"}}}
     role = {"name": "worker", "replicas": shape.workers, "gpusPerReplica": shape.gpus}
     spec = {
+        "suspend": suspend,
         "roles": [{**role, "template": {"spec": {"containers": [container]}}}],
         "communication": {"pattern": "Ring", "bandwidthSensitivity": "High"},
         "placement": {"consolidation": {"mode": "NoWait"}},  # the way is timed, not the wait for a better level
@@ -111,6 +112,13 @@ def measure(times: PodTimes, kind: Kind, pods: int, job: str) -> Timing:
 
 @contextmanager
 def own_cluster(nodes: int, say: Callable[[str], None]) -> Iterator[client.ApiClient]:
+    """A client of a cluster of its own; gone afterwards."""
+    with whole_cluster(nodes, say) as cluster:
+        yield cluster.api
+
+
+@contextmanager
+def whole_cluster(nodes: int, say: Callable[[str], None]) -> Iterator[Cluster]:
     """A control plane, simulated nodes of eight GPUs and all of kompakt's processes; gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="kompakt-path-") as folder:
         find = find_all([*SIMULATED, "helm"], say).__getitem__
@@ -122,7 +130,7 @@ def own_cluster(nodes: int, say: Callable[[str], None]) -> Iterator[client.ApiCl
             cluster.start(cluster.parts.simulated_plugins())
             cluster.start_pair("scheduler-0")
             cluster.start(cluster.parts.operator())
-            yield cluster.api
+            yield cluster
         finally:
             cluster.stop()
 

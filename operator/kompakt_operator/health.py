@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
+BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds, Prometheus' own defaults
 STUCK_SECONDS: Final = 120.0  # a look is a handful of requests of at most 15 s each
 
 
@@ -16,6 +17,8 @@ class Pulse:
 
     active: bool = False
     looks: Counter[str] = field(default_factory=Counter)  # by outcome: done, retried, failed
+    buckets: Counter[float] = field(default_factory=Counter)  # looks that took no longer, by seconds
+    seconds: float = 0.0  # of all looks together
     waiting: int = 0
     under_way: dict[int, float] = field(default_factory=dict)  # worker -> when its look began
     stuck_watch: str = ""  # what a watch fails to show
@@ -24,8 +27,15 @@ class Pulse:
         """Whether any look takes longer than it can."""
         return any(now - begin > STUCK_SECONDS for begin in self.under_way.values())
 
+    def looked(self, outcome: str, seconds: float) -> None:
+        """A look has ended."""
+        self.looks[outcome] += 1
+        self.seconds += seconds
+        self.buckets.update(bucket for bucket in BUCKETS if seconds <= bucket)
+
     def text(self) -> str:
         """In the exposition format of Prometheus."""
+        times = "".join(f'kompakt_operator_look_seconds_bucket{{le="{b}"}} {self.buckets[b]}\n' for b in BUCKETS)
         outcomes = "".join(f'kompakt_operator_looks_total{{outcome="{k}"}} {n}\n' for k, n in sorted(self.looks.items()))
         return (
             "# HELP kompakt_operator_active Whether this process holds the Lease.\n# TYPE kompakt_operator_active gauge\n"
@@ -36,6 +46,9 @@ class Pulse:
             f"kompakt_operator_waiting {self.waiting}\n"
             "# HELP kompakt_operator_looks_total Looks at jobs by outcome.\n# TYPE kompakt_operator_looks_total counter\n"
             f"{outcomes}"
+            "# HELP kompakt_operator_look_seconds Time that a look takes.\n# TYPE kompakt_operator_look_seconds histogram\n"
+            f'{times}kompakt_operator_look_seconds_bucket{{le="+Inf"}} {self.looks.total()}\n'
+            f"kompakt_operator_look_seconds_sum {self.seconds:.6f}\nkompakt_operator_look_seconds_count {self.looks.total()}\n"
         )
 
 

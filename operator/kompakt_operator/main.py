@@ -119,7 +119,8 @@ async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: Pu
         key = await queue.take()
         pulse.under_way[number], pulse.waiting = clock(), len(queue)
         try:
-            pulse.looks[await _look(reconciler, queue, key)] += 1
+            outcome = await _look(reconciler, queue, key)
+            pulse.looked(outcome, clock() - pulse.under_way[number])
         finally:
             del pulse.under_way[number]
             queue.done(key)

@@ -187,5 +187,17 @@ def test_a_look_that_takes_too_long_is_told() -> None:
     pulse = Pulse(active=True, under_way={0: 100.0})
     assert not pulse.stuck(100.0 + STUCK_SECONDS)
     assert pulse.stuck(101.0 + STUCK_SECONDS)
-    pulse.looks["done"] += 2
-    assert 'kompakt_operator_looks_total{outcome="done"} 2' in pulse.text()
+
+
+def test_looks_are_counted_by_outcome_and_by_how_long_they_took() -> None:
+    pulse = Pulse()
+    for seconds in (0.004, 0.3, 30.0):
+        pulse.looked("done", seconds)
+    text = pulse.text()
+    assert 'kompakt_operator_looks_total{outcome="done"} 3' in text
+    counts = {
+        bound: f'look_seconds_bucket{{le="{bound}"}} {count}\n' in text
+        for bound, count in [("0.005", 1), ("0.5", 2), ("+Inf", 3)]
+    }
+    assert all(counts.values()), text
+    assert "look_seconds_sum 30.304000\n" in text
