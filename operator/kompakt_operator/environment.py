@@ -4,6 +4,7 @@ from typing import Any
 
 from kompakt_core import contract
 from kompakt_core.job.actions import service_name
+from kompakt_core.job.batches import Batch
 from kompakt_core.job.model import Role, TrainingJob
 
 Variables = list[dict[str, Any]]
@@ -27,14 +28,15 @@ def gpu_roles(job: TrainingJob) -> list[Role]:
     return [role for role in job.roles if role.gpus_per_replica]
 
 
-def common(job: TrainingJob, attempt: int) -> Variables:
-    """For every container: where rank 0 is, and which attempt this is."""
+def common(job: TrainingJob, attempt: int, batch: Batch | None = None) -> Variables:
+    """For every container: where rank 0 is, which attempt this is, and its batch where batches are raised."""
     first = gpu_roles(job)[0]
     master = f"{worker_name(job, first, 0)}.{service_name(job.name, attempt)}"
     return [
         *(value(name, master) for name in (contract.ENV_MASTER_ADDR, contract.ENV_TORCHRUN_MASTER_ADDR)),
         *(value(name, contract.MASTER_PORT) for name in (contract.ENV_MASTER_PORT, contract.ENV_TORCHRUN_MASTER_PORT)),
         value(contract.ENV_ATTEMPT, attempt),
+        *([value(contract.ENV_BATCH_SIZE, batch.size)] if batch else []),
     ]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kompakt_core import contract
+from kompakt_core.job.batches import Batch, BatchState
 from kompakt_core.job.model import CompressionMode, Injection, Role, TrainingJob
 
 BOOTSTRAP: Final = f"{contract.INJECT_PAYLOAD_PATH}/bootstrap"
@@ -40,8 +41,8 @@ def obstacle(container: Mapping[str, Any]) -> str:
     return ""
 
 
-def environment(job: TrainingJob, *, port: bool) -> list[dict[str, Any]]:
-    """What the runtime reads. `port`: whether it may serve its figures."""
+def environment(job: TrainingJob, *, port: bool, batch: Batch | None = None) -> list[dict[str, Any]]:
+    """What the runtime reads. `port`: whether it may serve its figures; `batch`: where batches are raised."""
     wish = job.compression
     overrides = [{"modules": o.modules, "mode": str(o.mode)} for o in wish.overrides]
     values = {
@@ -50,7 +51,7 @@ def environment(job: TrainingJob, *, port: bool) -> list[dict[str, Any]]:
         contract.ENV_OVERRIDES: json.dumps(overrides),
         contract.ENV_MIN_TENSOR_BYTES: str(wish.min_tensor_bytes),
         contract.ENV_FAILURE_POLICY: str(wish.failure_policy),
-        contract.ENV_BATCH: str(wish.batch_size),
+        contract.ENV_BATCH: "Measure" if batch and batch.state is BatchState.MEASURING else str(wish.batch_size),
         contract.ENV_STATE_DIR: contract.INJECT_STATE_PATH,
         contract.ENV_PROGRESS_FILE: contract.PROGRESS_FILE,
         contract.ENV_METRICS_PORT: str(contract.METRICS_PORT if port else 0),

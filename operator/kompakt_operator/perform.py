@@ -8,6 +8,7 @@ from typing import Any
 from kompakt_core import contract
 from kompakt_core.errors import Bug
 from kompakt_core.job import actions as do
+from kompakt_core.job.batches import read_batch
 from kompakt_core.job.model import Evictions, Role, TrainingJob
 from kompakt_operator import render
 from kompakt_operator.api import Api, ApiRefused, budgets_path, core_path, jobs_path
@@ -113,4 +114,6 @@ class Performer:
 
     def _pod(self, role: Role, index: int, attempt: int) -> Object:
         image, labels, keeps_node = self._image, self._labels, self._keeps_node
-        return render.pod(self._job, role, index, attempt, image=image, labels=labels, keeps_node=keeps_node)
+        # As it was just written: what its pods are told is in the status before any of them exists.
+        batch = read_batch((self.current.get("status") or {}).get("batch"))
+        return render.pod(self._job, role, index, attempt, image=image, labels=labels, keeps_node=keeps_node, batch=batch)

@@ -7,10 +7,12 @@ from typing import Any, Final
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.actions import pod_name, service_name
+from kompakt_core.job.batches import Batch
 from kompakt_core.job.model import Role, TrainingJob
 from kompakt_core.job.quantity import parse_bytes
 from kompakt_core.patterns.edges import make_edges, text_of
 from kompakt_operator import environment, injection, template
+from kompakt_operator.environment import Variables
 
 Object = dict[str, Any]
 SHM_VOLUME: Final = "kompakt-shm"
@@ -72,17 +74,28 @@ def budget(job: TrainingJob, attempt: int) -> Object:
 
 
 def pod(
-    job: TrainingJob, role: Role, index: int, attempt: int, *, image: str, labels: Mapping[str, str], keeps_node: bool = True
+    job: TrainingJob,
+    role: Role,
+    index: int,
+    attempt: int,
+    *,
+    image: str,
+    labels: Mapping[str, str],
+    keeps_node: bool = True,
+    batch: Batch | None = None,
 ) -> Object:
     """One worker, gated. `index` counts within the role; `labels` are those of the job; `image` holds the runtime.
 
-    `keeps_node`: autoscalers are told to leave its node alone, unless the template tells them otherwise.
+    `keeps_node`: autoscalers are told to leave its node alone, unless the template tells them otherwise. `batch`: what it is
+    told where batches are raised.
     """
     spec = copy.deepcopy(dict(role.template["spec"]))
     hooked = injection.wanted(job, role) and not injection.obstacle(_gpu_container(role))
     port = hooked and injection.serves(job, role)
-    spec["containers"] = [_container(job, role, attempt, container, hooked, port) for container in spec["containers"]]
-    spec["initContainers"] = [_helper(job, attempt, container) for container in spec.get("initContainers") or ()]
+    shared = environment.common(job, attempt, batch)
+    runtime = injection.environment(job, port=port, batch=batch) if hooked else []
+    spec["containers"] = [_container(job, role, container, shared, runtime, port) for container in spec["containers"]]
+    spec["initContainers"] = [_helper(container, shared) for container in spec.get("initContainers") or ()]
     if hooked:
         spec["initContainers"].insert(0, injection.init_container(image))
         spec["volumes"] = [*(spec.get("volumes") or ()), *injection.volumes()]
@@ -168,25 +181,22 @@ def _gpu_container(role: Role) -> Object:
     return next((c for c in containers if c["name"] == role.gpu_container), containers[0])
 
 
-def _container(job: TrainingJob, role: Role, attempt: int, container: Object, hooked: bool, port: bool) -> Object:
-    """One of the template's containers; only the GPU container gets GPUs and the start-up hook."""
+def _container(job: TrainingJob, role: Role, container: Object, shared: Variables, runtime: Variables, port: bool) -> Object:
+    """One of the template's containers; only the GPU container gets GPUs and, if the `runtime` has settings, the hook."""
     if not role.gpus_per_replica or container["name"] != _gpu_container(role)["name"]:
-        return _helper(job, attempt, container)
+        return _helper(container, shared)
     resources = dict(container.get("resources") or {})
     for part in ("limits", "requests"):
         resources[part] = {**(resources.get(part) or {}), contract.RESOURCE: str(role.gpus_per_replica)}
-    variables = environment.common(job, attempt) + environment.training(job, role)
     container = {**container, "resources": resources}
-    if hooked:
+    if runtime:
         container = _hooked(container, port)
-        variables += injection.environment(job, port=port)
-    return {**container, "env": environment.added(container, variables)}
+    return {**container, "env": environment.added(container, shared + environment.training(job, role) + runtime)}
 
 
-def _helper(job: TrainingJob, attempt: int, container: Object) -> Object:
+def _helper(container: Object, shared: Variables) -> Object:
     """A container without GPUs."""
-    variables = environment.common(job, attempt) + environment.without_gpus()
-    return {**container, "env": environment.added(container, variables)}
+    return {**container, "env": environment.added(container, shared + environment.without_gpus())}
 
 
 def _hooked(container: Object, port: bool) -> Object:

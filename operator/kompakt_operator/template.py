@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
-from kompakt_core.job.model import Role, TrainingJob
+from kompakt_core.job.model import BatchSize, Role, TrainingJob
 
 # Extended resources by which other plugins hand out GPUs.
 FOREIGN_GPUS: Final = ("nvidia.com/", "amd.com/gpu", "gpu.intel.com/")
@@ -16,17 +16,18 @@ OURS: Final = frozenset({contract.INJECT_PAYLOAD_VOLUME, contract.INJECT_STATE_V
 def check(job: TrainingJob) -> None:
     """Raises InvalidInput for the first thing in any role's template that the operator cannot turn into a worker."""
     for i, role in enumerate(job.roles):
-        for problem in problems(role):
+        for problem in problems(role, job.compression.batch_size is BatchSize.RAISE):
             raise InvalidInput(f"spec.roles[{i}].template.{problem}")
 
 
-def problems(role: Role) -> Iterator[str]:
-    """Everything wrong with one template; each begins with the path inside it."""
+def problems(role: Role, raises: bool = False) -> Iterator[str]:
+    """Everything wrong with one template; each begins with the path inside it. `raises`: its batch is kompakt's to say."""
+    ours = contract.RUNTIME_ENV | ({contract.ENV_BATCH_SIZE} if raises else set())
     pod = role.template["spec"]
     yield from _pod_problems(pod)
     for kind in ("initContainers", "containers"):
         for i, container in enumerate(pod.get(kind) or ()):
-            found = _container_problems(container, init=kind == "initContainers")
+            found = _container_problems(container, ours, init=kind == "initContainers")
             yield from (f"spec.{kind}[{i}].{problem}" for problem in found)
     names = [container["name"] for container in pod["containers"]]
     if role.gpu_container and role.gpu_container not in names:
@@ -48,7 +49,7 @@ def _pod_problems(pod: Mapping[str, Any]) -> Iterator[str]:
             yield f"spec.volumes: the name {volume['name']!r} is kompakt's own; choose another"
 
 
-def _container_problems(container: Mapping[str, Any], *, init: bool) -> Iterator[str]:
+def _container_problems(container: Mapping[str, Any], ours: frozenset[str], *, init: bool) -> Iterator[str]:
     resources = container.get("resources") or {}
     for part in ("limits", "requests"):
         for name in resources.get(part) or {}:
@@ -61,5 +62,5 @@ def _container_problems(container: Mapping[str, Any], *, init: bool) -> Iterator
     if container.get("name") == contract.INJECT_INIT_CONTAINER:
         yield f"name: {contract.INJECT_INIT_CONTAINER!r} is kompakt's own; choose another"
     for variable in container.get("env") or ():
-        if variable.get("name") in contract.RUNTIME_ENV:
+        if variable.get("name") in ours:
             yield f"env: {variable['name']} is written by kompakt from the TrainingJob; leave it out"

@@ -9,10 +9,12 @@ from typing import Any, Final, Literal, cast
 
 Mode = Literal["None", "Lossless", "ErrorBounded"]
 FailurePolicy = Literal["Ignore", "Fail"]
-Batch = Literal["Keep", "Suggest"]
+Batch = Literal["Keep", "Suggest", "Measure", "Raise"]
 MODES: Final = ("None", "Lossless", "ErrorBounded")
 FAILURE_POLICIES: Final = ("Ignore", "Fail")
-BATCHES: Final = ("Keep", "Suggest")
+BATCHES: Final = ("Keep", "Suggest", "Measure", "Raise")
+# Training goes on with a larger batch than fits without compression, or an attempt that will do so is prepared.
+RAISING: Final = ("Measure", "Raise")
 
 # Written by the operator; the same names stand in kompakt_core.contract, which this package cannot import.
 ENV_MODE: Final = "KOMPAKT_MODE"
@@ -35,6 +37,7 @@ ENV_OFF: Final = "KOMPAKT_OFF"
 ENV_TERMINATION_LOG: Final = "KOMPAKT_TERMINATION_LOG"
 ENV_VERIFY: Final = "KOMPAKT_VERIFY"
 ENV_DRY_RUN: Final = "KOMPAKT_DRY_RUN"
+EXIT_CONFIG: Final = 78  # EX_CONFIG of sysexits.h: compression is asked for and cannot be had
 TERMINATION_LOG: Final = "/dev/termination-log"
 
 # The accuracy sweep behind the cap (docs/decisions/0072): up to 0.1 of the momentum training is unchanged, at 1 it is a lottery.
@@ -58,7 +61,7 @@ class Override:
 @dataclass(frozen=True)
 class Config:
     """target: allowed standard deviation of a weight gradient's error, as a share of the mean |momentum|; batch: whether to look
-    for a larger one that fits.
+    for a larger one that fits (Suggest; Measure: and end once it is known), or one that only fits compressed is in force (Raise).
     """
 
     mode: Mode = "None"
@@ -121,7 +124,9 @@ class Config:
 
 
 def failure_policy(environ: Mapping[str, str]) -> FailurePolicy:
-    """Read apart as well, because it decides what becomes of an error in the others."""
+    """Read apart as well, because it decides what becomes of an error in the others. A raised batch never trains plainly."""
+    if environ.get(ENV_BATCH) in RAISING:
+        return "Fail"
     return cast(FailurePolicy, _one_of(ENV_FAILURE_POLICY, environ.get(ENV_FAILURE_POLICY) or "Ignore", FAILURE_POLICIES))
 
 

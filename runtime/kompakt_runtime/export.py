@@ -34,7 +34,7 @@ def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHIN
     """One process's figures; `failure`: why compression never came up; `pace`: as Pace.said."""
     with figures.lock:
         return {
-            "reason": failure,
+            "reason": failure or figures.failure,
             "forwards": figures.forwards,
             "steps": figures.steps,
             "plainBytes": figures.plain_bytes,
@@ -46,6 +46,7 @@ def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHIN
             "encoder": figures.encoder,
             "batch": figures.batch,
             "suggestedBatch": figures.suggested_batch,
+            "measured": figures.measured,
             "pace": dict(pace),
             "raw": dict(figures.raw),
             "layers": {
@@ -109,6 +110,8 @@ def merged(config: Config, rows: list[Report]) -> Report:
         "encoder": "; ".join(sorted({row["encoder"] for row in trained if row["encoder"]}))[:128],
     }
     summary |= smallest_batch(trained)
+    if any(row["measured"] for row in trained):
+        summary["batchMeasured"] = True
     if said := progress.read(config.progress_file):
         summary["progress"] = said
     if paces := [row["pace"] for row in rows if row.get("pace")]:
@@ -126,10 +129,10 @@ def smallest_batch(rows: list[Report]) -> Report:
 
 def _state(config: Config, rows: list[Report]) -> tuple[bool, str]:
     failures = [row["reason"] for row in rows if row["reason"]]
+    if failures:
+        return False, str(failures[0])
     if any(row["compressed"] for row in rows):
         return True, ACTIVE
-    if failures:
-        return False, failures[0]
     if config.mode == "None":
         return False, "ModeNone"
     if not any(row["forwards"] for row in rows):

@@ -40,6 +40,8 @@ class Figures:
     violations: int = 0
     batch: int = 0  # samples of the largest forward pass, where a larger batch is looked for
     suggested_batch: int = 0  # how many would fit; 0: not known
+    measured: bool = False  # the process ends because of that, not because it has trained
+    failure: str = ""  # why compression ended before the training did
     encoder: str = ""  # which one packed, and why not the GPU's kernels where these do not work
     raw: Counter[str] = field(default_factory=Counter)
     layers: dict[str, Layer] = field(default_factory=dict)

@@ -24,21 +24,31 @@ STATUS: Final = "/proc/self/status"
 class Headroom:
     """Watches forward passes and optimizer steps of one process, and puts batch and suggestion into its figures.
 
-    The batch is the first dimension of the first tensor given to the outermost module, the largest seen.
+    The batch is the first dimension of the first tensor given to the outermost module, the largest seen; where that is given
+    all by name, of the first one given to a module inside.
     """
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
         self._device: Any = None
         self._held = 0
+        self._unseen = False
 
     def entered(self, module: Any, args: tuple[Any, ...]) -> None:
         """A forward pass of the outermost module begins."""
         if self._device is None:
             self._device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
-            self._held = held(self._device)
-        sample = next((x for x in args if isinstance(x, torch.Tensor) and x.dim()), None)
-        self._figures.batch = max(self._figures.batch, 0 if sample is None else len(sample))
+            inputs = {x.untyped_storage()._cdata: _bytes(x) for x in _samples(args) if x.device == self._device}
+            self._held = held(self._device) - sum(inputs.values())  # these grow with the batch
+        self._unseen = True
+        self.inside(args)
+
+    def inside(self, args: tuple[Any, ...]) -> None:
+        """A module is called while the outermost one runs, or that one itself."""
+        sample = next(_samples(args), None) if self._unseen else None
+        if sample is not None:
+            self._unseen = False
+            self._figures.batch = max(self._figures.batch, len(sample))
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer step is over; from the third on there is a suggestion."""
@@ -47,6 +57,10 @@ class Headroom:
         fixed = self._held + sum(map(_bytes, _state(optimizer, self._device)))
         taken = Taken(self._figures.batch, peak(self._device), fixed)
         self._figures.suggested_batch = largest_batch([taken], limit(self._device, os.environ)) if taken.peak > fixed else 0
+
+
+def _samples(args: tuple[Any, ...]) -> Iterator[Tensor]:
+    yield from (x for x in args if isinstance(x, torch.Tensor) and x.dim())
 
 
 def _state(optimizer: Any, device: Any) -> Iterator[Tensor]:

@@ -11,13 +11,14 @@ import torch
 from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from kompakt_runtime.config import Config, Mode
+from kompakt_runtime.config import RAISING, Config, Mode
 from kompakt_runtime.figures import COMPILED, Figures
 from kompakt_runtime.headroom import Headroom
 from kompakt_runtime.hooks import Call, Hooks
 from kompakt_runtime.ledger import Plain
 from kompakt_runtime.observe import after_step
 from kompakt_runtime.origin import saved_by_compiled_code
+from kompakt_runtime.raising import Raising
 from kompakt_runtime.sites import Sites
 
 Tensor = Any
@@ -40,7 +41,8 @@ class Session:
         self.hooks = Hooks(config, self.figures)
         self.sites = Sites(self._mode_of)
         self.renewed = renewed
-        self._headroom = Headroom(self.figures) if config.batch == "Suggest" else None
+        self._headroom = Headroom(self.figures) if config.batch != "Keep" else None
+        self._raising = Raising(config, self.figures) if config.batch in RAISING else None
         self._target = float(config.target)
         self._modes: dict[tuple[str, str], Mode] = {}
         self._threads = _Thread()
@@ -98,6 +100,8 @@ class Session:
             self._enter(call, args)
         if not here.entered:
             return
+        if self._headroom is not None:
+            self._headroom.inside(args)
         if _compiled(module):
             self.figures.count_raw(COMPILED)
             call.suspended = self._suspend()
@@ -172,6 +176,8 @@ class Session:
             self._renew(optimizer)
         if self._headroom is not None:
             self._suggest(self._headroom, optimizer)
+        if self._raising is not None:
+            self._raising.stepped(optimizer)
         if self.config.dry_run:
             self._dry_step()
 

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kompakt_runtime import export, metrics
-from kompakt_runtime.config import Config, ConfigError, failure_policy
+from kompakt_runtime.config import EXIT_CONFIG, Config, ConfigError, failure_policy
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.pace import Pace
 from kompakt_runtime.profiling import Profiling, Wish
 
 OLDEST_TORCH: Final = (2, 4)
-EXIT_CONFIG: Final = 78  # EX_CONFIG of sysexits.h
 
 
 class Unsupported(RuntimeError):

@@ -3,6 +3,7 @@
 from dataclasses import fields
 
 from kompakt_core.job import measured, model
+from kompakt_core.job.batches import BatchState
 from kompakt_core.job.phases import Phase
 from kompakt_core.profile.stalls import Stalls
 from tools.crd.schema import Schema, atomic, conditions, flag, mapped, moment, obj, text, whole, word
@@ -31,6 +32,7 @@ def status() -> Schema:
             "roles": mapped(_role(), "name", maxItems=model.MAX_ROLES),
             "scheduling": _scheduling(),
             "compression": _compression(),
+            "batch": _batch(),
             "progress": _progress(),
             "profile": _profile(),
         },
@@ -117,6 +119,10 @@ def _compression() -> Schema:
             "raw": {"type": "object", "additionalProperties": whole()},
         }
     )
+
+
+def _batch() -> Schema:
+    return obj({"state": word(BatchState), "size": whole(1), "base": whole(1), "spec": text()})
 
 
 def _profile() -> Schema:

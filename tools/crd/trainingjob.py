@@ -41,6 +41,7 @@ def _columns() -> list[Schema]:
         column("Ratio", ".status.compression.ratio"),
         column("Restarts", ".status.restarts", "integer"),
         column("Attempt", ".status.attempt", "integer", priority=1),
+        column("Batch", ".status.batch.size", "integer", priority=1),
         column("MB/s", ".status.scheduling.plan.value", "integer", priority=1),
         column("Nodes", ".status.nodes", priority=1),
         column("Placed", '.status.conditions[?(@.type=="Placed")].reason', priority=1),
@@ -206,14 +207,17 @@ def _compression() -> Schema:
             "minTensorBytes": whole(0, default=65536),
             "offload": word(model.Offload, model.Offload.NEVER),
             "batchSize": word(model.BatchSize, model.BatchSize.KEEP),
+            "baseBatchSize": whole(1, model.MAX_BATCH),
+            "maxBatchSize": whole(1, model.MAX_BATCH),
             "failurePolicy": word(model.FailurePolicy, model.FailurePolicy.IGNORE),
         }
     )
     return ruled(
         schema,
         _only("offload", (model.Offload.NEVER,), refusals.OFFLOAD),
-        _only("batchSize", (model.BatchSize.KEEP, model.BatchSize.SUGGEST), refusals.BATCH_SIZE),
         rule("self.mode != 'None' || self.batchSize == 'Keep'", refusals.BATCH_WITHOUT_MODE),
+        rule("has(self.baseBatchSize) == (self.batchSize == 'Raise')", refusals.BATCH_BASE),
+        rule("!has(self.maxBatchSize) || has(self.baseBatchSize) && self.maxBatchSize >= self.baseBatchSize", refusals.BATCH_MAX),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kompakt_core.job import clock, measured, progress
+from kompakt_core.job import batches, clock, measured, progress
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.conditions import Condition, Type, condition
@@ -105,13 +105,13 @@ def next_actions(
     after = _seen(status)
     if job.suspend:
         return _suspend(job, status, after, pods, services, now)
-    after = _resumed(after)
+    after = _resumed(job, after)
     own = [pod for pod in pods if pod.attempt == after.attempt]
     verdict = judge(job, after, own, now)
     if verdict.outcome in (Outcome.SUCCEEDED, Outcome.FAILED):
         return _finish(job, status, after, verdict, pods, services, now)
     if verdict.outcome is Outcome.RESTART:
-        after, own = _restarted(after, verdict, now), []
+        after, own = _restarted(job, after, verdict, now), []
     return _run(job, status, after, own, pods, services, now, skipped)
 
 
@@ -139,16 +139,17 @@ def _suspend(
     return [*_write(job, status, after, pods, now), *_delete(pods), *map(DeleteService, services)]
 
 
-def _resumed(after: JobStatus) -> JobStatus:
+def _resumed(job: TrainingJob, after: JobStatus) -> JobStatus:
     """The first attempt, or the one after a suspension: pods are made from the spec as it stands now."""
     if after.attempt > 0 and not after.holds(Type.SUSPENDED):
         return after
-    return replace(after.in_phase(Phase.PENDING), attempt=after.attempt + 1, progress={}).with_conditions(
+    batch = batches.current(job, after.batch)
+    return replace(after.in_phase(Phase.PENDING), attempt=after.attempt + 1, batch=batch, progress={}).with_conditions(
         condition(Type.SUSPENDED, False, "NotSuspended"), condition(Type.RECONCILING, True, "WorkersNotRunning")
     )
 
 
-def _restarted(after: JobStatus, verdict: Verdict, now: float) -> JobStatus:
+def _restarted(job: TrainingJob, after: JobStatus, verdict: Verdict, now: float) -> JobStatus:
     """The next attempt of the whole gang."""
     disruptions = 0 if verdict.counted else after.disruptions + 1
     began = (after.since(Type.RUNNING) or now) if after.holds(Type.RUNNING) else now
@@ -160,6 +161,7 @@ def _restarted(after: JobStatus, verdict: Verdict, now: float) -> JobStatus:
         restarts=after.restarts + verdict.counted,
         disruptions=disruptions,
         last_restart=last,
+        batch=verdict.batch or batches.current(job, after.batch),
         progress={},
     )
     then = f"; attempt {last.attempt} begins at {clock.written(last.not_before)}" if delay else ""

@@ -21,6 +21,7 @@ MAX_EXIT_CODES: Final = 255
 MAX_OVERRIDES: Final = 64
 MAX_WAIT_SECONDS: Final = 366 * 24 * 3600
 MAX_GRACE_SECONDS: Final = 24 * 3600
+MAX_BATCH: Final = (1 << 31) - 1
 
 
 class Sensitivity(StrEnum):
@@ -193,7 +194,10 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """`target` is decimal text: share of the mean |momentum| that the gradient error may reach."""
+    """`target` is decimal text: share of the mean |momentum| that the gradient error may reach.
+
+    `base_batch`: what Raise begins with, `max_batch`: what it never goes above; 0: not said. Raise implies policy Fail.
+    """
 
     mode: CompressionMode = CompressionMode.NONE
     target: str = "0.01"
@@ -201,6 +205,8 @@ class Compression:
     min_tensor_bytes: int = 65536
     offload: Offload = Offload.NEVER
     batch_size: BatchSize = BatchSize.KEEP
+    base_batch: int = 0
+    max_batch: int = 0
     failure_policy: FailurePolicy = FailurePolicy.IGNORE
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kompakt_core.job.model import BatchSize, EdgeScope, Offload
+from kompakt_core.job.model import EdgeScope, Offload
 
 
 def not_yet(field: str, words: "tuple[str, ...]") -> str:
@@ -12,7 +12,6 @@ def not_yet(field: str, words: "tuple[str, ...]") -> str:
 
 EDGE_SCOPE: Final = not_yet("communication.customEdges.scope", (EdgeScope.POD,)) + "; edges between pods are not weighed"
 OFFLOAD: Final = not_yet("activationCompression.offload", (Offload.NEVER,))
-BATCH_SIZE: Final = not_yet("activationCompression.batchSize", (BatchSize.KEEP, BatchSize.SUGGEST))
 
 # Combinations that never make sense.
 WAITS: Final = "placement.consolidation: wait seconds are read in mode Fixed only; leave them out"
@@ -21,6 +20,11 @@ WAITS_ORDER: Final = (
 )
 EDGES_WITHOUT_CUSTOM: Final = "communication.customEdges and pattern Custom go together: give both or neither"
 INJECTION: Final = "activationCompression needs injection Default, since the start-up hook does the work"
+BATCH_BASE: Final = (
+    "activationCompression.baseBatchSize and batchSize Raise go together: give both or neither; "
+    "the base is what the script trains with until a larger batch was measured to fit"
+)
+BATCH_MAX: Final = "activationCompression.maxBatchSize needs batchSize Raise and is at least baseBatchSize"
 BATCH_WITHOUT_MODE: Final = "activationCompression.batchSize needs a mode other than None, since the runtime does the measuring"
 NO_GPU_ROLE: Final = "roles: at least one role needs gpusPerReplica above 0"
 TARGET: Final = 'targetGradientError is a share of the mean |momentum|: decimal text above 0 and at most 0.1, such as "0.01"'

@@ -26,7 +26,8 @@ def read_report(message: str) -> dict[str, Any] | None:
     return None
 
 
-def _count(report: Mapping[str, Any], key: str) -> int:
+def count(report: Mapping[str, Any], key: str) -> int:
+    """A field that counts something; 0 where the pod's owner wrote what cannot be a count."""
     value = report.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST else 0
 
@@ -42,8 +43,8 @@ def merged(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     idle = [report for report in found if report.get("active") is not True]
     result: dict[str, Any] = {"active": not idle, "reason": str((idle or found)[0].get("reason", "Unknown"))[:256]}
     result |= {key: str(found[0][key])[:256] for key in SHOWN if key in found[0]}
-    result |= {key: sum(_count(report, key) for report in found) for key in SUMMED}
-    result["steps"] = max(_count(report, "steps") for report in found)
+    result |= {key: sum(count(report, key) for report in found) for key in SUMMED}
+    result["steps"] = max(count(report, "steps") for report in found)
     result["raw"] = _raw(found)
     result |= _smallest_batch(found)
     if result["savedBytes"]:
@@ -54,7 +55,7 @@ def merged(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _smallest_batch(reports: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """The smallest suggestion of all workers beside the batch of that one; nothing unless each has one."""
-    pairs = [(_count(report, "suggestedBatch"), _count(report, "batch")) for report in reports]
+    pairs = [(count(report, "suggestedBatch"), count(report, "batch")) for report in reports]
     suggested, batch = min(pairs)
     return {"batch": batch, "suggestedBatch": suggested} if suggested and batch else {}
 
@@ -65,5 +66,5 @@ def _raw(reports: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     for report in reports:
         raw = report.get("raw")
         if isinstance(raw, Mapping):
-            total.update({str(reason)[:64]: _count(raw, reason) for reason in raw})
+            total.update({str(reason)[:64]: count(raw, reason) for reason in raw})
     return dict(sorted(total.items()))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from kompakt_core import contract
@@ -178,16 +179,22 @@ def _compression(spec: Fields) -> model.Compression:
         min_tensor_bytes=fields.whole("minTensorBytes", 65536),
         offload=fields.choice("offload", model.Offload, model.Offload.NEVER),
         batch_size=fields.choice("batchSize", model.BatchSize, model.BatchSize.KEEP),
+        base_batch=fields.whole("baseBatchSize", 0, low=1, high=model.MAX_BATCH) if fields.has("baseBatchSize") else 0,
+        max_batch=fields.whole("maxBatchSize", 0, low=1, high=model.MAX_BATCH) if fields.has("maxBatchSize") else 0,
         failure_policy=fields.choice("failurePolicy", model.FailurePolicy, model.FailurePolicy.IGNORE),
     )
     if found.offload is not model.Offload.NEVER:
         fields.refuse("offload", refusals.OFFLOAD)
-    if found.batch_size is model.BatchSize.RAISE:
-        fields.refuse("batchSize", refusals.BATCH_SIZE)
     if found.mode is model.CompressionMode.NONE and found.batch_size is not model.BatchSize.KEEP:
         fields.refuse("batchSize", refusals.BATCH_WITHOUT_MODE)
+    raises = found.batch_size is model.BatchSize.RAISE
+    if raises != bool(found.base_batch):
+        fields.refuse("baseBatchSize", refusals.BATCH_BASE)
+    if found.max_batch and not (raises and found.max_batch >= found.base_batch):
+        fields.refuse("maxBatchSize", refusals.BATCH_MAX)
     fields.done()
-    return found
+    # A raised batch that trains plainly runs out of memory.
+    return replace(found, failure_policy=model.FailurePolicy.FAIL) if raises else found
 
 
 def _target(fields: Fields) -> str:

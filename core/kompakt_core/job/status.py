@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kompakt_core.job import backoff, clock
 from kompakt_core.job.backoff import Restart
+from kompakt_core.job.batches import Batch, read_batch
 from kompakt_core.job.conditions import OWNED, Condition, Type, condition, read_conditions, stamped
 from kompakt_core.job.measured import Pace
 from kompakt_core.job.model import CompressionMode, TrainingJob
@@ -17,7 +18,7 @@ from kompakt_core.job.reports import merged, read_report
 # Every field the operator owns; server-side apply deletes an owned field that a write leaves out.
 FIELDS: Final = (
     "observedGeneration", "phase", "attempt", "restarts", "disruptions", "lastRestart", "startTime", "completionTime",
-    "conditions", "gpus", "nodes", "roles", "compression", "progress", "profile",
+    "conditions", "gpus", "nodes", "roles", "compression", "batch", "progress", "profile",
 )  # fmt: skip
 SHOWN_NODES: Final = 4
 
@@ -27,9 +28,9 @@ class JobStatus:
     """What the operator remembers of a job between two looks at it; all of it stands in the object's status.
 
     `restarts` counts failures towards backoffLimit; `disruptions` counts restarts in a row for other causes.
-    `preempt` is that the current attempt is asked to end. `progress` is what is known of the current attempt's, as it is
-    to be written; `pace` is what was heard of its steps, `level` how its gang was placed; `written` holds the operator's
-    fields as they stand in the object.
+    `preempt` is that the current attempt is asked to end; `batch` what its pods are told where batches are raised.
+    `progress` is what is known of the current attempt's, as it is to be written; `pace` is what was heard of its steps,
+    `level` how its gang was placed; `written` holds the operator's fields as they stand in the object.
     """
 
     phase: Phase = Phase.NEW
@@ -44,6 +45,7 @@ class JobStatus:
     scheduling_state: str = ""
     level: str = ""
     preempt: PreemptRequest | None = None
+    batch: Batch | None = None
     progress: Mapping[str, Any] = field(default_factory=dict)
     pace: Pace | None = None
     written: Mapping[str, Any] = field(default_factory=dict)
@@ -97,6 +99,7 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
         scheduling_state=str(scheduling.get("state", "")),
         level=str((scheduling.get("plan") or {}).get("level", "")),
         preempt=asked if asked is not None and asked.attempt == status.get("attempt") else None,
+        batch=read_batch(status.get("batch")),
         progress=written.get("progress") or {},
         written=written,
     )
@@ -118,6 +121,7 @@ def to_write(generation: int, before: JobStatus, after: JobStatus, figures: Mapp
         **({"lastRestart": backoff.written(after.last_restart)} if after.last_restart else {}),
         **{name: clock.written(moment) for name, moment in moments.items() if moment is not None},
         "conditions": stamped(ordered, before.conditions, generation, now),
+        **({"batch": after.batch.written()} if after.batch else {}),
         **{name: value for name, value in figures.items() if value},
     }
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kompakt_core.job import batches
+from kompakt_core.job.batches import Batch, BatchState
 from kompakt_core.job.model import SuccessOperator, TrainingJob
 from kompakt_core.job.phases import Phase
 from kompakt_core.job.pods import COUNTED, Cause, PodView, told, why_failed
@@ -19,13 +21,14 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`counted`: whether a restart counts towards backoffLimit. `sick`: whether a sick GPU is why."""
+    """`counted`: whether a restart counts towards backoffLimit. `sick`: whether a sick GPU is why. `batch`: what was measured."""
 
     outcome: Outcome
     reason: str = ""
     message: str = ""
     counted: bool = False
     sick: bool = False
+    batch: Batch | None = None
 
 
 GO_ON = Verdict(Outcome.GO_ON)
@@ -33,7 +36,10 @@ GO_ON = Verdict(Outcome.GO_ON)
 
 def judge(job: TrainingJob, status: JobStatus, pods: Sequence[PodView], now: float) -> Verdict:
     """Judge the current attempt by its pods. Success is looked at first: what is reached cannot be lost again."""
-    if _succeeded(job, pods):
+    found = batches.measured(job, status.batch, pods)
+    if found is not None:
+        return Verdict(Outcome.RESTART, batches.MEASURED, batches.words(found), batch=found)
+    if _succeeded(job, status, pods):
         return Verdict(Outcome.SUCCEEDED, "WorkersSucceeded", _success_words(job))
     broken = _first_broken(job, pods)
     if broken is not None:
@@ -46,10 +52,12 @@ def judge(job: TrainingJob, status: JobStatus, pods: Sequence[PodView], now: flo
     return _by_presence(job, status, pods)
 
 
-def _succeeded(job: TrainingJob, pods: Sequence[PodView]) -> bool:
+def _succeeded(job: TrainingJob, status: JobStatus, pods: Sequence[PodView]) -> bool:
+    measuring = status.batch is not None and status.batch.state is BatchState.MEASURING
     policy = job.run_policy.success
     targets = [role for role in job.roles if not policy.roles or role.name in policy.roles]
     done = [pod for pod in pods if pod.phase == "Succeeded" and pod.role in {role.name for role in targets}]
+    done = [pod for pod in done if not (measuring and batches.measures(pod))]
     if policy.operator is SuccessOperator.ANY:
         return bool(done)
     return len(done) == sum(role.replicas for role in targets)

@@ -8,6 +8,7 @@ import pytest
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
+from kompakt_core.job.batches import Batch, BatchState
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
@@ -307,3 +308,35 @@ def test_a_port_of_the_template_stays_as_it_is() -> None:
     assert trainer["ports"] == own
     (bare,) = rendered(job({"ports": []}, injection="Never"))["spec"]["containers"]
     assert bare["ports"] == []
+
+
+def test_a_raised_batch_stands_before_what_refers_to_it_in_every_container() -> None:
+    found = job(
+        {"env": [{"name": "ARGS", "value": "--batch=$(KOMPAKT_BATCH_SIZE)"}]},
+        {"initContainers": [{"name": "warm", "image": "i"}]},
+        activationCompression={"batchSize": "Raise", "baseBatchSize": 64},
+    )
+    for state, told, size in (
+        (BatchState.MEASURING, "Measure", 64),
+        (BatchState.RAISED, "Raise", 92),
+        (BatchState.KEPT, "Raise", 64),
+    ):
+        batch = Batch(state, size, 64, "")
+        spec = render.pod(found, found.roles[0], 0, 1, image=IMAGE, labels={}, batch=batch)["spec"]
+        trainer = spec["containers"][0]
+        names = [variable["name"] for variable in trainer["env"]]
+        assert names.index("KOMPAKT_BATCH_SIZE") < names.index("ARGS"), "kubelet expands only what stands before"
+        assert len(names) == len(set(names))
+        assert (env(trainer)["KOMPAKT_BATCH"], env(trainer)["KOMPAKT_BATCH_SIZE"]) == (told, str(size))
+        assert env(trainer)["KOMPAKT_FAILURE_POLICY"] == "Fail"
+        helper = next(c for c in spec["initContainers"] if c["name"] == "warm")
+        assert env(helper)["KOMPAKT_BATCH_SIZE"] == str(size)
+
+
+def test_a_batch_size_of_the_template_is_refused_only_where_kompakt_raises_it() -> None:
+    own = {"env": [{"name": "KOMPAKT_BATCH_SIZE", "value": "32"}]}
+    kept = job(own, activationCompression={"batchSize": "Suggest"})
+    assert render.checked(kept) == ""
+    assert env(rendered(kept)["spec"]["containers"][0])["KOMPAKT_BATCH_SIZE"] == "32"
+    with pytest.raises(InvalidInput, match="KOMPAKT_BATCH_SIZE is written by kompakt"):
+        render.checked(job(own, activationCompression={"batchSize": "Raise", "baseBatchSize": 64}))

@@ -78,7 +78,20 @@ REFUSED = {
     "target too high": ({"activationCompression": {"targetGradientError": "0.11"}}, "above 0 and at most 0.1"),
     "target as a number": ({"activationCompression": {"targetGradientError": 0.01}}, "expected text"),
     "offload": ({"activationCompression": {"offload": "Auto"}}, "can only be Never in this version"),
-    "batch raised": ({"activationCompression": {"batchSize": "Raise"}}, "can only be Keep or Suggest in this version"),
+    "a batch raised from nothing": (
+        {"activationCompression": {"batchSize": "Raise"}},
+        "baseBatchSize and batchSize Raise go together",
+    ),
+    "a base for nothing": ({"activationCompression": {"baseBatchSize": 8}}, "baseBatchSize and batchSize Raise go together"),
+    "a base of nothing": (
+        {"activationCompression": {"batchSize": "Raise", "baseBatchSize": 0}},
+        "baseBatchSize: must be between 1",
+    ),
+    "a maximum below the base": (
+        {"activationCompression": {"batchSize": "Raise", "baseBatchSize": 8, "maxBatchSize": 7}},
+        "is at least baseBatchSize",
+    ),
+    "a maximum for nothing": ({"activationCompression": {"maxBatchSize": 7}}, "maxBatchSize needs batchSize Raise"),
     "batch without a mode": ({"activationCompression": {"mode": "None", "batchSize": "Suggest"}}, "needs a mode other than None"),
     "compression without injection": ({"activationCompression": {}, "injection": "Never"}, "needs injection Default"),
     "waits that fall": (

@@ -1,0 +1,146 @@
+"""A batch that is raised: measured by an attempt that ends by itself, and never trained plainly."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+
+import torch
+from torch import nn
+
+from kompakt_runtime import headroom, raising
+from kompakt_runtime.config import Config, failure_policy
+from kompakt_runtime.raising import AFTER, STEPS
+from tests.unit.runtime.small_training import batch, network, warm_up
+
+SCRIPT = """
+import os, sys, torch
+from torch import nn
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Flatten(),
+                      nn.Linear(16 * 256, 4))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+try:
+    for step in range(int(sys.argv[2])):
+        optimizer.zero_grad()
+        model(torch.randn(int(sys.argv[1]), 3, 16, 16)).square().mean().backward()
+        optimizer.step()
+        print("step", step, flush=True)
+        if step == 11 and "FAIL" in os.environ:
+            import kompakt_runtime.hooks
+            kompakt_runtime.hooks.is_parameter = None
+finally:
+    print("saved a model")
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Runs the script as a pod does; gives the process and what it left in the termination message."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "log").touch()
+
+    def run(told: str, *words: str, **more: str) -> tuple[subprocess.CompletedProcess[str], dict[str, object]]:
+        environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "PYTHONPATH": os.path.join(root, "runtime", "bootstrap"),
+            "KOMPAKT_MODE": "ErrorBounded",
+            "KOMPAKT_BATCH": told,
+            "KOMPAKT_STATE_DIR": str(tmp_path),
+            "KOMPAKT_TERMINATION_LOG": str(tmp_path / "log"),
+            **more,
+        }
+        command = [sys.executable, str(tmp_path / "train.py"), *words]
+        result = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
+        return result, json.loads((tmp_path / "log").read_text() or "{}")
+
+    return run
+
+
+@pytest.mark.timeout(150)
+def test_an_attempt_that_measures_ends_by_itself_and_says_what_fits(script):
+    ended, words = script("Measure", "64", "1000")
+    assert ended.returncode == 0, ended.stderr
+    assert f"step {STEPS + AFTER - 2}" in ended.stdout
+    assert f"step {STEPS + AFTER}" not in ended.stdout
+    assert "saved a model" not in ended.stdout, "a `finally` of the script must not save what has hardly trained"
+    assert (words["batchMeasured"], words["batch"], words["active"]) == (True, 64, True)
+    assert words["suggestedBatch"] > 64, "the machine has room for more"
+
+
+@pytest.mark.timeout(150)
+def test_a_raised_batch_trains_to_its_end_and_ends_when_compression_does(script):
+    ended, words = script("Raise", "8", "14")
+    assert (ended.returncode, "saved a model" in ended.stdout) == (0, True), ended.stderr
+    assert "batchMeasured" not in words
+
+    ended, words = script("Raise", "8", "1000", FAIL="1")
+    assert ended.returncode == 78
+    assert "step 11" in ended.stdout
+    assert "step 13" not in ended.stdout
+    assert "activations of a step were kept plain (PackFailedTypeError)" in ended.stderr
+    assert (words["active"], words["reason"]) == (False, "PackFailedTypeError")
+
+
+def test_a_training_of_which_nothing_is_compressed_ends_with_its_first_step(running):
+    session = running(batch="Raise", mode="Lossless", min_tensor_bytes=1 << 30)
+    with pytest.raises(SystemExit) as ended:
+        warm_up(network(), steps=1)
+    assert ended.value.code == 78
+    assert session.figures.failure == "NothingCompressed"
+
+
+def test_a_second_optimizer_that_had_no_backward_pass_of_its_own_ends_nothing(running):
+    running(batch="Raise")
+    model = network()
+    optimizers = [torch.optim.SGD(model[place].parameters(), lr=1e-3) for place in (0, 2)]
+    for step in range(4):
+        model(batch(step)).square().sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def test_measuring_ends_after_the_figures_are_written(running, monkeypatch):
+    codes, told = [], []
+    session = running(batch="Measure")
+    monkeypatch.setattr(session._raising, "_end", codes.append)
+    monkeypatch.setattr(raising.export, "write_last_words", lambda config, row: told.append(row))
+    warm_up(network(), steps=STEPS)
+    assert ([row["measured"] for row in told], codes) == ([True], [])
+    warm_up(network(), steps=1)
+    assert codes == []
+
+
+@pytest.mark.parametrize(("told", "policy"), [("Suggest", "Ignore"), ("Measure", "Fail"), ("Raise", "Fail")])
+def test_raising_implies_the_policy_fail(told, policy):
+    environ = {"KOMPAKT_BATCH": told, "KOMPAKT_FAILURE_POLICY": "Ignore", "KOMPAKT_MODE": "Lossless"}
+    assert failure_policy(environ) == Config.from_env(environ).failure_policy == policy
+
+
+def test_a_model_that_is_given_its_inputs_by_name_has_a_batch_too(running):
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, *, x):
+            return self.inner(x)
+
+    session = running(batch="Suggest")
+    Named()(x=batch()).square().sum().backward()
+    assert session.figures.batch == 8
+
+
+def test_the_inputs_of_the_first_forward_pass_do_not_count_as_what_any_batch_takes(running, monkeypatch):
+    monkeypatch.setattr(headroom, "held", lambda device: 1 << 20)
+    session = running(batch="Suggest")
+    network()(batch())
+    assert session._headroom._held == (1 << 20) - batch().nbytes
