@@ -12,7 +12,9 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from kompakt_cli import pagecache, profile_document
+from kompakt_cli import pagecache, profile_document, profile_jobs, profile_manifest
+from kompakt_cli.access import Context, Kubeconfig
+from kompakt_cli.profile_manifest import Steps as JobSteps
 from kompakt_cli.profile_runs import Nodes, Plan, gpus_of, measure, read_script
 from kompakt_cli.profile_table import render
 from kompakt_cli.words import word_of
@@ -50,6 +52,8 @@ Prices = Annotated[str, typer.Option(help="price table: CSV or YAML with machine
 Batches = Annotated[int, typer.Option(help="with --prices: batches of one device in the whole training", min=0)]
 Hours = Annotated[float, typer.Option(help="with --prices: time budget (default: none)")]
 Timeout = Annotated[float, typer.Option(help="seconds that one run may take", min=1)]
+Job = Annotated[str, typer.Option(help="TrainingJob (YAML) to profile in a cluster, in place of `-- python train.py`")]
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="with --job (default: the kubeconfig's)")]
 Output = Annotated[str, typer.Option("-o", "--output", help=", ".join(Form))]
 
 
@@ -70,6 +74,10 @@ def profile(
     batches: Batches = 0,
     hours: Hours = math.inf,
     timeout: Timeout = 1800,
+    job: Job = "",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     output: Output = "table",
 ) -> None:
     """Time a few steps of a training on one device and on all, on data from memory and on real data; say where time is lost.
@@ -86,11 +94,27 @@ def profile(
         plan = Plan(read_script(program), warm_up, steps, timeout, _nodes(nodes, node_rank, master))
         before = _earlier(single) if single else None
         found.append(_measured(plan, devices, files, machine or platform.node() or "this machine", before))
+    if job:
+        _alone(job, program, data, single, nodes, master)
+        document = profile_manifest.read_manifest(job)
+        each, total = profile_manifest.gpus_of(document)
+        cluster = profile_jobs.Cluster(kubeconfig, context, namespace)
+        found.append(profile_jobs.profile_job(cluster, document, devices or each, JobSteps(warm_up, steps, timeout), machine))
+        gpus = gpus or total
     if not found:
-        raise InvalidInput("give a training to profile, after `--`: kompakt profile -- python train.py; or --read FILE")
+        raise InvalidInput(
+            "give a training to profile, after `--`: kompakt profile -- python train.py; or --job FILE, or --read FILE"
+        )
     measured = [one for each in found for one in profile_document.measured(each)]
     offered = offers(table, measured, batches, hours) if table else []
     _show(found[-1], gpus or found[-1].devices, offered, form)
+
+
+def _alone(job: str, *others: object) -> None:
+    if any(other and other != 1 for other in others):
+        raise InvalidInput(
+            f"--job {job} runs in a cluster: -- PYTHON SCRIPT, --data, --single, --nodes, --master are for runs here"
+        )
 
 
 def _nodes(count: int, number: int, master: str) -> Nodes:

@@ -144,22 +144,22 @@ def write_last_words(config: Config, row: Report) -> None:
     """Writes this process's file and then the pod's summary; whoever ends last writes the complete one."""
     if config.state_dir is None:
         rows = [row]
-        _write_termination(config, merged(config, rows))
+        write_termination(config.termination_log, merged(config, rows))
         return
-    with _alone(config.state_dir):
+    with alone(config.state_dir):
         write_report(config.state_dir, config.attempt, row)
-        _write_termination(config, merged(config, read_reports(config.state_dir, config.attempt)))
+        write_termination(config.termination_log, merged(config, read_reports(config.state_dir, config.attempt)))
 
 
 @contextlib.contextmanager
-def _alone(directory: str) -> Iterator[None]:
+def alone(directory: str) -> Iterator[None]:
     """One process of the pod at a time; the lock goes with the process, however it ends."""
     with open(Path(directory) / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _write_termination(config: Config, summary: Report) -> None:
+def write_termination(path: str, summary: Report) -> None:
     """Only where Kubernetes put the file (or a person named one): outside a pod nothing is left behind in /dev."""
-    if os.path.exists(config.termination_log):
-        Path(config.termination_log).write_text(json.dumps(summary) + "\n")
+    if os.path.exists(path):
+        Path(path).write_text(json.dumps(summary) + "\n")

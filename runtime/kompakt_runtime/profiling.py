@@ -2,7 +2,8 @@
 
 The script is not changed. Its steps are those of the optimizer that steps first; its data come through torch's DataLoader, which
 can be made to give the first batches again and again from memory, so that no step waits for data. Which run this is, the
-environment says: KOMPAKT_PROFILE=DATA,WARM-UP,STEPS, e.g. synthetic,5,20. Each rank leaves a file in KOMPAKT_STATE_DIR.
+environment says: KOMPAKT_PROFILE=DATA,WARM-UP,STEPS, e.g. synthetic,5,20. Each rank leaves a file in KOMPAKT_STATE_DIR; in a pod
+the slowest of all goes to the termination message as well.
 """
 
 import atexit
@@ -12,13 +13,13 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kompakt_runtime import pace
-from kompakt_runtime.config import ENV_STATE_DIR, ConfigError
+from kompakt_runtime import export, pace
+from kompakt_runtime.config import ENV_STATE_DIR, ENV_TERMINATION_LOG, TERMINATION_LOG, ConfigError
 
 ENV_PROFILE: Final = "KOMPAKT_PROFILE"
 SYNTHETIC: Final = "synthetic"
@@ -31,12 +32,13 @@ MOST_STEPS: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Wish:
-    """Which data, how many steps are left out at the beginning, how many are timed."""
+    """Which data, how many steps are left out at the beginning, how many are timed; where to leave the figures."""
 
     data: str
     warm_up: int
     steps: int
     folder: str
+    termination_log: str = TERMINATION_LOG
 
     @staticmethod
     def from_env(environ: Mapping[str, str]) -> "Wish | None":
@@ -53,7 +55,8 @@ class Wish:
             )
         if not environ.get(ENV_STATE_DIR):
             raise ConfigError(f"{ENV_PROFILE} needs {ENV_STATE_DIR}, a folder for the figures")
-        return Wish(data, int(numbers[0]), int(numbers[1]), environ[ENV_STATE_DIR])
+        last_words = environ.get(ENV_TERMINATION_LOG) or TERMINATION_LOG
+        return Wish(data, int(numbers[0]), int(numbers[1]), environ[ENV_STATE_DIR], last_words)
 
 
 class Profiling:
@@ -143,10 +146,31 @@ class Profiling:
             self._write({"complete": False, "steps": self._pace.steps})
 
     def _write(self, figures: dict[str, Any]) -> None:
-        path = Path(self._wish.folder) / f"profile-{os.getpid()}.json"
+        folder = Path(self._wish.folder)
+        path = folder / f"profile-{os.getpid()}.json"
         half = path.with_suffix(".part")
         half.write_text(json.dumps({"rank": int(os.environ.get("RANK", "0")), **figures}))
         half.replace(path)
+        with export.alone(self._wish.folder):  # whoever is last has read the files of all
+            rows = [json.loads(path.read_text()) for path in sorted(folder.glob("profile-*.json"))]
+            words = {"kompakt": export.VERSION, "active": False, "reason": "Profile", "run": summary(rows)}
+            export.write_termination(self._wish.termination_log, words)
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One pod's run: that of its slowest process. `processes`: how many took all steps; without any only `steps` tells."""
+    whole = [row for row in rows if row["complete"]]
+    if not whole:
+        return {"processes": 0, "steps": max((row["steps"] for row in rows), default=0)}
+    return {
+        "processes": len(whole),
+        "stepSeconds": max(row["stepSeconds"] for row in whole),
+        "parts": [max(parts) for parts in zip(*(row["parts"] for row in whole), strict=True)],
+        "dataSeconds": max(row["dataSeconds"] for row in whole),
+        "loaders": sum(row["loaders"] for row in whole),
+        "gradientBytes": max(row["gradientBytes"] for row in whole),
+        "ranks": max(row["ranks"] for row in whole),
+    }
 
 
 def _synchronize() -> None:

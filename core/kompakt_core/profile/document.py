@@ -94,12 +94,13 @@ def read(text: str, name: str) -> Profile:
         kind=_text(raw.get("kind"), f"{name}, kind"),
         warm_up=int(_number(raw.get("warmUp"), f"{name}, warmUp", 1)),
         steps=int(_number(raw.get("steps"), f"{name}, steps", 1)),
-        runs={mode: _run(run, f"{name}, runs.{mode}") for mode, run in raw["runs"].items()},
+        runs={mode: read_run(run, f"{name}, runs.{mode}") for mode, run in raw["runs"].items()},
         notes=tuple(str(note) for note in raw["notes"]) if isinstance(raw.get("notes"), list) else (),
     )
 
 
-def _run(raw: object, where: str) -> Run:
+def read_run(raw: object, where: str) -> Run:
+    """One run of a profile. Raises InvalidInput that names `where` and the field."""
     if not isinstance(raw, dict) or not isinstance(raw.get("parts"), list):
         raise InvalidInput(f"{where}: got {raw!r:.60}; expected an object with step_seconds, parts, ...")
     return Run(

@@ -83,6 +83,27 @@ def test_steps_are_timed_written_and_then_the_process_ends(tmp_path, monkeypatch
     assert json.loads(path.read_text()) == found
 
 
+def test_in_a_pod_the_slowest_rank_stands_in_the_termination_message(tmp_path):
+    last_words = tmp_path / "termination-log"
+    run = Profiling(Wish("real", 1, 4, str(tmp_path), str(last_words)))
+    figures = {
+        "complete": True,
+        "stepSeconds": 1.0,
+        "parts": [1.0],
+        "dataSeconds": 0.1,
+        "loaders": 1,
+        "gradientBytes": 8,
+        "ranks": 2,
+    }
+    run._write(figures)
+    assert not last_words.exists(), "outside a pod nothing is left behind"
+    last_words.touch()
+    (tmp_path / "profile-1.json").write_text(json.dumps({"rank": 1, **figures, "stepSeconds": 3.0}))
+    run._write(figures)
+    told = json.loads(last_words.read_text())
+    assert (told["kompakt"], told["reason"], told["run"]["processes"], told["run"]["stepSeconds"]) == (1, "Profile", 2, 3.0)
+
+
 def test_a_script_that_ends_early_leaves_how_far_it_came(tmp_path):
     run = Profiling(Wish("real", 2, 8, str(tmp_path)))
     run._stepped(torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=0.1))

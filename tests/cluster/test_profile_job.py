@@ -1,0 +1,65 @@
+"""`kompakt profile --job` on a real API server: its jobs come and go, and what their pods leave is read. Pods are simulated."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.kube.jobs import training_job
+from tools.kube.kwok import MESSAGE_ANNOTATION
+from tools.kube.session import Cluster
+
+RUN = {
+    "processes": 1,
+    "stepSeconds": 0.5,
+    "parts": [0.5, 0.5, 0.5, 0.5],
+    "dataSeconds": 0.1,
+    "loaders": 1,
+    "gradientBytes": 4096,
+    "ranks": 1,
+}
+
+
+def profiled(cluster: Cluster, namespace: str, manifest: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    command = [Path(sys.executable).parent / "kompakt", "profile", "--job", manifest, "-n", namespace]
+    whole = [*command, "--kubeconfig", cluster.kubeconfig, *words]
+    return subprocess.run(whole, capture_output=True, text=True, check=False)
+
+
+def manifest(folder: Path, *, gpus: int = 1, **said: Any) -> Path:
+    """A job of two workers, each of which would leave these words if it were a measured run."""
+    words = json.dumps({"kompakt": 1, "run": RUN | said})
+    document = training_job("train", replicas=2, gpus=gpus, seconds="0", annotations={MESSAGE_ANNOTATION: words})
+    (folder / "job.json").write_text(json.dumps(document))
+    return folder / "job.json"
+
+
+def test_a_job_of_one_gpu_is_profiled_and_nothing_is_left(kompakt: Cluster, namespace: str, tmp_path: Path) -> None:
+    done = profiled(kompakt, namespace, manifest(tmp_path), "-o", "json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (list(told["runs"]), told["devices"], told["gpus"]) == (["all", "warm"], 1, 2)
+    assert told["machine"] in ("dgx-0", "dgx-1", "pcie-0")
+    assert told["stalls"]["prep"]["seconds"] == 0
+    assert kompakt.custom.list_namespaced_custom_object("kompakt.dev", "v1alpha1", namespace, "trainingjobs")["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words", "sentence"),
+    [
+        ({"processes": 2}, (), "train-profile-all: 2 processes took the steps on 1 GPUs; let torchrun read PET_NPROC_PER_NODE"),
+        ({"processes": 0, "steps": 7}, (), "the script ended after 7 optimizer steps; 25 are needed"),
+        ({"ranks": "many"}, (), "what train-profile-all left.ranks: got 'many'; expected a number from 1 up"),
+        ({"gpus": 99, "processes": 1}, (), "train-profile-all: one worker asks for 99 GPUs but the largest node has 8"),
+    ],
+)
+def test_a_run_that_gives_no_figures_says_why_and_is_gone(
+    kompakt: Cluster, namespace: str, tmp_path: Path, wishes: dict[str, Any], words: tuple[str, ...], sentence: str
+) -> None:
+    done = profiled(kompakt, namespace, manifest(tmp_path, **wishes), *words, "--devices", "0")
+    assert done.returncode == 2
+    assert sentence in done.stderr, done.stderr
+    assert kompakt.custom.list_namespaced_custom_object("kompakt.dev", "v1alpha1", namespace, "trainingjobs")["items"] == []
