@@ -1,9 +1,11 @@
 """Waiting gangs in one order, each waiting for its best level as long as that pays; running jobs are stopped sparingly.
 
-Order: by rank, which says how soon a job of that service is likely to end, then by submission; or, where jobs declare their
-work, least GPU service left first.
+Order: by priority, then by rank, which says how soon a job of that service is likely to end, then by submission; or, where jobs
+declare their work, least GPU service left first.
 After every event all open GPUs are on offer to all who wait, best fit. What each accepts says kompakt_core.delay; this file
-finds places, victims and the next moment at which an answer changes by time alone. Who was placed badly is moved (moves.py).
+finds places, victims and the next moment at which an answer changes by time alone.
+Who was placed badly is moved (moves.py), and a job without a place has some of lower priority stopped, as in the cluster
+(urgent.py).
 """
 
 from bisect import bisect_left, insort
@@ -17,6 +19,7 @@ from kompakt_simulator.cluster import NOTHING, GpuSet, Shape
 from kompakt_simulator.schedulers.history import History
 from kompakt_simulator.schedulers.moves import as_waiting, move
 from kompakt_simulator.schedulers.pool import Pool
+from kompakt_simulator.schedulers.urgent import Urgent
 from kompakt_simulator.setting import Knowledge
 from kompakt_simulator.task import Task
 from kompakt_simulator.world import Instant, World
@@ -28,7 +31,7 @@ CLASS = 1e15  # part of a key; more milliseconds than any submission
 LOOK_EVERY_MS = 300_000  # for victims, and for better places
 LOOK_AT_MOST = 30  # waiting jobs, in order, whenever victims are looked for
 
-_Entry = tuple[float, int, int, Task]  # key, since, number
+_Entry = tuple[int, float, int, int, Task]  # minus priority, key, since, number
 
 
 @dataclass(slots=True)
@@ -47,13 +50,17 @@ class Patient:
         self._looked = -LOOK_EVERY_MS
         self._wake_at = -1
         self._history = History()
+        self._urgent: Urgent | None = None
+        self._priorities = set[int]()  # seen so far: most traces have one
 
     def step(self, world: World, instant: Instant) -> None:
         """Place, then stop, then say when to look again."""
         self._learn(world, instant)
         for task in instant.arrived:
+            self._priorities.add(task.job.priority)
             self._enqueue(world, task)
         opens = self._place(world)
+        opens = min(opens, self._end_lower(world))
         if world.now - self._looked >= LOOK_EVERY_MS:
             self._looked = world.now
             move(world)
@@ -68,19 +75,20 @@ class Patient:
         for task in instant.ended:
             self._history.add(_service(world, task))
         if self._history.due:
-            waiting = [entry[3] for entries in self._waiting.values() for entry in entries]
+            waiting = [entry[-1] for entries in self._waiting.values() for entry in entries]
             self._history.learn(_service(world, task) for task in (*waiting, *world.running.values()))
             self._waiting.clear()
             for task in waiting:
                 self._enqueue(world, task)
 
     def _enqueue(self, world: World, task: Task) -> None:
-        insort(self._waiting.setdefault(task.gpus, []), (self._key(world, task), task.since, task.number, task))
+        entry = -task.job.priority, self._key(world, task), task.since, task.number, task
+        insort(self._waiting.setdefault(task.gpus, []), entry)
         for key in [key for key in self._closed if key[0] == task.gpus]:
             del self._closed[key]
 
     def _dequeue(self, entry: _Entry) -> None:
-        size = entry[3].gpus
+        size = entry[-1].gpus
         self._waiting[size].remove(entry)
         if not self._waiting[size]:
             del self._waiting[size]
@@ -103,14 +111,16 @@ class Patient:
         pool = Pool(world.cluster.shape, world.open)
         found = {size: self._first(world, pool, size) for size in self._waiting if size <= pool.size}
         while True:
-            turns = [(entry[:3], size, entry, level) for size, hit in found.items() if hit is not None for entry, level in (hit,)]
+            turns = [
+                (entry[:-1], size, entry, level) for size, hit in found.items() if hit is not None for entry, level in (hit,)
+            ]
             if not turns:
                 break
             *_, entry, level = min(turns)
-            gpus = pool.best_fit(entry[3].gpus, level)
+            gpus = pool.best_fit(entry[-1].gpus, level)
             self._dequeue(entry)
             pool.take(gpus)
-            world.assign(entry[3], gpus)
+            world.assign(entry[-1], gpus)
             sizes = [size for size, hit in found.items() if hit is not None and size <= pool.size and size in self._waiting]
             found = {size: self._first(world, pool, size) for size in sizes}
         return self._opens(pool)
@@ -134,7 +144,7 @@ class Patient:
             return None
         until = float("inf")
         for entry in entries:
-            answer = decide(as_waiting(world, entry[3]), Offer(levels, level), world.now / 1000)
+            answer = decide(as_waiting(world, entry[-1]), Offer(levels, level), world.now / 1000)
             if isinstance(answer, Place):
                 return entry, level
             if isinstance(answer, WaitUntil) and answer.at is not None:
@@ -148,18 +158,16 @@ class Patient:
         if not victims:
             return
         by_key = sorted(((self._key(world, task), task.number, task) for task in victims), reverse=True)
-        heads = sorted(entry for entries in self._waiting.values() for entry in entries[:LOOK_AT_MOST])[:LOOK_AT_MOST]
-        hopeless = set[int]()  # sizes for which nothing was found: those behind in the order may stop no others
-        for entry in heads:
-            key, task = entry[0], entry[3]
-            if task.gpus in hopeless:
-                continue
-            allowed = self._allowed(world, by_key, key)
-            if not allowed:
-                return
-            found = _cheapest(world, task.gpus, allowed)
+        hopeless = set[
+            tuple[int, int]
+        ]()  # for which nothing was found: those behind of that priority and size may stop no others
+        for entry in self._heads():
+            key, task = entry[1], entry[-1]
+            kind = task.job.priority, task.gpus
+            allowed = [] if kind in hopeless else self._allowed(world, by_key, key, task.job.priority)
+            found = _cheapest(world, task.gpus, allowed) if allowed else None
             if found is None:
-                hopeless.add(task.gpus)
+                hopeless.add(kind)
                 continue
             levels = world.cluster.shape.levels
             answer = decide(as_waiting(world, task), Offer(levels, None, levels.ideal(task.gpus)), world.now / 1000)
@@ -168,17 +176,47 @@ class Patient:
                 self._replace(world, task, *found)
                 hopeless.clear()
 
-    def _allowed(self, world: World, by_key: list[tuple[float, int, Task]], key: float) -> list[Task]:
-        """Who may be stopped for a job of this key: the first of those sorted by key, the highest first."""
+    def _heads(self) -> list[_Entry]:
+        return sorted(entry for entries in self._waiting.values() for entry in entries[:LOOK_AT_MOST])[:LOOK_AT_MOST]
+
+    def _allowed(self, world: World, by_key: list[tuple[float, int, Task]], key: float, priority: int) -> list[Task]:
+        """Who may be stopped for a job of this key: the first by key, the highest first; nobody of higher priority."""
         end = bisect_left(by_key, True, key=lambda one: not self._may_stop(world, one[0], key))
-        return [victim for _, _, victim in by_key[:end] if victim.held]
+        return [victim for _, _, victim in by_key[:end] if victim.held and victim.job.priority <= priority]
+
+    def _end_lower(self, world: World) -> float:
+        """For the first few who have no place: stop jobs of lower priority. When that may change by time alone; inf = never."""
+        at = float("inf")
+        if len(self._priorities) < 2:
+            return at
+        lowest = min((task.job.priority for task in world.running.values()), default=0)
+        for entry in self._heads():
+            task = entry[-1]
+            if task.job.priority <= lowest:
+                break  # the heads stand by priority
+            if world.open.bit_count() >= task.gpus:
+                continue  # it has a place, and waits for a better one
+            self._urgent = self._urgent or Urgent(world.cluster.shape)
+            found = self._urgent.victims(world, task)
+            if isinstance(found, float):
+                at = min(at, found * 1000)
+            elif found is not None:
+                victims, gpus = found
+                self._dequeue(entry)
+                self._stop(world, victims)
+                world.assign(task, gpus)
+        return at
+
+    def _stop(self, world: World, victims: list[Task]) -> None:
+        for victim in victims:
+            world.stop(victim)
+            self._enqueue(world, victim)
 
     def _replace(self, world: World, task: Task, victims: list[Task], member: int) -> None:
         freed = NOTHING
         for victim in victims:
             freed = GpuSet(freed | victim.held)
-            world.stop(victim)
-            self._enqueue(world, victim)
+        self._stop(world, victims)
         pool = Pool(world.cluster.shape, GpuSet((freed | world.open) & member))
         level = pool.level(task.gpus)
         assert level is not None

@@ -1,0 +1,141 @@
+"""Priorities of our own CSV: policy kompakt goes by them as the cluster does, all other policies know none."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kompakt_core.placement.model import Level
+from kompakt_simulator.audit import violations_of
+from kompakt_simulator.cluster import Cluster, Shape
+from kompakt_simulator.network import Network
+from kompakt_simulator.placements.levels import levels
+from kompakt_simulator.policies.policy import Policy
+from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.schedulers.patient import Patient
+from kompakt_simulator.schedulers.urgent import MIN_RUN_S
+from kompakt_simulator.setting import Knowledge, Setting
+from kompakt_simulator.simulation import Outcome, simulate
+from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.world import Instant, World
+
+HOUR = 3600
+NETWORK = Network({Level.MACHINE: 0.0, Level.RACK: 1.0, Level.CLUSTER: 4.0})
+
+
+def job(number: int, submit_s: int, duration_s: int, gpus: int, priority: int = 0, ratio: float = 0.0) -> Job:
+    times = Milliseconds(submit_s * 1000), Milliseconds(duration_s * 1000)
+    return Job(number, *times, gpus, comm_ratio=ratio, priority=priority)
+
+
+def run(*jobs: Job, policy: Policy = POLICIES["kompakt"], racks: int = 1, setting: Setting | None = None) -> Outcome:
+    setting = setting or Setting(network=NETWORK)
+    outcome = simulate(jobs, Cluster.of(Shape.grid(racks, 2, 4)), policy, levels, setting)
+    assert violations_of(outcome) == []
+    return outcome
+
+
+def starts(outcome: Outcome) -> dict[int, float]:
+    return {done.job.number: done.start / 1000 for done in outcome.finished}
+
+
+def stopped(outcome: Outcome) -> set[int]:
+    """Jobs with more than one stretch."""
+    numbers = [each.number for each in outcome.stretches]
+    return {number for number in numbers if numbers.count(number) > 1}
+
+
+def test_a_job_without_a_place_has_one_of_lower_priority_stopped_and_starts_when_its_checkpoint_is_written() -> None:
+    outcome = run(job(0, 0, 9 * HOUR, 8), job(1, 1000, HOUR, 8, priority=1))
+    assert starts(outcome)[1] == 1000 + 8
+    assert stopped(outcome) == {0}
+
+
+def test_nobody_is_stopped_before_its_minimum_run_time_and_then_at_once() -> None:
+    assert starts(run(job(0, 0, 9 * HOUR, 8), job(1, 60, HOUR, 8, priority=1)))[1] == MIN_RUN_S + 8
+
+
+def test_equals_never_stop_each_other_by_priority() -> None:
+    outcome = run(job(0, 0, HOUR, 8, priority=3), job(1, 1000, HOUR, 8, priority=3))
+    assert (starts(outcome)[1], stopped(outcome)) == (HOUR, set())
+
+
+def test_the_least_important_of_those_that_make_room_is_stopped() -> None:
+    outcome = run(job(0, 0, HOUR, 4, priority=1), job(1, 0, HOUR, 4), job(2, 1000, HOUR, 4, priority=2))
+    assert stopped(outcome) == {1}
+
+
+def test_nobody_is_stopped_where_it_would_not_make_room() -> None:
+    outcome = run(job(0, 0, HOUR, 2), job(1, 0, HOUR, 6, priority=2), job(2, 1000, HOUR, 4, priority=1))
+    assert stopped(outcome) == set()
+
+
+def test_a_place_that_the_job_would_not_take_is_no_reason_to_stop_anybody() -> None:
+    """The two that may be stopped sit on different machines: that gives a rack, and this job insists on a machine for now."""
+    halves = [job(number, number, 9 * HOUR, 2, priority=number % 2 * 5) for number in range(4)]
+    outcome = run(*halves, job(9, 1000, HOUR, 4, priority=2, ratio=0.5))
+    assert starts(outcome)[9] == 1000 + HOUR * 0.5 + 2
+    assert stopped(outcome) == {0, 2}
+
+
+def test_who_is_served_first_is_a_matter_of_priority() -> None:
+    waiting = [job(number, 10 * number, 100, 8, priority=number) for number in (1, 2, 3)]
+    told = starts(run(job(0, 0, 200, 8, priority=9), *waiting))
+    assert told[3] < told[2] < told[1]
+
+
+def test_a_job_is_never_stopped_for_less_important_ones_however_long_it_ran() -> None:
+    outcome = run(job(0, 0, 90 * HOUR, 8, priority=1), *(job(n, n * HOUR, 60, 8) for n in range(1, 9)))
+    assert stopped(outcome) == set()
+
+
+JOBS = st.lists(
+    st.tuples(st.integers(0, 900), st.integers(1, 900), st.integers(1, 16), st.integers(-1, 2)), min_size=1, max_size=12
+)
+
+
+@pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"kompakt"}))
+@settings(deadline=None, max_examples=5)
+@given(JOBS)
+def test_other_policies_know_no_priorities(policy: str, raw: list[tuple[int, int, int, int]]) -> None:
+    jobs = [job(number, *fields) for number, fields in enumerate(raw)]
+    plain = [dataclasses.replace(one, priority=0) for one in jobs]
+    told = [
+        [(each.number, each.start, each.gpus) for each in run(*each, policy=POLICIES[policy]).stretches] for each in (jobs, plain)
+    ]
+    assert told[0] == told[1]
+
+
+@settings(deadline=None, max_examples=30)
+@given(JOBS, st.integers(-3, 3), st.sampled_from([Knowledge.NONE, Knowledge.DECLARED]))
+def test_one_priority_for_all_is_none(raw: list[tuple[int, int, int, int]], priority: int, knowledge: Knowledge) -> None:
+    setting = Setting(restart_s=3, network=NETWORK, knowledge=knowledge)
+    alike = [[job(number, *fields[:3], each, 0.5) for number, fields in enumerate(raw)] for each in (0, priority)]
+    told = [run(*jobs, racks=2, setting=setting).stretches for jobs in alike]
+    assert told[0] == told[1]
+
+
+class Watched(Patient):
+    """After each step nobody waits without a place while enough less important jobs could end for it."""
+
+    def step(self, world: World, instant: Instant) -> None:
+        super().step(world, instant)
+        for entries in self._waiting.values():
+            for *_, task in entries:
+                lower = [one for one in world.running.values() if one.job.priority < task.job.priority]
+                ready = [one for one in lower if world.now - one.begin >= MIN_RUN_S * 1000]
+                room = world.open.bit_count()
+                assert room >= task.gpus or room + sum(one.gpus for one in ready) < task.gpus
+
+    # Without a network any place is taken at once, so that this is all there is to it.
+
+
+@settings(deadline=None, max_examples=30)
+@given(JOBS, st.sampled_from([0, 7]))
+def test_nobody_waits_in_vain_and_everybody_ends(raw: list[tuple[int, int, int, int]], checkpoint: int) -> None:
+    policy = dataclasses.replace(POLICIES["kompakt"], scheduler=lambda _place, _setting: Watched())
+    setting = Setting(restart_s=3, checkpoint_s_per_gpu=checkpoint)
+    jobs = [job(number, *fields) for number, fields in enumerate(raw)]
+    outcome = run(*jobs, policy=policy, racks=2, setting=setting)
+    assert sorted(done.job.number for done in outcome.finished) == [one.number for one in jobs]
