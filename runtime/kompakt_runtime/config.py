@@ -61,7 +61,8 @@ class Override:
 @dataclass(frozen=True)
 class Config:
     """target: allowed standard deviation of a weight gradient's error, as a share of the mean |momentum|; batch: whether to look
-    for a larger one that fits (Suggest; Measure: and end once it is known), or one that only fits compressed is in force (Raise).
+    for a larger one that fits (Suggest; Measure: and end once it is known), or one that only fits compressed is in force (Raise);
+    overhead: whether to measure what compression costs in time, by some steps without it.
     """
 
     mode: Mode = "None"
@@ -77,6 +78,7 @@ class Config:
     progress_file: str | None = None
     metrics_port: int | None = None
     batch: Batch = "Keep"
+    overhead: bool = False
 
     def mode_of(self, module: str, class_name: str = "") -> Mode:
         """The mode of a module by its name and the name of its class; the first override that matches wins."""
@@ -118,6 +120,7 @@ class Config:
             termination_log=environ.get(ENV_TERMINATION_LOG) or TERMINATION_LOG,
             verify=environ.get(ENV_VERIFY, "0") not in ("", "0"),
             dry_run=environ.get(ENV_DRY_RUN, "0") not in ("", "0"),
+            overhead=all(environ.get(name, "0") in ("", "0") for name in (ENV_VERIFY, ENV_DRY_RUN)),
             progress_file=environ.get(ENV_PROGRESS_FILE) or None,
             metrics_port=_port(environ),
         )

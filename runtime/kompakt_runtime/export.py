@@ -48,6 +48,7 @@ def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHIN
             "suggestedBatch": figures.suggested_batch,
             "measured": figures.measured,
             "pace": dict(pace),
+            "overhead": dict(figures.overhead()),
             "raw": dict(figures.raw),
             "layers": {
                 name: {
@@ -110,6 +111,8 @@ def merged(config: Config, rows: list[Report]) -> Report:
         "encoder": "; ".join(sorted({row["encoder"] for row in trained if row["encoder"]}))[:128],
     }
     summary |= smallest_batch(trained)
+    if costs := highest_overhead(trained):
+        summary["overhead"] = costs
     if any(row["measured"] for row in trained):
         summary["batchMeasured"] = True
     if said := progress.read(config.progress_file):
@@ -125,6 +128,12 @@ def smallest_batch(rows: list[Report]) -> Report:
     """The smallest suggestion of all ranks and the batch that rank had; nothing unless each rank has one."""
     row = min(rows, key=lambda row: int(row["suggestedBatch"]), default={})
     return {"batch": row["batch"], "suggestedBatch": row["suggestedBatch"]} if row.get("suggestedBatch") else {}
+
+
+def highest_overhead(rows: list[Report]) -> dict[str, str]:
+    """What each rank knows of (see Overhead.said), of the rank with most: where one waits for another all take that long."""
+    names = set.intersection(*(set(row["overhead"]) for row in rows)) if rows else set()
+    return {name: max((row["overhead"][name] for row in rows), key=float) for name in sorted(names)}
 
 
 def _state(config: Config, rows: list[Report]) -> tuple[bool, str]:

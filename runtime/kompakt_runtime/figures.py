@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 COMPILED = "Compiled"  # a module call or a tensor of torch.compile's code, which is passed through
@@ -43,6 +44,7 @@ class Figures:
     measured: bool = False  # the process ends because of that, not because it has trained
     failure: str = ""  # why compression ended before the training did
     encoder: str = ""  # which one packed, and why not the GPU's kernels where these do not work
+    overhead: Callable[[], Mapping[str, str]] = dict  # as Overhead.said
     raw: Counter[str] = field(default_factory=Counter)
     layers: dict[str, Layer] = field(default_factory=dict)
     # Backward passes run on threads of their own on GPUs.

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kompakt_runtime import export
@@ -50,6 +50,7 @@ class Report:
     encoder: str
     batch: int = 0
     suggested_batch: int = 0
+    overhead: Mapping[str, str] = field(default_factory=dict)
     denominator: str = export.DENOMINATOR
 
     @staticmethod
@@ -78,6 +79,7 @@ class Report:
             _layers(rows),
             "; ".join(sorted({row["encoder"] for row in rows if row["encoder"]})),
             *_suggestion(rows),
+            export.highest_overhead([row for row in rows if row["forwards"]]),
         )
 
     @property
@@ -148,6 +150,12 @@ class Report:
             )
         if self.suggested_batch:
             notes.append(f"a batch of {self.suggested_batch} would fit where {self.batch} ran, for each rank and forward pass")
+        if "percent" in self.overhead:
+            notes.append(
+                f"a step takes {self.overhead['percent']} % longer than without compression (steps with and without, in turn)"
+            )
+        elif "codecPercent" in self.overhead:
+            notes.append(f"packing and unpacking take {self.overhead['codecPercent']} % of a step's other time")
         if self.encoder:
             notes.append(f"encoder: {self.encoder}")
         return notes

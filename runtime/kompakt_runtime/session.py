@@ -18,6 +18,7 @@ from kompakt_runtime.hooks import Call, Hooks
 from kompakt_runtime.ledger import Plain
 from kompakt_runtime.observe import after_step
 from kompakt_runtime.origin import saved_by_compiled_code
+from kompakt_runtime.overhead import Overhead
 from kompakt_runtime.raising import Raising
 from kompakt_runtime.sites import Sites
 
@@ -42,11 +43,15 @@ class Session:
         self.sites = Sites(self._mode_of)
         self.renewed = renewed
         self._headroom = Headroom(self.figures) if config.batch != "Keep" else None
+        # A raised batch does not fit without compression.
+        self._overhead = Overhead(self.figures, plain=config.overhead and config.batch not in RAISING, timed=config.overhead)
+        self.figures.overhead = self._overhead.said
         self._raising = Raising(config, self.figures) if config.batch in RAISING else None
         self._target = float(config.target)
+        self._lossy = "ErrorBounded" in (config.mode, *(override.mode for override in config.overrides))
         self._modes: dict[tuple[str, str], Mode] = {}
         self._threads = _Thread()
-        self._pair = (self._pack, self.hooks.unpack)  # the same objects always: they are known again on autograd's stack
+        self._pair = (self._pack, self._unpack)  # the same objects always: they are known again on autograd's stack
         self._handles: list[Any] = []
         self._step_handle: Any = None
 
@@ -96,7 +101,7 @@ class Session:
         call = Call(module, "None")
         here.calls.append(call)
         refused = any(outer.refuses for outer in here.calls)
-        if not here.entered and not refused and module.training and torch.is_grad_enabled():
+        if not here.entered and not refused and not self._overhead.off and module.training and torch.is_grad_enabled():
             self._enter(call, args)
         if not here.entered:
             return
@@ -121,6 +126,7 @@ class Session:
         if self._headroom is not None:
             self._headroom.entered(call.module, args)
         here.buffers = frozenset(buffer.untyped_storage()._cdata for buffer in call.module.buffers() if _plain(buffer))
+        self._overhead.entered(call.module)
         self.hooks.ledger.forget_recent()
         self._push()
         here.entered = call.enters = True
@@ -158,7 +164,7 @@ class Session:
         Never raises: our hooks must be left in order.
         """
         try:
-            with torch.no_grad():
+            with torch.no_grad(), self._overhead.codec():
                 left = self.hooks.settle_pools(call, output) if call.pools else []
                 self.hooks.ledger.settle_waiting(everything=call.enters)
             if left and not call.enters:
@@ -172,10 +178,11 @@ class Session:
             # model.compile() leaves our hooks out of the calls it makes.
             self.figures.count_raw(COMPILED)
         self.hooks.ledger.forget_recent()
-        if self.config.mode == "ErrorBounded":
+        if self._lossy:
             self._renew(optimizer)
-        if self._headroom is not None:
+        if self._headroom is not None and not self._overhead.disturbed:
             self._suggest(self._headroom, optimizer)
+        self._overhead.stepped(optimizer, self.sites.observing())
         if self._raising is not None:
             self._raising.stepped(optimizer)
         if self.config.dry_run:
@@ -214,7 +221,12 @@ class Session:
             # All of a compiled region is unpacked before its first gradient: packing would raise the peak.
             self.figures.count_raw(COMPILED)
             return Plain(t)
-        return self.hooks.pack(t, here.calls[-1], here.buffers)
+        with self._overhead.codec():
+            return self.hooks.pack(t, here.calls[-1], here.buffers)
+
+    def _unpack(self, handle: Any) -> Tensor:
+        with self._overhead.codec():
+            return self.hooks.unpack(handle)
 
     def _push(self) -> None:
         torch._C._autograd._push_saved_tensors_default_hooks(*self._pair)

@@ -37,7 +37,7 @@ class Site:
         self.unmeasured = 0.0
         self.aimed_at: float | None = None
         self.steps = 0
-        self.observing = bounds.observed(0)
+        self.observing = bounds.observed(0) and mode == "ErrorBounded"
         # Whether this layer is the one whose sigma is measured in a measured step, what came out the last time, as a multiple of
         # the target, and what its bound is divided by because of it.
         self.sampled = False
@@ -168,7 +168,7 @@ class Site:
         if self._grad_hook is not None:
             self._grad_hook.remove()
             self._grad_hook = None
-        self.observing = again or bounds.observed(self.steps)
+        self.observing = (again or bounds.observed(self.steps)) and self.mode == "ErrorBounded"
 
 
 class Sites:
@@ -205,6 +205,10 @@ class Sites:
         if site is None or site.weight() is not weight:
             site = self._make(module, weight)
         return site
+
+    def observing(self) -> bool:
+        """Is the next step measured, at any layer?"""
+        return any(site.observing for site in self._sites.values())
 
     @staticmethod
     def frozen(module: Any) -> bool:

@@ -34,7 +34,10 @@ def test_the_slowest_ranks_pace_arrives_in_the_status_as_its_schema_has_it() -> 
 
 def line(plain: int, saved: int) -> str:
     """The termination message of a pod with two ranks."""
-    figures = [Figures(plain_bytes=plain, saved_bytes=saved, forwards=9, steps=4, compressed=1) for _ in range(2)]
+    figures = [
+        Figures(plain_bytes=plain, saved_bytes=saved, forwards=9, steps=4, compressed=1, overhead=lambda: {"percent": "17.2"})
+        for _ in range(2)
+    ]
     wish = config.Config(mode="ErrorBounded", attempt=3)
     return "Traceback of the script's own\n" + json.dumps(export.merged(wish, [export.report(f) for f in figures])) + "\n"
 
@@ -45,6 +48,7 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
     assert (found["active"], found["reason"], found["ranks"], found["steps"]) == (True, "Active", 4, 4)
     assert (found["plainBytes"], found["savedBytes"], found["ratio"]) == (4000, 800, "5.00")
     assert found["denominator"] == export.DENOMINATOR
+    assert (found["overheadPercent"], "in turn" in found["overheadDenominator"]) == ("17.2", True)
     crd = yaml.load((ROOT / "crds" / "trainingjobs.yaml").read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     assert set(found) <= set(status["compression"]["properties"])

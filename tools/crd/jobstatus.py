@@ -111,6 +111,7 @@ def _compression() -> Schema:
             "ratio": text(),
             "denominator": text(),
             "overheadPercent": text(),
+            "overheadDenominator": text(),
             "steps": whole(),
             "ranks": whole(),
             "violations": whole(),

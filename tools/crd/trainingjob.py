@@ -41,6 +41,7 @@ def _columns() -> list[Schema]:
         column("Ratio", ".status.compression.ratio"),
         column("Restarts", ".status.restarts", "integer"),
         column("Attempt", ".status.attempt", "integer", priority=1),
+        column("Overhead %", ".status.compression.overheadPercent", priority=1),
         column("Batch", ".status.batch.size", "integer", priority=1),
         column("MB/s", ".status.scheduling.plan.value", "integer", priority=1),
         column("Nodes", ".status.nodes", priority=1),

@@ -1,6 +1,7 @@
 """Figures that the runtime leaves in the termination message of each worker, merged over the gang."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -10,6 +11,12 @@ from kompakt_core import contract
 
 SUMMED: Final = ("ranks", "plainBytes", "savedBytes", "violations")
 SHOWN: Final = ("mode", "target", "denominator")
+# What the runtime may have measured, the better first, and of what it is a percentage.
+OVERHEAD: Final = {
+    "percent": "time of a step without compression: steps with and without were trained in turn",
+    "codecPercent": "time of a step besides packing and unpacking, whose times were summed; no steps without were compared",
+}
+PERCENT: Final = re.compile(r"-?[0-9]{1,6}\.[0-9]", re.ASCII)
 LARGEST: Final = 1 << 50  # a petabyte: what is above it is no count of bytes, and a sum over workers still fits int64
 LIMIT: Final = 4096  # kubelet's own limit of a termination message
 
@@ -46,7 +53,7 @@ def merged(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     result |= {key: sum(count(report, key) for report in found) for key in SUMMED}
     result["steps"] = max(count(report, "steps") for report in found)
     result["raw"] = _raw(found)
-    result |= _smallest_batch(found)
+    result |= _smallest_batch(found) | _highest_overhead(found)
     if result["savedBytes"]:
         ratio = Decimal(result["plainBytes"]) / Decimal(result["savedBytes"])
         result["ratio"] = str(ratio.quantize(Decimal("0.01"), ROUND_HALF_EVEN))
@@ -58,6 +65,20 @@ def _smallest_batch(reports: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     pairs = [(count(report, "suggestedBatch"), count(report, "batch")) for report in reports]
     suggested, batch = min(pairs)
     return {"batch": batch, "suggestedBatch": suggested} if suggested and batch else {}
+
+
+def _highest_overhead(reports: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """What compression costs in time, of the worker with most, by the best way that all workers could measure; else nothing."""
+    told = [report["overhead"] if isinstance(report.get("overhead"), Mapping) else {} for report in reports]
+    for name, words in OVERHEAD.items():
+        found = [text for costs in told if (text := costs.get(name)) is not None and _is_percent(text)]
+        if len(found) == len(told):
+            return {"overheadPercent": max(found, key=float), "overheadDenominator": words}
+    return {}
+
+
+def _is_percent(text: object) -> bool:
+    return isinstance(text, str) and PERCENT.fullmatch(text) is not None
 
 
 def _raw(reports: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -28,7 +28,9 @@ def test_every_setting_is_read():
             "KOMPAKT_BATCH": "Suggest",
         }
     )
-    assert config == Config("ErrorBounded", "0.05", (Override("head.*", "None"),), 0, "Fail", "/state", 3, batch="Suggest")
+    assert config == Config(
+        "ErrorBounded", "0.05", (Override("head.*", "None"),), 0, "Fail", "/state", 3, batch="Suggest", overhead=True
+    )
     assert config.mode_of("head.fc") == "None"
     assert config.mode_of("body.head.fc") == "ErrorBounded"
 

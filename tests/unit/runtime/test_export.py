@@ -86,3 +86,14 @@ def test_nothing_is_created_where_no_termination_log_waits(tmp_path):
     path = tmp_path / "none"
     export.write_last_words(Config("ErrorBounded", termination_log=str(path)), export.report(Figures()))
     assert not path.exists()
+
+
+def test_of_all_ranks_the_highest_overhead_is_told_where_each_has_one(config, monkeypatch):
+    told = ({"percent": "9.9", "codecPercent": "9.0"}, {"percent": "10.0", "codecPercent": "8.0"}, {"codecPercent": "8.5"})
+    wanted = (told[0], {"percent": "10.0", "codecPercent": "9.0"}, {"codecPercent": "9.0"})
+    for pid, (costs, expected) in enumerate(zip(told, wanted, strict=True)):
+        figures = trained(1000, 200)
+        figures.overhead = lambda costs=costs: costs
+        monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
+        export.write_last_words(config, export.report(figures))
+        assert last_words(config)["overhead"] == expected

@@ -13,6 +13,7 @@ from torch import nn
 from kompakt_runtime import ledger
 from kompakt_runtime.bounds import Observation, sigma_ratio
 from kompakt_runtime.compare import SAMPLE, sample_error
+from kompakt_runtime.config import Override
 from kompakt_runtime.sigma import weight_gradient
 from tests.unit.runtime.small_training import batch, gradients, network, warm_up
 
@@ -183,3 +184,13 @@ def test_measured_sigma_agrees_with_the_model_on_synthetic_data(kind, least):
         total += sigma_ratio(seen, bound) ** 2 * moved.numel()
         weights += moved.numel()
     assert least <= (total / weights) ** 0.5 <= 1.05
+
+
+def test_only_layers_that_may_be_lossy_are_measured(running):
+    session = running(mode="Lossless", overrides=(Override("2", "ErrorBounded"),))
+    model = network()
+    warm_up(model, steps=1)
+    exact, lossy = (session.sites.of(model[place]) for place in (0, 2))
+    assert (exact.observing, exact.bound, lossy.observing) == (False, None, True)
+    assert lossy.bound is not None, "its bound is renewed although the job's mode is Lossless"
+    assert session.sites.observing()

@@ -99,6 +99,7 @@ KEYS = st.sampled_from(
         "violations",
         "batch",
         "suggestedBatch",
+        "overhead",
     ]
 )
 
@@ -119,3 +120,15 @@ def test_the_smallest_batch_of_all_workers_is_suggested_once_each_has_one() -> N
     found = merged([large, small])
     assert (found["batch"], found["suggestedBatch"]) == (16, 40)
     assert "suggestedBatch" not in merged([large, none])
+
+
+def test_the_highest_overhead_counts_by_the_best_way_that_all_workers_have() -> None:
+    fast, slow = {"percent": "9.5", "codecPercent": "8.0"}, {"percent": "12.0", "codecPercent": "7.0"}
+    found = merged([{"overhead": fast}, {"overhead": slow}])
+    assert found["overheadPercent"] == "12.0"
+    assert "in turn" in found["overheadDenominator"]
+    found = merged([{"overhead": fast}, {"overhead": {"codecPercent": "11.0"}}])
+    assert found["overheadPercent"] == "11.0"
+    assert "summed" in found["overheadDenominator"]
+    for claim in ({}, None, {"percent": 3.0}, {"percent": "nan"}, {"percent": "1e9"}, {"percent": "12345678.0"}):
+        assert "overheadPercent" not in merged([{"overhead": fast}, {"overhead": claim}])
