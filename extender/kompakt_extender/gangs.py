@@ -1,6 +1,7 @@
 """From TrainingJobs and pods to gangs, and from a plan to the patches that release its pods."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -8,8 +9,11 @@ from kompakt_core import contract
 from kompakt_core.delay.preempt import Held, RunningGang
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import JobUid, NodeName, mask_of
+from kompakt_core.patterns.edges import Edges, make_edges, ranks_of
+from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.model import Gang, Plan, Reason, Refusal, Wish, Worker
+from kompakt_core.placement.weave import with_edges
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.record import PlanRecord, Record, SeatRecord, State, moment
 from kompakt_extender.views import JobView, PodView
@@ -54,17 +58,30 @@ def gang_of(job: JobView, pods: Sequence[PodView], record: Record, now: datetime
     for pod in pods:
         if pod.problem:
             raise InvalidInput(f"pod {pod.name}: {pod.problem}")
+    edges = make_edges(job.edges) if job.edges else ()
     wishes = {wish_of(pod.annotations, same_numa_node=job.same_numa_node) for pod in pods if pod.gpus} or {Wish()}
+    if edges:  # what lies inside each pod is on it, and follows from the gang's edges
+        wishes = {replace(wish, pattern=Pattern.NONE, edges=()) for wish in wishes}
     if len(wishes) > 1:
         raise InvalidInput("the gang's pods carry different pattern, policy or link annotations: all must carry the same")
     return Gang(
         job_uid=JobUid(job.uid),
         attempt=job.attempt,
-        workers=tuple(worker_of(pod) for pod in pods),
+        workers=_workers(pods, edges),
         wish=wishes.pop(),
         required_level=job.required_level,
         excluded=frozenset(one.node for one in record.excluded if moment(one.until) > now),
+        edges=edges,
     )
+
+
+def _workers(pods: Sequence[PodView], edges: Edges) -> tuple[Worker, ...]:
+    workers = tuple(worker_of(pod) for pod in pods)
+    if not edges:
+        return workers
+    if ranks_of(edges) > (have := sum(worker.gpus for worker in workers)):
+        raise InvalidInput(f"communication.customEdges names {ranks_of(edges)} ranks, and the gang has {have} GPUs")
+    return with_edges(workers, edges)
 
 
 def worker_of(pod: PodView) -> Worker:

@@ -178,8 +178,20 @@ class PlacementSpec(msgspec.Struct, rename="camel"):
     same_numa_node: bool | None = msgspec.field(default=None, name="sameNUMANode")
 
 
+class EdgeSpec(msgspec.Struct):
+    start: int = msgspec.field(default=0, name="from")
+    to: int = 0
+    weight: int = 1
+
+
+class CustomEdgesSpec(msgspec.Struct):
+    scope: str | None = None
+    edges: list[EdgeSpec] = []
+
+
 class CommunicationSpec(msgspec.Struct, rename="camel"):
     bandwidth_sensitivity: str | None = None
+    custom_edges: CustomEdgesSpec | None = None
 
 
 class PreemptionSpec(msgspec.Struct, rename="camel"):

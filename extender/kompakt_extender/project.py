@@ -12,12 +12,23 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.job import clock
-from kompakt_core.job.model import Consolidation, ConsolidationMode, Preemption
+from kompakt_core.job.model import Consolidation, ConsolidationMode, EdgeScope, Preemption
 from kompakt_core.placement.model import Level, Selector, Taint, Toleration
 from kompakt_core.profile.sensitivity import MOST
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
-from kompakt_extender.objects import ConsolidationSpec, Container, Job, Node, Pod, Resources, RunPolicySpec, Term, Topology
+from kompakt_extender.objects import (
+    CommunicationSpec,
+    ConsolidationSpec,
+    Container,
+    Job,
+    Node,
+    Pod,
+    Resources,
+    RunPolicySpec,
+    Term,
+    Topology,
+)
 from kompakt_extender.quantities import count, millis, whole
 from kompakt_extender.views import FIELD_PREFIX, NOTHING, JobView, NodeView, PodView, TopologyView
 
@@ -136,6 +147,7 @@ def job_view(job: Job) -> JobView:
         consolidation=_consolidation(placement.consolidation if placement else None),
         scheduling=job.status.scheduling or {},
         communication=_measured(job),
+        edges=_gang_edges(job.spec.communication),
         placed=None if placed is None else (placed.status, placed.last_transition_time or ""),
         running_since=clock.read(running.last_transition_time) if running is not None and running.status == "True" else None,
         min_runtime_seconds=_min_runtime(job.spec.run_policy),
@@ -157,6 +169,11 @@ def _measured(job: Job) -> float | None:
     except ValueError:
         return None
     return share if 0 <= share <= MOST else None
+
+
+def _gang_edges(spec: CommunicationSpec | None) -> tuple[tuple[int, int, int], ...]:
+    own = spec.custom_edges if spec else None
+    return tuple((edge.start, edge.to, edge.weight) for edge in own.edges) if own and own.scope == EdgeScope.GANG else ()
 
 
 def _consolidation(spec: ConsolidationSpec | None) -> Consolidation:

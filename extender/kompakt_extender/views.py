@@ -106,7 +106,8 @@ class TopologyView(msgspec.Struct, frozen=True, gc=False):
 class JobView(msgspec.Struct, frozen=True, gc=False):
     """A TrainingJob: what the planner needs of it. `scheduling` is status.scheduling as written.
 
-    `communication`: seconds of it per second of computing inside a rack, as measured; None: not, or the user declared a word.
+    `edges`: (from, to, weight) between GPUs of the whole gang, as written. `communication`: seconds of it per second of computing
+    inside a rack, as measured; None: not, or the user declared a word.
     """
 
     uid: str
@@ -125,6 +126,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     placed: tuple[str, str] | None  # condition Placed: status, lastTransitionTime
     consolidation: Consolidation = Consolidation()
     communication: float | None = None
+    edges: tuple[tuple[int, int, int], ...] = ()
     running_since: float | None = None  # seconds since the epoch: when all workers of this attempt ran
     min_runtime_seconds: int = Preemption().min_runtime_seconds
 

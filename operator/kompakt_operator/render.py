@@ -10,9 +10,9 @@ from kompakt_core.job.actions import pod_name, service_name
 from kompakt_core.job.batches import Batch
 from kompakt_core.job.model import Role, TrainingJob
 from kompakt_core.job.quantity import parse_bytes
-from kompakt_core.patterns.edges import make_edges, text_of
 from kompakt_operator import environment, injection, template
 from kompakt_operator.environment import Variables
+from kompakt_operator.wishes import wishes
 
 Object = dict[str, Any]
 SHM_VOLUME: Final = "kompakt-shm"
@@ -143,7 +143,7 @@ def _metadata(job: TrainingJob, role: Role, index: int, attempt: int, labels: Ma
             contract.LABEL_ROLE: role.name,
             contract.LABEL_WORKER_INDEX: str(job.first_index(role.name) + index),
         },
-        "annotations": notes | _wishes(job),
+        "annotations": notes | wishes(job, role, index),
         "ownerReferences": [_owner(job)],
     }
 
@@ -160,19 +160,6 @@ def _owner(job: TrainingJob) -> Object:
         "uid": job.uid,
         "controller": True,
         "blockOwnerDeletion": True,
-    }
-
-
-def _wishes(job: TrainingJob) -> dict[str, str]:
-    """What the planner and the extender read of the job."""
-    own = job.communication.custom_edges
-    edges = make_edges((edge.start, edge.end, edge.weight) for edge in own.edges) if own else ()
-    return {
-        **({contract.ANN_EDGES: text_of(edges)} if edges else {}),
-        contract.ANN_PATTERN: str(job.communication.pattern),
-        contract.ANN_SENSITIVITY: str(job.communication.sensitivity),
-        contract.ANN_POLICY: str(job.placement.policy),
-        contract.ANN_REQUIRED_LINK: str(job.placement.required_link),
     }
 
 

@@ -65,6 +65,11 @@ def test_a_job_with_the_shown_fields_is_taken(cluster: Cluster, namespace: str) 
         ("spec.communication.pattern", "Hexagon", "Hexagon"),
         ("spec.communication.pattern", "Custom", "customEdges and pattern Custom go together"),
         ("spec.communication.customEdges", {"scope": "Pod", "edges": [{"from": 0, "to": 7}]}, "go together"),
+        (
+            "spec.communication",
+            {"pattern": "Custom", "customEdges": {"scope": "Gang", "edges": [{"from": 0, "to": 15}]}},
+            "a rank that the gang does not have",
+        ),
         ("spec.roles.0.replicas", 0, "replicas"),
         ("spec.roles.0.gpusPerReplica", -1, "gpusPerReplica"),
         ("spec.roles.0.gpusPerReplica", 0, "at least one role needs gpusPerReplica"),

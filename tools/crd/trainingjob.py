@@ -143,15 +143,12 @@ def _communication() -> Schema:
         ),
         rule("self.from != self.to", refusals.EDGE_SELF),
     )
-    edges = ruled(
-        obj(
-            {
-                "scope": word(model.EdgeScope, model.EdgeScope.POD),
-                "edges": atomic(edge, minItems=1, maxItems=model.MAX_EDGES),
-            },
-            required=("edges",),
-        ),
-        _only("scope", (model.EdgeScope.POD,), refusals.EDGE_SCOPE),
+    edges = obj(
+        {
+            "scope": word(model.EdgeScope, model.EdgeScope.POD),
+            "edges": atomic(edge, minItems=1, maxItems=model.MAX_EDGES),
+        },
+        required=("edges",),
     )
     schema = obj(
         {

@@ -286,5 +286,11 @@ class TrainingJob:
 
     def first_index(self, role: str) -> int:
         """The worker index of a role's first pod; worker indices count over all roles in order."""
-        names = [r.name for r in self.roles]
-        return sum(r.replicas for r in self.roles[: names.index(role)])
+        return sum(r.replicas for r in self._before(role))
+
+    def first_gpu(self, role: str) -> int:
+        """The rank of the first GPU of a role's first pod; ranks count the gang's GPUs, worker by worker."""
+        return sum(r.replicas * r.gpus_per_replica for r in self._before(role))
+
+    def _before(self, role: str) -> tuple[Role, ...]:
+        return self.roles[: [r.name for r in self.roles].index(role)]

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kompakt_core.job.model import EdgeScope, Offload
+from kompakt_core.job.model import Offload
 
 
 def not_yet(field: str, words: "tuple[str, ...]") -> str:
@@ -10,7 +10,6 @@ def not_yet(field: str, words: "tuple[str, ...]") -> str:
     return f"{field} can only be {' or '.join(filter(None, (', '.join(words[:-1]), words[-1])))} in this version"
 
 
-EDGE_SCOPE: Final = not_yet("communication.customEdges.scope", (EdgeScope.POD,)) + "; edges between pods are not weighed"
 OFFLOAD: Final = not_yet("activationCompression.offload", (Offload.NEVER,))
 
 # Combinations that never make sense.

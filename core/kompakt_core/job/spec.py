@@ -118,8 +118,6 @@ def _custom_edges(fields: Fields, roles: tuple[model.Role, ...]) -> model.Custom
     scope = inner.choice("scope", model.EdgeScope, model.EdgeScope.POD)
     edges = tuple(_edge(Fields(item, path)) for item, path in inner.items("edges", low=1, high=model.MAX_EDGES))
     inner.done()
-    if scope is not model.EdgeScope.POD:
-        inner.refuse("scope", refusals.EDGE_SCOPE)
     highest = max(max(edge.start, edge.end) for edge in edges)
     if scope is model.EdgeScope.POD and highest >= min(role.gpus_per_replica for role in roles if role.gpus_per_replica):
         inner.refuse("edges", refusals.EDGE_RANK_POD)

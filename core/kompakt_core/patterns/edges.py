@@ -65,6 +65,12 @@ def text_of(edges: Edges) -> str:
     return ",".join(f"{edge.a}-{edge.b}" + (f":{edge.weight}" if edge.weight != 1 else "") for edge in edges)
 
 
+def inner_edges(edges: Edges, first: int, count: int) -> Edges:
+    """The edges among the ranks `first` to `first + count - 1`, numbered anew from 0; none where no edge joins two of them."""
+    within = range(first, first + count)
+    return tuple(Edge(edge.a - first, edge.b - first, edge.weight) for edge in edges if edge.a in within and edge.b in within)
+
+
 def ranks_of(edges: Edges) -> int:
     """How many ranks the edges need: the highest one and all below it."""
     return max(edge.b for edge in edges) + 1

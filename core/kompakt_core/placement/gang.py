@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import NO_GPUS, MegabytesPerSecond, NodeName
+from kompakt_core.ids import NO_BANDWIDTH, NO_GPUS, MegabytesPerSecond, NodeName
 from kompakt_core.placement.choose import choose, edges_refusal
 from kompakt_core.placement.model import (
     Choice,
@@ -19,7 +19,8 @@ from kompakt_core.placement.model import (
     Snapshot,
     Wish,
 )
-from kompakt_core.placement.seating import LEVEL_LABELS, Seating, SeatSearch
+from kompakt_core.placement.seating import LEVEL_LABELS, SeatSearch
+from kompakt_core.placement.weave import Seating, joint_wishes, worst
 
 __all__ = ["LEVEL_LABELS", "ideal_value", "plan_gang"]
 
@@ -89,18 +90,25 @@ def _not_now(search: SeatSearch) -> Refusal:
 
 
 def _plan(snapshot: Snapshot, gang: Gang, level: Level, seating: Seating) -> Plan:
-    ranked = _in_rank_order(seating)
+    ranked = _in_rank_order(seating, gang)
     seats = tuple(Seat(worker, node, choice.order, choice.value, rank) for rank, (worker, node, choice) in enumerate(ranked))
-    with_gpus = [seat for seat in seats if seat.worker.gpus]
-    none = MegabytesPerSecond(0)
-    ideal = min((ideal_value(snapshot, gpus, gang.wish) for gpus in {seat.worker.gpus for seat in with_gpus}), default=none)
-    return Plan(level, min((seat.value for seat in with_gpus), default=none), ideal, seats)
+    return Plan(level, worst(seating, gang), _ideal(snapshot, gang, seating), seats)
 
 
-def _in_rank_order(seating: Seating) -> Seating:
+def _ideal(snapshot: Snapshot, gang: Gang, seating: Seating) -> MegabytesPerSecond:
+    """The plan's value on empty nodes; of a gang with edges, with as many workers together as it has."""
+    sizes = {worker.gpus for worker in gang.workers if worker.gpus}
+    wishes = joint_wishes(seating, gang) if gang.edges else [(gpus, gang.wish) for gpus in sizes]
+    return min((ideal_value(snapshot, gpus, wish) for gpus, wish in wishes), default=NO_BANDWIDTH)
+
+
+def _in_rank_order(seating: Seating, gang: Gang) -> Seating:
     """Rank 0 is the first worker that has GPUs; its node's workers follow, then node by node, so that neighbours in
-    rank are neighbours in the cluster; workers without GPUs come last. All by index.
+    rank are neighbours in the cluster; workers without GPUs come last. All by index, and by index alone where the gang's
+    edges name ranks.
     """
+    if gang.edges:
+        return sorted(seating, key=lambda seat: (seat[0].gpus == 0, seat[0].index))
     first: dict[NodeName, int] = {}
     for _worker, node, _ in sorted(seating, key=lambda seat: (seat[0].gpus == 0, seat[0].index)):
         first.setdefault(node, len(first))

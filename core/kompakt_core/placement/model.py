@@ -178,11 +178,16 @@ class Worker:
     # Required node affinity: any of the terms, all selectors of a term; () = no requirement.
     affinity: tuple[tuple[Selector, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    edges: Edges = ()  # where the gang has edges of its own: those inside this pod
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """All workers of one attempt; all or nothing."""
+    """All workers of one attempt; all or nothing.
+
+    `edges` join ranks of the whole gang: its GPUs, worker by worker in the order of their indices. Then `wish` names no pattern
+    and `workers` come from weave.with_edges.
+    """
 
     job_uid: JobUid
     attempt: int
@@ -190,6 +195,11 @@ class Gang:
     wish: Wish
     required_level: Level = Level.CLUSTER
     excluded: frozenset[NodeName] = frozenset()
+    edges: Edges = ()
+
+    def wish_of(self, worker: Worker) -> Wish:
+        """How this worker's own GPUs are to be chosen."""
+        return replace(self.wish, pattern=Pattern.CUSTOM, edges=worker.edges) if worker.edges else self.wish
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,14 @@ from typing import Final
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.choose import values_first
-from kompakt_core.placement.model import Choice, Gang, Level, NodeState, Policy, Snapshot, Wish, Worker
+from kompakt_core.placement.model import Gang, Level, NodeState, Policy, Snapshot, Wish, Worker
 from kompakt_core.placement.spread import Offer, fabric_lost, offer, spread, with_pods
+from kompakt_core.placement.weave import Seating, crossing, worst, woven
 
 # The node label that names the rack and the block of a node.
 LEVEL_LABELS: Final[Mapping[Level, str]] = MappingProxyType({Level.RACK: contract.LABEL_RACK, Level.BLOCK: contract.LABEL_BLOCK})
 WIDENING: Final = (Level.MACHINE, Level.RACK, Level.BLOCK, Level.CLUSTER)
 MAX_ORDERS: Final = 24  # of kinds of workers: all orders of four
-
-Seating = list[tuple[Worker, NodeName, Choice]]
 
 
 class SeatSearch:
@@ -82,7 +81,8 @@ class SeatSearch:
             if sum(one.capacity(0) for one in self._current(kind, names, {})) < len(workers):
                 return None
         orders = islice(permutations(range(len(self.kinds))), MAX_ORDERS)
-        return next((seating for order in orders if (seating := self._seat_in(order, names)) is not None), None)
+        found = next((seating for order in orders if (seating := self._seat_in(order, names)) is not None), None)
+        return found if found is None or not self.gang.edges else woven(found, self.gang, self.snapshot, self._labels)
 
     def _seat_in(self, order: Sequence[int], names: Sequence[NodeName]) -> Seating | None:
         changed: dict[NodeName, NodeState] = {}
@@ -107,7 +107,9 @@ class SeatSearch:
 
     def _place(self, workers: Sequence[Worker], offers: Sequence[Offer], changed: dict[NodeName, NodeState]) -> Seating | None:
         """Seats for workers of one kind; `changed` gets the nodes as they are afterwards."""
-        placed = spread(offers, len(workers), workers[0].gpus, self.gang.wish, frozenset(changed)) if workers else []
+        placed = (
+            spread(offers, len(workers), workers[0].gpus, self.gang.wish_of(workers[0]), frozenset(changed)) if workers else []
+        )
         if placed is None:
             return None
         for one in placed:
@@ -117,12 +119,13 @@ class SeatSearch:
         places = [(one.node, choice) for one in placed for choice in one.choices]
         return [(worker, node, choice) for worker, (node, choice) in zip(workers, places, strict=True)]
 
-    def _cost(self, seating: Seating) -> tuple[int, tuple[int, ...], tuple[NodeName, ...]]:
-        """Between domains of one level: fewest nodes, what the policy puts first, the tightest fit, names."""
+    def _cost(self, seating: Seating) -> tuple[int, tuple[int, ...], tuple[int, ...], tuple[NodeName, ...]]:
+        """Between domains of one level: fewest nodes, edges across, what the policy puts first, the tightest fit, names."""
         names = tuple(sorted({node for _, node, _ in seating}))
-        value = min((choice.value for worker, _, choice in seating if worker.gpus), default=0)
+        across = crossing(seating, self.gang, self.snapshot, self._labels) if self.gang.edges else ()
         free = sum(self.snapshot.nodes[name].free.bit_count() for name in names)
-        return (len(names), _preference(self.gang.wish, value, free, self._fabric_lost(seating)), names)
+        value = worst(seating, self.gang)
+        return (len(names), across, _preference(self.gang.wish, value, free, self._fabric_lost(seating)), names)
 
     def _fabric_lost(self, seating: Seating) -> int:
         used: dict[NodeName, int] = {}
@@ -143,6 +146,14 @@ def kinds_of(workers: Sequence[Worker]) -> list[list[Worker]]:
     kinds: dict[Hashable, list[Worker]] = {}
     for worker in sorted(workers, key=lambda worker: (-worker.gpus, worker.index)):
         selector = tuple(sorted(worker.node_selector.items()))
-        demand = (worker.gpus, worker.cpu_millis, worker.memory_bytes, selector, worker.affinity, worker.tolerations)
+        demand = (
+            worker.gpus,
+            worker.cpu_millis,
+            worker.memory_bytes,
+            selector,
+            worker.affinity,
+            worker.tolerations,
+            worker.edges,
+        )
         kinds.setdefault(demand, []).append(worker)
     return list(kinds.values())

@@ -36,7 +36,7 @@ def offer(state: NodeState, worker: Worker, gang: Gang, wanted: int) -> Offer | 
         return None
     values: list[int] = []
     for pods in range(1, _room(state, worker, wanted) + 1):
-        sets = _share(state, worker.gpus, pods, gang.wish)
+        sets = _share(state, worker.gpus, pods, gang.wish_of(worker))
         if sets is None:
             break
         values.append(sets.value)

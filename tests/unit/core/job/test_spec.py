@@ -50,9 +50,16 @@ def test_an_empty_communication_block_means_a_sensitive_ring() -> None:
     assert (job.communication.pattern, job.communication.sensitivity) == (Pattern.RING, model.Sensitivity.AUTO)
 
 
-def test_worker_indices_count_over_all_roles() -> None:
+def test_worker_indices_and_gpus_count_over_all_roles() -> None:
     job = parse_job(manifest(roles=[role(name="chief", replicas=1), role(), role(name="eval", gpusPerReplica=0)]))
     assert [job.first_index(r.name) for r in job.roles] == [0, 1, 3]
+    assert [job.first_gpu(r.name) for r in job.roles] == [0, 2, 6]
+
+
+def test_edges_of_scope_gang_join_any_two_gpus_of_the_gang() -> None:
+    edges = {"scope": "Gang", "edges": [{"from": 0, "to": 3, "weight": 2}]}
+    job = parse_job(manifest(communication={"pattern": "Custom", "customEdges": edges}))
+    assert job.communication.custom_edges == model.CustomEdges(model.EdgeScope.GANG, (model.Edge(0, 3, 2),))
 
 
 REFUSED = {
@@ -67,9 +74,9 @@ REFUSED = {
         {"communication": {"pattern": "Custom", "customEdges": {"edges": [{"from": 0, "to": 2}]}}},
         "an edge names a rank that no GPU role has",
     ),
-    "edges between pods": (
-        {"communication": {"pattern": "Custom", "customEdges": {"scope": "Gang", "edges": [{"from": 0, "to": 3}]}}},
-        "communication.customEdges.scope can only be Pod in this version",
+    "edge to a missing rank of the gang": (
+        {"communication": {"pattern": "Custom", "customEdges": {"scope": "Gang", "edges": [{"from": 0, "to": 4}]}}},
+        "an edge names a rank that the gang does not have",
     ),
     "edges without Custom": ({"communication": {"customEdges": {"edges": [{"from": 0, "to": 1}]}}}, "go together"),
     "two roles of one name": ({"roles": [role(), role()]}, "two roles are named 'worker'"),
