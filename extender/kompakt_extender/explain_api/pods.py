@@ -20,6 +20,9 @@ from kompakt_extender.views import JobView, PodView
 from kompakt_extender.wishes import wish_of
 
 _WHOLE_GANG = "the planner placed the whole gang at once; it compared gangs of nodes, not nodes for this pod"
+_BY_EDGES = (
+    "the planner placed the whole gang at once, by the edges between its pods too; values here count those inside this pod"
+)
 _NO_SECOND = "no other node that Kubernetes allows for this pod could have taken it at that moment"
 _NOT_COMPARED = "no other node was compared"
 _NOT_NOTED = "bound before this process began to decide: what else there was is not known any more"
@@ -60,7 +63,7 @@ def explain(case: Case) -> PodAnswer:
         asked=asked_of(pod.gpus, wish) if wish is not None else None,
         value=_value(pod),
         ideal=ideal_value(case.snapshot, pod.gpus, wish) if wish is not None else None,
-        decision=_decision(case.decision) if case.decision is not None and case.decision.node == pod.node else None,
+        decision=_decision(case.decision, case.gang) if case.decision is not None and case.decision.node == pod.node else None,
         fits=fits,
         refusals=refusals,
     )
@@ -135,7 +138,7 @@ def _value(pod: PodView) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def _decision(noted: Noted) -> Decision:
+def _decision(noted: Noted, gang: Gang | None) -> Decision:
     request, second = noted.request, noted.second
     planned_here = bool(request.planned_node) and request.planned_node == noted.node
     whole_gang = planned_here and request.minimum is None
@@ -148,7 +151,13 @@ def _decision(noted: Noted) -> Decision:
         chosen_by="Planner" if planned_here else "Extender",
         second_set=second_set(noted.graph, noted.free, request, mask_of(noted.order)),
         second_node=other,
-        note=_WHOLE_GANG if whole_gang else "" if other else _NO_SECOND if noted.compared else _NOT_COMPARED,
+        note=(_BY_EDGES if gang is not None and gang.edges else _WHOLE_GANG)
+        if whole_gang
+        else ""
+        if other
+        else _NO_SECOND
+        if noted.compared
+        else _NOT_COMPARED,
     )
 
 

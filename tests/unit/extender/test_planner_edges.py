@@ -4,6 +4,7 @@ from typing import Any
 
 from kompakt_core import contract as c
 from kompakt_core.topology.machines import machine
+from tests.unit.extender.asking import Person, ask
 from tests.unit.extender.office import Office, run
 from tests.unit.extender.world import WISH, job
 
@@ -35,6 +36,19 @@ def test_pods_that_talk_get_gpus_with_fast_links_between_them_and_ranks_by_index
     fastest = max(max(row) for row in weights)
     assert weights[place[0]][place[3]] == weights[place[1]][place[2]] == fastest
     assert plan["value"] == plan["ideal"] == fastest // 2
+
+
+def test_a_pods_explanation_says_that_edges_to_other_pods_counted() -> None:
+    async def story(person: Person) -> None:
+        office = person.office
+        add(office, 2, 1, [{"from": 0, "to": 1}])
+        await office.settle()
+        name = "j-worker-0-a1"
+        assert await office.bind(name, office.annotations(name)[c.ANN_PLANNED_NODE]) == ""
+        office.see()
+        assert "by the edges between its pods" in (await person.get(f"/pods/default/{name}"))["decision"]["note"]
+
+    ask(story)
 
 
 def test_edges_that_name_more_gpus_than_the_gang_has_are_refused_with_both_numbers() -> None:
