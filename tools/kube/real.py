@@ -127,3 +127,20 @@ def _write_kubeconfig(folder: Path, keys: Keys, port: int) -> None:
     admin = keys.authority.client("admin-outside", "kubernetes-admin", "system:masters")
     certificate_kubeconfig(kubeconfig_of(folder), f"https://127.0.0.1:{port}", keys.authority.certificate_file, admin)
     (folder / "up.json").write_text(json.dumps({"port": port}))
+
+
+def add_node(cluster: RealCluster, machine: str, find: Find, images: Path, pause: str) -> Node:
+    """One more node for a running cluster; the others reach its pods by way of the control plane. Raises as `start` does."""
+    one = Node(len(cluster.nodes) + 1, cluster.folder, {LABEL_MACHINE: machine})
+    _route_pods(cluster.spaces, [one])
+    node.prepare(one, cluster.nodes, cluster.spaces, Supplies(find, cluster.plane.addresses, cluster.plane.keys, images, pause))
+    node.start(one, cluster.spaces)
+    return one
+
+
+def remove_node(cluster: RealCluster, one: Node) -> None:
+    """End an added node and delete its files; its Node object is for the caller to delete."""
+    node.kill(one, cluster.spaces)
+    cgroups.remove(one.cgroup(cluster.name))
+    output(cluster.spaces.in_network(["ip", "route", "del", one.pods]))
+    shutil.rmtree(one.home, ignore_errors=True)
