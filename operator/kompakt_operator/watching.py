@@ -15,7 +15,7 @@ from kompakt_core.job.status import read_status
 from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path, jobs_path, login
 from kompakt_operator.cache import Cache
 from kompakt_operator.config import Config
-from kompakt_operator.listing import PAGE, list_all
+from kompakt_operator.listing import PAGE, list_all, pages
 from kompakt_operator.witness import Witness
 from kompakt_operator.workqueue import Key, WorkQueue
 
@@ -144,7 +144,7 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
 
 
 async def _all_jobs(api: Api, config: Config, queue: WorkQueue) -> None:
-    """Put all jobs in line."""
-    for obj in (await list_all(api, jobs_path(config.namespace))).objects:
-        if needs_look(obj):
+    """Put all jobs in line; of thousands, whole objects are never in memory together."""
+    async for page in pages(api, jobs_path(config.namespace)):
+        for obj in filter(needs_look, page.objects):
             queue.add((obj["metadata"]["namespace"], obj["metadata"]["name"]))

@@ -227,9 +227,8 @@ def test_jobs_come_and_go_while_kubelets_runtimes_and_machines_are_killed(kompak
             assert doubled == []
     finally:
         killer.revive()
-    print(
-        f"{dict(killer.kills)} in {time.monotonic() - began:.0f} s; {crowd.came - len(crowd.living)} of {crowd.came} jobs over by then"
-    )
+    over = crowd.came - len(crowd.living)
+    print(f"{dict(killer.kills)} in {time.monotonic() - began:.0f} s; {over} of {crowd.came} jobs over by then")
     try:
         await_state(crowd.step, "all jobs over", REST)
     except TimeoutError:
