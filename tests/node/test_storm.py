@@ -162,7 +162,7 @@ class Killer:
             self.down = one, time.monotonic() + self.chance.uniform(*DOWN)
             return True
         inside = cgroups.processes(one.cgroup(self.cluster.name))
-        found = [pid for pid in inside if node.command_line(pid).split(b"\0")[0].endswith(b"/" + what.encode())]
+        found = [pid for pid in inside if node.command_line(pid).split(b"\0")[0].rpartition(b"/")[2] == what.encode()]
         for pid in found:
             os.kill(pid, signal.SIGKILL)
         return bool(found)
@@ -220,6 +220,7 @@ def test_jobs_come_and_go_while_kubelets_runtimes_and_machines_are_killed(kompak
     killer, began = Killer(kompakt.cluster, machines, random.Random(SEED)), time.monotonic()
     try:
         while killer.kills.total() < KILLS or crowd.came < JOBS:
+            assert time.monotonic() < began + 60 * KILLS, f"only {dict(killer.kills)}"
             killer.step()
             crowd.admit()
             crowd.step()
