@@ -35,6 +35,16 @@ $(VENV)/recipes: $(VENV)/torch requirements/recipes.txt
 
 sync-recipes: $(VENV)/recipes ## training frameworks into .venv as well, for examples/recipes (100 MB)
 
+# Beside the checkout's own environment: two versions of PyTorch cannot share one. Named by version; shared by all checkouts.
+OLD_TORCH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kompakt/torch-$(shell sed -n 's/^torch==//p' requirements/old-torch.in)
+
+$(OLD_TORCH)/synced: $(VENV)/synced requirements/old-torch.txt
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(OLD_TORCH)
+	$(BIN)/uv pip install --quiet --python $(OLD_TORCH)/bin/python --require-hashes -r requirements/old-torch.txt
+	touch $@
+
+sync-old-torch: $(OLD_TORCH)/synced ## the oldest PyTorch that the runtime works with, in the cache folder (4 GB)
+
 check: sync ## formatting, lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -70,4 +80,4 @@ demo: sync ## the whole path on a cluster of its own, or on another with KOMPAKT
 demo-down: sync ## remove all that the demo brought up (of another cluster: kompakt and the demo's jobs)
 	$(BIN)/python -m tools.kube down
 
-.PHONY: help sync sync-torch sync-recipes check format test gpu-packages test-gpu requirements demo demo-down
+.PHONY: help sync sync-torch sync-recipes sync-old-torch check format test gpu-packages test-gpu requirements demo demo-down

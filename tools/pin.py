@@ -23,6 +23,15 @@ def export(name: str, *selection: str) -> None:
     (ROOT / "requirements" / f"{name}.txt").write_text(HEADER + text)
 
 
+def compile_alone(name: str) -> None:
+    """Write requirements/<name>.txt from <name>.in: packages that cannot be resolved together with the workspace."""
+    options = ["--quiet", "--upgrade", "--generate-hashes", "--no-header", "--no-annotate"]
+    command = [str(UV), "pip", "compile", *options, f"requirements/{name}.in"]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    header = HEADER.replace("the pyproject.toml files", f"{name}.in")
+    (ROOT / "requirements" / f"{name}.txt").write_text(header + done.stdout)
+
+
 def main() -> None:
     subprocess.run([str(UV), "lock", "--quiet", "--upgrade"], cwd=ROOT, check=True)
     for package in PACKAGES:
@@ -34,6 +43,7 @@ def main() -> None:
     export("go", "--only-group", "go")
     export("torch", "--only-group", "torch")
     export("recipes", "--only-group", "recipes")
+    compile_alone("old-torch")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from kompakt_runtime.aside import kept_out
+from kompakt_runtime.autograd_state import packed_in
 from kompakt_runtime.codec import pieces
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.select import encoder
@@ -126,16 +127,15 @@ class Hooks:
 
     def settle_pools(self, call: Call, output: Any) -> "list[tuple[Saved, Handle]]":
         """After a module call: pairs of input and indices that belong to max-pooling inside it. Returns those not found."""
-        since = min(saved.made for saved, _ in call.pools)
         nodes = {}
-        for node, pooled in pool_nodes(output, since):
-            data = node._raw_saved_self.data
+        for node, pooled in pool_nodes(output, {saved.made for saved, _ in call.pools}):
+            data = packed_in(node, "self")
             if isinstance(data, Handle):  # a user's own hooks pack into anything
                 nodes[data] = (node, pooled)
         left = []
         for saved, handle in call.pools:
             found = nodes.get(saved.handle)
-            if found is None or found[0]._raw_saved_result1.data is not handle:
+            if found is None or packed_in(found[0], "result1") is not handle:
                 left.append((saved, handle))
                 continue
             if saved.handle.use is not Use.SHAPE:

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import torch
 
+from kompakt_runtime.autograd_state import innermost, noting, packed_in, saves_result_now
+
 Tensor = Any
 
 # Nodes that hand their input on as a view or in another type: behind them a parameter is still the same parameter.
@@ -41,7 +43,7 @@ def is_own_relu_save(t: Tensor) -> bool:
     node = t.grad_fn
     if node is None or node.name() != "ReluBackward0":
         return False
-    return bool(node._raw_saved_result.data is None)
+    return saves_result_now(node)
 
 
 def is_input_of(t: Tensor, x: Tensor, weight: Tensor) -> bool:
@@ -78,15 +80,20 @@ def self_check() -> str:
     """
     own: list[bool] = []
 
-    def pack(t: Tensor) -> Tensor:
+    def pack(t: Tensor) -> list[bool]:
         own.append(is_own_relu_save(t))
-        return t.detach()
+        return own
 
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, noting(lambda packed: torch.zeros(1))):
+        top = innermost()
         y = torch.relu(torch.zeros(1, requires_grad=True))
         _ = y * y
     if own[:1] != [True] or any(own[1:]):
         return "a ReLU's own save cannot be told from others"
+    if packed_in(y.grad_fn, "result") is not own:
+        return "what an operation holds cannot be looked at"
+    if top is None or top[0] is not pack or innermost() == top:
+        return "the innermost hooks cannot be told"
     t = torch.zeros(2)
     alias = t.detach()
     alias.data = t.new_empty(0)

@@ -1,6 +1,6 @@
 """Max-pooling operations found in autograd's graph: their geometry is readable there and nowhere at the time of saving."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any, Final
 
 from kompakt_runtime.lossless import Window
@@ -10,11 +10,12 @@ Node = Any
 POOLED: Final = {"MaxPool2DWithIndicesBackward0": 2, "MaxPool3DWithIndicesBackward0": 3}
 
 
-def pool_nodes(outputs: Any, since: int) -> Iterator[tuple[Node, int]]:
+def pool_nodes(outputs: Any, made: Set[int]) -> Iterator[tuple[Node, int]]:
     """The max-pool nodes behind outputs of a module call (tensors in tuples, lists, dicts), and how many dimensions they pool.
 
-    since: sequence number of a node older than all of them; neither it nor what is older is looked at.
+    made: sequence numbers of the operations that made their inputs, at least one; pooling of other inputs is left out.
     """
+    since = min(made)  # neither this nor what is older can be one
     seen: set[Node] = set()
     waiting = list(_roots(outputs))
     while waiting:
@@ -22,7 +23,7 @@ def pool_nodes(outputs: Any, since: int) -> Iterator[tuple[Node, int]]:
         if node in seen or node._sequence_nr() <= since:
             continue
         seen.add(node)
-        if node.name() in POOLED:
+        if node.name() in POOLED and node.next_functions[0][0]._sequence_nr() in made:
             yield node, POOLED[node.name()]
         waiting += [behind for behind, _ in node.next_functions if behind is not None]
 

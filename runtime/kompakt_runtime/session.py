@@ -11,6 +11,7 @@ import torch
 from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from kompakt_runtime.autograd_state import innermost, noting, untraced
 from kompakt_runtime.config import RAISING, Config, Mode
 from kompakt_runtime.figures import COMPILED, Figures
 from kompakt_runtime.headroom import Headroom
@@ -51,7 +52,8 @@ class Session:
         self._lossy = "ErrorBounded" in (config.mode, *(override.mode for override in config.overrides))
         self._modes: dict[tuple[str, str], Mode] = {}
         self._threads = _Thread()
-        self._pair = (self._pack, self._unpack)  # the same objects always: they are known again on autograd's stack
+        # The same objects always: they are known again on autograd's stack.
+        self._pair = (untraced(self._pack), untraced(noting(self._unpack)))
         self._handles: list[Any] = []
         self._step_handle: Any = None
 
@@ -216,8 +218,11 @@ class Session:
             self.renewed()
 
     def _pack(self, t: Tensor) -> Any:
-        here = self._threads
-        if saved_by_compiled_code(sys._getframe(1)):
+        here, ours = self._threads, sys._getframe().f_back
+        if not here.calls:
+            # A thread of autograd's own: hooks are handed on to it, module calls are not.
+            return Plain(t)
+        if saved_by_compiled_code(ours and ours.f_back):
             # All of a compiled region is unpacked before its first gradient: packing would raise the peak.
             self.figures.count_raw(COMPILED)
             return Plain(t)
@@ -233,7 +238,7 @@ class Session:
 
     def _suspend(self) -> bool:
         """Leaves our hooks if they are the innermost; never pops anybody else's."""
-        top = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        top = innermost()
         if top is None or top[0] is not self._pair[0]:
             return False
         torch._C._autograd._pop_saved_tensors_default_hooks()
@@ -282,7 +287,7 @@ def _obstacle(module: Any) -> str | None:
         return "FuncTransform"
     if not torch._C._autograd._saved_tensors_hooks_is_enabled():
         return "HooksDisabled"
-    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+    if innermost() is not None:
         return "UserHooks"
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return "GraphCapture"

@@ -11,6 +11,7 @@ from kompakt_runtime.codec import tiles
 from kompakt_runtime.codec.grid import make_grid
 
 SMALLEST, LARGEST = 16, 22  # log2 of the elements that plain torch operations encode at once
+SECTIONS = ("bitmap", "table", "heads", "words", "places", "kept")
 WHOLE = 1 << 28  # elements that the kernels encode at once; their working memory does not grow with it
 
 
@@ -41,23 +42,48 @@ def encoder(device: Any, dtype: Any) -> Encoder:
         return plain()
     if dtype == torch.float64:
         return plain("Float64")
-    return _on_gpu(device.index if device.index is not None else torch.cuda.current_device())
+    return _on_gpu(device.index if device.index is not None else torch.cuda.current_device(), dtype)
 
 
 @functools.cache
-def _on_gpu(index: int) -> Encoder:
+def _on_gpu(index: int, dtype: Any) -> Encoder:
     """Tries the kernels once: they need a C compiler, a cache folder that can be written, and a driver that takes them."""
     if torch.version.hip:
         return plain("ROCm")
     try:
         from kompakt_runtime.codec import kernels
 
-        x = torch.ones(2 * tiles.BLOCK, device=torch.device("cuda", index))
-        part, _ = kernels.encode_part(x, make_grid(x.dtype, 0.1, False), None, 0)
-        kernels.decode_part(part, make_grid(x.dtype, 0.1, False), torch.empty_like(x))
+        agree = same_bytes(kernels, torch.device("cuda", index), dtype)
     except Exception as error:
         return plain(obstacle(error))
+    if not agree:
+        return plain("TritonDiffers")
     return Encoder("triton", "", kernels.encode_part, kernels.decode_part, lambda elements: WHOLE)
+
+
+def same_bytes(kernels: Any, device: Any, dtype: Any) -> bool:
+    """Do these functions pack and unpack 65,536 numbers as plain torch operations do? Of 16-bit types these are all there are,
+    of float32 every sign and exponent. Versions of Triton differ in how they round and flush.
+    """
+    wide = torch.arange(1 << 16, dtype=torch.int64, device=device)
+    ints = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
+    x = (wide if ints is torch.int16 else (wide << 16) + wide).to(ints).view(dtype)
+    for seed in (None, 1):
+        grid = make_grid(dtype, 0.1, seed is not None)
+        wanted, ours = tiles.encode_part(x, grid, seed, 0)[0], kernels.encode_part(x, grid, seed, 0)[0]
+        reference, out = torch.empty_like(x), torch.empty_like(x)
+        tiles.decode_part(wanted, grid, reference)
+        kernels.decode_part(ours, grid, out)
+        sections = [(getattr(wanted, name), getattr(ours, name)) for name in SECTIONS]
+        if not all(map(_same, *zip(*sections, (reference, out), strict=True))):
+            return False
+    return True
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is None or b is None:
+        return a is b
+    return bool(a.numel() == b.numel() and torch.equal(a.view(torch.uint8), b.view(torch.uint8)))
 
 
 def obstacle(error: Exception) -> str:

@@ -13,6 +13,7 @@ with contextlib.suppress(ImportError):
 @pytest.fixture
 def running():
     """Starts sessions and stops them again."""
+    from kompakt_runtime.autograd_state import innermost
     from kompakt_runtime.config import Config
     from kompakt_runtime.session import Session
 
@@ -27,4 +28,4 @@ def running():
     yield start
     for session in started:
         session.stop()
-    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None, "hooks left behind"
+    assert innermost() is None, "hooks left behind"

@@ -5,7 +5,7 @@ because triton decides once, when it is imported, whether it interprets.
 import pytest
 import torch
 
-from kompakt_runtime.codec import kernels, tiles
+from kompakt_runtime.codec import kernels, select, tiles
 from kompakt_runtime.codec.grid import make_grid
 
 torch.set_num_threads(1)
@@ -103,3 +103,8 @@ def with_guards(monkeypatch, action):
         assert (wide[:64] == 77).all()
         assert (wide[-64:] == 77).all()
     return result
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_comparison_before_use_passes(dtype):
+    assert select.same_bytes(kernels, torch.device("cpu"), dtype)

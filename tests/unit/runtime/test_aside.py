@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from kompakt_runtime import ledger
+from kompakt_runtime.autograd_state import innermost
 from tests.unit.runtime.small_training import Holder, batch, gradients, network, same, warm_up
 
 
@@ -30,7 +31,7 @@ def test_an_exception_in_a_forward_leaves_nothing_behind(running):
     for wrong in (torch.randn(2, 5, 6, 6), torch.randn(2, 3, 9, 9)):
         with pytest.raises(RuntimeError, match=r"channels|shapes"):
             model(wrong)
-        assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+        assert innermost() is None
     warm_up(model)
     session.figures.forget()
     gradients(model, batch())

@@ -1,6 +1,7 @@
 """Packing without waiting: the same bytes with room set aside, nothing read back from the device, too little room is told."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -84,3 +85,26 @@ def test_the_encoder_is_chosen_with_a_reason():
     assert select.obstacle(PermissionError("read-only file system: /root/.triton")) == "NoCompiler"
     assert select.obstacle(ModuleNotFoundError("No module named 'triton'")) == "NoTriton"
     assert select.obstacle(RuntimeError("ptxas failed")) == "TritonFailedRuntimeError"
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_kernels_that_pack_or_unpack_otherwise_are_noticed_before_they_are_used(seed):
+    """Here the reference itself stands in for the kernels, once with one bit changed."""
+
+    def encode_part(x, grid, given, first):
+        part, counted = tiles.encode_part(x, grid, given, first)
+        if given == seed:
+            part.words[3] ^= 1
+        return part, counted
+
+    def decode_part(part, grid, out):
+        tiles.decode_part(part, grid, out)
+        out[out == 0] = 0.5
+
+    device = torch.device("cpu")
+    assert select.same_bytes(tiles, device, torch.bfloat16)
+    for wrong in (
+        SimpleNamespace(encode_part=encode_part, decode_part=tiles.decode_part),
+        SimpleNamespace(encode_part=tiles.encode_part, decode_part=decode_part),
+    ):
+        assert not select.same_bytes(wrong, device, torch.bfloat16)

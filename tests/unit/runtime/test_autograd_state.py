@@ -1,0 +1,134 @@
+"""What autograd holds and whose hooks are innermost, in the way of newer torch and in the way of older: both tell the same."""
+
+import contextlib
+import os
+import threading
+
+import pytest
+
+if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from kompakt_runtime import autograd_state, origin
+from kompakt_runtime.ledger import Plain
+from tests.unit.runtime.small_training import Holder, gradients, same
+
+IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(params=["told", "asked"], autouse=True)
+def way(request, monkeypatch):
+    """The second is that of torch before SavedTensor.data."""
+    if request.param == "asked":
+        monkeypatch.setattr(autograd_state, "SLOTS_TOLD", False)
+    elif not autograd_state.SLOTS_TOLD:
+        pytest.skip(f"torch {torch.__version__} does not tell")
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Begins to watch hooks; what watches them is gone after the test."""
+    for name in ("_push_saved_tensors_default_hooks", "_pop_saved_tensors_default_hooks"):
+        monkeypatch.setattr(torch._C._autograd, name, getattr(torch._C._autograd, name))
+    return autograd_state.watched
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    features = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3), nn.ReLU())
+    return nn.Sequential(features, nn.Flatten(), nn.Linear(8 * 36, 32), nn.ReLU())
+
+
+def test_relus_and_pools_are_found_and_no_gradient_changes(running):
+    model = network()
+    plain = gradients(model, IMAGES)
+    session = running(mode="Lossless", verify=True)
+    ours = gradients(model, IMAGES)
+    assert same(ours, plain)
+    kept = {name: row.plain / row.saved for name, row in session.figures.layers.items() if row.saved}
+    assert kept["0.2 [indices]"] == 16
+    assert kept["3 [signs]"] > 20
+    assert session.figures.violations == 0
+    assert not [reason for reason in session.figures.raw if "Failed" in reason]
+
+
+def test_looking_counts_as_no_read(running):
+    """A copy that was only looked at must not be decoded, and must still be there for the backward pass."""
+    model, session = network(), running(mode="Lossless")
+    loss = model(IMAGES).square().sum()
+    assert session.figures.compressed == 0
+    loss.backward()
+    assert session.figures.compressed > 0
+
+
+def test_nobody_else_s_hooks_are_called_for_other_pools(running):
+    """A pooling operation between a user's own hooks lies beside one of ours; its input was made elsewhere."""
+    unpacked = []
+
+    def both(model, x):
+        first = model[0](x)
+        with saved_tensors_hooks(lambda t: t, lambda t: unpacked.append(t) or t):
+            second = nn.functional.max_pool2d(first * 2, 2)
+        return model[1:](nn.functional.pad(first + nn.functional.interpolate(second, first.shape[2:]), (0, 0)))
+
+    running(mode="Lossless")
+    loss = Holder(network(), both)(IMAGES).square().sum()
+    assert not unpacked
+    loss.backward()
+    assert unpacked
+
+
+def test_the_check_at_start_up_passes_and_notices_what_cannot_be_looked_at(monkeypatch):
+    assert origin.self_check() == ""
+    monkeypatch.setattr(origin, "packed_in", lambda node, slot: None)
+    assert origin.self_check() == "what an operation holds cannot be looked at"
+    monkeypatch.setattr(origin, "saves_result_now", lambda node: False)
+    assert origin.self_check() == "a ReLU's own save cannot be told from others"
+
+
+def test_watched_hooks_are_those_that_torch_names(watched):
+    inner, outer = (lambda t: t, lambda t: t), (lambda t: t, lambda t: t)
+    innermost = watched()
+    seen = [innermost()]
+    with saved_tensors_hooks(*outer):
+        seen.append(innermost())
+        with contextlib.suppress(ValueError), saved_tensors_hooks(*inner):
+            seen.append(innermost())
+            thread = threading.Thread(target=lambda: seen.append(innermost()))
+            thread.start()
+            thread.join()
+            raise ValueError
+        seen.append(innermost())
+    assert [*seen, innermost()] == [None, outer, inner, None, outer, None]
+
+
+def test_hooks_entered_before_watching_count_as_somebody_s(watched):
+    handed = []
+    with saved_tensors_hooks(lambda t: handed.append(t.numel()) or t, lambda t: t):
+        innermost = watched()
+        assert innermost() is not None
+        with saved_tensors_hooks(len, len):
+            assert innermost() == (len, len)
+        assert innermost() is not None
+    assert innermost() is None
+    assert handed == [1]
+
+
+def test_hooks_that_are_refused_are_not_noted(watched):
+    innermost = watched()
+    with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+        with pytest.raises(RuntimeError, match="not here"):
+            torch._C._autograd._push_saved_tensors_default_hooks(len, len)
+        assert innermost() is None
+
+
+def test_on_a_thread_of_autograd_s_own_tensors_stay_as_they_are(running):
+    session, kept = running(), []
+    thread = threading.Thread(target=lambda: kept.append(session._pair[0](torch.ones(3))))
+    thread.start()
+    thread.join()
+    assert isinstance(kept[0], Plain)

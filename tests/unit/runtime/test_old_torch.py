@@ -1,0 +1,41 @@
+"""The runtime with the oldest PyTorch it works with: that of requirements/old-torch.in, installed by `make sync-old-torch`."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools.kube.cache import cache_root
+
+ROOT = Path(__file__).parents[3]
+VERSION = re.findall(r"^torch==([\d.]+)$", (ROOT / "requirements" / "old-torch.in").read_text(), re.MULTILINE)[0]
+# What rests on torch's own ways: who saves what for whom, versions, windows, checkpoints, other people's hooks.
+TOPICS = ("autograd_state", "session", "aside", "lossless", "versions", "checkpoint", "waiting")
+
+
+def test_the_oldest_version_is_named_alike_everywhere():
+    from kompakt_runtime.start import OLDEST_TORCH
+
+    oldest = ".".join(map(str, OLDEST_TORCH))
+    assert VERSION.rpartition(".")[0] == oldest
+    for place, text in (("runtime/pyproject.toml", f'"torch>={oldest}"'), ("docs/compression.md", f"PyTorch {oldest}")):
+        assert text in (ROOT / place).read_text(), place
+
+
+@pytest.mark.timeout(900)
+def test_the_runtime_s_tests_pass_with_it(tmp_path):
+    python = cache_root() / f"torch-{VERSION}" / "bin" / "python"
+    if not python.with_name("pytest").exists() and "old-torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+        pytest.skip(f"torch {VERSION} is not installed: `make sync-old-torch`")
+    # Its own warnings, of functions that were about to change then, are nobody's fault.
+    files = [f"tests/unit/runtime/test_{topic}.py" for topic in TOPICS]
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore::FutureWarning", *files]
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join((str(ROOT / "runtime"), str(ROOT)))
+    done = subprocess.run(
+        command, env={**environ, "PYTHONPATH": paths}, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(re.findall(r"(\d+) passed", done.stdout)[0]) > 70
