@@ -29,7 +29,7 @@ def variables(pod: Any) -> dict[str, str]:
 
 
 def test_the_second_attempt_has_the_batch_that_the_first_one_measured(kompakt: Cluster, namespace: str) -> None:
-    message = {"simulate.kompakt.dev/message": json.dumps({**MEASURED, "suggestedBatch": 23})}
+    message = {"simulate.kompakt.dev/message": json.dumps({**MEASURED, "suggestedBatch": 19})}
     body = training_job("raised", replicas=2, seconds="2", annotations=message, activationCompression=RAISE)
     body["spec"]["roles"][0]["template"]["spec"]["containers"][0] |= {
         "args": ["--batch=$(KOMPAKT_BATCH_SIZE)"],
@@ -43,18 +43,18 @@ def test_the_second_attempt_has_the_batch_that_the_first_one_measured(kompakt: C
 
     eventually(lambda: any(pod.metadata.name.endswith("-a2") for pod in job.pods()), "pods of the second attempt")
     pods = [pod for pod in job.pods() if pod.metadata.name.endswith("-a2")]
-    assert {variables(pod)["KOMPAKT_BATCH_SIZE"] for pod in pods} == {"92"}
+    assert {variables(pod)["KOMPAKT_BATCH_SIZE"] for pod in pods} == {"76"}
     assert {variables(pod)["KOMPAKT_BATCH"] for pod in pods} == {"Raise"}
     order = [variable.name for variable in pods[0].spec.containers[0].env]
     assert order.index("KOMPAKT_BATCH_SIZE") < order.index("TWICE")
 
     status = job.await_phase("Succeeded")
     assert (status["attempt"], status["restarts"], status["batch"]["state"]) == (2, 0, "Raised")
-    assert (status["batch"]["size"], status["batch"]["base"]) == (92, 64)
+    assert (status["batch"]["size"], status["batch"]["base"]) == (76, 64)
     assert status["lastRestart"]["reason"] == "BatchMeasured"
     shown = kompakt.kubectl("get", "trainingjob", job.name, "-n", namespace, "-o", "wide")
     heading, row = shown.splitlines()[:2]
-    assert row[heading.index("BATCH") :].split()[0] == "92"
+    assert row[heading.index("BATCH") :].split()[0] == "76"
 
 
 def test_a_batch_size_of_the_template_becomes_a_condition(kompakt: Cluster, namespace: str) -> None:

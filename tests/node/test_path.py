@@ -84,6 +84,8 @@ def test_compression_is_active_and_its_figures_are_in_the_status(compressed):
     assert figures["denominator"]
     assert figures["ranks"] == 4
     assert figures["violations"] == 0
+    assert float(figures["overheadPercent"]) > 0
+    assert "in turn" in figures["overheadDenominator"]
 
 
 def test_accuracy_is_that_of_plain_training(compressed, plain):

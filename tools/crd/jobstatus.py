@@ -123,7 +123,7 @@ def _compression() -> Schema:
 
 
 def _batch() -> Schema:
-    return obj({"state": word(BatchState), "size": whole(1), "base": whole(1), "spec": text()})
+    return obj({"state": word(BatchState), "size": whole(1), "base": whole(1), "spec": text(), "rounds": whole()})
 
 
 def _profile() -> Schema:

@@ -161,7 +161,7 @@ def _restarted(job: TrainingJob, after: JobStatus, verdict: Verdict, now: float)
         restarts=after.restarts + verdict.counted,
         disruptions=disruptions,
         last_restart=last,
-        batch=verdict.batch or batches.current(job, after.batch),
+        batch=verdict.batch or batches.current(job, batches.after_failure(after.batch) if verdict.counted else after.batch),
         progress={},
     )
     then = f"; attempt {last.attempt} begins at {clock.written(last.not_before)}" if delay else ""

@@ -1,9 +1,9 @@
-"""Which batch a job with batchSize Raise trains with: its first attempt measures, those after it have what was found. Pure."""
+"""Which batch a job with batchSize Raise trains with: its first attempts measure, those after them have what was found. Pure."""
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -12,27 +12,34 @@ from kompakt_core.job.pods import PodView
 from kompakt_core.job.reports import count, read_report
 
 MEASURED: Final = "BatchMeasured"  # why the attempt that measured ended
+# What any batch takes is counted as if it grew with the batch, so the first answer is low: it is measured as well, until the
+# next answer is not that much larger (in fractions of four), or so often.
+NEAR: Final = (5, 4)
+MOST_ROUNDS: Final = 5
 NONE_NAMED: Final = "not every worker could name a larger one"
 
 
 class BatchState(StrEnum):
-    MEASURING = "Measuring"  # the first steps run with baseBatchSize, then a new attempt begins
+    MEASURING = "Measuring"  # a few steps run with baseBatchSize, or with what was found so far, then a new attempt begins
     RAISED = "Raised"
     KEPT = "Kept"  # measured; nothing larger fits
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """status.batch. `size` is what KOMPAKT_BATCH_SIZE says; `spec` tells what it was measured with (see `fingerprint`)."""
+    """status.batch. `size` is what KOMPAKT_BATCH_SIZE says; `spec` tells what it was measured with (see `fingerprint`), `rounds`
+    how many attempts have measured.
+    """
 
     state: BatchState
     size: int
     base: int
     spec: str
+    rounds: int = 0
 
     def written(self) -> dict[str, Any]:
         """As it stands in the status."""
-        return {"state": str(self.state), "size": self.size, "base": self.base, "spec": self.spec}
+        return {"state": str(self.state), "size": self.size, "base": self.base, "spec": self.spec, "rounds": self.rounds}
 
 
 def read_batch(value: object) -> Batch | None:
@@ -42,7 +49,9 @@ def read_batch(value: object) -> Batch | None:
     sizes = [value.get("size"), value.get("base")]
     if not all(type(size) is int and 1 <= size <= MAX_BATCH for size in sizes):
         return None
-    return Batch(BatchState(value["state"]), value["size"], value["base"], str(value.get("spec", "")))
+    rounds = value.get("rounds")
+    known = rounds if type(rounds) is int and rounds > 0 else 0
+    return Batch(BatchState(value["state"]), value["size"], value["base"], str(value.get("spec", "")), known)
 
 
 def fingerprint(job: TrainingJob) -> str:
@@ -71,8 +80,8 @@ def measured(job: TrainingJob, batch: Batch | None, pods: Sequence[PodView]) -> 
     """What follows when all workers that train have ended well, one of them at least because it had measured; else None.
 
     The batch grows in the ratio in which the samples of a forward pass may grow on the worker that has the least room: so
-    it does not matter whether KOMPAKT_BATCH_SIZE means the samples of one rank or of all. It never falls below the base,
-    which was seen to fit, nor rises above maxBatchSize.
+    it does not matter whether KOMPAKT_BATCH_SIZE means the samples of one rank or of all. It never falls below what was
+    measured, which was seen to fit, nor rises above maxBatchSize. Where it grows much it is measured again.
     """
     if batch is None or batch.state is not BatchState.MEASURING:
         return None
@@ -81,22 +90,36 @@ def measured(job: TrainingJob, batch: Batch | None, pods: Sequence[PodView]) -> 
     done = [pod for pod in pods if pod.phase == "Succeeded" and pod.role in {role.name for role in roles}]
     if len(done) < sum(role.replicas for role in roles) or not any(map(measures, done)):
         return None
-    grown = min(min(_grown(batch.base, pod) for pod in done), job.compression.max_batch or MAX_BATCH)
-    state = BatchState.RAISED if grown > batch.base else BatchState.KEPT
-    return Batch(state, max(grown, batch.base), batch.base, batch.spec)
+    most = job.compression.max_batch or MAX_BATCH
+    size = max(min(min(_grown(batch.size, pod) for pod in done), most), batch.size)
+    far = size * NEAR[1] > batch.size * NEAR[0] and size < most and batch.rounds + 1 < MOST_ROUNDS
+    return Batch(BatchState.MEASURING if far else _settled(size, batch.base), size, batch.base, batch.spec, batch.rounds + 1)
+
+
+def after_failure(batch: Batch | None) -> Batch | None:
+    """What an attempt gets after one that failed: a larger batch than the base that was only being tried is given up."""
+    if batch is None or batch.state is not BatchState.MEASURING or batch.size == batch.base:
+        return batch
+    return replace(batch, state=BatchState.KEPT, size=batch.base)
+
+
+def _settled(size: int, base: int) -> BatchState:
+    return BatchState.RAISED if size > base else BatchState.KEPT
 
 
 def words(batch: Batch) -> str:
     """Why the attempt that measured ended, for people."""
+    if batch.state is BatchState.MEASURING:
+        return f"measured: a batch of {batch.size} fits; the next attempt measures with that"
     if batch.state is BatchState.RAISED:
         return f"measured: in place of a batch of {batch.base} one of {batch.size} fits; the next attempt has it"
     return f"measured: no batch above {batch.base} fits, or {NONE_NAMED}; the next attempt keeps it"
 
 
-def _grown(base: int, pod: PodView) -> int:
-    """The base as this pod's samples may grow; 0 where it names none."""
+def _grown(size: int, pod: PodView) -> int:
+    """The batch as this pod's samples may grow; 0 where it names none."""
     found = [(count(report, "suggestedBatch"), count(report, "batch")) for report in _reports(pod)]
-    return min((min(base * suggested // seen, MAX_BATCH) if seen else 0 for suggested, seen in found), default=0)
+    return min((min(size * suggested // seen, MAX_BATCH) if seen else 0 for suggested, seen in found), default=0)
 
 
 def _reports(pod: PodView) -> list[dict[str, Any]]:

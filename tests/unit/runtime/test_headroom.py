@@ -40,6 +40,9 @@ def test_measured_peaks_predict_the_largest_batch_that_fits(running):
     print(f"peaks {peaks}; into the last of them fit 96; from three sizes {named[0]}, from one {named[1]}")
     assert 0.95 * 96 <= named[0] <= 96
     assert 0.6 * 96 <= named[1] <= 96
+    again = largest_batch([Taken(named[1], first_peak(named[1]))], peaks[96])
+    print(f"from one size, measured with what the first one named: {again}")
+    assert 0.95 * 96 <= again <= 96
 
 
 def test_a_training_names_a_batch_from_its_third_step_on(running, monkeypatch):

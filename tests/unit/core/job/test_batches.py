@@ -38,21 +38,50 @@ def test_a_job_that_raises_nothing_has_no_batch_and_one_that_does_begins_with_it
 
 
 def test_when_all_workers_have_measured_the_next_attempt_has_what_fits_the_tightest(world_of: Any) -> None:
-    world = ended(world_of(activationCompression=RAISE), 40, 23)
-    assert batch_of(world) == ("Raised", 92), "64 samples of the job grow as the 16 of a rank grow to 23"
+    world = ended(world_of(activationCompression=RAISE), 40, 19)
+    assert batch_of(world) == ("Raised", 76), "64 samples of the job grow as the 16 of a rank grow to 19"
     assert (world.status.attempt, world.status.restarts) == (2, 0)
     assert world.stored["lastRestart"]["reason"] == "BatchMeasured"
-    assert "one of 92 fits" in world.stored["lastRestart"]["message"]
+    assert "one of 76 fits" in world.stored["lastRestart"]["message"]
     assert {pod.attempt for pod in world.pods.values()} == {2}
 
 
 def test_the_raised_batch_outlives_restarts_and_success_is_then_success(world_of: Any) -> None:
-    world = ended(world_of(activationCompression=RAISE), 32, 32)
+    world = ended(world_of(activationCompression=RAISE), 20, 20)
     world.running().settle().change_one(0, phase="Failed", disrupted="Eviction").settle()
-    assert (world.status.attempt, *batch_of(world)) == (3, "Raised", 128)
+    assert (world.status.attempt, *batch_of(world)) == (3, "Raised", 80)
     world.running().settle().change(phase="Succeeded").settle()
     assert world.status.phase == "Succeeded"
-    assert batch_of(world) == ("Raised", 128)
+    assert batch_of(world) == ("Raised", 80)
+
+
+def test_a_batch_that_grows_much_is_measured_again(world_of: Any) -> None:
+    world = ended(world_of(activationCompression=RAISE), 80, 80)
+    assert (world.status.attempt, *batch_of(world)) == (2, "Measuring", 320), "five times as many: what does not grow counts much"
+    assert "the next attempt measures with that" in world.stored["lastRestart"]["message"]
+    world.running().settle()
+    for index in range(2):
+        world.change_one(index, phase="Succeeded", reports=line(96, seen=80))
+    assert (world.settle().status.attempt, *batch_of(world)) == (3, "Raised", 384)
+
+
+def test_measuring_ends_at_the_maximum_and_after_five_attempts(world_of: Any) -> None:
+    world = ended(world_of(activationCompression=RAISE | {"maxBatchSize": 320}), 80, 80)
+    assert batch_of(world) == ("Raised", 320), "larger it will not be"
+    world = world_of(activationCompression=RAISE)
+    for attempt in range(5):
+        assert (world.status.attempt, world.stored["batch"]["state"]) == (attempt + 1, "Measuring")
+        ended(world, 32, 32)
+    assert batch_of(world) == ("Raised", 64 * 2**5)
+
+
+def test_a_batch_that_fails_while_it_is_tried_is_given_up(world_of: Any) -> None:
+    world = ended(world_of(activationCompression=RAISE), 80, 80)
+    world.running().settle().change_one(1, phase="Failed").settle()
+    assert (world.status.attempt, *batch_of(world)) == (3, "Kept", 64), "the base was seen to fit"
+    world = ended(world_of(activationCompression=RAISE), 80, 80)
+    world.running().settle().change_one(1, phase="Failed", disrupted="Eviction").settle()
+    assert (world.status.attempt, *batch_of(world)) == (3, "Measuring", 320), "the batch is not to blame"
 
 
 @pytest.mark.parametrize("policy", [{}, {"operator": "Any"}])
@@ -103,13 +132,13 @@ def test_nobody_but_a_job_that_raises_listens_to_what_pods_say_of_measuring(worl
 def test_workers_without_gpus_need_not_end(world_of: Any) -> None:
     roles = [{"name": "worker", "gpusPerReplica": 1}, {"name": "server", "gpusPerReplica": 0}]
     world = world_of(roles=roles, activationCompression=RAISE).running().settle()
-    world.change_one(0, phase="Succeeded", reports=line(32)).settle()
-    assert (world.status.attempt, *batch_of(world)) == (2, "Raised", 128)
+    world.change_one(0, phase="Succeeded", reports=line(20)).settle()
+    assert (world.status.attempt, *batch_of(world)) == (2, "Raised", 80)
 
 
 def test_a_changed_spec_is_measured_anew_and_an_unchanged_one_is_not(world_of: Any, job_of: Any) -> None:
-    world = ended(world_of(activationCompression=RAISE), 32, 32)
-    for changed, expected in ((RAISE, ("Raised", 128)), (RAISE | {"targetGradientError": "0.02"}, ("Measuring", 64))):
+    world = ended(world_of(activationCompression=RAISE), 20, 20)
+    for changed, expected in ((RAISE, ("Raised", 80)), (RAISE | {"targetGradientError": "0.02"}, ("Measuring", 64))):
         world.job = job_of(activationCompression=changed, suspend=True)
         world.settle()
         world.job = job_of(activationCompression=changed)
@@ -122,7 +151,9 @@ def test_a_changed_spec_is_measured_anew_and_an_unchanged_one_is_not(world_of: A
 
 @given(
     st.one_of(
-        st.none(), st.integers(), st.dictionaries(st.sampled_from(["state", "size", "base", "spec"]), st.text() | st.integers())
+        st.none(),
+        st.integers(),
+        st.dictionaries(st.sampled_from(["state", "size", "base", "spec", "rounds"]), st.text() | st.integers()),
     )
 )
 def test_any_status_is_read_or_passed_over(value: object) -> None:
@@ -132,7 +163,7 @@ def test_any_status_is_read_or_passed_over(value: object) -> None:
 
 def test_what_is_written_is_read_again(job_of: Any) -> None:
     job = job_of(activationCompression=RAISE)
-    batch = Batch(BatchState.RAISED, 92, 64, fingerprint(job))
+    batch = Batch(BatchState.RAISED, 92, 64, fingerprint(job), 2)
     assert read_batch(batch.written()) == batch == current(job, batch)
 
 
