@@ -18,7 +18,7 @@ from kompakt_extender.planner.loop import Planner
 from kompakt_extender.release import Releaser
 from kompakt_extender.sinks import Intake
 from kompakt_extender.wire import BindingArgs
-from tests.unit.extender.world import Readers, World
+from tests.unit.extender.world import World
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Office:
         self.now = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
         self.ledger, self.jobs = Ledger(), Jobs()
         self.answers = Answers(self.ledger, self.jobs)
-        self.readers = Readers()
+        self.readers = world.readers
         self.metrics = metrics = Metrics()
         releaser = Releaser(world, lambda pod: self.intake.see_pod(pod), pause=_no_pause)
         self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core thinks

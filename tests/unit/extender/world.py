@@ -89,11 +89,12 @@ class World:
         self.nodes: dict[str, dict[str, Any]] = {}
         self.topologies: dict[str, dict[str, Any]] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
-        self.news: deque[tuple[str, str, dict[str, Any] | None]] = deque()
+        self.news: deque[tuple[str, str, bytes | None]] = deque()  # the object as it was then; None = gone
         self.outcomes: deque[str] = deque()  # "ok" (also when empty), "lost" (never arrives), "unheard", "late"
         self.late: list[tuple[str, str, Any]] = []
         self.sent: list[tuple[str, str]] = []
         self._versions = itertools.count(1)
+        self.readers = Readers()  # of all tenures: what they keep is read from nothing but the object
 
     # What users, operator, kubelet and device plugin do
 
@@ -101,7 +102,7 @@ class World:
         """Create or replace an object."""
         made["metadata"]["resourceVersion"] = str(next(self._versions))
         getattr(self, store)[key] = made
-        self.news.append((store, key, copy.deepcopy(made)))
+        self.news.append((store, key, msgspec.json.encode(made)))
         return made
 
     def add_pod(self, made: dict[str, Any]) -> dict[str, Any]:
@@ -225,7 +226,7 @@ class World:
         found = self.pods.get(name)
         if found is None:
             return _refusal(404, "not found")
-        changed = copy.deepcopy(found)
+        changed = json.loads(json.dumps(found))
         for operation in operations:
             *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
             at: Any = changed
@@ -264,7 +265,7 @@ class World:
         self.news.clear()
         for store in ("nodes", "topologies", "jobs", "pods"):
             for key, made in getattr(self, store).items():
-                self.news.append((store, key, copy.deepcopy(made)))
+                self.news.append((store, key, msgspec.json.encode(made)))
         self.deliver(intake, readers)
 
 
@@ -274,8 +275,7 @@ class Readers:
     def __init__(self) -> None:
         self._topologies = TopologyReader()
 
-    def read(self, store: str, made: dict[str, Any]) -> Any:
-        raw = msgspec.json.encode(made)
+    def read(self, store: str, raw: bytes) -> Any:
         return {"pods": read_pod, "nodes": read_node, "jobs": read_job, "topologies": self._topologies}[store](raw)
 
 
