@@ -85,8 +85,9 @@ class Cluster(RuleBasedStateMachine):
         self.world.outcomes.clear()
         self.office.see()
 
-    @rule()
-    def scheduler_binds_what_is_released_and_workers_run(self) -> None:
+    @rule(start=st.booleans())
+    def scheduler_binds_what_is_released_and_workers_run(self, start: bool = True) -> None:
+        """Unless they cannot: an image that is not there, say."""
         for name, one in sorted(self.world.pods.items()):
             node = one["metadata"]["annotations"].get(c.ANN_PLANNED_NODE)
             if node in self.world.nodes and not one["spec"]["schedulingGates"] and not one["spec"].get("nodeName"):
@@ -96,7 +97,7 @@ class Cluster(RuleBasedStateMachine):
                     self.world.add_pod(self.world.pods[name])
                     self.world.report(node)
         for name in sorted(self.world.jobs):
-            if not self.runs(name) and self.all_bound(name):
+            if start and not self.runs(name) and self.all_bound(name):
                 self.write_running(name, "True")
 
     @rule()
@@ -179,8 +180,8 @@ class Cluster(RuleBasedStateMachine):
                 continue
             assert request.priority > request.own_priority
             assert request.own_priority == max(one["spec"]["priority"] for one in self.pods(name))
-            began = self.runs(name)
-            assert began, "it runs"
+            assert self.all_bound(name)
+            began = self.runs(name) or job["status"]["scheduling"]["plan"]["releasedAt"]
             assert (moment(request.requested_at) - moment(began)).total_seconds() >= MINIMUM
             if request.name in self.world.jobs:
                 assert all(one["spec"].get("preemptionPolicy") != "Never" for one in self.pods(request.name))
