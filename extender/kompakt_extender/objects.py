@@ -215,12 +215,17 @@ class ProfileStatus(msgspec.Struct):
     communication: str | None = None
 
 
+class ProgressStatus(msgspec.Struct, rename="camel"):
+    remaining_seconds: int | None = None
+
+
 class JobStatus(msgspec.Struct):
     attempt: int | None = None
     phase: str | None = None
     conditions: list[Condition] | None = None
     scheduling: dict[str, Any] | None = None
     profile: ProfileStatus | None = None
+    progress: ProgressStatus | None = None
 
 
 class Job(msgspec.Struct):

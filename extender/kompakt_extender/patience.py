@@ -1,7 +1,7 @@
 """How long a job's gang waits for a better level: by what its user wrote, else by the cluster's policy."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kompakt_core import contract
@@ -40,11 +40,15 @@ DEFAULT: Final = ClusterPolicy()
 
 
 def patience_of(
-    wanted: Consolidation, cluster: ClusterPolicy, pods: Iterable[PodView], measured: float | None = None
+    wanted: Consolidation,
+    cluster: ClusterPolicy,
+    pods: Iterable[PodView],
+    measured: float | None = None,
+    remaining_s: float | None = None,
 ) -> Patience:
     """How this gang waits. `dally` is the policy of plain timers; in the cluster they count seconds, there are no leases.
 
-    `measured`: as in delay.estimate.slowdowns.
+    `measured`: as in delay.estimate.slowdowns; `remaining_s`: as in core's Waiting.
     """
     match wanted.mode:
         case ConsolidationMode.NO_WAIT:
@@ -54,7 +58,7 @@ def patience_of(
         case ConsolidationMode.FIXED:
             seconds = (wanted.machine_wait_seconds, wanted.rack_wait_seconds, wanted.block_wait_seconds)
             return Patience(dally, Timers(*seconds), overtaken_at_most=cluster.overtaken_at_most)
-    return _by_policy(cluster, pods, measured)
+    return replace(_by_policy(cluster, pods, measured), remaining_s=remaining_s)
 
 
 def _by_policy(cluster: ClusterPolicy, pods: Iterable[PodView], measured: float | None) -> Patience:

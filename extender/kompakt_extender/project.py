@@ -12,7 +12,7 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.job import clock
-from kompakt_core.job.model import Consolidation, ConsolidationMode, EdgeScope, Preemption
+from kompakt_core.job.model import MAX_WAIT_SECONDS, Consolidation, ConsolidationMode, EdgeScope, Preemption
 from kompakt_core.placement.model import Level, Selector, Taint, Toleration
 from kompakt_core.profile.sensitivity import MOST
 from kompakt_core.topology.graph import LinkGraph
@@ -151,6 +151,7 @@ def job_view(job: Job) -> JobView:
         placed=None if placed is None else (placed.status, placed.last_transition_time or ""),
         running_since=clock.read(running.last_transition_time) if running is not None and running.status == "True" else None,
         min_runtime_seconds=_min_runtime(job.spec.run_policy),
+        remaining_s=_remaining(job),
     )
 
 
@@ -174,6 +175,11 @@ def _measured(job: Job) -> float | None:
 def _gang_edges(spec: CommunicationSpec | None) -> tuple[tuple[int, int, int], ...]:
     own = spec.custom_edges if spec else None
     return tuple((edge.start, edge.to, edge.weight) for edge in own.edges) if own and own.scope == EdgeScope.GANG else ()
+
+
+def _remaining(job: Job) -> float | None:
+    found = None if job.status.progress is None else job.status.progress.remaining_seconds
+    return None if found is None else float(min(found, MAX_WAIT_SECONDS))
 
 
 def _consolidation(spec: ConsolidationSpec | None) -> Consolidation:

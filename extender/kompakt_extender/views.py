@@ -108,6 +108,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
 
     `edges`: (from, to, weight) between GPUs of the whole gang, as written. `communication`: seconds of it per second of computing
     inside a rack, as measured; None: not, or the user declared a word.
+    `remaining_s`: seconds of computing that were left when the attempt before ended, if it told so.
     """
 
     uid: str
@@ -129,6 +130,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     edges: tuple[tuple[int, int, int], ...] = ()
     running_since: float | None = None  # seconds since the epoch: when all workers of this attempt ran
     min_runtime_seconds: int = Preemption().min_runtime_seconds
+    remaining_s: float | None = None
 
 
 def uuids(text: str) -> tuple[GpuUuid, ...]:

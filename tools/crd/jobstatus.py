@@ -143,4 +143,5 @@ def _profile() -> Schema:
 
 
 def _progress() -> Schema:
-    return obj({"step": whole(), "total": whole(), "loss": text(), "samplesPerSecond": text(), "eta": moment()})
+    numbers = {"step": whole(), "total": whole(), "loss": text(), "samplesPerSecond": text(), "eta": moment()}
+    return obj({**numbers, "remainingSeconds": whole()})

@@ -18,11 +18,12 @@ __all__ = ["NO_PATIENCE", "Patience", "Wait", "accepted_levels", "levels_for", "
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How a gang waits. `timers` and `slowdown`: as in Waiting, for the policies that read them."""
+    """How a gang waits. `timers`, `slowdown` and `remaining_s`: as in Waiting, for the policies that read them."""
 
     policy: Decide
     timers: Timers = NO_WAITING
     slowdown: Mapping[Level, float] = field(default_factory=dict)
+    remaining_s: float | None = None
     overtaken_at_most: int = OVERTAKEN_AT_MOST
 
 
@@ -61,6 +62,7 @@ def place_or_wait(
         since,
         patience.timers,
         patience.slowdown,
+        remaining_s=patience.remaining_s,
         overtaken=overtaken,
         overtaken_at_most=patience.overtaken_at_most,
     )
@@ -85,7 +87,7 @@ def accepted_levels(
     if patience.policy is no_wait or gang_gpus(gang) == 1:
         return lambda _: True
     empty = SeatSearch(if_nothing_ran(snapshot), gang, labels)
-    waiting = Waiting(gang_gpus(gang), since, patience.timers, patience.slowdown)
+    waiting = Waiting(gang_gpus(gang), since, patience.timers, patience.slowdown, remaining_s=patience.remaining_s)
 
     @cache
     def accepts(level: Level) -> bool:

@@ -129,7 +129,8 @@ def _suspend(
     job: TrainingJob, status: JobStatus, after: JobStatus, pods: Sequence[PodView], services: Iterable[str], now: float
 ) -> list[Action]:
     """No pods; the deadline starts anew with the next start."""
-    after = replace(after.in_phase(Phase.SUSPENDED), start_time=None, disruptions=0).with_conditions(
+    halted = _halted(after, now)
+    after = replace(after.in_phase(Phase.SUSPENDED), start_time=None, disruptions=0, progress=halted).with_conditions(
         condition(Type.SUSPENDED, True, "SuspendRequested"),
         condition(Type.RUNNING, False, "Suspended"),
         condition(Type.RECONCILING, False, "Suspended"),
@@ -144,9 +145,9 @@ def _resumed(job: TrainingJob, after: JobStatus) -> JobStatus:
     if after.attempt > 0 and not after.holds(Type.SUSPENDED):
         return after
     batch = batches.current(job, after.batch)
-    return replace(after.in_phase(Phase.PENDING), attempt=after.attempt + 1, batch=batch, progress={}).with_conditions(
-        condition(Type.SUSPENDED, False, "NotSuspended"), condition(Type.RECONCILING, True, "WorkersNotRunning")
-    )
+    return replace(
+        after.in_phase(Phase.PENDING), attempt=after.attempt + 1, batch=batch, progress=progress.begun(after.progress)
+    ).with_conditions(condition(Type.SUSPENDED, False, "NotSuspended"), condition(Type.RECONCILING, True, "WorkersNotRunning"))
 
 
 def _restarted(job: TrainingJob, after: JobStatus, verdict: Verdict, now: float) -> JobStatus:
@@ -162,7 +163,7 @@ def _restarted(job: TrainingJob, after: JobStatus, verdict: Verdict, now: float)
         disruptions=disruptions,
         last_restart=last,
         batch=verdict.batch or batches.current(job, batches.after_failure(after.batch) if verdict.counted else after.batch),
-        progress={},
+        progress=progress.begun(_halted(after, now)),
     )
     then = f"; attempt {last.attempt} begins at {clock.written(last.not_before)}" if delay else ""
     stalled = disruptions >= DISRUPTIONS_IN_A_ROW
@@ -174,6 +175,11 @@ def _restarted(job: TrainingJob, after: JobStatus, verdict: Verdict, now: float)
         *([condition(Type.DEGRADED, True, "GPUUnhealthy", verdict.message)] if verdict.sick else []),
         condition(Type.STALLED, True, STALLED_BY_DISRUPTIONS, words) if stalled else condition(Type.STALLED, False, "Restarting"),
     )
+
+
+def _halted(after: JobStatus, now: float) -> dict[str, Any]:
+    profile = after.written.get("profile") or {}
+    return progress.halted(after.progress, measured.slowdown(profile, after.level), now)
 
 
 def _finish(

@@ -11,7 +11,7 @@ from kompakt_core.job.pods import PodView
 from kompakt_core.job.progress import values_of
 from kompakt_core.job.reports import read_report
 from kompakt_core.profile.document import Profile
-from kompakt_core.profile.sensitivity import LEVEL_FACTORS, communication, word_for
+from kompakt_core.profile.sensitivity import LEVEL_FACTORS, MOST, communication, word_for
 
 # Names on the page that the runtime serves -> fields (the runtime repeats them; a contract test compares).
 METRICS: Final = {
@@ -118,6 +118,15 @@ def _gradient_bytes(job: TrainingJob, seen: int) -> int:
 
 def _gpus(job: TrainingJob) -> int:
     return sum(role.replicas * role.gpus_per_replica for role in job.roles)
+
+
+def slowdown(profile: Mapping[str, Any], level: str) -> float:
+    """Seconds of communication per second of computing at that level, by status.profile; 0 where it does not say."""
+    try:
+        share = float(profile.get("communication", 0))
+    except (TypeError, ValueError):
+        return 0.0
+    return share * LEVEL_FACTORS.get(level, 0.0) if 0 <= share <= MOST else 0.0
 
 
 def resolved(job: TrainingJob, before: Mapping[str, Any]) -> TrainingJob:

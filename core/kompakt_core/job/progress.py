@@ -81,6 +81,22 @@ def eta(samples: Collection[Sample], total: int | None) -> float | None:
     return moment if moment < LATEST else None
 
 
+def halted(before: Mapping[str, Any], slowdown: float, now: float) -> dict[str, Any]:
+    """status.progress of an attempt that stops now: in place of its end, the seconds of computing that were still to do.
+
+    `slowdown`: how many seconds longer its steps took for each second of computing.
+    """
+    end = clock.read(before.get("eta"))
+    rest = {name: value for name, value in before.items() if name != "eta"}
+    return rest if end is None else {**rest, "remainingSeconds": int(max(0.0, end - now) / (1 + slowdown))}
+
+
+def begun(before: Mapping[str, Any]) -> dict[str, Any]:
+    """status.progress of the attempt after one that stopped: what is left, if that is known."""
+    left = _whole(before.get("remainingSeconds"))
+    return {} if left is None else {"remainingSeconds": left}
+
+
 def written(progress: Progress, end: float | None) -> dict[str, Any]:
     """status.progress: numbers with a fraction as text, since objects hold none."""
     texts = {"loss": progress.loss, "samplesPerSecond": progress.samples_per_second}

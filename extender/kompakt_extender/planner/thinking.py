@@ -122,7 +122,7 @@ class Thinking:
         except InvalidInput as error:
             self._refuse(job, record, Reason.NEVER_FITS.value, str(error), mark)
             return None
-        patience = patience_of(job.consolidation, self._policy, pods, job.communication)
+        patience = patience_of(job.consolidation, self._policy, pods, job.communication, job.remaining_s)
         since = records.moment(record.placeable_since or records.stamp(now)).timestamp()
         overtaken = record.overtaken if self._ledger.kept_for in ("", uid) else 0
         snapshot = self._ledger.snapshot(uid)

@@ -12,6 +12,7 @@ from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.placement.model import Level
 from kompakt_extender.record import Record, State, Victim, stamp
 
+LATEST: Final = 4102444800.0  # the year 2100: a moment beyond it is none
 _NAMED: Final = 3  # nodes in a sentence
 REASON: Final = "WaitingForLevel"
 PREEMPTING: Final = "Preempting"
@@ -24,7 +25,7 @@ _ROOM: Final[Mapping[Level, str]] = {level: f"in {place}" for level, place in _P
 def waiting_for_level(record: Record, wait: Wait, since: float) -> Record:
     """The record of a gang that goes on waiting; `since` (seconds since the epoch): where its timers begin."""
     began = _at(since)
-    until = None if wait.at is None else _at(math.ceil(wait.at))
+    until = None if wait.at is None or wait.at >= LATEST else _at(math.ceil(wait.at))
     return replace(
         not_waiting_for_level(record),
         state=State.WAITING,

@@ -233,6 +233,29 @@ def test_two_gangs_that_each_need_all_never_hold_a_part_each() -> None:
     told(story)
 
 
+@pytest.mark.parametrize(
+    ("left", "until"),
+    [
+        (36000, "2026-01-31T16:45:00Z"),  # ten hours x 0.5 x (1 - 0.05), since 12:00
+        (60, "2026-01-31T12:00:29Z"),
+        (1 << 53, "2026-07-24T08:24:00Z"),  # no more than a year is believed
+        (None, "2026-01-31T12:28:30Z"),  # an hour, as nobody knows
+    ],
+)
+def test_how_long_waiting_can_pay_follows_from_what_is_left_to_do(left: int | None, until: str | None) -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        office.world.add_gang("j", 2, 4)
+        found = office.world.jobs["j"]
+        found["status"]["progress"] = {"loss": "0.1"} if left is None else {"remainingSeconds": left}
+        office.world.put("jobs", "j", found)
+        await office.settle()
+        assert office.scheduling("j")["waitsFor"] == "Machine"
+        assert office.scheduling("j").get("until") == until
+
+    told(story, ClusterPolicy("kompakt"))
+
+
 def test_a_level_required_is_never_left_though_the_timers_run_out() -> None:
     async def story(office: Office) -> None:
         half_full(office)
