@@ -9,6 +9,7 @@ from kompakt_simulator.summary import jct_ms
 from kompakt_simulator.world import Stretch
 
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
+_CURVES = (*_COLOURS, "#000000")  # as many as there are policies
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 860, 260, 60, 30
 _STEPS = 400  # points of a curve
 _MOST_BARS = 6000  # of one Gantt picture; a larger run shows its longest stretches and says so
@@ -28,7 +29,7 @@ _HEADS = (
 _STYLE = (
     "body{font:14px sans-serif;margin:2em;max-width:1000px}table{border-collapse:collapse}"
     "td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}"
-    "svg{background:#fafafa}text{font:11px sans-serif}"
+    "svg{background:#fafafa}text{font:11px sans-serif}.legend span{margin-right:1.5em}"
 )
 
 
@@ -78,16 +79,16 @@ def _held(stretches: Sequence[Stretch], longest_s: float, gpus: int) -> list[tup
 
 
 def _lines(curves: dict[str, list[tuple[float, float]]], longest_s: float) -> str:
-    """Curves over 0..1 in both directions, with a legend."""
-    drawn = []
+    """Curves over 0..1 in both directions; above them, where no curve runs, whose they are."""
+    drawn, legend = [], []
     for number, (name, points) in enumerate(curves.items()):
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = _CURVES[number % len(_CURVES)]
         path = " ".join(f"{_x(x):.1f},{_y(y):.1f}" for x, y in points)
         drawn.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{path}"/>')
-        drawn.append(
-            f'<text x="{_LEFT + 10 + number % 8 * 100}" y="{14 + number // 8 * 14}" fill="{colour}">{html.escape(name)}</text>'
-        )
-    return _frame("".join(drawn), longest_s, [(0, "0 %"), (0.5, "50 %"), (1, "100 %")], _HEIGHT)
+        legend.append(f'<span style="color:{colour}">&#9632; {html.escape(name)}</span>')
+    return f'<p class="legend">{" ".join(legend)}</p>' + _frame(
+        "".join(drawn), longest_s, [(0, "0 %"), (0.5, "50 %"), (1, "100 %")], _HEIGHT
+    )
 
 
 def _gantt(run: Run, shape: Shape) -> str:

@@ -1,6 +1,7 @@
 """`kompakt simulate` as a person calls it."""
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from kompakt_core.errors import InvalidInput
 from kompakt_simulator.command import simulate
+from kompakt_simulator.policies.table import POLICIES
 
 APP = typer.Typer()
 APP.command()(simulate)
@@ -101,6 +103,13 @@ def test_the_page_has_table_curves_and_placements() -> None:
     assert tags.found.count("rect") >= 120
     assert "Placement: las" in page
     assert "<script" not in page
+
+
+def test_no_two_policies_share_a_colour() -> None:
+    page = call("-o", "html").stdout
+    legend = page.split('<p class="legend">')[1].split("</p>")[0]
+    colours = re.findall(r"color:(#[0-9a-f]{6})", legend)
+    assert len(colours) == len(set(colours)) == len(POLICIES)
 
 
 def test_the_planner_of_the_cluster_gives_better_rings_than_counting() -> None:
