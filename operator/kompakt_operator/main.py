@@ -51,8 +51,9 @@ async def run(config: Config) -> int:
     health = await serve(pulse, config.health_port) if config.health_port else None
     try:
         witness = Witness(asyncio.get_running_loop().time)
-        async with Api(config, witness.answered) as api:
-            elector = Elector(api, config.lease_namespace, config.identity)
+        # The Lease has a connection of its own: in line behind the pods of many gangs it would not be renewed in time.
+        async with Api(config, witness.answered) as api, Api(config) as apart:
+            elector = Elector(apart, config.lease_namespace, config.identity)
             await _first(elector.acquired(), stop.wait())
             if not elector.active:
                 return 0
@@ -68,12 +69,15 @@ async def run(config: Config) -> int:
 
 
 async def _first(*waits: Awaitable[object]) -> None:
-    """Wait for the first to end, cancel the others; what it raised rises."""
-    tasks = [wait if isinstance(wait, asyncio.Task) else asyncio.ensure_future(wait) for wait in waits]
-    done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    """Wait for the first to end, cancel the others; what it raised rises. All end as well when this itself is cancelled."""
+    tasks: list[asyncio.Task[Any]] = [wait if isinstance(wait, asyncio.Task) else asyncio.ensure_future(wait) for wait in waits]
+    done: set[asyncio.Task[Any]] = set()
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
         task.result()
 
