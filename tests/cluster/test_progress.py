@@ -77,17 +77,9 @@ def test_progress_reaches_the_status_and_its_last_word_stays(asking: Cluster, na
     assert job.status["profile"] == profile
 
 
-@pytest.fixture
-def steady() -> Iterator[None]:
-    """What rank 0 says of its steps, from this machine's loopback address."""
-    server = metrics.serve(Config(metrics_port=METRICS_PORT), Steady())
-    assert server is not None, f"another program listens on port {METRICS_PORT}"
-    yield
-    server.shutdown()
-    server.server_close()
-
-
-def test_pods_after_a_suspension_carry_the_measured_word(asking: Cluster, namespace: str, steady: None) -> None:
+def test_after_a_suspension_pods_carry_the_measured_word_and_the_status_what_was_left(
+    asking: Cluster, namespace: str, file: Path
+) -> None:
     made = training_job("learned", replicas=2, gpus=2, seconds=None)
     made["spec"]["communication"] = {"pattern": "Ring"}
     job = apply(asking, namespace, made)
@@ -96,11 +88,19 @@ def test_pods_after_a_suspension_carry_the_measured_word(asking: Cluster, namesp
     local.append({"op": "replace", "path": "/status/podIPs", "value": [{"ip": "127.0.0.1"}]})
     asking.core.patch_namespaced_pod_status("learned-worker-0-a1", namespace, local)
     eventually(lambda: job.status.get("profile", {}).get("sensitivity") == "High", "measured")
+    file.write_text('{"step": 10, "total": 100000}')
+    eventually(lambda: job.status.get("progress", {}).get("step") == 10, "the first word")
+    file.write_text('{"step": 20, "total": 100000}')
+    eventually(lambda: "eta" in job.status.get("progress", {}), "two steps give an estimate")
     job.patch({"spec": {"suspend": True}})
     job.await_phase("Suspended")
     eventually(lambda: not job.pods(), "no pods")
+    left = job.status["progress"]["remainingSeconds"]
+    assert left > 0
+    assert "eta" not in job.status["progress"]
     assert job.status["profile"]["sensitivity"] == "High"
     job.patch({"spec": {"suspend": False}})
     eventually(lambda: len(job.pods()) == 2, "the next attempt")
     assert {pod.metadata.annotations[ANN_SENSITIVITY] for pod in job.pods()} == {"High"}
+    assert job.status["progress"] == {"remainingSeconds": left}
     job.delete()
