@@ -85,6 +85,7 @@ ENV_BATCH_SIZE: Final = "KOMPAKT_BATCH_SIZE"  # for the user's script, with batc
 ENV_STATE_DIR: Final = "KOMPAKT_STATE_DIR"  # our emptyDir: one small file per rank
 ENV_PROGRESS_FILE: Final = "KOMPAKT_PROGRESS_FILE"  # where the user's script may say how far it is
 ENV_METRICS_PORT: Final = "KOMPAKT_METRICS_PORT"
+ENV_TERMINATION_LOG: Final = "KOMPAKT_TERMINATION_LOG"  # only where a container has a terminationMessagePath of its own
 ENV_PROFILE: Final = "KOMPAKT_PROFILE"  # set by `kompakt profile` only: data, steps of warm-up, steps to time
 RUNTIME_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}

@@ -177,6 +177,8 @@ def _container(job: TrainingJob, role: Role, container: Object, shared: Variable
         resources[part] = {**(resources.get(part) or {}), contract.RESOURCE: str(role.gpus_per_replica)}
     container = {**container, "resources": resources}
     if runtime:
+        path = container.get("terminationMessagePath")
+        runtime = runtime + ([environment.value(contract.ENV_TERMINATION_LOG, path)] if path else [])
         container = _hooked(container, port)
     return {**container, "env": environment.added(container, shared + environment.training(job, role) + runtime)}
 

@@ -65,14 +65,24 @@ class Raising:
     def _measured(self) -> None:
         if self._steps == STEPS:
             _synchronize()
-            self._figures.measured = True
-            export.write_last_words(self._config, export.report(self._figures))
-        if self._steps == STEPS + AFTER:
+            self._figures.measured = self._tell()
+        if self._steps == STEPS + AFTER and self._figures.measured:
             _synchronize()
             print("kompakt: the batch that fits is measured; a new attempt begins with it", file=sys.stderr)
             sys.stdout.flush()
             sys.stderr.flush()
             self._end(0)
+
+    def _tell(self) -> bool:
+        """Leaves the figures where the operator reads them; where that cannot be, training goes on with the batch that it has."""
+        self._figures.measured = True
+        try:
+            os.stat(self._config.termination_log)
+            export.write_last_words(self._config, export.report(self._figures))
+        except OSError as error:
+            print(f"kompakt: the batch is not raised: what was measured cannot be told ({error})", file=sys.stderr)
+            return False
+        return True
 
 
 def _synchronize() -> None:

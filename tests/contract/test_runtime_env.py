@@ -8,6 +8,7 @@ from kompakt_runtime import config, export, profiling
 
 def test_the_runtime_reads_what_the_operator_writes():
     assert config.READ_ENV == contract.RUNTIME_ENV
+    assert config.ENV_TERMINATION_LOG == contract.ENV_TERMINATION_LOG
 
 
 def test_a_measured_run_is_told_by_the_name_the_runtime_reads():

@@ -340,3 +340,10 @@ def test_a_batch_size_of_the_template_is_refused_only_where_kompakt_raises_it() 
     assert env(rendered(kept)["spec"]["containers"][0])["KOMPAKT_BATCH_SIZE"] == "32"
     with pytest.raises(InvalidInput, match="KOMPAKT_BATCH_SIZE is written by kompakt"):
         render.checked(job(own, activationCompression={"batchSize": "Raise", "baseBatchSize": 64}))
+
+
+def test_the_runtime_is_told_where_the_template_wants_termination_messages() -> None:
+    (told,) = rendered(job({"terminationMessagePath": "/tmp/last"}))["spec"]["containers"]
+    assert env(told)["KOMPAKT_TERMINATION_LOG"] == "/tmp/last"
+    (usual,) = rendered(job())["spec"]["containers"]
+    assert "KOMPAKT_TERMINATION_LOG" not in env(usual)

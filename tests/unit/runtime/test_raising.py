@@ -13,7 +13,7 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
 import torch
 from torch import nn
 
-from kompakt_runtime import headroom, raising
+from kompakt_runtime import headroom
 from kompakt_runtime.config import Config, failure_policy
 from kompakt_runtime.raising import AFTER, STEPS
 from tests.unit.runtime.small_training import batch, network, warm_up
@@ -108,15 +108,21 @@ def test_a_second_optimizer_that_had_no_backward_pass_of_its_own_ends_nothing(ru
             optimizer.step()
 
 
-def test_measuring_ends_after_the_figures_are_written(running, monkeypatch):
-    codes, told = [], []
-    session = running(batch="Measure")
-    monkeypatch.setattr(session._raising, "_end", codes.append)
-    monkeypatch.setattr(raising.export, "write_last_words", lambda config, row: told.append(row))
-    warm_up(network(), steps=STEPS)
-    assert ([row["measured"] for row in told], codes) == ([True], [])
-    warm_up(network(), steps=1)
-    assert codes == []
+@pytest.mark.parametrize("there", [True, False])
+def test_measuring_ends_two_steps_after_its_figures_are_written_if_they_can_be(running, tmp_path, there):
+    log, codes = tmp_path / "log", []
+    if there:
+        log.touch()
+    session = running(batch="Measure", termination_log=str(log))
+    session._raising._end = codes.append
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for step in range(STEPS + AFTER + 3):
+        assert (log.exists() and bool(log.read_text())) == (there and step >= STEPS)
+        assert codes == ([0] if there and step >= STEPS + AFTER else [])
+        model(batch(step)).square().sum().backward()
+        optimizer.step()
+    assert session.figures.measured is there
 
 
 @pytest.mark.parametrize(("told", "policy"), [("Suggest", "Ignore"), ("Measure", "Fail"), ("Raise", "Fail")])
@@ -129,10 +135,10 @@ def test_a_model_that_is_given_its_inputs_by_name_has_a_batch_too(running):
     class Named(nn.Module):
         def __init__(self):
             super().__init__()
-            self.inner = network()
+            self.inner, self.rows = network(), nn.Linear(1, 1)
 
         def forward(self, *, x):
-            return self.inner(x)
+            return self.rows(self.inner(x).reshape(-1, 1))  # 32 rows, which are no samples
 
     session = running(batch="Suggest")
     Named()(x=batch()).square().sum().backward()
