@@ -18,6 +18,8 @@ import torch
 
 from kompakt_runtime import codec
 from kompakt_runtime.codec.select import encoder
+from kompakt_runtime.lossless import two_valued
+from kompakt_runtime.replay import Replays
 
 Tensor = Any
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -68,6 +70,25 @@ def measure(x: Tensor, bound: float, rounds: int) -> Row:
     return Row(copy, packing, unpacking, x.numel() * x.element_size(), packed.nbytes)
 
 
+def masks(elements: int, rounds: int) -> dict[str, Row]:
+    """Dropout's mask of float32 numbers on a CPU: a bit an element, and drawn again, after the proof that the same bits come."""
+    module, like = torch.nn.Dropout(0.1), torch.ones(elements)
+    state = torch.get_rng_state()
+    mask = module(like)
+    target, replays = torch.empty_like(mask), Replays()
+    ways: dict[str, Callable[[], Any]] = {
+        "a bit an element": lambda: two_valued(mask),
+        "drawn again": lambda: replays.of("", module, mask, mask, state),
+    }
+    rows = {name: Row([], [], [], elements * 4, way().nbytes) for name, way in ways.items()}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            copy, row = way(), rows[name]
+            for times, action in ((row.copy, lambda: target.copy_(mask)), (row.pack, way), (row.unpack, copy.decode)):
+                times.append(seconds(action, mask.device))
+    return rows
+
+
 def spread(values: list[float]) -> str:
     low, middle, high = statistics.quantiles(values, n=4)
     return f"{middle:8.3f} ({low:.3f}-{high:.3f})"
@@ -88,10 +109,15 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--megabytes", type=int, nargs="+", help="sizes of the tensors (default: 16; on a GPU also 1024)")
     parser.add_argument("--bound", type=float, default=0.1, help="error bound in standard deviations of the data")
+    parser.add_argument("--masks", action="store_true", help="instead: masks of dropout on a CPU, kept in bits or drawn again")
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     device = torch.device(arguments.device, 0) if arguments.device == "cuda" else torch.device("cpu")
+    if arguments.masks:
+        for name, row in masks(1 << 22, arguments.rounds).items():
+            print(*lines(f"mask of dropout, 16 MiB, {name}, {row.packed} bytes", row), sep="\n")
+        return
     machine = torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()}, one thread"
     works = encoder(device, torch.float32)
     print(f"{machine}, torch {torch.__version__}, encoder {works.name} {works.reason}; bound {arguments.bound}")

@@ -32,10 +32,12 @@ READ_ENV: Final = frozenset(
     | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH}
 )
 # Set by nobody but a person or `kompakt run`: the kill switch (any value but 0), where the last words go instead of
-# Kubernetes' file, whether every copy is compared with its original, and whether to end after the first compressed step.
+# Kubernetes' file, whether every copy is compared with its original, whether dropout is replayed, and whether to end after the
+# first compressed step.
 ENV_OFF: Final = "KOMPAKT_OFF"
 ENV_TERMINATION_LOG: Final = "KOMPAKT_TERMINATION_LOG"
 ENV_VERIFY: Final = "KOMPAKT_VERIFY"
+ENV_REPLAY: Final = "KOMPAKT_REPLAY"
 ENV_DRY_RUN: Final = "KOMPAKT_DRY_RUN"
 EXIT_CONFIG: Final = 78  # EX_CONFIG of sysexits.h: compression is asked for and cannot be had
 TERMINATION_LOG: Final = "/dev/termination-log"
@@ -62,6 +64,7 @@ class Override:
 class Config:
     """target: allowed standard deviation of a weight gradient's error, as a share of the mean |momentum|; batch: whether to look
     for a larger one that fits (Suggest; Measure: and end once it is known), or one that only fits compressed is in force (Raise);
+    replay: whether masks of dropout on CPUs are drawn again instead of kept;
     overhead: whether to measure what compression costs in time, by some steps without it.
     """
 
@@ -80,6 +83,8 @@ class Config:
     batch: Batch = "Keep"
     overhead: bool = False
 
+    replay: bool = False
+
     def mode_of(self, module: str, class_name: str = "") -> Mode:
         """The mode of a module by its name and the name of its class; the first override that matches wins."""
         for override in self.overrides:
@@ -88,7 +93,9 @@ class Config:
         return self.mode
 
     @staticmethod
-    def of(mode: Any, target: Any, overrides: Mapping[str, Any], min_tensor_bytes: Any, verify: bool) -> "Config":
+    def of(
+        mode: Any, target: Any, overrides: Mapping[str, Any], min_tensor_bytes: Any, verify: bool, replay: bool = False
+    ) -> "Config":
         """From values of a program. Raises ConfigError that names the argument."""
         if isinstance(min_tensor_bytes, bool) or not isinstance(min_tensor_bytes, int):
             raise ConfigError(f"min_tensor_bytes is {min_tensor_bytes!r}; it must be a whole number of bytes")
@@ -101,6 +108,7 @@ class Config:
             overrides=tuple(_override("overrides", number, row) for number, row in enumerate(rows)),
             min_tensor_bytes=_integer("min_tensor_bytes", str(min_tensor_bytes), DEFAULT_MIN_TENSOR_BYTES),
             verify=bool(verify),
+            replay=bool(replay),
         )
 
     @staticmethod
@@ -119,6 +127,7 @@ class Config:
             attempt=_integer(ENV_ATTEMPT, environ.get(ENV_ATTEMPT) or "1", 1),
             termination_log=environ.get(ENV_TERMINATION_LOG) or TERMINATION_LOG,
             verify=environ.get(ENV_VERIFY, "0") not in ("", "0"),
+            replay=environ.get(ENV_REPLAY, "0") not in ("", "0"),
             dry_run=environ.get(ENV_DRY_RUN, "0") not in ("", "0"),
             overhead=all(environ.get(name, "0") in ("", "0") for name in (ENV_VERIFY, ENV_DRY_RUN)),
             progress_file=environ.get(ENV_PROGRESS_FILE) or None,

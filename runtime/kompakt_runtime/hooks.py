@@ -16,10 +16,11 @@ from kompakt_runtime.compare import differences, sample_error
 from kompakt_runtime.config import Config, Mode
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.ledger import Entry, Handle, Ledger, Plain, whole_storage
-from kompakt_runtime.lossless import Indices, Window, bool_mask, two_valued, window_indices
+from kompakt_runtime.lossless import Indices, Mask, Window, bool_mask, two_valued, window_indices
 from kompakt_runtime.origin import is_input_of, is_own_relu_save, is_parameter
 from kompakt_runtime.policy import HELD, WAITS, Exact, Facts, Lossy, Use, decide
 from kompakt_runtime.pools import pool_nodes, window_of
+from kompakt_runtime.replay import Replay, Replays
 from kompakt_runtime.sites import Site
 
 Tensor = Any
@@ -31,7 +32,8 @@ class Call:
     this module.
 
     enters: our hooks were entered with it; refuses: they must not be, here or in any module below; suspended: they are
-    left while it runs. last: what was saved before, if it may be the input of a pooling operation; pools: such pairs.
+    left while it runs. state: of the user's random numbers before a dropout that may be replayed. last: what was saved before,
+    if it may be the input of a pooling operation; pools: such pairs.
     """
 
     module: Any
@@ -42,6 +44,7 @@ class Call:
     enters: bool = False
     refuses: bool = False
     suspended: bool = False
+    state: Tensor = None
     last: "Saved | None" = None
     pools: "list[tuple[Saved, Handle]]" = field(default_factory=list)
 
@@ -64,6 +67,7 @@ class Hooks:
         self.ledger = Ledger(self._closed, self._compared if config.verify else None)
         # Layers whose packed input somebody else still held; looked at again on measured steps.
         self._held: set[str] = set()
+        self._replays = Replays()
 
     def pack(self, t: Tensor, call: Call, buffers: frozenset[int]) -> Handle | Plain:
         """`call` is the innermost module call; `buffers` are the storages of the model's buffers."""
@@ -94,7 +98,7 @@ class Hooks:
         entry, use = handle.entry, handle.use
         constant = t.grad_fn is None and not t.requires_grad and not t.is_cuda
         whole = 2 * t.numel() * t.element_size() >= entry.nbytes
-        facts = Facts(entry.nbytes, t.dtype in LOSSY, whole, t.dtype == torch.bool, constant)
+        facts = Facts(entry.nbytes, t.dtype in LOSSY, whole, t.dtype == torch.bool, constant, call.state is not None)
         held = site is not None and site.name in self._held and not site.observing
         mode: Mode = "None" if kept_out() else call.mode
         may_be_lossy = site is not None and mode == "ErrorBounded" and entry.nbytes >= self._minimum and facts.lossy_type
@@ -119,11 +123,17 @@ class Hooks:
                 entry.replace(None, entry.alias)
         elif verdict is not Exact.CELLS and not (entry.copy is not None and entry.exact):
             source = entry.alias if entry.alias is not None else whole_storage(t)
-            mask = bool_mask(source) if verdict is Exact.BITS else two_valued(source)
-            if mask is None:
+            copy = self._small(source, t, verdict, call)
+            if copy is None:
                 return _keep(entry, t, "ValuesNeeded")
-            entry.replace(mask, source, exact=True)
+            entry.replace(copy, source, exact=True)
         return None
+
+    def _small(self, source: Tensor, t: Tensor, verdict: Exact, call: Call) -> Mask | Replay | None:
+        if verdict is Exact.BITS:
+            return bool_mask(source)
+        replay = self._replays.of(call.name, call.module, t, source, call.state) if verdict is Exact.REPLAY else None
+        return replay or two_valued(source)
 
     def settle_pools(self, call: Call, output: Any) -> "list[tuple[Saved, Handle]]":
         """After a module call: pairs of input and indices that belong to max-pooling inside it. Returns those not found."""
@@ -227,6 +237,8 @@ def _kind(entry: Entry) -> str:
         return " [not read]"
     if isinstance(entry.copy, Indices):
         return " [indices]"
+    if isinstance(entry.copy, Replay):
+        return " [replayed]"
     return " [mask]" if entry.exact else " [signs]"
 
 

@@ -16,9 +16,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from kompakt_runtime.codec import Packed, Pending, Room, begin, decode, encode
 from kompakt_runtime.lossless import Indices, Mask, sign_mask
 from kompakt_runtime.policy import Use
+from kompakt_runtime.replay import Replay
 
 Tensor = Any
-Copy = Packed | Mask | Indices
+Copy = Packed | Mask | Indices | Replay
 
 # Tensors that may wait for their sizes at a time: so many originals live a little longer.
 IN_FLIGHT = 2

@@ -57,6 +57,7 @@ def compression(
     overrides: Mapping[str, str] | None = None,
     min_tensor_bytes: int = DEFAULT_MIN_TENSOR_BYTES,
     verify: bool = False,
+    replay: bool = False,
 ) -> Compression:
     """`with compression(target=0.01): loss = criterion(model(x), y)`: activations saved in there are compressed.
 
@@ -64,11 +65,12 @@ def compression(
     target: allowed standard deviation of a weight gradient's error as a share of the mean |momentum|; at most 0.1.
     overrides: name patterns of modules (`head.*`) or classes (`class:Conv2d`) to modes; the first that matches wins.
     min_tensor_bytes: smaller tensors stay as they are. verify: keep originals too, and compare each copy that is read.
+    replay: masks of nn.Dropout on CPUs are drawn again in the backward pass, where that was proved to give the same bits.
 
     Equal settings give the same object in all of the process, so the call may stand inside the loop. Raises ConfigError (a
     ValueError) that names the argument, Unsupported where this torch is not fit for it.
     """
-    config = Config.of(mode, target, overrides or {}, min_tensor_bytes, verify)
+    config = Config.of(mode, target, overrides or {}, min_tensor_bytes, verify, replay)
     if config not in _by_settings:
         _by_settings[config] = Compression(config)
     return _by_settings[config]

@@ -20,7 +20,8 @@ class Use(Enum):
 @dataclass(frozen=True)
 class Facts:
     """nbytes: of the whole storage; whole: the tensor fills at least half of it; boolean: of type bool; constant: no operation
-    made it that autograd knows, as with masks of dropout on CPUs, which hold zero and one other number.
+    made it that autograd knows, as with masks of dropout on CPUs, which hold zero and one other number; replayable: such a mask
+    may be drawn again.
     """
 
     nbytes: int
@@ -28,6 +29,7 @@ class Facts:
     whole: bool
     boolean: bool = False
     constant: bool = False
+    replayable: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Exact(Enum):
     NOTHING = "the shape is all that is read"
     BITS = "one bit an element"
     TRY_BITS = "one bit an element if there are only two values, else as it is"
+    REPLAY = "nothing but the generator's state, if that gives the same bits; else as TRY_BITS"
     CELLS = "places inside windows, once the window is known"
 
 
@@ -78,7 +81,9 @@ def decide(use: Use, facts: Facts, mode: Mode, minimum: int, bound: float | None
     if use is Use.SIGN:
         return WAITS
     if use is Use.VALUES:
-        return Exact.TRY_BITS if facts.constant else Keep("ValuesNeeded")
+        if not facts.constant:
+            return Keep("ValuesNeeded")
+        return Exact.REPLAY if facts.replayable else Exact.TRY_BITS
     return _linear(facts, mode, bound, held)
 
 

@@ -21,6 +21,7 @@ from kompakt_runtime.observe import after_step
 from kompakt_runtime.origin import saved_by_compiled_code
 from kompakt_runtime.overhead import Overhead
 from kompakt_runtime.raising import Raising
+from kompakt_runtime.replay import state_before
 from kompakt_runtime.sites import Sites
 
 Tensor = Any
@@ -117,6 +118,9 @@ class Session:
         call.mode = call.site.mode if call.site else self._mode_of(call.name, module)
         if (call.site is not None or self.sites.frozen(module)) and args and isinstance(args[0], torch.Tensor):
             call.input = args[0]
+        if self.config.replay and call.mode != "None":
+            # The last before the module's own function: nothing of ours may come between this and the draw.
+            call.state = state_before(module, args)
 
     def _enter(self, call: Call, args: tuple[Any, ...]) -> None:
         obstacle = _obstacle(call.module)

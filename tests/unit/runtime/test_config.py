@@ -26,10 +26,11 @@ def test_every_setting_is_read():
             "KOMPAKT_STATE_DIR": "/state",
             "KOMPAKT_ATTEMPT": "3",
             "KOMPAKT_BATCH": "Suggest",
+            "KOMPAKT_REPLAY": "1",
         }
     )
     assert config == Config(
-        "ErrorBounded", "0.05", (Override("head.*", "None"),), 0, "Fail", "/state", 3, batch="Suggest", overhead=True
+        "ErrorBounded", "0.05", (Override("head.*", "None"),), 0, "Fail", "/state", 3, batch="Suggest", replay=True, overhead=True
     )
     assert config.mode_of("head.fc") == "None"
     assert config.mode_of("body.head.fc") == "ErrorBounded"

@@ -12,7 +12,7 @@ from tools.kube.cache import cache_root
 ROOT = Path(__file__).parents[3]
 VERSION = re.findall(r"^torch==([\d.]+)$", (ROOT / "requirements" / "old-torch.in").read_text(), re.MULTILINE)[0]
 # What rests on torch's own ways: who saves what for whom, versions, windows, checkpoints, other people's hooks.
-TOPICS = ("autograd_state", "session", "aside", "lossless", "versions", "checkpoint", "waiting")
+TOPICS = ("autograd_state", "session", "aside", "lossless", "versions", "checkpoint", "waiting", "replay")
 
 
 def test_the_oldest_version_is_named_alike_everywhere():

@@ -1,6 +1,7 @@
 """The table of what happens to a saved tensor, walked in full."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -29,6 +30,8 @@ def test_what_is_not_read_is_not_kept(mode):
     assert decide(Use.INDICES, Facts(100_000, False, True), mode, 65536, 0.1) is Exact.CELLS
     assert decide(Use.VALUES, boolean, mode, 65536, 0.1) is Exact.BITS
     assert decide(Use.VALUES, constant, mode, 65536, 0.1) is Exact.TRY_BITS
+    assert decide(Use.VALUES, replace(constant, replayable=True), mode, 65536, 0.1) is Exact.REPLAY
+    assert decide(Use.VALUES, replace(constant, constant=False, replayable=True), mode, 65536, 0.1) == Keep("ValuesNeeded")
     assert decide(Use.SIGN, FACTS, mode, 65536, 0.1) is WAITS
 
 
