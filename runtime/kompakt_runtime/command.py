@@ -31,6 +31,7 @@ def run(
     min_tensor_bytes: Annotated[int, typer.Option(help="smaller tensors stay as they are")] = config.DEFAULT_MIN_TENSOR_BYTES,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="end after the second step, show what it saved")] = False,
     suggest_batch: Annotated[bool, typer.Option("--suggest-batch", help="say how large a batch would fit into memory")] = False,
+    replay: Annotated[bool, typer.Option("--replay", help="draw dropout's masks again instead of keeping them (CPUs)")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="keep originals too and compare every copy that is read")] = False,
 ) -> None:
     """Run a training program with compressed activations and show what was saved, by layer.
@@ -46,6 +47,7 @@ def run(
         config.ENV_BATCH: "Suggest" if suggest_batch else "Keep",
         config.ENV_ATTEMPT: ATTEMPT,
         config.ENV_VERIFY: str(int(verify)),
+        config.ENV_REPLAY: str(int(replay)),
         config.ENV_DRY_RUN: str(int(dry_run)),
     }
     try:
@@ -108,5 +110,4 @@ def _show(report: Report) -> None:
     except ImportError:
         print(f"kompakt: {report}", file=sys.stderr)
     else:
-        console = Console(stderr=True)
-        console.print(report.headline(), report.table(), *report.notes(), sep="\n", soft_wrap=True)
+        Console(stderr=True).print(report.table(), soft_wrap=True)

@@ -97,6 +97,7 @@ class Report:
 
     def table(self) -> Any:
         """A rich.table.Table; needs the package rich."""
+        from rich.markup import escape
         from rich.table import Table
 
         table = Table(title=self.headline(), caption="\n".join(self.notes()))
@@ -105,7 +106,7 @@ class Report:
         ):
             table.add_column(name, justify="right" if number else "left")
         for cells in self._cells():
-            table.add_row(*cells)
+            table.add_row(*map(escape, cells))  # names end in kinds in brackets, which rich takes for styles
         return table
 
     def plot(self, path: str) -> None:

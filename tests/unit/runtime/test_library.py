@@ -157,7 +157,7 @@ def test_overrides_by_name_and_by_class(compress):
 
 def test_the_report_as_table_and_picture(compress, tmp_path):
     compression = compress()
-    train(network(), lambda: compression)
+    train(torch.nn.Sequential(network(), torch.nn.ReLU()), lambda: compression)
     report = compression.report()
     rich = pytest.importorskip("rich.console")
     console = rich.Console(width=160, record=True, file=open(os.devnull, "w"))  # noqa: SIM115 - written to until the end
@@ -166,6 +166,8 @@ def test_the_report_as_table_and_picture(compress, tmp_path):
     console.file.close()
     assert f"{report.layers[0].ratio:.2f}" in shown
     assert "largest error" in shown
+    assert "1 [signs]" in [layer.name for layer in report.layers]
+    assert all(f" {layer.name} " in shown for layer in report.layers)
     pytest.importorskip("matplotlib")
     for name, start in (("ratio.svg", b"<?xml"), ("ratio.png", b"\x89PNG")):
         report.plot(str(tmp_path / name))
