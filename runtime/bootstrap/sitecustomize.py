@@ -107,8 +107,8 @@ def _main():
         off = os.environ.get("KOMPAKT_OFF", "0") not in ("", "0")
         waiting = any(type(finder).__name__ == "_TorchWaiter" for finder in sys.meta_path)  # another copy of this file
         if not (off or waiting or _bystander(getattr(sys, "orig_argv", ()))):
-            if sys.version_info < (3, 11):  # noqa: UP036 - this runs in the user's Python, whatever that is
-                _cannot("CPython 3.11 or later is needed")
+            if sys.version_info < (3, 10):  # noqa: UP036 - this runs in the user's Python, whatever that is
+                _cannot("CPython 3.10 or later is needed")
             else:
                 sys.meta_path.insert(0, _TorchWaiter(os.path.dirname(here)))
     finally:
