@@ -1,4 +1,4 @@
-"""From API objects to what the caches keep of them."""
+"""From pods, nodes and GPUTopologies to what the caches keep of them."""
 
 import hashlib
 import sys
@@ -11,32 +11,17 @@ import msgspec
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
-from kompakt_core.job import clock
-from kompakt_core.job.model import MAX_WAIT_SECONDS, Consolidation, ConsolidationMode, EdgeScope, Preemption
-from kompakt_core.placement.model import Level, Selector, Taint, Toleration
-from kompakt_core.profile.sensitivity import MOST
+from kompakt_core.placement.model import Selector, Taint, Toleration
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
-from kompakt_extender.objects import (
-    CommunicationSpec,
-    ConsolidationSpec,
-    Container,
-    Job,
-    Node,
-    Pod,
-    Resources,
-    RunPolicySpec,
-    Term,
-    Topology,
-)
+from kompakt_extender.objects import Container, Node, Pod, Resources, Term, Topology
 from kompakt_extender.quantities import count, millis, whole
-from kompakt_extender.views import FIELD_PREFIX, NOTHING, JobView, NodeView, PodView, TopologyView
+from kompakt_extender.views import FIELD_PREFIX, NOTHING, NodeView, PodView, TopologyView
 
 _PREFIX = f"{contract.GROUP}/"
 _POD = msgspec.json.Decoder(Pod)
 _NODE = msgspec.json.Decoder(Node)
 _TOPOLOGY = msgspec.json.Decoder(Topology)
-_JOB = msgspec.json.Decoder(Job)
 
 
 def pod_view(pod: Pod) -> PodView:
@@ -125,71 +110,9 @@ def topology_view(topology: Topology) -> TopologyView:
     return TopologyView(name, str(spec.get("nodeUID", "")), graph, "", healthy, held)
 
 
-def job_view(job: Job) -> JobView:
-    """The projection of a TrainingJob."""
-    conditions = {c.type: c for c in job.status.conditions or ()}
-    placed, running = conditions.get("Placed"), conditions.get("Running")
-    placement = job.spec.placement
-    meta = job.metadata
-    return JobView(
-        uid=meta.uid,
-        namespace=meta.namespace,
-        name=meta.name,
-        resource_version=meta.resource_version,
-        generation=meta.generation,
-        workers=sum(role.replicas for role in job.spec.roles),
-        attempt=job.status.attempt or 0,
-        suspended=bool(job.spec.suspend),
-        finished=any(conditions[kind].status == "True" for kind in ("Complete", "Failed") if kind in conditions),
-        ours=(job.spec.managed_by or contract.MANAGED_BY) == contract.MANAGED_BY,
-        required_level=Level(placement.required_level) if placement and placement.required_level else Level.CLUSTER,
-        same_numa_node=bool(placement and placement.same_numa_node),
-        consolidation=_consolidation(placement.consolidation if placement else None),
-        scheduling=job.status.scheduling or {},
-        communication=_measured(job),
-        edges=_gang_edges(job.spec.communication),
-        placed=None if placed is None else (placed.status, placed.last_transition_time or ""),
-        running_since=clock.read(running.last_transition_time) if running is not None and running.status == "True" else None,
-        min_runtime_seconds=_min_runtime(job.spec.run_policy),
-        remaining_s=_remaining(job),
-    )
-
-
 def _node_name(text: str) -> NodeName:
     """One string for each name, wherever it stands: thousands are looked up at once, and the same object is found faster."""
     return NodeName(sys.intern(text))
-
-
-def _measured(job: Job) -> float | None:
-    """What the job's own steps say of its communication, where the user leaves that open."""
-    asked, found = job.spec.communication, job.status.profile
-    if asked is None or asked.bandwidth_sensitivity not in (None, "Auto") or found is None:
-        return None
-    try:
-        share = float(found.communication or "")
-    except ValueError:
-        return None
-    return share if 0 <= share <= MOST else None
-
-
-def _gang_edges(spec: CommunicationSpec | None) -> tuple[tuple[int, int, int], ...]:
-    own = spec.custom_edges if spec else None
-    return tuple((edge.start, edge.to, edge.weight) for edge in own.edges) if own and own.scope == EdgeScope.GANG else ()
-
-
-def _remaining(job: Job) -> float | None:
-    found = None if job.status.progress is None else job.status.progress.remaining_seconds
-    return None if found is None else float(min(found, MAX_WAIT_SECONDS))
-
-
-def _consolidation(spec: ConsolidationSpec | None) -> Consolidation:
-    given = {name: value for name, value in msgspec.structs.asdict(spec).items() if value is not None} if spec else {}
-    return Consolidation(**{**given, "mode": ConsolidationMode(given.get("mode", ConsolidationMode.DEFAULT))})
-
-
-def _min_runtime(policy: RunPolicySpec | None) -> int:
-    found = policy.preemption.min_runtime_seconds if policy and policy.preemption else None
-    return Preemption().min_runtime_seconds if found is None else found
 
 
 def _own(texts: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -273,11 +196,6 @@ def read_pod(raw: bytes) -> PodView:
 def read_node(raw: bytes) -> NodeView:
     """A node's JSON."""
     return node_view(_NODE.decode(raw))
-
-
-def read_job(raw: bytes) -> JobView:
-    """A TrainingJob's JSON."""
-    return job_view(_JOB.decode(raw))
 
 
 class TopologyReader:

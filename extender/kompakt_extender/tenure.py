@@ -19,7 +19,8 @@ from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.patience import DEFAULT, ClusterPolicy
 from kompakt_extender.planner.loop import Planner
-from kompakt_extender.project import TopologyReader, read_job, read_node, read_pod
+from kompakt_extender.project import TopologyReader, read_node, read_pod
+from kompakt_extender.project_job import read_job
 from kompakt_extender.release import Releaser
 from kompakt_extender.sinks import Intake
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
