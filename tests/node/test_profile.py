@@ -11,7 +11,13 @@ from tools.kube.images import ROOT, TRAINER_FOLDER
 from tools.kube.kubectl import await_state
 
 
+def jobs(kompakt):
+    """The names of all TrainingJobs: other tests of the run have left some."""
+    return {job["metadata"]["name"] for job in kompakt.kubectl.items("trainingjobs")}
+
+
 def test_a_manifest_is_profiled_in_the_cluster_and_its_profile_fits_the_job(kompakt, tmp_path):
+    before = jobs(kompakt)
     manifest = tmp_path / "job.yaml"
     text = (ROOT / TRAINER_FOLDER / "job.yaml").read_text().replace(TRAINER, kompakt.images.names["kompakt-digits"])
     manifest.write_text(text.replace("bandwidthSensitivity: High", "bandwidthSensitivity: Auto"))
@@ -32,7 +38,7 @@ def test_a_manifest_is_profiled_in_the_cluster_and_its_profile_fits_the_job(komp
     )
     assert told["stalls"]["interconnect"]["seconds"] == runs["all"]["step_seconds"] - runs["one"]["step_seconds"]
     assert told["stalls"]["prep"] is not None
-    assert not kompakt.kubectl.items("trainingjobs"), "the measured runs are gone"
+    assert jobs(kompakt) == before, "the measured runs are gone"
 
     note = f"{contract.ANN_PROFILE}={done.stdout}"
     annotated = kompakt.kubectl("annotate", "--local", f"--filename={manifest}", "--output=yaml", note)
