@@ -76,8 +76,8 @@ def runs_table(compressed: Run, plain: Run) -> Table:
         table.add_row(run.job["metadata"]["name"], run.job["status"]["phase"], *_kept(run), f"{run.accuracy:.2f} %")
     figures = compressed.compression
     table.caption = (
-        f"Summed over {figures.get('steps')} steps and {figures.get('ranks')} ranks. Plain autograd keeps "
-        f"{_megabytes(figures['plainBytes'])} here. Denominator: {figures.get('denominator')}. "
+        f"Summed over {figures.get('ranks')} ranks and the compressed ones of {figures.get('steps')} steps, for which "
+        f"plain autograd keeps {_megabytes(figures['plainBytes'])}. Denominator: {figures.get('denominator')}. "
         f"Gradient error allowed: {figures.get('target')} of mean |momentum|."
     )
     return table

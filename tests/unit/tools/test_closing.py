@@ -42,7 +42,7 @@ def test_both_runs_stand_side_by_side_with_the_denominator():
     shown = text(closing.runs_table(run("digits", 97.41, FIGURES), run("digits-plain", 97.59)))
     assert "digits │ Succeeded │ 76 MB │ 6.71x │ 97.41 %" in shown
     assert "digits-plain │ Succeeded │ as plain autograd │ 1 │ 97.59 %" in shown
-    assert "Plain autograd keeps 510 MB" in shown
+    assert "plain autograd keeps 510 MB" in shown
     assert "what plain autograd keeps" in shown
 
 
