@@ -181,8 +181,10 @@ class Cluster(RuleBasedStateMachine):
             assert request.priority > request.own_priority
             assert request.own_priority == max(one["spec"]["priority"] for one in self.pods(name))
             assert self.all_bound(name)
-            began = self.runs(name) or job["status"]["scheduling"]["plan"]["releasedAt"]
-            assert (moment(request.requested_at) - moment(began)).total_seconds() >= MINIMUM
+            released, ran = moment(job["status"]["scheduling"]["plan"]["releasedAt"]), self.runs(name)
+            asked = moment(request.requested_at)
+            began = moment(ran) if ran and moment(ran) <= asked else released  # it may come up after it was asked to end
+            assert (asked - began).total_seconds() >= MINIMUM
             if request.name in self.world.jobs:
                 assert all(one["spec"].get("preemptionPolicy") != "Never" for one in self.pods(request.name))
 

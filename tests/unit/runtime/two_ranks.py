@@ -2,6 +2,7 @@
 
 import multiprocessing
 from collections.abc import Callable
+from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,13 @@ import torch.distributed as dist
 
 
 def in_two_ranks(work: Callable[[int], Any], folder: Path) -> list[Any]:
-    """What each rank's work gives, by rank. Children of a fork need not load torch again, which takes them seconds."""
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
+    """What each rank's work, a function of a module, gives by rank.
 
-    def child(rank: int) -> None:
-        dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
-        answers.put((rank, work(rank)))
-        dist.destroy_process_group()
-
-    children = [context.Process(target=child, args=(rank,)) for rank in range(2)]
+    Fresh processes: where a test before had autograd start threads of its own, children of a fork cannot train.
+    """
+    context = multiprocessing.get_context("spawn")
+    answers: Queue[tuple[int, Any]] = context.Queue()
+    children = [context.Process(target=_child, args=(work, rank, folder, answers)) for rank in range(2)]
     for one in children:
         one.start()
     try:
@@ -28,3 +26,9 @@ def in_two_ranks(work: Callable[[int], Any], folder: Path) -> list[Any]:
             one.join(10)
             one.kill()
     return [found[0], found[1]]
+
+
+def _child(work: Callable[[int], Any], rank: int, folder: Path, answers: "Queue[tuple[int, Any]]") -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
+    answers.put((rank, work(rank)))
+    dist.destroy_process_group()
