@@ -71,7 +71,7 @@ class Preempting:
         found = (
             running_gang(job, self._jobs.record(job), self._jobs.pods_of(job.uid), graphs)
             for job in self._jobs.views.values()
-            if self._jobs.record(job).state is State.RELEASED
+            if job.running_since is not None
         )
         return [one for one in found if one is not None]
 

@@ -101,24 +101,6 @@ def test_a_running_gang_of_lower_priority_is_asked_to_end_and_its_gpus_go_to_the
     on_nodes(story, nodes=1)
 
 
-def test_a_gang_that_is_placed_and_never_ran_is_ended_like_one_that_ran_since() -> None:
-    """An image that cannot be pulled holds GPUs; its minimum run time counts from its release."""
-
-    async def story(office: Office) -> None:
-        await runs(office, "low")
-        condition(office, "low", "Running", "False")
-        office.wait(PROTECTED - 1)
-        urgent(office)
-        await office.settle()
-        assert request(office, "low") is None
-        assert "may be ended for it from" in office.scheduling("urgent")["message"]
-        office.wait(1)
-        await office.settle()
-        assert request(office, "low").name == "urgent"
-
-    on_nodes(story, nodes=1)
-
-
 def test_the_reservation_is_written_before_the_request() -> None:
     async def story(office: Office) -> None:
         await runs(office, "low")
@@ -225,6 +207,18 @@ def test_plain_pods_are_never_ended() -> None:
         urgent(office)
         await office.settle()
         assert office.scheduling("urgent")["state"] == "Waiting"
+
+    on_nodes(story, nodes=1)
+
+
+def test_a_job_that_does_not_run_yet_is_not_ended() -> None:
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        condition(office, "low", "Running", "False")
+        office.wait(PROTECTED)
+        urgent(office)
+        await office.settle()
+        assert (office.scheduling("urgent")["state"], request(office, "low")) == ("Waiting", None)
 
     on_nodes(story, nodes=1)
 
