@@ -63,6 +63,8 @@ def joint_wishes(seating: Seating, gang: Gang) -> list[tuple[int, Wish]]:
 
 
 def _exchanged(seating: Seating, gang: Gang, apart: "Apart") -> Seating:
+    if len({node for _, node, _ in seating}) == 1:
+        return seating
     between = _between(gang)
     touched: dict[int, list[tuple[int, int, int]]] = {}
     for edge in between:
@@ -72,7 +74,7 @@ def _exchanged(seating: Seating, gang: Gang, apart: "Apart") -> Seating:
     pairs = [
         (one.index, two.index)
         for one, two in combinations([worker for worker, _, _ in seating], 2)
-        if _alike(one, two) and (one.index in touched or two.index in touched)
+        if (one.index in touched or two.index in touched) and _alike(one, two)
     ]
     while any(_swap(a, b, places, touched, apart) for a, b in pairs):
         pass

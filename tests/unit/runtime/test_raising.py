@@ -99,13 +99,14 @@ def test_a_training_of_which_nothing_is_compressed_ends_with_its_first_step(runn
 
 
 def test_a_second_optimizer_that_had_no_backward_pass_of_its_own_ends_nothing(running):
-    running(batch="Raise")
+    session = running(batch="Raise")
     model = network()
     optimizers = [torch.optim.SGD(model[place].parameters(), lr=1e-3) for place in (0, 2)]
     for step in range(4):
         model(batch(step)).square().sum().backward()
         for optimizer in optimizers:
             optimizer.step()
+    assert (session.figures.steps, session.figures.failure) == (8, "")
 
 
 @pytest.mark.parametrize("there", [True, False])
