@@ -79,7 +79,8 @@ class Entry:
 
 
 ENTRIES = (
-    *(Entry(name, name, "none") for name in ("fifo-skip", "las", "tiresias", "dally", "never-relax", "no-wait", "kompakt")),
+    *(Entry(name, name, "none") for name in ("fifo", "fifo-skip", "las", "tiresias", "gandiva", "dally")),
+    *(Entry(name, name, "none") for name in ("never-relax", "no-wait", "kompakt")),
     Entry("dally 12,24", "dally", "none", replace(BASE, timers=(12, 24))),
     Entry("sjf", "sjf", "declared"),
     Entry("kompakt declared", "kompakt", "declared", replace(BASE, knowledge=Knowledge.DECLARED)),

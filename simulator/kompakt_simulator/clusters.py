@@ -1,14 +1,15 @@
-"""Reading the shape of a cluster: RACKSxMACHINESxGPUS, or a JSON file where racks differ."""
+"""Reading the shape of a cluster: RACKSxMACHINESxGPUS, or a YAML or JSON file where racks differ."""
 
-import json
 import re
-from pathlib import Path
 
-from kompakt_core.errors import InvalidInput
+from kompakt_core.topology.document import Document, read_document
 from kompakt_simulator.cluster import MOST_GPUS, Shape
+from kompakt_simulator.files import read_text
 
+SHAPE_KEYS = ("racks", "blocks")
 _GRID = re.compile(r"([0-9]{1,7})x([0-9]{1,7})x([0-9]{1,7})", re.ASCII)
 _WANTED = 'expected {"racks": [[GPUs of each machine], ...]} or {"blocks": [racks, ...]}'
+_ROOT = "cluster"
 
 
 def read_shape(text: str) -> Shape:
@@ -16,44 +17,54 @@ def read_shape(text: str) -> Shape:
     grid = _GRID.fullmatch(text)
     if grid:
         return Shape.grid(*(int(number) for number in grid.groups()))
-    try:
-        content = Path(text).read_text("utf-8")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InvalidInput(f"cluster {text}: {reason}; expected RACKSxMACHINESxGPUS such as 4x16x8, or a JSON file") from error
-    return parse_shape(content, text)
+    return parse_shape(read_text(text, "cluster", "expected RACKSxMACHINESxGPUS such as 4x16x8, or a YAML or JSON file"), text)
 
 
 def parse_shape(text: str, name: str) -> Shape:
-    """The shape in a JSON text: `racks`, a list of racks, or `blocks`, a list of lists of racks. Raises InvalidInput."""
-    try:
-        raw = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InvalidInput(f"{name}, line {getattr(error, 'lineno', 1)}: no JSON ({error}); {_WANTED}") from error
-    if not isinstance(raw, dict) or len(raw) != 1 or not set(raw) <= {"racks", "blocks"}:
-        raise InvalidInput(f"{name}: got {raw!r:.80}; {_WANTED}")
-    ((kind, value),) = raw.items()
-    blocks = _listed(value, name, kind) if kind == "blocks" else [value]
-    racks = [
-        (number, _listed(rack, name, f"rack {index}"))
-        for number, block in enumerate(blocks)
-        for index, rack in enumerate(_listed(block, name, "racks"))
-    ]
-    sizes = tuple(_gpus(size, name) for _, rack in racks for size in rack)
+    """The shape in a text: `racks`, a list of racks, or `blocks`, a list of lists of racks. Raises InvalidInput with the line."""
+    document = read_document(text, _ROOT, name)
+    raw = document.value
+    shape = shape_in(document, _ROOT) if isinstance(raw, dict) and set(raw) <= set(SHAPE_KEYS) else None
+    if shape is None:
+        raise document.wrong(_ROOT, f"got {raw!r:.80}; {_WANTED}")
+    return shape
+
+
+def shape_in(document: Document, root: str) -> Shape | None:
+    """The shape that an object has under `racks` or `blocks`; None without either. Raises InvalidInput with the line."""
+    given = [key for key in SHAPE_KEYS if key in document.value]
+    if len(given) != 1:
+        if given:
+            raise document.wrong(root, f"racks and blocks; {_WANTED}")
+        return None
+    sizes, racks, blocks = list[int](), list[int](), list[int]()
+    for block, (path, members) in enumerate(_blocks(document, root, given[0])):
+        for index, rack in enumerate(members):
+            at = f"{path}[{index}]"
+            racks += [max(racks, default=-1) + 1] * len(machines := _listed(document, at, rack, f"rack {index}"))
+            sizes += [_gpus(document, f"{at}[{machine}]", size) for machine, size in enumerate(machines)]
+            blocks += [block] * len(machines)
     if sum(sizes) > MOST_GPUS:
-        raise InvalidInput(f"{name}: {sum(sizes)} GPUs; expected at most {MOST_GPUS}")
-    rack_of = tuple(index for index, (_, rack) in enumerate(racks) for _ in rack)
-    block_of = tuple(block for block, rack in racks for _ in rack) if kind == "blocks" else None
-    return Shape(sizes, rack_of, block_of)
+        raise document.wrong(f"{root}.{given[0]}", f"{sum(sizes)} GPUs; expected at most {MOST_GPUS}")
+    return Shape(tuple(sizes), tuple(racks), tuple(blocks) if given[0] == "blocks" else None)
 
 
-def _listed(value: object, name: str, what: str) -> list[object]:
+def _blocks(document: Document, root: str, kind: str) -> list[tuple[str, list[object]]]:
+    """(path, racks) of each block; racks alone are one block."""
+    path, value = f"{root}.{kind}", document.value[kind]
+    if kind == "racks":
+        return [(path, _listed(document, path, value, kind))]
+    blocks = enumerate(_listed(document, path, value, kind))
+    return [(f"{path}[{index}]", _listed(document, f"{path}[{index}]", block, "racks")) for index, block in blocks]
+
+
+def _listed(document: Document, path: str, value: object, what: str) -> list[object]:
     if not isinstance(value, list) or not value:
-        raise InvalidInput(f"{name}, {what}: got {value!r:.80}; {_WANTED}, none of them empty")
+        raise document.wrong(path, f"{what}: got {value!r:.80}; {_WANTED}, none of them empty")
     return value
 
 
-def _gpus(value: object, name: str) -> int:
+def _gpus(document: Document, path: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_GPUS:
-        raise InvalidInput(f"{name}: a machine of {value!r:.40} GPUs; expected a whole number from 1")
+        raise document.wrong(path, f"a machine of {value!r:.40} GPUs; expected a whole number from 1")
     return value

@@ -10,23 +10,25 @@ from rich.console import Console
 from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import known_machine
-from kompakt_simulator.cluster import Cluster
+from kompakt_simulator.cluster import Cluster, Shape
 from kompakt_simulator.clusters import read_shape
-from kompakt_simulator.formats import NAMES
+from kompakt_simulator.formats import WORK
 from kompakt_simulator.html import html_of
-from kompakt_simulator.network import FREE, load_network
+from kompakt_simulator.network import FREE, Network, load_network, network_on
 from kompakt_simulator.placements.table import PLACEMENTS, Placement, placements_on
 from kompakt_simulator.policies.policy import Policy
 from kompakt_simulator.policies.table import POLICIES
 from kompakt_simulator.quality import ring_share
 from kompakt_simulator.reading import BUILT_IN, load_trace
 from kompakt_simulator.report import Run, json_of, table_of
+from kompakt_simulator.rules import WORDS, Rules, parse_rules
 from kompakt_simulator.setting import Knowledge, Setting
 from kompakt_simulator.simulation import known_to
 from kompakt_simulator.simulation import simulate as run_simulation
 from kompakt_simulator.summary import summarize
 from kompakt_simulator.trace import Trace
 
+CLUSTER = "1x4x4"
 _T = TypeVar("_T")
 
 
@@ -40,12 +42,14 @@ class Output(StrEnum):
 
 def simulate(
     trace: Annotated[str, typer.Option(help=f"{', '.join(BUILT_IN)}, or the path of a file (plain or gzip)")] = "tiresias-60",
-    format: Annotated[str | None, typer.Option(help=f"{', '.join(NAMES)}; default: told by the file's columns")] = None,
-    cluster: Annotated[str, typer.Option(help="RACKSxMACHINESxGPUS, or a JSON file with unequal racks")] = "1x4x4",
+    format: Annotated[str | None, typer.Option(help=f"default: told by the file's columns. What counts as work: {WORK}")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help=f"RACKSxMACHINESxGPUS, or a YAML or JSON file with unequal racks; default: {CLUSTER}")
+    ] = None,
     policy: Annotated[list[str] | None, typer.Option(help=f"{', '.join(POLICIES)}; comma-separated; default: all")] = None,
     placement: Annotated[str, typer.Option(help=f"{', '.join(PLACEMENTS)}; planned with --machine")] = "levels",
     machine: Annotated[str | None, typer.Option(help="known machine whose link graph all machines have")] = None,
-    network: Annotated[str | None, typer.Option(help="JSON file: what communication costs; default: nothing")] = None,
+    network: Annotated[str | None, typer.Option(help="YAML or JSON file: what communication costs; default: nothing")] = None,
     restart_s: Annotated[float, typer.Option(help="seconds a stopped job needs to start again")] = 30,
     checkpoint_s_per_gpu: Annotated[float, typer.Option(help="seconds per GPU until a stopped job's GPUs are free")] = 1,
     checkpoint_interval_s: Annotated[
@@ -57,12 +61,14 @@ def simulate(
     knowledge: Annotated[str | None, typer.Option(help="none, declared, oracle; default: what each policy needs")] = None,
     declared_error: Annotated[float, typer.Option(help="declared totals are wrong by this lognormal factor")] = 1,
     seed: Annotated[int, typer.Option(help="for all that chance decides")] = 0,
+    rules: Annotated[str | None, typer.Option(help=f"where simulators differ, comma-separated: {WORDS}; first = default")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="what is printed")] = Output.TABLE,
 ) -> None:
     """Run a trace of jobs through scheduling policies in virtual time and compare completion times."""
     loaded = load_trace(trace, format)
     graph = None if machine is None else known_machine(machine).graph()
-    world = Cluster.of(read_shape(cluster))
+    where, shape, costs = _world(cluster, network)
+    world = Cluster.of(shape)
     setting = Setting(
         restart_s=restart_s,
         checkpoint_s_per_gpu=checkpoint_s_per_gpu,
@@ -73,27 +79,39 @@ def simulate(
         knowledge=None if knowledge is None else _knowledge(knowledge),
         declared_error=declared_error,
         seed=seed,
-        network=FREE if network is None else load_network(network, world.shape),
+        network=costs,
+        rules=Rules() if rules is None else parse_rules(rules),
     )
     place = _chosen("--placement", [placement], placements_on(graph))[placement.lower()]
     chosen = _chosen("--policy", _split(policy), POLICIES)
     for each in chosen.values():
         known_to(each, setting)
     runs = [_run(loaded, world, each, place, setting, graph) for each in chosen.values()]
-    _print(loaded, world, cluster, runs, output)
+    _print(loaded, world, where, runs, output)
+
+
+def _world(cluster: str | None, network: str | None) -> tuple[str, Shape, Network]:
+    """Where the cluster is described, its shape, and its network; the network's file may describe both."""
+    if network is None:
+        return cluster or CLUSTER, read_shape(cluster or CLUSTER), FREE
+    file = load_network(network)
+    if file.shape is not None and cluster is not None:
+        raise InvalidInput(f"--cluster {cluster} and racks in {network}: two clusters; give one of them")
+    shape = read_shape(cluster or CLUSTER) if file.shape is None else file.shape
+    return network if file.shape is not None else cluster or CLUSTER, shape, network_on(file, shape)
 
 
 def _run(trace: Trace, cluster: Cluster, policy: Policy, place: Placement, setting: Setting, graph: LinkGraph | None) -> Run:
     outcome = run_simulation(trace.jobs, cluster, policy, place, setting)
     ring = None if graph is None else ring_share(outcome, cluster, graph)
-    return Run(policy.name, summarize(outcome), outcome, ring)
+    return Run(policy.name, summarize(outcome, setting.rules), outcome, ring)
 
 
 def _print(trace: Trace, world: Cluster, cluster: str, runs: list[Run], output: Output) -> None:
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     for job in runs[0].outcome.dropped:
         errors.print(f"refused: job {job.number} needs {job.gpus} GPUs; the largest possible is {world.size}")
-    title = f"{trace.name}: {len(trace.jobs)} jobs on {cluster}"
+    title = f"{trace.name}: {len(trace.jobs)} jobs on {cluster}; work = {trace.work}"
     if output is Output.JSON:
         typer.echo(json_of(runs))
     elif output is Output.HTML:

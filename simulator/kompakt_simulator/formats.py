@@ -143,3 +143,4 @@ FORMATS: tuple[Format, ...] = (
     Format("shockwave", _SHOCKWAVE, _SECONDS, _shockwave, headed=False, numbered=False),
 )
 NAMES = tuple(dict.fromkeys(known.name for known in FORMATS))
+WORK = "; ".join(dict.fromkeys(f"{known.name}: {known.work}" for known in FORMATS))

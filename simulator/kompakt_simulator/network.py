@@ -1,4 +1,4 @@
-"""What communication costs: speed = 1 / (1 + c * m(level) * n), from a file or nothing at all.
+"""What communication costs: speed = 1 / (1 + c * m(level) * n), from a YAML or JSON file or nothing at all.
 
 c: seconds of communication per second of computing of the job's model, at level factor 1. m: factor of the smallest level
 that contains the job's GPUs. n: factor for GPUs that share their machine's network card, by the most GPUs that the job has
@@ -6,17 +6,21 @@ on one machine; 1 inside a machine, and wherever the file is silent. A job of on
 """
 
 import hashlib
-import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
+from kompakt_core.topology.document import Document, read_document
 from kompakt_simulator.cluster import GpuSet, Shape
+from kompakt_simulator.clusters import SHAPE_KEYS, shape_in
+from kompakt_simulator.files import read_text
 from kompakt_simulator.trace import Job
 
+_ROOT = "network"
 _KEYS = ("levels", "models", "unnamed", "nic")
+_NUMBER = re.compile(r"([0-9]{1,9}\.?[0-9]{0,9}|\.[0-9]{1,9})([eE][+-]?[0-9]{1,2})?", re.ASCII)  # what YAML leaves a word
 _LEVEL_NAMES = {level.lower(): level for level in Level}
 
 
@@ -49,7 +53,8 @@ class Network:
                 return self.models[name]
         known = ", ".join(sorted(self.models)) or "none"
         what = f"model {job.model!r} is" if job.model else "no model is named, and jobs without one are"
-        raise InvalidInput(f"job {job.number}: {what} not in the network file; known models: {known}; or give comm_ratio")
+        at = f"job {job.number}" + (f", line {job.line} of the trace" if job.line else "")
+        raise InvalidInput(f"{at}: {what} not in the network file; known models: {known}; or give comm_ratio")
 
     def slowdowns(self, ratio: float, shape: Shape, gpus: int) -> dict[Level, float]:
         """c * m * n of a job of so many GPUs by level, with n for machines filled as far as they go."""
@@ -73,64 +78,83 @@ class Network:
 FREE = Network()
 
 
-def load_network(path: str, shape: Shape) -> Network:
-    """The network in a JSON file. Raises InvalidInput that names the file, the line or the entry, and what is allowed."""
-    try:
-        text = Path(path).read_text("utf-8")
-    except (OSError, ValueError) as error:
-        raise InvalidInput(
-            f"network {path}: {getattr(error, 'strerror', None) or error}; give the path of a JSON file"
-        ) from error
-    return parse_network(text, path, shape)
+@dataclass(frozen=True, slots=True)
+class NetworkFile:
+    """A network file as it was read. `shape`: the cluster that it describes under racks or blocks, None where it does not."""
+
+    document: Document
+    shape: Shape | None
 
 
-def parse_network(text: str, name: str, shape: Shape) -> Network:
-    """The network in a JSON text; see load_network. Every level that the cluster has must be given."""
-    try:
-        raw = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        line = getattr(error, "lineno", 1)
-        raise InvalidInput(f"{name}, line {line}: no JSON ({error}); expected an object with {', '.join(_KEYS)}") from error
-    if not isinstance(raw, dict) or not set(raw) <= set(_KEYS) or "levels" not in raw:
-        given = ", ".join(map(str, raw)) if isinstance(raw, dict) else type(raw).__name__
-        raise InvalidInput(f"{name}: got {given[:200]}; expected an object with levels, and models, unnamed, nic if needed")
+def load_network(path: str) -> NetworkFile:
+    """A network file, plain or gzip. Raises InvalidInput that names the file and the line, and what is allowed."""
+    return parse_network(read_text(path, "network", "give the path of a YAML or JSON file"), path)
+
+
+def parse_network(text: str, name: str) -> NetworkFile:
+    """The same from a text. Raises InvalidInput."""
+    document = read_document(text, _ROOT, name)
+    raw, allowed = document.value, (*_KEYS, *_LEVEL_NAMES, *SHAPE_KEYS)
+    wanted = "expected levels (or machine, rack, ... by themselves), and models, unnamed, nic, racks or blocks if needed"
+    if not isinstance(raw, dict):
+        raise document.wrong(_ROOT, f"got {raw!r:.80}; {wanted}")
+    unknown = [key for key in raw if key not in allowed]
+    if unknown:
+        raise document.wrong(f"{_ROOT}.{unknown[0]}", f"unknown entry {unknown[0][:80]!r}; {wanted}")
+    if ("levels" in raw) == any(key in _LEVEL_NAMES for key in raw):
+        raise document.wrong(_ROOT, f"got {', '.join(raw)[:200] or 'nothing'}; {wanted}")
+    return NetworkFile(document, shape_in(document, _ROOT))
+
+
+def network_on(file: NetworkFile, shape: Shape) -> Network:
+    """The network of a cluster of this shape. Every level that the cluster has must be given. Raises InvalidInput."""
+    document, raw = file.document, file.document.value
     unnamed = raw.get("unnamed", [])
     if not isinstance(unnamed, list):
-        raise InvalidInput(f"{name}, unnamed: got {unnamed!r:.80}; expected a list of numbers")
+        raise _wrong(document, "unnamed", f"got {unnamed!r:.80}; expected a list of numbers")
     return Network(
-        levels=_levels(raw["levels"], name, shape),
-        models=_numbers(raw.get("models", {}), name, "models"),
-        unnamed=tuple(_number(value, name, f"unnamed[{index}]") for index, value in enumerate(unnamed)),
-        nic=_nic(raw.get("nic", {}), name),
+        levels=_levels(document, shape),
+        models=_numbers(document, "models"),
+        unnamed=tuple(_number(document, f"unnamed[{index}]", value) for index, value in enumerate(unnamed)),
+        nic=_nic(document),
     )
 
 
-def _levels(raw: object, name: str, shape: Shape) -> dict[Level, float]:
+def _levels(document: Document, shape: Shape) -> dict[Level, float]:
+    raw = document.value
     wanted = [level.lower() for level, _ in shape.levels.sizes]
-    numbers = _numbers(raw, name, "levels")
+    alone = {key: _number(document, key, raw[key]) for key in raw if key in _LEVEL_NAMES}
+    numbers = alone or _numbers(document, "levels")
     unknown = [key for key in numbers if key not in _LEVEL_NAMES]
     missing = [key for key in wanted if key not in numbers]
     if unknown or missing:
-        problem = f"unknown level {unknown[0]!r}" if unknown else f"level {missing[0]} is missing"
-        raise InvalidInput(f"{name}, levels: {problem}; expected {', '.join(wanted)}")
+        problem = f"unknown level {unknown[0][:40]!r}" if unknown else f"level {missing[0]} is missing"
+        raise _wrong(document, f"levels.{unknown[0]}" if unknown else "levels", f"{problem}; expected {', '.join(wanted)}")
     return {_LEVEL_NAMES[key]: value for key, value in numbers.items()}
 
 
-def _nic(raw: object, name: str) -> dict[int, float]:
-    numbers = _numbers(raw, name, "nic")
+def _nic(document: Document) -> dict[int, float]:
+    numbers = _numbers(document, "nic")
     bad = [key for key in numbers if not (key.isascii() and key.isdigit() and 1 <= int(key[:7]) <= 1024)]
     if bad:
-        raise InvalidInput(f"{name}, nic: got {bad[0][:40]!r}; expected numbers of GPUs on one machine, from 1 to 1024")
+        raise _wrong(document, f"nic.{bad[0]}", f"got {bad[0][:40]!r}; expected numbers of GPUs on one machine, from 1 to 1024")
     return {int(key): value for key, value in numbers.items()}
 
 
-def _numbers(raw: object, name: str, entry: str) -> dict[str, float]:
+def _numbers(document: Document, entry: str) -> dict[str, float]:
+    raw = document.value.get(entry, {})
     if not isinstance(raw, dict):
-        raise InvalidInput(f"{name}, {entry}: got {raw!r:.80}; expected an object of numbers")
-    return {str(key): _number(value, name, f"{entry}.{key}") for key, value in raw.items()}
+        raise _wrong(document, entry, f"got {raw!r:.80}; expected an object of numbers")
+    return {key: _number(document, f"{entry}.{key}", value) for key, value in raw.items()}
 
 
-def _number(value: object, name: str, entry: str) -> float:
+def _number(document: Document, entry: str, value: object) -> float:
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1_000_000:
-        raise InvalidInput(f"{name}, {entry[:100]}: got {value!r:.80}; expected a number from 0 to 1000000")
+        raise _wrong(document, entry, f"got {value!r:.80}; expected a number from 0 to 1000000")
     return float(value)
+
+
+def _wrong(document: Document, entry: str, words: str) -> InvalidInput:
+    return document.wrong(f"{_ROOT}.{entry}", f"{entry[:100]}: {words}")

@@ -1,15 +1,13 @@
 """Reading traces: from the files that come with the simulator by name, from any other file by path."""
 
 import csv
-import gzip
 import io
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
-from pathlib import Path
 
 from kompakt_core.errors import InvalidInput
+from kompakt_simulator.files import read_bytes, text_of
 from kompakt_simulator.formats import FORMATS, NAMES, Format, Row
 from kompakt_simulator.trace import Job, Milliseconds, Trace
 
@@ -24,8 +22,6 @@ BUILT_IN: Mapping[str, str] = {
     "gavel-0e4a51": "gavel_0e4a51.trace.gz",
     "shockwave-900": "shockwave_900.trace.gz",
 }
-_GZIP_MAGIC = b"\x1f\x8b"
-_MOST_BYTES = 1 << 30
 
 
 def load_trace(name: str, format_name: str | None = None) -> Trace:
@@ -39,20 +35,16 @@ def load_trace(name: str, format_name: str | None = None) -> Trace:
     if name in BUILT_IN:
         content = (resources.files("kompakt_simulator") / "data" / BUILT_IN[name]).read_bytes()
         return parse_trace(content, name, format_name)
-    try:
-        content = Path(name).read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        known = ", ".join(BUILT_IN)
-        raise InvalidInput(f"trace {name}: {reason}; give the path of a trace file, or one of: {known}") from error
+    wanted = f"give the path of a trace file, or one of: {', '.join(BUILT_IN)}"
+    content = read_bytes(name, "trace", wanted)
     return parse_trace(content, name, format_name)
 
 
 def parse_trace(content: bytes, name: str, format_name: str | None = None) -> Trace:
     """The trace in a file's bytes (plain or gzip). `name` stands for the file in messages. Raises InvalidInput."""
-    text = _text(content, name)
+    text = text_of(content, name)
     layout, rows = _told(text, name, format_name)
-    jobs: dict[int, Job] = {}
+    jobs: dict[int, tuple[Job, int]] = {}
     for count, (line, row) in enumerate(rows):
         at = f"{name}, line {line}"
         if len(row) != len(layout.columns):
@@ -60,12 +52,13 @@ def parse_trace(content: bytes, name: str, format_name: str | None = None) -> Tr
         job = layout.job(Row(at, count, dict(zip(layout.columns, row, strict=True))))
         if job.number in jobs:
             raise InvalidInput(f"{at}: column job_id: job {job.number} stands above already; expected each job once")
-        jobs[job.number] = job
+        jobs[job.number] = job, line
     if not jobs:
         raise InvalidInput(f"{name}: no jobs{' below the header' * layout.headed}; expected at least one")
-    ordered = sorted(jobs.values(), key=lambda job: (job.submit, job.number))
-    start = ordered[0].submit if layout.dated else 0
-    return Trace(name, tuple(replace(job, submit=Milliseconds(job.submit - start)) for job in ordered))
+    ordered = sorted(jobs.values(), key=lambda found: (found[0].submit, found[0].number))
+    start = ordered[0][0].submit if layout.dated else 0
+    placed = (replace(job, submit=Milliseconds(job.submit - start), line=line) for job, line in ordered)
+    return Trace(name, tuple(placed), layout.work)
 
 
 def _told(text: str, name: str, format_name: str | None) -> tuple[Format, Iterator[tuple[int, Sequence[str]]]]:
@@ -86,21 +79,6 @@ def _told(text: str, name: str, format_name: str | None) -> tuple[Format, Iterat
     )
     shown = ",".join(header)[:200]
     raise InvalidInput(f"{name}, line {line}: unknown header {shown!r}; expected {wanted}")
-
-
-def _text(content: bytes, name: str) -> str:
-    if content.startswith(_GZIP_MAGIC):
-        try:
-            with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-                content = packed.read(_MOST_BYTES)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InvalidInput(f"{name}: broken gzip file ({error}); expected a whole one") from error
-        if len(content) == _MOST_BYTES:
-            raise InvalidInput(f"{name}: more than 1 GiB unpacked; expected a smaller trace")
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{name}: byte {error.start} is no UTF-8; expected text") from error
 
 
 def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:

@@ -5,6 +5,7 @@ from enum import IntEnum
 
 from kompakt_core.errors import InvalidInput
 from kompakt_simulator.network import FREE, Network
+from kompakt_simulator.rules import Rules
 
 
 class Knowledge(IntEnum):
@@ -22,7 +23,8 @@ class Setting:
     `restart_s`: a job that starts again holds its GPUs so long before it computes. `checkpoint_s_per_gpu`: GPUs given up
     under preemption come back so much later, times the GPUs of the job. `checkpoint_interval_s`: 0 = nothing is lost by
     preemption; else work since the last whole interval of computing is. `declared_error`: declared totals are wrong by a
-    factor exp(N(0, ln declared_error)); 1 = they are right. Raises InvalidInput for negative or empty values.
+    factor exp(N(0, ln declared_error)); 1 = they are right. `rules`: where simulators differ.
+    Raises InvalidInput for negative or empty values.
     """
 
     restart_s: float = 30.0
@@ -35,6 +37,7 @@ class Setting:
     seed: int = 0
     declared_error: float = 1.0
     network: Network = field(default=FREE)
+    rules: Rules = field(default=Rules())
 
     def __post_init__(self) -> None:
         for name in ("restart_s", "checkpoint_s_per_gpu", "checkpoint_interval_s"):

@@ -1,7 +1,7 @@
 """The event loop in virtual time.
 
-At one instant: first all completions, then all arrivals, then one call of the scheduler, then the invariant is checked.
-Then the clock jumps to the next completion, arrival or wake-up.
+At one instant: first all completions, then all arrivals, then one call of the scheduler (or one after each, see Rules), then
+the invariant is checked. Then the clock jumps to the next completion, arrival or wake-up.
 """
 
 import math
@@ -51,15 +51,17 @@ class Outcome:
 def simulate(jobs: Iterable[Job], cluster: Cluster, policy: Policy, place: Placement, setting: Setting | None = None) -> Outcome:
     """Run all jobs on an empty cluster until the last has ended.
 
-    Raises InvalidInput for a policy that needs more knowledge than the setting allows, or a job whose communication is not
-    known; Bug if the invariant ever breaks.
+    Raises InvalidInput for a policy that needs more knowledge than the setting allows, a job whose communication is not known,
+    or a job larger than the cluster where the rules do not just refuse it; Bug if the invariant ever breaks.
     """
     setting = setting or Setting()
     knowledge = known_to(policy, setting)
     ordered = sorted(jobs, key=lambda job: (job.submit, job.number))
     fitting = [job for job in ordered if job.gpus <= cluster.size]
     dropped = tuple(job for job in ordered if job.gpus > cluster.size)
-    world = World(cluster, setting, knowledge, policy.free_of_cost)
+    if dropped and not setting.rules.too_large_refused:
+        raise InvalidInput(f"job {dropped[0].number} needs {dropped[0].gpus} GPUs; the largest possible is {cluster.size}")
+    world = World(cluster, setting, knowledge, policy.free_of_cost and setting.rules.srtf_is_free)
     finished, events = _run(world, policy, place, _tasks(fitting, setting))
     return Outcome(finished, dropped, cluster.size, world.preemptions, world.gpu_ms, tuple(world.stretches), events)
 
@@ -89,10 +91,11 @@ def _tasks(jobs: list[Job], setting: Setting) -> list[Task]:
 def _run(world: World, policy: Policy, place: Placement, arrivals: list[Task]) -> tuple[tuple[Finished, ...], int]:
     scheduler = policy.scheduler(place, world.setting)
     upcoming, finished, events = arrivals[::-1], list[Finished](), 0
+    one_pass = world.setting.rules.one_pass
     while upcoming or world.next_event is not None:
         world.now = min(at for at in (upcoming[-1].job.submit if upcoming else None, world.next_event) if at is not None)
         instant = world.happen()
-        while upcoming and upcoming[-1].job.submit == world.now:
+        while upcoming and upcoming[-1].job.submit == world.now and (one_pass or not instant):
             instant.arrived.append(upcoming.pop())
         world.arrivals_left = len(upcoming)
         if not instant:

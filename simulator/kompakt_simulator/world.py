@@ -85,6 +85,10 @@ class World:
         """When something happens by itself, arrivals apart."""
         return self._events[0][0] if self._events else None
 
+    def tie(self, task: Task) -> tuple[int, int]:
+        """What decides between jobs that stand alike in a queue; the lower goes first."""
+        return task.job.submit if self.setting.rules.submission_breaks_ties else 0, task.number
+
     def remaining(self, task: Task) -> float:
         """Milliseconds of computing that are left, as far as this run's policy may know. Raises Bug if it may not."""
         if self.knowledge is Knowledge.ORACLE:
@@ -142,9 +146,10 @@ class World:
         self._on_start[task.number] = call
 
     def happen(self) -> Instant:
-        """Let all events of this moment happen."""
+        """Let all events of this moment happen, or the first of them where the rules want a pass after each."""
         instant = Instant()
-        while self._events and self._events[0][0] == self.now:
+        one_pass = self.setting.rules.one_pass
+        while self._events and self._events[0][0] == self.now and (one_pass or not instant):
             _, kind, _, what = heappop(self._events)
             if kind == _Kind.WAKE:
                 instant.due.append(what)

@@ -11,7 +11,7 @@ from kompakt_simulator.task import Task
 from kompakt_simulator.world import Instant, World
 
 Key = Callable[[World, Task], float]
-_Entry = tuple[float, int, Task]  # key, job number: unique, so that two tasks are never compared
+_Entry = tuple[float, tuple[int, int], Task]  # key, tie: unique, so that two tasks are never compared
 
 
 class Queued:
@@ -30,7 +30,7 @@ class Queued:
         placement that refuses a size also refuses it with fewer free GPUs.
         """
         for task in instant.arrived:
-            heappush(self._by_size.setdefault(task.gpus, []), (self._key(world, task), task.number, task))
+            heappush(self._by_size.setdefault(task.gpus, []), (self._key(world, task), world.tie(task), task))
         sizes = set(self._by_size)
         while sizes:
             size = min(sizes, key=lambda size: self._by_size[size][0][:2])

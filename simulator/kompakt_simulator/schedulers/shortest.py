@@ -17,7 +17,8 @@ from kompakt_simulator.placements.table import Placement
 from kompakt_simulator.task import Task
 from kompakt_simulator.world import Instant, World
 
-_Entry = tuple[float, int, Task]
+_Tie = tuple[int, int]
+_Entry = tuple[float, _Tie, Task]
 
 
 class Shortest:
@@ -25,18 +26,18 @@ class Shortest:
 
     def __init__(self, place: Placement) -> None:
         self._place = place
-        self._chosen: list[_Entry] = []  # (end if it runs on, number, task)
+        self._chosen: list[_Entry] = []  # (end if it runs on, tie, task)
         self._in: list[_Entry] = []  # chosen at this instant
         self._out: list[Task] = []  # dropped at this instant
-        self._waiting: dict[int, list[_Entry]] = {}  # size -> (remaining, number, task)
+        self._waiting: dict[int, list[_Entry]] = {}  # size -> (remaining, tie, task)
 
     def step(self, world: World, instant: Instant) -> None:
         """Choose anew, stop who is out, place who is in."""
         if instant.ended:
             ended = {task.number for task in instant.ended}
-            self._chosen = [entry for entry in self._chosen if entry[1] not in ended]
+            self._chosen = [entry for entry in self._chosen if entry[2].number not in ended]
         for task in instant.arrived:
-            insort(self._waiting.setdefault(task.gpus, []), (world.remaining(task), task.number, task))
+            insort(self._waiting.setdefault(task.gpus, []), (world.remaining(task), world.tie(task), task))
         self._in.clear()
         self._out.clear()
         self._choose(world)
@@ -44,32 +45,32 @@ class Shortest:
 
     def _choose(self, world: World) -> None:
         """Take in, one after the other, the earliest waiting job that has room at its place; drop behind it who has not."""
-        bound = (-1.0, -1)  # jobs before it are decided
+        bound = (-1.0, (-1, -1))  # jobs before it are decided
         while (found := self._first_fitting(world, bound)) is not None:
             size, index = found
-            remaining, number, task = self._waiting[size].pop(index)
+            remaining, tie, task = self._waiting[size].pop(index)
             if not self._waiting[size]:
                 del self._waiting[size]
-            entry = (world.now + remaining, number, task)
+            entry = (world.now + remaining, tie, task)
             insort(self._chosen, entry)
             self._in.append(entry)
             self._drop_behind(world)
-            bound = (remaining, number)
+            bound = (remaining, tie)
 
-    def _first_fitting(self, world: World, bound: tuple[float, int]) -> tuple[int, int] | None:
+    def _first_fitting(self, world: World, bound: tuple[float, _Tie]) -> tuple[int, int] | None:
         """(size, index) of the first waiting job beyond `bound` with its number of GPUs left at its place in the order."""
         taken = [0, *accumulate(entry[2].gpus for entry in self._chosen)]
-        best: tuple[float, int, int, int] | None = None
+        best: tuple[float, _Tie, int, int] | None = None
         for size, entries in self._waiting.items():
             index = bisect_left(entries, bound)
             if index == len(entries):
                 continue
-            remaining, number, _ = entries[index]
-            if best is not None and (remaining, number) > best[:2]:
+            remaining, tie, _ = entries[index]
+            if best is not None and (remaining, tie) > best[:2]:
                 continue
-            place = bisect_left(self._chosen, (world.now + remaining, number))
+            place = bisect_left(self._chosen, (world.now + remaining, tie))
             if world.cluster.size - taken[place] >= size:
-                best = (remaining, number, size, index)
+                best = (remaining, tie, size, index)
         return None if best is None else best[2:]
 
     def _drop_behind(self, world: World) -> None:
@@ -92,10 +93,10 @@ class Shortest:
                 self._put_back(world, entry[2])
 
     def _put_back(self, world: World, task: Task) -> None:
-        insort(self._waiting.setdefault(task.gpus, []), (world.remaining(task), task.number, task))
+        insort(self._waiting.setdefault(task.gpus, []), (world.remaining(task), world.tie(task), task))
 
     def _apply(self, world: World) -> None:
-        chosen_again = {entry[1] for entry in self._in}
+        chosen_again = {entry[2].number for entry in self._in}
         out = {task.number for task in self._out}
         for task in self._out:
             if task.held and (task.number not in chosen_again or self._is_out(task)):

@@ -1,5 +1,6 @@
 """`kompakt simulate` as a person calls it."""
 
+import gzip
 import json
 import re
 from html.parser import HTMLParser
@@ -78,6 +79,30 @@ def test_a_network_and_unequal_racks_come_from_files(tmp_path: Path) -> None:
     assert (told["avg_jct_s"], told["comm_s_per_job"]) == (150, 50)  # one rack: 100 s * (1 + 0.5 * 1)
 
 
+def test_files_may_be_compressed_and_the_network_may_describe_the_cluster(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text("job_id,submit_s,gpus,duration_s,model,comm_ratio,priority\n1,0,16,100,,0.5,0\n")
+    files = {"net": {**NETWORK, "racks": [[8, 8], [4, 4]]}, "levels": NETWORK, "racks": {"racks": [[8, 8], [4, 4]]}}
+    for name, content in files.items():
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(json.dumps(content).encode()))
+    flags = ("--trace", str(tmp_path / "jobs.csv"), "--policy", "fifo", "--network")
+    told = figures(*flags, str(tmp_path / "net.gz"))
+    assert told == figures(*flags, str(tmp_path / "levels.gz"), "--cluster", str(tmp_path / "racks.gz"))
+    assert told["fifo"]["avg_jct_s"] == 150
+    shown = call(*flags, str(tmp_path / "net.gz"), "--cluster", "1x4x4")
+    assert "--cluster 1x4x4 and racks in" in str(shown.exception)
+
+
+def test_each_format_says_what_counts_as_work_and_its_unit() -> None:
+    told = " ".join(call("--help").output.replace("│", " ").split())
+    for words in (
+        "muri: duration, in milliseconds",
+        "gavel: total_steps, in steps at the measured rate",
+        "pollux: duration, in seconds",
+    ):
+        assert words in told
+    assert "tiresias-60: 60 jobs on 1x4x4; work = duration, in seconds" in call("--policy", "fifo").output
+
+
 def test_knowledge_says_who_may_run() -> None:
     assert call("--policy", "sjf", "--knowledge", "oracle").exit_code == 0
     shown = call("--policy", "sjf", "--knowledge", "none")
@@ -130,7 +155,7 @@ def test_the_planner_of_the_cluster_gives_better_rings_than_counting() -> None:
         (("--machine", "dgx-9"), "unknown machine 'dgx-9'; known are"),
         (("--machine", "dgx1-v100"), "machines of 4 GPUs with a link graph of 8; expected equal numbers"),
         (("--cluster", "0x4x4"), "0 racks of 4 machines of 4 GPUs; expected at least one of each"),
-        (("--cluster", "4x4"), "expected RACKSxMACHINESxGPUS such as 4x16x8, or a JSON file"),
+        (("--cluster", "4x4"), "expected RACKSxMACHINESxGPUS such as 4x16x8, or a YAML or JSON file"),
         (("--cluster", "1000x1000x8"), "at most 1000000 GPUs in all"),
         (("--trace", "nowhere.csv"), "trace nowhere.csv: No such file"),
         (("--trace", "bad\x00name"), "embedded null byte"),
@@ -144,6 +169,8 @@ def test_the_planner_of_the_cluster_gives_better_rings_than_counting() -> None:
         (("--lease", "nan"), "lease_s nan; expected a number from 0.001"),
         (("--history", "0"), "history 0.0; expected a number from 1"),
         (("--network", "nowhere.json"), "network nowhere.json: No such file"),
+        (("--rules", "ties=first"), "--rules ties=first: expected some of ties=submit|id, passes=instant|event"),
+        (("--rules", "too-large=error", "--cluster", "1x1x4"), "job 1 needs 8 GPUs; the largest possible is 4"),
     ],
 )
 def test_wrong_flags_are_refused_in_words(flags: tuple[str, ...], message: str) -> None:

@@ -11,13 +11,20 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import Cluster, GpuSet, Shape
 from kompakt_simulator.clusters import parse_shape
-from kompakt_simulator.network import Network, parse_network
+from kompakt_simulator.network import Network, network_on, parse_network
 from kompakt_simulator.placements.levels import levels
 from kompakt_simulator.trace import Job, Milliseconds
 
 GRID = Shape.grid(2, 2, 4)
 LEVELS = {"machine": 0.05, "rack": 1, "cluster": 8}
-NET = parse_network(json.dumps({"levels": LEVELS, "models": {"bert": 0.3}, "nic": {"2": 1.5, "4": 3}}), "net.json", GRID)
+TEXT = json.dumps({"levels": LEVELS, "models": {"bert": 0.3}, "nic": {"2": 1.5, "4": 3}})
+
+
+def network(text: str, name: str = "n.json") -> Network:
+    return network_on(parse_network(text, name), GRID)
+
+
+NET = network(TEXT)
 
 
 def job(gpus: int, model: str = "", ratio: float | None = None, number: int = 0) -> Job:
@@ -45,6 +52,8 @@ def test_ratio_comes_from_the_job_or_its_model_or_by_its_number() -> None:
     assert NET.ratio(job(2, "bert", 0.7)) == 0.7
     assert unnamed.ratio(job(2, "ResNet-50 (batch size 64)")) == 0.08
     assert {unnamed.ratio(job(2, number=number)) for number in range(20)} == {0.6, 0.3}
+    with pytest.raises(InvalidInput, match=r"^job 7, line 3 of the trace: model 'gpt'"):
+        NET.ratio(Job(7, Milliseconds(0), Milliseconds(1), 2, "gpt", line=3))
     with pytest.raises(
         InvalidInput, match="job 0: model 'gpt' is not in the network file; known models: bert; or give comm_ratio"
     ):
@@ -64,10 +73,11 @@ def test_blocks_and_unequal_racks_make_levels() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "line 1: no JSON"),
-        ("[]", "got \\[\\]; expected"),
+        ("{", "line 2, column 1: no YAML"),
+        ("[]", "line 1, .*got \\[\\]; expected"),
+        ('{"racks": [[1]], "blocks": [[[1]]]}', "racks and blocks; expected"),
         ('{"racks": []}', "racks: got \\[\\]"),
-        ('{"racks": [[8], []]}', "rack 1: got \\[\\]"),
+        ('{"racks": [[8],\n []]}', "line 2, column 2: rack 1: got \\[\\]"),
         ('{"racks": [[0]]}', "a machine of 0 GPUs; expected a whole number from 1"),
         ('{"racks": [[true]]}', "a machine of True GPUs"),
         ('{"racks": [[900000, 900000]]}', "1800000 GPUs; expected at most 1000000"),
@@ -82,21 +92,38 @@ def test_broken_cluster_files_are_refused(text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"levels":\n {', "line 2: no JSON"),
-        ("{}", "expected an object with levels"),
-        ('{"levels": {}, "speed": 1}', "got levels, speed; expected"),
+        ('{"levels":\n {', "line 3, column 1: no YAML"),
+        ("{}", "got nothing; expected levels"),
+        ("- 1", "line 1, column 1: got \\[1\\]; expected levels"),
+        ('{"levels": {}, "machine": 1}', "got levels, machine; expected levels"),
+        ('{"levels": {},\n "speed": 1}', "line 2, column 11: unknown entry 'speed'; expected levels"),
+        ("machine: 0\nrack: 1\ncluster: fast", "line 3, column 10: cluster: got 'fast'; expected a number from 0"),
+        ("machine: 0\nrack: 1\ncluster: 1\nracks: [[no]]", "line 4, column 10: a machine of 'no' GPUs"),
         ('{"levels": {"machine": 0, "rack": 1}}', "levels: level cluster is missing; expected machine, rack, cluster"),
         ('{"levels": {"machine": 0, "rack": 1, "cluster": 1, "row": 2}}', "unknown level 'row'"),
         ('{"levels": {"machine": -1, "rack": 1, "cluster": 1}}', "levels.machine: got -1; expected a number from 0"),
-        ('{"levels": {"machine": NaN, "rack": 1, "cluster": 1}}', "levels.machine: got nan"),
+        ('{"levels": {"machine": NaN, "rack": 1, "cluster": 1}}', "levels.machine: got 'NaN'"),
         ('{"levels": {"machine": 0, "rack": 1, "cluster": 1}, "models": {"m": "fast"}}', "models.m: got 'fast'"),
         ('{"levels": {"machine": 0, "rack": 1, "cluster": 1}, "unnamed": 3}', "unnamed: got 3; expected a list"),
-        ('{"levels": {"machine": 0, "rack": 1, "cluster": 1}, "nic": {"few": 1}}', "nic: got 'few'; expected numbers of GPUs"),
+        (
+            '{"levels": {"machine": 0, "rack": 1, "cluster": 1}, "nic": {"few": 1}}',
+            "line 1, column 68: nic.few: got 'few'; expected numbers",
+        ),
     ],
 )
 def test_broken_network_files_are_refused(text: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=f"^n.json.*{words}"):
-        parse_network(text, "n.json", GRID)
+        network(text)
+
+
+def test_a_network_file_may_be_yaml_and_name_its_levels_alone() -> None:
+    assert network("machine: .05\nrack: 1\ncluster: 8e0\nmodels: {bert: 0.3}\nnic: {2: 1.5, 4: 3}\n") == NET
+
+
+def test_a_network_file_may_describe_unequal_racks() -> None:
+    file = parse_network(json.dumps({**LEVELS, "racks": [[8, 8], [4]]}), "n.json")
+    assert file.shape == parse_shape('{"racks": [[8, 8], [4]]}', "c.json")
+    assert parse_network(TEXT, "n.json").shape is None
 
 
 VALUES = st.recursive(
@@ -110,7 +137,7 @@ FILES = st.dictionaries(st.sampled_from(["racks", "blocks", "levels", "models", 
 @settings(deadline=None)
 @given(st.one_of(FILES.map(json.dumps), st.text(max_size=30)))
 def test_any_text_is_read_or_refused_with_the_name_of_its_file(text: str) -> None:
-    for read in (lambda: parse_shape(text, "c.json"), lambda: parse_network(text, "c.json", GRID)):
+    for read in (lambda: parse_shape(text, "c.json"), lambda: network(text, "c.json")):
         assert refusal(read) in ("", "c.json")
 
 

@@ -84,7 +84,7 @@ def plainly(policy: str, jobs: list[Job], placement: str) -> dict[int, tuple[int
                 del running[number]
                 world, ended[number] = world.with_freed(gpus), (start, end)
         queue += [each for each in jobs if each.submit == now]
-        queue.sort(key=lambda each: (each.duration if policy == "sjf" else each.submit, each.number))
+        queue.sort(key=lambda each: (each.duration if policy == "sjf" else each.submit, each.submit, each.number))
         for each in list(queue):
             chosen = PLACEMENTS[placement](world, each.gpus)
             if chosen is not None:
@@ -111,7 +111,7 @@ def shortest_plainly(jobs: list[Job]) -> dict[int, int]:
     while len(ended) < len(jobs):
         free = 16
         present = [each for each in jobs if each.submit <= now and each.number not in ended]
-        for each in sorted(present, key=lambda each: (left[each.number], each.number)):
+        for each in sorted(present, key=lambda each: (left[each.number], each.submit, each.number)):
             if each.gpus <= free:
                 free -= each.gpus
                 left[each.number] -= 1000
