@@ -2,6 +2,7 @@
 
 Checked: GPUs against `nvidia-smi`, links against `nvidia-smi topo -m`, and the reader over the shim, which repeats the driver's
 recorded answers, against the reader over the driver. Needs Python 3.11, gcc and what `make gpu-packages` brings; no installation.
+A check that cannot be made (a program is missing, say) counts as failed; what was found is stored all the same.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import pynvml
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid
 from kompakt_core.topology.flags import remarks
-from kompakt_core.topology.graph import LinkGraph
+from kompakt_core.topology.graph import NVLINK_KINDS, LinkGraph
 from kompakt_core.topology.matrix import parse_matrix, text_uuid
 from kompakt_core.topology.sides import bus_id
 from kompakt_core.topology.wire import graph_to_spec
@@ -36,6 +37,7 @@ from tests.nvml_shim.shim import Shim, build
 NODE: dict[str, Any] = {"metadata": {"name": "this"}}
 OWNER = "recorded"  # of the made-up UUIDs that stand for the true ones
 REPEATS = 20
+IDLE_SECONDS = 1.0
 
 
 def anonymous(graph: LinkGraph) -> LinkGraph:
@@ -88,7 +90,9 @@ def smi(*arguments: str) -> str:
 def gpus_of_smi() -> list[tuple[str, str, str, int]]:
     """(UUID, bus id, name, MiB) of each GPU."""
     text = smi("--query-gpu=uuid,pci.bus_id,name,memory.total", "--format=csv,noheader,nounits")
-    return [(row[0], bus_id(row[1]), row[2], int(row[3])) for row in csv.reader(text.splitlines(), skipinitialspace=True)]
+    rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    # Where GPU and CPU share their memory it says [N/A], and NVML does not tell a size either.
+    return [(row[0], bus_id(row[1]), row[2], int(row[3]) if row[3].isdecimal() else 0) for row in rows]
 
 
 def same_gpus(graph: LinkGraph) -> str:
@@ -107,15 +111,27 @@ def same_links(graph: LinkGraph) -> str:
         shown = parse_matrix(text)
     except InvalidInput as error:
         return f"cannot be read ({error}):\n{text}"
-    ours, theirs = ([(link.kind, link.lanes) for link in one.links] for one in (graph, shown))
+    ours, theirs = words_of(graph), words_of(shown)
     return "" if ours == theirs else f"{ours} here, there:\n{text}"
+
+
+def words_of(graph: LinkGraph) -> list[str]:
+    """Each pair's link as `topo -m` writes it: NV18 says nothing of a switch, which a reader of that text can only guess."""
+    return [f"NV{link.lanes}" if link.kind in NVLINK_KINDS else link.kind.value for link in graph.links]
 
 
 def same_again(graph: LinkGraph, recording: str, sysfs: Sysfs) -> str:
     """Empty where the reader makes the same graph of the shim's answers, which are the recorded ones of the driver."""
+    if not recording:
+        return "the driver's answers could not be recorded"
     with tempfile.TemporaryDirectory() as folder:
         again = replace(replayed(recording, Path(folder), sysfs), nics=())
     return "" if again == anonymous(graph) else f"{again} of the shim, {anonymous(graph)} of the driver"
+
+
+def happened(source: NvmlSource) -> str:
+    """Empty where no news of the GPUs come."""
+    return "; ".join(change.message for change in source.wait(IDLE_SECONDS))
 
 
 def figures(source: NvmlSource, first: float) -> dict[str, Any]:
@@ -131,8 +147,28 @@ def figures(source: NvmlSource, first: float) -> dict[str, Any]:
     }
 
 
+def outcome(check: Callable[[], str]) -> str:
+    """ "holds", or what does not. A program that is missing or fails leaves the other checks their say."""
+    try:
+        return check() or "holds"
+    except (OSError, subprocess.SubprocessError, pynvml.NVMLError, InvalidInput) as error:
+        return f"cannot be checked: {error}"
+
+
+def recording() -> str:
+    """The driver's answers for the shim; empty where a GPU gives none at all."""
+    try:
+        return record(lambda index: text_uuid(OWNER, index)).text()
+    except pynvml.NVMLError as error:
+        print(f"the driver's answers cannot be recorded: {error}", file=sys.stderr)
+        return ""
+
+
 def examine(library: Path | None = None) -> dict[str, Any]:
-    """The report; every check of it is "holds" or says what does not. `library`: the driver's, where the loader misses it."""
+    """The report; every check of it is "holds" or says what does not. `library`: the driver's, where the loader misses it.
+
+    Raises InvalidInput where there is no driver to examine.
+    """
     sysfs = Sysfs()
     source = NvmlSource(library, sysfs=sysfs)
     began = time.perf_counter()
@@ -142,17 +178,18 @@ def examine(library: Path | None = None) -> dict[str, Any]:
         "figures": figures(source, time.perf_counter() - began),
         "graph": graph_to_spec(anonymous(graph), node_uid="", source="nvml", driver_version=source.driver_version),
         "remarks": [remark.sentence for remark in remarks(graph)],
-        "recording": record(lambda index: text_uuid(OWNER, index)).text(),
+        "recording": recording(),
     }
-    checks = {
-        "the GPUs are those of nvidia-smi": same_gpus(graph),
-        "nothing happens to idle GPUs within a second": "; ".join(change.message for change in source.wait(1.0)),
+    checks: dict[str, Callable[[], str]] = {
+        "the GPUs are those of nvidia-smi": lambda: same_gpus(graph),
+        "nothing happens to idle GPUs within a second": lambda: happened(source),
     }
-    source.close()
     if graph.size > 1:
-        checks["the links are those of nvidia-smi topo -m"] = same_links(graph)
-    checks["the shim's answers make the same graph"] = same_again(graph, report["recording"], sysfs)
-    return {**report, "checks": {name: wrong or "holds" for name, wrong in checks.items()}}
+        checks["the links are those of nvidia-smi topo -m"] = lambda: same_links(graph)
+    found = {name: outcome(check) for name, check in checks.items()}
+    source.close()  # nvidia-ml-py speaks to one library at a time, from here on to the shim
+    found["the shim's answers make the same graph"] = outcome(lambda: same_again(graph, report["recording"], sysfs))
+    return {**report, "checks": found}
 
 
 def store(report: dict[str, Any], folder: Path) -> Path:

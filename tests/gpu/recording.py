@@ -93,7 +93,14 @@ def _fabric(found: Described, i: int, handle: Any) -> None:
 
 def _pair(found: Described, a: int, b: int, first: Any, second: Any) -> None:
     caps = range(pynvml.NVML_P2P_CAPS_INDEX_UNKNOWN)
-    status = [_ask(found, pynvml.nvmlDeviceGetP2PStatus, first, second, index, gpu=a) for index in caps]
-    level = _ask(found, pynvml.nvmlDeviceGetTopologyCommonAncestor, first, second, gpu=a)
-    unknown = pynvml.NVML_P2P_STATUS_UNKNOWN
-    found.pairs[a, b] = {"level": level, "p2p": ",".join(str(unknown if one is None else one) for one in status)}
+    status = [_of_pair(pynvml.nvmlDeviceGetP2PStatus, first, second, index) for index in caps]
+    level = _of_pair(pynvml.nvmlDeviceGetTopologyCommonAncestor, first, second)
+    found.pairs[a, b] = {"level": level, "p2p": ",".join(map(str, status))}
+
+
+def _of_pair(call: Any, *arguments: Any) -> int:
+    """An answer about this pair and question alone; an error as its code, negative."""
+    try:
+        return int(call(*arguments))
+    except pynvml.NVMLError as error:
+        return -int(error.value)

@@ -6,7 +6,7 @@
  *   driver VERSION
  *   gpu INDEX key=value ...       uuid bus module mig name memory links version recovery pending failed nodes minor
  *   link GPU LINK active=0|1 type=N bus=ID
- *   pair A B level=N p2p=READ,WRITE,NVLINK,ATOMICS,PCI
+ *   pair A B level=N p2p=READ,WRITE,NVLINK,ATOMICS,PCI   a negative number: the error of that code
  *   fabric GPU state=N status=N uuid=HEX clique=N mask=N
  *   fail FUNCTION GPU LINK CODE   -1 for any GPU or link
  *
@@ -370,6 +370,7 @@ nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t first, nvmlDevice_
     GPU(first);
     int j = index_of(second);
     if (j < 0 || !g) return NVML_ERROR_INVALID_ARGUMENT;
+    if (pairs[i][j].level < 0) return (nvmlReturn_t)-pairs[i][j].level;
     *level = pairs[i][j].level;
     return NVML_SUCCESS;
 }
@@ -378,6 +379,7 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t first, nvmlDevice_t second, nvm
     GPU(first);
     int j = index_of(second);
     if (j < 0 || !g || caps < 0 || caps >= NVML_P2P_CAPS_INDEX_UNKNOWN) return NVML_ERROR_INVALID_ARGUMENT;
+    if (pairs[i][j].p2p[caps] < 0) return (nvmlReturn_t)-pairs[i][j].p2p[caps];
     *status = pairs[i][j].p2p[caps];
     return NVML_SUCCESS;
 }

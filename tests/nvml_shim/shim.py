@@ -10,6 +10,8 @@ from pathlib import Path
 from tests.nvml_shim.described import Described
 
 SOURCE = Path(__file__).parent / "shim.c"
+# Warnings are no errors here (a test makes them so): compilers that nobody has tried yet may have new ones.
+OPTIONS = ["-Wall", "-Wextra", "-O1", "-fPIC", "-pthread"]
 
 
 def header_folder() -> Path:
@@ -33,8 +35,7 @@ def build(folder: Path, without: Sequence[str] = ()) -> Path:
 def _object(folder: Path) -> Path:
     compiled = folder / "shim.o"
     if not compiled.exists():
-        options = ["-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-pthread", f"-I{header_folder()}"]
-        subprocess.run(["gcc", *options, "-c", str(SOURCE), "-o", str(compiled)], check=True)
+        subprocess.run(["gcc", *OPTIONS, f"-I{header_folder()}", "-c", str(SOURCE), "-o", str(compiled)], check=True)
     return compiled
 
 
