@@ -104,12 +104,23 @@ def place(
     available = gpu_set(free, graph, "--free") if free else graph.all_gpus
     within = available & ~(gpu_set(exclude, graph, "--exclude") if exclude else NO_GPUS)
     must = gpu_set(include, graph, "--include") if include else NO_GPUS
+    if mapa:
+        _only_rings(wish, must)
     answer = place_on(graph, within, gpus, wish, must, mapa=mapa)
     _show(answer, form, available)
     if isinstance(answer.choice, Refusal):
         if form in (Form.PICTURE, Form.SVG):
             typer.echo(f"kompakt: {sentence(answer.choice)}", err=True)
         raise typer.Exit(REFUSED)
+
+
+def _only_rings(wish: Wish, must: int) -> None:
+    """What MAPA's published rules would pass over is refused: they score rings and know no hard demands."""
+    if wish.pattern is not Pattern.RING or must or wish.same_numa_node or wish.required_link != RequiredLink.ANY:
+        raise InvalidInput(
+            f"--policy {MAPA} knows the pattern Ring only, and neither --include, --require-link nor --same-numa-node; "
+            "leave these out"
+        )
 
 
 def _pattern(pattern: str, edges: str) -> Pattern:

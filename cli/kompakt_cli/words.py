@@ -1,9 +1,9 @@
 """Words of the command line: case-folded values in, GB/s out."""
 
+import os
 import sys
 from enum import StrEnum
-from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, Final, TypeVar
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuMask, mask_of
@@ -11,6 +11,8 @@ from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import LinkGraph
 
 Word = TypeVar("Word", bound=StrEnum)
+_MAX_BYTES: Final = 1 << 20  # as much as a ConfigMap holds
+_SHOWN: Final = 200  # characters of a wrong name
 
 
 def word_of(kind: type[Word], text: str, option: str) -> Word:
@@ -43,13 +45,28 @@ def gpu_set(text: str, graph: LinkGraph, option: str) -> GpuMask:
 
 
 def read_machine(name: str) -> LinkGraph:
-    """The link graph of a known machine, of a file with `nvidia-smi topo -m` output, or of that on standard input (-)."""
+    """The link graph of a known machine, of a file that describes one, or of what standard input (-) says.
+
+    A pipe is a file too: `--matrix <(ssh box nvidia-smi topo -m)`. Raises InvalidInput for what is none of these.
+    """
     if name == "-":
-        return read_description(sys.stdin.read(), "machine")
-    path = Path(name)
-    if not path.is_file():
+        return read_description(_text(sys.stdin.buffer, "standard input"), "machine")
+    if not os.path.exists(name):  # unlike Path.exists it takes names of any length
+        if len(name.split()) == 1 and ("/" in name or "." in name):
+            raise InvalidInput(f"{name[:_SHOWN]}: there is no such file, and no machine is called so")
         return read_description(name, "machine")
     try:
-        return read_description(path.read_text(), "machine")
-    except (OSError, UnicodeDecodeError) as error:
+        with open(name, "rb") as file:
+            return read_description(_text(file, name), "machine")
+    except OSError as error:
+        raise InvalidInput(f"{name}: cannot be read ({error.strerror})") from None
+
+
+def _text(file: BinaryIO, name: str) -> str:
+    data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise InvalidInput(f"{name}: more than {_MAX_BYTES} bytes; no description of a machine is that long")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
         raise InvalidInput(f"{name}: cannot be read as text ({error})") from None

@@ -1,6 +1,9 @@
 """`kompakt place` for programs: keys, exit codes, wishes."""
 
 import json
+import os
+import shlex
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,8 +11,10 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from kompakt_cli import main
+from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.machines import MACHINES
 
+ROOT = Path(__file__).resolve().parents[3]
 KEYS = ["gpus", "order", "value", "ideal", "preserved", "policy", "refusal", "measure", "bound"]
 
 
@@ -112,3 +117,82 @@ def test_pods_of_a_partitioned_fabric_get_a_partition_by_module_id() -> None:
     assert found["value"] == 212_496
     alone = placed("--machine", "h800-8-shared", "--gpus", "3")
     assert alone["value"] == 6_000, "no partition of three: NVLink does not join them"
+
+
+def sentence(*words: str, stdin: str | bytes = "") -> str:
+    result = CliRunner().invoke(main.application(), ["place", "--gpus", "2", *words], input=stdin)
+    assert isinstance(result.exception, InvalidInput), result.output
+    return str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--pattern", "clique"],
+        ["--pattern", "none"],
+        ["--edges", "0-1"],
+        ["--include", "3"],
+        ["--require-link", "nvlink"],
+        ["--same-numa-node"],
+    ],
+)
+def test_what_mapas_rules_would_pass_over_is_refused(words: list[str]) -> None:
+    said = sentence("--machine", "dgx1-v100", "--policy", "mapa2021", *words)
+    assert said.startswith("--policy mapa2021 knows the pattern Ring only")
+    assert placed("--machine", "dgx1-v100", "--gpus", "2", "--policy", "mapa2021", "--exclude", "0")["gpus"] == [1, 2]
+
+
+def test_a_pipe_is_a_file_too(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=[MACHINES["dgx1-v100"].text])
+    writer.start()
+    assert placed("--matrix", str(pipe), "--gpus", "2", "--free", "0,1,4,5")["gpus"] == [0, 4]
+    writer.join()
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bytes").write_bytes(b"GPU0\xff")
+    (tmp_path / "long").write_text("#" * (1 << 21))
+    assert (
+        sentence("--matrix", str(tmp_path / "none.txt"))
+        == f"{tmp_path}/none.txt: there is no such file, and no machine is called so"
+    )
+    assert sentence("--matrix", "box.yaml") == "box.yaml: there is no such file, and no machine is called so"
+    assert sentence("--matrix", str(tmp_path)) == f"{tmp_path}: cannot be read (Is a directory)"
+    assert sentence("--matrix", str(tmp_path / "bytes")).startswith(f"{tmp_path}/bytes: cannot be read as text ('utf-8' codec")
+    assert sentence("--matrix", str(tmp_path / "long")).startswith(f"{tmp_path}/long: more than 1048576 bytes")
+    assert sentence("--matrix", "-", stdin=b"GPU0\xff").startswith("standard input: cannot be read as text")
+    assert sentence("--machine", "x" * 300).startswith("unknown machine 'xxx")
+
+
+def shown(page: str) -> list[tuple[list[str], list[str]]]:
+    """The words of every `kompakt place` of a page, and the lines under it."""
+    found: list[tuple[list[str], list[str]]] = []
+    for block in (ROOT / page).read_text().split("```console\n")[1:]:
+        for part in block.split("\n```")[0].removeprefix("$ ").split("\n$ "):
+            command, *lines = part.split("\n")
+            if command.startswith("kompakt place "):
+                found.append((shlex.split(command)[2:], lines))
+    return found
+
+
+def test_the_pages_show_what_is_printed() -> None:
+    commands = shown("docs/placement.md")
+    assert len(commands) == 3
+    for words, lines in commands:
+        echoed = words[-2:] == ["echo", "$?"]
+        result = run(*([*words[:-3], words[-3].rstrip(";")] if echoed else words))
+        printed = [line.rstrip() for line in result.output.splitlines()]
+        assert printed + ([str(result.exit_code)] if echoed else []) == lines
+    (words, lines) = shown("README.md")[0]
+    assert lines[0] == "..."
+    assert run(*words).output.rstrip().splitlines()[-len(lines) + 1 :] == lines[1:]
+
+
+def test_the_pictures_before_and_after_are_what_is_drawn() -> None:
+    machine = "a100-pcie-8-bridge-pairs"
+    before = CliRunner().invoke(main.application(), ["topology", machine, "--held", "4-7", "-o", "svg"]).output
+    after = run("--machine", machine, "--free", "0-3", "--gpus", "2", "--pattern", "ring", "-o", "svg").output
+    for name, drawing in (("before", before), ("after", after)):
+        assert (ROOT / f"docs/pictures/placement-{name}.svg").read_text() == drawing
