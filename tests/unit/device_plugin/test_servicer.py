@@ -119,6 +119,19 @@ def test_what_the_watch_delivers_meanwhile_is_taken_without_waiting_for_the_list
     assert serving.preferred("late") == 1
 
 
+def test_an_answer_of_the_api_server_is_waited_for_a_fifth_of_a_second_at_most(serving, call, make_pod, dgx1, gpus):
+    assert module.MISS_SECONDS <= 0.2
+    serving.devices.publish(dgx1)
+
+    def unhurried():
+        threading.Event().wait(0.05)
+        serving.pods.add([make_pod("a", 2, (gpus[5], gpus[2]))])
+
+    serving.ask = unhurried
+    assert call.prefer(gpus, 2) == (gpus[5], gpus[2])
+    assert (serving.preferred("late"), serving.preferred("miss")) == (1, 0)
+
+
 def test_a_list_without_the_pod_ends_the_wait_at_once(serving, call, dgx1, gpus, monkeypatch):
     monkeypatch.setattr(module, "MISS_SECONDS", 60)
     serving.devices.publish(dgx1)
