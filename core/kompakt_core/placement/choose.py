@@ -57,7 +57,8 @@ def _decide(shared: SharedGraph, free: int, size: int, wish: Wish, must_include:
     if size == 0 and not must_include:
         return Choice(NO_GPUS, (), MegabytesPerSecond(0))
     if must_include & ~free or must_include.bit_count() > size:
-        raise InvalidInput(f"GPUs {indices_of(must_include)} must be free and at most {size}; free are {indices_of(free)}")
+        must, available = (", ".join(map(str, indices_of(mask))) or "none" for mask in (must_include, free))
+        raise InvalidInput(f"GPUs to include, {must}, must be free and at most {size}; free are {available}")
     if refusal := edges_refusal(wish, size):
         return refusal
     if free.bit_count() < size:
@@ -77,7 +78,7 @@ def _grouped(graph: LinkGraph, free: int, size: int, wish: Wish, must_include: i
     """On a machine of more GPUs than tables are made for."""
     facts = large_facts(graph, wish)
     if facts is None:
-        return Refusal(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS)
+        return Refusal(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS, detail="edges" if wish.edges else "")
     sets = facts.candidates(free, size, must_include)
     if wish.same_numa_node and size > 1:
         sets = facts.on_one_numa_node(sets)

@@ -32,6 +32,15 @@ def _not_now(refusal: Refusal) -> str:
     return f"{refusal.have} of {refusal.need} workers would find a place now; the gang waits for all"
 
 
+def _too_many(refusal: Refusal) -> str:
+    has = f"the node has {_gpus(refusal.have)}"
+    if refusal.detail == "edges":
+        return f"{has}; own edges are matched on at most {refusal.need}"
+    if refusal.detail == "mapa2021":
+        return f"{has}; MAPA's rules score every order of every set, here on at most {refusal.need}"
+    return f"{has}; patterns are matched on at most {refusal.need}, beyond only where links form a hierarchy"
+
+
 _SENTENCES: Final[Mapping[Reason, Callable[[Refusal], str]]] = MappingProxyType(
     {
         Reason.NO_TOPOLOGY: lambda _: "the node has no GPUTopology: the kompakt device plugin has not reported its GPUs",
@@ -64,10 +73,7 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Refusal], str]]] = MappingProxyType(
         Reason.MAPA_BLOCKED: lambda refusal: (
             f"MAPA's published rules rate every set of {_gpus(refusal.need)} among the {refusal.have} free ones below taking none"
         ),
-        Reason.TOO_MANY_GPUS: lambda refusal: (
-            f"the node has {_gpus(refusal.have)}; patterns are matched on at most {refusal.need}, beyond only where links "
-            "form a hierarchy"
-        ),
+        Reason.TOO_MANY_GPUS: _too_many,
         Reason.NEVER_FITS: _never_fits,
         Reason.DOES_NOT_FIT_NOW: _not_now,
     }

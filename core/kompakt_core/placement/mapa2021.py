@@ -58,7 +58,7 @@ def mapa2021(graph: LinkGraph, free: int, size: int, wish: Wish) -> Choice | Ref
     MAPA scores. Machines of more than 8 GPUs are refused: it scores every order.
     """
     if graph.size > MAX_GPUS:
-        return Refusal(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS)
+        return Refusal(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS, detail="mapa2021")
     if free.bit_count() < size:
         return Refusal(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
     sensitive = wish.sensitive and size > 1

@@ -75,7 +75,10 @@ def test_place_reads_a_pasted_matrix_from_standard_input() -> None:
         (["place", "--gpus", "1"], "name one machine: --machine NAME or --matrix FILE"),
         (["place", "--machine", "dgx1-v100", "--gpus", "2", "--edges", "0-1", "--pattern", "ring"], "exclude each other"),
         (["place", "--machine", "dgx1-v100", "--gpus", "2", "--edges", "0-0"], "joins two different ranks"),
-        (["place", "--machine", "dgx1-v100", "--gpus", "2", "--include", "7", "--free", "0-3"], "GPUs (7,) must be free"),
+        (
+            ["place", "--machine", "dgx1-v100", "--gpus", "2", "--include", "7", "--free", "0-3"],
+            "GPUs to include, 7, must be free and at most 2; free are 0, 1, 2, 3",
+        ),
         (["place", "--machine", "dgx1-v100", "--gpus", "2", "--pattern", "cube"], "--pattern: unknown value 'cube'; use one of"),
         (["place", "--machine", "dgx1-v100", "--gpus", "2", "--policy", "x"], "use one of Best, Preserve, Packed, First"),
         (["place", "--machine", "dgx1-v100", "--gpus", "2", "--free", "0,8"], "--free: there is no GPU 8; the machine has 8"),

@@ -57,6 +57,8 @@ def test_yaml_says_the_same_as_json() -> None:
         (("--machine", "l40s-4", "--gpus", "2", "--require-link", "nvlink"), "RequiredLinkMissing", "over NVLink alone"),
         (("--machine", "rtx8000-4", "--gpus", "2", "--same-numa-node"), "SameNUMANodeMissing", "share a known NUMA node"),
         (("--machine", "dgx1-v100", "--gpus", "2", "--edges", "0-1,1-2"), "TooFewGPUsForEdges", "name rank 2 but the pod has 2"),
+        (("--machine", "mi300x-8-cpx", "--gpus", "2", "--edges", "0-1"), "TooManyGPUs", "own edges are matched on at most 16"),
+        (("--machine", "dgx2-16xv100", "--gpus", "2", "--policy", "mapa2021"), "TooManyGPUs", "MAPA's rules score every order"),
         (
             ("--machine", "dgx1-v100", "--gpus", "2", "--free", "0,7", "--policy", "mapa2021"),
             "BlockedByMAPA",

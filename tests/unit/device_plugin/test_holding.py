@@ -76,12 +76,14 @@ def test_swapped_sets_are_corrected_after_held_is_written_and_told(running, make
     until(lambda: set(notes("a")[contract.ANN_GPUS].split(",")) == set(gpus[2:4]))
     until(lambda: set(notes("b")[contract.ANN_GPUS].split(",")) == set(gpus[:2]))
     until(lambda: len(running.api.made("create", "/events")) == 2)
-    order = [
-        path
-        for verb, path, body in running.api.calls
-        if verb == "apply" and (path == pod_path("default", "a") or "held" in str(body))
+    paths = [path for _, path, _ in running.api.calls]
+    bodies = [
+        body for verb, path, body in running.api.calls[: paths.index(pod_path("default", "a"))] if path == f"{TOPOLOGY}/status"
     ]
-    assert order.index(f"{TOPOLOGY}/status") < order.index(pod_path("default", "a"))
+    held = {entry["uuid"]: entry["pod"] for entry in bodies[-1]["status"]["held"]}
+    assert held == {gpus[0]: "b", gpus[1]: "b", gpus[2]: "a", gpus[3]: "a"}
+    events = [number for number, path in enumerate(paths) if path.endswith("/events")]
+    assert paths.index(pod_path("default", "a")) < events[0]
     assert running.plugin.metrics.value("corrected_pods_total") == 2
 
 

@@ -87,7 +87,7 @@ def test_3_an_all_zero_cluster_is_no_fabric_beyond_the_node_and_two_cliques_are_
     assert Flag.CLIQUE_MISMATCH in flags(read(described))
 
 
-@pytest.mark.parametrize("end", ["00000000:05:00.0", ALL_F])
+@pytest.mark.parametrize("end", ["00000000:05:00.0", ALL_F, bus(3)])
 def test_4_switches_are_counted_by_type_whatever_their_bus_ids(read, end):
     described = describe("hgx-h100-8")
     for link in described.links.values():

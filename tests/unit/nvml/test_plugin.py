@@ -80,6 +80,17 @@ def test_an_xid_takes_its_gpu_from_kubelet_and_stands_in_the_report(world):
     assert world.topology()["status"]["free"] == 7
 
 
+def test_a_call_of_kubelets_asks_the_driver_for_nothing_but_processes_on_the_gpus_handed_over(world):
+    assert world.healthy() == world.uuids()
+    calls = world.shim.calls
+    world.shim.forget_calls()
+    chosen = world.client.prefer(sorted(world.uuids()), 2)
+    assert calls() == calls("nvmlEventSetWait_v2"), "which another thread waits in"
+    world.client.allocate(chosen)
+    assert calls("nvmlDeviceGetHandleByUUID") == calls("nvmlDeviceGetComputeRunningProcesses_v3") == 2
+    assert calls() == 4 + calls("nvmlEventSetWait_v2")
+
+
 def test_a_driver_that_goes_away_takes_all_gpus_from_kubelet_and_ends_no_process(world):
     assert world.healthy() == world.uuids()
     world.described.fail("*", pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
