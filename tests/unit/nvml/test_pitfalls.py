@@ -155,6 +155,17 @@ def test_7_lanes_that_are_not_there_are_skipped(read, code):
     assert flags(graph) == set()
 
 
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT])
+def test_7_gpus_without_any_lane_are_no_gpus_whose_lanes_cannot_be_read(read, code):
+    described = describe("l40s-4")
+    for gpu in described.gpus:
+        gpu["links"] = None
+    described.fail("nvmlDeviceGetNvLinkState", code)
+    graph = read(described)
+    assert graph.uneven == ()
+    assert flags(graph) == {Flag.NO_FABRIC_LINKS}
+
+
 def test_7_a_lane_that_answers_with_an_error_is_not_silently_no_lane(read):
     described = describe("dgx-a100-8")
     described.fail("nvmlDeviceGetNvLinkState", pynvml.NVML_ERROR_UNKNOWN, gpu=3, link=4)
