@@ -79,7 +79,8 @@ def _grouped(graph: LinkGraph, free: int, size: int, wish: Wish, must_include: i
     facts = large_facts(graph, wish)
     if facts is None:
         return Refusal(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS, detail="edges" if wish.edges else "")
-    sets = facts.candidates(free, size, must_include)
+    facts = facts.holding(must_include)
+    sets = facts.candidates(free, size)
     if wish.same_numa_node and size > 1:
         sets = facts.on_one_numa_node(sets)
         if not len(sets):
@@ -88,7 +89,7 @@ def _grouped(graph: LinkGraph, free: int, size: int, wish: Wish, must_include: i
     if not len(sets):
         return Refusal(Reason.LINK_TOO_WEAK, have=free.bit_count(), need=size, detail=wish.required_link)
     keys = POLICIES[wish.policy](facts, free, sets, wish.sensitive)
-    mask = facts.mask(sets[first_ranked(keys)].tolist(), free, must_include)
+    mask = facts.mask(sets[first_ranked(keys)].tolist(), free)
     return Choice(mask, facts.order(mask), facts.value(mask), facts.second(mask))
 
 

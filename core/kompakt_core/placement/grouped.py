@@ -13,6 +13,7 @@ one. Those are all tried.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from functools import lru_cache
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ class GroupFacts:
     def __init__(self, graph: LinkGraph, pattern: Pattern, fabric_only: bool, measure: Measure) -> None:
         self._masks = sorted(set(twins_of(graph)), key=indices_of)
         self.groups = [indices_of(mask) for mask in self._masks]
+        self._must = 0
         self._pattern = pattern
         self._fabric_only = fabric_only
         self._measure = measure
@@ -69,11 +71,17 @@ class GroupFacts:
         """How many GPUs of each group are in a set."""
         return np.array([(mask & group).bit_count() for group in self._masks], dtype=np.int64)
 
-    def candidates(self, free: int, size: int, must: int = 0) -> Counts:
-        """The sets worth looking at: beyond `must`, whole groups of the free GPUs and a part of at most one; and those of
-        the lowest free indices, for which nothing else counts under First.
+    def holding(self, must: int) -> "GroupFacts":
+        """The same facts for sets that all hold these GPUs."""
+        found = copy(self)
+        found._must = must
+        return found
+
+    def candidates(self, free: int, size: int) -> Counts:
+        """The sets worth looking at: beyond what must be held, whole groups of the free GPUs and a part of at most one; and
+        those of the lowest free indices, for which nothing else counts under First.
         """
-        base = self.counts(must)
+        base = self.counts(self._must)
         room = self.counts(free) - base
         open_groups = self._whole[(self._whole @ (room == 0)) == 0]
         whole = open_groups * room
@@ -82,23 +90,24 @@ class GroupFacts:
         rows, groups = np.nonzero((rest[:, None] > 0) & (rest[:, None] < room) & (open_groups == 0))
         part = whole[rows].copy()
         part[np.arange(len(rows)), groups] = rest[rows]
-        found: Counts = np.concatenate([base + full, base + part, *self._lowest(free, size, must)])
+        found: Counts = np.concatenate([base + full, base + part, *self._lowest(free, size)])
         _, once = np.unique(found @ self._digits, return_index=True)
         return found[once]
 
-    def _lowest(self, free: int, size: int, must: int) -> list[Counts]:
-        """One row for each pool that holds the set: `must` and the lowest free GPUs beside it."""
-        missing = size - must.bit_count()
+    def _lowest(self, free: int, size: int) -> list[Counts]:
+        """One row for each pool that holds the set: what must be held and the lowest free GPUs beside it."""
+        must, missing = self._must, size - self._must.bit_count()
         pools = [indices_of(free & ~must & pool) for pool in self._pools]
         return [self.counts(must | mask_of(pool[:missing]))[None] for pool in pools if len(pool) >= missing]
 
-    def mask(self, counts: Sequence[int], free: int, must: int = 0) -> GpuMask:
-        """The set of the lowest free GPUs of each group, those of `must` first."""
-        chosen: list[int] = []
-        for group, count in zip(self.groups, counts, strict=True):
-            own = [i for i in group if must >> i & 1] + [i for i in group if free >> i & 1 and not must >> i & 1]
-            chosen += own[: int(count)]
-        return GpuMask(mask_of(chosen))
+    def mask(self, counts: Sequence[int], free: int) -> GpuMask:
+        """The set of the first GPUs of each group."""
+        chosen = [self._first(group, free)[:count] for group, count in zip(self.groups, counts, strict=True)]
+        return GpuMask(mask_of([i for gpus in chosen for i in gpus]))
+
+    def _first(self, group: Sequence[int], free: int) -> list[int]:
+        """The free GPUs of a group in the order in which it gives them: what must be held, then the lowest indices."""
+        return sorted((i for i in group if free >> i & 1), key=lambda i: (not self._must >> i & 1, i))
 
     def possible(self, sets: Counts) -> Counts:
         """Those of the sets that can hold the pattern over the allowed links."""
@@ -164,10 +173,10 @@ class GroupFacts:
         return cut, used, _pairs(sets, self._steps), self.by_index(free, sets)
 
     def by_index(self, free: int, sets: Counts) -> npt.NDArray[np.uint64]:
-        """Smaller for the set of lower GPU indices, when each group gives its lowest free ones."""
+        """Smaller for the set of lower GPU indices, as each group gives them."""
         firsts = np.zeros((len(self.groups), self._widest + 1), dtype=np.uint64)
         for number, group in enumerate(self.groups):
-            bits = [1 << (MAX_GPUS - 1 - i) for i in group if free >> i & 1]
+            bits = [1 << (MAX_GPUS - 1 - i) for i in self._first(group, free)]
             firsts[number, 1 : len(bits) + 1] = np.cumsum(np.array(bits, dtype=np.uint64))
         found: npt.NDArray[np.uint64] = firsts[np.arange(len(self.groups)), sets].sum(axis=1, dtype=np.uint64)
         return ~found

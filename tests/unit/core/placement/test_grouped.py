@@ -39,20 +39,23 @@ def hierarchies(draw: st.DrawFn) -> LinkGraph:
     return graph_of(speeds, len(chip_of), tuple(half_of[place[i]] for i in range(len(chip_of))))
 
 
-@given(hierarchies(), WISHES, st.integers(0, 255), st.integers(1, 8))
+@given(hierarchies(), WISHES, st.integers(0, 255), st.integers(1, 8), st.integers(0, 255))
 @settings(max_examples=300, deadline=None)
-def test_counts_give_what_tables_over_all_sets_give(graph: LinkGraph, wish: Wish, mask: int, size: int) -> None:
+def test_counts_give_what_tables_over_all_sets_give(graph: LinkGraph, wish: Wish, mask: int, size: int, include: int) -> None:
     free = mask & graph.all_gpus
+    must = mask_of(indices_of(free & include)[::-1][: size // 2])
     facts = group_facts(graph.shared, wish.pattern, False, wish.measure)
     if facts is None or size > free.bit_count():
         return
-    expected = choose(graph, free, size, wish)
+    facts = facts.holding(must)
+    expected = choose(graph, free, size, wish, must_include=must)
     assert isinstance(expected, Choice)
     sets = facts.candidates(free, size)
     assert len({tuple(row) for row in sets.tolist()}) == len(sets)
     found = facts.mask(sets[first_ranked(POLICIES[wish.policy](facts, free, sets, wish.sensitive))].tolist(), free)
     assert found.bit_count() == size
-    assert found & ~free == 0
+    assert found & ~free == must & ~found == 0
+    assert wish.policy is not Policy.FIRST or found == expected.mask
     assert (facts.value(found), facts.second(found)) == _values(graph, wish, found)
     left = wished_facts(graph, wish).fabric(free & ~found)
     assert (*_values(graph, wish, found), left) == (
@@ -93,9 +96,9 @@ def test_a_request_over_two_chips_is_worth_the_link_between_them() -> None:
 
 
 def test_must_include_is_kept_on_large_machines() -> None:
-    choice = choose(CPX, CPX.all_gpus, 2, Wish(Pattern.RING, Policy.BEST), must_include=1 << 40)
+    choice = choose(CPX, CPX.all_gpus, 2, Wish(Pattern.RING, Policy.BEST), must_include=1 << 45)
     assert isinstance(choice, Choice)
-    assert choice.mask == mask_of([40, 41])
+    assert choice.mask == mask_of([40, 45])
 
 
 def test_gangs_find_places_on_large_machines() -> None:
