@@ -12,14 +12,15 @@ group's least and largest value, for the same tensors, with the ReLU's own bit b
 """
 
 import argparse
+import json
 import math
 import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -214,15 +215,39 @@ def line(name: str, task: Task, plain: list[Outcome], ours: list[Outcome]) -> st
     )
 
 
+class Record:
+    """Outcomes that are known already, and a file that each new one is added to: a long run that was stopped goes on there."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path, self._known = path, dict[str, Outcome]()
+        if path is not None and Path(path).exists():
+            for row in map(json.loads, Path(path).read_text().splitlines()):
+                self._known[row["key"]] = Outcome(**row["outcome"])
+
+    def outcome(self, codec: str, task: Task, data: Data, epochs: int, seed: int) -> Outcome:
+        """Of one training, which runs now if it is not known."""
+        key = f"{task.title}; epochs {epochs}; {codec}; seed {seed}; torch {torch.__version__}"
+        if key not in self._known:
+            self._known[key] = run(codec, task, data, epochs, seed)
+            if self._path is not None:
+                with open(self._path, "a") as file:
+                    file.write(json.dumps({"key": key, "outcome": asdict(self._known[key])}) + "\n")
+        return self._known[key]
+
+
 def run(codec: str, task: Task, data: Data, epochs: int, seed: int) -> Outcome:
+    if codec == "plain":
+        return trained(task, data, seed, epochs, with_peak=seed == 0)
     with CODECS[codec]() as session:
         outcome = trained(task, data, seed, epochs, with_peak=seed == 0)
     return outcome.with_figures(session.figures)
 
 
-def compare(task: Task, codecs: list[str], seeds: int, epochs: int) -> None:
+def compare(task: Task, codecs: list[str], seeds: int, epochs: int, record: Record) -> None:
     data = task.data()
-    plain = [trained(task, data, seed, epochs, with_peak=seed == 0) for seed in range(seeds)]
+    # A seed's trainings one after the other: a slow hour of the machine falls on all codecs alike.
+    rows = [[record.outcome(codec, task, data, epochs, seed) for codec in ("plain", *codecs)] for seed in range(seeds)]
+    plain, *ours = map(list, zip(*rows, strict=True))
     spread = statistics.stdev(row.accuracy for row in plain)
     loss = statistics.fmean(row.loss for row in plain)
     print(f"\n{task.title}: float32, batch {task.batch}, epochs {epochs}, seeds {seeds}")
@@ -234,8 +259,8 @@ def compare(task: Task, codecs: list[str], seeds: int, epochs: int) -> None:
     print(
         f"  {'plain':20s} {mean:6.2f} {'':50s}   1.00        -   {plain[0].peak / 1e6:6.2f}   {1000 * seconds:6.1f}", flush=True
     )
-    for name in codecs:
-        print(line(name, task, plain, list(map(partial(run, name, task, data, epochs), range(seeds)))), flush=True)
+    for name, outcomes in zip(codecs, ours, strict=True):
+        print(line(name, task, plain, outcomes), flush=True)
 
 
 def main() -> None:
@@ -244,6 +269,7 @@ def main() -> None:
     parser.add_argument("--codecs", choices=CODECS, nargs="+", help="default: all for digits, five for the others")
     parser.add_argument("--seeds", type=int, help="default: the task's own number; at least 2")
     parser.add_argument("--epochs", type=int, help="default: the task's own number")
+    parser.add_argument("--record", help="file to add each training's outcome to, and not to repeat what it has; per version")
     arguments = parser.parse_args()
     if arguments.seeds is not None and arguments.seeds < 2:
         parser.error("--seeds must be at least 2: one pair has no spread")
@@ -252,10 +278,11 @@ def main() -> None:
     print(
         "inputs: those of linear layers and convolutions that were packed; MB: peak of live bytes; ms: processor time of a step"
     )
+    record = Record(arguments.record)
     for name in arguments.tasks:
         task = TASKS[name]
         codecs = arguments.codecs or (list(CODECS) if name.startswith("digits") else TELLING)
-        compare(task, codecs, arguments.seeds or task.seeds, arguments.epochs or task.epochs)
+        compare(task, codecs, arguments.seeds or task.seeds, arguments.epochs or task.epochs, record)
 
 
 if __name__ == "__main__":

@@ -30,11 +30,12 @@ SUMS: Final = ("plainBytes", "savedBytes", "heldBytes", "violations")
 Report = dict[str, Any]
 
 
-def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHING) -> Report:
-    """One process's figures; `failure`: why compression never came up; `pace`: as Pace.said."""
+def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHING, ended: bool = False) -> Report:
+    """One process's figures; `failure`: why compression never came up; `pace`: as Pace.said; `ended`: nothing will follow."""
     with figures.lock:
         return {
             "reason": failure or figures.failure,
+            "ended": ended or figures.measured,
             "forwards": figures.forwards,
             "steps": figures.steps,
             "plainBytes": figures.plain_bytes,
@@ -98,6 +99,7 @@ def merged(config: Config, rows: list[Report]) -> Report:
         "ranks": sum(1 for row in trained if row["forwards"]),
         "active": active,
         "reason": reason,
+        "complete": all(row["ended"] for row in trained),
         "mode": config.mode,
         "target": config.target,
         "plainBytes": sums["plainBytes"],
@@ -149,7 +151,7 @@ def _state(config: Config, rows: list[Report]) -> tuple[bool, str]:
     return False, "NothingCompressed"
 
 
-def write_last_words(config: Config, row: Report) -> None:
+def write_words(config: Config, row: Report) -> None:
     """Writes this process's file and then the pod's summary; whoever ends last writes the complete one."""
     if config.state_dir is None:
         rows = [row]
@@ -169,6 +171,18 @@ def alone(directory: str) -> Iterator[None]:
 
 
 def write_termination(path: str, summary: Report) -> None:
-    """Only where Kubernetes put the file (or a person named one): outside a pod nothing is left behind in /dev."""
-    if os.path.exists(path):
-        Path(path).write_text(json.dumps(summary) + "\n")
+    """Only where Kubernetes put the file (or a person named one): outside a pod nothing is left behind in /dev.
+
+    The file is mounted, so it cannot be exchanged for another. One write of less than a page, and only then what was longer
+    before is cut off: whenever the process is killed, the last line that can be read is an old or a new summary.
+    """
+    try:
+        file = os.open(path, os.O_WRONLY)
+    except FileNotFoundError:
+        return
+    try:
+        words = (json.dumps(summary) + "\n").encode()
+        os.pwrite(file, words, 0)
+        os.ftruncate(file, len(words))
+    finally:
+        os.close(file)

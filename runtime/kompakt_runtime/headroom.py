@@ -17,12 +17,18 @@ Tensor = Any
 
 # The first steps have bounds of their own and are measured; an optimizer's state is complete only after the first.
 STEPS: Final = 3
+WATCHED: Final = 16  # steps in which memory is read at each saved tensor as well, not only between passes
+COUNTED: Final = 1000  # weights of less than the 1000th part of all bytes are left out: their gradients count as growing
 LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 STATUS: Final = "/proc/self/status"
 
 
 class Headroom:
-    """Watches forward passes and optimizer steps of one process, and puts batch and suggestion into its figures.
+    """Watches forward passes, backward passes and optimizer steps of one process; puts batch and suggestion into its figures.
+
+    Whenever the peak has risen it is noted together with what was there then that any batch takes: what was held before the
+    first forward pass, the optimizer's state, and gradients. Which of these moments is the highest at a larger batch is another
+    matter, so each has a word in the suggestion.
 
     The batch is the first dimension of the first tensor given to the outermost module, the largest seen; where that is given
     all by name, of the first one given to a module inside.
@@ -32,16 +38,36 @@ class Headroom:
         self._figures = figures
         self._device: Any = None
         self._held = 0
+        self._state = 0
+        self._weights: list[Any] = []
         self._unseen = False
+        self._fixed = 0  # as of the last look
+        self._moments: dict[int, int] = {}  # fixed bytes -> the highest peak beside them
+        self._highest = 0
+        self._growing = 0  # while an optimizer steps: what is held above that
+        self._forward: int | None = None  # what the first forward pass took above what was fixed
 
     def entered(self, module: Any, args: tuple[Any, ...]) -> None:
         """A forward pass of the outermost module begins."""
         if self._device is None:
-            self._device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
-            inputs = {x.untyped_storage()._cdata: _bytes(x) for x in _samples(args) if x.device == self._device}
-            self._held = held(self._device) - sum(inputs.values())  # these grow with the batch
+            self._begin(module, args)
+        self.look()
+        if self._forward is not None:
+            # It takes what the first one took, above what is fixed by now; it may stay below the peak that is known.
+            self._moments[self._fixed] = max(self._fixed + self._forward, self._moments.get(self._fixed, 0))
         self._unseen = True
         self.inside(args)
+
+    def _begin(self, module: Any, args: tuple[Any, ...]) -> None:
+        weights = [weight for weight in module.parameters() if weight.requires_grad]
+        self._device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
+        inputs = {x.untyped_storage()._cdata: _bytes(x) for x in _samples(args) if x.device == self._device}
+        self._held = held(self._device) - sum(inputs.values())  # these grow with the batch
+        self._fixed = self._held
+        # Gradients in buckets of DistributedDataParallel were held before already.
+        if not getattr(module, "gradient_as_bucket_view", False):
+            least = sum(map(_bytes, weights)) / COUNTED
+            self._weights = [weight for weight in weights if _bytes(weight) >= least]
 
     def inside(self, args: tuple[Any, ...]) -> None:
         """A module is called while the outermost one runs, or that one itself."""
@@ -50,13 +76,44 @@ class Headroom:
             self._unseen = False
             self._figures.batch = max(self._figures.batch, len(sample))
 
+    def unpacking(self) -> None:
+        """A backward pass is about to read a saved tensor."""
+        if self._figures.steps >= WATCHED or self._device is None:
+            return
+        self.look()
+        if self._forward is None:
+            self._forward = self._highest - self._held  # where the highest is of before that, this is too much, which is safe
+
+    def look(self) -> None:
+        """Notes a peak that has risen since the last look, with the least that was fixed since then."""
+        before, self._fixed = self._fixed, self._held + self._state + sum(map(_gradient_bytes, self._weights))
+        self._note(peak(self._device), min(before, self._fixed))
+
+    def _note(self, now: int, fixed: int) -> None:
+        if now > self._highest:
+            self._highest = now
+            self._moments[fixed] = now
+
+    def stepping(self) -> None:
+        """An optimizer step begins: what it takes besides does not grow with the batch, but what is held meanwhile may."""
+        if self._device is not None:
+            self.look()
+            self._growing = max(0, held(self._device) - self._fixed)
+
     def stepped(self, optimizer: Any) -> None:
         """An optimizer step is over; from the third on there is a suggestion."""
-        if self._figures.steps < STEPS or self._device is None or not self._figures.batch:
+        if self._device is None or not self._figures.batch:
             return
-        fixed = self._held + sum(map(_bytes, _state(optimizer, self._device)))
-        taken = Taken(self._figures.batch, peak(self._device), fixed)
-        self._figures.suggested_batch = largest_batch([taken], limit(self._device, os.environ)) if taken.peak > fixed else 0
+        now = peak(self._device)
+        self._note(now, now - self._growing)
+        self._state = sum(map(_bytes, _state(optimizer, self._device)))
+        self.look()
+        if self._figures.steps >= STEPS:
+            self._figures.suggested_batch = self._suggested(limit(self._device, os.environ))
+
+    def _suggested(self, there: int) -> int:
+        moments = [Taken(self._figures.batch, peak, fixed) for fixed, peak in self._moments.items() if peak > fixed]
+        return min((largest_batch([moment], there) for moment in moments), default=0)
 
 
 def _samples(args: tuple[Any, ...]) -> Iterator[Tensor]:
@@ -67,6 +124,13 @@ def _state(optimizer: Any, device: Any) -> Iterator[Tensor]:
     """What the optimizer made at its first step, after the first forward pass began."""
     for state in optimizer.state.values():
         yield from (t for t in state.values() if isinstance(t, torch.Tensor) and t.device == device)
+
+
+def _gradient_bytes(weight: Any) -> int:
+    """0 for a view of something larger, which may have been held before, and for what is sharded."""
+    grad = weight.grad
+    owned = type(grad) is torch.Tensor and _bytes(grad) == grad.numel() * grad.element_size()
+    return _bytes(grad) if owned else 0
 
 
 def _bytes(t: Tensor) -> int:

@@ -78,7 +78,11 @@ class Hooks:
             return Plain(t)
 
     def _pack(self, t: Tensor, call: Call, buffers: frozenset[int]) -> Handle | Plain:
-        if type(t) is not torch.Tensor or t.layout != torch.strided or t.is_conj() or t.is_neg() or not t.numel():
+        if type(t) is not torch.Tensor or t.layout != torch.strided or t.is_conj() or t.is_neg():
+            if not isinstance(t, torch.nn.Parameter):
+                self._figures.count_raw("NotPlainTensor")  # sparse, of a class of its own, or conjugated only when it is read
+            return Plain(t)
+        if not t.numel():
             return Plain(t)
         if is_parameter(t) or t.untyped_storage()._cdata in buffers:
             return Plain(t)

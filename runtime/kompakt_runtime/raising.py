@@ -78,7 +78,7 @@ class Raising:
         self._figures.measured = True
         try:
             os.stat(self._config.termination_log)
-            export.write_last_words(self._config, export.report(self._figures))
+            export.write_words(self._config, export.report(self._figures))
         except OSError as error:
             print(f"kompakt: the batch is not raised: what was measured cannot be told ({error})", file=sys.stderr)
             return False

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules import module as module_hooks
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from kompakt_runtime.autograd_state import innermost, noting, untraced
 from kompakt_runtime.config import RAISING, Config, Mode
@@ -37,13 +37,13 @@ class Session:
     what is saved outside of it (a loss computed on the model's output) stays as it is and is not counted.
     """
 
-    def __init__(self, config: Config, renewed: Callable[[], None] = lambda: None) -> None:
-        """renewed: called after each optimizer step that renewed bounds (about every 32 steps)."""
+    def __init__(self, config: Config, stepped: Callable[[], None] = lambda: None) -> None:
+        """stepped: called after each optimizer step, when all of it is counted."""
         self.config = config
         self.figures = Figures()
         self.hooks = Hooks(config, self.figures)
-        self.sites = Sites(self._mode_of)
-        self.renewed = renewed
+        self.sites = Sites(self._mode_of, self.figures.count_raw)
+        self.stepped = stepped
         self._headroom = Headroom(self.figures) if config.batch != "Keep" else None
         # A raised batch does not fit without compression.
         self._overhead = Overhead(self.figures, plain=config.overhead and config.batch not in RAISING, timed=config.overhead)
@@ -56,7 +56,7 @@ class Session:
         # The same objects always: they are known again on autograd's stack.
         self._pair = (untraced(self._pack), untraced(noting(self._unpack)))
         self._handles: list[Any] = []
-        self._step_handle: Any = None
+        self._step_handles: list[Any] = []
 
     def _mode_of(self, name: str, module: Any) -> Mode:
         key = (name, type(module).__name__)
@@ -70,7 +70,10 @@ class Session:
             module_hooks.register_module_forward_pre_hook(self._before),
             module_hooks.register_module_forward_hook(self._after, always_call=True),
         ]
-        self._step_handle = self._step_handle or register_optimizer_step_post_hook(self._stepped)
+        if not self._step_handles:
+            self._step_handles = [register_optimizer_step_post_hook(self._stepped)]
+            if self._headroom is not None:
+                self._step_handles.append(register_optimizer_step_pre_hook(self._stepping))
         # Ours fire once more for a compiled module and do nothing there; nobody should be warned (or stopped) for it.
         warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         self._disable = torch.autograd.graph.disable_saved_tensors_hooks
@@ -87,9 +90,9 @@ class Session:
 
     def stop(self) -> None:
         self.pause()
-        if self._step_handle is not None:
-            self._step_handle.remove()
-        self._step_handle = None
+        for handle in self._step_handles:
+            handle.remove()
+        self._step_handles = []
 
     def _before(self, module: Any, args: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling() or torch.jit.is_tracing():
@@ -108,8 +111,7 @@ class Session:
             self._enter(call, args)
         if not here.entered:
             return
-        if self._headroom is not None:
-            self._headroom.inside(args)
+        self._watch(Headroom.inside, args)
         if _compiled(module):
             self.figures.count_raw(COMPILED)
             call.suspended = self._suspend()
@@ -129,8 +131,7 @@ class Session:
             return self.figures.count_raw(obstacle)
         here = self._threads
         self.sites.name_all(call.module)
-        if self._headroom is not None:
-            self._headroom.entered(call.module, args)
+        self._watch(Headroom.entered, call.module, args)
         here.buffers = frozenset(buffer.untyped_storage()._cdata for buffer in call.module.buffers() if _plain(buffer))
         self._overhead.entered(call.module)
         self.hooks.ledger.forget_recent()
@@ -186,17 +187,23 @@ class Session:
         self.hooks.ledger.forget_recent()
         if self._lossy:
             self._renew(optimizer)
-        if self._headroom is not None and not self._overhead.disturbed:
-            self._suggest(self._headroom, optimizer)
+        self._watch(Headroom.stepped, optimizer)
         self._overhead.stepped(optimizer, self.sites.observing())
         if self._raising is not None:
             self._raising.stepped(optimizer)
+        self.stepped()
         if self.config.dry_run:
             self._dry_step()
 
-    def _suggest(self, headroom: Headroom, optimizer: Any) -> None:
+    def _stepping(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._watch(Headroom.stepping)
+
+    def _watch(self, moment: Callable[..., None], *what: Any) -> None:
+        """Tells the watcher of memory, if there is one; steps that run plainly are none to learn from."""
+        if self._headroom is None or self._overhead.disturbed:
+            return
         try:
-            headroom.stepped(optimizer)
+            moment(self._headroom, *what)
         except Exception as error:
             self.figures.count_raw(f"SuggestFailed{type(error).__name__}")
 
@@ -218,8 +225,6 @@ class Session:
                 self.figures.layer(site.name).sigma = site.sigma
             if site.aimed_at is not None:
                 self.figures.layer(site.name).first = site.aimed_at
-        if renewed:
-            self.renewed()
 
     def _pack(self, t: Tensor) -> Any:
         here, ours = self._threads, sys._getframe().f_back
@@ -234,6 +239,7 @@ class Session:
             return self.hooks.pack(t, here.calls[-1], here.buffers)
 
     def _unpack(self, handle: Any) -> Tensor:
+        self._watch(Headroom.unpacking)
         with self._overhead.codec():
             return self.hooks.unpack(handle)
 

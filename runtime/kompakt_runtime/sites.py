@@ -23,7 +23,9 @@ WRAPPERS = ("module.", "_orig_mod.")
 class Site:
     """One layer: `bound` is the error bound in force (None: not yet), the sums are 0-dim tensors on the layer's device."""
 
-    def __init__(self, name: str, mode: Mode, module: Any, weight: Any) -> None:
+    def __init__(self, name: str, mode: Mode, module: Any, weight: Any, failed: Callable[[str], None]) -> None:
+        """failed: counts a reason why nothing was measured in some backward pass."""
+        self._failed = failed
         self.name = name
         self.mode = mode
         self.module = ref(module)
@@ -107,6 +109,17 @@ class Site:
         self._error = error
 
     def _see_delta(self, error: Tensor, gradients: tuple[Tensor, ...]) -> None:
+        try:
+            self._add_delta(error, gradients)
+        except Exception as problem:
+            self._give_up(problem)
+
+    def _give_up(self, problem: Exception) -> None:
+        """A measurement must not end a backward pass. The step is measured again."""
+        self._clear()
+        self._failed(f"ObserveFailed{type(problem).__name__}")
+
+    def _add_delta(self, error: Tensor, gradients: tuple[Tensor, ...]) -> None:
         if self.observing and gradients[0] is not None:
             delta = gradients[0].detach()
             norm = torch.linalg.vector_norm(delta, dtype=_wide(delta))
@@ -126,8 +139,11 @@ class Site:
             self.moved_by = _plus(self.moved_by, torch.linalg.vector_norm(delta, dtype=_wide(delta)).square() / self.outputs)
 
     def _see_gradient(self, weight: Tensor) -> None:
-        if self.observing and weight.grad is not None:
-            self.gradient = mean_magnitude(weight.grad)
+        try:
+            if self.observing and weight.grad is not None:
+                self.gradient = mean_magnitude(weight.grad)
+        except Exception as problem:
+            self._give_up(problem)
 
     def figures(self, momentum: Tensor, gradient: Tensor) -> Tensor | None:
         """The numbers of a bounds.Observation as one tensor; None if a pass is missing."""
@@ -174,8 +190,8 @@ class Site:
 class Sites:
     """Names all modules below each outermost one once, and finds a module's site."""
 
-    def __init__(self, mode_of: Callable[[str, Any], Mode]) -> None:
-        self._mode_of = mode_of
+    def __init__(self, mode_of: Callable[[str, Any], Mode], failed: Callable[[str], None]) -> None:
+        self._mode_of, self._failed = mode_of, failed
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._sites: WeakKeyDictionary[Any, Site] = WeakKeyDictionary()
         self.turn = 0  # measured steps so far: whose turn it is to be sampled
@@ -220,7 +236,7 @@ class Sites:
 
     def _make(self, module: Any, weight: Any) -> Site:
         name = self.name(module)
-        site = Site(name, self._mode_of(name, module), module, weight)
+        site = Site(name, self._mode_of(name, module), module, weight, self._failed)
         self._sites[module] = site
         return site
 

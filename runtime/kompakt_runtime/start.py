@@ -15,6 +15,7 @@ from kompakt_runtime.config import EXIT_CONFIG, Config, ConfigError, failure_pol
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.pace import Pace
 from kompakt_runtime.profiling import Profiling, Wish
+from kompakt_runtime.telling import Telling
 
 OLDEST_TORCH: Final = (2, 4)
 
@@ -52,8 +53,7 @@ def _start(config: Config, pace: Pace) -> Any:
         return None
     session = load_session()(config)
     _report_at_exit(config, session.figures, "", pace)
-    if config.state_dir is not None:
-        session.renewed = lambda: _write_quietly(config, session.figures)
+    session.stepped = Telling(config, session.figures, pace.said).stepped
     session.start()
     _say(f"activation compression {config.mode}, target {config.target}, torch {_torch_version()}")
     return session
@@ -134,14 +134,6 @@ def _last_words(config: Config, figures: Figures, failure: str, owner: int, pace
     if _child() and not figures.steps:
         return
     try:
-        export.write_last_words(config, export.report(figures, failure, pace.said() if pace else {}))
+        export.write_words(config, export.report(figures, failure, pace.said() if pace else {}, ended=True))
     except Exception as error:
         print(f"kompakt: figures could not be written: {error}", file=sys.stderr)
-
-
-def _write_quietly(config: Config, figures: Figures) -> None:
-    """A full or vanished state directory is no reason to disturb training; the end of the process tries again."""
-    try:
-        export.write_report(config.state_dir or ".", config.attempt, export.report(figures))
-    except OSError:
-        figures.count_raw("StateDirUnwritable")

@@ -57,6 +57,24 @@ def test_the_second_attempt_has_the_batch_that_the_first_one_measured(kompakt: C
     assert row[heading.index("BATCH") :].split()[0] == "76"
 
 
+def test_a_batch_that_grew_much_is_measured_again_before_it_is_kept(kompakt: Cluster, namespace: str) -> None:
+    """Half as much again is more than a quarter, so the second attempt measures too; the third has maxBatchSize."""
+    message = {"simulate.kompakt.dev/message": json.dumps({**MEASURED, "suggestedBatch": 24})}
+    body = training_job("again", seconds="2", annotations=message, activationCompression={**RAISE, "maxBatchSize": 100})
+    job = applied(kompakt, namespace, body)
+    told = {}
+    for attempt in (1, 2, 3):
+        ending = f"-a{attempt}"
+        eventually(lambda ending=ending: any(pod.metadata.name.endswith(ending) for pod in job.pods()), f"pods{ending}")
+        pod = next(pod for pod in job.pods() if pod.metadata.name.endswith(ending))
+        told[attempt] = (variables(pod)["KOMPAKT_BATCH"], variables(pod)["KOMPAKT_BATCH_SIZE"])
+    assert told == {1: ("Measure", "64"), 2: ("Measure", "96"), 3: ("Raise", "100")}
+
+    status = job.await_phase("Succeeded")
+    assert (status["attempt"], status["restarts"]) == (3, 0)
+    assert status["batch"] | {"spec": ""} == {"state": "Raised", "size": 100, "base": 64, "spec": "", "rounds": 2}
+
+
 def test_a_batch_size_of_the_template_becomes_a_condition(kompakt: Cluster, namespace: str) -> None:
     body = training_job("clash", activationCompression=RAISE)
     body["spec"]["roles"][0]["template"]["spec"]["containers"][0]["env"] = [{"name": "KOMPAKT_BATCH_SIZE", "value": "8"}]

@@ -39,7 +39,7 @@ def line(plain: int, saved: int) -> str:
         for _ in range(2)
     ]
     wish = config.Config(mode="ErrorBounded", attempt=3)
-    return "Traceback of the script's own\n" + json.dumps(export.merged(wish, [export.report(f) for f in figures])) + "\n"
+    return "Traceback of the script's own\n" + json.dumps(export.merged(wish, [export.report(f, ended=True) for f in figures])) + "\n"
 
 
 def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> None:
@@ -48,6 +48,7 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
     assert (found["active"], found["reason"], found["ranks"], found["steps"]) == (True, "Active", 4, 4)
     assert (found["plainBytes"], found["savedBytes"], found["ratio"]) == (4000, 800, "5.00")
     assert found["denominator"] == export.DENOMINATOR
+    assert found["complete"] is True
     assert (found["overheadPercent"], "in turn" in found["overheadDenominator"]) == ("17.2", True)
     crd = yaml.load((ROOT / "crds" / "trainingjobs.yaml").read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]

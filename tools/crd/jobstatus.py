@@ -103,6 +103,7 @@ def _compression() -> Schema:
     return obj(
         {
             "active": flag(),
+            "complete": flag(),
             "reason": text(),
             "mode": text(),
             "target": text(),

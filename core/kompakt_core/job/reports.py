@@ -52,6 +52,7 @@ def merged(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     result |= {key: str(found[0][key])[:256] for key in SHOWN if key in found[0]}
     result |= {key: sum(count(report, key) for report in found) for key in SUMMED}
     result["steps"] = max(count(report, "steps") for report in found)
+    result["complete"] = all(report.get("complete") is True for report in found)
     result["raw"] = _raw(found)
     result |= _smallest_batch(found) | _highest_overhead(found)
     if result["savedBytes"]:

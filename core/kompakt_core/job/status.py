@@ -194,4 +194,5 @@ def _reason_word(reason: str) -> str:
 
 def _figures(found: Mapping[str, Any]) -> str:
     sizes = f"{found['savedBytes']} bytes kept in place of {found['plainBytes']}"
+    sizes = sizes if found["complete"] else f"as a killed process last wrote, at most seconds before: {sizes}"
     return f"{sizes}: ratio {found['ratio']} of {found.get('denominator', 'unknown')}" if "ratio" in found else sizes

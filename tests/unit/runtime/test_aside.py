@@ -108,6 +108,45 @@ def test_a_failing_hook_leaves_plain_training(running, monkeypatch):
     assert session.figures.raw["PackFailedZeroDivisionError"] > 0
 
 
+@pytest.mark.parametrize("broken", ["_plus", "mean_magnitude"])
+def test_a_measurement_that_fails_in_a_backward_pass_ends_nothing_and_is_made_again(running, monkeypatch, broken):
+    model = network()
+    plain = gradients(model, batch())
+    session = running()
+    model.zero_grad()
+    x = batch().requires_grad_()
+    loss = model(x).square().sum()
+    with monkeypatch.context() as patched:
+        patched.setattr(f"kompakt_runtime.sites.{broken}", lambda *_: 1 / 0)
+        loss.backward()
+    assert torch.equal(x.grad, plain["input"])
+    assert session.figures.raw["ObserveFailedZeroDivisionError"] == 3
+    warm_up(model)
+    assert all(site.bound is not None for site in session.sites._sites.values())
+
+
+class Own(torch.Tensor):
+    """A tensor of a class of its own, as packages make them."""
+
+
+def odd_tensors(model, x):
+    spectrum = torch.fft.fft(x.mean(1))
+    spread = torch.sparse.mm(torch.eye(8).to_sparse(), x.flatten(1))
+    own = x.mean().as_subclass(Own)
+    nothing = (x[:0] * x[:0]).sum()
+    rest = (spectrum * spectrum.conj()).real.mean() + spread.square().mean() + (own * own).as_subclass(torch.Tensor) + nothing
+    return model(x) * rest
+
+
+def test_tensors_of_any_other_kind_train_as_without_us_and_are_counted(running):
+    model = network()
+    plain = gradients(Holder(model, odd_tensors), batch())
+    session = running(mode="Lossless")
+    assert same(gradients(Holder(model, odd_tensors), batch()), plain)
+    assert session.figures.raw["NotPlainTensor"] >= 2
+    assert not [reason for reason in session.figures.raw if "Failed" in reason]
+
+
 def test_weights_made_on_each_pass_are_left_alone(running):
     model = network()
     nn.utils.parametrizations.weight_norm(model[2])

@@ -30,7 +30,7 @@ def last_words(config) -> dict:
 def test_the_last_rank_completes_the_summary(config, monkeypatch):
     for pid, figures in ((11, trained(1000, 200, Small=3)), (12, trained(3000, 200, Small=1, WarmUp=2))):
         monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
-        export.write_last_words(config, export.report(figures))
+        export.write_words(config, export.report(figures))
     words = last_words(config)
     assert {
         "kompakt": 1,
@@ -49,7 +49,7 @@ def test_the_smallest_suggestion_of_all_ranks_counts_and_none_is_made_up(config,
         figures = trained(1000, 200)
         figures.batch, figures.suggested_batch = 16, suggested
         monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
-        export.write_last_words(config, export.report(figures))
+        export.write_words(config, export.report(figures))
         assert (last_words(config).get("batch"), last_words(config).get("suggestedBatch")) == wanted
 
 
@@ -57,7 +57,7 @@ def test_launchers_and_other_attempts_do_not_count(config):
     export.write_report(config.state_dir, 1, export.report(trained(5, 5)))
     (export.Path(config.state_dir) / "figures-2-1.json").write_text(json.dumps(export.report(Figures())))
     (export.Path(config.state_dir) / "figures-2-2.json").write_text("{broken")
-    export.write_last_words(config, export.report(trained(1000, 100)))
+    export.write_words(config, export.report(trained(1000, 100)))
     assert (last_words(config)["ranks"], last_words(config)["plainBytes"]) == (1, 1000)
 
 
@@ -78,13 +78,13 @@ def test_why_compression_was_not_active(mode, row, reason):
 
 def test_the_summary_stays_below_two_kilobytes(config):
     raw = {f"PackFailed{'LongName' * 12}{number}": 10**12 for number in range(100)}
-    export.write_last_words(config, export.report(trained(10**18, 1, **raw)))
+    export.write_words(config, export.report(trained(10**18, 1, **raw)))
     assert len(json.dumps(last_words(config))) <= export.MOST_BYTES
 
 
 def test_nothing_is_created_where_no_termination_log_waits(tmp_path):
     path = tmp_path / "none"
-    export.write_last_words(Config("ErrorBounded", termination_log=str(path)), export.report(Figures()))
+    export.write_words(Config("ErrorBounded", termination_log=str(path)), export.report(Figures()))
     assert not path.exists()
 
 
@@ -95,5 +95,5 @@ def test_of_all_ranks_the_highest_overhead_is_told_where_each_has_one(config, mo
         figures = trained(1000, 200)
         figures.overhead = lambda costs=costs: costs
         monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
-        export.write_last_words(config, export.report(figures))
+        export.write_words(config, export.report(figures))
         assert last_words(config)["overhead"] == expected

@@ -116,3 +116,17 @@ def test_double_backward_works(running):
     (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
     slope.square().sum().backward()
     assert all(weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters())
+
+
+def test_double_backward_of_lossless_copies_is_that_of_plain_training(running):
+    def slopes() -> dict[str, torch.Tensor]:
+        model = network()
+        x = batch().requires_grad_()
+        (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+        slope.square().sum().backward()
+        return {"input": x.grad, **{name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}}
+
+    plain = slopes()
+    session = running(mode="Lossless")
+    assert same(slopes(), plain)
+    assert session.figures.forwards == 1

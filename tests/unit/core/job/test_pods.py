@@ -122,6 +122,12 @@ def test_the_smallest_batch_of_all_workers_is_suggested_once_each_has_one() -> N
     assert "suggestedBatch" not in merged([large, none])
 
 
+def test_figures_are_complete_only_if_every_worker_s_are() -> None:
+    assert merged([{"complete": True}, {"complete": True}])["complete"] is True
+    assert merged([{"complete": True}, {"complete": False}])["complete"] is False
+    assert merged([{"complete": "yes"}])["complete"] is False
+
+
 def test_the_highest_overhead_counts_by_the_best_way_that_all_workers_have() -> None:
     fast, slow = {"percent": "9.5", "codecPercent": "8.0"}, {"percent": "12.0", "codecPercent": "7.0"}
     found = merged([{"overhead": fast}, {"overhead": slow}])

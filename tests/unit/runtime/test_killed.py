@@ -1,0 +1,122 @@
+"""A process that is killed has left its figures: the last that it wrote, and they are told apart from complete ones."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kompakt_core.job.reports import merged, read_report
+from kompakt_runtime import export
+from kompakt_runtime.config import Config
+from kompakt_runtime.figures import Figures
+from kompakt_runtime.telling import SECONDS, Telling
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = """
+import sys, torch
+from torch import nn
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(128, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+for step in range(int(sys.argv[1])):
+    optimizer.zero_grad()
+    model(torch.randn(8, 3, 6, 6)).square().mean().backward()
+    optimizer.step()
+    print("step", step, flush=True)
+"""
+
+
+@pytest.fixture
+def train(tmp_path):
+    """Starts the script as a pod does; one more in the same pod is another rank."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "log").touch()
+    environ = {
+        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "OMP_NUM_THREADS": "1", "KOMPAKT_MODE": "ErrorBounded",
+        "PYTHONPATH": str(ROOT / "runtime" / "bootstrap"), "KOMPAKT_MIN_TENSOR_BYTES": "0",
+        "KOMPAKT_STATE_DIR": str(tmp_path), "KOMPAKT_TERMINATION_LOG": str(tmp_path / "log"),
+    }  # fmt: skip
+
+    def start(steps: int) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, tmp_path / "train.py", str(steps)], env=environ, stdout=subprocess.PIPE, text=True
+        )
+
+    return start
+
+
+# Two processes load torch and its optimizers, one after the other.
+@pytest.mark.timeout(300)
+def test_a_killed_rank_s_last_figures_are_merged_with_those_of_one_that_ended(train, tmp_path):
+    if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+        pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+    with train(1_000_000) as killed:
+        assert next(line for line in killed.stdout or () if line.startswith("step 1"))
+        killed.send_signal(signal.SIGKILL)
+    assert killed.returncode == -signal.SIGKILL
+    words = read_report((tmp_path / "log").read_text())
+    assert (words["active"], words["complete"], words["ranks"]) == (True, False, 1)
+    assert words["plainBytes"] > 3 * words["savedBytes"] > 0
+
+    with train(3) as ended:
+        ended.communicate()
+    assert ended.returncode == 0
+    both = read_report((tmp_path / "log").read_text())
+    assert (both["active"], both["complete"], both["ranks"], both["steps"]) == (True, False, 2, 3)
+    assert both["plainBytes"] > words["plainBytes"]
+    assert merged([both])["complete"] is False
+
+
+def test_figures_are_written_at_once_and_then_every_few_seconds(tmp_path):
+    log, moment = tmp_path / "log", [100.0]
+    log.touch()
+    figures = Figures(forwards=1)
+    telling = Telling(Config("ErrorBounded", state_dir=str(tmp_path), termination_log=str(log)), figures, clock=lambda: moment[0])
+
+    def steps_told_at(time: float) -> int:
+        moment[0], figures.steps = time, figures.steps + 1
+        telling.stepped()
+        return int(json.loads(log.read_text())["steps"])
+
+    assert [steps_told_at(100.0 + SECONDS * turns) for turns in (0, 0.5, 0.999, 1, 1.5, 2.1, 50)] == [1, 1, 1, 4, 4, 6, 7]
+
+
+def test_a_folder_that_vanished_disturbs_no_step_and_is_counted(tmp_path):
+    figures = Figures(forwards=1)
+    Telling(Config("ErrorBounded", state_dir=str(tmp_path / "none")), figures).stepped()
+    assert figures.raw == {"StateDirUnwritable": 1}
+
+
+KILLED = """
+import os, sys, time
+from kompakt_runtime import export
+summaries = [{"kompakt": 1, "raw": {"x" * length: 1}} for length in (3, 1500)]
+for turn in range(40):
+    child = os.fork()
+    while not child:
+        for summary in summaries:
+            export.write_termination(sys.argv[1], summary)
+    time.sleep(0.002 + 0.00013 * turn)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    with open(sys.argv[1]) as log, open(f"{sys.argv[1]}-{turn}", "w") as copy:
+        copy.write(log.read())
+"""
+
+
+def test_whenever_a_process_is_killed_a_whole_summary_can_be_read(tmp_path):
+    log = tmp_path / "log"
+    export.write_termination(str(log), {"kompakt": 1})
+    assert not log.exists()
+    log.touch()
+    export.write_termination(str(log), {"kompakt": 1})  # a child may be killed before it runs at all
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "runtime")}
+    subprocess.run([sys.executable, "-c", KILLED, str(log)], env=environ, check=True)
+    left = [read_report(path.read_text()) for path in tmp_path.glob("log-*")]
+    assert len(left) == 40
+    assert all(words is not None for words in left)
