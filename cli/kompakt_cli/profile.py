@@ -4,7 +4,6 @@ import json
 import math
 import platform
 import sys
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,7 +11,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from kompakt_cli import pagecache, profile_document, profile_jobs, profile_manifest
+from kompakt_cli import profile_document, profile_jobs, profile_manifest
 from kompakt_cli.access import Context, Kubeconfig
 from kompakt_cli.profile_manifest import Steps as JobSteps
 from kompakt_cli.profile_runs import Nodes, Plan, gpus_of, measure, read_script
@@ -25,8 +24,6 @@ from kompakt_core.profile.prices import Offer, offers, parse_prices
 
 LEAST_STEPS: Final = 4
 CPU_PROCESSES: Final = 2
-STILL_CACHED: Final = 0.05  # a larger share of the data's files makes a cold run doubtful
-UNTOLD: Final = "without --data nothing is known of the page cache: what the run on real data read may have come from the disk"
 
 
 class Form(StrEnum):
@@ -40,7 +37,10 @@ Program = Annotated[list[str] | None, typer.Argument(help="python train.py ..., 
 Devices = Annotated[int, typer.Option(help="devices of this machine (default: all GPUs; without GPUs 2 processes)", min=0)]
 Steps = Annotated[int, typer.Option(help="optimizer steps to time in each run", min=LEAST_STEPS)]
 WarmUp = Annotated[int, typer.Option(help="steps before them that do not count", min=1)]
-Data = Annotated[list[str] | None, typer.Option(help="file or folder that the training reads; may be given several times")]
+Data = Annotated[
+    list[str] | None,
+    typer.Option(help="file or folder that the training reads (with --job: in its container); several times if need be"),
+]
 Gpus = Annotated[int, typer.Option(help="GPUs the training is to get, for its sensitivity (default: devices)", min=0)]
 Machine = Annotated[str, typer.Option(help="what to call this machine, as in the price table")]
 NodeCount = Annotated[int, typer.Option(help="machines that run this same command together, for the network stall", min=1)]
@@ -90,16 +90,17 @@ def profile(
         raise InvalidInput("--prices needs --batches: how many batches of one device the whole training takes")
     found = [_earlier(path) for path in read or ()]
     if program:
-        files = pagecache.files_of(data) if data else []
-        plan = Plan(read_script(program), warm_up, steps, timeout, _nodes(nodes, node_rank, master))
+        paths = tuple(_there(path) for path in data or ())
+        plan = Plan(read_script(program), warm_up, steps, timeout, _nodes(nodes, node_rank, master), paths)
         before = _earlier(single) if single else None
-        found.append(_measured(plan, devices, files, machine or platform.node() or "this machine", before))
+        found.append(_measured(plan, devices, machine or platform.node() or "this machine", before))
     if job:
-        _alone(job, program, data, single, nodes, master)
-        document = profile_manifest.read_manifest(job)
-        each, total = profile_manifest.gpus_of(document)
+        _alone(job, program, single, nodes, master)
+        manifest = profile_manifest.read_manifest(job)
+        each, total = profile_manifest.gpus_of(manifest)
         cluster = profile_jobs.Cluster(kubeconfig, context, namespace)
-        found.append(profile_jobs.profile_job(cluster, document, devices or each, JobSteps(warm_up, steps, timeout), machine))
+        wished = JobSteps(warm_up, steps, timeout, tuple(data or ()))
+        found.append(profile_jobs.profile_job(cluster, manifest, devices or each, wished, machine))
         gpus = gpus or total
     if not found:
         raise InvalidInput(
@@ -112,9 +113,13 @@ def profile(
 
 def _alone(job: str, *others: object) -> None:
     if any(other and other != 1 for other in others):
-        raise InvalidInput(
-            f"--job {job} runs in a cluster: -- PYTHON SCRIPT, --data, --single, --nodes, --master are for runs here"
-        )
+        raise InvalidInput(f"--job {job} runs in a cluster: -- PYTHON SCRIPT, --single, --nodes, --master are for runs here")
+
+
+def _there(path: str) -> str:
+    if not Path(path).exists():
+        raise InvalidInput(f"--data {path}: not there; give a file or folder that the training reads")
+    return path
 
 
 def _nodes(count: int, number: int, master: str) -> Nodes:
@@ -128,7 +133,7 @@ def _nodes(count: int, number: int, master: str) -> Nodes:
     return Nodes(count, number, master)
 
 
-def _measured(plan: Plan, devices: int, files: Sequence[Path], machine: str, single: Profile | None) -> Profile:
+def _measured(plan: Plan, devices: int, machine: str, single: Profile | None) -> Profile:
     there = gpus_of(plan.script)
     devices = devices or there or CPU_PROCESSES
     if there and devices > there:
@@ -137,7 +142,7 @@ def _measured(plan: Plan, devices: int, files: Sequence[Path], machine: str, sin
     if plan.nodes.count == 1:
         if single is not None:
             raise InvalidInput("--single belongs to --nodes 2 or more")
-        runs, notes = _runs(plan, devices, files)
+        runs, notes = _runs(plan, devices)
     else:
         runs, notes = _across(plan, devices, single), []
         devices *= plan.nodes.count
@@ -149,25 +154,20 @@ def _measured(plan: Plan, devices: int, files: Sequence[Path], machine: str, sin
     return Profile(machine, devices, done.kind, plan.warm_up, plan.steps, runs, tuple(notes))
 
 
-def _runs(plan: Plan, devices: int, files: Sequence[Path]) -> tuple[dict[str, Run], list[str]]:
+def _runs(plan: Plan, devices: int) -> tuple[dict[str, Run], list[str]]:
     """The runs of one machine, and what limits them."""
-    runs, notes = {}, []
+    runs, notes = dict[str, Run](), list[str]()
     if devices > 1:
-        runs["one"] = _run(plan, "on one device, data from memory", "synthetic", 1)
+        runs["one"], _ = _run(plan, "on one device, data from memory", "synthetic", 1)
     all_ = f"on {devices} devices" if devices > 1 else "on one device"
-    runs["all"] = _run(plan, f"{all_}, data from memory", "synthetic", devices)
-    if files:
-        left = pagecache.drop(files)
-        if left is None or left > STILL_CACHED:
-            share = "an unknown share" if left is None else f"{left:.0%}"
-            notes.append(
-                f"{share} of the data's files stayed in the page cache before the cold run, so its fetch stall is too low"
-            )
-        runs["cold"] = _run(plan, f"{all_}, cold data", "real", devices)
-        pagecache.load(files)
+    runs["all"], _ = _run(plan, f"{all_}, data from memory", "synthetic", devices)
+    if plan.paths:
+        runs["cold"], cached = _run(plan, f"{all_}, cold data", "cold", devices)
+        notes += filter(None, [profile_document.cold_note(cached)])
+        runs["warm"], _ = _run(plan, f"{all_}, cached data", "warm", devices)
     else:
-        notes.append(UNTOLD)
-    runs["warm"] = _run(plan, f"{all_}, {'cached' if files else 'real'} data", "real", devices)
+        notes.append(profile_document.UNTOLD)
+        runs["warm"], _ = _run(plan, f"{all_}, real data", "real", devices)
     return runs, notes
 
 
@@ -177,10 +177,10 @@ def _across(plan: Plan, devices: int, single: Profile | None) -> dict[str, Run]:
     if single is not None and ("all" not in single.runs or single.devices != total):
         raise InvalidInput(f"--single: a profile of {single.devices} devices; expected one of {total} on one machine, as here")
     runs = dict(single.runs) if single else {}
-    return runs | {"halves": _run(plan, f"on {total} devices of {plan.nodes.count} machines", "synthetic", devices)}
+    return runs | {"halves": _run(plan, f"on {total} devices of {plan.nodes.count} machines", "synthetic", devices)[0]}
 
 
-def _run(plan: Plan, name: str, data: str, devices: int) -> Run:
+def _run(plan: Plan, name: str, data: str, devices: int) -> tuple[Run, object]:
     print(f"kompakt: {name} ...", file=sys.stderr, flush=True)
     return measure(plan, name, data, devices)
 

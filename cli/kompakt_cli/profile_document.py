@@ -1,12 +1,37 @@
 """What `kompakt profile` found, as JSON, and as what a price table asks for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, Final
 
-from kompakt_core.profile.document import VERSION, Profile
+from kompakt_core.profile.document import VERSION, Profile, Run, read_run
 from kompakt_core.profile.prices import Measured, Offer
 from kompakt_core.profile.sensitivity import word_for
+
+STILL_CACHED: Final = 0.05  # a larger share of the data's files makes a cold run doubtful
+UNTOLD: Final = "without --data nothing is known of the page cache: what the run on real data read may have come from the disk"
+# What the start-up hook says of a run -> our names for it (the runtime repeats them; a contract test compares).
+FIELDS: Final = {
+    "stepSeconds": "step_seconds",
+    "parts": "parts",
+    "dataSeconds": "data_seconds",
+    "loaders": "loaders",
+    "gradientBytes": "gradient_bytes",
+    "ranks": "ranks",
+}
+
+
+def told_run(said: Mapping[str, Any], where: str) -> Run:
+    """A run in the start-up hook's words. Raises InvalidInput that names `where` and the field."""
+    return read_run({field: said.get(name) for name, field in FIELDS.items()}, where)
+
+
+def cold_note(cached: object) -> str:
+    """What makes the cold run doubtful, empty for nothing; `cached`: the share of its files that stayed in the page cache."""
+    if isinstance(cached, int | float) and cached <= STILL_CACHED:
+        return ""
+    share = f"{cached:.0%}" if isinstance(cached, int | float) else "an unknown share"
+    return f"{share} of the data's files stayed in the page cache before the cold run, so its fetch stall is too low"
 
 
 def measured(profile: Profile) -> list[Measured]:

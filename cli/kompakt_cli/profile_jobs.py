@@ -1,4 +1,4 @@
-"""Measured runs as TrainingJobs in a cluster: the job's own pod template, a few steps on GPUs of one machine, then it ends.
+"""Measured runs as TrainingJobs in a cluster: the job's own pod template, a few steps on GPUs of one machine (or halves of two).
 
 The start-up hook that every worker has anyway times the steps and leaves the figures in the pod's termination message.
 """
@@ -7,32 +7,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
 
-from kompakt_cli.profile_manifest import MODES, Document, Steps, container_of, run_document
+from kompakt_cli.profile_document import UNTOLD, cold_note, told_run
+from kompakt_cli.profile_manifest import Document, Steps, container_of, run_document
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.reports import read_report
 from kompakt_core.placement.model import Reason
-from kompakt_core.profile.document import Profile, Run, read_run
+from kompakt_core.profile.document import Profile, Run, slowest
 
 PAUSE_S: Final = 1.0
 LAST_LINES: Final = 15
-NOT_HERE: Final = (
-    "in a cluster nothing is known of page caches and of two half machines: what the run on real data read may have come from "
-    "the disk, and the network stall was not measured"
-)
-# Fields of the start-up hook's last words -> those of a run (the runtime repeats them; a contract test compares).
-FIELDS: Final = {
-    "stepSeconds": "step_seconds",
-    "parts": "parts",
-    "dataSeconds": "data_seconds",
-    "loaders": "loaders",
-    "gradientBytes": "gradient_bytes",
-    "ranks": "ranks",
-}
+LAST_WORDS_S: Final = 30.0  # for all pods to end once their job has
 
 
 class Cluster:
@@ -70,14 +60,15 @@ class Cluster:
         found = self._call(lambda: self._jobs.get_namespaced_custom_object(**self._at, name=name))
         return dict(found.get("status") or {})
 
-    def last_words(self, name: str) -> str:
-        """The termination message of the job's worker; empty without one."""
-        for pod in self._pods(name):
-            for one in pod.status.container_statuses or ():
-                ended = one.state.terminated
-                if ended is not None and ended.message:
-                    return str(ended.message)
-        return ""
+    def last_words(self, name: str) -> list[str]:
+        """The termination messages of the job's workers that left one."""
+        statuses = (one for pod in self._pods(name) for one in pod.status.container_statuses or ())
+        ended = (one.state.terminated for one in statuses)
+        return [str(one.message) for one in ended if one is not None and one.message]
+
+    def nodes(self, name: str) -> tuple[str, ...]:
+        """Where the job's workers sit."""
+        return tuple(sorted(str(pod.spec.node_name) for pod in self._pods(name)))
 
     def last_lines(self, name: str, container: str) -> list[str]:
         """What the worker printed last, as far as its node tells."""
@@ -107,25 +98,85 @@ class Cluster:
             raise InvalidInput(f"the API server cannot be reached: {error}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A measured run, the node of each of its workers, and the share of its data's files that was in the page cache."""
+
+    run: Run
+    nodes: tuple[str, ...]
+    cached: object = None
+
+
 def profile_job(cluster: Cluster, document: Document, devices: int, plan: Steps, machine: str) -> Profile:
-    """All runs, one after the other. Raises InvalidInput that says which run went wrong, and why."""
-    runs, nodes = {}, ""
-    for mode in MODES if devices > 1 else [mode for mode in MODES if mode != "one"]:
-        gpus = 1 if mode == "one" else devices
-        runs[mode], nodes = _measured(cluster, run_document(document, mode, gpus, plan), gpus, plan)
-    return Profile(machine or nodes or "the cluster", devices, "GPU", plan.warm_up, plan.steps, runs, (NOT_HERE,))
+    """All runs, one after the other. Raises InvalidInput that says which run went wrong, and why.
+
+    Where there are no two nodes with halves of the GPUs, a note says so, and the network stall is left out.
+    """
+    done: dict[str, Done] = {}
+    notes = [] if plan.paths else [UNTOLD]
+    for mode in plan.modes(devices):
+        if mode == "halves":
+            notes += _halves(cluster, document, devices, plan, done)
+        else:
+            gpus = 1 if mode == "one" else devices
+            done[mode] = measured(cluster, run_document(document, mode, gpus, plan), gpus, plan)
+    if devices % 2:
+        notes.append(f"{devices} GPUs have no two halves, so the network stall was not measured")
+    notes += [_nodes_note(done), cold_note(done["cold"].cached) if "cold" in done else ""]
+    runs = {mode: one.run for mode, one in done.items()}
+    name = machine or done["all"].nodes[0]
+    return Profile(name, devices, "GPU", plan.warm_up, plan.steps, runs, tuple(filter(None, notes)))
 
 
-def _measured(cluster: Cluster, document: Document, gpus: int, plan: Steps) -> tuple[Run, str]:
+def _halves(cluster: Cluster, document: Document, devices: int, plan: Steps, done: dict[str, Done]) -> list[str]:
+    """Adds the run on two nodes, or says why there is none."""
+    half = run_document(document, "halves", devices // 2, plan, done["all"].nodes[0])
+    try:
+        found = measured(cluster, half, devices // 2, plan)
+    except InvalidInput as error:
+        return [f"the network stall was not measured: {error}"]
+    if found.run.ranks != devices:
+        return [
+            f"the network stall was not measured: {found.run.ranks} processes trained together on two nodes, not {devices}; let "
+            "torchrun read PET_NNODES and MASTER_ADDR, as kompakt sets them"
+        ]
+    done["halves"] = found
+    return []
+
+
+def _nodes_note(done: Mapping[str, Done]) -> str:
+    """Runs on different nodes compare different machines."""
+    found = {mode: one.nodes[0] for mode, one in done.items() if mode != "halves"}
+    told = ", ".join(f"{mode}: {node}" for mode, node in found.items())
+    return (
+        f"the runs sat on different nodes ({told}): stalls hold what differs between these, too"
+        if len(set(found.values())) > 1
+        else ""
+    )
+
+
+def measured(cluster: Cluster, document: Document, gpus: int, plan: Steps) -> Done:
+    """One run, with so many GPUs for each of its workers. Raises InvalidInput that says why there are no figures."""
     with cluster.running(document) as name:
-        print(f"kompakt: TrainingJob {cluster.namespace}/{name} on {gpus} GPUs ...", file=sys.stderr, flush=True)
+        workers = len(document["spec"]["roles"])
+        print(f"kompakt: TrainingJob {cluster.namespace}/{name} on {workers * gpus} GPUs ...", file=sys.stderr, flush=True)
         status = _ended(cluster, name, plan.limit_s)
-        said = (read_report(cluster.last_words(name)) or {}).get("run")
-        if not isinstance(said, dict) or said.get("processes") != gpus:
+        said = _last_words(cluster, name, workers)
+        bad = next((one for one in said if one.get("processes") != gpus), None)
+        if len(said) < workers or bad is not None:
             container = container_of(document["spec"]["roles"][0])["name"]
-            raise InvalidInput(_why(name, status, said, gpus, plan, cluster.last_lines(name, container)))
-        figures = {field: said.get(name) for name, field in FIELDS.items()}
-        return read_run(figures, f"what {name} left"), str(status.get("nodes") or "")
+            raise InvalidInput(_why(name, status, bad, gpus, plan, cluster.last_lines(name, container)))
+        run = slowest([told_run(one, f"what {name} left") for one in said])
+        return Done(run, cluster.nodes(name), said[0].get("cached"))
+
+
+def _last_words(cluster: Cluster, name: str, workers: int) -> list[dict[str, Any]]:
+    """What the start-up hooks left; a worker may take a moment longer than its job."""
+    until = time.monotonic() + (LAST_WORDS_S if workers > 1 else 0)
+    while len(words := cluster.last_words(name)) < workers and time.monotonic() < until:
+        time.sleep(PAUSE_S)
+    said = ((read_report(one) or {}).get("run") for one in words)
+    return [one for one in said if isinstance(one, dict)]
 
 
 def _ended(cluster: Cluster, name: str, limit_s: float) -> Document:

@@ -1,6 +1,8 @@
-"""From a TrainingJob's manifest to those of its measured runs: one worker alone, for a few steps."""
+"""From a TrainingJob's manifest to those of its measured runs: for a few steps one worker alone, or two halves on two nodes."""
 
 import copy
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,18 +14,31 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.job.model import Injection, Role, TrainingJob
 from kompakt_core.job.spec import parse_job
 
-LONGEST_NAME: Final = 27  # of the job, so that NAME-profile-MODE is at most 40 characters
-MODES: Final = {"one": "synthetic", "all": "synthetic", "warm": "real"}
+LONGEST_NAME: Final = 25  # of the job, so that NAME-profile-MODE is at most 40 characters
+MODES: Final = {"one": "synthetic", "all": "synthetic", "cold": "cold", "warm": "warm", "halves": "synthetic"}
+SECOND: Final = "second-half"  # role of the worker on the other node
 Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How each run is made. `limit_s`: from its creation to its end, waiting for GPUs included."""
+    """How each run is made. `limit_s`: from its creation to its end, waiting for GPUs included. `paths`: the data's files and
+    folders in the container, if they are named.
+    """
 
     warm_up: int
     steps: int
     limit_s: float
+    paths: tuple[str, ...] = ()
+
+    def modes(self, devices: int) -> list[str]:
+        """The runs there are on so many GPUs, in order."""
+        left_out = ({"one"} if devices == 1 else set()) | ({"halves"} if devices % 2 else set())
+        return [mode for mode in MODES if mode not in left_out | (set() if self.paths else {"cold"})]
+
+    def data(self, mode: str) -> str:
+        """What the start-up hook is to do about data."""
+        return "real" if mode == "warm" and not self.paths else MODES[mode]
 
 
 def read_manifest(path: str) -> Document:
@@ -62,17 +77,16 @@ def _role(job: TrainingJob) -> Role:
     return roles[0]
 
 
-def run_document(document: Document, mode: str, devices: int, plan: Steps) -> Document:
-    """The TrainingJob of one measured run: one worker with so many GPUs, as the job has it, without compression."""
+def run_document(document: Document, mode: str, gpus: int, plan: Steps, node: str = "") -> Document:
+    """The TrainingJob of one measured run: one worker with so many GPUs, as the job has it, without compression.
+
+    For `halves` two such workers, one on `node` and one on any other.
+    """
     job, spec = _checked(document), document["spec"]
     role = copy.deepcopy(next(one for one in spec["roles"] if one["name"] == _role(job).name))
-    role |= {"replicas": 1, "gpusPerReplica": devices}
-    _wish(container_of(role), f"{MODES[mode]},{plan.warm_up},{plan.steps}")
-    kept = ["placement", "priorityClassName", "sharedMemory"]
-    if job.communication.custom_edges is None:  # own edges are for the job's own number of GPUs
-        kept.append("communication")
-    plain = {"mode": "None", "failurePolicy": "Fail"}  # where steps cannot be timed the run ends, and does not train on and on
-    policy = {"backoffLimit": 0, "activeDeadlineSeconds": max(1, int(plan.limit_s))}
+    role |= {"replicas": 1, "gpusPerReplica": gpus}
+    _wish(container_of(role), f"{plan.data(mode)},{plan.warm_up},{plan.steps}", plan.paths)
+    halves = [_placed(role, "In", node), _placed(role | {"name": SECOND}, "NotIn", node)]
     labels = document["metadata"].get("labels")
     return {
         "apiVersion": contract.API_VERSION,
@@ -82,12 +96,35 @@ def run_document(document: Document, mode: str, devices: int, plan: Steps) -> Do
             **({"labels": labels} if labels else {}),
         },
         "spec": {
-            "roles": [role],
-            "activationCompression": plain,
-            "runPolicy": policy,
-            **{name: spec[name] for name in kept if name in spec},
+            "roles": halves if mode == "halves" else [role],
+            # Where steps cannot be timed the run ends, and does not train on and on.
+            "activationCompression": {"mode": "None", "failurePolicy": "Fail"},
+            # Pods stay until their last words are read.
+            "runPolicy": {"backoffLimit": 0, "activeDeadlineSeconds": max(1, int(plan.limit_s)), "cleanPodPolicy": "None"},
+            **_kept(job, spec, mode),
         },
     }
+
+
+def _kept(job: TrainingJob, spec: Document, mode: str) -> Document:
+    """What else of the job's spec its runs have too."""
+    kept = ["placement", "priorityClassName", "sharedMemory"]
+    if job.communication.custom_edges is None:  # own edges are for the job's own number of GPUs
+        kept.append("communication")
+    found = {name: copy.deepcopy(spec[name]) for name in kept if name in spec}
+    if mode == "halves":  # they are to be spread
+        found.get("placement", {}).pop("requiredLevel", None)
+    return found
+
+
+def _placed(role: Document, operator: str, node: str) -> Document:
+    """The role with its pods on that node (In), or on any other (NotIn); what it asks of nodes stays."""
+    role = copy.deepcopy(role)
+    affinity = role["template"]["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": [{}]})
+    for term in required["nodeSelectorTerms"]:  # any of them has to hold, with all that it asks for
+        term.setdefault("matchFields", []).append({"key": "metadata.name", "operator": operator, "values": [node]})
+    return role
 
 
 def container_of(role: Document) -> Document:
@@ -97,9 +134,9 @@ def container_of(role: Document) -> Document:
     return found
 
 
-def _wish(container: Document, run: str) -> None:
+def _wish(container: Document, run: str, paths: Sequence[str]) -> None:
     """What the start-up hook reads."""
-    ours = {contract.ENV_PROFILE: run}
+    ours = {contract.ENV_PROFILE: run, contract.ENV_PROFILE_DATA: json.dumps(paths)}
     kept = [one for one in container.get("env") or [] if one.get("name") not in ours]
     if all(one.get("name") != "OMP_NUM_THREADS" for one in kept):
         ours["OMP_NUM_THREADS"] = (

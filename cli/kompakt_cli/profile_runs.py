@@ -16,14 +16,16 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
+from kompakt_cli.profile_document import told_run
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
-from kompakt_core.profile.document import Run
+from kompakt_core.profile.document import Run, slowest
 
 PAYLOAD: Final = "kompakt.payload"  # entry-point group: a context with the folder that has the start-up hook
 GRACE_S: Final = 15.0  # for a run to end once all ranks have written their figures
 LAST_LINES: Final = 15
 TORCHRUN: Final = re.compile(r"[WE]\d{4} .*torch/distributed/elastic/")
+CACHE: Final = "page-cache.json"  # what the start-up hook leaves (the runtime repeats it; a contract test compares)
 PROBE: Final = "import json, torch; print(json.dumps([torch.cuda.device_count(), torch.__version__]))"
 
 
@@ -46,13 +48,14 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How each run is made. `limit_s`: what one run may take in all."""
+    """How each run is made. `limit_s`: what one run may take in all. `paths`: the data's files and folders, if they are named."""
 
     script: Script
     warm_up: int
     steps: int
     limit_s: float
     nodes: Nodes = Nodes()
+    paths: tuple[str, ...] = ()
 
 
 def read_script(program: Sequence[str]) -> Script:
@@ -84,8 +87,12 @@ def gpus_of(script: Script) -> int:
     raise InvalidInput(f"{script.python} cannot import torch ({last}); profile needs the Python that the training runs with")
 
 
-def measure(plan: Plan, name: str, data: str, devices: int) -> Run:
-    """Run the script once on so many devices with `data` (synthetic or real). Raises InvalidInput that says what went wrong."""
+def measure(plan: Plan, name: str, data: str, devices: int) -> tuple[Run, object]:
+    """Run the script once on so many devices with `data`: synthetic, real, or cold or warm (the plan's paths).
+
+    With the run comes the share of these paths' files that was in the page cache at its beginning, None = not known. Raises
+    InvalidInput that says what went wrong.
+    """
     with _payload() as payload, tempfile.TemporaryDirectory(prefix="kompakt-profile-") as folder:
         log = Path(folder) / "output.txt"
         with log.open("wb") as output:
@@ -94,18 +101,8 @@ def measure(plan: Plan, name: str, data: str, devices: int) -> Run:
         complete = [row for row in rows if row.get("complete")]
         if len(complete) < devices:
             raise InvalidInput(_why(plan, name, rows, len(complete), devices, code, log))
-    return _run(complete)
-
-
-def _run(rows: Sequence[Mapping[str, Any]]) -> Run:
-    return Run(
-        step_seconds=max(row["stepSeconds"] for row in rows),
-        parts=tuple(map(max, zip(*(row["parts"] for row in rows), strict=True))),
-        data_seconds=max(row["dataSeconds"] for row in rows),
-        loaders=sum(row["loaders"] for row in rows),
-        gradient_bytes=max(row["gradientBytes"] for row in rows),
-        ranks=max(row["ranks"] for row in rows),
-    )
+        cached = json.loads((Path(folder) / CACHE).read_text()) if data in ("cold", "warm") else None
+    return slowest([told_run(row, f"run {name}") for row in complete]), cached
 
 
 @contextmanager
@@ -124,6 +121,7 @@ def _environment(plan: Plan, payload: Path, folder: str, data: str) -> dict[str,
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path),
         contract.ENV_PROFILE: f"{data},{plan.warm_up},{plan.steps}",
+        contract.ENV_PROFILE_DATA: json.dumps(plan.paths),
         contract.ENV_STATE_DIR: folder,
         contract.ENV_MODE: "None",
         contract.ENV_FAILURE_POLICY: "Fail",

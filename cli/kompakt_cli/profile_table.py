@@ -14,7 +14,7 @@ from kompakt_core.profile.stalls import Stall
 
 NEEDED = {
     "interconnect": "processes that train together, on one device and on several",
-    "network": "--nodes on two smaller machines, with --single FILE of one machine",
+    "network": "two machines: --nodes with --single FILE of one machine, or --job where two nodes have GPUs",
     "prep": "data that come through torch's DataLoader",
     "fetch": "--data FOLDER, and data that come through torch's DataLoader",
 }

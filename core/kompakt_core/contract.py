@@ -87,6 +87,7 @@ ENV_PROGRESS_FILE: Final = "KOMPAKT_PROGRESS_FILE"  # where the user's script ma
 ENV_METRICS_PORT: Final = "KOMPAKT_METRICS_PORT"
 ENV_TERMINATION_LOG: Final = "KOMPAKT_TERMINATION_LOG"  # only where a container has a terminationMessagePath of its own
 ENV_PROFILE: Final = "KOMPAKT_PROFILE"  # set by `kompakt profile` only: data, steps of warm-up, steps to time
+ENV_PROFILE_DATA: Final = "KOMPAKT_PROFILE_DATA"  # with data `cold` or `warm`: JSON list of the files and folders meant
 RUNTIME_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
     | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH}

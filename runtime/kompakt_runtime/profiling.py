@@ -2,8 +2,9 @@
 
 The script is not changed. Its steps are those of the optimizer that steps first; its data come through torch's DataLoader, which
 can be made to give the first batches again and again from memory, so that no step waits for data. Which run this is, the
-environment says: KOMPAKT_PROFILE=DATA,WARM-UP,STEPS, e.g. synthetic,5,20. Each rank leaves a file in KOMPAKT_STATE_DIR; in a pod
-the slowest of all goes to the termination message as well.
+environment says: KOMPAKT_PROFILE=DATA,WARM-UP,STEPS, e.g. synthetic,5,20. With data `cold` or `warm` the files that
+KOMPAKT_PROFILE_DATA names leave the page cache, or come into it, before anybody trains. Each rank leaves a file in
+KOMPAKT_STATE_DIR; in a pod the slowest of all goes to the termination message as well.
 """
 
 import atexit
@@ -22,8 +23,12 @@ from kompakt_runtime import export, pace
 from kompakt_runtime.config import ENV_STATE_DIR, ENV_TERMINATION_LOG, TERMINATION_LOG, ConfigError
 
 ENV_PROFILE: Final = "KOMPAKT_PROFILE"
+ENV_PROFILE_DATA: Final = "KOMPAKT_PROFILE_DATA"
 SYNTHETIC: Final = "synthetic"
 REAL: Final = "real"
+COLD: Final = "cold"  # real, and out of the page cache before
+WARM: Final = "warm"  # real, and in it
+CACHE: Final = "page-cache.json"  # in the state folder: the share of the files that is in the page cache, once they are ready
 REPLAYED: Final = 4  # batches kept in memory
 PARTS: Final = 4  # of the measured steps, to show how much they differ
 AFTER: Final = 2  # steps that still run when this rank has written its file: others may be a step behind
@@ -32,13 +37,17 @@ MOST_STEPS: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Wish:
-    """Which data, how many steps are left out at the beginning, how many are timed; where to leave the figures."""
+    """Which data, how many steps are left out at the beginning, how many are timed; where to leave the figures.
+
+    `paths`: the data's files and folders, for COLD and WARM.
+    """
 
     data: str
     warm_up: int
     steps: int
     folder: str
     termination_log: str = TERMINATION_LOG
+    paths: tuple[str, ...] = ()
 
     @staticmethod
     def from_env(environ: Mapping[str, str]) -> "Wish | None":
@@ -48,15 +57,31 @@ class Wish:
             return None
         data, *numbers = text.split(",")
         good = len(numbers) == 2 and all(n.isascii() and n.isdigit() and len(n) < 8 for n in numbers)
-        if data not in (SYNTHETIC, REAL) or not good or not PARTS <= int(numbers[1]) <= MOST_STEPS or int(numbers[0]) < 1:
+        if (
+            data not in (SYNTHETIC, REAL, COLD, WARM)
+            or not good
+            or not PARTS <= int(numbers[1]) <= MOST_STEPS
+            or int(numbers[0]) < 1
+        ):
             raise ConfigError(
-                f"{ENV_PROFILE} is {text!r}; it must be synthetic or real, steps of warm-up (at least 1) and steps to time "
-                f"(at least {PARTS}), such as synthetic,5,20"
+                f"{ENV_PROFILE} is {text!r}; it must be synthetic, real, cold or warm, steps of warm-up (at least 1) and "
+                f"steps to time (at least {PARTS}), such as synthetic,5,20"
             )
         if not environ.get(ENV_STATE_DIR):
             raise ConfigError(f"{ENV_PROFILE} needs {ENV_STATE_DIR}, a folder for the figures")
         last_words = environ.get(ENV_TERMINATION_LOG) or TERMINATION_LOG
-        return Wish(data, int(numbers[0]), int(numbers[1]), environ[ENV_STATE_DIR], last_words)
+        paths = _paths(environ.get(ENV_PROFILE_DATA, "")) if data in (COLD, WARM) else ()
+        return Wish(data, int(numbers[0]), int(numbers[1]), environ[ENV_STATE_DIR], last_words, paths)
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not found or not all(isinstance(path, str) and path for path in found):
+        raise ConfigError(f'{ENV_PROFILE_DATA} is {text[:80]!r}; it must be a list of paths such as ["/data/train"]')
+    return tuple(found)
 
 
 class Profiling:
@@ -72,7 +97,11 @@ class Profiling:
         self._kept: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
 
     def start(self) -> None:
-        """Steps and data loaders of this process count from now on. Raises ImportError where torch is too old."""
+        """Steps and data loaders of this process count from now on.
+
+        Raises ImportError where torch is too old, ConfigError for data that are not there.
+        """
+        self._ready_data()
         from torch.optim.optimizer import register_optimizer_step_post_hook
         from torch.utils.data import DataLoader
 
@@ -84,6 +113,21 @@ class Profiling:
 
         DataLoader.__iter__ = iterate
         atexit.register(self._ended, os.getpid())
+
+    def _ready_data(self) -> None:
+        """Once per pod, by whichever process comes first (torchrun itself, mostly); the others wait for it."""
+        wish, done = self._wish, Path(self._wish.folder) / CACHE
+        if not wish.paths:
+            return
+        from kompakt_runtime import pagecache  # what few need, no training waits for
+
+        with export.alone(wish.folder):
+            if not done.exists():
+                files = pagecache.files_of(wish.paths)
+                if wish.data == WARM:
+                    pagecache.load(files)
+                share = pagecache.drop(files) if wish.data == COLD else pagecache.cached(files)
+                done.write_text(json.dumps(share))
 
     def _batches(self, loader: Any, plain: Any) -> Iterator[Any]:
         self._loaders += 1
@@ -153,7 +197,9 @@ class Profiling:
         half.replace(path)
         with export.alone(self._wish.folder):  # whoever is last has read the files of all
             rows = [json.loads(path.read_text()) for path in sorted(folder.glob("profile-*.json"))]
-            words = {"kompakt": export.VERSION, "active": False, "reason": "Profile", "run": summary(rows)}
+            told = folder / CACHE
+            run = summary(rows) | ({"cached": json.loads(told.read_text())} if told.exists() else {})
+            words = {"kompakt": export.VERSION, "active": False, "reason": "Profile", "run": run}
             export.write_termination(self._wish.termination_log, words)
 
 

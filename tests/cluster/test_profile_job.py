@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from kompakt_cli import profile_jobs
+from kompakt_cli.profile_manifest import Steps, run_document
+from kompakt_core.errors import InvalidInput
 from tools.kube.jobs import training_job
 from tools.kube.kwok import MESSAGE_ANNOTATION
 from tools.kube.session import Cluster
@@ -44,6 +47,23 @@ def test_a_job_of_one_gpu_is_profiled_and_nothing_is_left(kompakt: Cluster, name
     assert (list(told["runs"]), told["devices"], told["gpus"]) == (["all", "warm"], 1, 2)
     assert told["machine"] in ("dgx-0", "dgx-1", "pcie-0")
     assert told["stalls"]["prep"]["seconds"] == 0
+    assert kompakt.custom.list_namespaced_custom_object("kompakt.dev", "v1alpha1", namespace, "trainingjobs")["items"] == []
+
+
+def test_two_halves_sit_on_two_nodes_and_the_slower_one_counts(kompakt: Cluster, namespace: str) -> None:
+    """As the run for the network stall. Simulated pods leave what they are told: here the second one other figures."""
+    words = [json.dumps({"kompakt": 1, "run": RUN | {"ranks": 2, "stepSeconds": seconds}}) for seconds in (0.5, 0.75)]
+    document = training_job("train", gpus=2, seconds="0", annotations={MESSAGE_ANNOTATION: words[0]})
+    plan = Steps(5, 20, 120.0)
+    halves = run_document(document, "halves", 1, plan, "dgx-1")
+    halves["spec"]["roles"][1]["template"]["metadata"]["annotations"][MESSAGE_ANNOTATION] = words[1]
+    cluster = profile_jobs.Cluster(str(kompakt.kubeconfig), None, namespace)
+    done = profile_jobs.measured(cluster, halves, 1, plan)
+    assert (done.run.step_seconds, done.run.ranks, done.run.loaders) == (0.75, 2, 2)
+    assert "dgx-1" in done.nodes
+    assert len(set(done.nodes)) == 2
+    with pytest.raises(InvalidInput, match=r"train-profile-halves: .*node"):
+        profile_jobs.measured(cluster, run_document(document, "halves", 1, plan, "no-such-node"), 1, Steps(5, 20, 20.0))
     assert kompakt.custom.list_namespaced_custom_object("kompakt.dev", "v1alpha1", namespace, "trainingjobs")["items"] == []
 
 

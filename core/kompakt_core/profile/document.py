@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -110,6 +110,18 @@ def read_run(raw: object, where: str) -> Run:
         loaders=int(_number(raw.get("loaders"), f"{where}.loaders", 0)),
         gradient_bytes=int(_number(raw.get("gradient_bytes"), f"{where}.gradient_bytes", 0)),
         ranks=int(_number(raw.get("ranks"), f"{where}.ranks", 1)),
+    )
+
+
+def slowest(runs: Sequence[Run]) -> Run:
+    """One run from what several processes, or pods, tell of it: at least one. A step is over when the last has ended it."""
+    return Run(
+        step_seconds=max(run.step_seconds for run in runs),
+        parts=tuple(map(max, zip(*(run.parts for run in runs), strict=True))),
+        data_seconds=max(run.data_seconds for run in runs),
+        loaders=sum(run.loaders for run in runs),
+        gradient_bytes=max(run.gradient_bytes for run in runs),
+        ranks=max(run.ranks for run in runs),
     )
 
 

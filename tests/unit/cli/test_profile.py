@@ -120,7 +120,7 @@ def test_what_is_written_can_be_read_again_and_shown() -> None:
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "20.0 %" in shown
     assert "bandwidthSensitivity: High" in shown
-    assert "not measured: needs --nodes" in shown
+    assert "not measured: needs two machines: --nodes with --single" in shown
 
 
 @pytest.mark.parametrize(

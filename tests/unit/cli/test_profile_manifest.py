@@ -13,6 +13,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.job.spec import parse_job
 
 PLAN = Steps(5, 20, 600.0)
+DATA = Steps(5, 20, 600.0, ("/data",))
 
 
 def manifest(**spec: Any) -> dict[str, Any]:
@@ -36,17 +37,54 @@ def test_a_run_is_one_worker_for_a_few_steps_and_the_job_stays_as_it_was() -> No
         communication={"pattern": "Ring"},
     )
     before = json.dumps(whole)
-    found = {mode: run_document(whole, mode, 1 if mode == "one" else 4, PLAN) for mode in MODES}
+    alone = [mode for mode in MODES if mode != "halves"]
+    found = {mode: run_document(whole, mode, 1 if mode == "one" else 4, DATA) for mode in alone}
     assert json.dumps(whole) == before
-    assert {found[mode]["metadata"]["name"] for mode in MODES} == {f"a-job-with-a-name-of-forty-profile-{mode}" for mode in MODES}
+    assert {found[mode]["metadata"]["name"] for mode in alone} == {f"a-job-with-a-name-of-fort-profile-{mode}" for mode in alone}
     for mode, document in found.items():
         job = parse_job(document)
         (role,) = job.roles
         assert (role.name, role.replicas, role.gpus_per_replica) == ("worker", 1, 1 if mode == "one" else 4)
         assert (job.compression.mode, job.priority_class_name, job.run_policy.backoff_limit) == ("None", "urgent", 0)
-        assert env_of(document)["KOMPAKT_PROFILE"] == ("real,5,20" if mode == "warm" else "synthetic,5,20")
+        data = mode if mode in ("cold", "warm") else "synthetic"
+        assert env_of(document)["KOMPAKT_PROFILE"] == f"{data},5,20"
+        assert json.loads(env_of(document)["KOMPAKT_PROFILE_DATA"]) == ["/data"]
         assert document["metadata"]["labels"] == {"team": "a"}
     assert gpus_of(whole) == (4, 16)
+
+
+def test_runs_are_those_that_tell_something() -> None:
+    assert PLAN.modes(4) == ["one", "all", "warm", "halves"]
+    assert DATA.modes(3) == ["one", "all", "cold", "warm"], "three GPUs have no two halves"
+    assert PLAN.modes(1) == ["all", "warm"]
+    assert env_of(run_document(manifest(), "warm", 4, PLAN))["KOMPAKT_PROFILE"] == "real,5,20", "nobody said where data are"
+
+
+def fields_of(role: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    affinity = role["template"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return [term["matchFields"] for term in affinity["nodeSelectorTerms"]]
+
+
+def test_halves_are_two_workers_one_on_the_node_and_one_elsewhere_whatever_else_is_asked_of_nodes() -> None:
+    whole = manifest(placement={"requiredLevel": "Machine", "policy": "Best"})
+    terms = [
+        {"matchExpressions": [{"key": "zone", "operator": "Exists"}]},
+        {"matchExpressions": [{"key": "b", "operator": "Exists"}]},
+    ]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    for affine in (None, affinity):
+        if affine:
+            whole["spec"]["roles"][1]["template"]["spec"]["affinity"] = affine
+        before = json.dumps(whole)
+        found = run_document(whole, "halves", 2, PLAN, "box-7")
+        assert json.dumps(whole) == before
+        job = parse_job(found)
+        assert [(role.replicas, role.gpus_per_replica) for role in job.roles] == [(1, 2), (1, 2)]
+        assert (job.placement.required_level, job.placement.policy) == ("Cluster", "Best")
+        for role, operator in zip(found["spec"]["roles"], ("In", "NotIn"), strict=True):
+            wanted = [{"key": "metadata.name", "operator": operator, "values": ["box-7"]}]
+            assert fields_of(role) == [wanted] * (2 if affine else 1)
+            assert env_of({"spec": {"roles": [role]}})["KOMPAKT_PROFILE"] == "synthetic,5,20"
 
 
 def test_only_what_must_be_ours_takes_the_place_of_the_templates_own() -> None:

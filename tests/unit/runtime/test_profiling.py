@@ -12,7 +12,7 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from kompakt_runtime import profiling
+from kompakt_runtime import pagecache, profiling
 from kompakt_runtime.config import ConfigError
 from kompakt_runtime.profiling import AFTER, REPLAYED, Profiling, Wish
 
@@ -32,6 +32,44 @@ def test_a_wish_is_read():
     assert Wish.from_env({"KOMPAKT_PROFILE": "real,5,20", "KOMPAKT_STATE_DIR": "/x"}) == Wish("real", 5, 20, "/x")
     with pytest.raises(ConfigError, match="needs KOMPAKT_STATE_DIR"):
         Wish.from_env({"KOMPAKT_PROFILE": "real,5,20"})
+
+
+@pytest.mark.parametrize("text", ["", "[]", "/data", '["/data", 1]', '[""]', '{"a": 1}', "[" * 10_000])
+def test_data_that_are_to_be_cold_have_to_be_named(text):
+    environ = {"KOMPAKT_PROFILE": "cold,5,20", "KOMPAKT_STATE_DIR": "/x", "KOMPAKT_PROFILE_DATA": text}
+    with pytest.raises(ConfigError, match=r"KOMPAKT_PROFILE_DATA is .*must be a list of paths such as \[\"/data/train\"\]"):
+        Wish.from_env(environ)
+    assert Wish.from_env(environ | {"KOMPAKT_PROFILE": "real,5,20"}).paths == ()
+
+
+def ready(folder, data, mode):
+    """The share of the files in the page cache that the start-up hook left, with three processes of a pod."""
+    for _ in range(3):
+        Profiling(Wish(mode, 1, 4, str(folder), paths=(str(data),)))._ready_data()
+    return json.loads((folder / profiling.CACHE).read_text())
+
+
+def test_data_leave_the_page_cache_or_come_into_it_once_before_anybody_trains(tmp_path, monkeypatch):
+    data, *folders = (tmp_path / name for name in ("data", "cold", "warm", "real"))
+    for folder in (data, *folders):
+        folder.mkdir()
+    (data / "part.bin").write_bytes(b"x" * 100_000)
+    calls = []
+    for name in ("drop", "load"):
+        plain = getattr(pagecache, name)
+        monkeypatch.setattr(pagecache, name, lambda files, name=name, plain=plain: (calls.append((name, files)), plain(files))[1])
+    shares = [ready(folder, data, mode) for folder, mode in zip(folders, ("cold", "warm"), strict=False)]
+    assert calls == [("drop", [data / "part.bin"]), ("load", [data / "part.bin"])]
+    assert shares[1] in (1.0, None), "None: this file system does not tell"
+    assert shares[0] in (0.0, 1.0, None), "a file system in memory keeps what is dropped"
+    Profiling(Wish("real", 1, 4, str(folders[2])))._ready_data()
+    assert not list(folders[2].iterdir())
+
+
+def test_data_that_are_not_there_end_the_run_before_it_trains(tmp_path):
+    with pytest.raises(ConfigError, match="nowhere: not there; give a file or folder"):
+        Profiling(Wish("cold", 1, 4, str(tmp_path), paths=(str(tmp_path / "nowhere"),))).start()
+    assert DataLoader.__iter__ is PLAIN
 
 
 class Endless(IterableDataset):
@@ -101,6 +139,10 @@ def test_in_a_pod_the_slowest_rank_stands_in_the_termination_message(tmp_path):
     (tmp_path / "profile-1.json").write_text(json.dumps({"rank": 1, **figures, "stepSeconds": 3.0}))
     run._write(figures)
     told = json.loads(last_words.read_text())
+    assert "cached" not in told["run"]
+    (tmp_path / profiling.CACHE).write_text("0.25")
+    run._write(figures)
+    assert json.loads(last_words.read_text())["run"]["cached"] == 0.25
     assert (told["kompakt"], told["reason"], told["run"]["processes"], told["run"]["stepSeconds"]) == (1, "Profile", 2, 3.0)
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kompakt_cli import pagecache
-from kompakt_core.errors import InvalidInput
+from kompakt_runtime import pagecache
+from kompakt_runtime.config import ConfigError
 
 
 def test_files_are_dropped_and_read_again(tmp_path: Path) -> None:
@@ -25,9 +25,9 @@ def test_files_are_dropped_and_read_again(tmp_path: Path) -> None:
 
 
 def test_paths_without_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="not there; give a file or folder"):
+    with pytest.raises(ConfigError, match="not there; give a file or folder"):
         pagecache.files_of([str(tmp_path / "nowhere")])
-    with pytest.raises(InvalidInput, match="no files in it"):
+    with pytest.raises(ConfigError, match="no files in it"):
         pagecache.files_of([str(tmp_path)])
 
 

@@ -7,23 +7,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from kompakt_core.errors import InvalidInput
+from kompakt_runtime.config import ConfigError
 
 CHUNK: Final = 1 << 22
 LOOKED_AT: Final = 1000
-_LIBC: Final = ctypes.CDLL(None)
 
 
 def files_of(paths: Iterable[str]) -> list[Path]:
-    """All files at and below these paths, by name. Raises InvalidInput for a path that is not there, or without files."""
+    """All files at and below these paths, by name. Raises ConfigError for a path that is not there, or without files."""
     found: list[Path] = []
     for text in paths:
         path = Path(text)
         if not path.exists():
-            raise InvalidInput(f"--data {text}: not there; give a file or folder that the training reads")
+            raise ConfigError(f"{text}: not there; give a file or folder that the training reads")
         found += [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
     if not found:
-        raise InvalidInput(f"--data {', '.join(paths)}: no files in it; give a file or folder that the training reads")
+        raise ConfigError(f"{', '.join(paths)}: no files in it; give a file or folder that the training reads")
     return sorted(set(found))
 
 
@@ -72,7 +71,7 @@ def _first_page_cached(fd: int) -> bool:
     """By a mapping that nobody reads: a look that reads (RWF_NOWAIT) may bring in the very page it asks for, some time later."""
     with mmap.mmap(fd, 1, access=mmap.ACCESS_COPY) as page:
         start, told = ctypes.c_char.from_buffer(page), ctypes.c_ubyte()
-        failed = _LIBC.mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(1), ctypes.byref(told))
+        failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(1), ctypes.byref(told))
         del start  # or the mapping could not be closed
     return not failed and bool(told.value & 1)
 
@@ -82,7 +81,7 @@ def _opened(files: Iterable[Path]) -> Iterator[int]:
         try:
             fd = os.open(path, os.O_RDONLY)
         except OSError as error:
-            raise InvalidInput(f"--data: {path}: {error.strerror}; expected files that this user may read") from error
+            raise ConfigError(f"{path}: {error.strerror}; expected files that this user may read") from error
         try:
             yield fd
         finally:
