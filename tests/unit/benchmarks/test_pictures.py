@@ -10,7 +10,7 @@ from benchmarks.pictures import completion, main, queue, read
 
 ROW = "| {} | {} | {} | {} | 1.000 | {} | 3603 | 714.8 | 0 | 0.0 |\n"
 TABLE = (
-    "| trace, cluster, network | policy | knowledge | avg JCT h | of the best | p99 queue h | comm s/job | makespan | stops | s |\n"
+    "| trace | policy | knowledge | avg JCT h | of the best | p99 queue h | comm s/job | makespan | stops | s |\n"
     "|---|---|---|---|---|---|---|---|---|---|\n"
     + ROW.format("t, 1x4x4, flat", "dally", "none", "20.0", "10.0")
     + ROW.format("t, 1x4x4, flat", "kompakt", "none", "10.0", "5.0")
