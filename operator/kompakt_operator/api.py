@@ -16,6 +16,7 @@ Object = dict[str, Any]
 TIMEOUT: Final = aiohttp.ClientTimeout(total=15, connect=5)
 TOKEN_SECONDS: Final = 60  # a mounted account token is renewed by the kubelet long before it runs out
 AT_ONCE: Final = 16  # requests in flight
+NOT_SERVED: Final = "NotServed"  # our own word: the API server knows no such kind of object
 
 
 class ApiRefused(Exception):
@@ -81,8 +82,8 @@ class Api:
         if self._session is not None:
             await self._session.close()
 
-    async def get(self, path: str, **query: str) -> Object:
-        return self._heard(await self._send("GET", path, None, query))
+    async def get(self, path: str, accept: str = "application/json", **query: str) -> Object:
+        return self._heard(await self._send("GET", path, None, query, accept=accept))
 
     async def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False) -> Object:
         query = {"fieldManager": contract.OPERATOR_MANAGER, **({"dryRun": "All"} if dry_run else {})}
@@ -118,17 +119,33 @@ class Api:
         return self._headers
 
     async def _send(
-        self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, str], kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        query: Mapping[str, str],
+        kind: str = "application/json",
+        accept: str = "application/json",
     ) -> Object:
         assert self._session is not None, "use `async with`"
-        headers = {**self._authorization(), "Accept": "application/json", **({"Content-Type": kind} if body is not None else {})}
+        headers = {**self._authorization(), "Accept": accept, **({"Content-Type": kind} if body is not None else {})}
         data = None if body is None else json.dumps(body)
         try:
             async with self._session.request(method, self._server + path, params=query, data=data, headers=headers) as answer:
-                found = await answer.json(content_type=None)
+                found = _parsed(answer.status, await answer.read())
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise ApiUnreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
         return _judged(method, path, answer.status, found if isinstance(found, dict) else {})
+
+
+def _parsed(code: int, body: bytes) -> object:
+    """What was answered; for a kind of object that is not defined that is no JSON but a line of text. Raises ValueError."""
+    try:
+        return json.loads(body) if body else {}
+    except ValueError:
+        if code != 404:
+            raise
+        return {"reason": NOT_SERVED, "message": "the API server knows no such kind of object"}
 
 
 def _judged(method: str, path: str, code: int, found: Object) -> Object:

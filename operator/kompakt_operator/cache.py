@@ -3,21 +3,22 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from kompakt_core import contract
 from kompakt_core.job.pods import PodView, read_pod, version_of
-from kompakt_operator.views import JobId, Views
+from kompakt_operator.views import JobId, View, Views
 from kompakt_operator.workqueue import Key
 
 Object = Mapping[str, Any]
+Listing = TypeVar("Listing")
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Generic[Listing]):
     """A whole list and the version of the moment it shows."""
 
-    objects: list[dict[str, Any]]
+    objects: list[Listing]
     version: int
 
 
@@ -28,10 +29,34 @@ class ServiceView:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[View]):
+    """A view and the job it belongs to: all that is kept of an object."""
+
+    job: JobId
+    job_name: str
+    view: View
+
+
+def pod_entry(obj: Object) -> Entry[PodView] | None:
+    """None for a pod that is no worker of a TrainingJob."""
+    view = read_pod(obj)
+    return None if view is None else Entry(job_id(obj), _job_name(obj), view)
+
+
+def service_entry(obj: Object) -> Entry[ServiceView]:
+    meta = obj["metadata"]
+    return Entry(job_id(obj), _job_name(obj), ServiceView(meta["name"], meta["uid"], version_of(meta)))
+
+
 def job_id(obj: Object) -> JobId:
     """The job an object belongs to, by its namespace and label; uid "" for none."""
     meta = obj.get("metadata") or {}
     return str(meta.get("namespace", "")), str((meta.get("labels") or {}).get(contract.LABEL_JOB_UID, ""))
+
+
+def _job_name(obj: Object) -> str:
+    return str((obj["metadata"].get("labels") or {}).get(contract.LABEL_JOB_NAME, ""))
 
 
 class Cache:
@@ -54,30 +79,32 @@ class Cache:
         sick = self._sick.get(pod.node, {})
         return "" if pod.finished else next((sick[gpu] for gpu in pod.gpus if gpu in sick), "")
 
+    def jobs_named(self, key: Key) -> list[JobId]:
+        """All jobs of that namespace and name of which anything is there: one, and older ones that are being removed."""
+        return [job for job, name in self._names.items() if (job[0], name) == key]
+
+    def knows(self, job: JobId) -> bool:
+        """Whether anything of the job is there."""
+        return job in self._names
+
     def see_pod(self, obj: Object, *, gone: bool = False) -> None:
-        view, job = read_pod(obj), job_id(obj)
-        if view is None:
-            return
-        if gone:
-            self._pods.drop(job, view.name, view.uid)
-        else:
-            self._pods.put(job, view)
-        self._know(job, obj)
+        entry = pod_entry(obj)
+        if entry is not None:
+            self._see(self._pods, entry, gone)
 
     def see_service(self, obj: Object, *, gone: bool = False) -> None:
-        meta, job = obj["metadata"], job_id(obj)
-        if gone:
-            self._services.drop(job, meta["name"], meta["uid"])
-        else:
-            self._services.put(job, ServiceView(meta["name"], meta["uid"], version_of(meta)))
-        self._know(job, obj)
+        self._see(self._services, service_entry(obj), gone)
 
-    def _know(self, job: JobId, obj: Object) -> None:
-        """The job's name, as long as anything of it is there."""
-        if self._pods.of(job) or self._services.of(job):
-            self._names[job] = obj["metadata"]["labels"].get(contract.LABEL_JOB_NAME, "")
+    def _see(self, views: Views[View], entry: Entry[View], gone: bool = False) -> None:
+        if gone:
+            views.drop(entry.job, entry.view.name, entry.view.uid)
         else:
-            self._names.pop(job, None)
+            views.put(entry.job, entry.view)
+        # The job's name is known as long as anything of it is there.
+        if self._pods.of(entry.job) or self._services.of(entry.job):
+            self._names[entry.job] = entry.job_name
+        else:
+            self._names.pop(entry.job, None)
 
     def see_topology(self, obj: Object, *, gone: bool = False) -> list[Key]:
         """Namespace and name of the jobs that hold GPUs which are sick on this node now and were well before."""
@@ -102,21 +129,21 @@ class Cache:
         with self._pods.listing(), self._services.listing():
             yield
 
-    def replace_pods(self, listed: Listed, job: JobId | None = None) -> set[Key]:
+    def replace_pods(self, listed: Listed[Entry[PodView]], job: JobId | None = None) -> set[Key]:
         """The pods, of one job or all, as just listed: what the watch has missed is mended.
 
         Returns the jobs of which one has vanished unseen.
         """
-        lost = self._pods.keep((obj["metadata"]["uid"] for obj in listed.objects), listed.version, job)
-        for obj in listed.objects:
-            self.see_pod(obj)
-        return self._after_loss(lost)
+        return self._replace(self._pods, listed, job)
 
-    def replace_services(self, listed: Listed) -> set[Key]:
+    def replace_services(self, listed: Listed[Entry[ServiceView]]) -> set[Key]:
         """All Services, likewise."""
-        lost = self._services.keep((obj["metadata"]["uid"] for obj in listed.objects), listed.version)
-        for obj in listed.objects:
-            self.see_service(obj)
+        return self._replace(self._services, listed)
+
+    def _replace(self, views: Views[View], listed: Listed[Entry[View]], job: JobId | None = None) -> set[Key]:
+        lost = views.keep((entry.view.uid for entry in listed.objects), listed.version, job)
+        for entry in listed.objects:
+            self._see(views, entry)
         return self._after_loss(lost)
 
     def _after_loss(self, lost: set[JobId]) -> set[Key]:

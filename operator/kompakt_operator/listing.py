@@ -1,16 +1,17 @@
-"""Whole lists, page by page."""
+"""Whole lists, page by page, so that of thousands no more than a page is in memory as it was answered."""
 
-from collections.abc import AsyncIterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, TypeVar
 
 from kompakt_core.job.pods import version_of
 from kompakt_operator.api import Api
 from kompakt_operator.cache import Listed
 
 PAGE: Final = 100  # objects
+Found = TypeVar("Found")
 
 
-async def pages(api: Api, path: str, **query: str) -> AsyncIterator[Listed]:
+async def pages(api: Api, path: str, **query: str) -> AsyncIterator[Listed[dict[str, Any]]]:
     """All objects as of one moment: later pages are served as of the first one's version. Raises as `Api.get` does."""
     token, version = "", 0
     while True:
@@ -22,11 +23,11 @@ async def pages(api: Api, path: str, **query: str) -> AsyncIterator[Listed]:
             return
 
 
-async def list_all(api: Api, path: str, **query: str) -> Listed:
-    """The same in one."""
-    found: list[dict[str, Any]] = []
+async def list_all(api: Api, path: str, read: Callable[[dict[str, Any]], Found | None], **query: str) -> Listed[Found]:
+    """What `read` takes from each object (None: nothing), all in one list."""
+    found: list[Found] = []
     version = 0
     async for page in pages(api, path, **query):
-        found += page.objects
+        found += [entry for entry in map(read, page.objects) if entry is not None]
         version = page.version
     return Listed(found, version)

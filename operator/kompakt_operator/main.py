@@ -15,7 +15,7 @@ from typing import Any, cast
 import kopf
 
 from kompakt_core.errors import InvalidInput
-from kompakt_operator import watching
+from kompakt_operator import definition, watching
 from kompakt_operator.api import Api, ApiRefused, ApiUnreachable
 from kompakt_operator.cache import Cache
 from kompakt_operator.config import Config, read_config
@@ -29,6 +29,8 @@ from kompakt_operator.workqueue import Key, WorkQueue
 CONFLICT_SECONDS = 0.02
 CLOSING_SECONDS = 3.0
 WORKERS = 8  # looks at different jobs side by side
+# A gang's pods come, are bound and start one by one; its status is written at most so often, not once for each of them.
+REST_SECONDS = 0.25
 log = logging.getLogger(__name__)
 
 
@@ -84,16 +86,16 @@ async def _first(*waits: Awaitable[object]) -> None:
 
 async def _operate(config: Config, api: Api, pulse: Pulse, witness: Witness) -> None:
     """Watch and look until cancelled."""
-    cache, queue = Cache(), WorkQueue()
+    cache, queue, first = Cache(), WorkQueue(), await definition.served(api)
     await watching.fill(api, config, cache)  # before the first look: a pod not seen yet must not count as missing
     scraper = Scraper(queue, config.progress_seconds)
     reconciler = Reconciler(api, cache, queue, scraper, config.runtime_image, config.keep_nodes)
     workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
     relisted = asyncio.Event()
-    registry = watching.registry_for(config, cache, queue, witness, relisted)
-    resync = watching.resync(api, config, cache, queue, relisted)
+    registry = watching.registry_for(config, cache, queue, witness, relisted, reconciler.notice)
+    resync = watching.resync(api, config, cache, queue, relisted, reconciler.notice)
     judging = judge(api, witness, pulse, config.watch_patience)
-    await _first(_watch(config, registry), resync, judging, scraper.run(), *workers)
+    await _first(_watch(config, registry), resync, judging, scraper.run(), definition.changed(api, first), *workers)
 
 
 async def _watch(config: Config, registry: kopf.OperatorRegistry) -> None:
@@ -122,12 +124,13 @@ async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: Pu
     while True:
         key = await queue.take()
         pulse.under_way[number], pulse.waiting = clock(), len(queue)
+        outcome = ""
         try:
             outcome = await _look(reconciler, queue, key)
             pulse.looked(outcome, clock() - pulse.under_way[number])
         finally:
             del pulse.under_way[number]
-            queue.done(key)
+            queue.done(key, REST_SECONDS if outcome == "done" else 0.0)
 
 
 async def _look(reconciler: Reconciler, queue: WorkQueue, key: Key) -> str:

@@ -17,11 +17,13 @@ from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
 from kompakt_operator import environment, injection, render
 from kompakt_operator.api import Api, ApiRefused, core_path, jobs_path
-from kompakt_operator.cache import Cache
+from kompakt_operator.cache import Cache, pod_entry
+from kompakt_operator.definition import is_gone
 from kompakt_operator.events import announce
 from kompakt_operator.listing import list_all
 from kompakt_operator.perform import NameTaken, NotMade, Performer, write_status
 from kompakt_operator.scrape import Scraper
+from kompakt_operator.strays import Strays
 from kompakt_operator.views import JobId
 from kompakt_operator.workqueue import Key, WorkQueue
 
@@ -43,27 +45,52 @@ class Reconciler:
     def __init__(self, api: Api, cache: Cache, queue: WorkQueue, scraper: Scraper, image: str, keeps_node: bool = True) -> None:
         self._api, self._cache, self._queue, self._scraper, self._image = api, cache, queue, scraper, image
         self._keeps_node = keeps_node
+        self._strays = Strays(api, cache, queue)
         self._short_of_quota: dict[Key, str] = {}  # and when the job was made
 
     async def look(self, key: Key) -> None:
         """Raises ApiUnreachable, or ApiRefused for a conflict: look again later."""
         obj = await self._job_object(*key)
+        await self._strays.look(key, "" if obj is None else obj["metadata"]["uid"])
         if obj is None or not ours(obj):
             self._forget(key)
             self._scraper.follow(key, None)
             return
         try:
-            job = resolved(parse_job(obj), (obj.get("status") or {}).get("profile") or {})
+            job = _parsed(obj)
         except InvalidInput as error:
             await self._invalid(obj, str(error))
             return
         await self._act(key, obj, job)
 
+    def notice(self, obj: Object) -> None:
+        """A job as a watch or a list shows it: it is put in line unless it is at rest, which of thousands most are."""
+        key = obj["metadata"]["namespace"], obj["metadata"]["name"]
+        if not self._at_rest(key, obj):
+            self._queue.add(key)
+
+    def _at_rest(self, key: Key, obj: Object) -> bool:
+        """Whether a look would do nothing, as far as can be told without a request; if so, all is noted as after a look."""
+        if not ours(obj):
+            return False
+        try:
+            job = _parsed(obj)
+        except InvalidInput:
+            return False
+        pods, status = self._views(job), self._status(key, obj)
+        if any(pod.deleting for pod in pods):
+            return False
+        wanted = self._next(job, status, pods, _template_problem(job)[1])
+        if not all(isinstance(action, do.Wake) for action in wanted):
+            return False
+        self._settle(key, job, status, wanted)
+        return True
+
     async def _job_object(self, namespace: str, name: str) -> Object | None:
         try:
             return await self._api.get(jobs_path(namespace, name))
         except ApiRefused as refusal:
-            if refusal.code == 404:
+            if await is_gone(self._api, refusal):
                 return None
             raise
 
@@ -82,10 +109,14 @@ class Reconciler:
                 raise
             await self._refuse(key, job, performer, told, final=final)
         else:
-            self._wake(key, wanted)
-            self._forget(key)
-            self._scraper.follow(key, self._rank_0(job, read_status(performer.current)))
+            self._settle(key, job, read_status(performer.current), wanted)
         await announce(self._api, obj, performer.current)
+
+    def _settle(self, key: Key, job: TrainingJob, status: JobStatus, wanted: list[do.Action]) -> None:
+        """All that was wanted is done: note when to look again, and whom to ask for progress."""
+        self._wake(key, wanted)
+        self._forget(key)
+        self._scraper.follow(key, self._rank_0(job, status))
 
     def _status(self, key: Key, obj: Object) -> JobStatus:
         """As it stands in the object, but for what is news of the training's progress and pace."""
@@ -109,7 +140,7 @@ class Reconciler:
             return wanted
         selector = f"{contract.LABEL_JOB_UID}={job.uid}"
         with self._cache.listing():
-            listed = await list_all(self._api, core_path("pods", job.namespace), labelSelector=selector)
+            listed = await list_all(self._api, core_path("pods", job.namespace), pod_entry, labelSelector=selector)
             self._cache.replace_pods(listed, _id(job))
         return self._next(job, status, await self._pods(job), skipped)
 
@@ -117,11 +148,15 @@ class Reconciler:
         return do.next_actions(job, status, pods, self._cache.services(_id(job)), time.time(), skipped=skipped)
 
     async def _pods(self, job: TrainingJob) -> list[PodView]:
-        """The job's pods, with what is known of their GPUs; those on their way out with what is known of their node."""
-        pods = [replace(pod, sick=self._cache.sickness(pod)) for pod in self._cache.pods(_id(job))]
+        """The job's pods; those on their way out with what is known of their node."""
+        pods = self._views(job)
         leaving = {pod.node for pod in pods if pod.deleting and pod.node}
         lost = {node for node in sorted(leaving) if await self._is_lost(node)}
         return [replace(pod, node_lost=pod.deleting and pod.node in lost) for pod in pods]
+
+    def _views(self, job: TrainingJob) -> list[PodView]:
+        """The job's pods, with what is known of their GPUs."""
+        return [replace(pod, sick=self._cache.sickness(pod)) for pod in self._cache.pods(_id(job))]
 
     async def _is_lost(self, name: str) -> bool:
         """Whether a node is gone or not Ready: its pods may never be confirmed as ended."""
@@ -182,6 +217,11 @@ class Reconciler:
         for action in do.invalid(obj["metadata"].get("generation", 0), read_status(obj), message, time.time()):
             if isinstance(action, do.WriteStatus):
                 await announce(self._api, obj, await write_status(self._api, obj, action.status))
+
+
+def _parsed(obj: Object) -> TrainingJob:
+    """Raises InvalidInput."""
+    return resolved(parse_job(obj), (obj.get("status") or {}).get("profile") or {})
 
 
 def _id(job: TrainingJob) -> JobId:

@@ -6,14 +6,14 @@ are listed and compared with what is known; from time to time so are the jobs.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 import kopf
 
 from kompakt_core import contract
-from kompakt_core.job.status import read_status
 from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path, jobs_path, login
-from kompakt_operator.cache import Cache
+from kompakt_operator.cache import Cache, pod_entry, service_entry
 from kompakt_operator.config import Config
 from kompakt_operator.listing import PAGE, list_all, pages
 from kompakt_operator.witness import Witness
@@ -23,6 +23,8 @@ RESYNC_SECONDS: Final = 300.0
 # Connections that may be silent one after the other before a watch counts as stuck: 72 s each, and a bookmark comes every 60 s.
 SILENCES: Final = 2.5
 SETTLE_SECONDS: Final = 1.0  # all watches break together when the API server goes: one comparison for all of them
+Notice = Callable[[dict[str, Any]], None]
+"""Takes a job as it stands now and puts it in line unless nothing is to be done."""
 log = logging.getLogger(__name__)
 
 
@@ -45,7 +47,7 @@ def settings_of(settings: kopf.OperatorSettings, patience: float) -> None:
 
 
 def registry_for(
-    config: Config, cache: Cache, queue: WorkQueue, witness: Witness, relisted: asyncio.Event
+    config: Config, cache: Cache, queue: WorkQueue, witness: Witness, relisted: asyncio.Event, notice: Notice
 ) -> kopf.OperatorRegistry:
     """The handlers; they set `relisted` when a watch begins anew.
 
@@ -69,10 +71,9 @@ def registry_for(
 
     @kopf.on.event(contract.GROUP, contract.VERSION, contract.JOB_PLURAL, registry=registry)
     async def job_seen(event: Any, **_: Any) -> None:
-        obj = event["object"]
         noted(contract.JOB_KIND, event)
-        if event["type"] != "DELETED" and needs_look(obj):
-            queue.add((obj["metadata"]["namespace"], obj["metadata"]["name"]))
+        if event["type"] != "DELETED":
+            notice(event["object"])
 
     @kopf.on.event("pods", registry=registry)
     async def pod_seen(event: Any, **_: Any) -> None:
@@ -96,12 +97,6 @@ def registry_for(
     return registry
 
 
-def needs_look(obj: dict[str, Any]) -> bool:
-    """False only for a finished job without a time to live: of thousands, most are that."""
-    policy = (obj.get("spec") or {}).get("runPolicy") or {}
-    return policy.get("ttlSecondsAfterFinished") is not None or not read_status(obj).finished
-
-
 def _enqueue_owner(queue: WorkQueue, obj: dict[str, Any]) -> None:
     meta = obj["metadata"]
     name = (meta.get("labels") or {}).get(contract.LABEL_JOB_NAME)
@@ -112,14 +107,15 @@ def _enqueue_owner(queue: WorkQueue, obj: dict[str, Any]) -> None:
 async def fill(api: Api, config: Config, cache: Cache) -> set[Key]:
     """All worker pods and Services as they stand now; the jobs of which one has vanished unseen."""
     with cache.listing():
-        pods = await list_all(api, core_path("pods", config.namespace), labelSelector=contract.LABEL_JOB_UID)
+        pods = await list_all(api, core_path("pods", config.namespace), pod_entry, labelSelector=contract.LABEL_JOB_UID)
         vanished = cache.replace_pods(pods)
-        services = await list_all(api, core_path("services", config.namespace), labelSelector=contract.LABEL_JOB_UID)
+        path = core_path("services", config.namespace)
+        services = await list_all(api, path, service_entry, labelSelector=contract.LABEL_JOB_UID)
         return vanished | cache.replace_services(services)
 
 
-async def resync(api: Api, config: Config, cache: Cache, queue: WorkQueue, relisted: asyncio.Event) -> None:
-    """Compare pods and Services whenever a watch began anew; every few minutes look at all jobs as well."""
+async def resync(api: Api, config: Config, cache: Cache, queue: WorkQueue, relisted: asyncio.Event, notice: Notice) -> None:
+    """Compare pods and Services whenever a watch began anew; every few minutes go over all jobs as well."""
     while True:
         due = not await _within(relisted, RESYNC_SECONDS)
         if not due:
@@ -129,7 +125,7 @@ async def resync(api: Api, config: Config, cache: Cache, queue: WorkQueue, relis
             for key in await fill(api, config, cache):
                 queue.add(key)
             if due:
-                await _all_jobs(api, config, queue)
+                await _all_jobs(api, config, notice)
         except (ApiRefused, ApiUnreachable) as problem:
             log.warning("resync: %s", problem)
             relisted.set()
@@ -143,8 +139,8 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-async def _all_jobs(api: Api, config: Config, queue: WorkQueue) -> None:
-    """Put all jobs in line; of thousands, whole objects are never in memory together."""
+async def _all_jobs(api: Api, config: Config, notice: Notice) -> None:
+    """Of thousands, whole objects are never in memory together, and those that rest cost no request of their own."""
     async for page in pages(api, jobs_path(config.namespace)):
-        for obj in filter(needs_look, page.objects):
-            queue.add((obj["metadata"]["namespace"], obj["metadata"]["name"]))
+        for obj in page.objects:
+            notice(obj)

@@ -68,7 +68,14 @@ class WorkQueue:
         self._busy.add(key)
         return key
 
-    def done(self, key: Key) -> None:
+    def done(self, key: Key, rest: float = 0.0) -> None:
+        """The key may be taken again after so many seconds' rest: what happens meanwhile is one more turn, not one for each."""
+        if rest:
+            asyncio.get_running_loop().call_later(rest, self._free, key)
+        else:
+            self._free(key)
+
+    def _free(self, key: Key) -> None:
         self._busy.discard(key)
         if key in self._again:
             self._again.discard(key)

@@ -3,7 +3,8 @@
 from typing import Any
 
 from kompakt_core import contract
-from kompakt_operator.cache import Cache, Listed
+from kompakt_core.job.pods import PodView
+from kompakt_operator.cache import Cache, Entry, Listed, pod_entry
 from kompakt_operator.workqueue import Key
 
 KEY: Key = ("ml", "j")
@@ -27,6 +28,11 @@ def pod(name: str, uid: str, phase: str = "Running", version: int = 1) -> dict[s
     return {"metadata": meta, "spec": {"nodeName": "n1"}, "status": {"phase": phase}}
 
 
+def listed(version: int, *pods: dict[str, Any]) -> Listed[Entry[PodView]]:
+    """Pods as a list of that version shows them."""
+    return Listed([entry for entry in map(pod_entry, pods) if entry is not None], version)
+
+
 def test_the_end_of_a_pod_does_not_remove_its_successor_of_the_same_name() -> None:
     cache = Cache()
     cache.see_pod(pod("p", "old"))
@@ -40,23 +46,23 @@ def test_the_end_of_a_pod_does_not_remove_its_successor_of_the_same_name() -> No
 def test_a_fresh_list_replaces_what_the_watch_has_missed() -> None:
     cache = Cache()
     cache.see_pod(pod("gone", "a"))
-    assert cache.replace_pods(Listed([pod("here", "b")], 7)) == {KEY}
+    assert cache.replace_pods(listed(7, pod("here", "b"))) == {KEY}
     assert names(cache) == ["here"]
-    assert cache.replace_pods(Listed([], 8), ("ml", "another")) == set(), "a list of one job's pods says nothing of others"
+    assert cache.replace_pods(listed(8), ("ml", "another")) == set(), "a list of one job's pods says nothing of others"
     assert names(cache) == ["here"]
 
 
 def test_a_list_takes_away_nothing_that_is_newer_than_it() -> None:
     cache = Cache()
     cache.see_pod(pod("made-meanwhile", "a", version=9))
-    assert cache.replace_pods(Listed([], 7)) == set()
+    assert cache.replace_pods(listed(7)) == set()
     assert names(cache) == ["made-meanwhile"]
 
 
 def test_an_older_version_of_a_pod_says_nothing() -> None:
     cache = Cache()
     cache.see_pod(pod("p", "a", "Succeeded", version=9))
-    cache.replace_pods(Listed([pod("p", "a", "Running", version=5)], 5))
+    cache.replace_pods(listed(5, pod("p", "a", "Running", version=5)))
     assert [view.phase for view in cache.pods(JOB)] == ["Succeeded"]
     cache.see_pod(pod("p", "b", "Pending", version=4))
     assert [view.uid for view in cache.pods(JOB)] == ["b"], "another pod: its versions are its own"
@@ -67,7 +73,7 @@ def test_a_pod_that_goes_while_a_list_is_under_way_does_not_come_back_with_it() 
     cache.see_pod(pod("p", "a"))
     with cache.listing():
         cache.see_pod(pod("p", "a"), gone=True)
-        assert cache.replace_pods(Listed([pod("p", "a")], 7)) == set()
+        assert cache.replace_pods(listed(7, pod("p", "a"))) == set()
     assert names(cache) == []
 
 
@@ -106,3 +112,18 @@ def test_a_gpu_that_falls_sick_calls_for_a_look_at_the_job_that_holds_it_and_for
     assert cache.see_topology(topology("GPU-b", "GPU-c")) == [], "known already"
     cache.see_topology(topology())
     assert cache.sickness(view) == ""
+
+
+def test_a_list_keeps_nothing_of_pods_that_are_no_workers() -> None:
+    assert pod_entry({"metadata": {"name": "p", "namespace": "ml", "uid": "x"}}) is None
+
+
+def test_jobs_of_one_name_are_told_apart_as_long_as_anything_of_them_is_there() -> None:
+    cache, older = Cache(), pod("old", "a")
+    older["metadata"]["labels"][contract.LABEL_JOB_UID] = "before"
+    cache.see_pod(older)
+    cache.see_pod(pod("new", "b"))
+    assert sorted(cache.jobs_named(KEY)) == [("ml", "before"), ("ml", "u")]
+    cache.see_pod(older, gone=True)
+    assert cache.jobs_named(KEY) == [JOB]
+    assert cache.jobs_named(("elsewhere", "j")) == []

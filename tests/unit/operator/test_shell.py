@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
-from kompakt_operator.api import ApiRefused, ApiUnreachable, _judged
+from kompakt_operator.api import NOT_SERVED, ApiRefused, ApiUnreachable, _judged, _parsed
 from kompakt_operator.config import read_config
 from kompakt_operator.events import turns
 from kompakt_operator.health import STUCK_SECONDS, Pulse
 from kompakt_operator.lease import DURATION, Observation
-from kompakt_operator.watching import needs_look
 from kompakt_operator.workqueue import LONGEST_DELAY, Key, WorkQueue
 
 KEY: Key = ("ml", "j")
@@ -60,6 +59,22 @@ def test_a_key_stands_in_line_once_and_is_looked_at_again_when_it_changed_meanwh
         return [*lengths, len(queue)]
 
     assert played(story) == [1, 0, 1]
+
+
+def test_a_key_that_rests_after_its_look_is_looked_at_once_for_all_that_happened_meanwhile() -> None:
+    async def story(queue: WorkQueue, clock: JumpingSelector) -> tuple[int, float, int]:
+        queue.add(KEY)
+        await queue.take()
+        queue.done(KEY, 0.25)
+        for _ in range(3):
+            queue.add(KEY)
+        resting = len(queue)
+        await queue.take()
+        woken = clock.now
+        queue.done(KEY)
+        return resting, woken, len(queue)
+
+    assert played(story) == (0, pytest.approx(0.25), 0)
 
 
 def test_failures_wait_longer_each_time_and_success_starts_anew() -> None:
@@ -158,21 +173,14 @@ def test_an_answer_that_says_nothing_about_the_request_is_no_refusal(code: int, 
     assert _judged("GET", "/x", 201, {"kind": "Pod"}) == {"kind": "Pod"}
 
 
-def job(phase: str, **spec: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "j"}, "spec": spec, "status": {"phase": phase}}
-
-
-@pytest.mark.parametrize(
-    ("obj", "wanted"),
-    [
-        (job("Running"), True),
-        (job(""), True),
-        (job("Succeeded"), False),
-        (job("Failed", runPolicy={"ttlSecondsAfterFinished": 0}), True),
-    ],
-)
-def test_finished_jobs_are_not_looked_at_again_unless_they_are_to_go(obj: dict[str, Any], wanted: bool) -> None:
-    assert needs_look(obj) is wanted
+def test_a_kind_that_is_not_served_is_told_from_an_object_that_is_not_there() -> None:
+    with pytest.raises(ApiRefused) as refused:
+        _judged("GET", "/x", 404, _parsed(404, b"404 page not found\n"))  # type: ignore[arg-type]
+    assert refused.value.reason == NOT_SERVED
+    assert _parsed(404, b'{"reason": "NotFound"}') == {"reason": "NotFound"}
+    assert _parsed(200, b"") == {}
+    with pytest.raises(ValueError, match="Expecting value"):
+        _parsed(502, b"<html>")
 
 
 def test_events_tell_turns_not_states() -> None:

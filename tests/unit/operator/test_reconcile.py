@@ -1,0 +1,206 @@
+"""Which jobs a watch or a list puts in line, and what is done about what jobs leave behind: decided without an API server."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from kompakt_core import contract
+from kompakt_core.job import actions as do
+from kompakt_core.job.spec import parse_job
+from kompakt_core.job.status import read_status
+from kompakt_operator.api import NOT_SERVED, Api, ApiRefused
+from kompakt_operator.cache import Cache
+from kompakt_operator.definition import DEFINITIONS, is_gone, served
+from kompakt_operator.reconcile import Reconciler
+from kompakt_operator.scrape import Scraper
+from kompakt_operator.strays import COLLECTOR_SECONDS, Strays, left_behind
+from kompakt_operator.workqueue import Key, WorkQueue
+
+KEY: Key = ("ml", "j")
+LABELS = {
+    contract.LABEL_JOB_UID: "u",
+    contract.LABEL_JOB_NAME: "j",
+    contract.LABEL_ATTEMPT: "1",
+    contract.LABEL_WORKER_INDEX: "0",
+    contract.LABEL_ROLE: "worker",
+}
+OWNER = {"apiVersion": contract.API_VERSION, "kind": contract.JOB_KIND, "name": "j", "uid": "u"}
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
+    role = {"name": "worker", "replicas": 1, "gpusPerReplica": 1, "template": template}
+    meta = {"name": "j", "namespace": "ml", "uid": "u", "generation": 1, "resourceVersion": "5"}
+    return {"metadata": meta, "spec": {"roles": [role], **spec}}
+
+
+def pod(phase: str = "Running", **meta: Any) -> dict[str, Any]:
+    own = {"name": "j-worker-0-a1", "namespace": "ml", "uid": "p", "labels": LABELS, "ownerReferences": [OWNER], **meta}
+    return {"metadata": own, "spec": {"nodeName": "n1"}, "status": {"phase": phase}}
+
+
+class Asked(Api):
+    """Answers what it was told to; whoever asks for anything else has asked too much."""
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self.answers, self.deleted = answers, list[tuple[str, str]]()
+
+    async def get(self, path: str, accept: str = "application/json", **query: str) -> dict[str, Any]:
+        found = self.answers[path]
+        if isinstance(found, Exception):
+            raise found
+        return cast(dict[str, Any], found)
+
+    async def delete(self, path: str, uid: str = "", propagation: str = "Background", grace: int | None = None) -> dict[str, Any]:
+        self.deleted.append((path, uid))
+        return {}
+
+
+def reconciler(cache: Cache, queue: WorkQueue) -> Reconciler:
+    return Reconciler(Asked({}), cache, queue, Scraper(queue, 0), "runtime")
+
+
+def settled(cache: Cache, obj: dict[str, Any], now: float = 1e9) -> dict[str, Any]:
+    """The job with the status that a look would write."""
+    for _ in range(3):
+        read, parsed = read_status(obj), parse_job(obj)
+        services = cache.services(("ml", "u"))
+        wanted = do.next_actions(parsed, read, cache.pods(("ml", "u")), services, now)
+        obj |= {"status": next((dict(a.status) for a in wanted if isinstance(a, do.WriteStatus)), obj.get("status", {}))}
+    return obj
+
+
+def in_line(cache: Cache, obj: dict[str, Any]) -> bool:
+    """Whether noticing the job puts it in line."""
+
+    async def story() -> bool:
+        queue = WorkQueue()
+        reconciler(cache, queue).notice(obj)
+        return len(queue) == 1
+
+    return asyncio.run(story())
+
+
+def running() -> tuple[Cache, dict[str, Any]]:
+    cache, obj = Cache(), job()
+    cache.see_service({"metadata": {"name": "j-a1", "namespace": "ml", "uid": "s", "labels": LABELS}})
+    cache.see_pod(pod())
+    obj["status"] = {"attempt": 1, "phase": "Pending"}
+    return cache, settled(cache, obj)
+
+
+def test_a_new_job_is_put_in_line_and_one_at_rest_is_not() -> None:
+    suspended = job(suspend=True)
+    assert in_line(Cache(), suspended)
+    assert not in_line(Cache(), settled(Cache(), suspended))
+    cache, obj = running()
+    assert obj["status"]["phase"] == "Running"
+    assert not in_line(cache, obj)
+
+
+@pytest.mark.parametrize("change", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"deletionTimestamp": "t"}])
+def test_a_job_whose_worker_ended_or_goes_is_put_in_line(change: dict[str, str]) -> None:
+    cache, obj = running()
+    cache.see_pod(pod(**change, resourceVersion="9"))
+    assert in_line(cache, obj)
+
+
+def test_a_job_whose_spec_changed_or_cannot_be_read_is_put_in_line() -> None:
+    cache, obj = running()
+    assert in_line(cache, obj | {"spec": {**obj["spec"], "suspend": True}})
+    assert in_line(cache, obj | {"spec": {}})
+
+
+def test_a_finished_job_at_rest_still_goes_when_its_time_to_live_is_over() -> None:
+    """Nothing but the wake-up is noted now, and at that moment the job is put in line."""
+
+    async def story() -> tuple[int, int]:
+        ended = [{"type": "Complete", "status": "True", "reason": "r", "message": "", "lastTransitionTime": "t"}]
+        obj = job(runPolicy={"ttlSecondsAfterFinished": 0})
+        obj["status"] = {"attempt": 1, "phase": "Succeeded", "conditions": ended, "completionTime": "2099-01-01T00:00:00Z"}
+        queue = WorkQueue()
+        both = reconciler(Cache(), queue)
+        both.notice(obj)
+        before = len(queue)
+        obj["status"]["completionTime"] = "2001-01-01T00:00:00Z"
+        both.notice(obj)
+        return before, len(queue)
+
+    assert asyncio.run(story()) == (0, 1)
+
+
+def test_what_a_job_leaves_is_removed_only_when_the_collector_had_its_time() -> None:
+    api = Asked({"/api/v1/namespaces/ml/pods": {"items": [pod()]}, "/api/v1/namespaces/ml/services": {"items": []}})
+    cache = Cache()
+    cache.see_pod(pod())
+
+    async def story() -> list[int]:
+        strays, loop = Strays(api, cache, WorkQueue()), asyncio.get_running_loop()
+        counts = []
+        for seconds in (0.0, COLLECTOR_SECONDS - 1, COLLECTOR_SECONDS):
+            loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
+            await strays.look(KEY, "")
+            counts.append(len(api.deleted))
+        return counts
+
+    assert asyncio.run(story()) == [0, 0, 1]
+    assert api.deleted == [("/api/v1/namespaces/ml/pods/j-worker-0-a1", "p")]
+
+
+def test_a_living_job_has_no_strays() -> None:
+    cache, api = Cache(), Asked({})
+    cache.see_pod(pod())
+
+    async def story() -> None:
+        strays, loop = Strays(api, cache, WorkQueue()), asyncio.get_running_loop()
+        for seconds in (0.0, 2 * COLLECTOR_SECONDS):
+            loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
+            await strays.look(KEY, "u")
+
+    asyncio.run(story())
+    assert api.deleted == []
+
+
+@pytest.mark.parametrize(
+    ("meta", "wanted"),
+    [({}, True), ({"ownerReferences": []}, False), ({"deletionTimestamp": "t"}, False), ({"ownerReferences": None}, False)],
+    ids=["left", "orphaned on purpose", "going", "never owned"],
+)
+def test_only_what_belongs_to_the_missing_job_and_stays_is_left_behind(meta: dict[str, Any], wanted: bool) -> None:
+    assert left_behind(pod(**meta), "u") is wanted
+    assert not left_behind(pod(**meta), "another")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "definitions", "gone"),
+    [
+        (ApiRefused(404, "NotFound", ""), None, True),
+        (ApiRefused(403, "Forbidden", ""), None, False),
+        (ApiRefused(404, NOT_SERVED, ""), {"items": []}, True),
+        (ApiRefused(404, NOT_SERVED, ""), {"items": [{"metadata": {"uid": "d"}}]}, False),
+        (ApiRefused(404, NOT_SERVED, ""), ApiRefused(403, "Forbidden", ""), False),
+    ],
+    ids=["the job alone", "not allowed", "the definition as well", "not served for a moment", "nobody may say"],
+)
+def test_a_job_is_gone_when_it_or_its_definition_is_not_there(refusal: ApiRefused, definitions: Any, gone: bool) -> None:
+    assert asyncio.run(is_gone(Asked({DEFINITIONS: definitions}), refusal)) is gone
+
+
+KINDS = {"resources": [{"name": contract.JOB_PLURAL}, {"name": "gputopologies"}]}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "definitions", "found"),
+    [
+        (KINDS, {"items": [{"metadata": {"uid": "d"}}]}, "d"),
+        (KINDS, ApiRefused(403, "Forbidden", ""), "one"),
+        ({"resources": [{"name": "gputopologies"}]}, {"items": [{"metadata": {"uid": "d"}}]}, ""),
+        (ApiRefused(404, NOT_SERVED, ""), {"items": []}, ""),
+    ],
+    ids=["served", "served, and more may not be asked", "defined and not served yet", "nothing is defined"],
+)
+def test_a_definition_counts_when_it_is_served(kinds: Any, definitions: Any, found: str) -> None:
+    api = Asked({f"/apis/{contract.API_VERSION}": kinds, DEFINITIONS: definitions})
+    assert asyncio.run(served(api)) == found
