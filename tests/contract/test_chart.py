@@ -204,6 +204,27 @@ def test_definitions_are_kept_on_uninstall_unless_asked(objects: list[dict[str, 
     assert of_kind(render("--set=crds.install=false"), "CustomResourceDefinition") == []
 
 
+def test_jobs_are_ended_before_an_uninstall_only_where_their_definition_goes() -> None:
+    def hooks(*settings: str) -> dict[str, dict[str, Any]]:
+        found = [one for one in render(*settings) if one["metadata"].get("annotations", {}).get("helm.sh/hook") == "pre-delete"]
+        return {one["kind"]: one for one in found}
+
+    assert hooks() == hooks("--set=crds.keep=false,crds.install=false") == {}
+    found = hooks("--set=crds.keep=false")
+    assert found.keys() == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"}
+    assert found["ClusterRole"]["rules"] == [
+        {"apiGroups": ["kompakt.dev"], "resources": ["trainingjobs"], "verbs": ["list", "delete"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+    ]
+    assert all("hook-succeeded" in one["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for one in found.values())
+    pod = found["Job"]["spec"]["template"]["spec"]
+    assert (pod["securityContext"]["runAsNonRoot"], pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"]) == (
+        True,
+        True,
+    )
+    compile(pod["containers"][0]["command"][2], "remove.py", "exec")
+
+
 def test_monitors_are_there_on_request_only(objects: list[dict[str, Any]]) -> None:
     assert of_kind(objects, "PodMonitor") == []
     watched = of_kind(render("--set=monitoring.podMonitors=true"), "PodMonitor")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.node.jobs import Jobs
 from tools.kube import demo, elsewhere, host, install, real, scatter, stack
 from tools.kube.elsewhere import Elsewhere
 from tools.kube.holding import HoldingWatch
@@ -77,3 +78,11 @@ def kompakt(request: pytest.FixtureRequest) -> Iterator[World]:
     watch.close()
     assert watch.violations == []
     assert watch.events > 0
+
+
+@pytest.fixture
+def jobs(kompakt: World) -> Iterator[Jobs]:
+    """Applies jobs that are deleted after the test; all their GPUs must come back."""
+    found = Jobs(kompakt)
+    yield found
+    found.delete()

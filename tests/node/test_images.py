@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 
 from tests.node.conftest import World
+from tools.kube.base_image import base_image, build_base
+from tools.kube.buildah import Builder
+from tools.kube.cache import copy_files, locked
+from tools.kube.images import our_recipes
 from tools.kube.stack import Images
 
 MOST_BYTES = 120e6  # over the base, unpacked
@@ -46,6 +50,21 @@ def test_an_image_is_small_over_its_base_and_says_what_it_is(images: Images, par
     assert labels["org.opencontainers.image.description"]
     assert labels["org.opencontainers.image.version"] == "0.1.0"
     assert labels["org.opencontainers.image.revision"]
+
+
+def test_a_build_of_another_revision_says_so_although_nothing_else_changed(images: Images, tmp_path: Path) -> None:
+    """Each step but what names the revision comes from the store; so did the label, once."""
+    recipe = next(one for one in our_recipes() if one.target == "runtime")
+    builder, image, found = Builder(tmp_path / "build.log"), "localhost/revision-test:1", []
+    copy_files(recipe.files, recipe.above, tmp_path / "context")
+    with locked("images"):  # another build would drop layers that this one counts on
+        build_base(builder)
+        for revision in ("first", "second"):
+            args = {"BASE_IMAGE": base_image(), "REVISION": revision}
+            builder.build(tmp_path / "context", image, target=recipe.target, args=args)
+            found.append(builder.labels(image)["org.opencontainers.image.revision"])
+        builder.forget(image)
+    assert found == ["first", "second"]
 
 
 def test_an_image_lists_what_is_installed_in_it(kompakt: World) -> None:

@@ -5,8 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from kompakt_core.contract import LABEL_ATTEMPT, LABEL_JOB_NAME
-from tools.kube.kubectl import await_state
+from tests.node.jobs import await_phase, pods_of, status
 
 NODE = "node-1"
 SAVING = 5  # seconds that a worker needs for its checkpoint: longer than its pod template would give it
@@ -24,23 +23,12 @@ rm -f $file
 """
 
 
-def gang(name, image, *, script, replicas, gpus, priority, policy=None):
-    container = {
-        "name": "main",
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", script],
-        "resources": {"requests": {"cpu": "10m", "memory": "8Mi"}},
-        "securityContext": {"runAsUser": 0},
-        "volumeMounts": [{"name": "state", "mountPath": "/state"}],
-    }
-    state = {"name": "state", "hostPath": {"path": "/tmp/kompakt-checkpoints", "type": "DirectoryOrCreate"}}
-    pod = {"containers": [container], "volumes": [state], "nodeSelector": {"kubernetes.io/hostname": NODE}}
-    template = {"spec": {**pod, "terminationGracePeriodSeconds": 1}}
-    role = {"name": "worker", "replicas": replicas, "gpusPerReplica": gpus, "template": template}
-    spec = {"roles": [role], "communication": {"pattern": "Ring"}, "injection": "Never", "priorityClassName": priority}
-    spec["runPolicy"] = policy or {}
-    return {"apiVersion": "kompakt.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": spec}
+# The file outlives the pod on the one node that all of them run on.
+STATE = {"name": "state", "hostPath": {"path": "/tmp/kompakt-checkpoints", "type": "DirectoryOrCreate"}}
+PLACE = {
+    "pod": {"volumes": [STATE], "nodeSelector": {"kubernetes.io/hostname": NODE}},
+    "container": {"securityContext": {"runAsUser": 0}, "volumeMounts": [{"name": "state", "mountPath": "/state"}]},
+}
 
 
 @pytest.fixture
@@ -53,41 +41,15 @@ def classes(kompakt):
     kompakt.kubectl("delete", "priorityclass", "ordinary", "urgent")
 
 
-@pytest.fixture
-def start(kompakt, classes):
-    """Applies a job, and deletes it afterwards."""
-    names = []
-
-    def started(name, **wishes):
-        names.append(name)
-        kompakt.kubectl.apply(json.dumps(gang(name, kompakt.images.names["pause"], **wishes)))
-
-    yield started
-    for name in names:
-        kompakt.kubectl("delete", "trainingjob", name, "--timeout=60s")
-
-
-def status(world, name):
-    return world.kubectl.get("trainingjob", name).get("status", {})
-
-
-def await_phase(world, name, phase, seconds=90):
-    await_state(lambda: status(world, name).get("phase") == phase, f"{name} {phase}", seconds)
-
-
-def pods_of(world, name, attempt):
-    return world.kubectl.items("pods", f"--selector={LABEL_JOB_NAME}={name},{LABEL_ATTEMPT}={attempt}")
-
-
-def test_a_preempted_gang_writes_its_checkpoint_and_goes_on_from_there(kompakt, start):
+def test_a_preempted_gang_writes_its_checkpoint_and_goes_on_from_there(kompakt, classes, jobs):
     policy = {"preemption": {"gracePeriodSeconds": GRACE, "minRuntimeSeconds": 0}}
-    start("yielding", script=SCRIPT, replicas=2, gpus=4, priority="ordinary", policy=policy)
+    jobs.apply("yielding", SCRIPT, gpus=4, priorityClassName="ordinary", runPolicy=policy, **PLACE)
     await_phase(kompakt, "yielding", "Running")
-    start("pressing", script="sleep 3", replicas=1, gpus=8, priority="urgent")
-    await_phase(kompakt, "pressing", "Succeeded", 120)
+    jobs.apply("pressing", "sleep 1", replicas=1, gpus=8, priorityClassName="urgent", **PLACE)
+    await_phase(kompakt, "pressing", "Succeeded", seconds=120)
     (pressing,) = pods_of(kompakt, "pressing", 1)
     began = datetime.fromisoformat(pressing["status"]["containerStatuses"][0]["state"]["terminated"]["startedAt"]).timestamp()
-    await_phase(kompakt, "yielding", "Succeeded", 120)
+    await_phase(kompakt, "yielding", "Succeeded", seconds=120)
     found = status(kompakt, "yielding")
     assert (found["attempt"], found["restarts"], found["lastRestart"]["reason"]) == (2, 0, "Preempted")
     assert "for default/pressing, priority 1000" in found["lastRestart"]["message"]

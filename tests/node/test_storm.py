@@ -16,7 +16,9 @@ from itertools import product
 import pytest
 
 from kompakt_core.contract import LABEL_JOB_NAME
-from tools.kube import binaries, cgroups, install, node, real, scatter, stack
+from tests.node.jobs import job, sleeping
+from tests.node.machines import third_machine
+from tools.kube import cgroups, node
 from tools.kube.kubectl import await_state, condition
 
 KILLS = int(os.environ.get("KOMPAKT_NODE_KILLS", "9"))
@@ -54,23 +56,15 @@ COURSES = (
 
 
 def document(name, course, image, chance):
-    container = {
-        "name": "main",
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", f"trap 'exit 0' TERM; sleep {course.seconds} & wait $!; exit {course.code}"],
-        "resources": {"requests": {"cpu": "10m", "memory": "8Mi"}},
-    }
-    template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 1}}
-    role = {"name": "worker", "replicas": chance.randint(1, 2), "gpusPerReplica": chance.choice([1, 1, 2]), "template": template}
-    spec = {
-        "roles": [role],
-        "communication": {"pattern": "Ring"},
-        "injection": "Never",
-        "placement": {"consolidation": {"mode": "NoWait"}},
-        "runPolicy": course.policy,
-    }
-    return {"apiVersion": "kompakt.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": spec}
+    return job(
+        name,
+        image,
+        sleeping(course.seconds, course.code),
+        replicas=chance.randint(1, 2),
+        gpus=chance.choice([1, 1, 2]),
+        placement={"consolidation": {"mode": "NoWait"}},
+        runPolicy=course.policy,
+    )
 
 
 class Crowd:
@@ -176,16 +170,8 @@ class Killer:
 @pytest.fixture
 def machines(kompakt):
     """Three real nodes."""
-    images = kompakt.images
-    third = real.add_node(kompakt.cluster, stack.MACHINES[0], binaries.find, images.root, images.names["pause"])
-    nodes = (*kompakt.cluster.nodes, third)
-    try:
-        await_state(lambda: condition(kompakt.kubectl.get("node", third.name), "Ready"), f"{third.name} Ready", 60)
-        install.await_gpus(kompakt.kubectl, {one.name: scatter.GPUS for one in nodes})
-        yield nodes
-    finally:
-        real.remove_node(kompakt.cluster, third)
-        kompakt.kubectl("delete", "node", third.name)
+    with third_machine(kompakt) as third:
+        yield *kompakt.cluster.nodes, third
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ import pytest
 
 from kompakt_core.contract import RESOURCE
 from tests.node.conftest import World
+from tests.node.jobs import all_free, await_phase, job, phase, pods_of, sleeping
 from tests.node.older import Older, built
-from tests.node.test_faults import all_free, await_phase, job, phase, pods_of
 from tools.kube import binaries, install, node, stack
 from tools.kube.command import output
 from tools.kube.kubectl import await_state
@@ -44,7 +44,7 @@ class Load:
         while not self.stop.wait(PAUSE):
             name = f"passing-{len(self.names)}"
             try:
-                body = job(name, self.world.images.names["pause"], replicas=2, gpus=1, seconds=2)
+                body = job(name, self.world.images.names["pause"], sleeping(2), gpus=1)
                 self.world.kubectl.apply(json.dumps(body))
             except Exception as error:  # a refusal while the definitions change is a finding
                 self.trouble.append(f"{name}: {error}")
@@ -80,7 +80,7 @@ def at_work(kompakt: World, older: Older) -> Iterator[str]:
     """The older release with a long gang at work on both nodes; answers the release's revision. Today's is back afterwards."""
     install.helm_install(kompakt.cluster, kompakt.images, older.values, older.chart, SECONDS)
     install.await_gpus(kompakt.kubectl, dict.fromkeys(stack.REAL_NODES, 8))
-    kompakt.kubectl.apply(json.dumps(job("long", kompakt.images.names["pause"], replicas=4, gpus=3, seconds=100_000)))
+    kompakt.kubectl.apply(json.dumps(job("long", kompakt.images.names["pause"], sleeping(100_000), replicas=4, gpus=3)))
     await_phase(kompakt, "long", "Running")
     yield revision(kompakt)
     install.helm_install(kompakt.cluster, kompakt.images, seconds=SECONDS)

@@ -46,7 +46,7 @@ def helm_install(
     )
 
 
-def helm_uninstall(cluster: Elsewhere) -> None:
+def helm_uninstall(cluster: RealCluster | Elsewhere) -> None:
     """Remove the release; nothing happens where there is none. Raises CommandFailed."""
     where = (f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NAMESPACE}")
     output([binaries.find("helm"), "uninstall", RELEASE, *where, "--ignore-not-found", "--wait", "--timeout=120s"])

@@ -1,0 +1,77 @@
+"""`helm uninstall` while a gang trains: pods run on where definitions are kept, and end where they go with the release."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kompakt_core.contract import LABEL_JOB_UID
+from tests.node.conftest import World
+from tests.node.jobs import Jobs, pods_of, sleeping, status
+from tools.kube import install, scatter, stack
+from tools.kube.kubectl import await_state
+from tools.kube.parts import NAMESPACE
+
+DEFINITIONS = "customresourcedefinitions"
+
+
+def installed(world: World) -> None:
+    """kompakt as it was, with all GPUs of the real nodes."""
+    install.helm_install(world.cluster, world.images)
+    install.await_gpus(world.kubectl, dict.fromkeys(stack.REAL_NODES, scatter.GPUS))
+
+
+@pytest.fixture
+def installed_again(kompakt: World, jobs: Jobs) -> Iterator[World]:
+    """kompakt is installed afterwards, and before jobs are deleted."""
+    yield kompakt
+    installed(kompakt)
+
+
+def workers(world: World) -> list[tuple[str, str]]:
+    """Names and phases of all pods that belong to a job, of all namespaces."""
+    pods = world.kubectl.items("pods", "--all-namespaces", f"--selector={LABEL_JOB_UID}")
+    return sorted((pod["metadata"]["name"], pod["status"]["phase"]) for pod in pods)
+
+
+def definitions(world: World) -> set[str]:
+    return {found["metadata"]["name"] for found in world.kubectl.items(DEFINITIONS) if "kompakt.dev" in found["metadata"]["name"]}
+
+
+def train(world: World, jobs: Jobs) -> list[tuple[str, str]]:
+    jobs.apply("staying", sleeping(10_000), gpus=6)
+    await_state(lambda: [phase for _, phase in workers(world)] == ["Running"] * 2, "both workers running", 90)
+    return workers(world)
+
+
+def ours(world: World) -> list[str]:
+    """What of the release is left."""
+    kinds = (
+        "deployments,daemonsets,jobs,serviceaccounts,roles,rolebindings,services,configmaps,poddisruptionbudgets,networkpolicies"
+    )
+    selector = "--selector=app.kubernetes.io/name=kompakt"
+    inside = world.kubectl.items(kinds, f"--namespace={NAMESPACE}", selector)
+    everywhere = world.kubectl.items(
+        "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings", selector
+    )
+    return sorted(f"{found['kind']} {found['metadata']['name']}" for found in (*inside, *everywhere))
+
+
+def test_pods_run_on_without_kompakt_and_the_next_install_takes_them_up(installed_again: World, jobs: Jobs) -> None:
+    world, before = installed_again, train(installed_again, jobs)
+    install.helm_uninstall(world.cluster)
+    assert (ours(world), len(definitions(world)), workers(world)) == ([], 2, before)
+    installed(world)
+    found = status(world, "staying")
+    assert (found["phase"], found["attempt"], workers(world)) == ("Running", 1, before)
+    held = {one["podUID"] for topology in world.kubectl.items("gputopologies") for one in topology["status"].get("held") or ()}
+    assert {pod["metadata"]["uid"] for pod in pods_of(world, "staying")} <= held
+
+
+def test_jobs_end_with_their_definitions_and_nothing_is_left(installed_again: World, jobs: Jobs) -> None:
+    world = installed_again
+    train(world, jobs)
+    install.helm_install(world.cluster, world.images, {"crds.keep": "false"})
+    install.helm_uninstall(world.cluster)
+    await_state(lambda: not definitions(world), "no definition of ours", 60)
+    await_state(lambda: not workers(world), "no worker", 60)
+    assert ours(world) == []
