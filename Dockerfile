@@ -1,6 +1,7 @@
 # One target per image: operator, extender, device-plugin, runtime. Each carries only its own part:
 #   docker build --target operator -t kompakt-operator .
 # BASE_IMAGE needs Python >= 3.11 with venv and pip. REVISION is the commit, for the label.
+# Both are in /opt/kompakt/release as well: buildah's cache takes a LABEL for the same whatever its arguments are now, but no command.
 # Each image lists what it adds to its base in /opt/kompakt/sbom.cdx.json (CycloneDX), made from what was really installed.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 ARG VERSION=0.1.0
@@ -46,39 +47,42 @@ COPY --from=sbom /opt/sbom /opt/sbom
 RUN /opt/sbom/bin/cyclonedx-py environment --output-reproducible -o /opt/kompakt/sbom.cdx.json /opt/kompakt/bin/python
 
 FROM ${BASE_IMAGE} AS operator
+COPY --from=operator-build /opt/kompakt /opt/kompakt
 ARG VERSION
 ARG REVISION
+RUN echo "${VERSION} ${REVISION}" > /opt/kompakt/release
 LABEL org.opencontainers.image.title="kompakt-operator" \
       org.opencontainers.image.description="runs TrainingJobs" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=operator-build /opt/kompakt /opt/kompakt
 USER 65532:65532
 ENTRYPOINT ["/opt/kompakt/bin/kompakt-operator"]
 
 FROM ${BASE_IMAGE} AS extender
+COPY --from=extender-build /opt/kompakt /opt/kompakt
 ARG VERSION
 ARG REVISION
+RUN echo "${VERSION} ${REVISION}" > /opt/kompakt/release
 LABEL org.opencontainers.image.title="kompakt-extender" \
       org.opencontainers.image.description="scheduler extender and gang planner" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=extender-build /opt/kompakt /opt/kompakt
 USER 65532:65532
 ENTRYPOINT ["/opt/kompakt/bin/kompakt-extender"]
 
 # The device plugin talks to the kubelet's sockets, which only root may open; the chart drops every capability.
 FROM ${BASE_IMAGE} AS device-plugin
+COPY --from=device-plugin-build /opt/kompakt /opt/kompakt
 ARG VERSION
 ARG REVISION
+RUN echo "${VERSION} ${REVISION}" > /opt/kompakt/release
 LABEL org.opencontainers.image.title="kompakt-device-plugin" \
       org.opencontainers.image.description="reports link graphs and hands out exact GPUs" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=device-plugin-build /opt/kompakt /opt/kompakt
 ENTRYPOINT ["/opt/kompakt/bin/kompakt-device-plugin"]
 
 FROM ${BASE_IMAGE} AS runtime-build
@@ -91,14 +95,15 @@ RUN /src/runtime/assemble /payload
 
 # The payload that an init container copies into the trainer's pod: pure Python, no third-party package.
 FROM ${BASE_IMAGE} AS runtime
+COPY --from=runtime-build /opt/kompakt /opt/kompakt
+COPY --from=runtime-build /payload /payload
 ARG VERSION
 ARG REVISION
+RUN echo "${VERSION} ${REVISION}" > /opt/kompakt/release
 LABEL org.opencontainers.image.title="kompakt-runtime" \
       org.opencontainers.image.description="payload of the start-up hook in training pods" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=runtime-build /opt/kompakt /opt/kompakt
-COPY --from=runtime-build /payload /payload
 USER 65532:65532
 ENTRYPOINT ["/payload/install"]

@@ -1,5 +1,6 @@
 """Image builds with buildah, in a store of our own and without a registry."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -48,6 +49,13 @@ class Builder:
         archive.parent.mkdir(parents=True, exist_ok=True)
         logged([*self._base, "push", "-q", image, f"docker-archive:{part}:{name}"], self.log)
         part.rename(archive)
+
+    def labels(self, image: str) -> dict[str, str]:
+        """What an image of the store says of itself."""
+        found = json.loads(
+            output([*self._base, "inspect", "--type", "image", "--format", "{{json .OCIv1.Config.Labels}}", image])
+        )
+        return dict(found or {})
 
     def forget(self, image: str) -> None:
         """Drop an image and the layers that only it uses."""
