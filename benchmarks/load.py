@@ -3,23 +3,25 @@
     python -m benchmarks.load                              # 5,000 jobs, of which 200 run with 2,000 pods; then 100 at once
     python -m benchmarks.load --jobs 500 --running 20 --pods 200 --burst 20 --hold 0
 
-The jobs that do not run are suspended; the operator looks at each of them every five minutes all the same. Its memory is read
+The jobs that do not run are suspended; the operator goes over all of them every five minutes all the same. Its memory is read
 from /proc; how long its looks take, from its own histogram; `--hold` seconds pass in between, so that one such round is among
 them. Then TrainingJobs come at once, and after them plain Jobs of the default scheduler, as many with as many pods: for each job
-the time from sending its request until the watch shows its last pod with a node.
+the time from sending its request until the watch shows its last pod with a node. After each part: the processor time of every
+program and what the API server was asked for. Nothing is given up while anything still changes within ten minutes.
 """
 
 import argparse
+import json
 import os
 import re
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from kubernetes import client
-
+from benchmarks.costs import costs, fetch
 from benchmarks.path import (
     NODE_GPUS,
     PLAIN_LABEL,
@@ -34,12 +36,15 @@ from benchmarks.path import (
     whole_cluster,
 )
 from benchmarks.pod_times import BOUND, watching
-from kompakt_core.contract import GROUP, JOB_PLURAL, LABEL_JOB_NAME, VERSION
+from kompakt_core.contract import API_VERSION, JOB_PLURAL, LABEL_JOB_NAME
 from tools.kube.session import Cluster
 
-PATIENCE = 900.0
-LOOK = 5.0  # seconds between two looks at all jobs, each of which costs the API server some work
-PAGE = 500
+PATIENCE = 600.0  # seconds without any progress
+LOOK = 5.0  # seconds between two looks at all jobs
+TOLD = 60.0  # seconds between two lines about how far it is
+# The columns that `kubectl get` prints, from the API server's cache: of 5,000 jobs whole objects would be 30 MB for each look.
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 BURST = Shape(2, 4)  # one node's GPUs
 
 
@@ -47,40 +52,65 @@ class Crowd:
     """The jobs that are there all the time."""
 
     def __init__(self, cluster: Cluster, namespace: str, jobs: int, running: int, pods: int) -> None:
-        self._custom = client.CustomObjectsApi(cluster.api)
-        self._namespace, self._jobs, self._running = namespace, jobs, running
+        self._cluster, self._namespace, self._jobs, self._running = cluster, namespace, jobs, running
         shape = Shape(pods // running, 1)
-        self._kind, self._rest = (
-            training_jobs(cluster.api, namespace, shape),
-            training_jobs(cluster.api, namespace, shape, suspend=True),
-        )
+        self._kind = training_jobs(cluster.api, namespace, shape)
+        self._rest = training_jobs(cluster.api, namespace, shape, suspend=True)
 
-    def fill(self) -> float:
-        """Create them all; seconds until the last of those that run runs and the others are Suspended."""
+    def rest(self) -> float:
+        """Create those that do not run; seconds until the last is Suspended."""
+        began = time.monotonic()
         for number in range(self._jobs - self._running):
             self._rest.create(f"rest-{number}")
+        self._await({"Suspended": self._jobs - self._running})
+        return time.monotonic() - began
+
+    def run(self) -> float:
+        """Create those that run; seconds until the last does, to within the time between two looks."""
         began = time.monotonic()
         for number in range(self._running):
             self._kind.create(f"run-{number}")
-        wanted = {"Running": self._running, "Suspended": self._jobs - self._running}
-        while (found := self._phases()) != {phase: count for phase, count in wanted.items() if count}:
-            if time.monotonic() > began + PATIENCE:
-                raise SystemExit(f"after {PATIENCE:.0f} s: {found}, not {wanted}")
-            time.sleep(LOOK)
+        self._await({"Running": self._running, "Suspended": self._jobs - self._running})
         return time.monotonic() - began
 
-    def _phases(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        token: str | None = ""
-        while token is not None:
-            page = self._custom.list_namespaced_custom_object(
-                GROUP, VERSION, self._namespace, JOB_PLURAL, limit=PAGE, _continue=token
-            )
-            for job in page["items"]:
-                phase = (job.get("status") or {}).get("phase", "none")
-                found[phase] = found.get(phase, 0) + 1
-            token = page["metadata"].get("continue") or None
-        return found
+    def _await(self, wanted: Mapping[str, int]) -> None:
+        waiting, goal = Waiting(), {phase: count for phase, count in wanted.items() if count}
+        while (found := self._phases()) != goal:
+            waiting.on(f"{dict(found)} on the way to {goal}")
+            time.sleep(LOOK)
+
+    def _phases(self) -> Counter[str]:
+        path = f"/apis/{API_VERSION}/namespaces/{self._namespace}/{JOB_PLURAL}?includeObject=None&resourceVersion=0"
+        try:
+            return phases(fetch(self._cluster, path, TABLE))
+        except OSError as error:  # an API server that is too busy to answer: that is what is waited for
+            return Counter({f"no answer: {error}": 1})
+
+
+class Waiting:
+    """Tells how far it is now and then; gives up when nothing changes."""
+
+    def __init__(self) -> None:
+        self._began = self._changed = self._told = time.monotonic()
+        self._last = ""
+
+    def on(self, state: str) -> None:
+        """Raises SystemExit when the state has been the same for too long."""
+        now = time.monotonic()
+        if state != self._last:
+            self._last, self._changed = state, now
+        if now > self._changed + PATIENCE:
+            raise SystemExit(f"nothing changed for {PATIENCE:.0f} s: {state}")
+        if now > self._told + TOLD:
+            self._told = now
+            say(f"{now - self._began:.0f} s: {state}; load {os.getloadavg()[0]:.1f}")
+
+
+def phases(text: str) -> Counter[str]:
+    """Jobs by phase, from a table as `kubectl get` prints it."""
+    table = json.loads(text)
+    column = [one["name"] for one in table["columnDefinitions"]].index("Phase")
+    return Counter(str(row["cells"][column] or "none") for row in table["rows"] or ())
 
 
 def burst(cluster: Cluster, kind: Kind, namespace: str, label: str, jobs: int) -> list[float]:
@@ -91,9 +121,19 @@ def burst(cluster: Cluster, kind: Kind, namespace: str, label: str, jobs: int) -
             name = f"{kind.prefix}-burst-{number}"
             began[name] = time.monotonic()
             kind.create(name)
-        if lost := [name for name in began if not times.wait_until_bound(name, BURST.workers, PATIENCE)]:
-            raise SystemExit(f"{len(lost)} of {jobs} jobs are not bound after {PATIENCE:.0f} s; first: {times.seen_of(lost[0])}")
+        waiting = Waiting()
+        while lost := [name for name in began if not times.wait_until_bound(name, BURST.workers, 0.0)]:
+            waiting.on(f"{len(lost)} of {jobs} jobs are not bound; first: {times.seen_of(lost[0])}")
+            time.sleep(0.2)
         return [(times.last(name, BURST.workers, BOUND) or 0.0) - start for name, start in began.items()]
+
+
+@contextmanager
+def counted(cluster: Cluster, name: str) -> Iterator[None]:
+    """Print what a part of the run cost."""
+    before = costs(cluster)
+    yield
+    print(f"{name}:", *costs(cluster).since(before).lines(), sep="\n", flush=True)
 
 
 def memory(cluster: Cluster) -> tuple[float, float]:
@@ -127,12 +167,17 @@ def report(name: str, cluster: Cluster, since: Mapping[float, int]) -> dict[floa
     now, most = memory(cluster)
     flag = next(flag for flag in cluster.components["operator-0"].argv if flag.startswith("--health-port="))
     until = buckets(_metrics(int(flag.partition("=")[2])))
+    if max(until.values()) < max(since.values(), default=0):
+        name, since = f"{name} (the operator began anew meanwhile)", {}
     looks = max(until.values()) - max(since.values(), default=0)
     spread = ", ".join(
-        f"p{share * 100:.0f} in {low:g} to {high:g} s" for share in (0.5, 0.99) for low, high in [quantile(since, until, share)]
+        f"p{share * 100:.0f} in {low:g} to {high:g} s"
+        for share in ((0.5, 0.99) if looks else ())
+        for low, high in [quantile(since, until, share)]
     )
     print(
-        f"{name}: operator {now:.0f} MB, at most {most:.0f} MB so far; {looks} looks, {spread}; load {os.getloadavg()[0]:.1f}",
+        f"{name}: operator {now:.0f} MB, at most {most:.0f} MB so far; {looks} looks{', ' if looks else ''}{spread}; "
+        f"load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
     return until
@@ -145,17 +190,20 @@ def _metrics(port: int) -> str:
 
 def run(cluster: Cluster, given: argparse.Namespace) -> None:
     with own_namespace(cluster.api) as namespace:
-        seconds = Crowd(cluster, namespace, given.jobs, given.running, given.pods).fill()
-        print(
-            f"{given.jobs} jobs; {given.running} of them run with {given.pods} pods {seconds:.0f} s after their first was applied"
-        )
-        seen = report("filled", cluster, {})
+        crowd = Crowd(cluster, namespace, given.jobs, given.running, given.pods)
+        with counted(cluster, f"{given.jobs - given.running} suspended jobs"):
+            print(f"all Suspended after {crowd.rest():.0f} s", flush=True)
+        seen = report("at rest", cluster, {})
+        with counted(cluster, f"{given.running} jobs with {given.pods} pods"):
+            print(f"all run after {crowd.run():.0f} s", flush=True)
+        seen = report("filled", cluster, seen)
         if given.hold:
-            time.sleep(given.hold)
+            with counted(cluster, f"{given.hold} s in which nothing happens"):
+                time.sleep(given.hold)
             seen = report(f"{given.hold} s later", cluster, seen)
         bursts(cluster, given.burst)
         report("after the bursts", cluster, seen)
-        check_gpus(_gpu_pods(cluster, namespace), given.pods)
+        check_gpus(_annotations(cluster, namespace), given.pods)
 
 
 def bursts(cluster: Cluster, jobs: int) -> None:
@@ -163,14 +211,17 @@ def bursts(cluster: Cluster, jobs: int) -> None:
     for make, label in ((training_jobs, LABEL_JOB_NAME), (plain_jobs, PLAIN_LABEL)):
         with own_namespace(cluster.api) as namespace:
             kind = make(cluster.api, namespace, BURST)
-            times = burst(cluster, kind, namespace, label, jobs)
+            with counted(cluster, f"{jobs} at once, {kind.name}"):
+                times = burst(cluster, kind, namespace, label, jobs)
             print(line(f"{jobs} at once, {kind.name}: apply -> bound", times), f" load {os.getloadavg()[0]:.1f}", flush=True)
             if kind.prefix == "gang":
-                check_gpus(_gpu_pods(cluster, namespace), jobs * BURST.workers * BURST.gpus)
+                check_gpus(_annotations(cluster, namespace), jobs * BURST.workers * BURST.gpus)
 
 
-def _gpu_pods(cluster: Cluster, namespace: str) -> Sequence[Any]:
-    return list(cluster.core.list_namespaced_pod(namespace).items)
+def _annotations(cluster: Cluster, namespace: str) -> list[dict[str, str]]:
+    """Of all pods there, without the pods."""
+    found = json.loads(fetch(cluster, f"/api/v1/namespaces/{namespace}/pods?resourceVersion=0", METADATA))
+    return [item["metadata"]["annotations"] for item in found["items"]]
 
 
 def main() -> None:

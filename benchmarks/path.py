@@ -13,11 +13,10 @@ import statistics
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kubernetes import client, config
 
@@ -185,7 +184,8 @@ def burst(api: client.ApiClient, jobs: int, shape: Shape) -> Timing:
         if lost := [name for name in names if not times.wait_until_bound(name, shape.workers, PATIENCE)]:
             raise SystemExit(f"{len(lost)} of {jobs} jobs are not bound after {PATIENCE:.0f} s; first: {times.seen_of(lost[0])}")
         ends = [max(times.last(name, shape.workers, moment) or began for name in names) for moment in (CREATED, RELEASED, BOUND)]
-        check_gpus(client.CoreV1Api(api).list_namespaced_pod(namespace).items, jobs * shape.workers * shape.gpus)
+        pods = client.CoreV1Api(api).list_namespaced_pod(namespace).items
+        check_gpus([pod.metadata.annotations for pod in pods], jobs * shape.workers * shape.gpus)
         for name in names:
             kind.delete(name)
         if left := [name for name in names if not times.wait_until_gone(name, PATIENCE)]:
@@ -193,9 +193,9 @@ def burst(api: client.ApiClient, jobs: int, shape: Shape) -> Timing:
     return Timing(*(end - began for end in ends))
 
 
-def check_gpus(pods: Sequence[Any], wanted: int) -> None:
-    """Raises SystemExit unless the pods hold that many GPUs, each once."""
-    held = [uuid for pod in pods for uuid in pod.metadata.annotations[ANN_GPUS].split(",")]
+def check_gpus(annotations: Iterable[Mapping[str, str]], wanted: int) -> None:
+    """Raises SystemExit unless the pods of these annotations hold that many GPUs, each once."""
+    held = [uuid for notes in annotations for uuid in notes[ANN_GPUS].split(",")]
     if len(held) != wanted or len(set(held)) != wanted:
         raise SystemExit(f"{len(held)} GPUs are written on the pods, {len(set(held))} different ones; expected {wanted}")
 
