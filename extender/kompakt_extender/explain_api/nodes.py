@@ -4,13 +4,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid, indices_of
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.patterns.table import table_for
+from kompakt_core.placement.choose import choose
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.fit import node_refusal
-from kompakt_core.placement.model import NodeState, Reason, Refusal, Worker
+from kompakt_core.placement.model import Choice, NodeState, Policy, Reason, Refusal, Wish, Worker
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.explain_api.models import (
     BestLeft,
@@ -27,19 +26,17 @@ from kompakt_extender.ledger import Ledger, Source
 from kompakt_extender.views import FIELD_PREFIX, PodView
 
 SIZES: Final = (2, 4, 8)
+_RING: Final = Wish(Pattern.RING, Policy.BEST)
 _ONE_GPU: Final = Worker(index=0, pod="", uid=PodUid(""), gpus=1)
 _HOW: Final[Mapping[Source, str]] = {Source.ANNOTATION: "Planned", Source.PLAN: "Planned", Source.BIND: "Binding"}
 
 
 def best_ring(graph: LinkGraph, free: int, size: int) -> int:
-    """The highest value (MB/s) of a Ring of `size` GPUs within `free`; 0 where fewer are free or no table can be built."""
-    if free.bit_count() < size:
-        return 0
-    try:
-        table = table_for(graph, Pattern.RING)
-    except InvalidInput:  # more GPUs than patterns are matched on
-        return 0
-    return table.value(table.best(free, size))
+    """The highest value (MB/s) that a Ring of `size` GPUs would get within `free` under policy Best; 0 where fewer are free,
+    and on machines on which patterns are not matched.
+    """
+    found = choose(graph, free, size, _RING)
+    return found.value if isinstance(found, Choice) else 0
 
 
 def summary(state: NodeState) -> NodeSummary:

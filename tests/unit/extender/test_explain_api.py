@@ -20,6 +20,7 @@ from kompakt_extender.answers import Answers
 from kompakt_extender.decide import Request
 from kompakt_extender.explain_api.body_limit import MAX_BODY
 from kompakt_extender.explain_api.bureau import THREADS, WAITING
+from kompakt_extender.explain_api.nodes import best_ring
 from kompakt_extender.explain_api.pods import second_set
 from kompakt_extender.wire import decode_args
 from tests.unit.extender.asking import SENSITIVE, Person, ask, bound
@@ -114,6 +115,21 @@ def test_what_is_left_on_a_node_is_the_best_of_all_sets() -> None:
         assert found["bestLeft"][2] == {"gpus": 8, "value": 0, "empty": found["bestLeft"][2]["empty"]}
 
     ask(story)
+
+
+def test_what_is_left_is_told_of_large_machines_and_where_a_fabric_joins_partitions_only() -> None:
+    async def story(person: Person) -> None:
+        chips, parts = await person.get("/nodes/n0"), await person.get("/nodes/n1")
+        assert [one["value"] for one in chips["bestLeft"]] == [662_500] * 3
+        assert [one["value"] for one in parts["bestLeft"]] == [212_496] * 3
+        await bound(person.office, "a", 2, "n1")
+        held = set(range(8)) - set((await person.get("/nodes/n1"))["free"])
+        assert held in ({0, 1}, {2, 3}, {4, 5}, {6, 7}), "one partition of two"
+        assert [one["value"] for one in (await person.get("/nodes/n1"))["bestLeft"]] == [212_496, 212_496, 0]
+
+    ask(story, "mi300x-8-cpx", "h800-8-shared")
+    shared = machine("h800-8-shared")
+    assert best_ring(shared, sum(1 << i for i in (0, 2, 4, 6)), 2) == 6_000, "no two of one partition of two"
 
 
 @settings(max_examples=8, deadline=None)
