@@ -56,15 +56,20 @@ def test_a_request_that_fits_is_never_refused(request: tuple[LinkGraph, int, flo
 
 @given(requests, st.sampled_from(sorted(NAMED)))
 @settings(max_examples=200, deadline=None)
-def test_best_and_sensitive_preserve_reach_the_highest_value(request: tuple[LinkGraph, int, float], pattern: Pattern) -> None:
+def test_best_and_sensitive_preserve_reach_the_highest_value_and_of_equals_leave_the_most_nvlink(
+    request: tuple[LinkGraph, int, float], pattern: Pattern
+) -> None:
     graph, free, part = request
     size = round(part * free.bit_count())
     table = table_for(graph, pattern)
     highest = max(table.value(mask_of(gpus)) for gpus in combinations(indices_of(free), size))
+    equals = [mask for mask in map(mask_of, combinations(indices_of(free), size)) if table.value(mask) == highest]
+    second = max(map(table.second, equals))
+    most = max(nvlink_in(graph, free & ~mask) for mask in equals if table.second(mask) == second)
     for wish in (Wish(pattern, Policy.BEST), Wish(pattern, Policy.PRESERVE, sensitive=True)):
         choice = choose(graph, free, size, wish)
         assert isinstance(choice, Choice)
-        assert choice.value == highest
+        assert (choice.value, choice.second, nvlink_in(graph, free & ~choice.mask)) == (highest, second, most)
 
 
 def relabelled(graph: LinkGraph, new: list[int]) -> LinkGraph:
@@ -151,6 +156,12 @@ def test_packed_fills_the_broken_pair_first() -> None:
     assert chosen(PAIRS, free, 1, replace(RING, policy=Policy.PACKED)) == (3,)
 
 
+def test_packed_leaves_a_whole_socket_alone_although_it_has_the_shorter_path() -> None:
+    pcie, free = machine("pcie-8-pix-pxb"), mask_of([0, 1, 2, 3, 4, 6])
+    assert chosen(pcie, free, 2, replace(RING, policy=Policy.BEST)) == (0, 1)
+    assert chosen(pcie, free, 2, replace(RING, policy=Policy.PACKED)) == (4, 6)
+
+
 def test_ties_avoid_a_second_numa_node_and_prefer_short_pcie_paths() -> None:
     pcie = machine("pcie-8-pix-pxb")
     assert chosen(pcie, mask_of([3, 4, 5]), 2, Wish(Pattern.NONE, Policy.BEST)) == (4, 5)
@@ -185,6 +196,13 @@ def test_must_include_is_kept_or_refused() -> None:
         choose(DGX, 255, 1, RING, must_include=mask_of([6, 7]))
 
 
+def test_what_must_be_left_out_counts_as_taken() -> None:
+    assert choose(DGX, 255, 2, RING, must_exclude=mask_of([0, 3])) == choose(DGX, 0b11110110, 2, RING)
+    assert choose(DGX, 255, 7, RING, must_exclude=0b11) == Refusal(Reason.NOT_ENOUGH_GPUS, have=6, need=7)
+    with pytest.raises(InvalidInput, match="GPUs to include, 3, must be free"):
+        choose(DGX, 255, 2, RING, must_include=0b1000, must_exclude=0b1000)
+
+
 def test_refusals_are_data() -> None:
     assert choose(DGX, 0b111, 4, RING) == Refusal(Reason.NOT_ENOUGH_GPUS, have=3, need=4)
     chain_of_three = replace(RING, pattern=Pattern.CUSTOM, edges=parse_edges("0-1,1-2"))
@@ -202,6 +220,14 @@ def test_chance_is_the_mean_over_all_free_sets() -> None:
     assert (chance.sets, chance.mean, chance.worst, chance.best) == (28, sum(speeds) // 28, 6_000, 50_000)
     with pytest.raises(InvalidInput, match="3 of 2 free GPUs"):
         random_choice(DGX, 0b11, 3, Pattern.RING)
+
+
+def test_chance_meets_a_partition_seldom_where_nvlink_joins_nothing_else() -> None:
+    shared = machine("h800-8-shared")
+    chance = random_choice(shared, shared.all_gpus, 2, Pattern.RING)
+    assert (chance.sets, chance.best, chance.worst) == (28, 212_496, 6_000)
+    assert chance.mean == (4 * 212_496 + 24 * 6_000) // 28, "four of the 28 pairs are partitions"
+    assert random_choice(shared, shared.all_gpus, 1, Pattern.RING).best == 0
 
 
 def test_choices_are_shared_by_nodes_of_one_kind() -> None:
