@@ -41,8 +41,11 @@ def test_a_manifest_is_profiled_in_the_cluster_and_its_profile_fits_the_job(komp
     assert jobs(kompakt) <= before, "the measured runs are gone"
 
     note = f"{contract.ANN_PROFILE}={done.stdout}"
-    annotated = kompakt.kubectl("annotate", "--local", f"--filename={manifest}", "--output=yaml", note)
-    kompakt.kubectl.apply(annotated.replace("name: digits", "name: profiled", 1))
+    annotated = yaml.safe_load(kompakt.kubectl("annotate", "--local", f"--filename={manifest}", "--output=yaml", note))
+    annotated["metadata"]["name"] = "profiled"
+    # On no node, or steps of its own would soon count in place of the annotation.
+    annotated["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {"no-node-has": "this"}
+    kompakt.kubectl.apply(yaml.safe_dump(annotated))
     await_state(
         lambda: "profile" in kompakt.kubectl.get("trainingjob", "profiled").get("status", {}), "its profile in the status", 60
     )
