@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kompakt_core.ids import indices_of, mask_of
 from kompakt_core.patterns.names import NAMED, Measure, Pattern
-from kompakt_core.placement.choose import POLICIES, choose, first_ranked, wished_facts
+from kompakt_core.placement.choose import POLICIES, _grouped, choose, first_ranked, wished_facts
 from kompakt_core.placement.gang import plan_gang
 from kompakt_core.placement.grouped import group_facts
 from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
@@ -19,55 +19,60 @@ from tests.unit.core.placement.test_gang import cluster, gang, node
 
 CPX = machine("mi300x-8-cpx")
 WISHES = st.builds(
-    Wish, st.sampled_from(sorted(NAMED)), st.sampled_from(sorted(Policy)), st.booleans(), measure=st.sampled_from(sorted(Measure))
+    Wish,
+    st.sampled_from(sorted(NAMED)),
+    st.sampled_from(sorted(Policy)),
+    st.booleans(),
+    required_link=st.sampled_from(["Any", "NVLink"]),
+    same_numa_node=st.booleans(),
+    measure=st.sampled_from(sorted(Measure)),
 )
 
 
 @st.composite
 def hierarchies(draw: st.DrawFn) -> LinkGraph:
-    """Up to 8 GPUs in chips, chips in halves; odd speeds are NVLink, the faster the closer."""
-    chips = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3).filter(lambda sizes: sum(sizes) <= 8))
+    """Up to 8 GPUs in chips, chips in halves; the closer the faster, and the closest (or all, or none) by NVLink."""
+    chips = draw(st.sampled_from([(4, 4), (2, 2, 2), (3, 3, 2), (1, 2, 4), (4, 3), (2, 2, 2, 2), (1, 1, 3), (5,), (1, 1)]))
     chip_of = [number for number, size in enumerate(chips) for _ in range(size)]
     half_of = [number // 2 for number in chip_of]
-    near, middle, far = sorted(draw(st.lists(st.integers(0, 20), min_size=3, max_size=3)), reverse=True)
+    speeds_of = draw(st.sampled_from([(20, 10, 5), (20, 20, 5), (20, 5, 5), (7, 3, 0), (9, 9, 9)]))
+    fabric = draw(st.integers(0, 3))  # so many levels are NVLink
     place = draw(st.permutations(range(len(chip_of))))
     speeds = {}
     for a, b in combinations(range(len(chip_of)), 2):
         one, two = place[a], place[b]
-        level = near if chip_of[one] == chip_of[two] else middle if half_of[one] == half_of[two] else far
-        speeds[a, b] = 2 * level + (1 if level >= middle else 0)
-    return graph_of(speeds, len(chip_of), tuple(half_of[place[i]] for i in range(len(chip_of))))
+        level = 0 if chip_of[one] == chip_of[two] else 1 if half_of[one] == half_of[two] else 2
+        speeds[a, b] = 2 * speeds_of[level] + (level < fabric)
+    nodes = draw(st.sampled_from([half_of, chip_of, [0] * 8, [-1] * 8]))
+    return graph_of(speeds, len(chip_of), tuple(nodes[place[i]] for i in range(len(chip_of))))
 
 
-@given(hierarchies(), WISHES, st.integers(0, 255), st.integers(1, 8), st.integers(0, 255))
+@given(hierarchies(), WISHES, st.integers(0, 255), st.floats(0, 1), st.integers(0, 255))
 @settings(max_examples=300, deadline=None)
-def test_counts_give_what_tables_over_all_sets_give(graph: LinkGraph, wish: Wish, mask: int, size: int, include: int) -> None:
-    free = mask & graph.all_gpus
+def test_counts_give_what_tables_over_all_sets_give(graph: LinkGraph, wish: Wish, taken: int, part: float, include: int) -> None:
+    free = graph.all_gpus & ~(taken & taken >> 1)
+    size = max(round(part * free.bit_count()), min(free.bit_count(), 1))
     must = mask_of(indices_of(free & include)[::-1][: size // 2])
-    facts = group_facts(graph.shared, wish.pattern, False, wish.measure)
-    if facts is None or size > free.bit_count():
+    found, expected = _grouped(graph, free, size, wish, must), choose(graph, free, size, wish, must_include=must)
+    if isinstance(found, Refusal) or isinstance(expected, Refusal):
+        assert found == expected or (isinstance(found, Refusal) and found.reason is Reason.TOO_MANY_GPUS)
         return
-    facts = facts.holding(must)
-    expected = choose(graph, free, size, wish, must_include=must)
-    assert isinstance(expected, Choice)
-    sets = facts.candidates(free, size)
-    assert len({tuple(row) for row in sets.tolist()}) == len(sets)
-    found = facts.mask(sets[first_ranked(POLICIES[wish.policy](facts, free, sets, wish.sensitive))].tolist(), free)
-    assert found.bit_count() == size
-    assert found & ~free == must & ~found == 0
-    assert wish.policy is not Policy.FIRST or found == expected.mask
-    assert (facts.value(found), facts.second(found)) == _values(graph, wish, found)
-    left = wished_facts(graph, wish).fabric(free & ~found)
-    assert (*_values(graph, wish, found), left) == (
-        expected.value,
-        expected.second,
-        wished_facts(graph, wish).fabric(free & ~expected.mask),
-    )
-
-
-def _values(graph: LinkGraph, wish: Wish, mask: int) -> tuple[int, int]:
+    assert found.mask.bit_count() == size
+    assert found.mask & ~free == must & ~found.mask == 0
+    assert found.mask == expected.mask
     facts = wished_facts(graph, wish)
-    return facts.value(mask), facts.second(mask)
+    assert (found.value, found.second) == (facts.value(found.mask), facts.second(found.mask))
+    one, other = ((choice.value, choice.second, facts.fabric(free & ~choice.mask)) for choice in (found, expected))
+    assert one == other
+
+
+@given(hierarchies(), WISHES, st.integers(1, 8))
+@settings(max_examples=50, deadline=None)
+def test_no_counts_are_looked_at_twice(graph: LinkGraph, wish: Wish, size: int) -> None:
+    facts = group_facts(graph.shared, wish.pattern, False, wish.measure)
+    if facts is not None and size <= graph.size:
+        sets = facts.candidates(graph.all_gpus, size)
+        assert len({tuple(row) for row in sets.tolist()}) == len(sets)
 
 
 @pytest.mark.parametrize("pattern", sorted(NAMED))
