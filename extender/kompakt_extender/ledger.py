@@ -4,7 +4,7 @@ Taken = GPUs written on bound, unfinished pods + GPUs planned for released pods 
 + GPUs of binds whose outcome is not known yet + sick GPUs. Everything here is pure: views in, states out.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final
@@ -281,6 +281,11 @@ class Ledger:
         return tuple(
             claim for (_, source), claim in self._claims.get(node, _NO_CLAIMS).items() if not sources or source in sources
         )
+
+    def users_of(self, node: NodeName) -> Iterator[tuple[PodView, tuple[GpuUuid, ...]]]:
+        """Who has GPUs of a node, and which: its unfinished pods, and those that have a claim on it."""
+        yield from ((pod, pod.written_gpus) for pod in self.bound_to(node).values())
+        yield from ((claim.pod, claim.gpus) for claim in self.claims_on(node))
 
     def state(self, name: NodeName) -> NodeState | None:
         """A node with everything taken into account; None for a node that is not there."""

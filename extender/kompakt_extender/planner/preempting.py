@@ -5,10 +5,11 @@ new leader goes on where the old one was, and a request whose reason has gone is
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
+from kompakt_core import contract
 from kompakt_core.delay.preempt import Preemption, RunningGang
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.job.preemption import PreemptRequest
@@ -43,28 +44,40 @@ class Preempting:
         self._metrics = metrics
         self._clock = clock
         self._again = again
-        self._ends_for: dict[str, str] = {}  # uid of a victim -> uid of the job it ends for
+        self._ends_for: dict[tuple[str, int], str] = {}  # a victim's uid and attempt -> uid of the job it ends for
         self._holders: dict[str, tuple[Victim, ...]] = {}  # uid of a job that GPUs are held for
         self._running: tuple[tuple[int, int], list[RunningGang]] = (-1, -1), []  # for versions of ledger and jobs
 
     def adopt(self) -> None:
-        """Take over what an earlier leader had written."""
-        for job in self._jobs.views.values():
-            record = self._jobs.record(job)
-            if record.state is State.RESERVED and record.attempt == job.attempt and record.victims:
-                self._hold(job.uid, record)
+        """Take over what an earlier leader had written.
+
+        It let go of GPUs before it wrote so, and gave them to others perhaps: what others have, or a later decision holds, is not
+        held again.
+        """
+        found = ((job.uid, self._jobs.record(job)) for job in self._jobs.views.values() if self._reserved(job))
+        again: set[GpuUuid] = set()
+        for uid, record in sorted(found, key=lambda one: (one[1].decided_at, one[0]), reverse=True):
+            gpus = {uuid for _, uuids in record.held for uuid in uuids}
+            ending = any((one.uid, one.attempt) in self._ends_for for one in record.victims)
+            if again.isdisjoint(gpus) and not ending and not self._lost(uid, record):
+                self._hold(uid, record)
+                again |= gpus
+
+    def _reserved(self, job: JobView) -> bool:
+        record = self._jobs.record(job)
+        return record.state is State.RESERVED and record.attempt == job.attempt and bool(record.victims)
 
     def _hold(self, uid: str, record: Record) -> None:
         self._ledger.hold(uid, dict(record.held))
         self._holders[uid] = record.victims
-        self._ends_for |= {victim.uid: uid for victim in record.victims}
+        self._ends_for |= {(victim.uid, victim.attempt): uid for victim in record.victims}
 
     def running(self, priority: int) -> list[RunningGang]:
         """The gangs of lower priority that could end, but those that end already."""
         version = self._ledger.version, self._jobs.turns
         if self._running[0] != version:
             self._running = version, self._all_running()
-        return [one for one in self._running[1] if one.priority < priority and one.job_uid not in self._ends_for]
+        return [one for one in self._running[1] if one.priority < priority and (one.job_uid, one.attempt) not in self._ends_for]
 
     def _all_running(self) -> list[RunningGang]:
         graphs = {name: view.graph for name, view in self._ledger.topologies.items() if view.graph is not None}
@@ -114,8 +127,8 @@ class Preempting:
         """Nothing is held for this job any longer; who was asked to end for it and has not yet is told to go on."""
         self._ledger.end_holding(uid)
         for victim in self._holders.pop(uid, ()):
-            if self._ends_for.get(victim.uid) == uid:
-                del self._ends_for[victim.uid]
+            if self._ends_for.get((victim.uid, victim.attempt)) == uid:
+                del self._ends_for[victim.uid, victim.attempt]
             self._jobs.touch(victim.uid)
             self._again()
 
@@ -134,7 +147,7 @@ class Preempting:
 
     def _wanted(self, job: JobView) -> PreemptRequest | None:
         """The request as it follows from what is written on the job that it is for."""
-        waiting = self._jobs.views.get(self._ends_for.get(job.uid, ""))
+        waiting = self._jobs.views.get(self._ends_for.get((job.uid, job.attempt), ""))
         record = None if waiting is None else self._jobs.written(waiting)
         if waiting is None or record is None or record.attempt != waiting.attempt or waiting.suspended or waiting.finished:
             return None
@@ -147,14 +160,15 @@ class Preempting:
         )
 
     def goes_on(self, now: Question) -> bool:
-        """Whether the GPUs held for a gang still become free: none was lost, nobody else sits on one, and not all are free."""
-        if now.job.uid not in self._holders:
+        """Whether the GPUs held for a gang still become free: none was lost to others, and somebody is still to end."""
+        if now.job.uid not in self._holders or self._lost(now.job.uid, now.record):
             return False
-        victims = {victim.uid for victim in now.record.victims}
-        waits = False
+        waits = any(
+            _of_attempt(pod, one) for one in now.record.victims for pod in self._jobs.pods_of(one.uid) if not pod.finished
+        )
         for node, uuids in now.record.held:
             state = now.snapshot.nodes.get(node)
-            if state is None or state.graph is None or not state.ready or self._others(node, uuids, victims):
+            if state is None or state.graph is None or not state.ready:
                 return False
             index = {gpu.uuid: gpu for gpu in state.graph.gpus}
             if any(uuid not in index or index[uuid].health != "Healthy" for uuid in uuids):
@@ -162,7 +176,14 @@ class Preempting:
             waits = waits or any(not state.free >> index[uuid].index & 1 for uuid in uuids)
         return waits
 
-    def _others(self, node: NodeName, uuids: Iterable[GpuUuid], victims: set[str]) -> list[PodView]:
-        """Pods that hold one of these GPUs and will not end for this."""
-        pods = self._ledger.bound_to(node).values()
-        return [pod for pod in pods if pod.job_uid not in victims and not set(pod.written_gpus).isdisjoint(uuids)]
+    def _lost(self, uid: str, record: Record) -> bool:
+        """Whether somebody has one of these GPUs, or is about to, who will not end for this job."""
+        return any(
+            not set(gpus).isdisjoint(uuids) and pod.job_uid != uid and not any(_of_attempt(pod, one) for one in record.victims)
+            for node, uuids in record.held
+            for pod, gpus in self._ledger.users_of(node)
+        )
+
+
+def _of_attempt(pod: PodView, victim: Victim) -> bool:
+    return pod.job_uid == victim.uid and pod.labels.get(contract.LABEL_ATTEMPT) == str(victim.attempt)

@@ -1,0 +1,91 @@
+"""GPUs that are held for a gang while others end for it are given back in the end, whoever dies in between."""
+
+from kompakt_core import contract as c
+from kompakt_core.ids import NodeName
+from kompakt_extender.patience import ClusterPolicy
+from tests.unit.extender.office import Office
+from tests.unit.extender.office import run as on_nodes
+from tests.unit.extender.test_planner_preempting import PROTECTED, condition, ended, request, runs, seats, urgent
+from tests.unit.extender.world import worker
+
+
+async def bound(office: Office, job: str, attempt: int, workers: int = 2) -> None:
+    for index in range(workers):
+        pod = f"{job}-worker-{index}-a{attempt}"
+        node = office.annotations(pod)[c.ANN_PLANNED_NODE]
+        assert await office.bind(pod, node) == ""
+        office.world.report(node)
+        office.see()
+
+
+def successor(office: Office) -> Office:
+    office.planner.stop()
+    new = Office(office.world, ClusterPolicy("no-wait"))
+    new.now = office.now
+    new.take_over()
+    return new
+
+
+def test_a_victim_that_came_back_on_held_gpus_ends_the_holding() -> None:
+    """The planner dies between giving GPUs up and writing so; the victim's next attempt has them by then."""
+
+    async def story(office: Office) -> None:
+        await runs(office, "low-0")
+        await runs(office, "low-1")
+        office.wait(PROTECTED)
+        urgent(office, workers=2, gpus=8)
+        await office.settle()
+        assert {request(office, name).name for name in ("low-0", "low-1")} == {"urgent"}
+        ended(office, "low-0")
+        for index in range(2):
+            office.world.add_pod(worker("low-0", index, 4, 2, priority=0))
+        office.world.turn_ready("n1")
+        office.see()
+        await office.plan()  # lets go of all GPUs, writes only that low-0 is placed again
+        assert office.scheduling("low-0")["state"] == "Released"
+        assert office.scheduling("urgent")["reason"] == "Preempting"
+        await bound(office, "low-0", 2)
+        office.world.turn_ready("n1")
+        office = successor(office)
+        assert not office.ledger._held_for
+        await office.settle()
+        assert "victims" not in office.scheduling("urgent")
+        assert request(office, "low-1") is None
+
+    on_nodes(story)
+
+
+def test_gpus_that_are_free_are_held_too_while_a_victim_gives_back_processors() -> None:
+    """The better half of the machine's GPUs is free, but there are too few processors for it."""
+
+    def with_processors(office: Office, name: str) -> None:
+        one = office.world.pods[name]
+        one["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "40"
+        office.world.add_pod(one)
+
+    async def story(office: Office) -> None:
+        await runs(office, "short", 1, 4)
+        office.world.add_gang("low", 1, 4, priority=0)
+        with_processors(office, "low-worker-0-a1")
+        await office.settle()
+        await bound(office, "low", 1, workers=1)
+        condition(office, "low", "Running", "True")
+        office.world.finish_pod("short-worker-0-a1")
+        condition(office, "short", "Complete", "True")
+        office.world.report("n0")
+        office.wait(PROTECTED)
+        urgent(office, workers=1, gpus=4)
+        with_processors(office, "urgent-worker-0-a1")
+        await office.settle()
+        free = {gpu.uuid for gpu in office.ledger.topologies[NodeName("n0")].graph.gpus} - seats(office, "low")  # type: ignore[union-attr]
+        assert set(office.scheduling("urgent")["reserved"][0]["uuids"]) == free
+        assert request(office, "low").name == "urgent"
+        office.world.sent.clear()
+        await office.settle()
+        assert office.world.sent == [], "it is decided once"
+        ended(office, "low", workers=1)
+        await office.settle()
+        assert office.scheduling("urgent")["state"] == "Released"
+        assert not office.ledger._held_for
+
+    on_nodes(story, nodes=1)
