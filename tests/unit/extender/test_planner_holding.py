@@ -89,3 +89,28 @@ def test_gpus_that_are_free_are_held_too_while_a_victim_gives_back_processors() 
         assert not office.ledger._held_for
 
     on_nodes(story, nodes=1)
+
+
+def test_of_two_gangs_that_the_same_gpus_are_written_for_the_later_one_keeps_them() -> None:
+    """The first one's were let go of, given to the second one, and the planner dies before it wrote so on the first."""
+
+    async def story(office: Office) -> None:
+        await runs(office, "low-0")
+        await runs(office, "low-1")
+        office.wait(PROTECTED)
+        urgent(office, "first", workers=2, gpus=8, priority=2000)
+        await office.settle()
+        office.wait(1)
+        urgent(office, "second")
+        office.world.turn_ready("n1")
+        office.see()
+        await office.plan()
+        assert [office.scheduling(name)["reason"] for name in ("first", "second")] == ["Preempting", "Preempting"]
+        office = successor(office)
+        assert set(office.ledger._held_for) == {"uid-second"}
+        await office.settle()
+        assert request(office, "low-0").name == "second"
+        assert request(office, "low-1") is None
+        assert "victims" not in office.scheduling("first")
+
+    on_nodes(story)
