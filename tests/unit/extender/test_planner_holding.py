@@ -3,6 +3,7 @@
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_extender.patience import ClusterPolicy
+from kompakt_extender.planner.standing import EXCLUDE_SECONDS
 from tests.unit.extender.office import Office
 from tests.unit.extender.office import run as on_nodes
 from tests.unit.extender.test_planner_preempting import PROTECTED, condition, ended, request, runs, seats, urgent
@@ -114,3 +115,25 @@ def test_of_two_gangs_that_the_same_gpus_are_written_for_the_later_one_keeps_the
         assert "victims" not in office.scheduling("first")
 
     on_nodes(story)
+
+
+def test_a_node_that_was_left_out_counts_again_after_its_time_and_a_gang_on_it_may_end() -> None:
+    """All else rests by then: GPUs may be held for the first time ten minutes after anything happened."""
+
+    async def story(office: Office) -> None:
+        await runs(office, "low")
+        urgent(office, priority=2000)
+        office.see()
+        office.planner.exclude("uid-urgent", NodeName("n0"), "OutOfcpu")
+        office.wait(EXCLUDE_SECONDS - 1)
+        await office.settle()
+        assert (office.scheduling("urgent")["state"], request(office, "low")) == ("Waiting", None)
+        office.wait(1)
+        await office.settle()
+        assert (office.scheduling("urgent")["reason"], request(office, "low").name) == ("Preempting", "urgent")
+        ended(office, "low")
+        await office.settle()
+        assert office.scheduling("urgent")["state"] == "Released"
+        assert not office.ledger._held_for
+
+    on_nodes(story, nodes=1)
