@@ -101,12 +101,22 @@ def worker_of(pod: PodView) -> Worker:
 
 def order(job: JobView, pods: Sequence[PodView], record: Record) -> tuple[int, str, str]:
     """Which gang is planned first: priority, then who waits longest, then uid."""
-    return (-max((pod.priority for pod in pods), default=0), record.waiting_since, job.uid)
+    return (-defends_with(pods), record.waiting_since, job.uid)
+
+
+def asks_with(pods: Iterable[PodView]) -> int:
+    """The priority with which a waiting gang asks for what others have: that of its least important pod."""
+    return min((pod.priority for pod in pods), default=0)
+
+
+def defends_with(pods: Iterable[PodView]) -> int:
+    """The priority above which others must be to take what a gang has: that of its most important pod."""
+    return max((pod.priority for pod in pods), default=0)
 
 
 def preempts_with(pods: Sequence[PodView]) -> int | None:
-    """The priority with which a waiting gang may end others: that of its least important pod; None where a pod says Never."""
-    return min((pod.priority for pod in pods), default=None) if all(pod.preempts for pod in pods) else None
+    """The priority with which a waiting gang may end others; None where a pod says Never."""
+    return asks_with(pods) if pods and all(pod.preempts for pod in pods) else None
 
 
 def running_gang(
@@ -120,7 +130,7 @@ def running_gang(
     return RunningGang(
         JobUid(job.uid),
         job.attempt,
-        max(pod.priority for pod in mine),
+        defends_with(mine),
         job.running_since,
         job.running_since + job.min_runtime_seconds,
         tuple(_held(pod, pod.node, graphs.get(pod.node)) for pod in mine if pod.node is not None),

@@ -4,7 +4,7 @@ Taken = GPUs written on bound, unfinished pods + GPUs planned for released pods 
 + GPUs of binds whose outcome is not known yet + sick GPUs. Everything here is pure: views in, states out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final
@@ -125,10 +125,10 @@ class Ledger:
         self._watchers: list[set[NodeName]] = []
         self._withdrawn: set[PodUid] = set()
         self._kept: Mapping[NodeName, int] = {}
-        self.kept_for = (
-            ""  # uid of the job for which GPUs are kept from all others; at most one, so that no two can block each other
-        )
+        self.kept_for = ""  # uid of the job for which GPUs are kept; at most one, so that no two can block each other
+        self._kept_against = 0  # from all jobs but those above this priority
         self._held_for: dict[str, Mapping[NodeName, tuple[GpuUuid, ...]]] = {}  # by job uid; as kept, but exactly these GPUs
+        self._held_against: dict[str, int] = {}  # by job uid: from all jobs but those above this priority
         self.version = 0
 
     # What is seen in the cluster
@@ -225,29 +225,40 @@ class Ledger:
         if pod is not None and pod.node is None and not pod.finished:
             self._claim_annotation(pod)
 
-    def keep(self, job_uid: str, gpus: Mapping[NodeName, int]) -> None:
-        """Hide so many GPUs of these nodes from all but this job, as they are free or become so; ends what was kept before."""
+    def keep(self, job_uid: str, gpus: Mapping[NodeName, int], priority: int) -> None:
+        """Hide so many GPUs of these nodes from all but this job of that priority and jobs of a higher one, as they are free or
+        become so; ends what was kept before.
+        """
         touched = {*self._kept, *gpus}
         self.kept_for, self._kept = (job_uid, dict(gpus)) if gpus else ("", {})
+        self._kept_against = priority
         for name in touched:
             self._touch(name)
 
     def end_keeping(self, job_uid: str) -> None:
         """Nothing is kept for this job any longer."""
         if self.kept_for == job_uid:
-            self.keep("", {})
+            self.keep("", {}, 0)
 
-    def hold(self, job_uid: str, gpus: Mapping[NodeName, tuple[GpuUuid, ...]]) -> None:
-        """Hide exactly these GPUs from all but this job, free or not, until `end_holding`."""
+    def hold(self, job_uid: str, gpus: Mapping[NodeName, tuple[GpuUuid, ...]], priority: int) -> None:
+        """Hide exactly these GPUs from all but this job of that priority and jobs of a higher one, free or not, until
+        `end_holding`.
+        """
         self.end_holding(job_uid)
         self._held_for[job_uid] = dict(gpus)
+        self._held_against[job_uid] = priority
         for name in gpus:
             self._touch(name)
 
     def end_holding(self, job_uid: str) -> None:
         """Nothing is held for this job any longer."""
+        self._held_against.pop(job_uid, None)
         for name in self._held_for.pop(job_uid, ()):
             self._touch(name)
+
+    def held_below(self, priority: int) -> Iterator[tuple[str, Mapping[NodeName, tuple[GpuUuid, ...]]]]:
+        """The jobs that GPUs are held for and that a job of this priority comes before, each with its GPUs."""
+        return ((uid, gpus) for uid, gpus in self._held_for.items() if self._held_against[uid] < priority)
 
     @property
     def unknown_binds(self) -> int:
@@ -297,17 +308,19 @@ class Ledger:
         if uid not in self._claims_of:
             return self.state(name)
         others = tuple(claim for claim in self.claims_on(name) if claim.pod.uid != uid)
-        state = self._compute(name, others, self.pods[uid].job_uid if uid in self.pods else "")
+        state = self._compute(name, others, {self.pods[uid].job_uid} if uid in self.pods else ())
         # What is kept was chosen among what is free for all: a pod's own claims are none of it.
         return None if state is None else _hiding(state, self._hidden(name))
 
-    def snapshot(self, job_uid: str = "") -> Snapshot:
-        """All nodes at this moment, as this job may see them."""
+    def snapshot(self, job_uid: str = "", priority: int | None = None) -> Snapshot:
+        """All nodes at this moment, as this job may see them; None: it sees nothing of what is kept or held for others."""
         self._refresh()
         states = dict(self._states)
-        kept = self._kept if job_uid and job_uid == self.kept_for else {}
-        for name in {*kept, *self._held_for.get(job_uid, ())}:
-            state = self._compute(name, self.claims_on(name), job_uid)
+        above = priority is not None and self._kept_against < priority
+        kept = self._kept if job_uid and (job_uid == self.kept_for or above) else {}
+        mine = {job_uid} if priority is None else {job_uid, *(uid for uid, _ in self.held_below(priority))}
+        for name in {*kept, *(name for uid in mine for name in self._held_for.get(uid, ()))}:
+            state = self._compute(name, self.claims_on(name), mine)
             if state is not None:
                 states[name] = state if name in kept else _hiding(state, kept_gpus(state, self._kept.get(name, 0)))
         return Snapshot(states)
@@ -358,13 +371,13 @@ class Ledger:
         state = self._compute(name, self.claims_on(name)) if number else None
         return GpuMask(0) if state is None else kept_gpus(state, number)
 
-    def _compute(self, name: NodeName, claims: tuple[Claim, ...], job_uid: str = "") -> NodeState | None:
-        """A node as this job sees it, but for what is kept."""
+    def _compute(self, name: NodeName, claims: tuple[Claim, ...], sees: Collection[str] = ()) -> NodeState | None:
+        """A node, but for what is kept; `sees`: uids of jobs, what is held for these is not hidden."""
         node = self.nodes.get(name)
         if node is None:
             return None
         state = node_state(node, self.topologies.get(name), self.bound_to(name).values(), claims)
-        held = {uuid for uid, gpus in self._held_for.items() if uid != job_uid for uuid in gpus.get(name, ())}
+        held = {uuid for uid, gpus in self._held_for.items() if uid not in sees for uuid in gpus.get(name, ())}
         if not held or state.graph is None:
             return state
         return _hiding(state, mask_of([gpu.index for gpu in state.graph.gpus if gpu.uuid in held]))

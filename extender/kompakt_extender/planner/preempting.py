@@ -5,7 +5,7 @@ new leader goes on where the old one was, and a request whose reason has gone is
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
 
@@ -13,12 +13,12 @@ from kompakt_core import contract
 from kompakt_core.delay.preempt import Preemption, RunningGang
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.job.preemption import PreemptRequest
-from kompakt_extender.gangs import preempts_with, running_gang
+from kompakt_extender.gangs import defends_with, preempts_with, running_gang
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.planner.question import Question
-from kompakt_extender.planner.waiting import ending_others
+from kompakt_extender.planner.waiting import ending_others, not_waiting_for_level
 from kompakt_extender.planner.writes import Writes
 from kompakt_extender.record import Record, State, Victim
 from kompakt_extender.views import JobView, PodView
@@ -56,7 +56,7 @@ class Preempting:
         """
         found = ((job.uid, self._jobs.record(job)) for job in self._jobs.views.values() if self._reserved(job))
         again: set[GpuUuid] = set()
-        for uid, record in sorted(found, key=lambda one: (one[1].decided_at, one[0]), reverse=True):
+        for uid, record in sorted(found, key=lambda one: (one[1].decided_at, self._defends(one[0]), one[0]), reverse=True):
             gpus = {uuid for _, uuids in record.held for uuid in uuids}
             ending = any((one.uid, one.attempt) in self._ends_for for one in record.victims)
             if again.isdisjoint(gpus) and not ending and not self._lost(uid, record):
@@ -68,16 +68,21 @@ class Preempting:
         return record.state is State.RESERVED and record.attempt == job.attempt and bool(record.victims)
 
     def _hold(self, uid: str, record: Record) -> None:
-        self._ledger.hold(uid, dict(record.held))
+        self._ledger.hold(uid, dict(record.held), self._defends(uid))
         self._holders[uid] = record.victims
         self._ends_for |= {(victim.uid, victim.attempt): uid for victim in record.victims}
 
+    def _defends(self, uid: str) -> int:
+        return defends_with(self._jobs.pods_of(uid))
+
     def running(self, priority: int) -> list[RunningGang]:
-        """The gangs of lower priority that could end, but those that end already."""
+        """The gangs of lower priority that could end, but those that end already for one that is not below this priority."""
         version = self._ledger.version, self._jobs.turns
         if self._running[0] != version:
             self._running = version, self._all_running()
-        return [one for one in self._running[1] if one.priority < priority and (one.job_uid, one.attempt) not in self._ends_for]
+        below = {"", *(uid for uid, _ in self._ledger.held_below(priority))}
+        found = (one for one in self._running[1] if one.priority < priority)
+        return [one for one in found if self._ends_for.get((one.job_uid, one.attempt), "") in below]
 
     def _all_running(self) -> list[RunningGang]:
         graphs = {name: view.graph for name, view in self._ledger.topologies.items() if view.graph is not None}
@@ -94,6 +99,7 @@ class Preempting:
         record = ending_others(now.record, victims, self._uuids(now, found), self._clock())
         _LOG.info("%s/%s: %s", now.job.namespace, now.job.name, record.message)
         self._ledger.end_keeping(now.job.uid)
+        self.take_over(now.asks_with, {uuid for _, uuids in record.held for uuid in uuids}, victims)
         self._hold(now.job.uid, record)
         self._jobs.decide(now.job, record)
         self._writes.status(now.job, record)
@@ -123,6 +129,19 @@ class Preempting:
             if view is not None and not self._writes.resting(victim.uid):
                 self.attend(view, self._jobs.record(view))
 
+    def take_over(self, priority: int, gpus: Collection[GpuUuid], victims: Collection[Victim] = ()) -> None:
+        """Whom some of these GPUs are held for, or one of these victims ends for, below that priority, has to think anew."""
+        for uid, held in tuple(self._ledger.held_below(priority)):
+            theirs = {uuid for uuids in held.values() for uuid in uuids}
+            if not theirs.isdisjoint(gpus) or any(one in victims for one in self._holders[uid]):
+                self.give_up(uid)
+
+    def give_up(self, uid: str) -> None:
+        """A gang that waits for its victims does so no longer."""
+        self.end(uid)
+        job = self._jobs.views[uid]
+        self._jobs.decide(job, replace(not_waiting_for_level(self._jobs.record(job)), state=State.WAITING))
+
     def end(self, uid: str) -> None:
         """Nothing is held for this job any longer; who was asked to end for it and has not yet is told to go on."""
         self._ledger.end_holding(uid)
@@ -136,7 +155,7 @@ class Preempting:
         """Ask a job to end, or take that back; answers whether a write was begun."""
         if record.attempt != job.attempt:
             return False  # its next attempt begins without a request
-        wanted = None if job.finished or job.suspended else self._wanted(job)
+        wanted = None if job.finished or job.suspended else self._wanted(job, record)
         if record.preempt == wanted:
             return False
         if wanted is not None:
@@ -145,9 +164,11 @@ class Preempting:
         self._writes.status(job, replace(record, preempt=wanted))
         return True
 
-    def _wanted(self, job: JobView) -> PreemptRequest | None:
-        """The request as it follows from what is written on the job that it is for."""
+    def _wanted(self, job: JobView, known: Record) -> PreemptRequest | None:
+        """The request as it follows from what is written on the job that it is for; as it is while that is being written."""
         waiting = self._jobs.views.get(self._ends_for.get((job.uid, job.attempt), ""))
+        if waiting is not None and self._writes.resting(waiting.uid):
+            return known.preempt
         record = None if waiting is None else self._jobs.written(waiting)
         if waiting is None or record is None or record.attempt != waiting.attempt or waiting.suspended or waiting.finished:
             return None

@@ -21,7 +21,8 @@ class Question:
 
     `since`, `asked_at`: seconds since the epoch; when the gang could first have been placed (now, if never yet), and now.
     `overtaken`: as in core's Waiting; 0 while GPUs are kept for another gang, since that is done for one at a time.
-    `priority`: with which it may end others, None = it may not.
+    `asks_with`: it may have what is kept or held for gangs below this priority. `priority`: with which it may end others, None =
+    it may not.
     """
 
     job: JobView
@@ -34,6 +35,7 @@ class Question:
     since: float
     asked_at: float
     overtaken: int
+    asks_with: int
     priority: int | None
 
 

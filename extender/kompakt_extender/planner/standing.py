@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from kompakt_core.ids import NodeName
 from kompakt_extender import record as records
-from kompakt_extender.gangs import order, replannable
+from kompakt_extender.gangs import defends_with, order, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger, Source
 from kompakt_extender.metrics import Metrics
@@ -39,7 +39,7 @@ class Standing:
             standing = record.plan if record.state is State.RELEASED and record.attempt == job.attempt else None
             places = {seat.uid: seat for seat in standing.pods} if standing else {}
             if record.state is State.RESERVED and record.attempt == job.attempt and record.kept:
-                self._ledger.keep(job.uid, dict(record.kept))
+                self._ledger.keep(job.uid, dict(record.kept), defends_with(self._jobs.pods_of(job.uid)))
             for pod in self._jobs.pods_of(job.uid):
                 if pod.uid in places and pod.node is None and not pod.finished:
                     self._ledger.claim(Source.PLAN, pod, places[pod.uid].node, places[pod.uid].gpus)

@@ -20,6 +20,8 @@ from kompakt_core.placement.model import Level, Plan, Reason, Refusal
 from kompakt_extender import record as records
 from kompakt_extender import words
 from kompakt_extender.gangs import (
+    asks_with,
+    defends_with,
     gang_of,
     members,
     placed_message,
@@ -125,9 +127,9 @@ class Thinking:
         patience = patience_of(job.consolidation, self._policy, pods, job.communication, job.remaining_s)
         since = records.moment(record.placeable_since or records.stamp(now)).timestamp()
         overtaken = record.overtaken if self._ledger.kept_for in ("", uid) else 0
-        snapshot = self._ledger.snapshot(uid)
-        at, priority = now.timestamp(), preempts_with(pods) if self._policy.preemption else None
-        return Question(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, priority)
+        weight, priority = asks_with(pods), preempts_with(pods) if self._policy.preemption else None
+        snapshot, at = self._ledger.snapshot(uid, weight), now.timestamp()
+        return Question(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, weight, priority)
 
     async def consider(self, question: Question) -> None:
         """Let core think, and act on its answer if it still holds."""
@@ -205,8 +207,7 @@ class Thinking:
         if self._preempting.goes_on(now):
             self._say(now.job, now.record, _Tried(then.mark))
             return
-        self._preempting.end(now.job.uid)
-        self._jobs.decide(now.job, replace(not_waiting_for_level(now.record), state=State.WAITING))
+        self._preempting.give_up(now.job.uid)
         self._tried.pop(now.job.uid, None)
         self._again()
 
@@ -238,7 +239,7 @@ class Thinking:
         well = before and all(node in nodes and nodes[node].ready for node in before)
         kept = before if well else dict(answer.gpus)
         if self._ledger.kept_for != uid or kept != before:
-            self._ledger.keep(uid, kept)
+            self._ledger.keep(uid, kept, defends_with(now.pods))
         self._say(now.job, with_gpus_kept(now.record, Keep(answer.level, kept)), _Tried(then.mark, may_end))
 
     def _overtake(self, placed: Question, plan: Plan) -> None:
@@ -259,6 +260,7 @@ class Thinking:
     def _reserve(self, now: Question, answer: Plan) -> None:
         plan = records.plan_record(answer, now.snapshot, self._clock())
         by_uid = {pod.uid: pod for pod in now.pods}
+        self._preempting.take_over(now.asks_with, {gpu for seat in plan.pods for gpu in seat.gpus})
         for seat in plan.pods:
             self._ledger.claim(Source.PLAN, by_uid[seat.uid], seat.node, seat.gpus)
         self._ledger.end_keeping(now.job.uid)

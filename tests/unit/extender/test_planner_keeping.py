@@ -131,3 +131,25 @@ def test_the_explain_api_answers_about_a_gang_with_gpus_kept_as_about_a_waiting_
         assert "are kept for it" in message
 
     told(story, THREE)
+
+
+def test_gpus_kept_for_a_gang_are_free_for_one_of_higher_priority_and_kept_again_after_it() -> None:
+    async def story(office: Office) -> None:
+        half_full(office)
+        await passed_over(office)
+        kept = office.scheduling("big")["reserved"][0]["node"]
+        for name in ("a0", "a1", "b0", "b1"):
+            if name != kept:
+                occupy(office, name, 8)
+        for index in range(2):
+            office.world.delete_pod(f"{kept}-{index}")
+        office.world.add_gang("equal", 1, 2)
+        office.world.add_gang("above", 1, 2, priority=1)
+        await office.settle()
+        assert [office.scheduling(name)["state"] for name in ("equal", "above", "big")] == ["Waiting", "Released", "Reserved"]
+        assert await office.bind("above-worker-0-a1", kept) == "", "it may be bound there as well"
+        leave(office, "above")
+        await office.settle()
+        assert office.scheduling("equal")["state"] == "Waiting"
+
+    told(story, THREE)
