@@ -23,11 +23,13 @@ from tools.kube.components import control_plane
 from tools.kube.jobs import Document, Job, training_job
 from tools.kube.kwok import EXIT_CODE_ANNOTATION
 from tools.kube.parts import restarted
-from tools.kube.session import PATIENCE, Cluster
+from tools.kube.session import Cluster
 
 Answer = TypeVar("Answer")
 STORAGE = ("etcd", "kube-apiserver")
 LOOK = 0.3  # seconds between two looks at all jobs
+# How long the API server may be away: it and etcd are killed again and again; where others use all cores a start takes 20 s.
+AWAY_SECONDS = 300.0
 AWAY = (HTTPError, client.ApiException)
 
 
@@ -78,7 +80,7 @@ def left_sockets_collected() -> Iterator[None]:
     gc.collect()
 
 
-def insisting(call: Callable[[], Answer], *done: int, seconds: float = PATIENCE) -> Answer | None:
+def insisting(call: Callable[[], Answer], *done: int, seconds: float = AWAY_SECONDS) -> Answer | None:
     """Call until the API server answers; a refusal with one of the codes `done` says that an earlier call worked.
 
     Raises what the API server says of the request itself, and the last error when the time is up.

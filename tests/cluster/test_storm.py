@@ -1,6 +1,6 @@
 """kill -9 of every program at random moments, while 20 jobs come and go.
 
-KOMPAKT_KILLS says how often (50 unless it is set), KOMPAKT_SEED repeats a run's choices.
+KOMPAKT_KILLS says how often (50 unless it is set), KOMPAKT_SEED repeats a run's choices. With `-s` a long run says how far it is.
 """
 
 import os
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:Resource
 KILLS = int(os.environ.get("KOMPAKT_KILLS", "50"))
 SEED = int(os.environ.get("KOMPAKT_SEED", "0")) or secrets.randbelow(1 << 31)
 PAUSE = (0.3, 2.5)  # seconds between two kills: a program is killed again while it still takes up its work
+TOLD = 25  # kills between two lines
 TURN = 3  # jobs that must be over before each program is killed once more
 CALM_SECONDS = 120.0
 # A killed kube-scheduler's Lease runs out after 10 s, and each of the last jobs may need several turns.
@@ -46,9 +47,16 @@ def test_jobs_come_and_go_while_everything_is_killed(kompakt: Cluster, namespace
     began = time.monotonic()
     killing = killer.begin(KILLS, PAUSE, lambda: calm(crowd, killer))
     try:
+        told = 0
         while killing.is_alive():
             crowd.admit()
             crowd.step()
+            if (count := killer.kills.total()) >= told + TOLD:
+                told = count
+                print(
+                    f"{count} kills in {time.monotonic() - began:.0f} s; {crowd.over()} of {len(crowd.lives)} jobs over",
+                    flush=True,
+                )
             time.sleep(LOOK)
         print(f"{dict(killer.kills)} in {time.monotonic() - began:.0f} s; {crowd.over()} of {len(crowd.lives)} jobs over by then")
         eventually(crowd.step, f"all jobs over; left: {crowd.unfinished()}", REST_SECONDS)

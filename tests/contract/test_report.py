@@ -39,7 +39,11 @@ def line(plain: int, saved: int) -> str:
         for _ in range(2)
     ]
     wish = config.Config(mode="ErrorBounded", attempt=3)
-    return "Traceback of the script's own\n" + json.dumps(export.merged(wish, [export.report(f, ended=True) for f in figures])) + "\n"
+    return (
+        "Traceback of the script's own\n"
+        + json.dumps(export.merged(wish, [export.report(f, ended=True) for f in figures]))
+        + "\n"
+    )
 
 
 def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> None:

@@ -8,6 +8,11 @@ from tests.node.jobs import await_phase, pods_of, sleeping, status
 from tools.kube import cgroups, namespaces, node, stack
 from tools.kube.kubectl import await_state, condition
 
+# In place of the minute that workers give a lost node unless their template says otherwise.
+SOON = [
+    {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
+    for state in ("not-ready", "unreachable")
+]
 OPERATOR = b"/opt/kompakt/bin/kompakt-operator"
 
 
@@ -53,11 +58,24 @@ def test_a_job_made_while_both_scheduler_pods_are_dead_is_placed_by_the_next(kom
 
 def test_a_gang_half_of_which_was_on_a_lost_node_runs_again(kompakt, jobs):
     """Both machines are needed; one goes down in the middle. The gang restarts as a whole when it is back."""
-    jobs.apply("node-lost", sleeping(15), gpus=6)
+    jobs.apply("node-lost", sleeping(15), gpus=6, pod={"tolerations": SOON})
     await_phase(kompakt, "node-lost", "Running")
     assert {pod["spec"]["nodeName"] for pod in pods_of(kompakt, "node-lost")} == set(stack.REAL_NODES)
     with lost_node(kompakt):
-        # Workers stay for a minute on a node that is not Ready, in case it comes back; then the whole gang is given up.
+        # Workers stay for a while on a node that is not Ready, in case it comes back; then the whole gang is given up.
         await_phase(kompakt, "node-lost", "Restarting", "Pending", seconds=120)
     await_phase(kompakt, "node-lost", "Succeeded", seconds=180)
     assert status(kompakt, "node-lost")["attempt"] >= 2
+
+
+def test_a_container_that_its_own_rules_restart_in_place_costs_the_gang_nothing(kompakt, jobs):
+    """The template's restartPolicyRules are kubelet's business; the gang never hears of it."""
+    rules = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]
+    own = {"restartPolicy": "Never", "restartPolicyRules": rules, "volumeMounts": [{"name": "state", "mountPath": "/state"}]}
+    script = "[ -f /state/again ] && exit 0; touch /state/again; exit 42"
+    jobs.apply("in-place", script, container=own, pod={"volumes": [{"name": "state", "emptyDir": {}}]})
+    await_phase(kompakt, "in-place", "Succeeded", "Failed", seconds=120)
+    found = status(kompakt, "in-place")
+    assert (found["phase"], found["attempt"], found["restarts"]) == ("Succeeded", 1, 0)
+    pods = pods_of(kompakt, "in-place")
+    assert [pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods] == [1, 1]

@@ -7,9 +7,10 @@ import pytest
 from kompakt_core.contract import LABEL_JOB_UID
 from tests.node.conftest import World
 from tests.node.jobs import Jobs, pods_of, sleeping, status
-from tools.kube import install, scatter, stack
+from tools.kube import binaries, install, scatter, stack
+from tools.kube.command import output
 from tools.kube.kubectl import await_state
-from tools.kube.parts import NAMESPACE
+from tools.kube.parts import NAMESPACE, RELEASE
 
 DEFINITIONS = "customresourcedefinitions"
 
@@ -70,7 +71,9 @@ def test_pods_run_on_without_kompakt_and_the_next_install_takes_them_up(installe
 def test_jobs_end_with_their_definitions_and_nothing_is_left(installed_again: World, jobs: Jobs) -> None:
     world = installed_again
     train(world, jobs)
-    install.helm_install(world.cluster, world.images, {"crds.keep": "false"})
+    where = (f"--kubeconfig={world.cluster.kubeconfig}", f"--namespace={NAMESPACE}", "--wait", "--timeout=300s")
+    change = ("--reset-then-reuse-values", "--set=crds.keep=false")
+    output([binaries.find("helm"), "upgrade", RELEASE, install.CHART, *change, *where])
     install.helm_uninstall(world.cluster)
     await_state(lambda: not definitions(world), "no definition of ours", 60)
     await_state(lambda: not workers(world), "no worker", 60)
