@@ -13,6 +13,7 @@ from rich.console import Console
 
 from kompakt_cli import profile_document, profile_jobs, profile_manifest
 from kompakt_cli.access import Context, Kubeconfig
+from kompakt_cli.profile_manifest import Document
 from kompakt_cli.profile_manifest import Steps as JobSteps
 from kompakt_cli.profile_runs import Nodes, Plan, gpus_of, measure, read_script
 from kompakt_cli.profile_table import render
@@ -53,6 +54,7 @@ Batches = Annotated[int, typer.Option(help="with --prices: batches of one device
 Hours = Annotated[float, typer.Option(help="with --prices: time budget (default: none)")]
 Timeout = Annotated[float, typer.Option(help="seconds that one run may take", min=1)]
 Job = Annotated[str, typer.Option(help="TrainingJob (YAML) to profile in a cluster, in place of `-- python train.py`")]
+Annotate = Annotated[bool, typer.Option("--annotate", help="with --job: hand the profile to the job of that name in the cluster")]
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="with --job (default: the kubeconfig's)")]
 Output = Annotated[str, typer.Option("-o", "--output", help=", ".join(Form))]
 
@@ -75,6 +77,7 @@ def profile(
     hours: Hours = math.inf,
     timeout: Timeout = 1800,
     job: Job = "",
+    annotate: Annotate = False,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -94,13 +97,14 @@ def profile(
         plan = Plan(read_script(program), warm_up, steps, timeout, _nodes(nodes, node_rank, master), paths)
         before = _earlier(single) if single else None
         found.append(_measured(plan, devices, machine or platform.node() or "this machine", before))
+    if annotate and not job:
+        raise InvalidInput("--annotate belongs to --job: it hands the profile to the TrainingJob of the file's name")
     if job:
         _alone(job, program, single, nodes, master)
-        manifest = profile_manifest.read_manifest(job)
-        each, total = profile_manifest.gpus_of(manifest)
         cluster = profile_jobs.Cluster(kubeconfig, context, namespace)
         wished = JobSteps(warm_up, steps, timeout, tuple(data or ()))
-        found.append(profile_jobs.profile_job(cluster, manifest, devices or each, wished, machine))
+        done, total = _in_cluster(cluster, profile_manifest.read_manifest(job), devices, wished, machine, annotate)
+        found.append(done)
         gpus = gpus or total
     if not found:
         raise InvalidInput(
@@ -109,6 +113,20 @@ def profile(
     measured = [one for each in found for one in profile_document.measured(each)]
     offered = offers(table, measured, batches, hours) if table else []
     _show(found[-1], gpus or found[-1].devices, offered, form)
+
+
+def _in_cluster(
+    cluster: profile_jobs.Cluster, manifest: Document, devices: int, wished: JobSteps, machine: str, annotate: bool
+) -> tuple[Profile, int]:
+    """The profile of a manifest, and all GPUs that it asks for; where it is wished the profile is handed to the job itself."""
+    name = manifest["metadata"]["name"]
+    if annotate:
+        cluster.status(name)  # a job that is not there is told before anything is measured
+    each, total = profile_manifest.gpus_of(manifest)
+    done = profile_jobs.profile_job(cluster, manifest, devices or each, wished, machine)
+    if annotate:
+        cluster.annotate(name, json.dumps(profile_document.to_json(done, total)))
+    return done, total
 
 
 def _alone(job: str, *others: object) -> None:

@@ -56,6 +56,11 @@ class Cluster:
         finally:
             self._call(lambda: self._jobs.delete_namespaced_custom_object(**self._at, name=name))
 
+    def annotate(self, name: str, profile: str) -> None:
+        """Hand a profile to the TrainingJob of that name, which counts from its next attempt on."""
+        body = {"metadata": {"annotations": {contract.ANN_PROFILE: profile}}}
+        self._call(lambda: self._jobs.patch_namespaced_custom_object(**self._at, name=name, body=body))
+
     def status(self, name: str) -> Document:
         found = self._call(lambda: self._jobs.get_namespaced_custom_object(**self._at, name=name))
         return dict(found.get("status") or {})

@@ -13,7 +13,7 @@ from kompakt_cli.profile_manifest import Steps, run_document
 from kompakt_core.errors import InvalidInput
 from tools.kube.jobs import training_job
 from tools.kube.kwok import MESSAGE_ANNOTATION
-from tools.kube.session import Cluster
+from tools.kube.session import Cluster, eventually
 
 RUN = {
     "processes": 1,
@@ -48,6 +48,26 @@ def test_a_job_of_one_gpu_is_profiled_and_nothing_is_left(kompakt: Cluster, name
     assert told["machine"] in ("dgx-0", "dgx-1", "pcie-0")
     assert told["stalls"]["prep"]["seconds"] == 0
     assert kompakt.custom.list_namespaced_custom_object("kompakt.dev", "v1alpha1", namespace, "trainingjobs")["items"] == []
+
+
+def test_a_profile_is_handed_to_the_job_that_is_there(kompakt: Cluster, namespace: str, tmp_path: Path) -> None:
+    path = manifest(tmp_path)
+    done = profiled(kompakt, namespace, path, "--annotate")
+    assert done.returncode == 2
+    assert "404 Not Found" in done.stderr, "told before anything is measured"
+    assert "train-profile" not in done.stderr
+    waiting = json.loads(path.read_text())
+    waiting["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {"no-node-has": "this"}
+    at = {"group": "kompakt.dev", "version": "v1alpha1", "namespace": namespace, "plural": "trainingjobs"}
+    kompakt.custom.create_namespaced_custom_object(**at, body={**waiting, "spec": {**waiting["spec"], "suspend": True}})
+    done = profiled(kompakt, namespace, path, "--annotate", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    found = kompakt.custom.get_namespaced_custom_object(**at, name="train")
+    assert json.loads(found["metadata"]["annotations"]["kompakt.dev/profile"]) == json.loads(done.stdout)
+    kompakt.custom.patch_namespaced_custom_object(**at, name="train", body={"spec": {"suspend": False}})
+    eventually(lambda: "profile" in kompakt.custom.get_namespaced_custom_object(**at, name="train")["status"], "its profile")
+    status = kompakt.custom.get_namespaced_custom_object(**at, name="train")["status"]["profile"]
+    assert (status["source"], status["stalls"]["prep"]["seconds"]) == ("Annotation", "0")
 
 
 def test_two_halves_sit_on_two_nodes_and_the_slower_one_counts(kompakt: Cluster, namespace: str) -> None:

@@ -50,6 +50,7 @@ def script(tmp_path: Path) -> str:
         (("--", "python3", "-m"), "no script"),
         (("--", "python3", "-m", "torch.distributed.run", "x.py"), "starts on several devices itself"),
         (("--", "python3", "nowhere.py"), "there is no script nowhere.py"),
+        (("--annotate",), "--annotate belongs to --job"),
         (("-o", "svg"), "--output: unknown value 'svg'; use one of table, json"),
         (("--read", "nowhere.json"), "profile nowhere.json: No such file or directory"),
         (("--prices", "nowhere.csv"), "--prices nowhere.csv: No such file or directory"),
