@@ -41,10 +41,10 @@ def classes(kompakt: Cluster, namespace: str) -> Iterator[dict[str, str]]:
         priorities.delete_priority_class(name)
 
 
-def gang(name: str, *, priority: str = "", host: str = HOST, minimum: int = 0) -> dict[str, Any]:
+def gang(name: str, *, priority: str = "", host: str = HOST, minimum: int = 0, leaving: str = LEAVING) -> dict[str, Any]:
     """Two workers of four GPUs: all of the host. They run until they end or are ended."""
     policy = {"preemption": {"gracePeriodSeconds": GRACE, "minRuntimeSeconds": minimum}}
-    document = training_job(name, replicas=2, gpus=4, seconds=None, annotations={LEAVING_ANNOTATION: LEAVING}, runPolicy=policy)
+    document = training_job(name, replicas=2, gpus=4, seconds=None, annotations={LEAVING_ANNOTATION: leaving}, runPolicy=policy)
     document["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": host}
     if priority:
         document["spec"]["priorityClassName"] = priority
@@ -152,6 +152,26 @@ def test_three_priorities_end_each_other_once_and_never_in_turns(
     urgent.finish()
     low.await_phase("Running")
     assert [job.status["attempt"] for job in (low, urgent, most)] == [2, 2, 1]
+
+
+def test_what_is_held_for_one_goes_to_one_of_still_higher_priority(
+    kompakt: Cluster, namespace: str, classes: dict[str, str]
+) -> None:
+    """It comes while the victim stops; the first one would have to end again had it begun."""
+    low = apply(kompakt, namespace, gang("low", leaving="30"))
+    low.await_phase("Running")
+    held = gpus_of(low)
+    urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
+    eventually(lambda: len(graces(low)) == 2, "the victim stops")
+    assert scheduling(urgent)["reason"] == "Preempting"
+    most = apply(kompakt, namespace, gang("most", priority=classes["most"]))
+    eventually(lambda: len(most.bound()) == 2, "the most urgent gang is bound")
+    assert gpus_of(most) == held
+    eventually(lambda: scheduling(urgent)["state"] == "Waiting", "nothing is held for the other any more")
+    stays(lambda: [(job.status["attempt"], len(job.bound())) for job in (most, urgent, low)], rounds=6)
+    assert [(job.status["attempt"], len(job.bound())) for job in (most, urgent, low)] == [(1, 2), (1, 0), (2, 0)]
+    most.finish()
+    eventually(lambda: len(urgent.bound()) == 2, "it is its turn")
 
 
 def test_a_request_is_taken_back_when_the_urgent_job_is_deleted_before_anybody_ended(
