@@ -54,7 +54,7 @@ class Headroom:
         self.look()
         if self._forward is not None:
             # It takes what the first one took, above what is fixed by now; it may stay below the peak that is known.
-            self._moments[self._fixed] = max(self._fixed + self._forward, self._moments.get(self._fixed, 0))
+            self._at_least(self._fixed + self._forward, self._fixed)
         self._unseen = True
         self.inside(args)
 
@@ -92,7 +92,10 @@ class Headroom:
     def _note(self, now: int, fixed: int) -> None:
         if now > self._highest:
             self._highest = now
-            self._moments[fixed] = now
+            self._at_least(now, fixed)
+
+    def _at_least(self, now: int, fixed: int) -> None:
+        self._moments[fixed] = max(now, self._moments.get(fixed, 0))
 
     def stepping(self) -> None:
         """An optimizer step begins: what it takes besides does not grow with the batch, but what is held meanwhile may."""
@@ -104,9 +107,13 @@ class Headroom:
         """An optimizer step is over; from the third on there is a suggestion."""
         if self._device is None or not self._figures.batch:
             return
-        now = peak(self._device)
+        now, passes = peak(self._device), dict(self._moments)
         self._note(now, now - self._growing)
-        self._state = sum(map(_bytes, _state(optimizer, self._device)))
+        known, self._state = self._state, sum(map(_bytes, _state(optimizer, self._device)))
+        if not known:
+            # Later passes take what the first took, beside that state; they may stay below the peak that is known.
+            for fixed, highest in passes.items():
+                self._at_least(highest + self._state, fixed + self._state)
         self.look()
         if self._figures.steps >= STEPS:
             self._figures.suggested_batch = self._suggested(limit(self._device, os.environ))

@@ -1,5 +1,6 @@
 """What compression did, for people: a table by layer and a picture. No torch here: `kompakt run` shows files of processes."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -96,21 +97,26 @@ class Report:
         )
 
     def table(self) -> Any:
-        """A rich.table.Table; needs the package rich."""
+        """A rich.table.Table that fits 80 columns; needs the package rich."""
+        from rich import box
         from rich.markup import escape
         from rich.table import Table
 
-        table = Table(title=self.headline(), caption="\n".join(self.notes()))
-        for number, name in enumerate(
-            ("layer", "plain MB", "kept MB", "ratio", "error bound", "largest error", "sigma/target", "outliers")
-        ):
-            table.add_column(name, justify="right" if number else "left")
+        table = Table(title=self.headline(), caption="\n".join(self.notes()), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("layer", overflow="fold")
+        # A number that is cut off looks like another one.
+        for name in ("plain\nMB", "kept\nMB", "ratio", "error\nbound", "largest\nerror", "sigma /\ntarget", "outliers"):
+            table.add_column(name, justify="right", no_wrap=True)
         for cells in self._cells():
             table.add_row(*map(escape, cells))  # names end in kinds in brackets, which rich takes for styles
         return table
 
     def plot(self, path: str) -> None:
         """Writes ratio and error of each layer as PNG or SVG, by the file's name; needs the package matplotlib."""
+        self.picture().savefig(path)
+
+    def picture(self) -> Any:
+        """The same as a matplotlib.figure.Figure. Bounds differ by powers of ten, so their axis is logarithmic."""
         from matplotlib.figure import Figure
 
         names = [layer.name for layer in self.layers]
@@ -119,12 +125,15 @@ class Report:
         left.barh(names, [layer.ratio for layer in self.layers])
         left.set_xlabel("plain bytes / kept bytes")
         left.invert_yaxis()
-        right.plot([layer.bound or 0 for layer in self.layers], names, "|", markersize=12, label="error bound")
-        right.plot([layer.error or 0 for layer in self.layers], names, "o", markersize=4, label="largest error seen")
+        right.set_xscale("log")
+        for name, marker, size in (("bound", "|", 12), ("error", "o", 4)):
+            known = [(getattr(layer, name), layer.name) for layer in self.layers if getattr(layer, name)]
+            label = "error bound" if name == "bound" else "largest error seen"
+            right.plot([value for value, _ in known], [layer for _, layer in known], marker, markersize=size, label=label)
         right.set_xlabel("unit of the layer's input")
         right.legend()
-        figure.suptitle(self.headline(), fontsize=8)
-        figure.savefig(path)
+        figure.suptitle(textwrap.fill(self.headline(), 110), fontsize=8)
+        return figure
 
     def _cells(self) -> list[tuple[str, ...]]:
         return [

@@ -165,10 +165,22 @@ def test_the_report_as_table_and_picture(compress, tmp_path):
     shown = console.export_text()
     console.file.close()
     assert f"{report.layers[0].ratio:.2f}" in shown
-    assert "largest error" in shown
+    assert "largest" in shown
     assert "1 [signs]" in [layer.name for layer in report.layers]
     assert all(f" {layer.name} " in shown for layer in report.layers)
+    numbers = {cell for cells in report._cells() for cell in cells[1:]}
+    with open(os.devnull, "w") as nowhere:
+        narrow = rich.Console(width=80, record=True, file=nowhere)
+        narrow.print(report.table())
+        shown = narrow.export_text()
+    assert numbers <= set(shown.split()), "no number is cut off, or broken over two lines"
     pytest.importorskip("matplotlib")
+    figure = report.picture()
+    figure.canvas.draw()
+    assert figure.bbox.containsx(figure._suptitle.get_window_extent().x0), "the title is not cut off"
+    assert figure.bbox.containsx(figure._suptitle.get_window_extent().x1)
+    points = [list(line.get_ydata()) for line in figure.axes[1].lines]
+    assert points == 2 * [[layer.name for layer in report.layers if layer.bound]], "no point for what has no bound"
     for name, start in (("ratio.svg", b"<?xml"), ("ratio.png", b"\x89PNG")):
         report.plot(str(tmp_path / name))
         assert (tmp_path / name).read_bytes().startswith(start)
