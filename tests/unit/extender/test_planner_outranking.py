@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kompakt_extender.api import Answer
 from tests.unit.extender.office import Office
 from tests.unit.extender.office import run as on_nodes
 from tests.unit.extender.test_planner_preempting import PROTECTED, ended, request, runs, seats, urgent
@@ -46,14 +47,23 @@ def test_a_still_more_urgent_gang_gets_the_victim_of_the_other() -> None:
 def test_the_victim_is_asked_for_the_other_without_being_told_to_go_on_in_between() -> None:
     async def story(office: Office) -> None:
         await held_for_urgent(office)
+        heard, send = asyncio.Event(), office.world.send
+
+        async def send_slowly(method: str, path: str, **more: Any) -> Answer:
+            if path.endswith("most/status"):
+                await heard.wait()
+            return await send(method, path, **more)
+
+        office.world.send = send_slowly  # type: ignore[method-assign]
         urgent(office, "most", priority=2000)
-        names = []
-        for _ in range(12):
+        for _ in range(6):  # while the other's reservation is being written
             office.see()
-            await office.planner.round()  # also while writes are under way
+            await office.planner.round()
             await asyncio.sleep(0)
-            names.append(getattr(request(office, "low-0"), "name", None))
-        assert list(dict.fromkeys(names)) == ["urgent", "most"]
+            assert request(office, "low-0").name == "urgent"
+        heard.set()
+        await office.settle()
+        assert request(office, "low-0").name == "most"
 
     on_nodes(story, nodes=1)
 
