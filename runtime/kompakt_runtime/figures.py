@@ -10,7 +10,7 @@ COMPILED = "Compiled"  # a module call or a tensor of torch.compile's code, whic
 
 @dataclass
 class Layer:
-    """plain, saved: bytes summed over backward passes; bound: the latest error bound; error: the largest seen;
+    """plain, saved: bytes summed over backward passes; bound: the widest error bound so far; error: the largest seen;
     sigma: standard deviation of the weight gradient's error as last measured, as a multiple of its target; first: what the
     model gives for it in the steps before the layer was measured.
     """

@@ -188,7 +188,8 @@ class Hooks:
             return _keep(entry, t, "NoGain")
         entry.linear += 1
         entry.layer = site.name
-        self._figures.layer(site.name).bound = bound
+        row = self._figures.layer(site.name)
+        row.bound = max(row.bound or 0.0, bound)
         if site.observing and entry.packed is not None:
             self._compare(entry, pieces(entry.packed), whole_storage(t))
             if site.sampled:

@@ -13,7 +13,7 @@ from kompakt_runtime.figures import Figures
 
 @dataclass(frozen=True)
 class LayerReport:
-    """plain, saved: bytes summed over backward passes; bound: the latest error bound; error: the largest seen where copies
+    """plain, saved: bytes summed over backward passes; bound: the widest error bound so far; error: the largest seen where copies
     were compared with originals; sigma: standard deviation of the weight gradient's error as last measured, as a multiple of
     its target; first: what the model gives for it in the steps before the layer was measured. None: not known, or nothing is
     lossy there.

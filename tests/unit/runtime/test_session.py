@@ -36,6 +36,20 @@ def test_only_weight_gradients_move_and_only_a_little(running):
     assert session.figures.violations == 0
 
 
+def test_no_error_is_shown_beside_a_bound_that_came_later_and_is_smaller(running):
+    model, session = network(), running(verify=True)
+    gradients(model, batch())
+    first = {name: row.bound for name, row in session.figures.layers.items() if row.bound}
+    for site in session.sites._sites.values():
+        site.bound = site.unmeasured / 100
+    gradients(model, batch())
+    assert first.keys() == {"2", "5"}
+    for name, bound in first.items():
+        row = session.figures.layers[name]
+        assert row.bound == bound
+        assert bound / 100 < row.error <= row.bound
+
+
 def test_one_entry_serves_the_relu_and_the_layer_after_it(running):
     model, session = network(), running()
     warm_up(model)
