@@ -12,7 +12,7 @@ from tools.kube.api import connect
 from tools.kube.session import Cluster
 
 TICK = os.sysconf("SC_CLK_TCK")
-SHOWN = 8  # kinds of requests
+SHOWN = 12  # kinds of requests
 # Watches last for minutes and count when they end; what they cost is in the processor time of the API server.
 REQUEST = re.compile(r"^apiserver_request_total\{(.*)\} ([0-9.e+]+)$", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="([^"]*)"')

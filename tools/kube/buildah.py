@@ -52,10 +52,8 @@ class Builder:
 
     def labels(self, image: str) -> dict[str, str]:
         """What an image of the store says of itself."""
-        found = json.loads(
-            output([*self._base, "inspect", "--type", "image", "--format", "{{json .OCIv1.Config.Labels}}", image])
-        )
-        return dict(found or {})
+        found = json.loads(output([*self._base, "inspect", "--type", "image", image]))
+        return dict(found["OCIv1"]["config"].get("Labels") or {})
 
     def forget(self, image: str) -> None:
         """Drop an image and the layers that only it uses."""
