@@ -230,7 +230,7 @@ class Cluster(RuleBasedStateMachine):
         for name in self.world.jobs:
             pods = self.pods(name)
             need = sum(int(one["spec"]["containers"][0]["resources"]["requests"][c.RESOURCE]) for one in pods)
-            # Of a gang that is bound in part when its plan is withdrawn the operator makes the next attempt: that is not played here.
+            # A gang bound in part when its plan is withdrawn gets its next attempt by the operator: not played here.
             if any(one["spec"].get("nodeName") for one in pods) or pods[0]["spec"].get("preemptionPolicy") == "Never" or need > 8:
                 continue
             for node in NODES:
