@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import yaml
 from tools.kube import simulated
 from tools.kube.binaries import find_all
 from tools.kube.jobs import Job, apply, training_job
+from tools.kube.kwok import SECONDS_ANNOTATION
 from tools.kube.parts import NAMESPACE, RELEASE, ROOT, STAND_INS, can_set_hostname, render
 from tools.kube.processes import launch_tied
 from tools.kube.programs import SIMULATED
@@ -29,6 +31,16 @@ def helm(cluster: Cluster, *arguments: str, namespace: str = NAMESPACE) -> str:
     done = subprocess.run([str(cluster.find("helm")), *arguments, *where], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def end_removal(cluster: Cluster) -> None:
+    """Play the end of the chart's hook before an uninstall, which simulated nodes do not run (test_uninstall.py runs it)."""
+    hook = eventually(
+        lambda: cluster.core.list_namespaced_pod(NAMESPACE, label_selector="batch.kubernetes.io/job-name=kompakt-removal").items,
+        "the hook's pod",
+        60,
+    )[0]
+    cluster.kubectl("annotate", "pod", hook.metadata.name, f"--namespace={NAMESPACE}", f"{SECONDS_ANNOTATION}=0")
 
 
 def settings(**more: str) -> list[str]:
@@ -153,7 +165,10 @@ class TestRelease:
     def test_nothing_stays_once_jobs_and_then_the_release_with_the_definitions_are_removed(self, released: Cluster) -> None:
         released.kubectl("delete", "trainingjobs", "--all", "--all-namespaces")
         eventually(lambda: not released.core.list_namespaced_pod("default").items, "no pods of jobs")
-        helm(released, "uninstall", RELEASE, "--wait", "--timeout=60s")
+        with ThreadPoolExecutor(1) as aside:
+            uninstalled = aside.submit(helm, released, "uninstall", RELEASE, "--wait", "--timeout=60s")
+            end_removal(released)
+            uninstalled.result()
         with pytest.raises(KubectlFailed, match="not found"):
             definition(released)
         kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,crds"

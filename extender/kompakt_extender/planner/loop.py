@@ -14,12 +14,13 @@ from typing import TypeVar
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level
 from kompakt_extender import record as records
-from kompakt_extender.gangs import members, order, plannable, replannable
+from kompakt_extender.gangs import asks_with, defends_with, members, order, plannable, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.patience import DEFAULT, ClusterPolicy
 from kompakt_extender.planner.preempting import Preempting
+from kompakt_extender.planner.question import Question
 from kompakt_extender.planner.standing import Standing
 from kompakt_extender.planner.thinking import Think, Thinking
 from kompakt_extender.planner.writes import Writes
@@ -109,8 +110,24 @@ class Planner:
         self._thinking.queue = [uid for _, uid in sorted(waiting)]
         for uid in tuple(self._thinking.queue):
             question = None if self._writes.resting(uid) else self._guarded(self._thinking.ask, uid)
-            if question is not None:
+            if question is not None and (not question.record.victims or await self._asked_above(question)):
                 await self._thinking.consider(question)
+
+    async def _asked_above(self, question: Question) -> bool:
+        """Asks those who may take what is held for a gang about the cluster that its question shows; False where one cannot be.
+
+        Its GPUs become free for them at the same moment. One that was asked a moment before, or left alone while it was being
+        written about, would have the gang end again that had just begun. The end of the write is the next round.
+        """
+        defended = defends_with(question.pods)
+        above = [uid for uid in self._jobs.attention() if asks_with(self._jobs.pods_of(uid)) > defended]
+        if any(map(self._writes.writing, above)):
+            return False
+        for uid in [uid for uid in self._thinking.queue if uid in above]:
+            theirs = None if self._writes.resting(uid) else self._guarded(self._thinking.ask, uid)
+            if theirs is not None:
+                await self._thinking.consider(theirs)
+        return True
 
     def _guarded(self, act: Callable[[str], _T], uid: str) -> _T | None:
         """One job that we stumble over must not stop the others."""

@@ -46,10 +46,14 @@ class Writes:
         """The writes under way."""
         return tuple(self._busy.values())
 
+    def writing(self, uid: str) -> bool:
+        """A write is under way."""
+        return uid in self._busy
+
     def resting(self, uid: str) -> bool:
         """A write is under way, or one failed and the job has not changed since."""
         job = self._jobs.views.get(uid)
-        if job is None or uid in self._busy:
+        if job is None or self.writing(uid):
             return True
         version, when = self._stale.get(uid, ("", 0.0))
         return version == job.resource_version and time.monotonic() - when < _RETRY_SECONDS

@@ -8,7 +8,7 @@ import pytest
 from kompakt_extender.api import Answer
 from tests.unit.extender.office import Office
 from tests.unit.extender.office import run as on_nodes
-from tests.unit.extender.test_planner_preempting import PROTECTED, ended, request, runs, seats, urgent
+from tests.unit.extender.test_planner_preempting import PROTECTED, condition, ended, request, runs, seats, urgent
 from tests.unit.extender.world import worker
 
 
@@ -64,6 +64,68 @@ def test_the_victim_is_asked_for_the_other_without_being_told_to_go_on_in_betwee
         heard.set()
         await office.settle()
         assert request(office, "low-0").name == "most"
+
+    on_nodes(story, nodes=1)
+
+
+def stopping(office: Office, name: str) -> None:
+    """The operator acted on the request; the pods need time to stop."""
+    office.world.jobs[name]["status"]["attempt"] += 1
+    condition(office, name, "Running", "False")
+
+
+def gone(office: Office, name: str) -> None:
+    """The pods of the first attempt have stopped."""
+    for index in range(2):
+        office.world.delete_pod(f"{name}-worker-{index}-a1")
+    office.world.report("n0")
+
+
+def test_who_is_above_gets_the_gpus_of_a_victim_that_stops_while_it_is_being_written_about() -> None:
+    async def story(office: Office) -> None:
+        await held_for_urgent(office)
+        stopping(office, "low-0")
+        await office.settle()
+        heard, send = asyncio.Event(), office.world.send
+
+        async def send_slowly(method: str, path: str, **more: Any) -> Answer:
+            if path.endswith("most/status"):
+                await heard.wait()
+            return await send(method, path, **more)
+
+        office.world.send = send_slowly  # type: ignore[method-assign]
+        urgent(office, "most", priority=2000)
+        office.see()
+        await office.planner.round()
+        assert office.planner.busy, "it is written why the most urgent gang waits"
+        gone(office, "low-0")
+        for _ in range(3):
+            office.see()
+            await office.planner.round()
+            await asyncio.sleep(0)
+        assert office.scheduling("urgent")["state"] == "Reserved"
+        heard.set()
+        await office.settle()
+        assert [office.scheduling(name)["state"] for name in ("most", "urgent")] == ["Released", "Waiting"]
+
+    on_nodes(story, nodes=1)
+
+
+def test_who_is_above_gets_the_gpus_of_a_victim_that_stops_while_it_is_thought_about() -> None:
+    async def story(office: Office) -> None:
+        await held_for_urgent(office)
+        stopping(office, "low-0")
+        await office.settle()
+        urgent(office, "most", priority=2000)
+
+        def victim_stops() -> None:
+            gone(office, "low-0")
+            office.see()
+
+        office.meanwhile.append(victim_stops)
+        await office.settle()
+        assert not office.meanwhile
+        assert [office.scheduling(name)["state"] for name in ("most", "urgent")] == ["Released", "Waiting"]
 
     on_nodes(story, nodes=1)
 
