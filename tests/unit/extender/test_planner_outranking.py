@@ -22,6 +22,19 @@ async def held_for_urgent(office: Office, lows: int = 1) -> None:
     assert all(request(office, f"low-{index}").name == "urgent" for index in range(lows))
 
 
+def slow_to_write(office: Office, name: str) -> asyncio.Event:
+    """Writes of this job's status are answered only once the event is set."""
+    heard, send = asyncio.Event(), office.world.send
+
+    async def send_slowly(method: str, path: str, **more: Any) -> Answer:
+        if path.endswith(f"/{name}/status"):
+            await heard.wait()
+        return await send(method, path, **more)
+
+    office.world.send = send_slowly  # type: ignore[method-assign]
+    return heard
+
+
 def test_a_still_more_urgent_gang_gets_the_victim_of_the_other() -> None:
     async def story(office: Office) -> None:
         await held_for_urgent(office)
@@ -47,14 +60,7 @@ def test_a_still_more_urgent_gang_gets_the_victim_of_the_other() -> None:
 def test_the_victim_is_asked_for_the_other_without_being_told_to_go_on_in_between() -> None:
     async def story(office: Office) -> None:
         await held_for_urgent(office)
-        heard, send = asyncio.Event(), office.world.send
-
-        async def send_slowly(method: str, path: str, **more: Any) -> Answer:
-            if path.endswith("most/status"):
-                await heard.wait()
-            return await send(method, path, **more)
-
-        office.world.send = send_slowly  # type: ignore[method-assign]
+        heard = slow_to_write(office, "most")
         urgent(office, "most", priority=2000)
         for _ in range(6):  # while the other's reservation is being written
             office.see()
@@ -86,14 +92,7 @@ def test_who_is_above_gets_the_gpus_of_a_victim_that_stops_while_it_is_being_wri
         await held_for_urgent(office)
         stopping(office, "low-0")
         await office.settle()
-        heard, send = asyncio.Event(), office.world.send
-
-        async def send_slowly(method: str, path: str, **more: Any) -> Answer:
-            if path.endswith("most/status"):
-                await heard.wait()
-            return await send(method, path, **more)
-
-        office.world.send = send_slowly  # type: ignore[method-assign]
+        heard = slow_to_write(office, "most")
         urgent(office, "most", priority=2000)
         office.see()
         await office.planner.round()
