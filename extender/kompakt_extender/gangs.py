@@ -122,17 +122,23 @@ def preempts_with(pods: Sequence[PodView]) -> int | None:
 def running_gang(
     job: JobView, record: Record, pods: Iterable[PodView], graphs: Mapping[NodeName, LinkGraph]
 ) -> RunningGang | None:
-    """A gang that could end for another: all its workers ran, and none is on its way out. It counts as its most important pod."""
+    """A gang that could end for another: all its workers have their nodes, and none is on its way out.
+
+    It counts as its most important pod. One that does not run (its image cannot be pulled, say) counts from its release.
+    """
     mine = [pod for pod in pods if pod.labels.get(contract.LABEL_ATTEMPT) == str(job.attempt) and not pod.finished]
     stands = record.state is State.RELEASED and record.attempt == job.attempt and job.ours and not (job.suspended or job.finished)
-    if job.running_since is None or not stands or not mine or any(pod.deleting or pod.node is None for pod in mine):
+    if not stands or record.plan is None or not mine or any(pod.deleting or pod.node is None for pod in mine):
         return None
+    if job.running_since is None and len(mine) < job.workers:
+        return None
+    since = moment(record.plan.released_at).timestamp() if job.running_since is None else job.running_since
     return RunningGang(
         JobUid(job.uid),
         job.attempt,
         defends_with(mine),
-        job.running_since,
-        job.running_since + job.min_runtime_seconds,
+        since,
+        since + job.min_runtime_seconds,
         tuple(_held(pod, pod.node, graphs.get(pod.node)) for pod in mine if pod.node is not None),
     )
 

@@ -1,6 +1,6 @@
 """TrainingJobs, their pods, and what the planner has decided about them, in memory."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import PodUid
@@ -8,6 +8,7 @@ from kompakt_extender import record as records
 from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, PodView
 
+Change = Callable[[Record], Record]
 _NO_RECORD = Record(attempt=0, state=State.WAITING, reason="", message="", waiting_since="")
 
 
@@ -21,8 +22,9 @@ class Jobs:
         self._pods: dict[str, dict[PodUid, PodView]] = {}
         self._records: dict[str, Record] = {}
         self._written: dict[str, Record] = {}
+        self._meanwhile: dict[str, list[Change]] = {}  # by uid of the jobs that are being written about
         self._attention: dict[str, None] = {}  # ordered set
-        self.turns = 0  # how often a job began to run, ceased to, or changed how long it must not be ended
+        self.turns = 0  # how often anything changed that tells whether a job may be ended, and from when on
 
     def set_job(self, job: JobView) -> None:
         if job.uid not in self.views:
@@ -33,7 +35,7 @@ class Jobs:
 
     def remove_job(self, uid: str) -> None:
         self.turns += 1
-        for store in (self.views, self._records, self._written, self._attention):
+        for store in (self.views, self._records, self._written, self._meanwhile, self._attention):
             store.pop(uid, None)
 
     def set_pod(self, pod: PodView) -> None:
@@ -73,14 +75,39 @@ class Jobs:
         return self._written.get(job.uid)
 
     def decide(self, job: JobView, record: Record) -> Record:
-        """This counts from now on, though it is not written yet."""
-        self._records[job.uid] = record
+        """This counts from now on, though it is not written yet. Not to be called while the job is being written about."""
+        assert job.uid not in self._meanwhile, f"{job.namespace}/{job.name}: decided anew while it is being written about"
+        self._set(job.uid, record)
         self.touch(job.uid)
         return record
 
+    def change(self, job: JobView, change: Change) -> None:
+        """This part of what is decided changes, also while the job is being written about: of what is being written as well."""
+        self._set(job.uid, change(self.record(job)))
+        if job.uid in self._meanwhile:
+            self._meanwhile[job.uid].append(change)
+        self.touch(job.uid)
+
+    def begin_writing(self, job: JobView) -> None:
+        """Until `end_writing` nothing but `change` touches what is decided about the job."""
+        self._meanwhile[job.uid] = []
+
+    def end_writing(self, job: JobView) -> None:
+        """The write came to its end, whatever that was."""
+        self._meanwhile.pop(job.uid, None)
+
     def confirm(self, job: JobView, record: Record) -> None:
-        """This is written."""
-        self._records[job.uid] = self._written[job.uid] = record
+        """This is written, and counts; what changed since it was sent goes for it too."""
+        if job.uid not in self.views:
+            return
+        self._written[job.uid] = record
+        for change in self._meanwhile.get(job.uid, ()):
+            record = change(record)
+        self._set(job.uid, record)
+
+    def _set(self, uid: str, record: Record) -> None:
+        self.turns += _stands(self._records.get(uid, _NO_RECORD)) != _stands(record)
+        self._records[uid] = record
 
     def fresh(self, job: JobView, record: Record) -> Record:
         """A new attempt begins: nodes stay left out, everything else starts anew."""
@@ -109,4 +136,10 @@ class Jobs:
 
 
 def _turn(job: JobView | None) -> tuple[object, ...]:
-    return () if job is None else (job.attempt, job.running_since, job.min_runtime_seconds)
+    if job is None:
+        return ()
+    return job.attempt, job.running_since, job.min_runtime_seconds, job.workers, job.ours, job.suspended, job.finished
+
+
+def _stands(record: Record) -> tuple[object, ...]:
+    return record.state is State.RELEASED, record.attempt, record.plan.released_at if record.plan is not None else ""

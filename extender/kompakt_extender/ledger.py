@@ -4,17 +4,17 @@ Taken = GPUs written on bound, unfinished pods + GPUs planned for released pods 
 + GPUs of binds whose outcome is not known yet + sick GPUs. Everything here is pure: views in, states out.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from kompakt_core import contract
-from kompakt_core.ids import GpuMask, GpuUuid, NodeName, PodUid, indices_of, mask_of
+from kompakt_core.ids import GpuMask, GpuUuid, NodeName, PodUid, mask_of
 from kompakt_core.placement.model import NodeState, Reason, Snapshot
 from kompakt_core.topology.graph import LinkGraph
+from kompakt_extender.sight import Reserved, Sight, hiding, kept_gpus
 from kompakt_extender.views import NAME_FIELD, NodeView, PodView, TopologyView
 
 
@@ -87,15 +87,6 @@ def problem_of(node: NodeView, topology: TopologyView | None, pods: Iterable[Pod
     return None
 
 
-def kept_gpus(state: NodeState, number: int) -> GpuMask:
-    """The GPUs of a node that are kept when so many are to be: the lowest of its free ones."""
-    return mask_of(list(indices_of(state.free)[:number])) if number else GpuMask(0)
-
-
-def _hiding(state: NodeState, gpus: GpuMask) -> NodeState:
-    return replace(state, taken=GpuMask(state.taken | gpus)) if gpus else state
-
-
 # Labels of nodes that have GPUs before our device plugin reports any: ours, and that of NVIDIA's feature discovery.
 _GPU_LABELS: Final = (contract.LABEL_MACHINE, "nvidia.com/gpu.present")
 
@@ -124,11 +115,8 @@ class Ledger:
         self._dirty: set[NodeName] = set()
         self._watchers: list[set[NodeName]] = []
         self._withdrawn: set[PodUid] = set()
-        self._kept: Mapping[NodeName, int] = {}
-        self.kept_for = ""  # uid of the job for which GPUs are kept; at most one, so that no two can block each other
-        self._kept_against = 0  # from all jobs but those above this priority
-        self._held_for: dict[str, Mapping[NodeName, tuple[GpuUuid, ...]]] = {}  # by job uid; as kept, but exactly these GPUs
-        self._held_against: dict[str, int] = {}  # by job uid: from all jobs but those above this priority
+        self.reserved = Reserved()
+        self._sight = Sight(-1, {}, {}, self.reserved)
         self.version = 0
 
     # What is seen in the cluster
@@ -229,15 +217,14 @@ class Ledger:
         """Hide so many GPUs of these nodes from all but this job of that priority and jobs of a higher one, as they are free or
         become so; ends what was kept before.
         """
-        touched = {*self._kept, *gpus}
-        self.kept_for, self._kept = (job_uid, dict(gpus)) if gpus else ("", {})
-        self._kept_against = priority
+        touched = {*self.reserved.kept, *gpus}
+        self.reserved = self.reserved.keeping(job_uid, gpus, priority)
         for name in touched:
             self._touch(name)
 
     def end_keeping(self, job_uid: str) -> None:
         """Nothing is kept for this job any longer."""
-        if self.kept_for == job_uid:
+        if self.reserved.kept_for == job_uid:
             self.keep("", {}, 0)
 
     def hold(self, job_uid: str, gpus: Mapping[NodeName, tuple[GpuUuid, ...]], priority: int) -> None:
@@ -245,20 +232,16 @@ class Ledger:
         `end_holding`.
         """
         self.end_holding(job_uid)
-        self._held_for[job_uid] = dict(gpus)
-        self._held_against[job_uid] = priority
+        self.reserved = self.reserved.holding(job_uid, gpus, priority)
         for name in gpus:
             self._touch(name)
 
     def end_holding(self, job_uid: str) -> None:
         """Nothing is held for this job any longer."""
-        self._held_against.pop(job_uid, None)
-        for name in self._held_for.pop(job_uid, ()):
+        touched = self.reserved.nodes_of(job_uid)
+        self.reserved = self.reserved.letting_go(job_uid)
+        for name in touched:
             self._touch(name)
-
-    def held_below(self, priority: int) -> Iterator[tuple[str, Mapping[NodeName, tuple[GpuUuid, ...]]]]:
-        """The jobs that GPUs are held for and that a job of this priority comes before, each with its GPUs."""
-        return ((uid, gpus) for uid, gpus in self._held_for.items() if self._held_against[uid] < priority)
 
     @property
     def unknown_binds(self) -> int:
@@ -308,22 +291,26 @@ class Ledger:
         if uid not in self._claims_of:
             return self.state(name)
         others = tuple(claim for claim in self.claims_on(name) if claim.pod.uid != uid)
-        state = self._compute(name, others, {self.pods[uid].job_uid} if uid in self.pods else ())
+        state, number = self._bare(name, others), self.reserved.kept.get(name, 0)
+        if state is None:
+            return None
+        state = self.reserved.without_held(state, {self.pods[uid].job_uid} if uid in self.pods else ())
         # What is kept was chosen among what is free for all: a pod's own claims are none of it.
-        return None if state is None else _hiding(state, self._hidden(name))
+        bare = self._bare(name, self.claims_on(name)) if number else None
+        return state if bare is None else hiding(state, kept_gpus(self.reserved.without_held(bare), number))
+
+    def sight(self) -> Sight:
+        """All nodes at this moment, for any job to look at."""
+        self._refresh()
+        if self._sight.version != self.version:
+            found = ((name, self._bare(name, self.claims_on(name))) for name in self.reserved.nodes)
+            bare = {name: state for name, state in found if state is not None}
+            self._sight = Sight(self.version, dict(self._states), bare, self.reserved)
+        return self._sight
 
     def snapshot(self, job_uid: str = "", priority: int | None = None) -> Snapshot:
-        """All nodes at this moment, as this job may see them; None: it sees nothing of what is kept or held for others."""
-        self._refresh()
-        states = dict(self._states)
-        above = priority is not None and self._kept_against < priority
-        kept = self._kept if job_uid and (job_uid == self.kept_for or above) else {}
-        mine = {job_uid} if priority is None else {job_uid, *(uid for uid, _ in self.held_below(priority))}
-        for name in {*kept, *(name for uid in mine for name in self._held_for.get(uid, ()))}:
-            state = self._compute(name, self.claims_on(name), mine)
-            if state is not None:
-                states[name] = state if name in kept else _hiding(state, kept_gpus(state, self._kept.get(name, 0)))
-        return Snapshot(states)
+        """All nodes at this moment, as this job may see them; None: it sees nothing of what is set apart for others."""
+        return Snapshot(self.sight().seen_by(job_uid, priority))
 
     def subscribe(self) -> set[NodeName]:
         """A set into which the name of every node that changes is put; who reads it empties it."""
@@ -359,25 +346,14 @@ class Ledger:
     def _refresh(self) -> None:
         for name in tuple(self._dirty):
             self._dirty.discard(name)
-            state = self._compute(name, self.claims_on(name))
+            state = self._bare(name, self.claims_on(name))
             if state is None:
                 self._states.pop(name, None)
             else:
-                self._states[name] = _hiding(state, kept_gpus(state, self._kept.get(name, 0)))
+                self._states[name] = self.reserved.without_all(state)
         self._dirty.clear()  # or it stays slow to look through once it was large
 
-    def _hidden(self, name: NodeName) -> GpuMask:
-        number = self._kept.get(name, 0)
-        state = self._compute(name, self.claims_on(name)) if number else None
-        return GpuMask(0) if state is None else kept_gpus(state, number)
-
-    def _compute(self, name: NodeName, claims: tuple[Claim, ...], sees: Collection[str] = ()) -> NodeState | None:
-        """A node, but for what is kept; `sees`: uids of jobs, what is held for these is not hidden."""
+    def _bare(self, name: NodeName, claims: tuple[Claim, ...]) -> NodeState | None:
+        """A node with nothing hidden that is set apart."""
         node = self.nodes.get(name)
-        if node is None:
-            return None
-        state = node_state(node, self.topologies.get(name), self.bound_to(name).values(), claims)
-        held = {uuid for uid, gpus in self._held_for.items() if uid not in sees for uuid in gpus.get(name, ())}
-        if not held or state.graph is None:
-            return state
-        return _hiding(state, mask_of([gpu.index for gpu in state.graph.gpus if gpu.uuid in held]))
+        return None if node is None else node_state(node, self.topologies.get(name), self.bound_to(name).values(), claims)

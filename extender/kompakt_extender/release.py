@@ -28,7 +28,8 @@ class Outcome(StrEnum):
     """What became of a write."""
 
     DONE = "done"
-    NOT_DONE = "not done"  # surely not: somebody changed the job first, or it is gone
+    OUTRUN = "outrun"  # surely not done: somebody changed the job first, or it is gone
+    REFUSED = "refused"  # the API server will not have it
 
 
 class Releaser:
@@ -67,9 +68,10 @@ class Releaser:
 
     @staticmethod
     def _refused(job: JobView, answer: Answer) -> Outcome:
-        if answer.status not in (404, 409):
-            _LOG.error("%s/%s: status refused: %s", job.namespace, job.name, answer.message)
-        return Outcome.NOT_DONE
+        if answer.status in (404, 409):
+            return Outcome.OUTRUN
+        _LOG.error("%s/%s: status refused: %s", job.namespace, job.name, answer.message)
+        return Outcome.REFUSED
 
     async def _find_out(self, path: str, job: JobView, record: Record, pause: float) -> Outcome | None:
         """What became of the write; None where the job stands there as before it."""
@@ -81,12 +83,12 @@ class Releaser:
             except TryLater:
                 continue
             if answer.status == 404:
-                return Outcome.NOT_DONE
+                return Outcome.OUTRUN
             if not answer.ok:
                 continue
             found = msgspec.json.decode(answer.body, type=Job)
             if found.metadata.uid != job.uid:
-                return Outcome.NOT_DONE
+                return Outcome.OUTRUN
             try:
                 same = records.read(found.status.scheduling or {}) == record
             except InvalidInput:
@@ -94,7 +96,7 @@ class Releaser:
             if same:
                 return Outcome.DONE
             # Our write carried the old version: where that has passed, it can no longer succeed.
-            return Outcome.NOT_DONE if found.metadata.resource_version != job.resource_version else None
+            return Outcome.OUTRUN if found.metadata.resource_version != job.resource_version else None
 
     async def release(self, record: Record, pods: Sequence[PodView]) -> None:
         """Remove gates and write the plan on these pods; whatever fails is seen in the next round."""

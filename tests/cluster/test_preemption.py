@@ -11,7 +11,7 @@ from kubernetes import client
 from kompakt_core import contract as c
 from tools.kube.holding import HoldingWatch
 from tools.kube.jobs import Job, apply, training_job
-from tools.kube.kwok import LEAVING_ANNOTATION
+from tools.kube.kwok import LEAVING_ANNOTATION, NEVER_STARTS_ANNOTATION
 from tools.kube.parts import Pair
 from tools.kube.session import Cluster, eventually, stays
 
@@ -133,6 +133,28 @@ def test_nobody_is_ended_before_its_minimum_run_time(kompakt: Cluster, namespace
     late = moment(asked["requestedAt"]) - until
     assert 0 <= late <= 1, f"{late:.0f} s after the minimum run time"
     eventually(lambda: len(urgent.bound()) == 2, "the urgent gang is bound")
+
+
+def test_a_gang_that_was_placed_and_never_ran_is_ended_too(kompakt: Cluster, namespace: str, classes: dict[str, str]) -> None:
+    """Its image cannot be pulled; its minimum run time counts from the release."""
+    minimum = 8
+    document = gang("low", minimum=minimum)
+    document["spec"]["roles"][0]["template"]["metadata"]["annotations"][NEVER_STARTS_ANNOTATION] = "yes"
+    low = apply(kompakt, namespace, document)
+    eventually(lambda: len(low.bound()) == 2, "it is bound")
+    held = gpus_of(low)
+    urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
+    eventually(lambda: "may be ended for it from" in scheduling(urgent).get("message", ""), "it says when")
+    until = moment(scheduling(low)["plan"]["releasedAt"]) + minimum
+    assert low.phase == "Starting"
+    asked = eventually(lambda: scheduling(low).get("preempt"), "it is asked to end")
+    late = moment(asked["requestedAt"]) - until
+    assert 0 <= late <= 1, f"{late:.0f} s after the minimum run time"
+    urgent.await_phase("Running")
+    assert gpus_of(urgent) == held
+    eventually(lambda: [pod.metadata.name for pod in low.pods()] == ["low-worker-0-a2", "low-worker-1-a2"], "the next attempt")
+    assert (low.status["attempt"], low.status["lastRestart"]["reason"]) == (2, "Preempted")
+    stays(lambda: (urgent.status["attempt"], low.status["attempt"], len(low.bound())), rounds=4)
 
 
 def test_three_priorities_end_each_other_once_and_never_in_turns(

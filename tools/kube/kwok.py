@@ -3,7 +3,8 @@
 What a simulated pod does is written in its annotations (see stages/pod-end.yaml):
 `simulate.kompakt.dev/seconds` how long it runs after it is Running (absent: until it is deleted),
 `simulate.kompakt.dev/exit-code` what it ends with (absent: 0), `simulate.kompakt.dev/message` its termination message,
-`simulate.kompakt.dev/leaving-seconds` how long it needs to stop once it is deleted (absent: no time).
+`simulate.kompakt.dev/leaving-seconds` how long it needs to stop once it is deleted (absent: no time),
+`simulate.kompakt.dev/never-starts` that it stays Pending where it is bound.
 """
 
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ NODE_ANNOTATION = "kwok.x-k8s.io/node"
 SECONDS_ANNOTATION = "simulate.kompakt.dev/seconds"
 EXIT_CODE_ANNOTATION = "simulate.kompakt.dev/exit-code"
 LEAVING_ANNOTATION = "simulate.kompakt.dev/leaving-seconds"
+NEVER_STARTS_ANNOTATION = "simulate.kompakt.dev/never-starts"
 MESSAGE_ANNOTATION = "simulate.kompakt.dev/message"
 # Renewed at a quarter of it; the controller manager calls a node lost after 50 s without a renewal.
 LEASE_SECONDS = 40

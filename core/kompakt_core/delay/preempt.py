@@ -34,8 +34,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class RunningGang:
-    """A gang that could end. `since`: when all its workers ran; `protected_until`: when its minimum run time is over (both in
-    seconds on the clock of `now`).
+    """A gang that could end. `since`: when all its workers ran, or were placed if they never did; `protected_until`: when its
+    minimum run time is over (both in seconds on the clock of `now`).
     """
 
     job_uid: JobUid

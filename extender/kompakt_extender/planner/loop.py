@@ -1,7 +1,8 @@
 """The planner's loop: which gang gets its places, written first on the job, then on its pods.
 
 A round never waits for the API server; writes run as tasks, at most one per job. What was decided counts at once (claims in the
-ledger, records here), so that the next decision sees it before the cluster shows it.
+ledger, records here), so that the next decision sees it before the cluster shows it. What becomes free during a round counts in
+the next one (rounds.py).
 """
 
 import asyncio
@@ -14,13 +15,13 @@ from typing import TypeVar
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level
 from kompakt_extender import record as records
-from kompakt_extender.gangs import asks_with, defends_with, members, order, plannable, replannable
+from kompakt_extender.gangs import members, order, plannable, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.patience import DEFAULT, ClusterPolicy
 from kompakt_extender.planner.preempting import Preempting
-from kompakt_extender.planner.question import Question
+from kompakt_extender.planner.rounds import Round, Sights
 from kompakt_extender.planner.standing import Standing
 from kompakt_extender.planner.thinking import Think, Thinking
 from kompakt_extender.planner.writes import Writes
@@ -58,6 +59,7 @@ class Planner:
         self._standing = Standing(ledger, jobs, self._writes, metrics, clock)
         self._preempting = Preempting(ledger, jobs, self._writes, metrics, clock, self.wake)
         self._thinking = Thinking(ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, think)
+        self._shown: dict[str, Sights] = {}  # by uid of the gangs whose turn comes again: what they were shown
         self._loop_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -101,33 +103,38 @@ class Planner:
         return _TICK_SECONDS if timer is None else min(_TICK_SECONDS, timer - self._clock().timestamp())
 
     async def round(self) -> None:
-        """Look at every job that may need something, then plan the gangs that wait, one after the other."""
+        """Look at every job that may need something, then plan the gangs that wait, one after the other, all on one view."""
         waiting: list[tuple[tuple[int, str, str], str]] = []
         for uid in self._jobs.attention():
-            if not self._writes.resting(uid) and (key := self._guarded(self._look, uid)) is not None:
+            key = self._behind(uid) if self._writes.resting(uid) else self._guarded(self._look, uid)
+            if key is not None:
                 waiting.append((key, uid))
         self._metrics.gangs.labels(State.WAITING.value).set(len(waiting))
-        self._thinking.queue = [uid for _, uid in sorted(waiting)]
-        for uid in tuple(self._thinking.queue):
-            question = None if self._writes.resting(uid) else self._guarded(self._thinking.ask, uid)
-            if question is not None and (not question.record.victims or await self._asked_above(question)):
-                await self._thinking.consider(question)
+        queue = [uid for _, uid in sorted(waiting)]
+        this = Round(self._ledger, self._clock())
+        self._thinking.begin(this, queue)
+        for uid in queue:
+            if not self._writes.resting(uid):
+                await self._plan(uid, this)
+            elif self._writes.unsettled(uid):
+                this.limit(self._shown.get(uid, ()))
+        self._shown = {uid: shown for uid, shown in self._shown.items() if self._writes.unsettled(uid)}
 
-    async def _asked_above(self, question: Question) -> bool:
-        """Asks those who may take what is held for a gang about the cluster that its question shows; False where one cannot be.
+    async def _plan(self, uid: str, this: Round) -> None:
+        question = self._guarded(self._thinking.ask, uid)
+        if question is None:
+            return
+        self._shown[uid] = this.limits
+        await self._thinking.consider(question)
+        if uid in self._jobs.views and self._jobs.record(self._jobs.views[uid]).victims:
+            self._shown[uid] += (self._ledger.sight(),)  # what it holds now, others must not get should it have to think anew
 
-        Its GPUs become free for them at the same moment. One that was asked a moment before, or left alone while it was being
-        written about, would have the gang end again that had just begun. The end of the write is the next round.
-        """
-        defended = defends_with(question.pods)
-        above = [uid for uid in self._jobs.attention() if asks_with(self._jobs.pods_of(uid)) > defended]
-        if any(map(self._writes.writing, above)):
-            return False
-        for uid in [uid for uid in self._thinking.queue if uid in above]:
-            theirs = None if self._writes.resting(uid) else self._guarded(self._thinking.ask, uid)
-            if theirs is not None:
-                await self._thinking.consider(theirs)
-        return True
+    def _behind(self, uid: str) -> tuple[int, str, str] | None:
+        """The place in the queue of a gang that waits while it is written about; those behind it must not pass it meanwhile."""
+        job = self._jobs.views.get(uid)
+        if job is None or uid not in self._shown or self._jobs.record(job).state is State.RELEASED:
+            return None
+        return order(job, members(job, self._jobs.pods_of(uid)), self._jobs.record(job))
 
     def _guarded(self, act: Callable[[str], _T], uid: str) -> _T | None:
         """One job that we stumble over must not stop the others."""
@@ -156,10 +163,11 @@ class Planner:
 
     def _look(self, uid: str) -> tuple[int, str, str] | None:
         """Attend to what is under way; gives the place in the queue of a gang that can be planned."""
+        self._writes.let_go(uid)
         job = self._jobs.views[uid]
         record = self._jobs.record(job)
         pods = members(job, self._jobs.pods_of(uid))
-        if job.uid == self._ledger.kept_for and not (plannable(job, pods) or replannable(job, pods)):
+        if job.uid == self._ledger.reserved.kept_for and not (plannable(job, pods) or replannable(job, pods)):
             self._ledger.end_keeping(uid)
         goes_on = job.ours and not (job.suspended or job.finished) and record.attempt == job.attempt
         self._preempting.settle(job, record, waits=goes_on and (plannable(job, pods) or replannable(job, pods)))

@@ -80,7 +80,7 @@ class Preempting:
         version = self._ledger.version, self._jobs.turns
         if self._running[0] != version:
             self._running = version, self._all_running()
-        below = {"", *(uid for uid, _ in self._ledger.held_below(priority))}
+        below = {"", *(uid for uid, _ in self._ledger.reserved.held_below(priority))}
         found = (one for one in self._running[1] if one.priority < priority)
         return [one for one in found if self._ends_for.get((one.job_uid, one.attempt), "") in below]
 
@@ -89,7 +89,7 @@ class Preempting:
         found = (
             running_gang(job, self._jobs.record(job), self._jobs.pods_of(job.uid), graphs)
             for job in self._jobs.views.values()
-            if job.running_since is not None
+            if self._jobs.record(job).state is State.RELEASED
         )
         return [one for one in found if one is not None]
 
@@ -131,7 +131,7 @@ class Preempting:
 
     def take_over(self, priority: int, gpus: Collection[GpuUuid], victims: Collection[Victim] = ()) -> None:
         """Whom some of these GPUs are held for, or one of these victims ends for, below that priority, has to think anew."""
-        for uid, held in tuple(self._ledger.held_below(priority)):
+        for uid, held in tuple(self._ledger.reserved.held_below(priority)):
             theirs = {uuid for uuids in held.values() for uuid in uuids}
             if not theirs.isdisjoint(gpus) or any(one in victims for one in self._holders[uid]):
                 self.give_up(uid)
@@ -139,8 +139,7 @@ class Preempting:
     def give_up(self, uid: str) -> None:
         """A gang that waits for its victims does so no longer."""
         self.end(uid)
-        job = self._jobs.views[uid]
-        self._jobs.decide(job, replace(not_waiting_for_level(self._jobs.record(job)), state=State.WAITING))
+        self._jobs.change(self._jobs.views[uid], _without_victims)
 
     def end(self, uid: str) -> None:
         """Nothing is held for this job any longer; who was asked to end for it and has not yet is told to go on."""
@@ -204,6 +203,10 @@ class Preempting:
             for node, uuids in record.held
             for pod, gpus in self._ledger.users_of(node)
         )
+
+
+def _without_victims(record: Record) -> Record:
+    return replace(not_waiting_for_level(record), state=State.WAITING) if record.victims else record
 
 
 def _of_attempt(pod: PodView, victim: Victim) -> bool:

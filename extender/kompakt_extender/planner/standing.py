@@ -95,4 +95,4 @@ class Standing:
         job = self._jobs.views.get(job_uid)
         if job is not None:
             until = records.stamp(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))
-            self._jobs.decide(job, self._jobs.record(job).excluding([node], until, reason))
+            self._jobs.change(job, lambda record: record.excluding([node], until, reason))

@@ -37,6 +37,7 @@ from kompakt_extender.metrics import Metrics
 from kompakt_extender.patience import ClusterPolicy, patience_of
 from kompakt_extender.planner.preempting import Preempting
 from kompakt_extender.planner.question import Mark, Question, same_gang, same_machines, stands
+from kompakt_extender.planner.rounds import Round
 from kompakt_extender.planner.waiting import from_then_on, not_waiting_for_level, waiting_for_level, with_gpus_kept
 from kompakt_extender.planner.writes import Writes
 from kompakt_extender.record import Record, State
@@ -90,7 +91,12 @@ class Thinking:
         self._again = again
         self._think = think
         self._tried: dict[str, _Tried] = {}  # by job uid
-        self.queue: list[str] = []  # uids of the gangs that wait, in order; set in each round
+        self.queue: list[str] = []  # uids of the gangs that wait, in order
+        self._round = Round(ledger, clock())
+
+    def begin(self, this: Round, queue: list[str]) -> None:
+        """From here on all questions are those of this round; `queue`: uids of the gangs that wait, in order."""
+        self._round, self.queue = this, queue
 
     def forget(self, uid: str) -> None:
         """The job is gone."""
@@ -99,9 +105,9 @@ class Thinking:
         self._preempting.end(uid)
 
     def next_timer(self) -> float | None:
-        """The next moment, in seconds since the epoch, at which an answer changes by time alone."""
-        now = self._clock().timestamp()
-        return min((tried.ends for tried in self._tried.values() if tried.ends is not None and tried.ends > now), default=None)
+        """The first moment after the last round began, in seconds since the epoch, at which an answer changes by time alone."""
+        began = self._round.began.timestamp()
+        return min((tried.ends for tried in self._tried.values() if tried.ends is not None and tried.ends > began), default=None)
 
     def ask(self, uid: str) -> Question | None:
         """What to think about for one gang; None where nothing has changed since the last refusal, and no timer has run out."""
@@ -113,12 +119,14 @@ class Thinking:
 
     def _pose(self, uid: str) -> Question | None:
         """The question as it stands now; None where there is nothing to plan."""
-        job, now = self._jobs.views[uid], self._clock()
+        job, now = self._jobs.views[uid], self._round.began
         record = self._jobs.record(job).without_expired(now)
-        mark = (self._ledger.version, job.resource_version, len(record.excluded), self._jobs.turns)
         pods = members(job, self._jobs.pods_of(uid))
         if not _still(job, record, pods):
             return None
+        weight, priority = asks_with(pods), preempts_with(pods) if self._policy.preemption else None
+        snapshot, version = self._round.look(uid, weight)
+        mark = (version, job.resource_version, len(record.excluded), self._jobs.turns)
         try:
             gang = gang_of(job, pods, record, now)
         except InvalidInput as error:
@@ -126,9 +134,8 @@ class Thinking:
             return None
         patience = patience_of(job.consolidation, self._policy, pods, job.communication, job.remaining_s)
         since = records.moment(record.placeable_since or records.stamp(now)).timestamp()
-        overtaken = record.overtaken if self._ledger.kept_for in ("", uid) else 0
-        weight, priority = asks_with(pods), preempts_with(pods) if self._policy.preemption else None
-        snapshot, at = self._ledger.snapshot(uid, weight), now.timestamp()
+        overtaken = record.overtaken if self._ledger.reserved.kept_for in ("", uid) else 0
+        at = now.timestamp()
         return Question(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, weight, priority)
 
     async def consider(self, question: Question) -> None:
@@ -232,13 +239,13 @@ class Thinking:
     def _keep(self, then: Question, now: Question, answer: Keep, may_end: float | None) -> None:
         """Keep GPUs for a gang that was passed over too often. What is kept stays the same while its nodes are well."""
         uid = now.job.uid
-        if self._ledger.kept_for not in ("", uid):
+        if self._ledger.reserved.kept_for not in ("", uid):
             self._again()  # another was first
             return
         nodes, before = now.snapshot.nodes, dict(now.record.kept)
         well = before and all(node in nodes and nodes[node].ready for node in before)
         kept = before if well else dict(answer.gpus)
-        if self._ledger.kept_for != uid or kept != before:
+        if self._ledger.reserved.kept_for != uid or kept != before:
             self._ledger.keep(uid, kept, defends_with(now.pods))
         self._say(now.job, with_gpus_kept(now.record, Keep(answer.level, kept)), _Tried(then.mark, may_end))
 
@@ -255,7 +262,7 @@ class Thinking:
                 continue
             pod = next((pod for pod in self._jobs.pods_of(one) if pod.gpus), None)
             if pod is not None and any(selected(each, worker_of(pod)) for each in labels):
-                self._jobs.decide(job, replace(record, overtaken=record.overtaken + 1))
+                self._jobs.change(job, _passed)
 
     def _reserve(self, now: Question, answer: Plan) -> None:
         plan = records.plan_record(answer, now.snapshot, self._clock())
@@ -282,6 +289,10 @@ class Thinking:
         same = before is not None and replace(waiting, overtaken=before.overtaken) == before
         if not same or (before is not None and waiting.overtaken - before.overtaken >= _COUNTS_WORTH_A_WRITE):
             self._writes.status(job, waiting)
+
+
+def _passed(record: Record) -> Record:
+    return record if record.state is State.RELEASED else replace(record, overtaken=record.overtaken + 1)
 
 
 def _still(job: JobView, record: Record, pods: list[PodView]) -> bool:

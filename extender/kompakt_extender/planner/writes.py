@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -40,6 +40,8 @@ class Writes:
         self._wake = wake
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._stale: dict[str, tuple[str, float]] = {}  # job uid -> resourceVersion with which a write failed, and when
+        self._outrun: set[str] = set()  # uids of those that failed because the job is newer than we knew
+        self._unsure: dict[str, list[PodUid]] = {}  # by job uid: pods whose claims count only if the plan gets written
 
     @property
     def busy(self) -> tuple[asyncio.Task[None], ...]:
@@ -58,6 +60,10 @@ class Writes:
         version, when = self._stale.get(uid, ("", 0.0))
         return version == job.resource_version and time.monotonic() - when < _RETRY_SECONDS
 
+    def unsettled(self, uid: str) -> bool:
+        """A write is under way, or the job was newer than what we wrote: soon it will be looked at again."""
+        return self.writing(uid) or (uid in self._outrun and self.resting(uid))
+
     def mark_stale(self, job: JobView) -> None:
         """Leave the job alone until it changes, or for a while."""
         self._stale[job.uid] = (job.resource_version, time.monotonic())
@@ -65,6 +71,19 @@ class Writes:
     def forget(self, uid: str) -> None:
         """The job is gone."""
         self._stale.pop(uid, None)
+        self._outrun.discard(uid)
+        self.let_go(uid)
+
+    def let_go(self, uid: str) -> None:
+        """End the claims of a plan that was not written. They last until the job is looked at again: who is behind it in the
+        order must not have its places meanwhile.
+        """
+        if not self.writing(uid):
+            self._drop(self._unsure.pop(uid, []))
+
+    def _drop(self, pods: Iterable[PodUid]) -> None:
+        for uid in pods:
+            self._ledger.drop_claims(uid, Source.PLAN)
 
     def stop(self) -> None:
         """Halt all at once."""
@@ -76,7 +95,9 @@ class Writes:
         self._start(job, self._write_only(job, record))
 
     def plan(self, job: JobView, record: Record) -> None:
-        """Write a plan, and then release the gang's pods; its claims end where the status could not be written."""
+        """Write a plan, and then release the gang's pods; its claims end where the status can not be written."""
+        assert record.plan is not None
+        self._unsure[job.uid] = [seat.uid for seat in record.plan.pods]
         self._start(job, self._release(job, record))
 
     def rest_of(self, job: JobView, record: Record, pods: list[PodView]) -> None:
@@ -85,11 +106,13 @@ class Writes:
 
     def _start(self, job: JobView, work: Coroutine[Any, Any, None]) -> None:
         """Run a job's write; while it runs the job is left alone."""
+        self._jobs.begin_writing(job)
         task = asyncio.create_task(work)
         self._busy[job.uid] = task
 
         def done(task: asyncio.Task[None]) -> None:
             self._busy.pop(job.uid, None)
+            self._jobs.end_writing(job)
             error = None if task.cancelled() else task.exception()
             if error is not None:
                 self.mark_stale(job)
@@ -103,25 +126,28 @@ class Writes:
     async def _write_only(self, job: JobView, record: Record) -> None:
         await self._write(job, record)
 
-    async def _write(self, job: JobView, record: Record) -> bool:
+    async def _write(self, job: JobView, record: Record) -> Outcome:
+        self._outrun.discard(job.uid)
         outcome = await self._releaser.write(job, record, self._clock())
         if outcome is Outcome.DONE:
             self._jobs.confirm(job, record)
             self._stale.pop(job.uid, None)
-            return True
+            return outcome
         self.mark_stale(job)  # its next version tells more
-        return False
+        if outcome is Outcome.OUTRUN:
+            self._outrun.add(job.uid)
+        return outcome
 
     async def _release(self, job: JobView, record: Record) -> None:
         """First the job's status, and only after its answer the gates."""
-        assert record.plan is not None
-        uids = [seat.uid for seat in record.plan.pods]
-        if not await self._write(job, record):
-            for uid in uids:
-                self._ledger.drop_claims(uid, Source.PLAN)
+        outcome = await self._write(job, record)
+        if outcome is Outcome.REFUSED or job.uid not in self._jobs.views:
+            self._drop(self._unsure.pop(job.uid))
+        if outcome is not Outcome.DONE:
             return
+        uids = self._unsure.pop(job.uid, [])
         self._metrics.plans.inc()
         _LOG.info("%s/%s attempt %d: %s", job.namespace, job.name, job.attempt, record.message)
         for uid in uids:
             self._ledger.restore(uid)
-        await self._releaser.release(record, [pod for uid in uids if (pod := self._ledger.pods.get(PodUid(uid)))])
+        await self._releaser.release(record, [pod for uid in uids if (pod := self._ledger.pods.get(uid))])

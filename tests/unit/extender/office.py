@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from kompakt_core.placement.gang import LEVEL_LABELS
 from kompakt_extender.answers import Answers
+from kompakt_extender.api import Answer
 from kompakt_extender.binder import Binder
 from kompakt_extender.decisions import Decisions
 from kompakt_extender.explain_api.desk import Desk
@@ -75,6 +76,14 @@ class Office:
         while self.planner.busy:
             await asyncio.gather(*self.planner.busy, return_exceptions=True)
 
+    async def rounds(self, number: int = 3) -> None:
+        """Rounds that do not wait for the writes they begin."""
+        for _ in range(number):
+            self.see()
+            await self.planner.round()
+            for _ in range(3):
+                await asyncio.sleep(0)
+
     async def settle(self, rounds: int = 6) -> None:
         """Rounds until nothing moves, as the loop would do them."""
         for _ in range(rounds):
@@ -118,6 +127,19 @@ def gates(world: World, name: str) -> list[Any]:
     """The scheduling gates left on a pod."""
     found: list[Any] = world.pods[name]["spec"]["schedulingGates"]
     return found
+
+
+def slow_to_write(office: Office, name: str) -> asyncio.Event:
+    """Writes of this job's status are answered only once the event is set."""
+    heard, send = asyncio.Event(), office.world.send
+
+    async def send_slowly(method: str, path: str, **more: Any) -> Answer:
+        if path.endswith(f"/{name}/status"):
+            await heard.wait()
+        return await send(method, path, **more)
+
+    office.world.send = send_slowly  # type: ignore[method-assign]
+    return heard
 
 
 async def _no_pause(seconds: float) -> None:

@@ -87,16 +87,21 @@ def test_a_gang_that_falls_apart_while_others_are_planned_is_not_placed() -> Non
     run(story)
 
 
-def test_a_job_changed_by_another_before_our_write_is_planned_again() -> None:
+def taken(office: Office) -> int:
+    return office.ledger.snapshot().nodes["n0"].taken.bit_count()  # type: ignore[index]
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_a_job_changed_by_another_before_our_write_keeps_its_places_until_it_is_looked_at_again(suspended: bool) -> None:
     async def story(office: Office) -> None:
         office.world.add_gang("j", 2, 4)
         office.see()
-        office.world.put("jobs", "j", office.world.jobs["j"])  # the operator wrote; our watch has not shown it yet
+        office.world.jobs["j"]["spec"]["suspend"] = suspended
+        office.world.put("jobs", "j", office.world.jobs["j"])  # written by another; our watch has not shown it yet
         await office.plan()
-        assert office.scheduling("j") == {}
-        assert office.ledger.snapshot().nodes["n0"].taken == 0  # type: ignore[index]
+        assert (office.scheduling("j"), taken(office)) == ({}, 8)
         await office.settle()
-        assert office.scheduling("j")["state"] == "Released"
+        assert (office.scheduling("j").get("state"), taken(office)) == ((None, 0) if suspended else ("Released", 8))
 
     run(story)
 

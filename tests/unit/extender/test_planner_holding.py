@@ -4,7 +4,7 @@ from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_extender.patience import ClusterPolicy
 from kompakt_extender.planner.standing import EXCLUDE_SECONDS
-from tests.unit.extender.office import Office
+from tests.unit.extender.office import Office, slow_to_write
 from tests.unit.extender.office import run as on_nodes
 from tests.unit.extender.test_planner_preempting import PROTECTED, condition, ended, request, runs, seats, urgent
 from tests.unit.extender.world import worker
@@ -42,13 +42,16 @@ def test_a_victim_that_came_back_on_held_gpus_ends_the_holding() -> None:
             office.world.add_pod(worker("low-0", index, 4, 2, priority=0))
         office.world.turn_ready("n1")
         office.see()
-        await office.plan()  # lets go of all GPUs, writes only that low-0 is placed again
+        await office.plan()  # lets go of all GPUs
+        heard = slow_to_write(office, "urgent")
+        await office.rounds()  # writes only that low-0 is placed again
         assert office.scheduling("low-0")["state"] == "Released"
         assert office.scheduling("urgent")["reason"] == "Preempting"
         await bound(office, "low-0", 2)
         office.world.turn_ready("n1")
         office = successor(office)
-        assert not office.ledger._held_for
+        heard.set()
+        assert not office.ledger.reserved.held
         await office.settle()
         assert "victims" not in office.scheduling("urgent")
         assert request(office, "low-1") is None
@@ -87,7 +90,7 @@ def test_gpus_that_are_free_are_held_too_while_a_victim_gives_back_processors() 
         ended(office, "low", workers=1)
         await office.settle()
         assert office.scheduling("urgent")["state"] == "Released"
-        assert not office.ledger._held_for
+        assert not office.ledger.reserved.held
 
     on_nodes(story, nodes=1)
 
@@ -108,7 +111,7 @@ def test_of_two_gangs_that_the_same_gpus_are_written_for_the_later_one_keeps_the
         await office.plan()
         assert [office.scheduling(name)["reason"] for name in ("first", "second")] == ["Preempting", "Preempting"]
         office = successor(office)
-        assert set(office.ledger._held_for) == {"uid-second"}
+        assert set(office.ledger.reserved.held) == {"uid-second"}
         await office.settle()
         assert request(office, "low-0").name == "second"
         assert request(office, "low-1") is None
@@ -134,6 +137,6 @@ def test_a_node_that_was_left_out_counts_again_after_its_time_and_a_gang_on_it_m
         ended(office, "low")
         await office.settle()
         assert office.scheduling("urgent")["state"] == "Released"
-        assert not office.ledger._held_for
+        assert not office.ledger.reserved.held
 
     on_nodes(story, nodes=1)

@@ -50,7 +50,7 @@ def test_after_bounded_overtaking_what_would_serve_the_gang_is_kept_for_it() -> 
         assert office.scheduling("big")["state"] == "Released"
         assert {seat["node"] for seat in office.scheduling("big")["plan"]["pods"]} == {node}
         assert "reserved" not in office.scheduling("big")
-        assert office.ledger.kept_for == ""
+        assert office.ledger.reserved.kept_for == ""
         assert office.scheduling("small-9")["state"] == "Waiting"
 
     told(story, THREE)
@@ -82,7 +82,7 @@ def test_a_reservation_outlives_a_takeover() -> None:
         kept = office.scheduling("big")["reserved"]
         successor = Office(office.world, THREE)
         successor.take_over()
-        assert successor.ledger.kept_for == "uid-big"
+        assert successor.ledger.reserved.kept_for == "uid-big"
         await successor.settle()
         assert successor.scheduling("big")["reserved"] == kept
 
@@ -98,7 +98,7 @@ def test_a_reservation_ends_with_its_job() -> None:
         for index in range(2):
             office.world.delete_pod(f"big-worker-{index}-a1")
         await office.settle()
-        assert office.ledger.kept_for == ""
+        assert office.ledger.reserved.kept_for == ""
 
     told(story, THREE)
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from kompakt_extender.api import Answer
-from tests.unit.extender.office import Office
+from tests.unit.extender.office import Office, slow_to_write
 from tests.unit.extender.office import run as on_nodes
 from tests.unit.extender.test_planner_preempting import PROTECTED, condition, ended, request, runs, seats, urgent
 from tests.unit.extender.world import worker
@@ -20,19 +19,6 @@ async def held_for_urgent(office: Office, lows: int = 1) -> None:
     urgent(office, gpus=4 * lows)
     await office.settle()
     assert all(request(office, f"low-{index}").name == "urgent" for index in range(lows))
-
-
-def slow_to_write(office: Office, name: str) -> asyncio.Event:
-    """Writes of this job's status are answered only once the event is set."""
-    heard, send = asyncio.Event(), office.world.send
-
-    async def send_slowly(method: str, path: str, **more: Any) -> Answer:
-        if path.endswith(f"/{name}/status"):
-            await heard.wait()
-        return await send(method, path, **more)
-
-    office.world.send = send_slowly  # type: ignore[method-assign]
-    return heard
 
 
 def test_a_still_more_urgent_gang_gets_the_victim_of_the_other() -> None:
@@ -52,7 +38,7 @@ def test_a_still_more_urgent_gang_gets_the_victim_of_the_other() -> None:
         await office.settle()
         assert [office.scheduling(name)["state"] for name in ("most", "urgent", "low-0")] == ["Released", "Waiting", "Waiting"]
         assert seats(office, "most") == mine
-        assert not office.ledger._held_for
+        assert not office.ledger.reserved.held
 
     on_nodes(story, nodes=1)
 
@@ -140,7 +126,7 @@ def test_gpus_that_are_free_already_are_taken_and_who_need_not_end_goes_on(more:
         assert office.scheduling("most")["state"] == "Released"
         assert seats(office, "most") == mine
         assert (office.scheduling("urgent")["state"], request(office, "low-1")) == ("Waiting", None)
-        assert not office.ledger._held_for
+        assert not office.ledger.reserved.held
 
     on_nodes(story)
 

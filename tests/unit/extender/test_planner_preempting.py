@@ -211,18 +211,6 @@ def test_plain_pods_are_never_ended() -> None:
     on_nodes(story, nodes=1)
 
 
-def test_a_job_that_does_not_run_yet_is_not_ended() -> None:
-    async def story(office: Office) -> None:
-        await runs(office, "low")
-        condition(office, "low", "Running", "False")
-        office.wait(PROTECTED)
-        urgent(office)
-        await office.settle()
-        assert (office.scheduling("urgent")["state"], request(office, "low")) == ("Waiting", None)
-
-    on_nodes(story, nodes=1)
-
-
 def test_a_request_is_taken_back_when_the_urgent_job_is_gone() -> None:
     async def story(office: Office) -> None:
         await runs(office, "low")
@@ -256,7 +244,7 @@ def test_a_request_is_taken_back_when_the_urgent_job_finds_another_place() -> No
         assert "preempt" not in office.scheduling("low")
         state = office.ledger.state("n0")  # type: ignore[arg-type]
         assert state is not None
-        assert not office.ledger._held_for
+        assert not office.ledger.reserved.held
 
     on_nodes(story)
 
@@ -295,7 +283,7 @@ def test_a_new_leader_goes_on_where_the_old_one_was(lost: int) -> None:
         successor = Office(office.world, ClusterPolicy("no-wait"))
         successor.now = office.now
         successor.take_over()
-        held = bool(successor.ledger._held_for)
+        held = bool(successor.ledger.reserved.held)
         assert held == (lost > 0)
         await successor.settle()
         assert request(successor, "low").name == "urgent"
@@ -361,7 +349,7 @@ def test_a_node_that_is_lost_meanwhile_ends_the_reservation() -> None:
         office.world.put("nodes", "n0", office.world.nodes["n0"])
         await office.settle()
         assert (office.scheduling("urgent")["state"], request(office, "low")) == ("Waiting", None)
-        assert not office.ledger._held_for
+        assert not office.ledger.reserved.held
 
     on_nodes(story, nodes=1)
 

@@ -82,12 +82,32 @@ class Cluster(RuleBasedStateMachine):
     def planner_plans(self, outcomes: list[str]) -> None:
         self.world.outcomes.extend(outcomes)
         self.office.see()
+        waited = {name: priority for name in self.world.jobs if (priority := self.waits(name)) is not None}
         self.run(self.office.plan())
         self.world.outcomes.clear()
         self.office.see()
+        self.nobody_is_passed(waited)
 
-    @rule()
-    def scheduler_binds_what_is_released_and_workers_run(self) -> None:
+    @rule(outcomes=OUTCOMES, node=st.sampled_from(NODES), pick=PICK, how=st.sampled_from(["end", "act", "turn"]))
+    def something_happens_while_the_planner_plans(self, outcomes: list[str], node: str, pick: int, how: str) -> None:
+        def happen() -> None:
+            if how == "turn":
+                self.world.turn_ready(node)
+            elif how == "act":
+                self.operator_acts_on_requests()
+            elif running := [name for name in sorted(self.world.jobs) if self.runs(name)]:
+                gone = running[pick % len(running)]
+                self.world.news.append(("jobs", self.world.jobs.pop(gone)["metadata"]["uid"], None))
+                self.delete_pods(gone)
+            self.office.see()
+
+        self.office.meanwhile.append(happen)
+        self.planner_plans(outcomes)
+        self.office.meanwhile.clear()
+
+    @rule(start=st.booleans())
+    def scheduler_binds_what_is_released_and_workers_run(self, start: bool = True) -> None:
+        """Unless they cannot: an image that is not there, say."""
         for name, one in sorted(self.world.pods.items()):
             node = one["metadata"]["annotations"].get(c.ANN_PLANNED_NODE)
             if node in self.world.nodes and not one["spec"]["schedulingGates"] and not one["spec"].get("nodeName"):
@@ -97,7 +117,7 @@ class Cluster(RuleBasedStateMachine):
                     self.world.add_pod(self.world.pods[name])
                     self.world.report(node)
         for name in sorted(self.world.jobs):
-            if not self.runs(name) and self.all_bound(name):
+            if start and not self.runs(name) and self.all_bound(name):
                 self.write_running(name, "True")
 
     @rule()
@@ -159,6 +179,37 @@ class Cluster(RuleBasedStateMachine):
         job["status"]["conditions"] = [*others, mine]
         self.world.put("jobs", name, job)
 
+    def waits(self, name: str) -> int | None:
+        """The priority of a gang that may be placed on any node; None where it may not, or waits no longer."""
+        job, pods = self.world.jobs.get(name), self.pods(name)
+        if job is None or not pods or any(not one["spec"]["schedulingGates"] for one in pods):
+            return None
+        placed = job["status"].get("scheduling", {})
+        free = placed.get("state") != "Released" or placed.get("attempt") != job["status"]["attempt"]
+        return pods[0]["spec"]["priority"] if free and not placed.get("excludedNodes") else None
+
+    def nobody_is_passed(self, waited: dict[str, int]) -> None:
+        """Who was placed in this round sits nowhere where a gang of higher priority would fit that has waited and still does.
+
+        One whose own plan came too late is none: it keeps its places.
+        """
+        unsettled = self.office.planner._writes.unsettled
+        left = {
+            name: priority for name, priority in waited.items() if self.waits(name) is not None and not unsettled(f"uid-{name}")
+        }
+        for name in waited.keys() - left.keys():
+            placed = self.world.jobs.get(name, {}).get("status", {}).get("scheduling", {})
+            seats = placed.get("plan", {}).get("pods", ()) if placed.get("state") == "Released" else ()
+            for other, priority in left.items():
+                if priority > waited[name]:
+                    assert not self.fits(other, [(seat["node"], len(seat["gpus"])) for seat in seats]), f"{name} passed {other}"
+
+    def fits(self, name: str, seats: list[tuple[str, int]]) -> bool:
+        """Whether the pods of a gang, all alike, would fit on so many GPUs of these nodes."""
+        pods = self.pods(name)
+        each = int(pods[0]["spec"]["containers"][0]["resources"]["requests"][c.RESOURCE])
+        return sum(sum(gpus for at, gpus in seats if at == node) // each for node in NODES) >= len(pods)
+
     # What must hold
 
     @invariant()
@@ -180,17 +231,21 @@ class Cluster(RuleBasedStateMachine):
                 continue
             assert request.priority > request.own_priority
             assert request.own_priority == max(one["spec"]["priority"] for one in self.pods(name))
-            began = self.runs(name)
-            assert began, "it runs"
-            assert (moment(request.requested_at) - moment(began)).total_seconds() >= MINIMUM
+            assert self.all_bound(name)
+            released, ran = moment(job["status"]["scheduling"]["plan"]["releasedAt"]), self.runs(name)
+            asked = moment(request.requested_at)
+            began = (
+                moment(ran) if ran and moment(ran) < asked else released
+            )  # it may come up once it was chosen, in the same second too
+            assert (asked - began).total_seconds() >= MINIMUM
             if request.name in self.world.jobs:
                 assert all(one["spec"].get("preemptionPolicy") != "Never" for one in self.pods(request.name))
 
     @invariant()
     def what_is_held_for_one_is_neither_held_for_nor_given_to_another(self) -> None:
         seen: set[str] = set()
-        for uid, held in self.office.ledger._held_for.items():
-            for node, uuids in held.items():
+        for uid, held in self.office.ledger.reserved.held.items():
+            for node, uuids in held.gpus.items():
                 assert seen.isdisjoint(uuids)
                 seen |= set(uuids)
                 for claim in self.office.ledger.claims_on(NodeName(node)):
@@ -211,7 +266,7 @@ class Cluster(RuleBasedStateMachine):
                 self.planner_plans([])
                 self.operator_acts_on_requests()
             assert attempts == {name: job["status"]["attempt"] for name, job in self.world.jobs.items()}
-            assert not self.office.ledger._held_for
+            assert not self.office.ledger.reserved.held
             assert all(self.request(name) is None for name in self.world.jobs)
             self.nobody_waits_in_vain()
         self.loop.close()

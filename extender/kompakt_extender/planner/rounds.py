@@ -1,0 +1,72 @@
+"""What the gangs of one round may see: the cluster as it was when the round began, or less.
+
+What is placed in a round counts at once. What becomes free meanwhile counts in the next round, for all gangs in their order:
+else a gang would get what one above it was asked too early to see, and have to end for it again.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from kompakt_core.ids import GpuMask, NodeName
+from kompakt_core.placement.model import NodeState, Snapshot
+from kompakt_extender.ledger import Ledger
+from kompakt_extender.sight import Sight
+
+Sights = tuple[Sight, ...]
+
+
+class Round:
+    """One round. `began`: when. `limits`: nobody who is asked from now on sees more than these.
+
+    Who was shown less than there is must be asked again: whatever frees something wakes the planner, events and ends of writes.
+    """
+
+    def __init__(self, ledger: Ledger, began: datetime) -> None:
+        self._ledger = ledger
+        self.began = began
+        self.limits: Sights = (ledger.sight(),)
+
+    def limit(self, limits: Iterable[Sight]) -> None:
+        """A gang is passed over that was shown this and whose turn comes again: the others see no more than it did."""
+        self.limits += tuple(one for one in limits if all(one is not other for other in self.limits))
+
+    def look(self, job_uid: str, priority: int) -> tuple[Snapshot, int]:
+        """The nodes as this job may see them, and the ledger's version that this shows."""
+        now = self._ledger.sight()
+        states, version = now.seen_by(job_uid, priority), now.version
+        for limit in self.limits:
+            fewer = states if limit is now else no_better(limit.seen_by(job_uid, priority), states)
+            if fewer is not states:
+                states, version = fewer, min(version, limit.version)
+        return Snapshot(states), version
+
+
+def no_better(then: Mapping[NodeName, NodeState], now: Mapping[NodeName, NodeState]) -> Mapping[NodeName, NodeState]:
+    """The nodes as they are now, but none with more to give than it had then; `now` itself where none has."""
+    changed = {name: _no_better(then.get(name), state) for name, state in now.items() if then.get(name) is not state}
+    fewer = {name: state for name, state in changed.items() if state != now[name]}
+    return {**now, **fewer} if fewer else now
+
+
+def _no_better(then: NodeState | None, now: NodeState) -> NodeState:
+    if then is None or not _comparable(then, now):
+        return replace(now, taken=now.taken if now.graph is None else now.graph.all_gpus, free_pods=0)
+    return replace(
+        now,
+        taken=GpuMask(then.taken | now.taken),
+        free_cpu_millis=min(then.free_cpu_millis, now.free_cpu_millis),
+        free_memory_bytes=min(then.free_memory_bytes, now.free_memory_bytes),
+        free_pods=min(then.free_pods, now.free_pods),
+    )
+
+
+def _comparable(then: NodeState, now: NodeState) -> bool:
+    """Whether the node differs in nothing but what is free on it."""
+    return now == replace(
+        then,
+        taken=now.taken,
+        free_cpu_millis=now.free_cpu_millis,
+        free_memory_bytes=now.free_memory_bytes,
+        free_pods=now.free_pods,
+    )

@@ -1,0 +1,210 @@
+"""All gangs of a round are decided from one view, in their order: what becomes free meanwhile is shown to all in the next one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kompakt_core.ids import GpuMask, NodeName
+from kompakt_core.placement.model import NodeState, Taint
+from kompakt_core.topology.machines import machine
+from kompakt_extender.api import Answer
+from kompakt_extender.planner.rounds import no_better
+from tests.unit.extender.office import Office, run, slow_to_write
+from tests.unit.extender.racks import occupy
+from tests.unit.extender.test_planner_preempting import PROTECTED, runs, urgent
+
+
+def leave(office: Office, node: str, gpus: int = 8) -> None:
+    """Plain pods end, and the watch shows it."""
+    for index in range(gpus):
+        office.world.delete_pod(f"{node}-{index}")
+    office.see()
+
+
+def states(office: Office, *names: str) -> list[Any]:
+    return [office.scheduling(name).get("state") for name in names]
+
+
+async def both_wait(office: Office) -> None:
+    """A gang of high and one of low priority, both told that there is no room."""
+    occupy(office, "n0", 8)
+    urgent(office, "high")
+    office.world.add_gang("low", 2, 4)
+    await office.settle()
+    assert states(office, "high", "low") == ["Waiting", "Waiting"]
+
+
+def test_what_becomes_free_while_a_gang_is_thought_about_is_not_given_to_one_behind_it() -> None:
+    async def story(office: Office) -> None:
+        occupy(office, "n0", 8)
+        urgent(office, "high")
+        office.world.add_gang("low", 2, 4)
+        office.see()
+        office.meanwhile.append(lambda: leave(office, "n0"))
+        await office.plan()
+        assert office.planner._wake.is_set(), "another round follows at once"
+        await office.settle()
+        assert states(office, "high", "low") == ["Released", "Waiting"]
+
+    run(story, nodes=1)
+
+
+def test_a_machine_that_comes_while_a_gang_is_thought_about_is_shown_to_all_in_the_next_round() -> None:
+    async def story(office: Office) -> None:
+        await both_wait(office)
+        office.wait(1)
+        leave(office, "n0", 1)  # too little for either, and a reason to ask both again
+
+        def machine_comes() -> None:
+            office.world.add_node("n1")
+            office.see()
+
+        office.meanwhile.append(machine_comes)
+        await office.settle()
+        assert states(office, "high", "low") == ["Released", "Waiting"]
+
+    run(story, nodes=1)
+
+
+def test_gangs_of_equal_priority_keep_their_order_too() -> None:
+    async def story(office: Office) -> None:
+        occupy(office, "n0", 8)
+        office.world.add_gang("first", 2, 4)
+        await office.settle()
+        office.wait(1)
+        office.world.add_gang("second", 2, 4)
+        leave(office, "n0", 1)
+        office.meanwhile.append(lambda: [office.world.delete_pod(f"n0-{index}") for index in range(1, 8)] and office.see())
+        await office.settle()
+        assert states(office, "first", "second") == ["Released", "Waiting"]
+
+    run(story, nodes=1)
+
+
+def test_what_becomes_free_while_a_gang_is_written_about_is_not_given_to_one_behind_it() -> None:
+    async def story(office: Office) -> None:
+        occupy(office, "n0", 8)
+        urgent(office, "high")
+        office.world.add_gang("low", 2, 4)
+        heard = slow_to_write(office, "high")
+        await office.rounds()
+        leave(office, "n0")
+        await office.rounds()
+        assert states(office, "high", "low") == [None, "Waiting"]
+        heard.set()
+        await office.settle()
+        assert states(office, "high", "low") == ["Released", "Waiting"]
+
+    run(story, nodes=1)
+
+
+def test_what_a_gang_refused_is_given_to_others_while_it_is_written_about() -> None:
+    async def story(office: Office) -> None:
+        occupy(office, "n0", 4)
+        urgent(office, "high")
+        slow_to_write(office, "high")
+        await office.rounds()
+        assert office.planner._writes.writing("uid-high")
+        office.world.add_gang("low", 1, 4)
+        await office.rounds()
+        assert states(office, "high", "low") == [None, "Released"]
+        office.planner.stop()
+
+    run(story, nodes=1)
+
+
+def test_the_places_of_a_plan_that_came_too_late_are_not_given_to_one_behind_it() -> None:
+    """The job was changed at the same time: until its new version is seen it can not be planned again."""
+
+    async def story(office: Office) -> None:
+        urgent(office, "high")
+        office.world.add_gang("low", 2, 4)
+        office.see()
+        office.world.put("jobs", "high", office.world.jobs["high"])
+        await office.plan()
+        news = office.world.news.popleft()
+        await office.settle()
+        assert states(office, "high", "low") == [None, "Waiting"]
+        office.world.news.append(news)
+        await office.settle()
+        assert states(office, "high", "low") == ["Released", "Waiting"]
+
+    run(story, nodes=1)
+
+
+def test_a_gang_that_nothing_can_be_written_about_does_not_stop_the_others() -> None:
+    async def story(office: Office) -> None:
+        urgent(office, "high")
+        office.world.add_gang("low", 2, 4)
+        send = office.world.send
+
+        async def refuse(method: str, path: str, **more: Any) -> Answer:
+            return Answer(403, b'{"message": "no"}') if path.endswith("/high/status") else await send(method, path, **more)
+
+        office.world.send = refuse  # type: ignore[method-assign]
+        await office.settle()
+        assert states(office, "high", "low") == [None, "Released"]
+
+    run(story, nodes=1)
+
+
+def test_who_loses_what_is_held_for_it_while_that_is_written_is_not_passed_by_one_behind_it() -> None:
+    """`most` takes the victim of `urgent`, of whose reservation free GPUs are left; it has not been written yet."""
+
+    async def story(office: Office) -> None:
+        await runs(office, "low", 1, 8)
+        occupy(office, "n1", 4)
+        office.wait(PROTECTED)
+        urgent(office, "urgent", 3, 4)
+        heard = slow_to_write(office, "urgent")
+        await office.rounds(2)
+        assert office.ledger.reserved.nodes_of("uid-urgent") == {"n0", "n1"}
+        urgent(office, "most", 1, 8, priority=2000)
+        office.world.add_gang("small", 1, 4)
+        await office.rounds()
+        assert not office.ledger.reserved.nodes_of("uid-urgent")
+        assert states(office, "small") == ["Waiting"]
+        heard.set()
+        await office.settle()
+
+    run(story)
+
+
+GRAPH = machine("dgx1-v100")
+MASKS = st.integers(0, 255).map(GpuMask)
+STATES = st.builds(
+    NodeState,
+    name=st.just(NodeName("n")),
+    graph=st.just(GRAPH),
+    taken=MASKS,
+    ready=st.booleans(),
+    taints=st.sampled_from([(), (Taint("t", "NoSchedule"),)]),
+    free_cpu_millis=st.integers(0, 3),
+    free_memory_bytes=st.integers(0, 3),
+    free_pods=st.integers(0, 3),
+)
+
+
+@given(then=st.none() | STATES, now=STATES)
+def test_no_node_has_more_to_give_than_then_and_than_now(then: NodeState | None, now: NodeState) -> None:
+    name = NodeName("n")
+    before = {} if then is None else {name: then}
+    found = no_better(before, {name: now})[name]
+    assert (found.graph, found.ready, found.taints) == (now.graph, now.ready, now.taints)
+    amount: Callable[[NodeState], tuple[int, int, int]] = lambda one: (one.free_cpu_millis, one.free_memory_bytes, one.free_pods)  # noqa: E731
+    if then is None or (then.ready, then.taints) != (now.ready, now.taints):
+        assert (found.free, found.free_pods) == (0, 0)
+    else:
+        assert found.free == then.free & now.free
+        assert amount(found) == tuple(map(min, amount(then), amount(now)))
+
+
+@pytest.mark.parametrize("taken", [0b1111, 0b11])
+def test_a_view_that_is_no_better_anywhere_is_the_same_value(taken: int) -> None:
+    """So that it counts as the present one, and nothing is asked twice."""
+    name = NodeName("n")
+    now = {name: NodeState(name, GRAPH, taken=GpuMask(0b1111))}
+    assert no_better({name: NodeState(name, GRAPH, taken=GpuMask(taken))}, now) is now
