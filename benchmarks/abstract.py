@@ -1,15 +1,18 @@
 """In which setting waiting gains most: how far Dally's published maxima can be had from public facts.
 
     python -m benchmarks.abstract [--workers 1] [--rows FILE] [--traces ...] [--clusters ...] [--outer ...] [--load ...]
+        [--mix ...]
 
 The abstract (arXiv 2401.16492): up to 69 % shorter makespan, up to 83 % shorter average completion time and up to 98 % less
-communication than the prevailing consolidation-based methods, in a congested network; simulated. Which cluster, load, network
-and baseline each maximum belongs to, it does not say. So this sweeps what public facts leave open (traces, racks, how much
-slower the network between racks is, load) over `tiresias` and `gandiva` as the methods compared with, and prints for each
-figure the setting of its maximum, for `dally` (tuned, and 12,24 leases) and for `kompakt`, with median and least of all
-settings beside it. Ratios of communication to computing: benchmarks.policies.
+communication than the prevailing consolidation-based methods, in a congested network; simulated. Which cluster, load, network,
+models and baseline each maximum belongs to, it does not say. So this sweeps what public facts leave open (traces, racks, how
+much slower the network between racks is, load, models) over `tiresias` and `gandiva` as the methods compared with, and prints
+for each figure the setting of its maximum, for `dally` (tuned, and 12,24 leases) and for `kompakt`, with median and least of
+all settings beside it. Ratios of communication to computing: benchmarks.policies.
 
 Load: `traced` = as the trace has it; `batch` = everything is submitted at once; `half` = at half the pace.
+Mix: `six` = the model that the trace names, else one of the six by the job's number; `light` = ResNet-50 and ResNet-18 only,
+which Tiresias lets spread anywhere; `heavy` = VGG and AlexNet only, which it makes wait for their best level.
 """
 
 import argparse
@@ -38,6 +41,7 @@ TRACES: Final = ("muri-cluster", "philly-0e4a51", "philly-ee9e8c", "gavel-0e4a51
 CLUSTERS: Final = ("2x8x8", "4x4x8", "8x2x8", "8x4x4")  # 128 GPUs each; 4x4x8 is the cluster of the published code's own runs
 OUTER: Final = (4.0, 8.0, 32.0, 128.0)  # how many times slower than inside a rack it is between racks
 LOADS: Final = {"traced": 1.0, "batch": 0.0, "half": 2.0}  # by what submissions are multiplied
+MIXES: Final[dict[str, tuple[float, ...]]] = {"six": (), "light": (0.08, 0.06), "heavy": (0.6, 0.5)}  # c of all jobs; see SIX
 OURS: Final = ("dally", "dally 12,24", "kompakt")
 THEIRS: Final = ("tiresias", "gandiva")
 FIGURES: Final = {  # published percent, words, seconds of a unit, its name
@@ -55,6 +59,7 @@ class Place:
     cluster: str
     outer: float
     load: str
+    mix: str = "six"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ class Saving:
 
 def run(place: Place) -> list[Row]:
     """All policies in one world."""
-    network = Network({Level.MACHINE: 0.05, Level.RACK: 1, Level.CLUSTER: place.outer}, MODELS, SIX)
+    network = Network({Level.MACHINE: 0.05, Level.RACK: 1, Level.CLUSTER: place.outer}, MODELS, MIXES[place.mix] or SIX)
     return [_row(place, label, network) for label in (*OURS, *THEIRS)]
 
 
@@ -90,15 +95,16 @@ def _row(place: Place, label: str, network: Network) -> Row:
     name, _, timers = label.partition(" ")
     setting = replace(BASE, network=network, timers=(12, 24) if timers else None)
     cluster = Cluster.of(read_shape(place.cluster))
-    told = summarize(simulate(_jobs(place.trace, place.load), cluster, POLICIES[name], PLACEMENTS["levels"], setting))
+    told = summarize(simulate(_jobs(place.trace, place.load, place.mix), cluster, POLICIES[name], PLACEMENTS["levels"], setting))
     if told.violations:
         raise SystemExit(f"{place} {label}: {told.violations} rules were broken")
     return Row(place, label, told.makespan_s, told.avg_jct_s, told.comm_s_per_job)
 
 
 @cache
-def _jobs(trace: str, load: str) -> tuple[Job, ...]:
-    return tuple(replace(job, submit=Milliseconds(round(job.submit * LOADS[load]))) for job in load_trace(trace).jobs)
+def _jobs(trace: str, load: str, mix: str) -> tuple[Job, ...]:
+    jobs = (replace(job, submit=Milliseconds(round(job.submit * LOADS[load]))) for job in load_trace(trace).jobs)
+    return tuple(replace(job, model="") if MIXES[mix] else job for job in jobs)
 
 
 def savings(rows: Iterable[Row], figure: str, policy: str, baseline: str) -> list[Saving]:
@@ -115,7 +121,7 @@ def savings(rows: Iterable[Row], figure: str, policy: str, baseline: str) -> lis
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
     """The answer in Markdown: for each published maximum what each of OURS reaches at most against each of THEIRS, and where."""
-    yield "| figure | policy | at most | against | trace, cluster, load | racks | from -> to | median | least | saves in |"
+    yield "| figure | policy | at most | against | trace, cluster, load, mix | racks | from -> to | median | least | saves in |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for figure in FIGURES:
         for policy, baseline in product(OURS, THEIRS):
@@ -130,7 +136,7 @@ def _line(found: Sequence[Saving]) -> str:
     place = one.ours.place
     values = [f"{getattr(row, one.figure) / unit:,.1f}" for row in (one.theirs, one.ours)]
     cells = (f"{words}, published -{published} %", one.policy, _percent(one), one.baseline)
-    where = f"{place.trace}, {place.cluster}, {place.load} | {place.outer:g}x | {' -> '.join(values)} {name}"
+    where = f"{place.trace}, {place.cluster}, {place.load}, {place.mix} | {place.outer:g}x | {' -> '.join(values)} {name}"
     saves = f"{sum(each.saved > 0 for each in found)} of {len(found)}"
     return f"| {' | '.join(cells)} | {where} | {_percent(found[len(found) // 2])} | {_percent(found[0])} | {saves} |"
 
@@ -141,7 +147,7 @@ def _percent(one: Saving) -> str:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, values in (("traces", TRACES), ("clusters", CLUSTERS), ("outer", OUTER), ("load", LOADS)):
+    for name, values in (("traces", TRACES), ("clusters", CLUSTERS), ("outer", OUTER), ("load", LOADS), ("mix", MIXES)):
         parser.add_argument(f"--{name}", default=",".join(map(str, values)))
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument(
@@ -152,7 +158,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     given = arguments()
-    axes = product(given.traces.split(","), given.clusters.split(","), map(float, given.outer.split(",")), given.load.split(","))
+    outer = map(float, given.outer.split(","))
+    axes = product(given.traces.split(","), given.clusters.split(","), outer, given.load.split(","), given.mix.split(","))
     rows = _read(given.rows) if given.rows and given.rows.exists() else []
     ready = {row.place for row in rows}
     with ProcessPoolExecutor(given.workers) as pool:
@@ -166,7 +173,7 @@ def main() -> None:
 def _read(path: Path) -> list[Row]:
     with path.open(newline="") as file:
         cells = list(csv.reader(file))[1:]
-    return [Row(Place(c[0], c[1], float(c[2]), c[3]), c[4], *map(float, c[5:])) for c in cells]
+    return [Row(Place(c[0], c[1], float(c[2]), c[3], c[4]), c[5], *map(float, c[6:])) for c in cells]
 
 
 def _write(path: Path, rows: Sequence[Row]) -> None:

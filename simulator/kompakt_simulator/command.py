@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
+from kompakt_core.delay.model import OVERTAKEN_AT_MOST
 from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import known_machine
@@ -60,6 +61,9 @@ def simulate(
     timers: Annotated[str | None, typer.Option(help="Dally's R,N in leases; default: tuned")] = None,
     knowledge: Annotated[str | None, typer.Option(help="none, declared, oracle; default: what each policy needs")] = None,
     declared_error: Annotated[float, typer.Option(help="declared totals are wrong by this lognormal factor")] = 1,
+    overtaken_at_most: Annotated[
+        int, typer.Option(help="when so many others went before a job without a place, kompakt keeps GPUs for it")
+    ] = OVERTAKEN_AT_MOST,
     seed: Annotated[int, typer.Option(help="for all that chance decides")] = 0,
     rules: Annotated[str | None, typer.Option(help=f"where simulators differ, comma-separated: {WORDS}; first = default")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="what is printed")] = Output.TABLE,
@@ -78,6 +82,7 @@ def simulate(
         timers=None if timers is None else _timers(timers),
         knowledge=None if knowledge is None else _knowledge(knowledge),
         declared_error=declared_error,
+        overtaken_at_most=overtaken_at_most,
         seed=seed,
         network=costs,
         rules=Rules() if rules is None else parse_rules(rules),
@@ -109,8 +114,11 @@ def _run(trace: Trace, cluster: Cluster, policy: Policy, place: Placement, setti
 
 def _print(trace: Trace, world: Cluster, cluster: str, runs: list[Run], output: Output) -> None:
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    if trace.left_out:
+        errors.print(f"left out: {trace.left_out} jobs of which {trace.name} tells no time of running")
     for job in runs[0].outcome.dropped:
-        errors.print(f"refused: job {job.number} needs {job.gpus} GPUs; the largest possible is {world.size}")
+        at = f" (line {job.line} of the trace)" if job.line else ""
+        errors.print(f"refused: job {job.number} needs {job.gpus} GPUs; the largest possible is {world.size}{at}")
     title = f"{trace.name}: {len(trace.jobs)} jobs on {cluster}; work = {trace.work}"
     if output is Output.JSON:
         typer.echo(json_of(runs))

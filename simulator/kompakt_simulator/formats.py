@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from kompakt_core.errors import InvalidInput
 from kompakt_simulator import fields as f
+from kompakt_simulator.philly_log import WORK as LOG_WORK
 from kompakt_simulator.trace import Job, Milliseconds
 
 _T = TypeVar("_T")
@@ -143,4 +144,4 @@ FORMATS: tuple[Format, ...] = (
     Format("shockwave", _SHOCKWAVE, _SECONDS, _shockwave, headed=False, numbered=False),
 )
 NAMES = tuple(dict.fromkeys(known.name for known in FORMATS))
-WORK = "; ".join(dict.fromkeys(f"{known.name}: {known.work}" for known in FORMATS))
+WORK = "; ".join(dict.fromkeys(f"{known.name}: {known.work}" for known in FORMATS)) + f"; philly's job log: {LOG_WORK}"

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
@@ -130,6 +131,13 @@ def _levels(document: Document, shape: Shape) -> dict[Level, float]:
     if unknown or missing:
         problem = f"unknown level {unknown[0][:40]!r}" if unknown else f"level {missing[0]} is missing"
         raise _wrong(document, f"levels.{unknown[0]}" if unknown else "levels", f"{problem}; expected {', '.join(wanted)}")
+    given = [key for key in _LEVEL_NAMES if key in numbers]
+    for inner, outer in pairwise(given):
+        if numbers[outer] < numbers[inner]:
+            at = outer if alone else f"levels.{outer}"
+            raise _wrong(
+                document, at, f"got {numbers[outer]:g}; expected at least {numbers[inner]:g}, which {inner} has inside it"
+            )
     return {_LEVEL_NAMES[key]: value for key, value in numbers.items()}
 
 

@@ -9,6 +9,7 @@ from importlib import resources
 from kompakt_core.errors import InvalidInput
 from kompakt_simulator.files import read_bytes, text_of
 from kompakt_simulator.formats import FORMATS, NAMES, Format, Row
+from kompakt_simulator.philly_log import WORK, is_log, jobs_of
 from kompakt_simulator.trace import Job, Milliseconds, Trace
 
 BUILT_IN: Mapping[str, str] = {
@@ -43,6 +44,8 @@ def load_trace(name: str, format_name: str | None = None) -> Trace:
 def parse_trace(content: bytes, name: str, format_name: str | None = None) -> Trace:
     """The trace in a file's bytes (plain or gzip). `name` stands for the file in messages. Raises InvalidInput."""
     text = text_of(content, name)
+    if format_name in (None, "philly") and is_log(text):
+        return _of_log(text, name)
     layout, rows = _told(text, name, format_name)
     jobs: dict[int, tuple[Job, int]] = {}
     for count, (line, row) in enumerate(rows):
@@ -55,10 +58,21 @@ def parse_trace(content: bytes, name: str, format_name: str | None = None) -> Tr
         jobs[job.number] = job, line
     if not jobs:
         raise InvalidInput(f"{name}: no jobs{' below the header' * layout.headed}; expected at least one")
-    ordered = sorted(jobs.values(), key=lambda found: (found[0].submit, found[0].number))
-    start = ordered[0][0].submit if layout.dated else 0
-    placed = (replace(job, submit=Milliseconds(job.submit - start), line=line) for job, line in ordered)
-    return Trace(name, tuple(placed), layout.work)
+    return Trace(name, _ordered([replace(job, line=line) for job, line in jobs.values()], layout.dated), layout.work)
+
+
+def _of_log(text: str, name: str) -> Trace:
+    jobs, all_ = jobs_of(text, name)
+    if not jobs:
+        raise InvalidInput(f"{name}: no job that ran; expected at least one")
+    return Trace(name, _ordered(jobs, dated=True), WORK, left_out=all_ - len(jobs))
+
+
+def _ordered(jobs: list[Job], dated: bool) -> tuple[Job, ...]:
+    """By submission; the clock of a trace with dates starts at the first."""
+    jobs.sort(key=lambda job: (job.submit, job.number))
+    start = jobs[0].submit if dated else 0
+    return tuple(replace(job, submit=Milliseconds(job.submit - start)) if start else job for job in jobs)
 
 
 def _told(text: str, name: str, format_name: str | None) -> tuple[Format, Iterator[tuple[int, Sequence[str]]]]:

@@ -15,7 +15,8 @@ class Rules:
     `one_pass`: all completions of an instant, then all arrivals, then the scheduler is called once; else after each of them.
     `srtf_is_free`: its preemptions cost nothing; else what the setting says. `clock_of_trace`: the makespan ends on the trace's
     own clock; else it begins with the first submission. `too_large_refused`: jobs larger than the cluster are counted and left
-    out; else they are an error.
+    out; else they are an error. `offers_of_events`, `first_fits`: Dally offers what an event freed (an arrival: all), and takes
+    the first place that fits, as published; else all that is free, and the place that fits best.
     """
 
     submission_breaks_ties: bool = True
@@ -23,6 +24,8 @@ class Rules:
     srtf_is_free: bool = True
     clock_of_trace: bool = True
     too_large_refused: bool = True
+    offers_of_events: bool = True
+    first_fits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ SWITCHES: Final[Mapping[str, Switch]] = MappingProxyType(
         "srtf": Switch("srtf_is_free", "free", "charged"),
         "makespan": Switch("clock_of_trace", "clock", "submission"),
         "too-large": Switch("too_large_refused", "refuse", "error"),
+        "offers": Switch("offers_of_events", "event", "all"),
+        "fit": Switch("first_fits", "first", "best"),
     }
 )
 WORDS: Final = ", ".join(f"{name}={one.ours}|{one.other}" for name, one in SWITCHES.items())

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from kompakt_core.delay.model import OVERTAKEN_AT_MOST
 from kompakt_core.errors import InvalidInput
 from kompakt_simulator.network import FREE, Network
 from kompakt_simulator.rules import Rules
@@ -23,7 +24,8 @@ class Setting:
     `restart_s`: a job that starts again holds its GPUs so long before it computes. `checkpoint_s_per_gpu`: GPUs given up
     under preemption come back so much later, times the GPUs of the job. `checkpoint_interval_s`: 0 = nothing is lost by
     preemption; else work since the last whole interval of computing is. `declared_error`: declared totals are wrong by a
-    factor exp(N(0, ln declared_error)); 1 = they are right. `rules`: where simulators differ.
+    factor exp(N(0, ln declared_error)); 1 = they are right. `overtaken_at_most`: when so many others went before a job that has
+    no place, GPUs are kept for it (policy kompakt). `rules`: where simulators differ.
     Raises InvalidInput for negative or empty values.
     """
 
@@ -36,6 +38,7 @@ class Setting:
     knowledge: Knowledge | None = None
     seed: int = 0
     declared_error: float = 1.0
+    overtaken_at_most: int = OVERTAKEN_AT_MOST
     network: Network = field(default=FREE)
     rules: Rules = field(default=Rules())
 
@@ -43,6 +46,7 @@ class Setting:
         for name in ("restart_s", "checkpoint_s_per_gpu", "checkpoint_interval_s"):
             self._at_least(name, 0)
         self._at_least("lease_s", 0.001)
+        self._at_least("overtaken_at_most", 0)
         for name in ("history", "declared_error"):
             self._at_least(name, 1)
         if self.lease_s <= self.restart_s:

@@ -45,7 +45,7 @@ def summarize(outcome: Outcome, rules: Rules = Rules()) -> Summary:  # noqa: B00
     done = outcome.finished
     if not done:
         smallest = min(job.gpus for job in outcome.dropped)
-        raise InvalidInput(f"no job fits: the smallest needs {smallest} GPUs; give the cluster at least as many")
+        raise InvalidInput(f"no job fits: the smallest needs {smallest} GPUs; the largest possible is {outcome.cluster_gpus}")
     jcts = sorted(jct_ms(each) for each in done)
     queues = sorted(jct_ms(each) - each.held for each in done)
     begin = 0 if rules.clock_of_trace else min(each.job.submit for each in done)

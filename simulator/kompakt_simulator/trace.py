@@ -27,8 +27,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The jobs of one file, ordered by (submit, number). `work`: which of its columns is the work of a job, in which unit."""
+    """The jobs of one file, ordered by (submit, number). `work`: which of its columns is the work of a job, in which unit.
+
+    `left_out`: how many more stand there that never ran, as far as the file tells.
+    """
 
     name: str
     jobs: tuple[Job, ...]
     work: str = ""
+    left_out: int = 0

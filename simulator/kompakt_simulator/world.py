@@ -68,6 +68,7 @@ class World:
         self._returning = NOTHING
         self._held = NOTHING
         self._on_start: dict[int, Callable[[World, Task], None]] = {}
+        self._kept: tuple[Task | None, GpuSet] = None, NOTHING
         self.arrivals_left = 0
 
     @property
@@ -77,8 +78,17 @@ class World:
 
     @property
     def open(self) -> GpuSet:
-        """Free GPUs that are not promised to anybody."""
-        return GpuSet(self.cluster.free & ~self._promised)
+        """Free GPUs that are neither promised to anybody nor kept for a job."""
+        return GpuSet(self.cluster.free & ~self._promised & ~self._kept[1])
+
+    def open_to(self, task: Task) -> GpuSet:
+        """The same, with those that are kept for this job."""
+        own = self._kept[1] if self._kept[0] is task else NOTHING
+        return GpuSet(self.open | own)
+
+    def keep(self, task: Task | None, gpus: GpuSet) -> None:
+        """From now on, until this is called again or the job starts, nobody else gets these; they are open now."""
+        self._kept = task, gpus
 
     @property
     def next_event(self) -> int | None:
@@ -105,6 +115,10 @@ class World:
             raise Bug(f"a job that needs {task.gpus} GPUs holds {gpus.bit_count()}")
         if gpus & self._promised or gpus & ~(self.cluster.free | self._returning):
             raise Bug(f"GPUs {gpus:#x} were given away twice")
+        if task is self._kept[0]:
+            self.keep(None, NOTHING)
+        if gpus & self._kept[1]:
+            raise Bug(f"GPUs {gpus & self._kept[1]:#x} are kept for another job")
         task.since = Milliseconds(self.now)
         if gpus & ~self.cluster.free:
             task.claimed = gpus

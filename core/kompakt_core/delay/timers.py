@@ -15,6 +15,7 @@ from kompakt_core.placement.model import Level
 
 FLOOR_MACHINE, FLOOR_RACK = 6, 12  # leases
 CAP_MACHINE = 0.8  # of the window
+_UNITS = 1 << 52
 
 
 def by_timers(waiting: Waiting, offer: Offer, now: float) -> Decision:
@@ -50,35 +51,58 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """Past waits of gangs of one size, in the order in which they ended, with their exact sums.
+
+    `total`, `squares`: of the waits and of their squares, in units of 2^-52 leases. A wait is at least one lease, so that each
+    is a whole number of these. With the sums an estimate costs the same however many waits there were.
+    """
+
+    entries: tuple[Wait, ...] = ()
+    total: int = 0
+    squares: int = 0
+
+    def with_wait(self, wait: Wait) -> "Waits":
+        """One more, which ended after all others."""
+        units = _units(wait)
+        return Waits((*self.entries, wait), self.total + units, self.squares + units * units)
+
+    def without_older(self, oldest: float) -> "Waits":
+        """Without those that ended before; as in the original, the walk skips the neighbour of each one that it drops.
+
+        They ended in order, so those that are too old stand first, and of these every other one is dropped.
+        """
+        old = next((index for index, wait in enumerate(self.entries) if wait.at >= oldest), len(self.entries))
+        if not old:
+            return self
+        dropped = [_units(wait) for wait in self.entries[:old:2]]
+        kept = (*self.entries[1:old:2], *self.entries[old:])
+        return Waits(kept, self.total - sum(dropped), self.squares - sum(units * units for units in dropped))
+
+
+def _units(wait: Wait) -> int:
+    return int(wait.leases * _UNITS)
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """Past waits by number of GPUs: of allocations inside one machine, and of those inside one rack."""
 
     lease_s: float
-    machine: Mapping[int, tuple[Wait, ...]] = field(default_factory=dict)
-    rack: Mapping[int, tuple[Wait, ...]] = field(default_factory=dict)
+    machine: Mapping[int, Waits] = field(default_factory=dict)
+    rack: Mapping[int, Waits] = field(default_factory=dict)
 
     def with_wait(self, level: Level, demand: int, at: float, waited_s: float, window: float) -> "History":
-        """The history after an allocation. Waits below one lease, and allocations across racks, leave no trace.
-
-        Entries older than `window` leases are dropped only now. As in the original, the walk that drops them skips the
-        neighbour of each one it removes.
+        """The history after an allocation, at a moment not before any other. Waits below one lease, and allocations across
+        racks, leave no trace. Entries older than `window` leases are dropped only now.
         """
         leases = waited_s / self.lease_s
         if leases < 1 or level not in (Level.MACHINE, Level.RACK):
             return self
         old = self.machine if level is Level.MACHINE else self.rack
-        kept = _pruned(old.get(demand, ()), at - self.lease_s * window)
-        new = {**old, demand: (*kept, Wait(at, leases))}
+        kept = old.get(demand, Waits()).without_older(at - self.lease_s * window)
+        new = {**old, demand: kept.with_wait(Wait(at, leases))}
         return History(self.lease_s, new, self.rack) if level is Level.MACHINE else History(self.lease_s, self.machine, new)
-
-
-def _pruned(waits: tuple[Wait, ...], oldest: float) -> tuple[Wait, ...]:
-    kept, index = list(waits), 0
-    while index < len(kept):
-        if kept[index].at < oldest:
-            del kept[index]
-        index += 1
-    return tuple(kept)
 
 
 def tuned_timers(history: History, demand: int, window: float) -> tuple[int, int]:
@@ -89,17 +113,20 @@ def tuned_timers(history: History, demand: int, window: float) -> tuple[int, int
     """
     if window < 1:
         raise InvalidInput(f"a window of {window} leases; expected at least 1")
-    machine = estimate(history.machine.get(demand, ()))
-    rack = estimate(history.rack.get(demand, ()))
+    machine = estimate(history.machine.get(demand, Waits()))
+    rack = estimate(history.rack.get(demand, Waits()))
     r = min(math.ceil(CAP_MACHINE * window), max(FLOOR_MACHINE, math.ceil(machine)))
     n = min(math.ceil(window), max(FLOOR_RACK, math.ceil(rack)))
     return r, n
 
 
-def estimate(waits: tuple[Wait, ...]) -> float:
+def estimate(waits: Waits) -> float:
     """mean + 2 population standard deviations, in leases; 1 where nothing was recorded."""
-    values = [wait.leases for wait in waits]
-    if not sum(values):
+    number = len(waits.entries)
+    if not number:
         return 1.0
-    mean = math.fsum(values) / len(values)
-    return mean + 2 * math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    mean = waits.total / (number * _UNITS)
+    variance = (number * waits.squares - waits.total * waits.total) / (
+        number * number * _UNITS * _UNITS
+    )  # exact before the division
+    return mean + 2 * math.sqrt(variance)

@@ -1,7 +1,8 @@
 """Dally (arXiv 2401.16492) as its published scheduler works: delay timers, manual or tuned, network-sensitive preemption.
 
 What an event frees is offered, nothing else; an arrival offers all that is free. The lowest efficiency so far goes first.
-The first place that fits is taken, not the best. Two accepted levels and the tuner: kompakt_core.delay.
+The first place that fits is taken, not the best. Offers and fit can be switched (rules.py). Two accepted levels and the tuner:
+kompakt_core.delay.
 """
 
 import math
@@ -23,10 +24,10 @@ from kompakt_simulator.world import World
 class DallyRule:
     """`decide` is the delay policy; `setting.timers` None: R and N are tuned before each decision about a worse level."""
 
-    offers_all = False
-
     def __init__(self, setting: Setting, decide: Decide = decide) -> None:
         self._decide = decide
+        self.offers_all = not setting.rules.offers_of_events
+        self._first_fits = setting.rules.first_fits
         self._manual = None if setting.timers is None else timers_in_leases(*setting.timers, setting.lease_s)
         self._lease_s = setting.lease_s
         self._window = setting.history
@@ -55,14 +56,14 @@ class DallyRule:
         return answer.at if isinstance(answer, WaitUntil) and answer.at is not None else math.inf
 
     def place(self, world: World, pool: Pool, task: Task, level: Level) -> GpuSet:
-        """The first that fits; the wait that ends here goes into the tuner's history."""
+        """The first that fits, or where the rules want it the best; the wait that ends here goes into the tuner's history."""
         if self._manual is None:
             waited = (world.now - task.since) / 1000
             after = self._history.with_wait(level, task.gpus, world.now / 1000, waited, self._window)
             if after is not self._history:
                 self._history = after
                 self._patience = {place: wait for place, wait in self._patience.items() if place[0] != task.gpus}
-        return pool.first_fit(task.gpus, level)
+        return pool.first_fit(task.gpus, level) if self._first_fits else pool.best_fit(task.gpus, level)
 
     def _timers(self, gpus: int) -> Timers:
         if self._manual is not None:

@@ -1,6 +1,7 @@
 """Running jobs hold a lease; when it ends while others wait, they compete for their GPUs with those who wait.
 
-Order: the rule's key, lowest first; then fewer GPUs held; then the older last assignment; then the job number. A holder
+Order: the rule's key, lowest first; then fewer GPUs held; then the older last assignment (where the rules want it, not); then the
+job number. A holder
 keeps its GPUs if its turn comes before anybody took one of them; else it is stopped as a whole. Who takes them starts when
 they have come back. While nobody waits, leases renew themselves and nothing happens.
 """
@@ -15,7 +16,8 @@ from kompakt_simulator.schedulers.pool import Pool
 from kompakt_simulator.task import Task
 from kompakt_simulator.world import Instant, World
 
-_Entry = tuple[float, int, int, int, Task]  # key, GPUs held, last assignment, number: unique
+_Turn = tuple[float, int, int, int]  # key, GPUs held, last assignment, number: unique
+_Entry = tuple[float, int, int, int, Task]  # a turn, and whose it is
 RETRY_MS = 60_000  # when nothing is left to happen but jobs wait, everything is offered again after a minute
 
 
@@ -66,11 +68,15 @@ class Leased:
             world.wake(world.now + RETRY_MS, None)
 
     def _enqueue(self, world: World, task: Task) -> None:
-        entry = (self._rule.key(world, task), 0, task.since, task.number, task)
+        entry = (*self._turn(world, task, 0), task)
         insort(self._waiting.setdefault(task.gpus, []), entry)
         for size, level in self._closed:
             if size == task.gpus:
                 self._closed[size, level] = min(self._closed[size, level], self._rule.opens(world, task, level))
+
+    def _turn(self, world: World, task: Task, held: int) -> _Turn:
+        since = task.since if world.setting.rules.submission_breaks_ties else 0
+        return self._rule.key(world, task), held, since, task.number
 
     def _watch(self, world: World) -> None:
         for task in self._resting:
@@ -83,7 +89,7 @@ class Leased:
         world.wake(task.begin + leases * self._lease, (task, task.started))
 
     def _compete(self, world: World, free: GpuSet, due: list[Task]) -> None:
-        turns = sorted(((self._rule.key(world, task), task.gpus, task.since, task.number), task) for task in due)
+        turns = sorted((self._turn(world, task, task.gpus), task) for task in due)
         held = NOTHING
         for _, task in turns:
             held = GpuSet(held | task.held)
@@ -98,7 +104,7 @@ class Leased:
         if pool.size:
             self._serve(world, pool, holders, None)
 
-    def _serve(self, world: World, pool: Pool, holders: dict[int, Task], before: tuple[float, int, int, int] | None) -> None:
+    def _serve(self, world: World, pool: Pool, holders: dict[int, Task], before: _Turn | None) -> None:
         """Place waiting jobs whose turn comes earlier than `before`, in order."""
         sizes = list(self._waiting)
         found: dict[int, tuple[_Entry, Level]] = {}
@@ -115,9 +121,7 @@ class Leased:
             self._take(world, pool, holders, entry[4], level)
             sizes = list(found)
 
-    def _first(
-        self, world: World, pool: Pool, size: int, before: tuple[float, int, int, int] | None
-    ) -> tuple[_Entry, Level] | None:
+    def _first(self, world: World, pool: Pool, size: int, before: _Turn | None) -> tuple[_Entry, Level] | None:
         """The first waiting job of that size that accepts the best level on offer, and the level."""
         entries = self._waiting[size]
         if before is not None and entries[0] > before:  # the number before the task in an entry is unique

@@ -44,9 +44,17 @@ def cost(world: World, task: Task) -> float:
     return world.setting.restart_s + world.setting.checkpoint_s_per_gpu * task.gpus
 
 
-def as_waiting(world: World, task: Task) -> Waiting:
+def as_waiting(world: World, task: Task, overtaken: int = 0) -> Waiting:
     """A waiting or running job in the words of kompakt_core.delay, as far as this run may know it."""
     remaining = None if world.knowledge is Knowledge.NONE else world.remaining(task) / 1000
     slowdown = world.setting.network.slowdowns(task.ratio, world.cluster.shape, task.gpus)
     attained = task.attained(world.now) / 1000
-    return Waiting(task.gpus, task.since / 1000, slowdown=slowdown, attained_s=attained, remaining_s=remaining)
+    return Waiting(
+        task.gpus,
+        task.since / 1000,
+        slowdown=slowdown,
+        attained_s=attained,
+        remaining_s=remaining,
+        overtaken=overtaken,
+        overtaken_at_most=world.setting.overtaken_at_most,
+    )

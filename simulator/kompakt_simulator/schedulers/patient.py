@@ -4,21 +4,22 @@ Order: by priority, then by rank, which says how soon a job of that service is l
 declare their work, least GPU service left first.
 After every event all open GPUs are on offer to all who wait, best fit. What each accepts says kompakt_core.delay; this file
 finds places, victims and the next moment at which an answer changes by time alone.
-Who was placed badly is moved (moves.py), and a job without a place has some of lower priority stopped, as in the cluster
-(urgent.py).
+Who was placed badly is moved (moves.py). As in the cluster a job without a place has some of lower priority stopped (urgent.py),
+and gets GPUs kept when others have passed it too often (overtaking.py).
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kompakt_core.delay.kompakt import kompakt as decide
 from kompakt_core.delay.model import Offer, Place, Preempt, WaitUntil
 from kompakt_core.placement.model import Level
-from kompakt_simulator.cluster import NOTHING, GpuSet, Shape
+from kompakt_simulator.cluster import NOTHING, GpuSet
 from kompakt_simulator.schedulers.history import History
 from kompakt_simulator.schedulers.moves import as_waiting, move
-from kompakt_simulator.schedulers.pool import Pool
+from kompakt_simulator.schedulers.overtaking import Entry as _Entry
+from kompakt_simulator.schedulers.overtaking import Overtaking
+from kompakt_simulator.schedulers.pool import Pool, members
 from kompakt_simulator.schedulers.urgent import Urgent
 from kompakt_simulator.setting import Knowledge
 from kompakt_simulator.task import Task
@@ -30,8 +31,6 @@ TWICE = 2.0  # a victim has declared that much more work than who gets its GPUs
 CLASS = 1e15  # part of a key; more milliseconds than any submission
 LOOK_EVERY_MS = 300_000  # for victims, and for better places
 LOOK_AT_MOST = 30  # waiting jobs, in order, whenever victims are looked for
-
-_Entry = tuple[int, float, int, int, Task]  # minus priority, key, since, number
 
 
 @dataclass(slots=True)
@@ -50,6 +49,7 @@ class Patient:
         self._looked = -LOOK_EVERY_MS
         self._wake_at = -1
         self._history = History()
+        self._overtaking = Overtaking()
         self._urgent: Urgent | None = None
         self._priorities = set[int]()  # seen so far: most traces have one
 
@@ -59,6 +59,9 @@ class Patient:
         for task in instant.arrived:
             self._priorities.add(task.job.priority)
             self._enqueue(world, task)
+        kept_for = self._overtaking.keep(world, self._waiting)
+        if kept_for is not None:
+            self._serve_kept(world, kept_for)
         opens = self._place(world)
         opens = min(opens, self._end_lower(world))
         if world.now - self._looked >= LOOK_EVERY_MS:
@@ -87,11 +90,13 @@ class Patient:
         for key in [key for key in self._closed if key[0] == task.gpus]:
             del self._closed[key]
 
-    def _dequeue(self, entry: _Entry) -> None:
+    def _dequeue(self, world: World, entry: _Entry) -> None:
+        """It has a place now."""
         size = entry[-1].gpus
         self._waiting[size].remove(entry)
         if not self._waiting[size]:
             del self._waiting[size]
+        self._overtaking.placed(world, entry, self._waiting)
 
     def _key(self, world: World, task: Task) -> float:
         if world.knowledge is Knowledge.NONE:
@@ -106,6 +111,14 @@ class Patient:
             return victim > waiting
         return victim >= TWICE * waiting
 
+    def _serve_kept(self, world: World, task: Task) -> None:
+        """Place the job that GPUs are kept for: it has those on offer as well."""
+        pool, levels = Pool(world.cluster.shape, world.open_to(task)), world.cluster.shape.levels
+        level = pool.level(task.gpus)
+        if level is not None and isinstance(decide(as_waiting(world, task), Offer(levels, level), world.now / 1000), Place):
+            self._dequeue(world, next(entry for entry in self._waiting[task.gpus] if entry[-1] is task))
+            world.assign(task, pool.best_fit(task.gpus, level))
+
     def _place(self, world: World) -> float:
         """Place all who accept what is open, in order. When the next one would accept by time alone; inf = never."""
         pool = Pool(world.cluster.shape, world.open)
@@ -118,7 +131,7 @@ class Patient:
                 break
             *_, entry, level = min(turns)
             gpus = pool.best_fit(entry[-1].gpus, level)
-            self._dequeue(entry)
+            self._dequeue(world, entry)
             pool.take(gpus)
             world.assign(entry[-1], gpus)
             sizes = [size for size, hit in found.items() if hit is not None and size <= pool.size and size in self._waiting]
@@ -165,14 +178,14 @@ class Patient:
             key, task = entry[1], entry[-1]
             kind = task.job.priority, task.gpus
             allowed = [] if kind in hopeless else self._allowed(world, by_key, key, task.job.priority)
-            found = _cheapest(world, task.gpus, allowed) if allowed else None
+            found = _cheapest(world, task, allowed) if allowed else None
             if found is None:
                 hopeless.add(kind)
                 continue
             levels = world.cluster.shape.levels
             answer = decide(as_waiting(world, task), Offer(levels, None, levels.ideal(task.gpus)), world.now / 1000)
             if isinstance(answer, Preempt):
-                self._dequeue(entry)
+                self._dequeue(world, entry)
                 self._replace(world, task, *found)
                 hopeless.clear()
 
@@ -194,7 +207,7 @@ class Patient:
             task = entry[-1]
             if task.job.priority <= lowest:
                 break  # the heads stand by priority
-            if world.open.bit_count() >= task.gpus:
+            if world.open_to(task).bit_count() >= task.gpus:
                 continue  # it has a place, and waits for a better one
             self._urgent = self._urgent or Urgent(world.cluster.shape)
             found = self._urgent.victims(world, task)
@@ -202,7 +215,7 @@ class Patient:
                 at = min(at, found * 1000)
             elif found is not None:
                 victims, gpus = found
-                self._dequeue(entry)
+                self._dequeue(world, entry)
                 self._stop(world, victims)
                 world.assign(task, gpus)
         return at
@@ -217,7 +230,7 @@ class Patient:
         for victim in victims:
             freed = GpuSet(freed | victim.held)
         self._stop(world, victims)
-        pool = Pool(world.cluster.shape, GpuSet((freed | world.open) & member))
+        pool = Pool(world.cluster.shape, GpuSet((freed | world.open_to(task)) & member))
         level = pool.level(task.gpus)
         assert level is not None
         world.assign(task, pool.best_fit(task.gpus, level))
@@ -238,14 +251,14 @@ def _service(world: World, task: Task) -> float:
     return task.gpus * task.running(world.now) / HOUR_MS
 
 
-def _cheapest(world: World, gpus: int, allowed: list[Task]) -> tuple[list[Task], int] | None:
+def _cheapest(world: World, task: Task, allowed: list[Task]) -> tuple[list[Task], int] | None:
     """Victims, most service first, whose GPUs make room at the best level; the member where they leave the fewest GPUs idle.
 
     None where no member would have room.
     """
-    shape, now = world.cluster.shape, world.open
+    shape, now, gpus = world.cluster.shape, world.open_to(task), task.gpus
     best: tuple[int, int, list[Task], int] | None = None
-    for index, member in enumerate(_members(shape, shape.levels.ideal(gpus))):
+    for index, member in enumerate(members(shape, shape.levels.ideal(gpus))):
         room = (now & member).bit_count()
         chosen, freed = [], 0
         for victim in allowed:
@@ -259,7 +272,3 @@ def _cheapest(world: World, gpus: int, allowed: list[Task]) -> tuple[list[Task],
         if room >= gpus and chosen and (best is None or (freed, index) < best[:2]):
             best = freed, index, chosen, member
     return None if best is None else best[2:]
-
-
-def _members(shape: Shape, level: Level) -> Iterable[int]:
-    return {Level.MACHINE: shape.masks, Level.RACK: shape.rack_masks, Level.BLOCK: shape.block_masks}.get(level, (-1,))

@@ -34,8 +34,7 @@ class Pool:
 
     def first_fit(self, gpus: int, level: Level) -> GpuSet:
         """The lowest ones of the first member of that level that has enough."""
-        masks = {Level.MACHINE: self._shape.masks, Level.RACK: self._shape.rack_masks, Level.BLOCK: self._shape.block_masks}
-        member = self._holding(masks.get(level, (-1,)), gpus)
+        member = self._holding(members(self._shape, level), gpus)
         assert member is not None
         return lowest_of(GpuSet(self.gpus & member), gpus)
 
@@ -50,3 +49,8 @@ class Pool:
         if self._counts is None:
             self._counts = self._shape.per_machine(self.gpus)
         return self._counts
+
+
+def members(shape: Shape, level: Level) -> tuple[int, ...]:
+    """The GPUs of each machine, rack or block of the cluster; of the whole cluster -1, all."""
+    return {Level.MACHINE: shape.masks, Level.RACK: shape.rack_masks, Level.BLOCK: shape.block_masks}.get(level, (-1,))

@@ -49,7 +49,7 @@ class Urgent:
         nobody is stopped before a minimum run time; None where it would not.
         """
         lower = [one for one in world.running.values() if one.job.priority < task.job.priority]
-        if world.open.bit_count() + sum(one.gpus for one in lower) < task.gpus:
+        if world.open_to(task).bit_count() + sum(one.gpus for one in lower) < task.gpus:
             return None
 
         def accepts(level: Level) -> bool:
@@ -59,7 +59,7 @@ class Urgent:
             )
 
         gangs = [self._running(one) for one in lower]
-        found = preempt(self._snapshot(world), _gang(task), task.job.priority, gangs, accepts, world.now / 1000)
+        found = preempt(self._snapshot(world.open_to(task)), _gang(task), task.job.priority, gangs, accepts, world.now / 1000)
         if isinstance(found, NotBefore):
             return found.at
         return None if found is None else self._chosen(world, found)
@@ -74,8 +74,8 @@ class Urgent:
         since = task.begin / 1000
         return RunningGang(JobUid(str(task.number)), 1, task.job.priority, since, since + MIN_RUN_S, tuple(pods))
 
-    def _snapshot(self, world: World) -> Snapshot:
-        open_ = Cluster.of(self._shape, world.open)
+    def _snapshot(self, gpus: GpuSet) -> Snapshot:
+        open_ = Cluster.of(self._shape, gpus)
         parts = enumerate(zip(self._graphs, self._labels, strict=True))
         states = (
             NodeState(_name(machine), graph, GpuMask(graph.all_gpus & ~open_.free_of(machine)), labels)

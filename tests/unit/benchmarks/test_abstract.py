@@ -34,7 +34,7 @@ def test_the_table_names_the_setting_of_each_maximum() -> None:
         "kompakt",
         "-75.0 %",
         "tiresias",
-        "t, 4x4x8, traced",
+        "t, 4x4x8, traced, six",
         "32x",
         "0.1 -> 0.0 h",
     )
@@ -48,7 +48,7 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_one_small_world_is_run_with_all_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [replace(job, model="bert") for job in load_trace("tiresias-60").jobs]
-    monkeypatch.setattr(abstract, "_jobs", lambda trace, load: tuple(jobs))
+    monkeypatch.setattr(abstract, "_jobs", lambda trace, load, mix: tuple(jobs))
     rows = abstract.run(Place("tiresias-60", "1x4x4", 32.0, "traced"))
     assert [row.policy for row in rows] == [*abstract.OURS, *abstract.THEIRS]
     assert all(row.makespan_s > 0 for row in rows)

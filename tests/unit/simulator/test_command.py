@@ -14,6 +14,9 @@ from typer.testing import CliRunner, Result
 from kompakt_core.errors import InvalidInput
 from kompakt_simulator.command import simulate
 from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.simulation import Outcome
+from kompakt_simulator.summary import summarize
+from kompakt_simulator.trace import Job, Milliseconds
 
 APP = typer.Typer()
 APP.command()(simulate)
@@ -64,7 +67,9 @@ def test_one_policy_makes_one_line() -> None:
 def test_jobs_larger_than_the_cluster_are_counted_and_named_with_the_largest_possible() -> None:
     shown = call("--cluster", "1x1x4", "--policy", "fifo", "-o", "json")
     assert json.loads(shown.stdout)["fifo"]["refused"] > 0
-    assert "refused: job 1 needs 8 GPUs; the largest possible is 4" in shown.stderr
+    assert "refused: job 1 needs 8 GPUs; the largest possible is 4 (line 3 of the trace)" in shown.stderr
+    with pytest.raises(InvalidInput, match="no job fits: the smallest needs 8 GPUs; the largest possible is 4"):
+        summarize(Outcome((), (Job(1, Milliseconds(0), Milliseconds(1), 8),), 4))
 
 
 def test_a_network_and_unequal_racks_come_from_files(tmp_path: Path) -> None:
@@ -167,6 +172,7 @@ def test_the_planner_of_the_cluster_gives_better_rings_than_counting() -> None:
         (("--restart-s", "-1"), "restart_s -1.0; expected a number from 0"),
         (("--lease", "20"), "lease 20.0 s; expected more than the restart of 30.0 s"),
         (("--lease", "nan"), "lease_s nan; expected a number from 0.001"),
+        (("--overtaken-at-most", "-1"), "overtaken_at_most -1; expected a number from 0"),
         (("--history", "0"), "history 0.0; expected a number from 1"),
         (("--network", "nowhere.json"), "network nowhere.json: No such file"),
         (("--rules", "ties=first"), "--rules ties=first: expected some of ties=submit|id, passes=instant|event"),

@@ -102,6 +102,11 @@ def test_broken_cluster_files_are_refused(text: str, words: str) -> None:
         ('{"levels": {"machine": 0, "rack": 1}}', "levels: level cluster is missing; expected machine, rack, cluster"),
         ('{"levels": {"machine": 0, "rack": 1, "cluster": 1, "row": 2}}', "unknown level 'row'"),
         ('{"levels": {"machine": -1, "rack": 1, "cluster": 1}}', "levels.machine: got -1; expected a number from 0"),
+        (
+            '{"levels": {"machine": 1, "rack": 2, "cluster": 1}}',
+            "levels.cluster: got 1; expected at least 2, which rack has inside",
+        ),
+        ("machine: 1\nrack: .5\ncluster: 9", "line 2, column 7: rack: got 0.5; expected at least 1"),
         ('{"levels": {"machine": NaN, "rack": 1, "cluster": 1}}', "levels.machine: got 'NaN'"),
         ('{"levels": {"machine": 0, "rack": 1, "cluster": 1}, "models": {"m": "fast"}}', "models.m: got 'fast'"),
         ('{"levels": {"machine": 0, "rack": 1, "cluster": 1}, "unnamed": 3}', "unnamed: got 3; expected a list"),

@@ -31,7 +31,7 @@ def starts(rules: str, policy: str, *jobs: Job) -> dict[int, int]:
     return {done.job.number: done.start // 1000 for done in run(rules, policy, *jobs).finished}
 
 
-@pytest.mark.parametrize("policy", ["sjf", "srtf"])
+@pytest.mark.parametrize("policy", ["sjf", "srtf", "las"])
 def test_of_jobs_that_stand_alike_the_first_submitted_goes_first_or_the_smaller_id(policy: str) -> None:
     jobs = job(0, 0, 4), job(9, 1, 5), job(3, 2, 5)
     assert starts("", policy, *jobs) == starts("ties=submit", policy, *jobs) == {0: 0, 9: 4, 3: 9}
@@ -61,6 +61,21 @@ def test_jobs_larger_than_the_cluster_are_refused_or_an_error() -> None:
     assert [one.number for one in run("", "fifo", job(0, 0, 1, 5), job(1, 0, 1)).dropped] == [0]
     with pytest.raises(InvalidInput, match="job 0 needs 5 GPUs; the largest possible is 4"):
         run("too-large=error", "fifo", job(0, 0, 1, 5), job(1, 0, 1))
+
+
+def test_dally_offers_what_an_event_freed_or_all_that_is_free() -> None:
+    jobs = job(1, 0, 9000, 2), job(2, 0, 100, 1), job(3, 10, 10, 2), job(4, 500, 10, 1)  # one GPU was free before job 2 ends
+    assert starts("", "dally", *jobs)[3] == starts("offers=event", "dally", *jobs)[3] == 500, "an arrival offers all"
+    assert starts("offers=all", "dally", *jobs)[3] == 100
+
+
+def test_dally_takes_the_first_machine_that_fits_or_the_best() -> None:
+    def machine(rules: str) -> int:
+        jobs = job(0, 0, 10, 4), job(1, 0, 99, 3), job(2, 20, 9, 1)  # machine 0 is empty then, of machine 1 one GPU is left
+        outcome = simulate(jobs, Cluster.empty(2, 4), POLICIES["dally"], count, Setting(rules=parse_rules(rules)))
+        return next(done.gpus for done in outcome.finished if done.job.number == 2).bit_length() // 5
+
+    assert (machine("fit=first"), machine("fit=best")) == (0, 1)
 
 
 def test_every_rule_has_a_switch_whose_first_word_is_the_default() -> None:

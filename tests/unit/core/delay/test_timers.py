@@ -11,7 +11,7 @@ from kompakt_core.delay.levels import Levels
 from kompakt_core.delay.model import Offer, Place, Timers, Waiting, WaitUntil
 from kompakt_core.delay.never_relax import never_relax
 from kompakt_core.delay.no_wait import no_wait
-from kompakt_core.delay.timers import History, Wait, estimate, tuned_timers
+from kompakt_core.delay.timers import History, Wait, Waits, estimate, tuned_timers
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
 
@@ -121,22 +121,45 @@ def test_the_tuner(machine: tuple[float, ...], rack: tuple[float, ...], window: 
 
 def test_waits_below_a_lease_and_allocations_across_racks_leave_no_trace() -> None:
     assert history(0.99).machine == {}
-    assert history(1.0).machine == {8: (Wait(0, 1.0),)}
+    assert history(1.0).machine[8].entries == (Wait(0, 1.0),)
     assert history(50, level=CLUSTER) == History(HOUR)
 
 
 def test_old_entries_are_dropped_when_a_new_one_comes_and_the_neighbour_of_a_dropped_one_is_skipped() -> None:
     known = history(1, 2, 3, 4, window=100)
     after = known.with_wait(MACHINE, 8, 20 * HOUR, 5 * HOUR, 10)
-    assert [wait.leases for wait in after.machine[8]] == [2, 4, 5]
+    assert [wait.leases for wait in after.machine[8].entries] == [2, 4, 5]
     assert known.machine[8] == history(1, 2, 3, 4, window=100).machine[8]
 
 
-@given(st.lists(st.floats(1, 100), min_size=1, max_size=20))
-def test_the_estimate_lies_between_the_mean_and_two_spreads_above(leases: list[float]) -> None:
-    mean = math.fsum(leases) / len(leases)
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in leases) / len(leases))
-    assert estimate(tuple(Wait(0, value) for value in leases)) == pytest.approx(mean + 2 * spread)
+def plainly_pruned(waits: list[Wait], oldest: float) -> list[Wait]:
+    """The walk of the original, one by one."""
+    kept, index = list(waits), 0
+    while index < len(kept):
+        if kept[index].at < oldest:
+            del kept[index]
+        index += 1
+    return kept
+
+
+@given(st.lists(st.tuples(st.floats(0, 9), st.floats(1, 100)), min_size=1, max_size=40), st.floats(1, 30))
+def test_the_estimate_is_that_of_the_waits_that_the_original_walk_leaves(raw: list[tuple[float, float]], window: float) -> None:
+    """`raw`: leases since the allocation before, and leases waited."""
+    known, kept, at = History(1.0), list[Wait](), 0.0
+    for after, leases in raw:
+        at += after
+        known = known.with_wait(MACHINE, 8, at, leases, window)
+        kept = [*plainly_pruned(kept, at - window), Wait(at, leases)]
+        values = [wait.leases for wait in kept]
+        mean = math.fsum(values) / len(values)
+        spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+        assert known.machine[8].entries == tuple(kept)
+        assert estimate(known.machine[8]) == pytest.approx(mean + 2 * spread, rel=1e-12)
+
+
+def test_equal_waits_have_no_spread_at_all() -> None:
+    assert estimate(history(*[7.1] * 30).machine[8]) == 7.1 * HOUR / HOUR
+    assert estimate(Waits()) == 1
 
 
 def test_a_window_below_one_lease_is_refused() -> None:
