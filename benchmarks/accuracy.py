@@ -6,9 +6,10 @@ seeds); the same for the last epoch's mean training loss, in hundredths of the l
 the verdict "equal" where both whole intervals lie within +-0.5; how many times smaller the saved bytes were, and among them the
 inputs of linear layers and convolutions; the peak of live bytes in one step; processor time of a step.
 
-Codecs: lossless; error-bounded at three targets; a fixed bound of 300 mean magnitudes, far too large, which must fail the test;
-and codes of fixed width for groups of 256 as in ActNN (Chen et al., ICML 2021): 2 and 4 bits, stochastic rounding between a
-group's least and largest value, for the same tensors, with the ReLU's own bit beside them where a ReLU reads them too.
+Codecs: lossless; error-bounded at three targets; inputs of norms, GELU and attention bounded too, at two of them; a fixed bound
+of 300 mean magnitudes, far too large, which must fail the test; and codes of fixed width for groups of 256 as in ActNN (Chen et
+al., ICML 2021): 2 and 4 bits, stochastic rounding between a group's least and largest value, for the same tensors, with the
+ReLU's own bit beside them where a ReLU reads them too.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from torch.nn import functional as F
 from benchmarks.accuracy_tasks import TASKS, Data, Task
 from benchmarks.memory import peak_of
 from kompakt_runtime import ledger, observe
-from kompakt_runtime.config import Config, Mode
+from kompakt_runtime.config import Config, Mode, Nonlinear
 from kompakt_runtime.export import DENOMINATOR
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.lossless import Mask, sign_mask
@@ -140,8 +141,8 @@ def peak_of_step(model: Any, task: Task, data: Data) -> int:
 
 
 @contextmanager
-def compressed(mode: Mode, target: str = "0.01") -> Iterator[Session]:
-    session = Session(Config(mode, target, min_tensor_bytes=16384))
+def compressed(mode: Mode, target: str = "0.01", nonlinear: Nonlinear = "Keep") -> Iterator[Session]:
+    session = Session(Config(mode, target, min_tensor_bytes=16384, nonlinear=nonlinear))
     session.start()
     try:
         yield session
@@ -178,6 +179,8 @@ CODECS: dict[str, Callable[[], AbstractContextManager[Session]]] = {
     "error-bounded 0.01": lambda: compressed("ErrorBounded", "0.01"),
     "error-bounded 0.03": lambda: compressed("ErrorBounded", "0.03"),
     "error-bounded 0.1": lambda: compressed("ErrorBounded", "0.1"),
+    "nonlinear too 0.01": lambda: compressed("ErrorBounded", "0.01", "Bounded"),
+    "nonlinear too 0.03": lambda: compressed("ErrorBounded", "0.03", "Bounded"),
     "fixed 4 bit": lambda: fixed_width(4),
     "fixed 2 bit": lambda: fixed_width(2),
     "far too large": far_too_large,

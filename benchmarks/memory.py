@@ -1,5 +1,7 @@
 """Peak of live bytes in one training step: plain, checkpointing, lossless, error-bounded; `python -m benchmarks.memory`.
 
+Networks with norms are measured with their inputs bounded too (`nonlinearInputs: Bounded`).
+
 On CPUs the peak is the largest rise of the running sum of the allocator's own events (allocations less releases) in the step, on
 GPUs `max_memory_allocated` less what was there before; gradients and temporaries count, the weights themselves do not. Before
 the measured step come as many as bounds need. Below each peak: who holds what was saved for the backward pass.
@@ -17,7 +19,7 @@ from torch import nn
 from torch.profiler import profile
 from torch.utils.checkpoint import checkpoint_sequential
 
-from kompakt_runtime.config import Config, Mode
+from kompakt_runtime.config import Config, Mode, Nonlinear
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.session import Session
 
@@ -27,11 +29,12 @@ STEPS = 4  # the first with bounds is the fourth
 
 @dataclass(frozen=True)
 class Case:
-    """A model, its input's shape, and into how many parts checkpointing cuts it."""
+    """A model, its input's shape, into how many parts checkpointing cuts it, and whether it has nonlinear inputs to pack."""
 
     model: Callable[[], nn.Sequential]
     shape: tuple[int, ...]
     parts: int
+    nonlinear: bool = False
 
 
 def block(inputs: int, outputs: int, norm: bool) -> list[nn.Module]:
@@ -55,17 +58,17 @@ def perceptron() -> nn.Sequential:
 
 CASES = {
     "convolutions": Case(lambda: convolutions(False), (16, 3, 32, 32), 4),
-    "convolutions + batch norm": Case(lambda: convolutions(True), (16, 3, 32, 32), 4),
+    "convolutions + batch norm": Case(lambda: convolutions(True), (16, 3, 32, 32), 4, nonlinear=True),
     "perceptron with dropout": Case(perceptron, (2048, 512), 4),
 }
 
 
 @contextmanager
-def compressed(mode: Mode | None, target: str) -> Iterator[Session | None]:
+def compressed(mode: Mode | None, target: str, nonlinear: Nonlinear) -> Iterator[Session | None]:
     if mode is None:
         yield None
         return
-    session = Session(Config(mode, target))
+    session = Session(Config(mode, target, nonlinear=nonlinear))
     session.start()
     try:
         yield session
@@ -82,12 +85,14 @@ def step(case: Case, model: nn.Sequential, optimizer: Any, device: Any, checkpoi
     optimizer.step()
 
 
-def peak_bytes(case: Case, device: Any, mode: Mode | None, target: str, checkpointed: bool = False) -> tuple[int, Figures | None]:
+def peak_bytes(
+    case: Case, device: Any, mode: Mode | None, target: str, checkpointed: bool = False, nonlinear: Nonlinear = "Keep"
+) -> tuple[int, Figures | None]:
     """The peak of the last of STEPS steps, and the runtime's own figures of that step."""
     torch.manual_seed(0)
     model = case.model().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    with compressed(mode, target) as session:
+    with compressed(mode, target, nonlinear) as session:
         for _ in range(STEPS - 1):
             step(case, model, optimizer, device, checkpointed)
         if session is not None:
@@ -143,6 +148,9 @@ def show(name: str, case: Case, device: Any, target: str) -> None:
     rows = {"checkpointing": peak_bytes(case, device, None, target, checkpointed=True)}
     rows["lossless"] = peak_bytes(case, device, "Lossless", target)
     rows[f"error-bounded, target {target}"] = peak_bytes(case, device, "ErrorBounded", target)
+    if case.nonlinear:
+        label = f"nonlinear too, target {target}"
+        rows[label] = peak_bytes(case, device, "ErrorBounded", target, nonlinear="Bounded")
     for label, (peak, _) in rows.items():
         print(f"  {label:32s} {peak / 1e6:8.2f} MB   {plain / peak:.2f} times smaller")
     for label, (_, figures) in rows.items():
@@ -157,13 +165,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--target", default="0.01")
+    parser.add_argument("--cases", choices=CASES, nargs="+", default=list(CASES))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     device = torch.device(arguments.device)
     machine = torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()}, one thread"
     print(f"{machine}, torch {torch.__version__}; the same step each time, so the figures have no spread")
-    for name, case in CASES.items():
-        show(name, case, device, arguments.target)
+    for name in arguments.cases:
+        show(name, CASES[name], device, arguments.target)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ coefficient to mean |loss gradient| instead of the sum of squares, which this de
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 
@@ -26,7 +27,8 @@ class Observation:
     gradient, momentum: mean |.| as the optimizer saw and used them; without a momentum the same number twice;
     delta_squares: sum(delta²) of all passes, averaged over output channels, times the loss scale squared;
     nonzero: share of nonzero elements in the inputs; magnitude: mean |x| over them; moved: root mean square of what the
-    copies' errors did to the weight gradient, still times the loss scale, 0 where it was not measured.
+    copies' errors did to the weight gradient, still times the loss scale, 0 where it was not measured; size: root mean square
+    of the nonzero elements.
     """
 
     gradient_before: float
@@ -36,6 +38,7 @@ class Observation:
     nonzero: float
     magnitude: float
     moved: float = 0.0
+    size: float = 0.0
 
 
 def error_bound(seen: Observation, target: float) -> float | None:
@@ -63,6 +66,50 @@ def sigma_ratio(seen: Observation, bound: float) -> float | None:
     return seen.moved / predicted
 
 
+def tolerance(seen: Observation, target: float) -> float | None:
+    """The error of the gradient at the layer's output, as a share of that gradient's root mean square, that moves the weight
+    gradient as much as `error_bound` lets the input move it; None where figures say nothing.
+
+    The weight gradient sums products delta * x, so errors of equal relative size and without a common direction do the same in
+    either factor: sigma = share * rms(x) * sqrt(sum(delta²)).
+    """
+    bound = error_bound(replace(seen, magnitude=sys.float_info.max), target)
+    return bound / (math.sqrt(3) * seen.size) if bound is not None and 0 < seen.size < math.inf else None
+
+
+def allowances(layers: Sequence[tuple[int, float]], operations: Sequence[int]) -> list[float | None]:
+    """What relative error each nonlinear operation may leave in the gradient below it; None where no layer was measured.
+
+    layers: place in the forward pass and `tolerance` of linear layers; operations: places of the nonlinear ones. A layer feels
+    the errors of all operations behind it, which add up in squares: each may take an equal part of what the layer bears, and
+    takes the least part of all layers before it (of all layers, where none is).
+    """
+    parts = [
+        (place, share / math.sqrt(max(1, sum(place < other for other in operations)))) for place, share in layers if share > 0
+    ]
+    return [
+        min([part for place, part in parts if place < operation] or [part for _, part in parts], default=None)
+        for operation in operations
+    ]
+
+
+# With nonlinear inputs packed too, the errors they bring and those of the linear inputs each have half of the variance.
+HALF = math.sqrt(0.5)
+# A bound grows by so much at most from one measured step to the next: what was measured holds for small changes.
+GROWTH = 4.0
+
+
+def nonlinear_bound(used: float, moved: float, magnitude: float) -> float | None:
+    """The next bound of a nonlinear operation's inputs; None where figures say nothing.
+
+    moved: the largest of the errors that noise of the size of `used` made, each over what was allowed; magnitude: mean |input|,
+    which the bound never exceeds.
+    """
+    if not (0 < moved < math.inf and 0 < magnitude < math.inf):
+        return None
+    return min(used * GROWTH, used / moved, magnitude)
+
+
 # Before a layer was measured once its bound aims at this share of the target.
 UNMEASURED = 0.5
 
@@ -84,6 +131,17 @@ def aimed_at(seen: Observation, target: float, bound: float) -> float | None:
     """The share of its target that a layer had with `bound`, as the model above says; None where figures say nothing."""
     best = error_bound(replace(seen, magnitude=sys.float_info.max), target)
     return None if best is None else bound / best
+
+
+def first_nonlinear_bound(deviation: float, target: float, operations: int) -> float | None:
+    """The same for inputs of a nonlinear operation, if there are at most so many.
+
+    Errors of relative size r in what a norm reads leave at most about 2 r in the gradient below (its terms are products of the
+    error and of the gradient with normalised values); in what GELU and its like read, absolute errors e leave at most about
+    1.6 e, by their second derivatives over their first. Both are checked in that first step.
+    """
+    plain = first_bound(deviation, target)
+    return None if plain is None else plain * min(1.0, 1 / deviation) / 2 / math.sqrt(max(1, operations))
 
 
 # A layer whose measured sigma is more than this factor above its target is tightened, and switched off the second time.

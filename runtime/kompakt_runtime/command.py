@@ -32,6 +32,9 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="end after the second step, show what it saved")] = False,
     suggest_batch: Annotated[bool, typer.Option("--suggest-batch", help="say how large a batch would fit into memory")] = False,
     replay: Annotated[bool, typer.Option("--replay", help="draw dropout's masks again instead of keeping them (CPUs)")] = False,
+    nonlinear_inputs: Annotated[
+        str, typer.Option(help=f"of norms, GELU, SiLU and attention: one of {', '.join(config.NONLINEAR)}")
+    ] = "Keep",
     verify: Annotated[bool, typer.Option("--verify", help="keep originals too and compare every copy that is read")] = False,
 ) -> None:
     """Run a training program with compressed activations and show what was saved, by layer.
@@ -43,6 +46,7 @@ def run(
         config.ENV_TARGET: target,
         config.ENV_OVERRIDES: overrides,
         config.ENV_MIN_TENSOR_BYTES: str(min_tensor_bytes),
+        config.ENV_NONLINEAR: nonlinear_inputs,
         config.ENV_FAILURE_POLICY: "Fail",
         config.ENV_BATCH: "Suggest" if suggest_batch else "Keep",
         config.ENV_ATTEMPT: ATTEMPT,
@@ -85,12 +89,21 @@ def _places(folder: Path) -> dict[str, str]:
 
 def _run(program: list[str], settings: Mapping[str, str]) -> int:
     """Its exit code, 128 + the signal's number if one ended it. A terminal's Ctrl-C reaches the program by itself."""
-    child = subprocess.Popen(program, env={**os.environ, **settings})
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
 
     def hand_on(number: int, frame: Any) -> None:
-        child.send_signal(number)
+        if child is None:
+            early.append(number)
+        else:
+            child.send_signal(number)
 
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, hand_on), signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+    # Before there is a program: a signal that comes while it starts would leave it behind alone.
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, hand_on)}
+    child = subprocess.Popen(program, env={**os.environ, **settings})
+    for number in early:
+        child.send_signal(number)
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)  # not earlier: programs inherit what is ignored
     try:
         code = child.wait()
     finally:

@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
+from kompakt_runtime.bounds import HALF
+
 Mode = Literal["None", "Lossless", "ErrorBounded"]
 FailurePolicy = Literal["Ignore", "Fail"]
 Batch = Literal["Keep", "Suggest", "Measure", "Raise"]
+Nonlinear = Literal["Keep", "Bounded"]
 MODES: Final = ("None", "Lossless", "ErrorBounded")
 FAILURE_POLICIES: Final = ("Ignore", "Fail")
 BATCHES: Final = ("Keep", "Suggest", "Measure", "Raise")
+NONLINEAR: Final = ("Keep", "Bounded")
 # Training goes on with a larger batch than fits without compression, or an attempt that will do so is prepared.
 RAISING: Final = ("Measure", "Raise")
 
@@ -21,6 +25,7 @@ ENV_MODE: Final = "KOMPAKT_MODE"
 ENV_TARGET: Final = "KOMPAKT_TARGET"
 ENV_OVERRIDES: Final = "KOMPAKT_OVERRIDES"
 ENV_MIN_TENSOR_BYTES: Final = "KOMPAKT_MIN_TENSOR_BYTES"
+ENV_NONLINEAR: Final = "KOMPAKT_NONLINEAR_INPUTS"
 ENV_FAILURE_POLICY: Final = "KOMPAKT_FAILURE_POLICY"
 ENV_BATCH: Final = "KOMPAKT_BATCH"
 ENV_STATE_DIR: Final = "KOMPAKT_STATE_DIR"
@@ -29,7 +34,7 @@ ENV_PROGRESS_FILE: Final = "KOMPAKT_PROGRESS_FILE"
 ENV_METRICS_PORT: Final = "KOMPAKT_METRICS_PORT"
 READ_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
-    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH}
+    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH, ENV_NONLINEAR}
 )
 # Set by nobody but a person or `kompakt run`: the kill switch (any value but 0), where the last words go instead of
 # Kubernetes' file, whether every copy is compared with its original, whether dropout is replayed, and whether to end after the
@@ -65,7 +70,9 @@ class Config:
     """target: allowed standard deviation of a weight gradient's error, as a share of the mean |momentum|; batch: whether to look
     for a larger one that fits (Suggest; Measure: and end once it is known), or one that only fits compressed is in force (Raise);
     replay: whether masks of dropout on CPUs are drawn again instead of kept;
-    overhead: whether to measure what compression costs in time, by some steps without it.
+    overhead: whether to measure what compression costs in time, by some steps without it;
+    nonlinear: whether inputs of norms, GELU and attention are error-bounded too. Raises ConfigError where that is asked for
+    and nothing may be lossy.
     """
 
     mode: Mode = "None"
@@ -82,8 +89,17 @@ class Config:
     metrics_port: int | None = None
     batch: Batch = "Keep"
     overhead: bool = False
-
     replay: bool = False
+    nonlinear: Nonlinear = "Keep"
+
+    def __post_init__(self) -> None:
+        if self.nonlinear == "Bounded" and self.mode != "ErrorBounded":
+            raise ConfigError(f"nonlinear inputs can be Bounded with mode ErrorBounded only, not {self.mode}")
+
+    @property
+    def layer_target(self) -> float:
+        """What a linear layer's inputs alone may do: half of the variance, where nonlinear inputs have the other half."""
+        return float(self.target) * (HALF if self.nonlinear == "Bounded" else 1)
 
     def mode_of(self, module: str, class_name: str = "") -> Mode:
         """The mode of a module by its name and the name of its class; the first override that matches wins."""
@@ -94,7 +110,13 @@ class Config:
 
     @staticmethod
     def of(
-        mode: Any, target: Any, overrides: Mapping[str, Any], min_tensor_bytes: Any, verify: bool, replay: bool = False
+        mode: Any,
+        target: Any,
+        overrides: Mapping[str, Any],
+        min_tensor_bytes: Any,
+        verify: bool,
+        replay: bool = False,
+        nonlinear: Any = "Keep",
     ) -> "Config":
         """From values of a program. Raises ConfigError that names the argument."""
         if isinstance(min_tensor_bytes, bool) or not isinstance(min_tensor_bytes, int):
@@ -109,6 +131,7 @@ class Config:
             min_tensor_bytes=_integer("min_tensor_bytes", str(min_tensor_bytes), DEFAULT_MIN_TENSOR_BYTES),
             verify=bool(verify),
             replay=bool(replay),
+            nonlinear=cast(Nonlinear, _one_of("nonlinear", nonlinear, NONLINEAR)),
         )
 
     @staticmethod
@@ -129,6 +152,7 @@ class Config:
             verify=environ.get(ENV_VERIFY, "0") not in ("", "0"),
             replay=environ.get(ENV_REPLAY, "0") not in ("", "0"),
             dry_run=environ.get(ENV_DRY_RUN, "0") not in ("", "0"),
+            nonlinear=cast(Nonlinear, _one_of(ENV_NONLINEAR, environ.get(ENV_NONLINEAR) or "Keep", NONLINEAR)),
             overhead=all(environ.get(name, "0") in ("", "0") for name in (ENV_VERIFY, ENV_DRY_RUN)),
             progress_file=environ.get(ENV_PROGRESS_FILE) or None,
             metrics_port=_port(environ),

@@ -23,6 +23,8 @@ MOST_BYTES: Final = 2048
 DENOMINATOR: Final = "bytes of unique storages that plain autograd keeps only for the backward pass"
 ACTIVE: Final = "Active"
 NO_TRAINING: Final = "NoTraining"
+PAGE_MARK: Final = "# kompakt "  # begins a line of the page of metrics: a comment to all but the operator
+EARLY_STEPS: Final = 8  # before, that nothing is compressed yet says nothing
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 # Sums over ranks, and what is counted per rank alike.
 SUMS: Final = ("plainBytes", "savedBytes", "heldBytes", "violations")
@@ -124,6 +126,12 @@ def merged(config: Config, rows: list[Report]) -> Report:
     if len(json.dumps(summary)) > MOST_BYTES:
         summary["raw"] = dict(raw.most_common(4))
     return summary
+
+
+def so_far(config: Config, rows: list[Report]) -> str:
+    """One pod's summary as a line of the page of metrics; "" while there is nothing to tell."""
+    told = any(row["compressed"] or row["reason"] or row["steps"] >= EARLY_STEPS for row in rows)
+    return f"{PAGE_MARK}{json.dumps(merged(config, rows))}\n" if told else ""
 
 
 def smallest_batch(rows: list[Report]) -> Report:

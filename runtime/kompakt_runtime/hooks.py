@@ -1,7 +1,7 @@
 """The pair of functions that autograd calls for every tensor it saves and reads again."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,14 +11,15 @@ from kompakt_runtime.aside import kept_out
 from kompakt_runtime.autograd_state import packed_in
 from kompakt_runtime.codec import pieces
 from kompakt_runtime.codec.format import LOSSY
-from kompakt_runtime.codec.select import encoder
+from kompakt_runtime.codec.select import encoder, untried
 from kompakt_runtime.compare import differences, sample_error
 from kompakt_runtime.config import Config, Mode
 from kompakt_runtime.figures import Figures
-from kompakt_runtime.ledger import Entry, Handle, Ledger, Plain, whole_storage
+from kompakt_runtime.ledger import DecodeFailed, Entry, Handle, Ledger, Plain, whole_storage
 from kompakt_runtime.lossless import Indices, Mask, Window, bool_mask, two_valued, window_indices
+from kompakt_runtime.nonlinear import Operation, Operations
 from kompakt_runtime.origin import is_input_of, is_own_relu_save, is_parameter
-from kompakt_runtime.policy import HELD, WAITS, Exact, Facts, Lossy, Use, decide
+from kompakt_runtime.policy import HELD, WAITS, Exact, Facts, Keep, Lossy, Use, decide
 from kompakt_runtime.pools import pool_nodes, window_of
 from kompakt_runtime.replay import Replay, Replays
 from kompakt_runtime.sites import Site
@@ -33,7 +34,8 @@ class Call:
 
     enters: our hooks were entered with it; refuses: they must not be, here or in any module below; suspended: they are
     left while it runs. state: of the user's random numbers before a dropout that may be replayed. last: what was saved before,
-    if it may be the input of a pooling operation; pools: such pairs.
+    if it may be the input of a pooling operation; pools: such pairs. since: autograd's number when the call began; values: what
+    was saved in it exactly and may be the input of a nonlinear operation.
     """
 
     module: Any
@@ -46,6 +48,8 @@ class Call:
     suspended: bool = False
     state: Tensor = None
     last: "Saved | None" = None
+    since: int = 0
+    values: list[Handle] = field(default_factory=list)
     pools: "list[tuple[Saved, Handle]]" = field(default_factory=list)
 
 
@@ -60,31 +64,36 @@ class Saved:
 class Hooks:
     """pack and unpack. `pack` never raises: what fails is kept as it is and counted."""
 
-    def __init__(self, config: Config, figures: Figures) -> None:
+    def __init__(self, config: Config, figures: Figures, operations: Operations | None = None) -> None:
+        """operations: where nonlinear inputs are packed too."""
+        self.operations = operations
         self._minimum = config.min_tensor_bytes
-        self._target = float(config.target)
+        self._target = config.layer_target
         self._figures = figures
-        self.ledger = Ledger(self._closed, self._compared if config.verify else None)
+        self.ledger = Ledger(self._guarded(self._closed), self._guarded(self._compared) if config.verify else None)
         # Layers whose packed input somebody else still held; looked at again on measured steps.
         self._held: set[str] = set()
         self._replays = Replays()
 
-    def pack(self, t: Tensor, call: Call, buffers: frozenset[int]) -> Handle | Plain:
-        """`call` is the innermost module call; `buffers` are the storages of the model's buffers."""
+    def pack(self, t: Tensor, call: Call, own: frozenset[int]) -> Handle | Plain:
+        """`call` is the innermost module call; `own` are the storages of the model's parameters and buffers."""
         try:
-            return self._pack(t, call, buffers)
+            return self._pack(t, call, own)
         except Exception as error:
             self._figures.count_raw(f"PackFailed{type(error).__name__}")
             return Plain(t)
 
-    def _pack(self, t: Tensor, call: Call, buffers: frozenset[int]) -> Handle | Plain:
+    def _pack(self, t: Tensor, call: Call, own: frozenset[int]) -> Handle | Plain:
         if type(t) is not torch.Tensor or t.layout != torch.strided or t.is_conj() or t.is_neg():
             if not isinstance(t, torch.nn.Parameter):
                 self._figures.count_raw("NotPlainTensor")  # sparse, of a class of its own, or conjugated only when it is read
             return Plain(t)
         if not t.numel():
             return Plain(t)
-        if is_parameter(t) or t.untyped_storage()._cdata in buffers:
+        if is_parameter(t) or t.untyped_storage()._cdata in own:
+            return Plain(t)
+        if strange := untried(t.device):
+            self._figures.count_raw(strange)
             return Plain(t)
         use = self._use(t, call)
         handle = Handle(self.ledger.entry(t), t, use)
@@ -92,6 +101,14 @@ class Hooks:
         if site is not None and site.observing:
             site.see_input(t.detach())
         self._store(handle, t, call, site)
+        if (
+            self.operations is not None
+            and use is Use.VALUES
+            and call.mode == "ErrorBounded"
+            and handle.entry.readers
+            and not kept_out()
+        ):
+            call.values.append(handle)
         if use is Use.INDICES and call.last is not None:
             call.pools.append((call.last, handle))
         made = t.grad_fn._sequence_nr() if t.grad_fn is not None else -1
@@ -158,6 +175,44 @@ class Hooks:
             self._settle_indices(handle, tuple(saved.handle.shape)[-found[1] :], window_of(*found))
         return left
 
+    def settle_operations(self, call: Call, output: Any, measured: Callable[[], bool]) -> None:
+        """After a module call: packs what nonlinear operations inside it saved. What is not found stays as it is.
+
+        measured: is this step?
+        """
+        if self.operations is None or not call.values:
+            return
+        observing = measured()
+        for operation, node, held in self.operations.found(call.module, call.name, output, call.values, call.since):
+            operation.observing = observing
+            noise = {slot: bound for slot, handle in held.items() if (bound := self._relax(operation, handle, held, call.mode))}
+            if observing and noise:
+                self.operations.watch(operation, node, noise)
+
+    def _relax(self, operation: Operation, handle: Handle, held: dict[str, Handle], mode: Mode) -> float | None:
+        """Packs one input of a nonlinear operation; the bound that it may have, None where it must stay as it is."""
+        entry = handle.entry
+        flat = entry.alias
+        if flat is None or flat._version != entry.version or self.operations is None:
+            return None
+        elements = sum(math.prod(other.shape) for other in held.values() if other.entry is entry)
+        whole = 2 * elements * handle.dtype.itemsize >= entry.nbytes
+        facts = Facts(entry.nbytes, handle.dtype in LOSSY, whole)
+        judged = decide(Use.NONLINEAR, facts, mode, self._minimum, 1.0)
+        x = handle.view(flat)
+        bound = operation.bound_for(x, self._target, self.operations.expected) if isinstance(judged, Lossy) else None
+        verdict = decide(
+            Use.NONLINEAR, facts, mode, self._minimum, bound, operation.name in self._held and not operation.observing
+        )
+        if not isinstance(verdict, Lossy):
+            entry.reason = verdict.reason if isinstance(verdict, Keep) else entry.reason
+            return None
+        if operation.observing:
+            operation.see_input(x, verdict.bound)
+        self.ledger.relaxed(handle)
+        self._compress(entry, flat, verdict.bound, operation)
+        return verdict.bound
+
     def _settle_indices(self, handle: Handle, extent: tuple[int, ...], window: Window) -> None:
         entry = handle.entry
         if entry.whole or entry.alias is None:
@@ -174,7 +229,8 @@ class Hooks:
             return Use.SIGN
         return Use.INDICES if _may_be_indices(t, call.last) else Use.VALUES
 
-    def _compress(self, entry: Entry, t: Tensor, bound: float, site: Site) -> None:
+    def _compress(self, entry: Entry, t: Tensor, bound: float, site: Site | Operation) -> None:
+        bound = entry.ceiling = min(entry.ceiling, bound)
         if entry.whole or (entry.taken and entry.bound <= bound) or (entry.copy is not None and entry.exact):
             entry.linear += 1
             return None
@@ -192,7 +248,7 @@ class Hooks:
         row.bound = max(row.bound or 0.0, bound)
         if site.observing and entry.packed is not None:
             self._compare(entry, pieces(entry.packed), whole_storage(t))
-            if site.sampled:
+            if isinstance(site, Site) and site.sampled:
                 site.see_error(sample_error(entry.packed, t, site.batched(t)))
         return None
 
@@ -213,8 +269,26 @@ class Hooks:
             self._figures.encoder = f"{works.name} ({works.reason})" if works.reason else works.name
 
     def unpack(self, handle: Handle | Plain) -> Tensor:
-        """Raises RuntimeError where plain autograd would: the tensor was changed in place meanwhile."""
-        return self.ledger.open(handle)
+        """Raises RuntimeError where plain autograd would: the tensor was changed in place meanwhile; DecodeFailed or an error for
+        want of memory where a copy cannot be read.
+        """
+        try:
+            t = self.ledger.open(handle)
+        except (DecodeFailed, MemoryError, torch.cuda.OutOfMemoryError) as error:
+            self._figures.count_raw(f"DecodeFailed{type(error.__cause__).__name__}")
+            raise
+        return t if self.operations is None else self.operations.noise.added(handle, t)
+
+    def _guarded(self, action: Callable[..., None]) -> Callable[..., None]:
+        """Counting and comparing must not end a backward pass whose copies can be read."""
+
+        def guarded(*what: Any) -> None:
+            try:
+                action(*what)
+            except Exception as error:
+                self._figures.count_raw(f"HookFailed{type(error).__name__}")
+
+        return guarded
 
     def _closed(self, entry: Entry, held: bool) -> None:
         """A backward pass asked for this entry for the first time."""

@@ -4,6 +4,8 @@ Autograd holds handles; a handle holds its entry and says which view of the stor
 itself (`alias`) or a compressed copy of all of it, and may change from one to the other while the forward pass runs.
 """
 
+import contextlib
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -25,11 +27,15 @@ Copy = Packed | Mask | Indices | Replay
 IN_FLIGHT = 2
 
 
+class DecodeFailed(RuntimeError):
+    """A copy cannot be read in a backward pass. Its original is gone, so nothing can stand in for it."""
+
+
 class Entry:
     """One storage as it was at one version."""
 
     __slots__ = (
-        "__weakref__", "alias", "bound", "copy", "exact", "fixed", "handles", "layer", "linear", "nbytes", "opened",
+        "__weakref__", "alias", "bound", "ceiling", "copy", "exact", "fixed", "handles", "layer", "linear", "nbytes", "opened",
         "original", "pending", "probe", "readers", "reason", "signs", "storage", "version",
     )  # fmt: skip
 
@@ -45,6 +51,7 @@ class Entry:
         self.exact = False  # the copy gives every bit back
         self.pending: Pending | None = None  # being packed; `alias` stays until that is settled
         self.bound = 0.0
+        self.ceiling = math.inf  # the tightest bound that any operation asked for
         self.readers = 0  # handles whose operation reads the values as they are
         self.linear = 0  # handles whose operation an error-bounded copy serves
         self.signs = 0  # handles whose operation reads only which elements are zero
@@ -225,6 +232,11 @@ class Ledger:
         else:
             entry.replace(None, entry.alias)
 
+    def relaxed(self, handle: Handle) -> None:
+        """The operation behind a handle that was thought to read every bit bears errors; `compress` may follow."""
+        handle.use = Use.NONLINEAR
+        handle.entry.readers -= 1
+
     def compress(self, entry: Entry, t: Tensor, bound: float, layer: str, at_once: bool) -> bool:
         """Keeps a compressed copy, now or (on a GPU, unless `at_once`) when its size is known; False where it is no gain."""
         known = self._rooms.get(layer)
@@ -259,7 +271,9 @@ class Ledger:
             self._rooms[entry.layer] = (entry.bound, room)
 
     def open(self, handle: Handle | Plain) -> Tensor:
-        """The tensor again, as often as asked. Raises RuntimeError where plain autograd would: it was changed in place."""
+        """The tensor again, as often as asked. Raises RuntimeError where plain autograd would: it was changed in place; and
+        DecodeFailed or torch.OutOfMemoryError where a copy cannot be read.
+        """
         if isinstance(handle, Plain):
             check_version(handle.tensor, handle.version, handle.tensor.shape, handle.tensor.dtype)
             return handle.tensor
@@ -280,11 +294,25 @@ class Ledger:
             return entry.alias
         latest, flat = getattr(self._recent, "pair", (None, None))
         if latest is not entry:
-            flat = decode(entry.copy) if isinstance(entry.copy, Packed) else entry.copy.decode()
+            flat = self._decoded(entry, entry.copy)
             if self._compared is not None:
                 self._compared(entry, flat)
         self._recent.pair = (entry, flat) if entry.opened < entry.handles else (None, None)
         return flat
+
+    def _decoded(self, entry: Entry, copy: Copy) -> Tensor:
+        with contextlib.suppress(Exception):
+            return _read(copy)
+        self.forget_recent()  # perhaps what it takes was all that was missing
+        try:
+            return _read(copy)
+        except Exception as error:
+            words = (
+                f"kompakt: the compressed copy of what {entry.layer or 'a module'} saved ({entry.nbytes} bytes) cannot be read, "
+                f"and the original is gone, so this backward pass cannot go on: {type(error).__name__}: {error}"
+            )
+            # Loops that leave out a batch for want of memory know that error by its class.
+            raise (type(error) if _out_of_memory(error) else DecodeFailed)(words) from error
 
     def forget_recent(self) -> None:
         """Frees the copy decoded last on this thread, if a backward pass ended before all had read it."""
@@ -296,6 +324,14 @@ class _Waiting(threading.local):
 
     def __init__(self) -> None:
         self.entries: list[ref[Entry]] = []
+
+
+def _read(copy: Copy) -> Tensor:
+    return decode(copy) if isinstance(copy, Packed) else copy.decode()
+
+
+def _out_of_memory(error: Exception) -> bool:
+    return type(error) in (torch.cuda.OutOfMemoryError, MemoryError)
 
 
 def defers(t: Tensor) -> bool:

@@ -58,6 +58,7 @@ def compression(
     min_tensor_bytes: int = DEFAULT_MIN_TENSOR_BYTES,
     verify: bool = False,
     replay: bool = False,
+    nonlinear: str = "Keep",
 ) -> Compression:
     """`with compression(target=0.01): loss = criterion(model(x), y)`: activations saved in there are compressed.
 
@@ -66,11 +67,13 @@ def compression(
     overrides: name patterns of modules (`head.*`) or classes (`class:Conv2d`) to modes; the first that matches wins.
     min_tensor_bytes: smaller tensors stay as they are. verify: keep originals too, and compare each copy that is read.
     replay: masks of nn.Dropout on CPUs are drawn again in the backward pass, where that was proved to give the same bits.
+    nonlinear: "Bounded" packs inputs of norms, GELU, SiLU and attention within bounds of their own as well; activation gradients
+    are then no longer those of plain training bit for bit.
 
     Equal settings give the same object in all of the process, so the call may stand inside the loop. Raises ConfigError (a
     ValueError) that names the argument, Unsupported where this torch is not fit for it.
     """
-    config = Config.of(mode, target, overrides or {}, min_tensor_bytes, verify, replay)
+    config = Config.of(mode, target, overrides or {}, min_tensor_bytes, verify, replay, nonlinear)
     if config not in _by_settings:
         _by_settings[config] = Compression(config)
     return _by_settings[config]

@@ -20,7 +20,7 @@ SECONDS: Final = 2.0  # what one client gets before it is left
 def text(config: Config, pace: Pace) -> str:
     """The page as of now."""
     reports = [] if config.state_dir is None else export.read_reports(config.state_dir, config.attempt)
-    return progress.page(progress.read(config.progress_file), pace.said(), reports)
+    return progress.page(progress.read(config.progress_file), pace.said(), reports) + export.so_far(config, reports)
 
 
 class Server(socketserver.TCPServer):

@@ -1,10 +1,12 @@
 """After an optimizer step: reads what the measured layers saw, all at once, and renews their bounds."""
 
+import math
 from typing import Any
 
 import torch
 
-from kompakt_runtime.bounds import Observation, aimed_at, error_bound, sigma_ratio
+from kompakt_runtime.bounds import Observation, aimed_at, allowances, error_bound, nonlinear_bound, sigma_ratio, tolerance
+from kompakt_runtime.nonlinear import Operation, Operations
 from kompakt_runtime.sites import Site, Sites, mean_magnitude
 
 Tensor = Any
@@ -62,10 +64,47 @@ def _renew(measured: list[tuple[Site, Tensor]], target: float) -> list[Site]:
         elif site.unmeasured:
             site.aimed_at = aimed_at(seen, target, site.unmeasured)
         bound = error_bound(seen, target)
+        site.tolerance = tolerance(seen, target) or site.tolerance
         site.renew(bound)
         if bound is not None:
             renewed.append(site)
     return renewed
+
+
+def renew_operations(operations: Operations, sites: Sites, optimizer: Any, target: float) -> list[tuple[Operation, float]]:
+    """New bounds for nonlinear operations' inputs, after the linear layers have theirs. One read from the device.
+
+    Returns each measured operation with the error that its bound so far allowed, as a multiple of what is allowed.
+    """
+    known = list(operations)
+    allowed = dict(zip(known, allowances(sites.tolerances(), [operation.place for operation in known]), strict=True))
+    measured = [
+        (operation, figures)
+        for operation in known
+        if (figures := operation.figures(_ratio(optimizer, operation.weight()))) is not None
+    ]
+    if not measured:
+        return []
+    first = measured[0][1]
+    rows = torch.stack([figures.to(first.device) for _, figures in measured]).tolist()
+    judged = []
+    for (operation, _), (relative, own, magnitude) in zip(measured, rows, strict=True):
+        share = allowed[operation]
+        moved = max(relative / share, own / target) if share else math.nan
+        bound = nonlinear_bound(operation.used, moved, magnitude)
+        if bound is not None:
+            operation.bound = bound
+            judged.append((operation, moved))
+        operation.finish()
+    return judged
+
+
+def _ratio(optimizer: Any, weight: Any) -> Any:
+    """Mean |momentum| over mean |gradient| of a weight; 1 where it has none of both here."""
+    if weight is None or weight.grad is None or weight.grad.layout != torch.strided:
+        return 1.0
+    gradient = mean_magnitude(weight.grad)
+    return (_momentum(optimizer, weight, gradient) / gradient).double()
 
 
 def _sample(sites: Sites, renewed: list[Site]) -> None:

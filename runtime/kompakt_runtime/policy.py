@@ -12,6 +12,7 @@ class Use(Enum):
 
     WEIGHT_GRADIENT = "input of a linear operation: only its weight gradient reads it, linearly"
     SIGN = "output of a ReLU: only which elements are zero is read"
+    NONLINEAR = "input of a norm, of GELU or attention: read nonlinearly, and errors up to a bound were asked for"
     SHAPE = "input of max-pooling, or of a convolution with a frozen weight: only its shape is read"
     INDICES = "where the maxima were in the windows of max-pooling"
     VALUES = "anything else: the values must be exact"
@@ -84,10 +85,10 @@ def decide(use: Use, facts: Facts, mode: Mode, minimum: int, bound: float | None
         if not facts.constant:
             return Keep("ValuesNeeded")
         return Exact.REPLAY if facts.replayable else Exact.TRY_BITS
-    return _linear(facts, mode, bound, held)
+    return _lossy(facts, mode, bound, held)
 
 
-def _linear(facts: Facts, mode: Mode, bound: float | None, held: bool) -> Lossy | Keep:
+def _lossy(facts: Facts, mode: Mode, bound: float | None, held: bool) -> Lossy | Keep:
     if mode == "Lossless":
         return Keep("ModeLossless")
     if not facts.whole:

@@ -17,7 +17,7 @@ def pool_nodes(outputs: Any, made: Set[int]) -> Iterator[tuple[Node, int]]:
     """
     since = min(made)  # neither this nor what is older can be one
     seen: set[Node] = set()
-    waiting = list(_roots(outputs))
+    waiting = list(roots(outputs))
     while waiting:
         node = waiting.pop()
         if node in seen or node._sequence_nr() <= since:
@@ -28,12 +28,13 @@ def pool_nodes(outputs: Any, made: Set[int]) -> Iterator[tuple[Node, int]]:
         waiting += [behind for behind, _ in node.next_functions if behind is not None]
 
 
-def _roots(outputs: Any) -> Iterator[Node]:
+def roots(outputs: Any) -> Iterator[Node]:
+    """The nodes that made these tensors (in tuples, lists, dicts)."""
     if isinstance(outputs, dict):
         outputs = tuple(outputs.values())
     if isinstance(outputs, tuple | list):
         for output in outputs:
-            yield from _roots(output)
+            yield from roots(output)
     elif getattr(outputs, "grad_fn", None) is not None:
         yield outputs.grad_fn
 

@@ -5,7 +5,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.nn.modules import module as module_hooks
@@ -17,7 +17,8 @@ from kompakt_runtime.figures import COMPILED, Figures
 from kompakt_runtime.headroom import Headroom
 from kompakt_runtime.hooks import Call, Hooks
 from kompakt_runtime.ledger import Plain
-from kompakt_runtime.observe import after_step
+from kompakt_runtime.nonlinear import Operations
+from kompakt_runtime.observe import after_step, renew_operations
 from kompakt_runtime.origin import saved_by_compiled_code
 from kompakt_runtime.overhead import Overhead
 from kompakt_runtime.raising import Raising
@@ -28,6 +29,7 @@ Tensor = Any
 
 # A dry run ends after the second step, the first whose bounds were measured, or after so many if none is compressed.
 DRY_RUN_STEPS = 8
+CALL: Final = torch.nn.Module._call_impl.__code__
 
 
 class Session:
@@ -41,15 +43,16 @@ class Session:
         """stepped: called after each optimizer step, when all of it is counted."""
         self.config = config
         self.figures = Figures()
-        self.hooks = Hooks(config, self.figures)
         self.sites = Sites(self._mode_of, self.figures.count_raw)
+        operations = Operations(self.sites, self.figures.count_raw) if config.nonlinear == "Bounded" else None
+        self.hooks = Hooks(config, self.figures, operations)
         self.stepped = stepped
         self._headroom = Headroom(self.figures) if config.batch != "Keep" else None
         # A raised batch does not fit without compression.
         self._overhead = Overhead(self.figures, plain=config.overhead and config.batch not in RAISING, timed=config.overhead)
         self.figures.overhead = self._overhead.said
         self._raising = Raising(config, self.figures) if config.batch in RAISING else None
-        self._target = float(config.target)
+        self._target = config.layer_target
         self._lossy = "ErrorBounded" in (config.mode, *(override.mode for override in config.overrides))
         self._modes: dict[tuple[str, str], Mode] = {}
         self._threads = _Thread()
@@ -87,6 +90,7 @@ class Session:
         if self._handles:
             torch.autograd.graph.disable_saved_tensors_hooks = self._disable
         self._handles = []
+        self._abandon()
 
     def stop(self) -> None:
         self.pause()
@@ -104,7 +108,9 @@ class Session:
 
     def _enter_call(self, module: Any, args: tuple[Any, ...]) -> None:
         here = self._threads
-        call = Call(module, "None")
+        if here.calls and here.calls[0].module is module and _calls_on_the_stack(module) == 1:
+            self._abandon()
+        call = Call(module, "None", since=torch.autograd._get_sequence_nr())
         here.calls.append(call)
         refused = any(outer.refuses for outer in here.calls)
         if not here.entered and not refused and not self._overhead.off and module.training and torch.is_grad_enabled():
@@ -125,6 +131,7 @@ class Session:
             call.state = state_before(module, args)
 
     def _enter(self, call: Call, args: tuple[Any, ...]) -> None:
+        self._suspend()  # hooks of the user's, entered inside the last forward pass and left after it, lay on ours
         obstacle = _obstacle(call.module)
         if obstacle:
             call.refuses = True
@@ -132,13 +139,19 @@ class Session:
         here = self._threads
         self.sites.name_all(call.module)
         self._watch(Headroom.entered, call.module, args)
-        here.buffers = frozenset(buffer.untyped_storage()._cdata for buffer in call.module.buffers() if _plain(buffer))
+        here.own = frozenset(t.untyped_storage()._cdata for t in _own_tensors(call.module) if _plain(t))
         self._overhead.entered(call.module)
         self.hooks.ledger.forget_recent()
         self._push()
         here.entered = call.enters = True
         self.figures.forwards += 1
         return None
+
+    def _abandon(self) -> None:
+        """Forgets forward passes of this thread that ended without our hooks: an Exception calls them, KeyboardInterrupt not."""
+        self._threads.calls.clear()
+        self._threads.entered = False
+        self._suspend()
 
     def _after(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
         if torch.compiler.is_compiling() or torch.jit.is_tracing():
@@ -173,6 +186,7 @@ class Session:
         try:
             with torch.no_grad(), self._overhead.codec():
                 left = self.hooks.settle_pools(call, output) if call.pools else []
+                self.hooks.settle_operations(call, output, self.sites.observing)
                 self.hooks.ledger.settle_waiting(everything=call.enters)
             if left and not call.enters:
                 self._threads.calls[-1].pools += left
@@ -217,6 +231,8 @@ class Session:
         try:
             with torch.no_grad():
                 renewed = after_step(self.sites, optimizer, self._target)
+                if self.hooks.operations is not None:
+                    self._judge(self.hooks.operations, optimizer, bool(renewed))
         except Exception as error:
             self.figures.count_raw(f"ObserveFailed{type(error).__name__}")
             return
@@ -225,6 +241,16 @@ class Session:
                 self.figures.layer(site.name).sigma = site.sigma
             if site.aimed_at is not None:
                 self.figures.layer(site.name).first = site.aimed_at
+
+    def _judge(self, operations: Operations, optimizer: Any, measured: bool) -> None:
+        if not measured:
+            # An overflow, say: what was seen tells nothing.
+            return operations.forget()
+        for operation, share in renew_operations(operations, self.sites, optimizer, self._target):
+            row = self.figures.layer(operation.name)
+            row.sigma = share
+            row.first = share if row.first is None else row.first
+        return None
 
     def _pack(self, t: Tensor) -> Any:
         here, ours = self._threads, sys._getframe().f_back
@@ -236,7 +262,7 @@ class Session:
             self.figures.count_raw(COMPILED)
             return Plain(t)
         with self._overhead.codec():
-            return self.hooks.pack(t, here.calls[-1], here.buffers)
+            return self.hooks.pack(t, here.calls[-1], here.own)
 
     def _unpack(self, handle: Any) -> Tensor:
         self._watch(Headroom.unpacking)
@@ -272,7 +298,16 @@ class _Thread(threading.local):
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.entered = False
-        self.buffers: frozenset[int] = frozenset()
+        self.own: frozenset[int] = frozenset()
+
+
+def _calls_on_the_stack(module: Any) -> int:
+    """How many calls of this module are in progress on this thread."""
+    frame, found = sys._getframe(), 0
+    while frame.f_back is not None:
+        frame = frame.f_back
+        found += frame.f_code is CALL and frame.f_locals.get("self") is module
+    return found
 
 
 def _compiled(module: Any) -> bool:
@@ -285,8 +320,15 @@ def _compiled_something() -> bool:
     return dynamo is not None and bool(dynamo.counters["frames"]["ok"])
 
 
+def _own_tensors(root: Any) -> Iterator[Tensor]:
+    """All parameters and buffers, some twice; `parameters()` takes several times longer, and this is done in every step."""
+    for module in root.modules():
+        yield from module._parameters.values()
+        yield from module._buffers.values()
+
+
 def _plain(t: Tensor) -> bool:
-    return type(t) is torch.Tensor and t.layout == torch.strided
+    return type(t) in (torch.Tensor, torch.nn.Parameter) and t.layout == torch.strided
 
 
 def _obstacle(module: Any) -> str | None:

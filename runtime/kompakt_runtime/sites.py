@@ -1,5 +1,6 @@
 """The layers whose inputs may be compressed, by module name, and what was measured at each."""
 
+import itertools
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -34,6 +35,8 @@ class Site:
             False  # the optimizer knows another tensor than the forward pass reads, which exists only meanwhile (FSDP2)
         )
         self.outputs = int(weight.shape[0])
+        self.place = 0  # in the forward pass, among these and nonlinear operations
+        self.tolerance = 0.0  # bounds.tolerance as last measured, 0 before
         self.bound: float | None = None
         # The widest bound that was used before, and what share of its target that was.
         self.unmeasured = 0.0
@@ -54,6 +57,7 @@ class Site:
         self.gradient: Tensor = None
         self.nonzero: Tensor = None
         self.magnitude: Tensor = None
+        self.squares: Tensor = None
         self.moved: Tensor = None
         self.moved_by: Tensor = None  # sum(delta²) as above, of the examples whose error was kept
         self.elements = 0
@@ -93,6 +97,7 @@ class Site:
         self.drop_abandoned()
         self.nonzero = _plus(self.nonzero, torch.count_nonzero(x))
         self.magnitude = _plus(self.magnitude, torch.linalg.vector_norm(x, 1, dtype=_wide(x)))
+        self.squares = _plus(self.squares, torch.linalg.vector_norm(x, dtype=_wide(x)).square())
         self.elements += x.numel()
 
     def see_output(self, output: Tensor) -> None:
@@ -152,7 +157,8 @@ class Site:
         share = self.nonzero.double() / self.elements
         mean = self.magnitude / self.nonzero.clamp(min=1)
         moved = share.new_zeros(()) if self.moved is None else self._moved()
-        numbers = (self.gradient, gradient, momentum, self.delta_squares, share, mean, moved)
+        size = (self.squares / self.nonzero.clamp(min=1)).sqrt()
+        numbers = (self.gradient, gradient, momentum, self.delta_squares, share, mean, moved, size)
         return torch.stack([number.double() for number in numbers])
 
     def _moved(self) -> Tensor:
@@ -194,6 +200,7 @@ class Sites:
         self._mode_of, self._failed = mode_of, failed
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._sites: WeakKeyDictionary[Any, Site] = WeakKeyDictionary()
+        self.places = itertools.count()
         self.turn = 0  # measured steps so far: whose turn it is to be sampled
 
     def name_all(self, root: Any) -> None:
@@ -201,6 +208,10 @@ class Sites:
         if root not in self._names:
             for name, module in root.named_modules():
                 self._names.setdefault(module, plain_name(name))
+
+    @property
+    def named(self) -> int:
+        return len(self._names)
 
     def name(self, module: Any) -> str:
         """The module's name below the outermost module it was first seen in; its class for that one itself."""
@@ -222,6 +233,10 @@ class Sites:
             site = self._make(module, weight)
         return site
 
+    def tolerances(self) -> list[tuple[int, float]]:
+        """Places of the measured layers and what error of the gradients at their outputs they bear."""
+        return [(site.place, site.tolerance) for site in self._sites.values() if site.tolerance]
+
     def observing(self) -> bool:
         """Is the next step measured, at any layer?"""
         return any(site.observing for site in self._sites.values())
@@ -237,6 +252,7 @@ class Sites:
     def _make(self, module: Any, weight: Any) -> Site:
         name = self.name(module)
         site = Site(name, self._mode_of(name, module), module, weight, self._failed)
+        site.place = next(self.places)
         self._sites[module] = site
         return site
 

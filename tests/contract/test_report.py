@@ -64,6 +64,7 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
     [
         {},
         {"mode": "ErrorBounded", "failurePolicy": "Fail"},
+        {"nonlinearInputs": "Bounded"},
         {"targetGradientError": ".05", "minTensorBytes": 4096, "overrides": [{"modules": "head.*", "mode": "None"}]},
     ],
 )
@@ -74,8 +75,9 @@ def test_the_runtime_understands_what_the_operator_writes(wish: dict[str, object
     pod = render.pod(job, job.roles[0], 0, 7, image="i", labels={})
     environment = {v["name"]: v["value"] for v in pod["spec"]["containers"][0]["env"] if "value" in v}
     read = config.Config.from_env(environment)
-    assert (read.mode, read.target, read.failure_policy) == (
+    assert (read.mode, read.nonlinear, read.target, read.failure_policy) == (
         job.compression.mode,
+        job.compression.nonlinear_inputs,
         job.compression.target,
         job.compression.failure_policy,
     )

@@ -36,6 +36,15 @@ def plain(reason: str = "") -> Encoder:
     return Encoder("torch", reason, tiles.encode_part, tiles.decode_part, elements_at_once)
 
 
+def untried(device: Any) -> str:
+    """One word for a kind of device on which nothing is packed, since nothing of ours was ever tried on it; "" on CPUs and
+    NVIDIA GPUs, and for tensors without data.
+    """
+    if device.type == "cuda":
+        return "ROCm" if torch.version.hip else ""
+    return "" if device.type in ("cpu", "meta") else str(device.type).upper()
+
+
 def encoder(device: Any, dtype: Any) -> Encoder:
     """The encoder for tensors of this type on this device; both write the same bytes."""
     if device.type != "cuda":
@@ -48,8 +57,6 @@ def encoder(device: Any, dtype: Any) -> Encoder:
 @functools.cache
 def _on_gpu(index: int, dtype: Any) -> Encoder:
     """Tries the kernels once: they need a C compiler, a cache folder that can be written, and a driver that takes them."""
-    if torch.version.hip:
-        return plain("ROCm")
     try:
         from kompakt_runtime.codec import kernels
 

@@ -60,3 +60,8 @@ class Holder(nn.Module):
 
     def forward(self, x):
         return self.function(self.model, x)
+
+
+def failed(session) -> list[str]:
+    """Reasons for which something of ours did not work in this session."""
+    return [reason for reason in session.figures.raw if "Failed" in reason]

@@ -55,6 +55,94 @@ def test_a_user_s_own_hooks_win(running):
     assert session.figures.plain_bytes == 0
 
 
+def test_hooks_entered_inside_a_forward_and_left_after_it_are_not_popped_and_ours_go_with_the_next(running):
+    """As a user's own forward pre-hook and forward hook do it: ours come before both."""
+    model, session = network(), running(mode="Lossless")
+    theirs, found = torch.autograd.graph.save_on_cpu(), []
+    handles = [
+        model.register_forward_pre_hook(lambda *_: theirs.__enter__() and None),
+        model.register_forward_hook(lambda *_: (found.append(innermost()[0]), theirs.__exit__())[1]),
+    ]
+    plain = gradients(model, batch())
+    assert found == [theirs.pack_hook]
+    for handle in handles:
+        handle.remove()
+    session.figures.forget()
+    assert same(gradients(model, batch()), plain)
+    assert innermost() is None
+    assert session.figures.plain_bytes > 0
+    assert "UserHooks" not in session.figures.raw
+
+
+def test_a_call_that_is_cut_off_and_caught_leaves_the_calls_around_it_in_order(running):
+    class Cut(BaseException):
+        """torch calls hooks of a module that raised an Exception, and of no other."""
+
+    def cut(*_):
+        raise Cut
+
+    def around(model, x):
+        model[2].forward = cut
+        try:
+            model(x)
+        except Cut:
+            del model[2].forward
+        return model(x)
+
+    model = network()
+    plain = gradients(model, batch())
+    session = running(mode="Lossless")
+    ours = gradients(Holder(model, around), batch())
+    assert innermost() is None
+    assert not session._threads.calls
+    assert same({name.removeprefix("model."): gradient for name, gradient in ours.items()}, plain)
+    assert not [reason for reason in session.figures.raw if "Failed" in reason]
+
+
+def test_a_module_that_calls_itself_is_one_forward(running):
+    def twice(module, x):
+        return module.model(x) if x.requires_grad and x.grad_fn else module(x * 1)
+
+    whole = Holder(network(), None)
+    whole.function = lambda _, x: twice(whole, x)
+    plain = gradients(whole, batch())
+    session = running(mode="Lossless")
+    assert same(gradients(whole, batch()), plain)
+    assert session.figures.forwards == 1
+    assert innermost() is None
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_tracing_sees_no_hooks(running):
+    def traced() -> list[str]:
+        return [node.kind() for node in torch.jit.trace(network(), batch()).inlined_graph.nodes()]
+
+    wanted = traced()
+    session = running()
+    assert traced() == wanted
+    assert session.figures.forwards == 0
+
+
+def test_after_a_stop_torch_is_as_before(running):
+    ask = torch.autograd.graph.disable_saved_tensors_hooks
+    session = running()
+    for _ in range(2):
+        session.pause()
+        assert torch.autograd.graph.disable_saved_tensors_hooks is ask
+        session.start()
+    gradients(Holder(network(), lambda model, x: model(x) * torch.func.grad(torch.sin)(torch.ones(()))), batch())
+    session.stop()
+    assert torch.autograd.graph.disable_saved_tensors_hooks is ask
+
+
+def test_where_hooks_are_switched_off_a_model_runs_as_without_us(running):
+    model, session = network(), running()
+    with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+        gradients(model, batch())
+    assert session.figures.forwards == 0
+    assert session.figures.raw == {"HooksDisabled": 1}
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointed_regions_train_as_without_us(running, reentrant):
     def halves(model, x):
@@ -106,6 +194,24 @@ def test_a_failing_hook_leaves_plain_training(running, monkeypatch):
     monkeypatch.setattr("kompakt_runtime.hooks.is_parameter", lambda _t: 1 / 0)
     assert same(gradients(model, batch()), plain)
     assert session.figures.raw["PackFailedZeroDivisionError"] > 0
+
+
+@pytest.mark.parametrize("broken", ["sites.Sites.of", "sites.Site.see_output", "session.after_step"])
+def test_a_module_s_or_optimizer_s_hook_that_fails_changes_no_gradient_and_no_step(running, monkeypatch, broken):
+    def step(model) -> dict[str, torch.Tensor]:
+        found = gradients(model, batch())
+        torch.optim.SGD(model.parameters(), lr=1e-3).step()
+        return {**found, **{f"new {name}": weight.detach().clone() for name, weight in model.named_parameters()}}
+
+    plain = step(network())
+    session = running()
+    monkeypatch.setattr("kompakt_runtime.sites.Site.bound_for", lambda *_: None)  # measures, packs nothing
+    monkeypatch.setattr(f"kompakt_runtime.{broken}", lambda *_: 1 / 0)
+    assert same(step(network()), plain)
+    assert innermost() is None
+    assert [
+        reason for reason in session.figures.raw if reason in ("HookFailedZeroDivisionError", "ObserveFailedZeroDivisionError")
+    ]
 
 
 @pytest.mark.parametrize("broken", ["_plus", "mean_magnitude"])

@@ -64,9 +64,16 @@ def test_a_program_without_torch_loads_nothing_of_ours(run, tmp_path):
     assert (tmp_path / "log").read_text() == ""
 
 
-def test_an_old_torch_trains_plainly_and_says_why(run, last_words):
-    result = run("import torch, sys; print(torch.__version__, torch.__spec__.loader.exec_module.__name__, sys.path[-1])")
+def test_a_program_without_torch_has_no_module_that_it_would_not_have_without_us(run):
+    program = "import sys; print(*sys.modules)"
+    plain = subprocess.run([sys.executable, "-c", program], env={}, capture_output=True, text=True, check=True)
+    assert set(run(program, torch=None).stdout.split()) - set(plain.stdout.split()) <= {"sitecustomize"}
+
+
+def test_an_old_torch_trains_plainly_and_says_why(run, last_words, payload):
+    result = run("import torch, sys; print(torch.__version__, torch.__spec__.loader.exec_module.__name__, sys.path)")
     assert result.stdout.startswith("2.0.1 exec_module ")
+    assert repr(str(payload)) not in result.stdout, "our own folder does not stay on the user's path"
     assert "training without activation compression: torch 2.0.1 is too old" in result.stderr
     assert (last_words()["active"], last_words()["reason"]) == (False, "UnsupportedTorch")
 
@@ -78,6 +85,49 @@ def test_with_fail_the_program_ends_before_it_trains(run, last_words):
     assert last_words()["reason"] == "UnsupportedTorch"
 
 
+@pytest.mark.parametrize(("version", "old"), [("2.3.1", True), ("2.4.0", False), ("3.0.0a0+git1", False)])
+def test_the_oldest_torch_is_2_4(run, version, old):
+    """The stand-in is fit for nothing, so a version that is not too old is refused as well, for that reason."""
+    stderr = run("import torch", torch=version).stderr
+    assert ("is too old" in stderr, "is not fit for activation compression" in stderr) == (old, not old)
+
+
+OLD_PYTHON = """
+import runpy, sys
+sys.meta_path = [finder for finder in sys.meta_path if type(finder).__name__ != "_TorchWaiter"]
+sys.version_info = (3, 9, 18)
+runpy.run_path(sys.modules["sitecustomize"].__file__)
+import torch
+print("trained")
+"""
+
+
+@pytest.mark.parametrize(("policy", "ended"), [("Ignore", ("trained\n", 0)), ("Fail", ("", 78))])
+def test_an_old_python_trains_plainly_or_not_at_all(run, policy, ended):
+    result = run(OLD_PYTHON, KOMPAKT_FAILURE_POLICY=policy)
+    assert (result.stdout, result.returncode) == ended
+    assert result.stderr.count("kompakt: training without activation compression: CPython 3.10 or later is needed") == 1
+
+
+@pytest.mark.parametrize(("policy", "ended"), [("Ignore", ("trained\n", 0)), ("Fail", ("", 78))])
+def test_a_runtime_that_cannot_be_loaded_follows_the_failure_policy(run, tmp_path, policy, ended):
+    (tmp_path / "kompakt_runtime").mkdir()
+    (tmp_path / "kompakt_runtime" / "__init__.py").write_text("1 / 0\n")
+    result = run("import torch; print('trained')", KOMPAKT_FAILURE_POLICY=policy)
+    assert (result.stdout, result.returncode) == ended
+    assert "the runtime could not be loaded: ZeroDivisionError" in result.stderr
+
+
+def test_two_copies_of_the_hook_start_one_runtime(run):
+    program = "import sys; print([type(finder).__name__ for finder in sys.meta_path].count('_TorchWaiter'))"
+    assert run(program, path=(ROOT / "bootstrap",)).stdout == "1\n"
+
+
+def test_a_bad_setting_with_fail_ends_the_program(run):
+    result = run("import torch; print('trained')", KOMPAKT_TARGET="5", KOMPAKT_FAILURE_POLICY="Fail")
+    assert (result.stdout, result.returncode) == ("", 78)
+
+
 def test_a_bad_setting_is_named(run, last_words):
     result = run("import torch; print('trained')", KOMPAKT_TARGET="5", KOMPAKT_ATTEMPT="7")
     assert (result.stdout, result.returncode) == ("trained\n", 0)
@@ -87,6 +137,8 @@ def test_a_bad_setting_is_named(run, last_words):
 
 def test_the_kill_switch_and_bystanders_start_nothing(run, tmp_path):
     assert run("import torch; print('trained')", KOMPAKT_OFF="1").stderr == ""
+    assert "training without" in run("import torch", KOMPAKT_OFF="0").stderr
+    (tmp_path / "log").write_text("")
     (tmp_path / "torchrun").write_text("import torch\n")
     assert run(str(tmp_path / "torchrun"), command=()).stderr == ""
     assert (tmp_path / "log").read_text() == ""
@@ -96,6 +148,14 @@ def test_the_kill_switch_and_bystanders_start_nothing(run, tmp_path):
 def test_programs_beside_a_training_are_known_by_their_file(run, tmp_path, name):
     (tmp_path / name).write_text("import torch\nprint('ran')\n")
     result = run(str(tmp_path / name), command=("-u",))
+    assert (result.stdout, result.stderr) == ("ran\n", "")
+
+
+@pytest.mark.parametrize("name", ["run", "launch", "elastic"])
+def test_launchers_of_torch_are_no_training(run, tmp_path, name):
+    (tmp_path / "torch" / "distributed").mkdir(parents=True)
+    (tmp_path / "torch" / "distributed" / f"{name}.py").write_text("import torch\nprint('ran')\n")
+    result = run(f"torch.distributed.{name}", command=("-m",))
     assert (result.stdout, result.stderr) == ("ran\n", "")
 
 

@@ -87,6 +87,16 @@ def test_the_encoder_is_chosen_with_a_reason():
     assert select.obstacle(RuntimeError("ptxas failed")) == "TritonFailedRuntimeError"
 
 
+def test_devices_that_nobody_tried_are_named(monkeypatch):
+    assert (
+        select.untried(torch.device("cpu")) == select.untried(torch.device("cuda")) == select.untried(torch.device("meta")) == ""
+    )
+    assert [select.untried(torch.device(name)) for name in ("mps", "xpu:1")] == ["MPS", "XPU"]
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    assert select.untried(torch.device("cuda", 0)) == "ROCm"
+    assert select.untried(torch.device("cpu")) == ""
+
+
 @pytest.mark.parametrize("seed", [None, 1])
 def test_kernels_that_pack_or_unpack_otherwise_are_noticed_before_they_are_used(seed):
     """Here the reference itself stands in for the kernels, once with one bit changed."""

@@ -54,6 +54,27 @@ def test_the_exit_code_is_the_program_s():
     assert "no forward pass" in done.stderr
 
 
+def test_a_program_that_a_signal_ended_has_the_code_that_shells_give_it():
+    assert kompakt_run("--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
+
+
+def test_wishes_reach_the_program_and_its_own_path_stays(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/of/the/user")
+    done = kompakt_run("--suggest-batch", "--replay", "--", "sh", "-c", 'echo "$KOMPAKT_BATCH $KOMPAKT_REPLAY $PYTHONPATH"')
+    batch, replay, path = done.stdout.split()
+    assert (batch, replay, path.split(":")[1:]) == ("Suggest", "1", ["/of/the/user"])
+
+
+def test_a_signal_to_end_is_handed_on_to_the_program():
+    command = [Path(sys.executable).parent / "kompakt", "run", "--", "sh", "-c", "trap 'exit 9' TERM; echo up; read never"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout.readline() == "up\n"
+        process.terminate()
+        assert process.wait() == 9
+        process.communicate()
+
+
 def test_what_cannot_be_run_is_refused_with_a_sentence():
     for words, sentence in (
         (("--target", "3", "--", sys.executable), "KOMPAKT_TARGET is '3'"),

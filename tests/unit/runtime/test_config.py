@@ -52,6 +52,7 @@ def test_the_first_override_that_matches_wins():
         ("KOMPAKT_TARGET", "much"),
         ("KOMPAKT_MIN_TENSOR_BYTES", "-1"),
         ("KOMPAKT_MIN_TENSOR_BYTES", "64Ki"),
+        ("KOMPAKT_NONLINEAR_INPUTS", "On"),
         ("KOMPAKT_ATTEMPT", "1.5"),
         ("KOMPAKT_FAILURE_POLICY", "Retry"),
         ("KOMPAKT_OVERRIDES", "head.*"),

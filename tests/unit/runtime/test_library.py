@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import kompakt_runtime
+from kompakt_runtime.autograd_state import innermost
 from kompakt_runtime.config import ConfigError
 
 torch.optim.SGD([torch.zeros(1)])  # loads the compiler once, which takes seconds
@@ -69,6 +70,46 @@ def test_outside_nothing_happens(compress):
     assert (compression.report().forwards, compression.report().plain_bytes) == (0, 0)
 
 
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_what_ends_a_forward_inside_leaves_nothing_behind(compress, error):
+    def stop(*_):
+        raise error
+
+    compression, model = compress(), network()
+    handle = model[3].register_forward_pre_hook(stop)
+    with pytest.raises(error), compression:
+        model(torch.randn(8, 3, 6, 6))
+    assert innermost() is None
+    handle.remove()
+    train(model, lambda: compression)
+    assert compression.report().forwards == 6
+    assert compression.report().layers
+
+
+def test_contexts_nest_and_a_report_stays_as_it_is(compress):
+    compression, model = compress(), network()
+    with compression, compression:
+        with compression:
+            pass
+        model(torch.randn(8, 3, 6, 6)).sum().backward()
+    report = compression.report()
+    reasons = dict(report.raw)
+    train(model, lambda: torch.enable_grad(), steps=1)
+    assert (compression.report().forwards, compression.report().steps) == (1, 1)
+    with kompakt_runtime.uncompressed(), compression:
+        model(torch.randn(8, 3, 6, 6)).sum().backward()
+    assert compression.report().raw != reasons == report.raw
+    compression.close()
+    train(model, lambda: torch.enable_grad(), steps=1)
+    assert compression.report().steps == 1
+
+
+def test_mode_none_does_nothing(compress):
+    compression = compress(mode="None")
+    train(network(), lambda: compression, steps=1)
+    assert compression.report().forwards == 0
+
+
 def test_equal_settings_give_the_same_object_so_the_call_may_stand_in_the_loop():
     settings = {"mode": "ErrorBounded", "target": 0.02, "min_tensor_bytes": 0}
     train(network(), lambda: kompakt_runtime.compression(**settings))
@@ -88,6 +129,8 @@ def test_equal_settings_give_the_same_object_so_the_call_may_stand_in_the_loop()
         ({"overrides": {"head.*": "Off"}}, r"overrides\[0\].mode"),
         ({"overrides": ["head"]}, "overrides must map"),
         ({"min_tensor_bytes": -1}, "min_tensor_bytes is '-1'"),
+        ({"nonlinear": "Some"}, "nonlinear is 'Some'"),
+        ({"mode": "Lossless", "nonlinear": "Bounded"}, "nonlinear inputs can be Bounded with mode ErrorBounded only"),
         ({"min_tensor_bytes": 1.5}, "min_tensor_bytes is 1.5"),
     ],
 )
@@ -111,6 +154,8 @@ class Parts(nn.Module):
         x = self.one(x * 1) * 0.5
         if self.how == "context":
             with kompakt_runtime.uncompressed():
+                with kompakt_runtime.uncompressed():
+                    pass
                 x = self.two(x)
         elif self.how == "function":
             x = kompakt_runtime.exclude(lambda x: self.two(x))(x)

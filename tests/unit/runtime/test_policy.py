@@ -17,6 +17,15 @@ def test_only_the_input_of_a_linear_operation_is_compressed():
     assert decide(Use.WEIGHT_GRADIENT, FACTS, "ErrorBounded", 65536, 0.1, held=True) == Keep("HeldElsewhere")
 
 
+def test_an_input_of_a_nonlinear_operation_is_judged_like_one_of_a_linear_one():
+    """Whether it is called so at all is what `nonlinearInputs` says."""
+    for use in (Use.WEIGHT_GRADIENT, Use.NONLINEAR):
+        assert decide(use, FACTS, "ErrorBounded", 65536, 0.1) == Lossy(0.1)
+        assert decide(use, FACTS, "Lossless", 65536, 0.1) == Keep("ModeLossless")
+        assert decide(use, FACTS, "ErrorBounded", 65536, None) == Keep("NoBound")
+        assert decide(use, FACTS, "ErrorBounded", 65536, 0.1, held=True) == Keep("HeldElsewhere")
+
+
 @pytest.mark.parametrize("use", Use)
 def test_other_modes_never_change_a_value(use):
     assert decide(use, FACTS, "None", 0, 0.1) == Keep("ModeNone")

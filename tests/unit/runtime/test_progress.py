@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kompakt_runtime import metrics, progress
+from kompakt_runtime import export, metrics, progress
 from kompakt_runtime.config import Config, ConfigError
+from kompakt_runtime.figures import Figures
 
 
 def said(tmp_path: Path, text: str) -> dict[str, object]:
@@ -68,7 +69,8 @@ def test_the_page_follows_the_file_and_the_figures(served: tuple[Config, str], t
     config, url = served
     assert page(url) == ""
     Path(config.progress_file).write_text('{"step": 7, "loss": Infinity}')
-    (tmp_path / "figures-1-1.json").write_text('{"forwards": 2, "plainBytes": 100, "savedBytes": 30}')
+    figures = Figures(forwards=2, plain_bytes=100, saved_bytes=30, compressed=1)
+    export.write_report(str(tmp_path), config.attempt, export.report(figures))
     lines = [line for line in page(url).splitlines() if not line.startswith("#")]
     assert lines == [
         "kompakt_progress_step 7",
@@ -76,6 +78,8 @@ def test_the_page_follows_the_file_and_the_figures(served: tuple[Config, str], t
         "kompakt_activation_plain_bytes_total 100",
         "kompakt_activation_saved_bytes_total 30",
     ]
+    (summary,) = (line for line in page(url).splitlines() if line.startswith(export.PAGE_MARK))
+    assert json.loads(summary.removeprefix(export.PAGE_MARK))["ratio"] == "3.33"
     with pytest.raises(urllib.error.HTTPError, match="404"):
         page(url.replace("metrics", "else"))
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from kompakt_runtime import hooks
 from kompakt_runtime.config import Override
 from kompakt_runtime.origin import is_parameter, self_check
 from tests.unit.runtime.small_training import Holder, batch, gradients, network, same, warm_up
@@ -34,6 +35,18 @@ def test_only_weight_gradients_move_and_only_a_little(running):
         assert 0 < error < 0.1, f"{name}: {error}"
     assert session.figures.compressed == 2
     assert session.figures.violations == 0
+
+
+def test_on_a_device_that_nobody_tried_all_passes_through_and_is_counted(running, monkeypatch):
+    """No such device is here, so CPUs are called one."""
+    monkeypatch.setattr(hooks, "untried", lambda device: "MPS")
+    model, session = network(), running()
+    warm_up(model)
+    ours = gradients(model, batch())
+    session.stop()
+    assert same(ours, gradients(model, batch()))
+    assert session.figures.compressed == 0
+    assert session.figures.raw["MPS"] > 0
 
 
 def test_no_error_is_shown_beside_a_bound_that_came_later_and_is_smaller(running):
@@ -110,7 +123,9 @@ def test_a_parameter_is_known_in_every_guise():
         weight.to(torch.bfloat16),
         weight.t().bfloat16().t(),
     ]
-    guises += [weight[None].expand(3, 6, 4), weight.detach().requires_grad_().t()]
+    guises += [weight.diagonal(), weight.unfold(0, 2, 1), weight[None].expand(3, 6, 4), weight.detach().requires_grad_().t()]
+    with torch.no_grad():
+        guises += [weight.view(4, 6), weight.detach().requires_grad_()[1:]]
     assert all(is_parameter(t) for t in guises)
     assert not any(is_parameter(t) for t in (torch.randn(3), weight * 1, (weight @ weight.t()).t()))
 
@@ -133,7 +148,8 @@ class Odd(nn.Module):
         self.two.weight = self.one.weight
 
     def forward(self, x):
-        return self.one(self.position) + self.two(self.grid) + self.one(self.one.weight).sum() + 0 * x.mean()
+        rest = self.one(self.one.weight).sum() + 0.1 * self.two(self.position.detach()[1:]).mean() + 0 * x.mean()
+        return self.one(self.position) + self.two(self.grid) + rest
 
 
 def test_parameters_and_buffers_are_never_lossy(running):

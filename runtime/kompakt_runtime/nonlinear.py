@@ -1,0 +1,226 @@
+"""Nonlinear operations whose saved inputs are packed if that is asked for, and what the errors do to the gradients below.
+
+An operation is found behind a module call's outputs, when the call ends: its node in autograd's graph holds the very handles that
+were given for what it saved. How far errors reach is measured, not derived from its kind: on measured steps its backward
+function runs once more, on inputs with as much noise as the bound allows.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final
+from weakref import WeakKeyDictionary, ref
+
+import torch
+
+from kompakt_runtime import bounds
+from kompakt_runtime.autograd_state import packed_in
+from kompakt_runtime.ledger import Handle
+from kompakt_runtime.pools import roots
+from kompakt_runtime.sites import Sites
+
+Tensor = Any
+Node = Any
+
+NORMS: Final = ("NativeBatchNorm", "CudnnBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
+ATTENTIONS: Final = ("FlashAttentionForCpu", "FlashAttention", "EfficientAttention", "CudnnAttention")
+# What may be packed of what each kind of node saves. Means, deviations and sums of exponentials that it saves beside stay exact.
+SLOTS: Final = (
+    {f"{name}Backward0": ("norm", ("input",)) for name in NORMS}
+    | {f"{name}Backward0": (name.lower(), ("self",)) for name in ("Gelu", "Silu", "Mish", "Elu", "Softplus")}
+    | {f"ScaledDotProduct{name}Backward0": ("attention", ("query", "key", "value", "output")) for name in ATTENTIONS}
+)
+
+
+class Operation:
+    """One nonlinear operation of one module. `bound`: in force, None before it was measured; sums as 0-dim tensors."""
+
+    def __init__(self, name: str, place: int) -> None:
+        self.name, self.place = name, place
+        self.bound: float | None = None
+        self.used = 0.0  # the bound that the figures below belong to
+        self.observing = False
+        self.sampled = False  # as a Site; here all are measured
+        self.weight: Any = lambda: None
+        self._clear()
+
+    def _clear(self) -> None:
+        self.magnitude: Tensor = None  # sum of |input|
+        self.elements = 0
+        self.moved: Tensor = None  # for each gradient that goes on: sum of squares of what noise did to it, and of it
+        self.size: Tensor = None
+        self.weight_moved: Tensor = None  # for each weight: sum of squares of what noise did to its gradient, and its gradient
+        self.weight_gradient: Tensor = None
+
+    def bound_for(self, x: Tensor, target: float, operations: int) -> float | None:
+        """The bound in force; before the first measured step is over one from `x` itself, which is read back for it."""
+        if self.bound is not None:
+            return self.bound
+        if not self.observing:
+            return None
+        return bounds.first_nonlinear_bound(float(torch.std(x, correction=0)), target, operations)
+
+    def see_input(self, x: Tensor, bound: float) -> None:
+        """Of several inputs of one step the widest bound is what is judged."""
+        self.used = max(self.used, bound)
+        self.magnitude = _plus(self.magnitude, torch.linalg.vector_norm(x, 1, dtype=_wide(x)))
+        self.elements += x.numel()
+
+    def see(self, node: Node, exact: tuple[Tensor, ...], noisy: tuple[Tensor, ...]) -> None:
+        """The gradients that the node's backward function gave, and those that it gives with noise in its inputs."""
+        pairs = [(a, b, _leaf(node, i)) for i, (a, b) in enumerate(zip(exact, noisy, strict=True)) if a is not None]
+        rows = [torch.stack((_squares(b - a), _squares(a))) for a, b, leaf in pairs if leaf is None]
+        if rows:
+            both = torch.stack(rows)
+            self.moved, self.size = _plus(self.moved, both[:, 0]), _plus(self.size, both[:, 1])
+        own = next(((a, b, leaf) for a, b, leaf in pairs if leaf is not None), None)
+        if own is not None:
+            # The first is the weight's; after it may come a bias', which does not read the inputs.
+            self._see_weight(own[2], own[0], own[1] - own[0])
+
+    def _see_weight(self, weight: Any, gradient: Tensor, moved: Tensor) -> None:
+        if weight.grad is None or self.weight() is not weight:  # the first pass since gradients were dropped
+            self.weight, self.weight_moved, self.weight_gradient = ref(weight), None, None
+        self.weight_moved = _plus(self.weight_moved, moved.to(_wide(moved)).square())
+        self.weight_gradient = _plus(self.weight_gradient, gradient.to(_wide(gradient)))
+
+    def figures(self, ratio: Tensor) -> Tensor | None:
+        """(largest relative error of a gradient that goes on, error of the weight's gradient over its mean |momentum|, mean
+        |input|) as one tensor; None if a pass is missing. ratio: mean |momentum| over mean |gradient| of the weight.
+        """
+        if self.moved is None or self.magnitude is None:
+            return None
+        relative = torch.where(self.moved == 0, 0, self.moved / self.size).max().sqrt().double()
+        own = relative.new_zeros(())
+        if self.weight_moved is not None:
+            own = self.weight_moved.mean().sqrt().double() / (ratio * self.weight_gradient.abs().mean().double())
+        return torch.stack([relative, own, self.magnitude.double() / self.elements])
+
+    def finish(self) -> None:
+        """Drops the sums."""
+        self._clear()
+        self.used = 0.0
+
+
+class Operations:
+    """All operations that were seen, by module, kind, and number among those of its kind in one call."""
+
+    def __init__(self, sites: Sites, failed: Callable[[str], None]) -> None:
+        """failed: counts a reason why nothing was measured in some backward pass."""
+        self._sites, self._failed = sites, failed
+        self._known: WeakKeyDictionary[Any, dict[tuple[str, int], Operation]] = WeakKeyDictionary()
+        self.noise = Noise()
+
+    @property
+    def expected(self) -> int:
+        """More than there may be, while they are not known yet: modules that were named, each with one."""
+        return self._sites.named
+
+    def __iter__(self) -> Iterator[Operation]:
+        return (operation for found in list(self._known.values()) for operation in found.values())
+
+    def forget(self) -> None:
+        for operation in self:
+            operation.finish()
+
+    def found(
+        self, module: Any, name: str, outputs: Any, handles: Iterable[Handle], since: int
+    ) -> Iterator[tuple[Operation, Node, dict[str, Handle]]]:
+        """Operations behind the outputs of a module's call that saved some of these handles, oldest first; each with its handles
+        by the node's names for them.
+
+        since: autograd's number when the call began; older nodes are not looked at.
+        """
+        open_ = set(handles)
+        counts: Counter[str] = Counter()
+        for node in sorted(_nodes(outputs, since), key=lambda node: node._sequence_nr()):
+            kind, slots = SLOTS[node.name()]
+            counts[kind] += 1
+            held = {slot: packed_in(node, slot) for slot in slots}
+            mine = {slot: data for slot, data in held.items() if isinstance(data, Handle) and data in open_}
+            if mine:
+                yield self._of(module, name, kind, counts[kind]), node, mine
+
+    def _of(self, module: Any, name: str, kind: str, number: int) -> Operation:
+        known = self._known.setdefault(module, {})
+        key = (kind, number)
+        if key not in known:
+            suffix = kind if number == 1 else f"{kind} {number}"
+            known[key] = Operation(f"{name} [{suffix}]", next(self._sites.places))
+        return known[key]
+
+    def watch(self, operation: Operation, node: Node, noise: dict[str, float]) -> None:
+        """On a measured step: measures what errors as wide as these do, once the node's backward function has run."""
+        # Named by slot: a hook that held handles would keep copies alive after the backward pass has read them.
+        node.register_hook(partial(self._measure, operation, noise))
+
+    def _measure(
+        self, operation: Operation, noise: dict[str, float], exact: tuple[Tensor, ...], deltas: tuple[Tensor, ...]
+    ) -> None:
+        if not operation.observing:
+            return
+        try:
+            node = torch._C._current_autograd_node()
+            with torch.no_grad():
+                noisy = self.noise.while_added({packed_in(node, slot): bound for slot, bound in noise.items()}, node, deltas)
+                operation.see(node, exact, noisy if isinstance(noisy, tuple) else (noisy,))
+        except Exception as problem:  # a measurement must not end a backward pass
+            operation.finish()
+            self._failed(f"ObserveFailed{type(problem).__name__}")
+
+
+class Noise(threading.local):
+    """What is added to which inputs while an operation's backward function runs once more; from a generator of our own."""
+
+    def __init__(self) -> None:
+        self._bounds: dict[Handle, float] = {}
+        self._generators: dict[Any, torch.Generator] = {}
+
+    def while_added(self, bounds_: dict[Handle, float], node: Node, deltas: tuple[Tensor, ...]) -> Any:
+        self._bounds = bounds_
+        try:
+            return node(*deltas)
+        finally:
+            self._bounds = {}
+
+    def added(self, handle: Any, t: Tensor) -> Tensor:
+        """`t`, or a copy with errors as wide and as even as packing leaves them."""
+        if not self._bounds or handle not in self._bounds:
+            return t
+        bound = self._bounds[handle]
+        generator = self._generators.setdefault(t.device, torch.Generator(t.device).manual_seed(0))
+        noise = torch.empty_like(t, dtype=_wide(t)).uniform_(-bound, bound, generator=generator)
+        return (t + noise * (t != 0)).to(t.dtype)
+
+
+def _nodes(outputs: Any, since: int) -> list[Node]:
+    seen: set[Node] = set()
+    waiting, found = list(roots(outputs)), []
+    while waiting:
+        node = waiting.pop()
+        if node in seen or node._sequence_nr() < since:
+            continue
+        seen.add(node)
+        if node.name() in SLOTS:
+            found.append(node)
+        waiting += [behind for behind, _ in node.next_functions if behind is not None]
+    return found
+
+
+def _leaf(node: Node, number: int) -> Any:
+    """The parameter that the node's gradient goes to, None where it goes on."""
+    behind = node.next_functions[number][0]
+    return getattr(behind, "variable", None) if behind is not None else None
+
+
+def _squares(t: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(t, dtype=_wide(t)).square()
+
+
+def _wide(t: Tensor) -> Any:
+    return torch.float64 if t.dtype == torch.float64 else torch.float32
+
+
+def _plus(total: Tensor, more: Tensor) -> Tensor:
+    return more if total is None else total + more

@@ -1,0 +1,235 @@
+"""Inputs of nonlinear operations, packed where that is asked for: how far errors reach is measured and kept to its share."""
+
+import math
+import os
+
+import pytest
+
+if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from kompakt_runtime.bounds import allowances, first_nonlinear_bound, nonlinear_bound
+from kompakt_runtime.config import Config, ConfigError, Override
+from tests.unit.runtime.small_training import Holder, batch, gradients, same, warm_up
+
+
+def network(norm: type[nn.Module] = nn.BatchNorm2d, act: type[nn.Module] = nn.GELU) -> nn.Sequential:
+    torch.manual_seed(0)
+    norms = [nn.GroupNorm(2, 8) if norm is nn.GroupNorm else norm(6 if norm is nn.LayerNorm else 8) for _ in range(2)]
+    layers = [nn.Conv2d(3, 8, 3, padding=1), norms[0], act(), nn.Conv2d(8, 8, 3, padding=1), norms[1], act()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 36, 4))
+
+
+class Attention(nn.Module):
+    """One head beside a residual path, then the functional forms of GELU and LayerNorm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(6, 18), nn.Linear(6, 6)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x.flatten(1, 2)).view(len(x), 1, 18, 3, 6).unbind(3)
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        y = x + self.out(mixed.reshape(x.shape))
+        return F.layer_norm(F.gelu(y), (6,))
+
+
+def rows(session, kind: str) -> dict:
+    return {name: row for name, row in session.figures.layers.items() if name.endswith(f"[{kind}]")}
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm])
+def test_inputs_of_norms_are_packed_within_bounds_of_their_own(running, norm):
+    model, session = network(norm), running(nonlinear="Bounded")
+    warm_up(model, steps=3, momentum=0.9)
+    found = rows(session, "norm")
+    assert found.keys() == {"1 [norm]", "4 [norm]"}
+    assert all(row.saved < row.plain / 2 and 0 < row.error <= row.bound for row in found.values())
+    assert session.figures.violations == 0 < session.figures.checked
+
+
+def test_functional_forms_are_found_behind_the_module_around_them(running):
+    torch.manual_seed(0)
+    model, session = nn.Sequential(Attention(), nn.Flatten(), nn.Linear(108, 4)), running(nonlinear="Bounded")
+    warm_up(model, steps=3, momentum=0.9)
+    for kind in ("attention", "gelu", "norm"):
+        (row,) = rows(session, kind).values()
+        assert row.saved < row.plain / 1.5, kind
+        assert 0 < row.sigma < math.inf
+    assert session.figures.violations == 0
+
+
+@pytest.mark.parametrize("settings", [{}, {"mode": "Lossless"}])
+def test_without_being_asked_nonlinear_inputs_stay_exact(running, settings):
+    model, session = network(), running(**settings)
+    warm_up(model)
+    ours = gradients(model, batch())
+    assert not rows(session, "norm")
+    assert not rows(session, "gelu")
+    session.stop()
+    plain = gradients(model, batch())
+    assert all(torch.equal(ours[name], plain[name]) for name in ("input", "1.weight", "4.bias"))
+
+
+@pytest.mark.parametrize("pattern", ["class:BatchNorm2d", "[14]"])
+def test_a_class_or_a_name_may_be_left_out(running, pattern):
+    model, session = network(), running(nonlinear="Bounded", overrides=(Override(pattern, "None"),))
+    warm_up(model)
+    assert not rows(session, "norm")
+    assert rows(session, "gelu").keys() == {"2 [gelu]", "5 [gelu]"}
+
+
+def test_activation_gradients_stay_within_what_the_layers_bear(running):
+    """The measured error of the input's gradient, from all operations at once, against the smallest share that a layer bears."""
+    model, session = network(), running(nonlinear="Bounded")
+    warm_up(model, steps=9, momentum=0.9)
+    bears = max(share for _, share in session.sites.tolerances())
+    ours = gradients(model, batch(8))
+    session.stop()
+    plain = gradients(model, batch(8))
+    moved = float((ours["input"] - plain["input"]).norm() / plain["input"].norm())
+    assert 0 < moved < 2 * bears
+
+
+def test_what_noise_does_is_what_packing_does(running):
+    """`sigma` of an operation is measured with noise of our own; here with the error of the true copy."""
+    torch.manual_seed(0)
+    model, session = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)), running(nonlinear="Bounded")
+    x = torch.randn(512, 32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+
+    step()
+    optimizer.step()
+    (operation,) = session.hooks.operations
+    taken = []
+    see = operation.see
+    operation.see = lambda node, exact, noisy: (taken.append((exact[0], noisy[0])), see(node, exact, noisy))
+    step()
+    ((packed, noisy),) = taken
+    session.stop()
+    plain = []
+    model[1].register_forward_pre_hook(lambda _, arguments: arguments[0].register_hook(plain.append) and None)
+    step()
+    true, ours = float((packed - plain[0]).norm()), float((noisy - packed).norm())
+    assert 0.8 < ours / true < 1.25
+
+
+def test_measuring_moves_no_random_numbers_and_no_gradient(running):
+    model = network()
+    session = running(nonlinear="Bounded")
+    torch.manual_seed(5)
+    first = gradients(model, batch())
+    after = torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(after, torch.rand(1))
+    for operation in session.hooks.operations:
+        operation.observing = False
+    session.hooks.operations.watch = lambda *_: None
+    assert same(first, gradients(model, batch()))
+
+
+def test_a_tensor_that_a_layer_and_a_norm_save_has_the_tighter_bound(running):
+    torch.manual_seed(0)
+
+    def both(model, x):
+        x = x * 2
+        return model[0](x.flatten(1)) + model[1](x).flatten(1)
+
+    model = Holder(nn.ModuleList([nn.Linear(108, 108), nn.LayerNorm(6)]), both)
+    session = running(nonlinear="Bounded")
+    warm_up(model)
+    (operation,) = session.hooks.operations
+    site = session.sites.of(model.model[0])
+    site.bound, site.observing = 0.5, False
+    asked = []
+    compress = session.hooks.ledger.compress
+
+    def noted(entry, t, bound, *arguments, **settings):
+        asked.append(bound)
+        return compress(entry, t, bound, *arguments, **settings)
+
+    session.hooks.ledger.compress = noted
+    for mine, tighter in ((0.125, 0.125), (1.0, 0.5)):
+        operation.bound = mine
+        asked.clear()
+        gradients(model, batch())
+        assert asked[-1] == tighter
+
+
+def test_a_tensor_changed_in_place_raises_as_without_us(running):
+    running(nonlinear="Bounded")
+
+    def spoil(model, x):
+        x = x * 2
+        y = F.gelu(x)
+        x.add_(1)
+        return model(y)
+
+    model = Holder(nn.Identity(), spoil)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        model(batch().requires_grad_()).sum().backward()
+
+
+def test_an_overflow_leaves_bounds_as_they_are(running):
+    model, session = network(), running(nonlinear="Bounded")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for scale in (1.0, math.inf):
+        optimizer.zero_grad()
+        (model(batch()).square().sum() * scale).backward()
+        if scale == math.inf:
+            before = {operation.name: operation.bound for operation in session.hooks.operations}
+            for weight in model.parameters():
+                weight.grad.zero_()
+        optimizer.step()
+    assert all(before.values())
+    assert before == {operation.name: operation.bound for operation in session.hooks.operations}
+    assert all(operation.moved is None for operation in session.hooks.operations), "what was seen must not stay"
+
+
+def test_a_backward_pass_keeps_no_copy_longer_than_it_reads_it(running):
+    model, session = network(), running(nonlinear="Bounded")
+    out = model(batch())
+    entries = [entry for entry in session.hooks.ledger._entries.values() if entry.layer.endswith("norm]")]
+    assert len(entries) == 2
+    out.square().sum().backward()
+    del entries
+    assert not [entry for entry in session.hooks.ledger._entries.values() if entry.layer.endswith("norm]")]
+
+
+def test_shares_add_up_to_what_each_layer_bears():
+    layers = [(0, 0.02), (2, 0.01), (5, 0.04)]
+    operations = [1, 3, 4, 6]
+    found = allowances(layers, operations)
+    for place, bears in layers:
+        behind = [share for share, operation in zip(found, operations, strict=True) if operation > place]
+        assert math.hypot(*behind) <= bears * (1 + 1e-12)
+    assert found == [0.01, pytest.approx(0.01 / 3**0.5), pytest.approx(0.01 / 3**0.5), pytest.approx(0.01 / 3**0.5)]
+    assert allowances([], [1]) == [None]
+    assert allowances([(3, 0.1)], [1]) == [0.1], "before all layers: as after the one that bears least"
+
+
+def test_a_bound_follows_what_was_measured_and_grows_step_by_step():
+    assert nonlinear_bound(0.1, 2.0, 1.0) == pytest.approx(0.05)
+    assert nonlinear_bound(0.1, 0.01, 1.0) == pytest.approx(0.4)
+    assert nonlinear_bound(0.1, 0.01, 0.3) == 0.3
+    for moved in (0.0, math.nan, math.inf):
+        assert nonlinear_bound(0.1, moved, 1.0) is None
+    assert first_nonlinear_bound(0.0, 0.01, 4) is None
+    wide = first_nonlinear_bound(5.0, 0.01, 4)
+    assert first_nonlinear_bound(2.0, 0.01, 4) == pytest.approx(wide), "absolute errors where inputs are wide"
+
+
+@pytest.mark.parametrize("mode", ["None", "Lossless"])
+def test_it_needs_a_lossy_mode(mode):
+    with pytest.raises(ConfigError, match="ErrorBounded only"):
+        Config(mode, nonlinear="Bounded")
+    assert Config("ErrorBounded", "0.02", nonlinear="Bounded").layer_target == pytest.approx(0.02 / 2**0.5)
+    assert Config("ErrorBounded", "0.02").layer_target == 0.02

@@ -1,0 +1,302 @@
+"""What autograd allows, with inputs of nonlinear operations packed: a network of a norm of each kind, GELU and attention."""
+
+import concurrent.futures
+import os
+from collections.abc import Callable
+
+import pytest
+
+if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from kompakt_runtime.aside import uncompressed
+from kompakt_runtime.autograd_state import innermost
+from kompakt_runtime.ledger import DecodeFailed
+from tests.unit.runtime.small_training import Holder, batch, failed, gradients, same, warm_up
+
+KINDS = {"images.1 [norm]", "images.2 [gelu]", "before [norm]", "attention [attention]"}
+
+
+class Heads(nn.Module):
+    """Two heads of attention whose queries, keys and values share one storage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).view(len(x), -1, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape))
+
+
+class Mixed(nn.Module):
+    def __init__(self, around: Callable = lambda part, x: part(x)) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.images = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.GELU())
+        self.before, self.attention, self.last = nn.LayerNorm(8), Heads(), nn.Linear(8, 4)
+        self.around = around
+
+    def forward(self, x):
+        tokens = self.around(self.images, x).flatten(2).transpose(1, 2)
+        mixed = tokens + self.around(self.attention, self.before(tokens))
+        return self.last(mixed.mean(1))
+
+
+def packed(session) -> set[str]:
+    return {name for name, row in session.figures.layers.items() if name.endswith("]") and row.bound and row.plain}
+
+
+def ready(model, running, **settings):
+    """A session whose bounds are measured; statistics of norms stand still, for comparisons."""
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 0.0
+    session = running(nonlinear="Bounded", **settings)
+    warm_up(model)
+    session.figures.forget()
+    return session
+
+
+def near(ours: dict, plain: dict) -> bool:
+    """No gradient is far off; that of the input moved, so something was lossy."""
+    assert ours.keys() == plain.keys()
+    whole = torch.cat([g.flatten() for g in plain.values()]).norm()
+    assert 0 < float((ours["input"] - plain["input"]).norm()) < 0.2 * float(plain["input"].norm())
+    return all(float((ours[name] - plain[name]).norm()) < 0.2 * float(plain[name].norm()) + 1e-4 * whole for name in plain)
+
+
+def test_each_kind_is_packed_and_every_gradient_stays_near(running):
+    model = Mixed()
+    session = ready(model, running)
+    ours = gradients(model, batch())
+    session.stop()
+    assert near(ours, gradients(model, batch()))
+    assert packed(session) == KINDS
+    # Queries, keys and values are parts of one storage, and all of it.
+    assert session.figures.layers["attention [attention]"].plain == 8 * 36 * (24 + 8) * 4
+    assert not failed(session)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_parts_train_near_to_plain_training(running, reentrant):
+    def around(part, x):
+        return checkpoint(part, x.requires_grad_() if x.is_leaf else x, use_reentrant=reentrant)
+
+    model = Mixed(around)
+    session = ready(model, running)
+    ours = gradients(model, batch())
+    session.stop()
+    assert near(ours, gradients(model, batch()))
+    # A recomputation without reentrance has hooks of its own; with it, the part is a model on its own in the backward pass.
+    assert packed(session) == (KINDS if reentrant else {"before [norm]"})
+    assert not failed(session)
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_graph_that_is_kept_gives_the_same_twice(running, measured):
+    model = Mixed()
+    session = ready(model, running)
+    for site in session.sites._sites.values():
+        site.observing = measured
+    loss = model(batch()).square().sum()
+    first = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+    for operation in session.hooks.operations:
+        operation.observing = False  # no noise is left from the first time
+    second = torch.autograd.grad(loss, list(model.parameters()))
+    assert all(map(torch.equal, first, second))
+    assert packed(session) == KINDS
+    assert not failed(session)
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_second_derivative_stays_near(running, measured):
+    def slopes() -> dict[str, torch.Tensor]:
+        model.zero_grad()
+        x = batch().requires_grad_()
+        (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+        slope.square().sum().backward()
+        return {"input": x.grad, **{name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}}
+
+    # No kernel of attention knows a second derivative.
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.GELU(), nn.LayerNorm(6), nn.Flatten())
+    session = ready(model, running)
+    for site in session.sites._sites.values():
+        site.observing = measured
+    ours = slopes()
+    session.stop()
+    assert near(ours, slopes())
+    assert packed(session) == {"1 [norm]", "2 [gelu]", "3 [norm]"}
+    assert not failed(session)
+
+
+def test_autocast_runs_and_stays_near(running):
+    def in_bfloat16(model, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(x).float()
+
+    model = Holder(Mixed(), in_bfloat16)
+    session = ready(model, running)
+    ours = gradients(model, batch())
+    session.stop()
+    assert near(ours, gradients(model, batch()))
+    assert packed(session) == {f"model.{name}" for name in KINDS}
+    assert not failed(session)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_exception_in_the_middle_of_a_forward_leaves_nothing_behind(running, error):
+    def stop(part, x):
+        if isinstance(part, Heads):
+            part(x)
+            raise error
+        return part(x)
+
+    model = Mixed()
+    session = ready(model, running)
+    wanted = gradients(model, batch())
+    before = session.figures.forwards
+    for _ in range(2):
+        model.around = stop
+        with pytest.raises(error):
+            model(batch())
+        # Of a KeyboardInterrupt torch tells nobody; it is noticed when the model is called again.
+        assert error is KeyboardInterrupt or innermost() is None
+        assert not session.hooks.ledger._entries, "no copy, no original"
+        model.around = lambda part, x: part(x)
+        assert same(gradients(model, batch()), wanted)
+        assert innermost() is None
+        assert not session._threads.calls
+    assert session.figures.forwards == before + 4
+    assert not failed(session)
+
+
+def test_threads_do_not_disturb_one_another(running):
+    models = [Mixed() for _ in range(2)]
+    session = ready(models[0], running)
+    warm_up(models[1])
+    with concurrent.futures.ThreadPoolExecutor(1) as alone:
+        plain = list(alone.map(lambda model: gradients(model, batch()), models))
+    session.figures.forget()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda model: gradients(model, batch()), models))
+    assert all(map(same, found, plain))
+    assert packed(session) == KINDS
+    assert not failed(session)
+
+
+def test_inference_packs_nothing_and_looks_for_nothing(running, monkeypatch):
+    model = Mixed()
+    session = ready(model, running)
+    before = session.figures.forwards
+    monkeypatch.setattr(session.hooks.operations, "found", lambda *_: 1 / 0)
+    with torch.no_grad():
+        model(batch())
+    with torch.inference_mode():
+        model(batch())
+    model.eval()
+    out = model(batch())
+    assert (session.figures.forwards, len(session.hooks.ledger._entries)) == (before, 0)
+    assert not session.figures.raw
+    out.sum().backward()
+
+
+def test_a_user_s_own_hooks_win_around_and_inside(running):
+    model = Mixed()
+    session = ready(model, running)
+    session.pause()
+    plain = gradients(model, batch())
+    session.start()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+        assert same(gradients(model, batch()), plain)
+    assert session.figures.plain_bytes == 0
+    seen = []
+
+    def inside(part, x):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: (seen.append(t.shape), t.clone())[1], lambda t: t):
+            return part(x)
+
+    model.around = inside
+    gradients(Holder(model, lambda model, x: model(F.silu(x * 2))), batch())
+    gradients(model, batch())
+    assert packed(session) == {"before [norm]"}, "only what runs outside of them"
+    assert (8, 2, 36, 4) in seen
+    assert not failed(session)
+
+
+class Learned(nn.Module):
+    """Norms, GELU and attention read parameters and buffers, as they are and in other guises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.query, self.other = nn.Parameter(torch.randn(1, 6, 6)), nn.Parameter(torch.randn(8, 6))
+        self.register_buffer("grid", torch.randn(8, 6))
+        self.norm, self.line = nn.LayerNorm(6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        x = self.line(x.mean(1))
+        grid = self.grid[1:].view(7, 6)
+        parts = [self.norm(self.other[1:]), F.gelu(self.other.t()), F.gelu(x.sum() * 0 + self.other.view(-1)[:1].expand(2))]
+        parts += [F.layer_norm(grid, (6,), self.norm.weight), F.gelu(self.other.detach()) * self.norm.bias]
+        x = x[:, None]
+        mixed = F.scaled_dot_product_attention(self.query.expand(8, 1, 6, 6), x, x)
+        return mixed.sum() + sum(part.square().sum() for part in parts)
+
+
+def test_parameters_and_buffers_are_never_lossy(running):
+    model = Learned()
+    session = running(nonlinear="Bounded")
+    kept = []
+    relaxed = session.hooks.ledger.relaxed
+    session.hooks.ledger.relaxed = lambda handle: (kept.append(handle.entry.storage.cdata), relaxed(handle))
+    own = {t.untyped_storage()._cdata for t in (*model.parameters(), *model.buffers())}
+    warm_up(model)
+    out = model(batch())
+    assert kept, "keys and values of attention are packed"
+    assert not own & set(kept)
+    out.backward()
+
+
+def test_what_is_kept_out_inside_a_module_stays_exact(running):
+    def mixed(model, x):
+        with uncompressed():
+            x = F.gelu(model(x))
+        return F.silu(x)
+
+    model = Holder(nn.Conv2d(3, 8, 3, padding=1), mixed)
+    session = ready(model, running)
+    gradients(model, batch())
+    assert packed(session) == {"Holder [silu]"}
+
+
+def test_a_copy_of_a_norm_s_input_that_cannot_be_read_is_named(running):
+    model = Mixed()
+    session = ready(model, running)
+    loss = model(batch()).square().sum()
+    entry = next(entry for entry in session.hooks.ledger._entries.values() if entry.layer == "before [norm]")
+    part = entry.packed.parts[0]
+    object.__setattr__(part, "words", part.words[:0])
+    with pytest.raises(DecodeFailed, match=r"what before \[norm\] saved"):
+        loss.backward()
+    assert [reason for reason in failed(session) if reason.startswith("DecodeFailed")] == failed(session)
+
+
+def test_a_later_reader_of_the_values_brings_the_original_back(running):
+    def both(model, x):
+        hidden = model.images(x)
+        tokens = hidden.flatten(2).transpose(1, 2).contiguous()
+        return model.last(model.before(tokens) + tokens.sigmoid() * tokens)
+
+    inner = Mixed()
+    model = Holder(inner, both)
+    session = ready(model, running)
+    out = model(batch())
+    assert "model.before [norm]" not in {entry.layer for entry in session.hooks.ledger._entries.values() if entry.packed}
+    out.square().sum().backward()
+    assert not failed(session)
