@@ -1,4 +1,7 @@
-"""Asks rank 0 of each running job every half minute how far it is. What it answers comes from a user's pod and is not trusted."""
+"""Asks rank 0 of each running job every half minute how far it is and what its pod saves.
+
+What it answers comes from a user's pod and is not trusted.
+"""
 
 import asyncio
 import ipaddress
@@ -11,10 +14,11 @@ from typing import Any, Final
 import aiohttp
 
 from kompakt_core import contract
-from kompakt_core.job import measured, progress
+from kompakt_core.job import measured, progress, reports
 from kompakt_core.job.measured import Pace
 from kompakt_core.job.pods import PodView
 from kompakt_core.job.progress import Sample
+from kompakt_core.job.reports import Heard
 from kompakt_operator.workqueue import Key, WorkQueue
 
 TIMEOUT: Final = aiohttp.ClientTimeout(total=2)
@@ -25,12 +29,15 @@ SAMPLES: Final = 11  # the estimate looks at the last five minutes
 
 @dataclass
 class Watched:
-    """Rank 0 of one job's current attempt, and what it has said so far."""
+    """Rank 0 of one job's current attempt, and what it has said so far; `told`: the report that was last news."""
 
     pod: PodView
+    asked: bool = True
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     said: Mapping[str, Any] = field(default_factory=dict)
     pace: Pace | None = None
+    report: Mapping[str, Any] | None = None
+    told: Mapping[str, Any] | None = None
 
 
 class Scraper:
@@ -43,24 +50,38 @@ class Scraper:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     def follow(self, key: Key, pod: PodView | None) -> None:
-        """Ask this pod from now on; None: nobody. Another pod begins anew."""
+        """Ask this pod from now on; None: nobody any more. Another pod begins anew."""
         known = self._watched.get(key)
-        if pod is None or not self._seconds:
-            self._watched.pop(key, None)
+        if pod is None:
+            if known is not None:
+                known.asked = False
         elif known is None or known.pod.uid != pod.uid:
-            self._watched[key] = Watched(pod)
+            self._watched[key] = Watched(pod, bool(self._seconds))
         else:
-            known.pod = pod
+            known.pod, known.asked = pod, bool(self._seconds)
+
+    def forget(self, key: Key) -> None:
+        """The job is over."""
+        self._watched.pop(key, None)
 
     def said(self, key: Key, attempt: int) -> Mapping[str, Any]:
-        """status.progress of that attempt; empty where nothing has been heard of it."""
-        known = self._watched.get(key)
-        return known.said if known is not None and known.pod.attempt == attempt else {}
+        """status.progress of that attempt; empty where nothing has been heard of it, or nobody is asked any more."""
+        known = self._of(key, attempt)
+        return known.said if known is not None and known.asked else {}
 
     def pace(self, key: Key, attempt: int) -> Pace | None:
-        """What has been heard of that attempt's steps."""
+        """What is heard of that attempt's steps."""
+        known = self._of(key, attempt)
+        return known.pace if known is not None and known.asked else None
+
+    def compression(self, key: Key, attempt: int) -> Heard | None:
+        """What was heard last of that attempt's compression: it counts until the pod has left a last word."""
+        known = self._of(key, attempt)
+        return None if known is None or known.report is None else Heard(known.pod.uid, known.report)
+
+    def _of(self, key: Key, attempt: int) -> Watched | None:
         known = self._watched.get(key)
-        return known.pace if known is not None and known.pod.attempt == attempt else None
+        return known if known is not None and known.pod.attempt == attempt else None
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -71,7 +92,8 @@ class Scraper:
 
     async def round(self, connections: aiohttp.ClientSession) -> None:
         """Ask everybody once."""
-        await asyncio.gather(*(self._ask(connections, key, watched) for key, watched in list(self._watched.items())))
+        asked = [(key, watched) for key, watched in self._watched.items() if watched.asked]
+        await asyncio.gather(*(self._ask(connections, key, watched) for key, watched in asked))
 
     async def _ask(self, connections: aiohttp.ClientSession, key: Key, watched: Watched) -> None:
         try:
@@ -83,8 +105,10 @@ class Scraper:
 
     def _hear(self, key: Key, watched: Watched, page: str) -> None:
         said, pace = self._progress(watched, page) or watched.said, measured.read_page(page) or watched.pace
-        if (said, pace) != (watched.said, watched.pace):
-            watched.said, watched.pace = said, pace
+        watched.report = reports.read_page(page) or watched.report
+        news = reports.is_news(watched.told, watched.report)
+        if (said, pace) != (watched.said, watched.pace) or news:
+            watched.said, watched.pace, watched.told = said, pace, watched.report
             self._queue.add(key)
 
     def _progress(self, watched: Watched, page: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""status.progress on a real API server: what rank 0's own page says while it runs, its last word afterwards."""
+"""status.progress and status.compression on a real API server: what rank 0's own page says while it runs, and what stays."""
 
 import json
 from collections.abc import Iterator
@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from kompakt_core.contract import ANN_SENSITIVITY, METRICS_PORT
-from kompakt_runtime import metrics
+from kompakt_runtime import export, metrics
 from kompakt_runtime.config import Config
+from kompakt_runtime.figures import Figures
 from kompakt_runtime.pace import Pace
-from tools.kube.jobs import apply, training_job
-from tools.kube.session import Cluster, eventually
+from tools.kube.jobs import Job, apply, training_job
+from tools.kube.session import Cluster, eventually, stays
 
 LAST_WORD = {"kompakt": 1, "active": False, "reason": "ModeNone", "progress": {"step": 1000, "total": 1000, "loss": 0.25}}
 
@@ -37,11 +38,20 @@ class Steady(Pace):
 def file(tmp_path: Path) -> Iterator[Path]:
     """A progress file that the runtime serves on the port of a worker, from this machine's loopback address."""
     path = tmp_path / "progress.json"
-    server = metrics.serve(Config(progress_file=str(path), metrics_port=METRICS_PORT), Steady())
+    config = Config("ErrorBounded", progress_file=str(path), metrics_port=METRICS_PORT, state_dir=str(tmp_path))
+    server = metrics.serve(config, Steady())
     assert server is not None, f"another program listens on port {METRICS_PORT}"
     yield path
     server.shutdown()
     server.server_close()
+
+
+def led_here(job: Job) -> None:
+    """A simulated pod has an address that leads nowhere; that of rank 0 leads to the page above once the job runs."""
+    job.await_phase("Running")
+    address = {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
+    local = [{"op": "replace", "path": f"/status/{field}", "value": value} for field, value in address.items()]
+    job.cluster.core.patch_namespaced_pod_status(f"{job.name}-worker-0-a1", job.namespace, local)
 
 
 def test_progress_reaches_the_status_and_its_last_word_stays(asking: Cluster, namespace: str, file: Path) -> None:
@@ -49,12 +59,7 @@ def test_progress_reaches_the_status_and_its_last_word_stays(asking: Cluster, na
     made = training_job("told", replicas=2, gpus=2, seconds=None, annotations=message)
     made["spec"]["communication"] = {"pattern": "Ring", "gradientBytes": "531M"}
     job = apply(asking, namespace, made)
-    # A simulated pod has an address that leads nowhere; this one leads to the page above.
-    eventually(lambda: len(job.bound()) == 2, "both bound")
-    address = {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
-    local = [{"op": "replace", "path": f"/status/{field}", "value": value} for field, value in address.items()]
-    job.await_phase("Running")
-    asking.core.patch_namespaced_pod_status("told-worker-0-a1", namespace, local)
+    led_here(job)
     file.write_text('{"step": 10, "total": 1000, "loss": 2.5, "samplesPerSecond": 80}')
     eventually(lambda: job.status.get("progress", {}).get("step") == 10, "the first word")
     file.write_text('{"step": 20, "total": 1000, "loss": 2.25, "samplesPerSecond": 80}')
@@ -83,10 +88,7 @@ def test_after_a_suspension_pods_carry_the_measured_word_and_the_status_what_was
     made = training_job("learned", replicas=2, gpus=2, seconds=None)
     made["spec"]["communication"] = {"pattern": "Ring"}
     job = apply(asking, namespace, made)
-    job.await_phase("Running")
-    local = [{"op": "replace", "path": "/status/podIP", "value": "127.0.0.1"}]
-    local.append({"op": "replace", "path": "/status/podIPs", "value": [{"ip": "127.0.0.1"}]})
-    asking.core.patch_namespaced_pod_status("learned-worker-0-a1", namespace, local)
+    led_here(job)
     eventually(lambda: job.status.get("profile", {}).get("sensitivity") == "High", "measured")
     file.write_text('{"step": 10, "total": 100000}')
     eventually(lambda: job.status.get("progress", {}).get("step") == 10, "the first word")
@@ -104,3 +106,33 @@ def test_after_a_suspension_pods_carry_the_measured_word_and_the_status_what_was
     assert {pod.metadata.annotations[ANN_SENSITIVITY] for pod in job.pods()} == {"High"}
     assert job.status["progress"] == {"remainingSeconds": left}
     job.delete()
+
+
+def test_compression_shows_while_the_job_runs_and_stays_where_no_worker_leaves_a_word(
+    asking: Cluster, namespace: str, file: Path
+) -> None:
+    def trained(plain: int, saved: int) -> None:
+        figures = Figures(plain_bytes=plain, saved_bytes=saved, forwards=9, steps=9, compressed=1)
+        export.write_report(str(file.parent), 1, export.report(figures))
+
+    def shown() -> dict[str, object]:
+        status = job.status
+        return {"phase": status["phase"], **status.get("compression", {})}
+
+    made = training_job("saving", replicas=2, gpus=2, seconds=None)
+    made["spec"]["activationCompression"] = {"mode": "ErrorBounded"}
+    job = apply(asking, namespace, made)
+    led_here(job)
+    trained(700_000, 100_000)
+    eventually(lambda: shown().get("ratio") == "7.00", "the first figures")
+    assert {"phase": "Running", "ranks": 1, "attempt": 1, "complete": False, "active": True}.items() <= shown().items()
+    assert job.condition("CompressionActive")["status"] == "True"
+    titles, row = (line.split() for line in asking.kubectl("get", "tj", "saving", "-n", namespace).splitlines())
+    assert dict(zip(titles, row, strict=True))["RATIO"] == "7.00"
+    trained(7_010_000, 1_000_000)
+    stays(lambda: shown()["plainBytes"], rounds=3)
+    trained(9_000_000, 1_000_000)
+    eventually(lambda: shown()["ratio"] == "9.00", "a ratio that changed")
+    job.finish()
+    job.await_phase("Succeeded")
+    assert {"ratio": "9.00", "complete": False, "ranks": 1}.items() <= shown().items()

@@ -13,15 +13,16 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from kompakt_core.job import measured
+from kompakt_core.job import measured, reports
 from kompakt_core.job import progress as read
 from kompakt_core.job.pods import PodView
 from kompakt_operator import scrape
 from kompakt_operator.scrape import Scraper, url_of
 from kompakt_operator.workqueue import WorkQueue
-from kompakt_runtime import metrics, pace
+from kompakt_runtime import export, metrics, pace
 from kompakt_runtime import progress as made
 from kompakt_runtime.config import Config
+from kompakt_runtime.figures import Figures
 from kompakt_runtime.pace import Pace
 
 KEY = ("ml", "j")
@@ -37,6 +38,7 @@ def free_port() -> int:
 def test_both_sides_use_the_same_names() -> None:
     assert {name: field for field, (name, _) in made.METRICS.items()} == read.METRICS
     assert {name: field for field, (name, _) in pace.METRICS.items()} == measured.METRICS
+    assert export.PAGE_MARK == reports.PAGE_MARK
 
 
 class Steady(Pace):
@@ -66,6 +68,41 @@ def test_the_pace_of_a_training_is_heard_with_its_progress_and_without() -> None
         assert scraper.pace(KEY, 2) is None, "of an attempt that is over"
         assert len(queue) == 0, "the same answer is no news"
         assert scraper.said(KEY, 1) == {}
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_what_a_pod_saves_is_heard_while_it_trains_and_that_it_goes_on_is_no_news(tmp_path: Path) -> None:
+    port, queue = free_port(), WorkQueue()
+    config = Config("ErrorBounded", state_dir=str(tmp_path), attempt=1, metrics_port=port)
+    server = metrics.serve(config)
+    assert server is not None
+    looks = []
+
+    def trained(plain: int, saved: int, steps: int) -> None:
+        figures = Figures(plain_bytes=plain, saved_bytes=saved, forwards=steps, steps=steps, compressed=min(saved, 1))
+        export.write_report(str(tmp_path), 1, export.report(figures))
+
+    async def story() -> Scraper:
+        scraper = Scraper(queue, 30, port)
+        scraper.follow(KEY, RANK_0)
+        async with scrape.session() as session:
+            for figures in [(0, 0, 1), (700, 100, 2), (7000, 1000, 20), (7000, 700, 30)]:
+                trained(*figures)
+                await scraper.round(session)
+                looks.append(len(queue))
+                while len(queue):
+                    queue.done(await queue.take())
+        return scraper
+
+    try:
+        heard = asyncio.run(story()).compression(KEY, 1)
+        assert heard is not None
+        assert looks == [0, 1, 0, 1], "nothing compressed yet in the first step; the same ratio is no news, another one is"
+        found = reports.merged([heard.report])
+        assert (heard.pod, found["ratio"], found["steps"], found["mode"]) == (RANK_0.uid, "10.00", 30, "ErrorBounded")
+        assert found["complete"] is False
     finally:
         server.shutdown()
         server.server_close()
@@ -113,8 +150,13 @@ def test_another_pod_begins_anew_and_nobody_is_asked_once_the_job_is_over() -> N
     assert scraper.said(KEY, 2) == {}, "of an attempt that is over"
     scraper.follow(KEY, PodView("j-worker-0-a2", "other", 2, "worker", 0, ip="127.0.0.1"))
     assert scraper.said(KEY, 2) == {}
+    scraper._watched[KEY].said, scraper._watched[KEY].report = {"step": 2}, {"kompakt": 1}
     scraper.follow(KEY, None)
+    assert not scraper._watched[KEY].asked
     assert scraper.said(KEY, 2) == {}
+    assert scraper.compression(KEY, 2) == reports.Heard("other", {"kompakt": 1}), "it counts until the pod has left a last word"
+    scraper.forget(KEY)
+    assert scraper.compression(KEY, 2) is None
 
 
 @contextmanager

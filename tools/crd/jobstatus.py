@@ -102,8 +102,12 @@ def _scheduling() -> Schema:
 def _compression() -> Schema:
     return obj(
         {
+            "attempt": whole(description="Which attempt the figures are of: until a new one is heard of, the one before."),
             "active": flag(),
-            "complete": flag(),
+            "complete": flag(
+                description="True: the sum of what all workers left at their end. False while the job runs, when these are the "
+                "figures of rank 0's pod so far, and afterwards if a worker left no last word."
+            ),
             "reason": text(),
             "mode": text(),
             "target": text(),
@@ -114,7 +118,7 @@ def _compression() -> Schema:
             "overheadPercent": text(),
             "overheadDenominator": text(),
             "steps": whole(),
-            "ranks": whole(),
+            "ranks": whole(description="Processes whose figures are summed."),
             "violations": whole(),
             "batch": whole(),
             "suggestedBatch": whole(),

@@ -203,6 +203,7 @@ def _compression() -> Schema:
             "targetGradientError": target,
             "overrides": atomic(override, maxItems=model.MAX_OVERRIDES),
             "minTensorBytes": whole(0, default=65536),
+            "nonlinearInputs": word(model.NonlinearInputs, model.NonlinearInputs.KEEP),
             "offload": word(model.Offload, model.Offload.NEVER),
             "batchSize": word(model.BatchSize, model.BatchSize.KEEP),
             "baseBatchSize": whole(1, model.MAX_BATCH),
@@ -213,6 +214,7 @@ def _compression() -> Schema:
     return ruled(
         schema,
         _only("offload", (model.Offload.NEVER,), refusals.OFFLOAD),
+        rule("self.nonlinearInputs == 'Keep' || self.mode == 'ErrorBounded'", refusals.NONLINEAR),
         rule("self.mode != 'None' || self.batchSize == 'Keep'", refusals.BATCH_WITHOUT_MODE),
         rule("has(self.baseBatchSize) == (self.batchSize == 'Raise')", refusals.BATCH_BASE),
         rule("!has(self.maxBatchSize) || has(self.baseBatchSize) && self.maxBatchSize >= self.baseBatchSize", refusals.BATCH_MAX),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kompakt_core.job import batches, clock, measured, progress
+from kompakt_core.job import batches, clock, figures, measured, progress
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.conditions import Condition, Type, condition
@@ -146,7 +146,7 @@ def _resumed(job: TrainingJob, after: JobStatus) -> JobStatus:
         return after
     batch = batches.current(job, after.batch)
     return replace(
-        after.in_phase(Phase.PENDING), attempt=after.attempt + 1, batch=batch, progress=progress.begun(after.progress)
+        after.in_phase(Phase.PENDING), attempt=after.attempt + 1, batch=batch, progress=progress.begun(after.progress), heard=None
     ).with_conditions(condition(Type.SUSPENDED, False, "NotSuspended"), condition(Type.RECONCILING, True, "WorkersNotRunning"))
 
 
@@ -164,6 +164,7 @@ def _restarted(job: TrainingJob, after: JobStatus, verdict: Verdict, now: float)
         last_restart=last,
         batch=verdict.batch or batches.current(job, batches.after_failure(after.batch) if verdict.counted else after.batch),
         progress=progress.begun(_halted(after, now)),
+        heard=None,
     )
     then = f"; attempt {last.attempt} begins at {clock.written(last.not_before)}" if delay else ""
     stalled = disruptions >= DISRUPTIONS_IN_A_ROW
@@ -231,11 +232,11 @@ def _run(
     names = set(services)
     create, wake = _creation(job, after, own, old, names, now)
     after = _observed(job, after, own, bool(old) or len(own) < job.workers, now)
-    extra = statuses.compression_condition(job, statuses.compression_of(own), False, skipped)
+    extra = figures.compression_condition(job, figures.compression_of(job, after, own), False, skipped)
     after = after if extra is None else after.with_conditions(extra)
     removed = [DeleteService(name) for name in sorted(names - {service_name(job.name, after.attempt)})]
     going = _delete(old, _grace(job, after))
-    return [*_write(job, status, after, own, now), *going, *removed, *create, *wake, *_deadline(job, after)]
+    return [*_write(job, status, after, pods, now), *going, *removed, *create, *wake, *_deadline(job, after)]
 
 
 def _creation(
@@ -325,17 +326,17 @@ def _grace(job: TrainingJob, after: JobStatus) -> int | None:
 def _write(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Sequence[PodView], now: float) -> list[Action]:
     """The status, if it would change. A finished or suspended job keeps its last figures."""
     own = [pod for pod in pods if pod.attempt == after.attempt]
-    compression = statuses.compression_of(own) or before.written.get("compression") or {}
+    compression = figures.compression_to_show(job, before, after, pods)
     if after.finished:
-        extra = statuses.compression_condition(job, compression, True)
+        extra = figures.compression_condition(job, compression, True)
         after = after if extra is None else after.with_conditions(extra)
     pace = measured.at_the_end(own) or after.pace
     profile = measured.profile_of(job, pace, after.level, before.written.get("profile") or {})
-    figures = statuses.figures_of(job, own, compression) | {
+    shown = statuses.figures_of(job, own, compression) | {
         "progress": progress.at_the_end(own) or dict(after.progress),
         "profile": profile,
     }
-    wanted = statuses.to_write(job.generation, before, after, figures, now)
+    wanted = statuses.to_write(job.generation, before, after, shown, now)
     return [WriteStatus(wanted)] if statuses.changed(before, wanted) else []
 
 

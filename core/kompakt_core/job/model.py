@@ -75,6 +75,11 @@ class Offload(StrEnum):
     AUTO = "Auto"
 
 
+class NonlinearInputs(StrEnum):
+    KEEP = "Keep"
+    BOUNDED = "Bounded"
+
+
 class BatchSize(StrEnum):
     KEEP = "Keep"
     SUGGEST = "Suggest"
@@ -203,6 +208,7 @@ class Compression:
     target: str = "0.01"
     overrides: tuple[Override, ...] = ()
     min_tensor_bytes: int = 65536
+    nonlinear_inputs: NonlinearInputs = NonlinearInputs.KEEP
     offload: Offload = Offload.NEVER
     batch_size: BatchSize = BatchSize.KEEP
     base_batch: int = 0

@@ -19,6 +19,7 @@ WAITS_ORDER: Final = (
 )
 EDGES_WITHOUT_CUSTOM: Final = "communication.customEdges and pattern Custom go together: give both or neither"
 INJECTION: Final = "activationCompression needs injection Default, since the start-up hook does the work"
+NONLINEAR: Final = "activationCompression.nonlinearInputs Bounded needs mode ErrorBounded, since nothing is lossy in the others"
 BATCH_BASE: Final = (
     "activationCompression.baseBatchSize and batchSize Raise go together: give both or neither; "
     "the base is what the script trains with until a larger batch was measured to fit"

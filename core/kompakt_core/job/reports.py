@@ -1,9 +1,10 @@
-"""Figures that the runtime leaves in the termination message of each worker, merged over the gang."""
+"""Figures that the runtime leaves in each worker's termination message, and shows so far on its page of metrics: read, merged."""
 
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Final
 
@@ -19,6 +20,18 @@ OVERHEAD: Final = {
 PERCENT: Final = re.compile(r"-?[0-9]{1,6}\.[0-9]", re.ASCII)
 LARGEST: Final = 1 << 50  # a petabyte: what is above it is no count of bytes, and a sum over workers still fits int64
 LIMIT: Final = 4096  # kubelet's own limit of a termination message
+PAGE_MARK: Final = "# kompakt "  # begins the line of a page of metrics that has the summary (the runtime repeats it)
+# What grows all the time and, by itself, is not worth a write of the status.
+GROWING: Final = frozenset({"plainBytes", "savedBytes", "steps", "ratio", "raw"})
+NOTEWORTHY: Final = 0.01  # by what share of itself a ratio changes before that is news
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a pod's page last said; `pod`: its uid."""
+
+    pod: str
+    report: Mapping[str, Any]
 
 
 def read_report(message: str) -> dict[str, Any] | None:
@@ -33,14 +46,30 @@ def read_report(message: str) -> dict[str, Any] | None:
     return None
 
 
+def read_page(page: str) -> dict[str, Any] | None:
+    """The summary so far on a page of metrics; None without one."""
+    line = next((line for line in page.splitlines() if line.startswith(PAGE_MARK)), "")
+    return read_report(line.removeprefix(PAGE_MARK))
+
+
+def is_news(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> bool:
+    """Whether a pod's summary changed by more than that the training went on."""
+    if before is None or now is None:
+        return now is not None
+    old, new = merged([before]), merged([now])
+    steady = [{**{k: v for k, v in found.items() if k not in GROWING}, "raw": set(found["raw"])} for found in (old, new)]
+    ratios = [float(found.get("ratio", 0)) for found in (old, new)]
+    return steady[0] != steady[1] or abs(ratios[1] - ratios[0]) > NOTEWORTHY * ratios[0]
+
+
 def count(report: Mapping[str, Any], key: str) -> int:
     """A field that counts something; 0 where the pod's owner wrote what cannot be a count."""
     value = report.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST else 0
 
 
-def merged(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """status.compression from the reports of one attempt's workers; empty without any.
+def merged(reports: Iterable[Mapping[str, Any]], workers: int = 0) -> dict[str, Any]:
+    """status.compression from the reports of one attempt's workers; empty without any. With fewer than `workers` not complete.
 
     ratio = sum of plainBytes / sum of savedBytes, over all workers: bytes weigh, not workers.
     """
@@ -48,11 +77,11 @@ def merged(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     if not found:
         return {}
     idle = [report for report in found if report.get("active") is not True]
-    result: dict[str, Any] = {"active": not idle, "reason": str((idle or found)[0].get("reason", "Unknown"))[:256]}
-    result |= {key: str(found[0][key])[:256] for key in SHOWN if key in found[0]}
+    result: dict[str, Any] = {"active": not idle, "reason": _words((idle or found)[0].get("reason", "Unknown"))}
+    result |= {key: _words(found[0][key]) for key in SHOWN if key in found[0]}
     result |= {key: sum(count(report, key) for report in found) for key in SUMMED}
     result["steps"] = max(count(report, "steps") for report in found)
-    result["complete"] = all(report.get("complete") is True for report in found)
+    result["complete"] = len(found) >= workers and all(report.get("complete") is True for report in found)
     result["raw"] = _raw(found)
     result |= _smallest_batch(found) | _highest_overhead(found)
     if result["savedBytes"]:
@@ -88,5 +117,10 @@ def _raw(reports: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     for report in reports:
         raw = report.get("raw")
         if isinstance(raw, Mapping):
-            total.update({str(reason)[:64]: count(raw, reason) for reason in raw})
+            total.update({_words(reason)[:64]: count(raw, reason) for reason in raw})
     return dict(sorted(total.items()))
+
+
+def _words(value: object) -> str:
+    """What can be stored as it is and shown on one line: half of a surrogate pair, say, would never be read back as written."""
+    return "".join(filter(str.isprintable, str(value)[:256]))

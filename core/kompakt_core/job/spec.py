@@ -175,6 +175,7 @@ def _compression(spec: Fields) -> model.Compression:
         target=_target(fields),
         overrides=tuple(_override(Fields(item, path)) for item, path in fields.items("overrides", high=model.MAX_OVERRIDES)),
         min_tensor_bytes=fields.whole("minTensorBytes", 65536),
+        nonlinear_inputs=fields.choice("nonlinearInputs", model.NonlinearInputs, model.NonlinearInputs.KEEP),
         offload=fields.choice("offload", model.Offload, model.Offload.NEVER),
         batch_size=fields.choice("batchSize", model.BatchSize, model.BatchSize.KEEP),
         base_batch=fields.whole("baseBatchSize", 0, low=1, high=model.MAX_BATCH) if fields.has("baseBatchSize") else 0,
@@ -183,6 +184,8 @@ def _compression(spec: Fields) -> model.Compression:
     )
     if found.offload is not model.Offload.NEVER:
         fields.refuse("offload", refusals.OFFLOAD)
+    if found.nonlinear_inputs is model.NonlinearInputs.BOUNDED and found.mode is not model.CompressionMode.ERROR_BOUNDED:
+        fields.refuse("nonlinearInputs", refusals.NONLINEAR)
     if found.mode is model.CompressionMode.NONE and found.batch_size is not model.BatchSize.KEEP:
         fields.refuse("batchSize", refusals.BATCH_WITHOUT_MODE)
     raises = found.batch_size is model.BatchSize.RAISE

@@ -7,13 +7,13 @@ from typing import Any, Final
 from kompakt_core.job import backoff, clock
 from kompakt_core.job.backoff import Restart
 from kompakt_core.job.batches import Batch, read_batch
-from kompakt_core.job.conditions import OWNED, Condition, Type, condition, read_conditions, stamped
+from kompakt_core.job.conditions import OWNED, Condition, Type, read_conditions, stamped
 from kompakt_core.job.measured import Pace
-from kompakt_core.job.model import CompressionMode, TrainingJob
+from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED, Phase, moved
 from kompakt_core.job.pods import PodView
 from kompakt_core.job.preemption import PreemptRequest, read_request
-from kompakt_core.job.reports import merged, read_report
+from kompakt_core.job.reports import Heard
 
 # Every field the operator owns; server-side apply deletes an owned field that a write leaves out.
 FIELDS: Final = (
@@ -29,8 +29,9 @@ class JobStatus:
 
     `restarts` counts failures towards backoffLimit; `disruptions` counts restarts in a row for other causes.
     `preempt` is that the current attempt is asked to end; `batch` what its pods are told where batches are raised.
-    `progress` is what is known of the current attempt's, as it is to be written; `pace` is what was heard of its steps,
-    `level` how its gang was placed; `written` holds the operator's fields as they stand in the object.
+    `progress` is what is known of the current attempt's, as it is to be written; `pace` is what was heard of its steps, `heard`
+    what rank 0's pod said of its compression, `level` how the gang was placed; `written` holds the operator's fields as they
+    stand in the object.
     """
 
     phase: Phase = Phase.NEW
@@ -48,6 +49,7 @@ class JobStatus:
     batch: Batch | None = None
     progress: Mapping[str, Any] = field(default_factory=dict)
     pace: Pace | None = None
+    heard: Heard | None = None
     written: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -167,32 +169,3 @@ def roles_of(job: TrainingJob, pods: Iterable[PodView]) -> list[dict[str, Any]]:
 
 def _place(pod: PodView) -> dict[str, Any]:
     return {"name": pod.name, **({"node": pod.node} if pod.node else {}), **({"gpus": list(pod.gpus)} if pod.gpus else {})}
-
-
-def compression_of(pods: Iterable[PodView]) -> dict[str, Any]:
-    """status.compression from what the workers left behind."""
-    reports = (read_report(message) for pod in pods for message in pod.reports)
-    return merged(report for report in reports if report is not None)
-
-
-def compression_condition(job: TrainingJob, found: Mapping[str, Any], finished: bool, skipped: str = "") -> Condition | None:
-    """CompressionActive; None for a job that asks for no compression and whose start-up hook was not left out."""
-    if job.compression.mode is CompressionMode.NONE:
-        return condition(Type.COMPRESSION_ACTIVE, False, "InjectionSkipped", skipped) if skipped else None
-    if found:
-        return condition(Type.COMPRESSION_ACTIVE, found["active"], _reason_word(found["reason"]), _figures(found))
-    if finished:
-        return condition(Type.COMPRESSION_ACTIVE, False, "NoReport", "no worker left a report of the start-up hook")
-    return condition(Type.COMPRESSION_ACTIVE, None, "NoReportYet", "workers report when they end")
-
-
-def _reason_word(reason: str) -> str:
-    """A report's reason as a condition allows it: letters and digits, beginning with a letter."""
-    word = "".join(c for c in reason if c.isascii() and c.isalnum())
-    return word if word[:1].isalpha() else "Reported"
-
-
-def _figures(found: Mapping[str, Any]) -> str:
-    sizes = f"{found['savedBytes']} bytes kept in place of {found['plainBytes']}"
-    sizes = sizes if found["complete"] else f"as a killed process last wrote, at most seconds before: {sizes}"
-    return f"{sizes}: ratio {found['ratio']} of {found.get('denominator', 'unknown')}" if "ratio" in found else sizes

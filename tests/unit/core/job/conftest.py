@@ -8,6 +8,7 @@ import pytest
 from kompakt_core.job import actions as do
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.pods import PodView
+from kompakt_core.job.reports import Heard
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
 
@@ -32,11 +33,12 @@ class World:
     pods: dict[str, PodView] = field(default_factory=dict)
     services: set[str] = field(default_factory=set)
     deleted: bool = False
+    heard: Heard | None = None
     history: list[do.Action] = field(default_factory=list)
 
     @property
     def status(self) -> JobStatus:
-        return read_status({"status": self.stored})
+        return replace(read_status({"status": self.stored}), heard=self.heard)
 
     def look(self) -> list[do.Action]:
         return do.next_actions(self.job, self.status, list(self.pods.values()), self.services, self.now)

@@ -99,6 +99,10 @@ REFUSED = {
         "is at least baseBatchSize",
     ),
     "a maximum for nothing": ({"activationCompression": {"maxBatchSize": 7}}, "maxBatchSize needs batchSize Raise"),
+    "nonlinear inputs without a mode": (
+        {"activationCompression": {"mode": "Lossless", "nonlinearInputs": "Bounded"}},
+        "nonlinearInputs Bounded needs mode ErrorBounded",
+    ),
     "batch without a mode": ({"activationCompression": {"mode": "None", "batchSize": "Suggest"}}, "needs a mode other than None"),
     "compression without injection": ({"activationCompression": {}, "injection": "Never"}, "needs injection Default"),
     "waits that fall": (

@@ -1,0 +1,58 @@
+"""status.compression and the condition CompressionActive: while a job runs what rank 0's pod says, at the end the sum of all."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kompakt_core.job.conditions import Condition, Type, condition
+from kompakt_core.job.model import CompressionMode, TrainingJob
+from kompakt_core.job.pods import PodView
+from kompakt_core.job.reports import count, merged, read_report
+from kompakt_core.job.status import JobStatus
+
+
+def compression_of(job: TrainingJob, status: JobStatus, pods: Iterable[PodView]) -> dict[str, Any]:
+    """status.compression of the status's attempt; empty while nothing is known of it.
+
+    Its workers' last words count; of rank 0's pod, until it has left any, what it said while it ran. Figures of more ranks than
+    are known of now stay as they stand: pods go with what they left, and a new operator has heard nothing yet.
+    """
+    own = [pod for pod in pods if pod.attempt == status.attempt]
+    left = [(pod.uid, report) for pod in own for message in pod.reports if (report := read_report(message)) is not None]
+    found = [report for _, report in left]
+    if (heard := status.heard) is not None and heard.pod not in {uid for uid, _ in left}:
+        found = [{**heard.report, "complete": False}, *found]
+    workers = sum(role.replicas for role in job.roles if role.gpus_per_replica)
+    known = {"attempt": status.attempt, **merged(found, workers)} if found else {}
+    written = status.written.get("compression") or {}
+    stays = written.get("attempt") == status.attempt and (not known or count(written, "ranks") > known["ranks"])
+    return dict(written) if stays else known
+
+
+def compression_to_show(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Iterable[PodView]) -> dict[str, Any]:
+    """The same, but until something is heard of a new attempt the figures of the one before stay."""
+    return compression_of(job, after, pods) or compression_of(job, before, pods) or dict(before.written.get("compression") or {})
+
+
+def compression_condition(job: TrainingJob, found: Mapping[str, Any], finished: bool, skipped: str = "") -> Condition | None:
+    """CompressionActive; None for a job that asks for no compression and whose start-up hook was not left out."""
+    if job.compression.mode is CompressionMode.NONE:
+        return condition(Type.COMPRESSION_ACTIVE, False, "InjectionSkipped", skipped) if skipped else None
+    if found:
+        return condition(Type.COMPRESSION_ACTIVE, found["active"], _reason_word(found["reason"]), _told(found, finished))
+    if finished:
+        return condition(Type.COMPRESSION_ACTIVE, False, "NoReport", "no worker left a report of the start-up hook")
+    return condition(Type.COMPRESSION_ACTIVE, None, "NoReportYet", "rank 0's pod has not said anything yet")
+
+
+def _reason_word(reason: str) -> str:
+    """A report's reason as a condition allows it: letters and digits, beginning with a letter."""
+    word = "".join(c for c in reason if c.isascii() and c.isalnum())
+    return word if word[:1].isalpha() else "Reported"
+
+
+def _told(found: Mapping[str, Any], finished: bool) -> str:
+    sizes = f"{found['savedBytes']} bytes kept in place of {found['plainBytes']}"
+    if not found["complete"]:
+        ranks = f"{found['ranks']} rank{'s' if found['ranks'] != 1 else ''}"
+        sizes = f"as last heard, since not every process ended by itself: {sizes}" if finished else f"so far, of {ranks}: {sizes}"
+    return f"{sizes}: ratio {found['ratio']} of {found.get('denominator', 'unknown')}" if "ratio" in found else sizes

@@ -1,0 +1,156 @@
+"""status.compression: what rank 0's pod says while the job runs, what all leave at the end, what stays where nothing is left."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kompakt_core.job import actions as do
+from kompakt_core.job.reports import LIMIT, PAGE_MARK, Heard, is_news, merged, read_page
+
+SAID = {
+    "kompakt": 1,
+    "ranks": 2,
+    "active": True,
+    "reason": "Active",
+    "complete": False,
+    "plainBytes": 600,
+    "savedBytes": 100,
+    "denominator": "unique storages",
+    "steps": 5,
+    "raw": {"TooSmall": 3},
+    "violations": 0,
+}
+
+
+def left(**fields: Any) -> tuple[str, ...]:
+    """The termination message of a worker that ended by itself."""
+    return (json.dumps(SAID | {"complete": True} | fields),)
+
+
+def heard(world: Any, **fields: Any) -> Any:
+    """Rank 0 of the current attempt has said so."""
+    pod = next(pod for pod in world.pods.values() if pod.worker_index == 0)
+    world.heard = Heard(pod.uid, SAID | fields)
+    return world
+
+
+@pytest.fixture
+def running(world_of: Any) -> Any:
+    return world_of(activationCompression={}, runPolicy={"cleanPodPolicy": "None"}).running().settle()
+
+
+def test_a_running_job_shows_what_rank_0_s_pod_saves_so_far(running: Any) -> None:
+    assert "compression" not in running.stored
+    found = heard(running).settle().stored["compression"]
+    assert (found["ratio"], found["ranks"], found["attempt"], found["complete"]) == ("6.00", 2, 1, False)
+    assert running.condition("CompressionActive") == ("True", "Active")
+    message = running.status.conditions["CompressionActive"].message
+    assert message == "so far, of 2 ranks: 100 bytes kept in place of 600: ratio 6.00 of unique storages"
+
+
+def test_a_page_that_calls_itself_complete_is_not_believed(running: Any) -> None:
+    assert heard(running, complete=True).settle().stored["compression"]["complete"] is False
+
+
+def test_last_words_of_all_take_the_place_of_what_was_heard(running: Any) -> None:
+    heard(running).settle()
+    running.change(phase="Succeeded", reports=left(plainBytes=900)).settle()
+    found = running.stored["compression"]
+    assert (found["plainBytes"], found["savedBytes"], found["ranks"], found["complete"]) == (1800, 200, 4, True)
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["its pod stands there", "its pod is gone"])
+def test_where_rank_0_left_no_word_what_was_heard_counts_and_is_not_called_complete(running: Any, gone: bool) -> None:
+    heard(running).settle()
+    running.job = replace(running.job, run_policy=replace(running.job.run_policy, backoff_limit=0))
+    running.change_one(1, phase="Failed", reports=left(plainBytes=900)).change_one(0, phase="Failed")
+    if gone:
+        del running.pods["j-worker-0-a1"]
+        running.job = replace(running.job, suspend=True)
+    running.settle()
+    found = running.stored["compression"]
+    assert (found["plainBytes"], found["savedBytes"], found["ranks"], found["complete"]) == (1500, 200, 4, False)
+    if not gone:
+        assert "as last heard" in running.status.conditions["CompressionActive"].message
+
+
+def test_a_worker_without_a_word_leaves_the_figures_incomplete(running: Any) -> None:
+    running.change(phase="Succeeded").change_one(0, reports=left()).settle()
+    assert running.stored["compression"]["complete"] is False
+
+
+def test_a_new_operator_that_has_heard_nothing_yet_changes_nothing(running: Any) -> None:
+    stored = heard(running).settle().stored
+    running.heard = None
+    assert running.settle().stored == stored
+
+
+def test_after_a_restart_the_last_figures_stay_until_the_new_attempt_speaks(running: Any) -> None:
+    heard(running).settle()
+    heard(running, plainBytes=700)  # not written yet when the pods go
+    running.pods.clear()
+    running.look()
+    for action in running.look():
+        if isinstance(action, do.WriteStatus):
+            running.perform(action)
+    running.heard = None
+    running.settle()
+    assert (running.stored["attempt"], running.stored["compression"]["attempt"]) == (2, 1)
+    assert running.stored["compression"]["ratio"] == "7.00"
+    assert running.condition("CompressionActive") == ("Unknown", "NoReportYet")
+    found = heard(running, plainBytes=200).settle().stored["compression"]
+    assert (found["attempt"], found["ratio"]) == (2, "2.00")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "news"),
+    [
+        (None, None, False),
+        (None, SAID, True),
+        (SAID, None, False),
+        (SAID, SAID, False),
+        (SAID, SAID | {"plainBytes": 6030, "savedBytes": 1000, "steps": 50, "raw": {"TooSmall": 30}}, False),
+        (SAID, SAID | {"plainBytes": 610}, True),
+        (SAID, SAID | {"raw": {"TooSmall": 3, "NotDense": 1}}, True),
+        (SAID, SAID | {"active": False}, True),
+        (SAID, SAID | {"violations": 1}, True),
+        (SAID, SAID | {"overhead": {"percent": "17.2"}}, True),
+        (SAID | {"savedBytes": 0}, SAID, True),
+    ],
+)
+def test_that_training_goes_on_is_no_news(before: dict[str, Any] | None, now: dict[str, Any] | None, news: bool) -> None:
+    assert is_news(before, now) is news
+
+
+def test_the_summary_is_one_line_of_the_page() -> None:
+    page = f"# HELP x y\nx 1\n{PAGE_MARK}{json.dumps(SAID)}\nkompakt_progress_step 1\n"
+    assert read_page(page) == SAID
+    assert read_page("kompakt_progress_step 1\n") is None
+    assert read_page(f"{PAGE_MARK}{{}}\n") is None, "of no version"
+    assert read_page(f"{PAGE_MARK}{json.dumps(SAID | {'reason': 'x' * LIMIT})}\n") is None, "longer than a termination message"
+
+
+def test_what_a_stranger_writes_is_stored_as_it_is_read_back() -> None:
+    strange = SAID | {"reason": "\ud800a\x00b\n", "mode": "x" * 5000, "active": False, "raw": {"\udfff": 1, "y" * 999: 2}}
+    found = merged([strange])
+    assert (found["reason"], len(found["mode"]), sorted(map(len, found["raw"]))) == ("ab", 256, [0, 64])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda x: st.lists(x, max_size=3) | st.dictionaries(st.sampled_from(sorted(SAID)) | st.text(max_size=9), x, max_size=5),
+)
+
+
+@settings(deadline=None)
+@given(st.text() | JSON.map(json.dumps), st.dictionaries(st.sampled_from([*sorted(SAID), "overhead", "batch"]), JSON))
+def test_no_page_breaks_the_reader_nor_makes_the_status_large(line: str, fields: dict[str, Any]) -> None:
+    read_page(PAGE_MARK + line)
+    found = read_page(PAGE_MARK + json.dumps({"kompakt": 1, **fields}))
+    if found is not None:
+        assert is_news(found, found) is False
+        assert len(json.dumps(merged([found]))) < 8 * LIMIT
