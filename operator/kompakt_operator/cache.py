@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from kompakt_core import contract
 from kompakt_core.job.pods import PodView, read_pod, version_of
+from kompakt_operator.names import Names
 from kompakt_operator.views import JobId, View, Views
 from kompakt_operator.workqueue import Key
 
@@ -65,7 +66,7 @@ class Cache:
     def __init__(self) -> None:
         self._pods: Views[PodView] = Views()
         self._services: Views[ServiceView] = Views()
-        self._names: dict[JobId, str] = {}
+        self._names = Names()
         self._sick: dict[str, dict[str, str]] = {}  # node -> GPU -> words
 
     def pods(self, job: JobId) -> tuple[PodView, ...]:
@@ -81,7 +82,7 @@ class Cache:
 
     def jobs_named(self, key: Key) -> list[JobId]:
         """All jobs of that namespace and name of which anything is there: one, and older ones that are being removed."""
-        return [job for job, name in self._names.items() if (job[0], name) == key]
+        return self._names.jobs(key)
 
     def knows(self, job: JobId) -> bool:
         """Whether anything of the job is there."""
@@ -102,9 +103,9 @@ class Cache:
             views.put(entry.job, entry.view)
         # The job's name is known as long as anything of it is there.
         if self._pods.of(entry.job) or self._services.of(entry.job):
-            self._names[entry.job] = entry.job_name
+            self._names.put(entry.job, entry.job_name)
         else:
-            self._names.pop(entry.job, None)
+            self._names.drop(entry.job)
 
     def see_topology(self, obj: Object, *, gone: bool = False) -> list[Key]:
         """Namespace and name of the jobs that hold GPUs which are sick on this node now and were well before."""
@@ -118,10 +119,7 @@ class Cache:
     def _holders(self, node: str, gpus: Iterable[str]) -> list[Key]:
         wanted = set(gpus)
         held = {job for job in self._pods for pod in self.pods(job) if pod.node == node and wanted & set(pod.gpus)}
-        return sorted(map(self._key, held)) if wanted else []
-
-    def _key(self, job: JobId) -> Key:
-        return job[0], self._names.get(job, "")
+        return sorted(map(self._names.key, held)) if wanted else []
 
     @contextmanager
     def listing(self) -> Iterator[None]:
@@ -147,10 +145,10 @@ class Cache:
         return self._after_loss(lost)
 
     def _after_loss(self, lost: set[JobId]) -> set[Key]:
-        keys = {self._key(job) for job in lost}
+        keys = {self._names.key(job) for job in lost}
         for job in lost:
             if not self._pods.of(job) and not self._services.of(job):
-                self._names.pop(job, None)
+                self._names.drop(job)
         return keys
 
 

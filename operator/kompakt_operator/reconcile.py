@@ -1,6 +1,7 @@
 """One look at one job: read, let core decide, perform. Safe to run at any time, any number of times."""
 
 import logging
+import re
 import time
 from dataclasses import replace
 from typing import Any, Final
@@ -29,6 +30,8 @@ from kompakt_operator.workqueue import Key, WorkQueue
 
 Object = dict[str, Any]
 QUOTA: Final = "exceeded quota"  # how the ResourceQuota admission plugin words its refusal
+# How those of webhooks and admission policies begin, whatever code their author chose: a policy may change, a template not.
+DENIED: Final = re.compile(r"^admission webhook \"|ValidatingAdmissionPolicy '[^']*' with binding ")
 QUOTA_TURN_SECONDS: Final = 2.0
 log = logging.getLogger(__name__)
 
@@ -54,7 +57,7 @@ class Reconciler:
         await self._strays.look(key, "" if obj is None else obj["metadata"]["uid"])
         if obj is None or not ours(obj):
             self._forget(key)
-            self._scraper.follow(key, None)
+            self._scraper.forget(key)
             return
         try:
             job = _parsed(obj)
@@ -113,21 +116,25 @@ class Reconciler:
         await announce(self._api, obj, performer.current)
 
     def _settle(self, key: Key, job: TrainingJob, status: JobStatus, wanted: list[do.Action]) -> None:
-        """All that was wanted is done: note when to look again, and whom to ask for progress."""
+        """All that was wanted is done: note when to look again, and whom to ask how it goes."""
         self._wake(key, wanted)
         self._forget(key)
-        self._scraper.follow(key, self._rank_0(job, status))
+        if status.finished:
+            self._scraper.forget(key)
+        else:
+            self._scraper.follow(key, self._rank_0(job, status))
 
     def _status(self, key: Key, obj: Object) -> JobStatus:
-        """As it stands in the object, but for what is news of the training's progress and pace."""
+        """As it stands in the object, but for what is news of the training's progress, pace and compression."""
         status, heard = read_status(obj), self._scraper
         said = heard.said(key, status.attempt) or status.progress
-        return replace(status, progress=said, pace=heard.pace(key, status.attempt))
+        pace, compression = heard.pace(key, status.attempt), heard.compression(key, status.attempt)
+        return replace(status, progress=said, pace=pace, heard=compression)
 
     def _rank_0(self, job: TrainingJob, status: JobStatus) -> PodView | None:
-        """The pod that can be asked for progress now."""
+        """The pod that can be asked now."""
         role = environment.gpu_roles(job)[0]
-        if status.finished or not injection.serves(job, role):
+        if not injection.serves(job, role):
             return None
         name = do.pod_name(job.name, role.name, 0, status.attempt)
         pod = next((pod for pod in self._cache.pods(_id(job)) if pod.name == name), None)
@@ -204,12 +211,13 @@ class Reconciler:
         """The condition for a refusal, and whether it is final; None for one that only says: look again."""
         if isinstance(refusal, NameTaken):
             return condition(Type.STALLED, True, "NameTaken", str(refusal)), False
-        if refusal.code == 422:
-            return condition(Type.FAILED, True, "InvalidTemplate", refusal.message), True
         if refusal.code == 403 and QUOTA in refusal.message:
             return condition(Type.RECONCILING, True, "QuotaExceeded", refusal.message), False
-        if refusal.code == 403:
+        if refusal.code == 403 or DENIED.search(refusal.message):
             return condition(Type.STALLED, True, "PodsForbidden", refusal.message), False
+        # 400 is what cannot be read as a pod at all: a memory limit of "x".
+        if refusal.code in (400, 422):
+            return condition(Type.FAILED, True, "InvalidTemplate", refusal.message), True
         return None, False
 
     async def _invalid(self, obj: Object, message: str) -> None:

@@ -108,11 +108,14 @@ def test_random_jobs_reach_an_end_and_leave_nothing(kompakt: Cluster, namespace:
             if created(kompakt, namespace, body)[0] == 201:
                 names.append(body["metadata"]["name"])
 
-        def restless(names: list[str] = names) -> list[str]:
+        def restless(names: list[str] = names) -> dict[str, Any]:
             jobs = listed(kompakt, namespace)
-            return [name for name in names if not rest(jobs.get(name))]
+            return {name: jobs[name] for name in names if not rest(jobs.get(name))}
 
-        eventually(lambda: not restless(), "an end state")
+        try:
+            eventually(lambda: not restless(), "an end state")
+        except AssertionError as error:
+            raise AssertionError(json.dumps(restless())) from error
         jobs = listed(kompakt, namespace)
         ends.update(rest(jobs.get(name)) for name in names)
         kompakt.custom.delete_collection_namespaced_custom_object(GROUP, VERSION, namespace, JOB_PLURAL)

@@ -13,6 +13,8 @@ from tools.kube.session import Cluster, eventually, names, stays
 
 REPORT = {"kompakt": 1, "ranks": 2, "active": True, "reason": "Active", "mode": "ErrorBounded", "target": "0.01", "steps": 9}
 FIGURES = {"plainBytes": 1000, "savedBytes": 300, "denominator": "unique storages", "raw": {"TooSmall": 2}, "violations": 0}
+TRAINER = {"name": "trainer", "image": "simulated"}
+UNREADABLE = {"name": "second", "image": "simulated", "resources": {"limits": {"memory": "x"}}}
 
 
 @pytest.fixture
@@ -120,9 +122,10 @@ def test_deleting_a_job_removes_its_pods_without_the_operators_help(operated: An
     [
         ({"schedulerName": "default-scheduler"}, "Failed", "workers are placed by kompakt-scheduler"),
         ({"containers": [{"name": "trainer"}]}, "Failed", "spec.containers[0].image: Required value"),
+        ({"containers": [TRAINER, UNREADABLE]}, "Failed", "quantities must match the regular expression"),
         ({"priorityClassName": "no-such-class"}, "Stalled", "no PriorityClass with name no-such-class"),
     ],
-    ids=["told by the operator", "told by the API server", "told by admission"],
+    ids=["told by the operator", "told by the API server", "not read by the API server", "told by admission"],
 )
 def test_a_template_that_cannot_work_is_told_and_other_jobs_go_on(
     operated: Any, pod: dict[str, Any], kind: str, words: str
