@@ -1,6 +1,6 @@
 """The GPUs that pods really hold against those written on them: the real ones win. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,10 +79,28 @@ def holders(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod])
 
 
 def corrections(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod], graph: LinkGraph) -> tuple[Correction, ...]:
-    """One for every pod on which another set is written than it holds. GPUs that the graph does not know are left alone."""
-    known = {gpu.uuid for gpu in graph.gpus}
+    """One for every pod on which another set is written than it holds, in an order in which no GPU stands on two pods meanwhile,
+    unless pods hold each other's. GPUs that the graph does not know are left alone.
+
+    A GPU that stands on an unfinished pod for which kubelet has said nothing yet is written on no other. A kubelet that was
+    killed and comes back admits pods anew that had ended, or were being deleted, before it could say so, and may give such a pod,
+    of which it starts nothing any more, what is meant for one that it has not looked at. What it says of that one comes next.
+    """
+    known, pods = {gpu.uuid for gpu in graph.gpus}, tuple(pods)
     wrong = [pod for pod in pods if pod.key in taken and taken[pod.key] != set(pod.gpus)]
-    return tuple(correction(pod, taken[pod.key], graph) for pod in wrong if taken[pod.key] <= known)
+    unheard = frozenset[GpuUuid]().union(*(pod.gpus for pod in pods if not pod.finished and pod.key not in taken))
+    found = [pod for pod in wrong if taken[pod.key] <= known and not taken[pod.key] & unheard]
+    return tuple(correction(pod, taken[pod.key], graph) for pod in _leaving_first(found, taken))
+
+
+def _leaving_first(pods: list[NodePod], taken: Mapping[PodKey, frozenset[GpuUuid]]) -> Iterator[NodePod]:
+    """Pods in an order in which each finds what it holds written on nobody else who is still to come, where there is one."""
+    left = list(pods)
+    while left:
+        clear = (pod for pod in left if not any(taken[pod.key] & set(other.gpus) for other in left if other is not pod))
+        chosen = next(clear, left[0])
+        left.remove(chosen)
+        yield chosen
 
 
 def correction(pod: NodePod, gpus: frozenset[GpuUuid], graph: LinkGraph) -> Correction:

@@ -35,6 +35,41 @@ def test_swapped_sets_are_swapped_back_on_paper():
     assert {one.pod.name: set(one.gpus) for one in found} == {"a": set(ALL[2:4]), "b": set(ALL[:2])}
 
 
+def test_what_is_written_on_a_pod_that_kubelet_has_not_named_yet_is_written_on_no_other():
+    """A pod that ended while kubelet was away, and got what was meant for the next one."""
+    pods = [pod("ended", ALL[:1]), pod("next", ALL[1:2])]
+    assert corrections(takes(ended=ALL[1:2]), pods, GRAPH) == ()
+    named = corrections(takes(ended=ALL[1:2], next=ALL[2:3]), pods, GRAPH)
+    assert [(one.pod.name, one.gpus) for one in named] == [("next", ALL[2:3]), ("ended", ALL[1:2])]
+    (left,) = corrections(takes(ended=ALL[1:2]), [pods[0], replace(pods[1], finished=True)], GRAPH)
+    assert left.pod.name == "ended"
+
+
+@given(st.permutations(range(8)), st.permutations(range(8)))
+def test_no_gpu_stands_on_two_pods_while_corrections_are_written_unless_pods_hold_each_others(before, now):
+    names = "abcdef"
+    pods = [pod(name, [ALL[index]]) for name, index in zip(names, before, strict=False)]
+    found = corrections(takes(**{name: [ALL[index]] for name, index in zip(names, now, strict=False)}), pods, GRAPH)
+    written = {one.name: one.gpus for one in pods}
+    moves = {one.gpus[0]: now[names.index(one.name)] for one in pods}
+    rings = _in_rings({ALL.index(uuid): to for uuid, to in moves.items()})
+    for one in found:
+        written[one.pod.name] = one.gpus
+        doubled = [gpus for gpus in written.values() if list(written.values()).count(gpus) > 1]
+        assert not doubled or rings
+    assert written == {name: (ALL[index],) for name, index in zip(names, now, strict=False)}
+
+
+def _in_rings(moves):
+    """Whether pods hold each other's GPUs: no two go to one GPU, so that a way which does not end comes back to its start."""
+    for start, at in moves.items():
+        while at != start and at in moves:
+            at = moves[at]
+        if at == start != moves[start]:
+            return True
+    return False
+
+
 def test_a_correction_writes_gpus_indices_and_value_in_ring_order():
     ring = {"kompakt.dev/pattern": "Ring"}
     (one,) = corrections(takes(a=ALL[:4]), [pod("a", ALL[4:], annotations=ring)], GRAPH)
