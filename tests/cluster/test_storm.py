@@ -27,6 +27,8 @@ TURN = 3  # jobs that must be over before each program is killed once more
 CALM_SECONDS = 120.0
 # A killed kube-scheduler's Lease runs out after 10 s, and each of the last jobs may need several turns.
 REST_SECONDS = 240.0
+# Longer than that for each kill and killing ends: on a machine that is too busy the checks at the end are reached all the same.
+KILL_SECONDS = 10
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +37,7 @@ def left_sockets_are_collected_here() -> Iterator[None]:
         yield
 
 
-@pytest.mark.timeout(10 * KILLS + 2 * REST_SECONDS)
+@pytest.mark.timeout(KILL_SECONDS * KILLS + 3 * REST_SECONDS)
 def test_jobs_come_and_go_while_everything_is_killed(kompakt: Cluster, namespace: str, pair: Pair) -> None:
     chance = random.Random(SEED)
     print(f"KOMPAKT_SEED={SEED}")
@@ -51,6 +53,8 @@ def test_jobs_come_and_go_while_everything_is_killed(kompakt: Cluster, namespace
         while killing.is_alive():
             crowd.admit()
             crowd.step()
+            if time.monotonic() > began + KILL_SECONDS * KILLS:
+                killer.stop.set()
             if (count := killer.kills.total()) >= told + TOLD:
                 told = count
                 print(
@@ -68,13 +72,14 @@ def test_jobs_come_and_go_while_everything_is_killed(kompakt: Cluster, namespace
         killer.stop.set()
         killing.join()
         watch.close()
-    assert len(crowd.lives) >= crowd.size + TURN * (KILLS // len(victims) - 1), "jobs came and went all the time"
-    assert min(killer.kills.values()) >= KILLS // len(victims)
     assert crowd.problems == []
     assert watch.violations == []
     eventually(lambda: not orphans(kompakt, namespace), f"no orphan: {orphans(kompakt, namespace)}")
     eventually(lambda: not held(kompakt), "no GPU held by a pod that is over")
     stays(lambda: [job["metadata"]["resourceVersion"] for job in jobs_of(kompakt, namespace)], rounds=3)
+    print(f"nothing held twice, no orphan, at rest after {time.monotonic() - began:.0f} s")
+    assert min(killer.kills.values()) >= KILLS // len(victims), "the machine is too busy for so many in the time"
+    assert len(crowd.lives) >= crowd.size + TURN * (KILLS // len(victims) - 1), "jobs came and went all the time"
 
 
 def calm(crowd: Crowd, killer: Killer) -> None:

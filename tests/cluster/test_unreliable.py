@@ -169,7 +169,10 @@ def test_a_watch_that_says_nothing_any_more_ends_the_operators_liveness(
     long.patch({"metadata": {"labels": {"changed": "yes"}}})
     news = {"metadata": {"annotations": {"changed": "yes"}}}  # of the pod, so that its job is looked at
     kompakt.core.patch_namespaced_pod("long-worker-0-a1", namespace, news)
-    eventually(lambda: silenced.health().startswith(f"503 the watch of {owed.format(namespace)}"), "it is seen", 60)
+    try:
+        eventually(lambda: silenced.health().startswith(f"503 the watch of {owed.format(namespace)}"), "it is seen", 60)
+    except AssertionError as error:
+        raise AssertionError(f"the operator says {silenced.health()!r}") from error
     silenced.silence()
     eventually(lambda: silenced.health() == "200 ok\n", "the next connection speaks")
     late.await_phase("Succeeded")

@@ -76,7 +76,7 @@ def kompakt(request: pytest.FixtureRequest) -> Iterator[World]:
     watch = HoldingWatch(str(world.cluster.kubeconfig))
     yield world
     watch.close()
-    assert watch.violations == []
+    assert not watch.violations, "\n".join(watch.violations)
     assert watch.events > 0
 
 
