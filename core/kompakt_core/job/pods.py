@@ -11,6 +11,9 @@ from kompakt_core.job.model import FailureAction, FailureRule
 NODE_REASONS: Final = frozenset({"NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "Preempted"})
 # Reasons with which a kubelet refuses a pod before any container starts (pkg/kubelet/lifecycle).
 ADMISSION_REASONS: Final = ("UnexpectedAdmissionError", "OutOf", "NodeAffinity", "NodeName", "TopologyAffinityError")
+# Reasons of containers whose end nobody saw; their code is made up. containerd finds one gone when it, or its machine, comes back
+# (255; containerd issue 3873); kubelet, whose runtime does not know one any more (137; kubernetes pkg/kubelet, status manager).
+UNSEEN_REASONS: Final = frozenset({"Unknown", "ContainerStatusUnknown"})
 
 
 class Cause(StrEnum):
@@ -29,10 +32,11 @@ COUNTED: Final = frozenset({Cause.FAILURE})
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """A container that ended with a code other than 0."""
+    """A container that ended with a code other than 0; the code of an end that nobody saw says nothing of the program."""
 
     container: str
     code: int
+    seen: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ def read_pod(obj: Mapping[str, Any]) -> PodView | None:
         deleting=bool(meta.get("deletionTimestamp")),
         ready=(conditions.get("Ready") or {}).get("status") == "True",
         started=any(_has_started(c) for c in [*containers, *(status.get("initContainerStatuses") or ())]),
-        exits=tuple(Exit(name, state["exitCode"]) for name, state in ended if state.get("exitCode")),
+        exits=tuple(_exit(name, state) for name, state in ended if state.get("exitCode")),
         reason=status.get("reason") or "",
         message=(status.get("message") or "")[:512],
         disrupted=disruption.get("reason", "Disrupted") if disruption.get("status") == "True" else "",
@@ -121,6 +125,10 @@ def _has_started(container: Mapping[str, Any]) -> bool:
     return bool("running" in state or "terminated" in state or container.get("lastState"))
 
 
+def _exit(container: str, terminated: Mapping[str, Any]) -> Exit:
+    return Exit(container, terminated["exitCode"], terminated.get("reason") not in UNSEEN_REASONS)
+
+
 def why_failed(pod: PodView, rules: Iterable[FailureRule]) -> Cause | None:
     """Why a pod of the current attempt stopped working, first match; None while nothing is wrong.
 
@@ -143,8 +151,11 @@ def _by_exit_code(pod: PodView, rules: Iterable[FailureRule]) -> Cause:
         FailureAction.IGNORE: Cause.IGNORED,
         FailureAction.RESTART_GANG: Cause.FAILURE,
     }
+    seen = [end for end in pod.exits if end.seen]
+    if pod.exits and not seen:
+        return Cause.DISRUPTION
     for rule in rules:
-        if any(rule.matches(end.container, end.code) for end in pod.exits):
+        if any(rule.matches(end.container, end.code) for end in seen):
             return causes[rule.action]
     return Cause.FAILURE
 
@@ -155,5 +166,11 @@ def told(pod: PodView) -> str:
         return f"pod {pod.name} was disrupted: {pod.disrupted or 'it was deleted'}"
     if pod.sick:
         return f"pod {pod.name} on node {pod.node} has a sick GPU: {pod.sick}"
-    codes = ", ".join(f"container {end.container} ended with exit code {end.code}" for end in pod.exits)
+    codes = ", ".join(map(_said, pod.exits))
     return f"pod {pod.name} failed: {codes or pod.message or pod.reason or 'no reason given'}"
+
+
+def _said(end: Exit) -> str:
+    if end.seen:
+        return f"container {end.container} ended with exit code {end.code}"
+    return f"container {end.container} ended while its machine or container runtime was away"

@@ -30,6 +30,11 @@ CASES: dict[str, tuple[PodView, Cause | None]] = {
     "out of GPUs on arrival": (replace(POD, phase="Failed", started=False, reason="OutOfkompakt.dev/gpu"), Cause.PLACEMENT),
     "exit code with a rule": (replace(ENDED, exits=(Exit("trainer", 42),)), Cause.FAIL_JOB),
     "exit code without a rule": (ENDED, Cause.FAILURE),
+    "an end that nobody saw, whatever its code": (replace(ENDED, exits=(Exit("trainer", 42, seen=False),)), Cause.DISRUPTION),
+    "an end that was seen beside one that was not": (
+        replace(ENDED, exits=(Exit("trainer", 255, seen=False), Exit("sidecar", 42))),
+        Cause.FAIL_JOB,
+    ),
     "failed without a code": (replace(ENDED, exits=(), reason="DeadlineExceeded"), Cause.FAILURE),
 }
 
@@ -65,6 +70,15 @@ def test_a_pod_object_is_projected_to_what_decisions_need() -> None:
     assert (pod.attempt, pod.worker_index, pod.node, pod.gated, pod.gpus) == (2, 3, "n1", True, ("GPU-a", "GPU-b"))
     assert (pod.exits, pod.reports, pod.started) == ((Exit("trainer", 1),), ("line",), True)
     assert told(pod) == "pod j-worker-3-a2 failed: container trainer ended with exit code 1"
+
+
+@pytest.mark.parametrize(("code", "reason"), [(255, "Unknown"), (137, "ContainerStatusUnknown")])
+def test_the_code_of_an_end_that_nobody_saw_is_no_code(code: int, reason: str) -> None:
+    ended = {"exitCode": code, "reason": reason}
+    pod = read_pod(pod_object(phase="Failed", containerStatuses=[{"name": "trainer", "state": {"terminated": ended}}]))
+    assert pod is not None
+    assert pod.exits == (Exit("trainer", code, seen=False),)
+    assert told(pod) == "pod j-worker-3-a2 failed: container trainer ended while its machine or container runtime was away"
 
 
 def test_a_pod_without_our_labels_is_no_worker() -> None:
