@@ -1,6 +1,6 @@
 """The GPUs that pods really hold against those written on them: the real ones win. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,17 @@ from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.api import Object
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.report import Held
+from kompakt_device_plugin.turns import in_turn
 
 PodKey = tuple[str, str]  # namespace, name
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What has to be written on a pod: the GPUs it really holds, in the order of its pattern."""
+    """What has to be written on a pod: the GPUs it really holds, in the order of its pattern.
+
+    No GPUs: it goes on to hold what it holds, which stands on another pod until that one is corrected.
+    """
 
     pod: NodePod
     gpus: tuple[GpuUuid, ...]
@@ -79,32 +83,26 @@ def holders(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod])
 
 
 def corrections(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod], graph: LinkGraph) -> tuple[Correction, ...]:
-    """One for every pod on which another set is written than it holds, in an order in which no GPU stands on two pods meanwhile,
-    unless pods hold each other's. GPUs that the graph does not know are left alone.
+    """What to write, in this order, on pods on which another set is written than they hold. GPUs that the graph does not know
+    are left alone.
 
-    A GPU that stands on an unfinished pod for which kubelet has said nothing yet is written on no other. A kubelet that was
-    killed and comes back admits pods anew that had ended, or were being deleted, before it could say so, and may give such a pod,
-    of which it starts nothing any more, what is meant for one that it has not looked at. What it says of that one comes next.
+    No GPU stands on two unfinished pods at any moment (turns.in_turn), so that a pod may have to wait for another round. A
+    kubelet that was killed and comes back admits pods anew that had ended, or were being deleted, before it could say so. It may
+    name such a pod, of which it starts nothing any more, beside the one that came later and has its GPU by now, or give it what
+    is meant for a pod that it has not looked at. What it says of those comes next.
     """
-    known, pods = {gpu.uuid for gpu in graph.gpus}, tuple(pods)
-    wrong = [pod for pod in pods if pod.key in taken and taken[pod.key] != set(pod.gpus)]
-    unheard = frozenset[GpuUuid]().union(*(pod.gpus for pod in pods if not pod.finished and pod.key not in taken))
-    found = [pod for pod in wrong if taken[pod.key] <= known and not taken[pod.key] & unheard]
-    return tuple(correction(pod, taken[pod.key], graph) for pod in _leaving_first(found, taken))
-
-
-def _leaving_first(pods: list[NodePod], taken: Mapping[PodKey, frozenset[GpuUuid]]) -> Iterator[NodePod]:
-    """Pods in an order in which each finds what it holds written on nobody else who is still to come, where there is one."""
-    left = list(pods)
-    while left:
-        clear = (pod for pod in left if not any(taken[pod.key] & set(other.gpus) for other in left if other is not pod))
-        chosen = next(clear, left[0])
-        left.remove(chosen)
-        yield chosen
+    known, by_uid = {gpu.uuid for gpu in graph.gpus}, {pod.uid: pod for pod in pods}
+    latest = {uuid: pod.uid for pod in by_uid.values() for uuid in taken.get(pod.key, ())}
+    wrong = {uid: taken[pod.key] for uid, pod in by_uid.items() if pod.key in taken and taken[pod.key] != set(pod.gpus)}
+    changes = {uid: gpus for uid, gpus in wrong.items() if gpus <= known and all(latest[uuid] == uid for uuid in gpus)}
+    standing = {uid: frozenset(pod.gpus) for uid, pod in by_uid.items() if not pod.finished}
+    return tuple(correction(by_uid[uid], gpus, graph) for uid, gpus in in_turn(changes, standing))
 
 
 def correction(pod: NodePod, gpus: frozenset[GpuUuid], graph: LinkGraph) -> Correction:
-    """What to write on a pod that holds `gpus`, all of them known to the graph."""
+    """What to write on a pod that holds `gpus`, all of them known to the graph; none: nothing, until its turn comes."""
+    if not gpus:
+        return Correction(pod, (), (), MegabytesPerSecond(0))
     indices, value = in_order(gpus, graph, pod.wish)
     return Correction(pod, tuple(graph.gpus[index].uuid for index in indices), indices, value, flaw_of(pod, graph))
 

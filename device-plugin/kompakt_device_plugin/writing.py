@@ -44,7 +44,7 @@ class PodCorrector:
             # Gone, or another pod of that name by now: the watch will say so, and status.held has it meanwhile.
             log.info("pod %s/%s cannot be corrected: %s", *pod.key, explain(error))
             return
-        if self._told.get(pod.uid) != correction.gpus:
+        if correction.gpus and self._told.get(pod.uid) != correction.gpus:
             self._tell(correction)
 
     def _tell(self, correction: Correction) -> None:

@@ -33,6 +33,18 @@ def test_swapped_sets_are_swapped_back_on_paper():
     pods = [pod("a", ALL[:2]), pod("b", ALL[2:4])]
     found = corrections(takes(a=ALL[2:4], b=ALL[:2]), pods, GRAPH)
     assert {one.pod.name: set(one.gpus) for one in found} == {"a": set(ALL[2:4]), "b": set(ALL[:2])}
+    assert [one.pod.name for one in found if not one.gpus] == [found[0].pod.name]
+    assert annotations_of(found[0])["metadata"]["annotations"]["kompakt.dev/gpus"] == ""
+
+
+def test_a_gpu_that_kubelet_names_for_two_pods_is_written_on_the_later_one_when_the_earlier_is_over():
+    """It lists a pod that has just ended beside the one that has its GPU by now."""
+    ended, later = pod("ended", ALL[:1]), pod("later", ALL[1:2])
+    taken = takes(ended=ALL[:1], later=ALL[:1])
+    assert corrections(taken, [ended, later], GRAPH) == ()
+    (one,) = corrections(taken, [replace(ended, finished=True), later], GRAPH)
+    assert one.pod.name == "later"
+    assert corrections(taken, [replace(ended, gpus=ALL[2:3]), replace(later, gpus=ALL[:1])], GRAPH) == ()
 
 
 def test_what_is_written_on_a_pod_that_kubelet_has_not_named_yet_is_written_on_no_other():
@@ -45,29 +57,24 @@ def test_what_is_written_on_a_pod_that_kubelet_has_not_named_yet_is_written_on_n
     assert left.pod.name == "ended"
 
 
-@given(st.permutations(range(8)), st.permutations(range(8)))
-def test_no_gpu_stands_on_two_pods_while_corrections_are_written_unless_pods_hold_each_others(before, now):
-    names = "abcdef"
-    pods = [pod(name, [ALL[index]]) for name, index in zip(names, before, strict=False)]
-    found = corrections(takes(**{name: [ALL[index]] for name, index in zip(names, now, strict=False)}), pods, GRAPH)
-    written = {one.name: one.gpus for one in pods}
-    moves = {one.gpus[0]: now[names.index(one.name)] for one in pods}
-    rings = _in_rings({ALL.index(uuid): to for uuid, to in moves.items()})
-    for one in found:
-        written[one.pod.name] = one.gpus
-        doubled = [gpus for gpus in written.values() if list(written.values()).count(gpus) > 1]
-        assert not doubled or rings
-    assert written == {name: (ALL[index],) for name, index in zip(names, now, strict=False)}
-
-
-def _in_rings(moves):
-    """Whether pods hold each other's GPUs: no two go to one GPU, so that a way which does not end comes back to its start."""
-    for start, at in moves.items():
-        while at != start and at in moves:
-            at = moves[at]
-        if at == start != moves[start]:
-            return True
-    return False
+@given(st.permutations(range(8)), st.permutations(range(8)), st.lists(st.integers(1, 3), min_size=8, max_size=8), st.data())
+def test_no_gpu_ever_stands_on_two_pods_while_corrections_are_written(before, now, sizes, data):
+    """Whatever pods kubelet names; where it names all, all are corrected."""
+    written, taken, at = {}, {}, 0
+    for number, size in enumerate(sizes):
+        if at + size <= 8:
+            written[f"p{number}"] = {ALL[index] for index in before[at : at + size]}
+            taken[f"p{number}"] = {ALL[index] for index in now[at : at + size]}
+            at += size
+    pods, every = [pod(name, gpus) for name, gpus in written.items()], dict(taken)
+    for name in data.draw(st.sets(st.sampled_from(sorted(taken)))):
+        del taken[name]
+    for one in corrections(takes(**taken), pods, GRAPH):
+        written[one.pod.name] = set(one.gpus)
+        standing = [uuid for gpus in written.values() for uuid in gpus]
+        assert len(standing) == len(set(standing))
+    assert written == every or taken != every
+    assert all(written.values())
 
 
 def test_a_correction_writes_gpus_indices_and_value_in_ring_order():
