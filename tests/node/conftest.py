@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass(frozen=True)
 class World:
-    """The running cluster, how to ask it, the images that it was made from, and the watch over the one invariant."""
+    """The running cluster, how to ask it, and the images that it was made from."""
 
     cluster: RealCluster | Elsewhere
     kubectl: Kubectl
@@ -68,16 +68,29 @@ def apart() -> World:
 
 
 @pytest.fixture(scope="session")
-def kompakt(request: pytest.FixtureRequest) -> Iterator[World]:
-    """The cluster with the chart installed and all GPUs offered; no GPU may be held by two pods until the end."""
-    world = apart() if elsewhere.chosen() else request.getfixturevalue("world")
-    if not elsewhere.chosen():
-        demo.install_kompakt(world.cluster, world.kubectl, world.images)
-    watch = HoldingWatch(str(world.cluster.kubeconfig))
-    yield world
+def installed(request: pytest.FixtureRequest) -> World:
+    """The cluster with the chart installed and all GPUs offered."""
+    if elsewhere.chosen():
+        return apart()
+    world: World = request.getfixturevalue("world")
+    demo.install_kompakt(world.cluster, world.kubectl, world.images)
+    return world
+
+
+@pytest.fixture(scope="session")
+def holding(installed: World) -> Iterator[HoldingWatch]:
+    """The watch over the one invariant: no GPU may be held by two pods until the end."""
+    watch = HoldingWatch(str(installed.cluster.kubeconfig))
+    yield watch
     watch.close()
     assert not watch.violations, "\n".join(watch.violations)
     assert watch.events > 0
+
+
+@pytest.fixture(scope="session")
+def kompakt(installed: World, holding: HoldingWatch) -> World:
+    """The cluster with kompakt in it, under that watch."""
+    return installed
 
 
 @pytest.fixture
