@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from kompakt_core.delay.kompakt import kompakt as decide
 from kompakt_core.delay.model import Offer, Reserve
 from kompakt_simulator.cluster import NOTHING, GpuSet, lowest_of
+from kompakt_simulator.schedulers.line import Entry
 from kompakt_simulator.schedulers.moves import as_waiting
 from kompakt_simulator.schedulers.pool import Pool, members
 from kompakt_simulator.task import Task
 from kompakt_simulator.world import World
 
-Entry = tuple[int, float, int, int, Task]  # minus priority, key, since, number: unique, so that two tasks are never compared
 Waiting = Mapping[int, Sequence[Entry]]  # by number of GPUs, each in order
 COUNTED = 30  # waiting jobs of each number of GPUs, the first in the order
 

@@ -5,8 +5,6 @@ Traces know no workers: a job counts as single GPUs, as everywhere in the simula
 
 from itertools import combinations
 
-from kompakt_core.delay.kompakt import kompakt as decide
-from kompakt_core.delay.model import Offer, Place
 from kompakt_core.delay.preempt import Held, NotBefore, Preemption, RunningGang, preempt
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, JobUid, MegabytesPerSecond, NodeName, PodUid, mask_of
@@ -15,7 +13,7 @@ from kompakt_core.placement.model import Gang, Level, NodeState, Snapshot, Wish,
 from kompakt_core.placement.seating import LEVEL_LABELS
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
 from kompakt_simulator.cluster import Cluster, GpuSet, Shape
-from kompakt_simulator.schedulers.moves import as_waiting
+from kompakt_simulator.schedulers.acceptance import accepts
 from kompakt_simulator.task import Task
 from kompakt_simulator.world import World
 
@@ -52,14 +50,11 @@ class Urgent:
         if world.open_to(task).bit_count() + sum(one.gpus for one in lower) < task.gpus:
             return None
 
-        def accepts(level: Level) -> bool:
-            there = any(level is one for one, _ in self._shape.levels.sizes)
-            return there and isinstance(
-                decide(as_waiting(world, task), Offer(self._shape.levels, level), world.now / 1000), Place
-            )
+        def takes(level: Level) -> bool:
+            return any(level is one for one, _ in self._shape.levels.sizes) and accepts(world, task, level)
 
         gangs = [self._running(one) for one in lower]
-        found = preempt(self._snapshot(world.open_to(task)), _gang(task), task.job.priority, gangs, accepts, world.now / 1000)
+        found = preempt(self._snapshot(world.open_to(task)), _gang(task), task.job.priority, gangs, takes, world.now / 1000)
         if isinstance(found, NotBefore):
             return found.at
         return None if found is None else self._chosen(world, found)

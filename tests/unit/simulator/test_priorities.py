@@ -121,7 +121,7 @@ class Watched(Patient):
 
     def step(self, world: World, instant: Instant) -> None:
         super().step(world, instant)
-        for entries in self._waiting.values():
+        for entries in self._line.by_size.values():
             for *_, task in entries:
                 lower = [one for one in world.running.values() if one.job.priority < task.job.priority]
                 ready = [one for one in lower if world.now - one.begin >= MIN_RUN_S * 1000]

@@ -1,0 +1,75 @@
+"""The waiting jobs of `kompakt` in one order: by priority, then by key, then by the last change, then by number.
+
+The key is the rank of a job's service, which says how soon jobs of that service are likely to end, then its submission; where
+jobs declare their work it is the GPU service left.
+"""
+
+from bisect import insort
+from collections.abc import Sequence
+
+from kompakt_simulator.schedulers.history import History
+from kompakt_simulator.setting import Knowledge
+from kompakt_simulator.task import Task
+from kompakt_simulator.world import World
+
+HOUR_MS = 3_600_000
+CLASS = 1e15  # part of a key; more milliseconds than any submission
+LOOK_AT_MOST = 30  # waiting jobs, in order, whenever somebody could be stopped for them
+
+Entry = tuple[int, float, int, int, Task]  # minus priority, key, since, number: unique, so that two tasks are never compared
+
+
+class Line:
+    """`by_size`: who waits, by number of GPUs, each in order; no size without jobs."""
+
+    def __init__(self) -> None:
+        self.by_size: dict[int, list[Entry]] = {}
+        self._history = History()
+
+    def key(self, world: World, task: Task) -> float:
+        """The lowest goes first."""
+        if world.knowledge is Knowledge.NONE:
+            return self._history.rank(_service(world, task)) * CLASS + task.job.submit
+        shape = world.cluster.shape
+        slowdown = world.setting.network.slowdowns(task.ratio, shape, task.gpus).get(shape.levels.ideal(task.gpus), 0.0)
+        return task.gpus * world.remaining(task) * (1 + slowdown)
+
+    def add(self, world: World, task: Task) -> None:
+        """It waits from now on."""
+        entry = -task.job.priority, self.key(world, task), task.since, task.number, task
+        insort(self.by_size.setdefault(task.gpus, []), entry)
+
+    def remove(self, entry: Entry) -> None:
+        """It waits no longer."""
+        size = entry[-1].gpus
+        self.by_size[size].remove(entry)
+        if not self.by_size[size]:
+            del self.by_size[size]
+
+    def of(self, task: Task) -> Entry:
+        """The entry of a job that waits."""
+        return next(entry for entry in self.by_size[task.gpus] if entry[-1] is task)
+
+    def heads(self) -> list[Entry]:
+        """The first few of all."""
+        return sorted(entry for entries in self.by_size.values() for entry in entries[:LOOK_AT_MOST])[:LOOK_AT_MOST]
+
+    def learn(self, world: World, ended: Sequence[Task]) -> bool:
+        """From the jobs that ended. Whether that changed ranks: then those who wait have lined up anew."""
+        if world.knowledge is not Knowledge.NONE:
+            return False
+        for task in ended:
+            self._history.add(_service(world, task))
+        if not self._history.due:
+            return False
+        waiting = [entry[-1] for entries in self.by_size.values() for entry in entries]
+        self._history.learn(_service(world, task) for task in (*waiting, *world.running.values()))
+        self.by_size.clear()
+        for task in waiting:
+            self.add(world, task)
+        return True
+
+
+def _service(world: World, task: Task) -> float:
+    """GPUs times hours of running."""
+    return task.gpus * task.running(world.now) / HOUR_MS
