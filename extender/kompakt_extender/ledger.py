@@ -178,6 +178,8 @@ class Ledger:
         if node not in nodes:
             nodes.append(node)
         self._touch(node)
+        if source is Source.PLAN:
+            self._claim_annotation(pod)
 
     def drop_claims(self, uid: PodUid, *sources: Source) -> None:
         """End a pod's claims of these sources (none given: all)."""
@@ -323,12 +325,15 @@ class Ledger:
         self._watchers = [one for one in self._watchers if one is not changed]
 
     def _claim_annotation(self, pod: PodView) -> None:
+        """What is planned on a pod counts once it is released. Not so what an earlier plan wrote there: bind refuses that."""
         known = self.claims_of(pod.uid, Source.ANNOTATION)
-        if len(known) == 1 and (known[0].node, known[0].gpus) == (pod.planned_node, pod.planned_gpus):
+        written = pod.planned_node, pod.planned_gpus
+        outdated = any((one.node, one.gpus) != written for one in self.claims_of(pod.uid, Source.PLAN))
+        if not outdated and len(known) == 1 and (known[0].node, known[0].gpus) == written:
             return
         self.drop_claims(pod.uid, Source.ANNOTATION)
         released = pod.ours and pod.job_uid and not pod.gated and pod.uid not in self._withdrawn
-        if released and pod.planned_node and pod.planned_gpus:
+        if released and not outdated and pod.planned_node and pod.planned_gpus:
             self.claim(Source.ANNOTATION, pod, pod.planned_node, pod.planned_gpus)
 
     def _forget(self, uid: PodUid) -> None:

@@ -56,7 +56,8 @@ class Standing:
             if len(pods) == job.workers:
                 self._jobs.rest(job.uid)
             return
-        if unfinished := [pod for pod in unbound if pod.gated]:
+        # One that was released before has no gate, and what an earlier plan wrote on it until the new one reaches it.
+        if unfinished := [pod for pod in unbound if pod.gated or not self._jobs.released(pod)]:
             self._writes.rest_of(job, record, unfinished)
             return
         since = max(records.moment(record.plan.released_at), self._began)

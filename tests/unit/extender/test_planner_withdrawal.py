@@ -1,6 +1,7 @@
 """Plans that are taken back, and the nodes that are left out afterwards."""
 
 from kompakt_core import contract as c
+from kompakt_core.ids import NodeName
 from tests.unit.extender.office import Office, run
 from tests.unit.extender.world import worker
 
@@ -30,6 +31,44 @@ def test_a_gang_not_bound_in_time_is_withdrawn_and_placed_on_other_nodes_in_the_
         assert await office.bind("j-worker-0-a1", other.pop()) == ""
 
     run(story)
+
+
+def test_what_an_earlier_plan_wrote_on_pods_counts_for_nothing_while_the_new_one_is_on_its_way() -> None:
+    async def story(office: Office) -> None:
+        node = await replanned_without_an_answer(office)
+        taken = {name: state.taken.bit_count() for name, state in office.ledger.snapshot().nodes.items()}
+        assert taken == {"n0": 8, "n1": 8} | {node: 0}
+        successor = Office(office.world)
+        successor.take_over()
+        assert successor.ledger.snapshot().nodes[NodeName(node)].taken == 0
+
+    run(story)
+
+
+def test_a_new_plan_that_did_not_reach_its_pods_is_written_on_them_again() -> None:
+    async def story(office: Office) -> None:
+        node = await replanned_without_an_answer(office)
+        await office.settle()
+        other = office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
+        assert other != node
+        assert await office.bind("j-worker-0-a1", other) == ""
+        sent = len(office.world.sent)
+        await office.settle()
+        assert len(office.world.sent) == sent
+
+    run(story)
+
+
+async def replanned_without_an_answer(office: Office) -> str:
+    """A gang that was not bound in time has a new plan, and the writes of it on its pods were lost; the node of the old one."""
+    node = await released_but_unbound(office, 2)
+    office.wait(121)
+    await office.plan()  # the old plan is withdrawn
+    office.see()
+    office.world.outcomes.extend(["ok", "lost", "lost"])
+    await office.plan()
+    assert (office.scheduling("j")["state"], office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]) == ("Released", node)
+    return node
 
 
 def test_a_gang_that_mounts_claims_is_given_the_time_that_volumes_may_take() -> None:
