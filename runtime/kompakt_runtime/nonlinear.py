@@ -5,7 +5,7 @@ were given for what it saved. How far errors reach is measured, not derived from
 function runs once more, on inputs with as much noise as the bound allows.
 """
 
-import threading
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -17,6 +17,7 @@ import torch
 from kompakt_runtime import bounds
 from kompakt_runtime.autograd_state import packed_in
 from kompakt_runtime.ledger import Handle
+from kompakt_runtime.noise import Noise, wide
 from kompakt_runtime.pools import roots
 from kompakt_runtime.sites import Sites
 
@@ -43,6 +44,7 @@ class Operation:
         self.observing = False
         self.sampled = False  # as a Site; here all are measured
         self.weight: Any = lambda: None
+        self.optimizer: Any = lambda: None  # that steps the weight, once it is known
         self._clear()
 
     def _clear(self) -> None:
@@ -52,6 +54,9 @@ class Operation:
         self.size: Tensor = None
         self.weight_moved: Tensor = None  # for each weight: sum of squares of what noise did to its gradient, and its gradient
         self.weight_gradient: Tensor = None
+        self.share: float | None = None  # what the linear layers allow, since their step
+        self.own: Tensor = None  # error of the weight's gradient over its mean |momentum|, since its optimizer's step
+        self.waited = False
 
     def bound_for(self, x: Tensor, target: float, operations: int) -> float | None:
         """The bound in force; before the first measured step is over one from `x` itself, which is read back for it."""
@@ -64,7 +69,7 @@ class Operation:
     def see_input(self, x: Tensor, bound: float) -> None:
         """Of several inputs of one step the widest bound is what is judged."""
         self.used = max(self.used, bound)
-        self.magnitude = _plus(self.magnitude, torch.linalg.vector_norm(x, 1, dtype=_wide(x)))
+        self.magnitude = _plus(self.magnitude, torch.linalg.vector_norm(x, 1, dtype=wide(x)))
         self.elements += x.numel()
 
     def see(self, node: Node, exact: tuple[Tensor, ...], noisy: tuple[Tensor, ...]) -> None:
@@ -82,19 +87,41 @@ class Operation:
     def _see_weight(self, weight: Any, gradient: Tensor, moved: Tensor) -> None:
         if weight.grad is None or self.weight() is not weight:  # the first pass since gradients were dropped
             self.weight, self.weight_moved, self.weight_gradient = ref(weight), None, None
-        self.weight_moved = _plus(self.weight_moved, moved.to(_wide(moved)).square())
-        self.weight_gradient = _plus(self.weight_gradient, gradient.to(_wide(gradient)))
+        self.weight_moved = _plus(self.weight_moved, moved.to(wide(moved)).square())
+        self.weight_gradient = _plus(self.weight_gradient, gradient.to(wide(gradient)))
 
-    def figures(self, ratio: Tensor) -> Tensor | None:
+    @property
+    def seen(self) -> bool:
+        """Did a measured backward pass run, and its forward pass too?"""
+        return self.moved is not None and self.magnitude is not None
+
+    def allow(self, share: float | None) -> None:
+        """A measured step of linear layers is over, after which this relative error may be left."""
+        self.waited = self.share is not None
+        self.share = math.nan if share is None else share
+
+    def stepped(self, optimizer: Any, ratio: Tensor) -> None:
+        """The weight was stepped. ratio: its mean |momentum| over its mean |gradient|."""
+        self.optimizer = ref(optimizer)
+        self._see_own(ratio)
+
+    def _see_own(self, ratio: Any) -> None:
+        if self.weight_moved is not None:
+            self.own = self.weight_moved.mean().sqrt().double() / (ratio * self.weight_gradient.abs().mean().double())
+
+    def figures(self) -> Tensor | None:
         """(largest relative error of a gradient that goes on, error of the weight's gradient over its mean |momentum|, mean
-        |input|) as one tensor; None if a pass is missing. ratio: mean |momentum| over mean |gradient| of the weight.
+        |input|) as one tensor; None if a pass or a step is missing: of linear layers, or of the weight.
         """
-        if self.moved is None or self.magnitude is None:
+        if not self.seen or self.share is None:
+            return None
+        if self.own is None and self.waited and self.optimizer() is None:
+            # Nobody came to step it. As for unknown optimizers, the gradient itself serves.
+            self._see_own(1.0)
+        if self.own is None and self.weight_moved is not None:
             return None
         relative = torch.where(self.moved == 0, 0, self.moved / self.size).max().sqrt().double()
-        own = relative.new_zeros(())
-        if self.weight_moved is not None:
-            own = self.weight_moved.mean().sqrt().double() / (ratio * self.weight_gradient.abs().mean().double())
+        own = relative.new_zeros(()) if self.own is None else self.own
         return torch.stack([relative, own, self.magnitude.double() / self.elements])
 
     def finish(self) -> None:
@@ -121,8 +148,10 @@ class Operations:
         return (operation for found in list(self._known.values()) for operation in found.values())
 
     def forget(self) -> None:
+        """Drops what was seen, but where only the step of another optimizer is missing."""
         for operation in self:
-            operation.finish()
+            if operation.share is None:
+                operation.finish()
 
     def found(
         self, module: Any, name: str, outputs: Any, handles: Iterable[Handle], since: int
@@ -170,30 +199,6 @@ class Operations:
             self._failed(f"ObserveFailed{type(problem).__name__}")
 
 
-class Noise(threading.local):
-    """What is added to which inputs while an operation's backward function runs once more; from a generator of our own."""
-
-    def __init__(self) -> None:
-        self._bounds: dict[Handle, float] = {}
-        self._generators: dict[Any, torch.Generator] = {}
-
-    def while_added(self, bounds_: dict[Handle, float], node: Node, deltas: tuple[Tensor, ...]) -> Any:
-        self._bounds = bounds_
-        try:
-            return node(*deltas)
-        finally:
-            self._bounds = {}
-
-    def added(self, handle: Any, t: Tensor) -> Tensor:
-        """`t`, or a copy with errors as wide and as even as packing leaves them."""
-        if not self._bounds or handle not in self._bounds:
-            return t
-        bound = self._bounds[handle]
-        generator = self._generators.setdefault(t.device, torch.Generator(t.device).manual_seed(0))
-        noise = torch.empty_like(t, dtype=_wide(t)).uniform_(-bound, bound, generator=generator)
-        return (t + noise * (t != 0)).to(t.dtype)
-
-
 def _nodes(outputs: Any, since: int) -> list[Node]:
     seen: set[Node] = set()
     waiting, found = list(roots(outputs)), []
@@ -215,11 +220,7 @@ def _leaf(node: Node, number: int) -> Any:
 
 
 def _squares(t: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(t, dtype=_wide(t)).square()
-
-
-def _wide(t: Tensor) -> Any:
-    return torch.float64 if t.dtype == torch.float64 else torch.float32
+    return torch.linalg.vector_norm(t, dtype=wide(t)).square()
 
 
 def _plus(total: Tensor, more: Tensor) -> Tensor:

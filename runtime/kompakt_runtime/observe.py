@@ -16,20 +16,27 @@ MOMENTA = ("momentum_buffer", "exp_avg")
 CORRECTED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adamax, torch.optim.RAdam)
 
 
-def after_step(sites: Sites, optimizer: Any, target: float) -> list[Site]:
-    """Counts the step at every site of this optimizer; returns the sites whose bound is new. One read from the device."""
-    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    mine = sites.of_weights(weights)
+def after_step(sites: Sites, optimizer: Any, target: float) -> list[Site] | None:
+    """Counts the step at every site of this optimizer; returns the sites whose bound is new, None where it steps no site at all.
+    One read from the device.
+    """
+    mine = sites.of_weights(_weights(optimizer))
+    if not mine:
+        return None
     for _, site in mine:
         site.stepped()
     measured = [(site, figures) for weight, site in mine if (figures := _figures(site, optimizer, weight)) is not None]
     renewed = _renew(measured, target)
-    _sample(sites, renewed)
+    _sample(renewed)
     done = {id(site) for site, _ in measured}
     for _, site in mine:
         if id(site) not in done:
             _skip(site)
     return renewed
+
+
+def _weights(optimizer: Any) -> list[Any]:
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
 
 
 def _figures(site: Site, optimizer: Any, weight: Any) -> Tensor | None:
@@ -71,32 +78,46 @@ def _renew(measured: list[tuple[Site, Tensor]], target: float) -> list[Site]:
     return renewed
 
 
-def renew_operations(operations: Operations, sites: Sites, optimizer: Any, target: float) -> list[tuple[Operation, float]]:
-    """New bounds for nonlinear operations' inputs, after the linear layers have theirs. One read from the device.
+def renew_operations(
+    operations: Operations, sites: Sites, optimizer: Any, target: float, renewed: list[Site] | None
+) -> list[tuple[Operation, float]]:
+    """New bounds for nonlinear operations' inputs, after an optimizer's step. One read from the device.
 
-    Returns each measured operation with the error that its bound so far allowed, as a multiple of what is allowed.
+    renewed: as from `after_step`. An operation is judged when linear layers have had a measured step and its own weight was
+    stepped, by whichever optimizers, in whichever order. Returns each with the error that its bound so far allowed, over the one
+    that is allowed.
     """
-    known = list(operations)
-    allowed = dict(zip(known, allowances(sites.tolerances(), [operation.place for operation in known]), strict=True))
-    measured = [
-        (operation, figures)
-        for operation in known
-        if (figures := operation.figures(_ratio(optimizer, operation.weight()))) is not None
-    ]
+    _hear(operations, sites, optimizer, renewed)
+    measured = [(operation, figures) for operation in operations if (figures := operation.figures()) is not None]
     if not measured:
         return []
     first = measured[0][1]
     rows = torch.stack([figures.to(first.device) for _, figures in measured]).tolist()
     judged = []
     for (operation, _), (relative, own, magnitude) in zip(measured, rows, strict=True):
-        share = allowed[operation]
-        moved = max(relative / share, own / target) if share else math.nan
+        moved = max(relative / operation.share, own / target) if operation.share else math.nan
         bound = nonlinear_bound(operation.used, moved, magnitude)
         if bound is not None:
             operation.bound = bound
             judged.append((operation, moved))
         operation.finish()
     return judged
+
+
+def _hear(operations: Operations, sites: Sites, optimizer: Any, renewed: list[Site] | None) -> None:
+    """Tells operations what this step means for them."""
+    mine = set(map(id, _weights(optimizer)))
+    for operation in operations:
+        if operation.seen and id(operation.weight()) in mine:
+            operation.stepped(optimizer, _ratio(optimizer, operation.weight()))
+    if renewed:
+        known = list(operations)
+        for operation, share in zip(known, allowances(sites.tolerances(), [each.place for each in known]), strict=True):
+            if operation.seen:
+                operation.allow(share)
+    elif renewed is not None:
+        # No measured step, or an overflow, say: what was seen tells nothing.
+        operations.forget()
 
 
 def _ratio(optimizer: Any, weight: Any) -> Any:
@@ -107,13 +128,12 @@ def _ratio(optimizer: Any, weight: Any) -> Any:
     return (_momentum(optimizer, weight, gradient) / gradient).double()
 
 
-def _sample(sites: Sites, renewed: list[Site]) -> None:
-    """Each measured step another layer's sigma is measured, the same on every rank."""
-    if not renewed:
-        return
-    for place, site in enumerate(renewed):
-        site.sampled = place == sites.turn % len(renewed)
-    sites.turn += 1
+def _sample(renewed: list[Site]) -> None:
+    """Each measured step another layer's sigma is measured, the same on every rank: one that had the fewest turns."""
+    chosen = min(renewed, key=lambda site: site.turns, default=None)
+    for site in renewed:
+        site.sampled = site is chosen
+        site.turns += site.sampled
 
 
 def _skip(site: Site) -> None:

@@ -23,7 +23,7 @@ from kompakt_runtime.origin import saved_by_compiled_code
 from kompakt_runtime.overhead import Overhead
 from kompakt_runtime.raising import Raising
 from kompakt_runtime.replay import state_before
-from kompakt_runtime.sites import Sites
+from kompakt_runtime.sites import Site, Sites
 
 Tensor = Any
 
@@ -232,25 +232,21 @@ class Session:
             with torch.no_grad():
                 renewed = after_step(self.sites, optimizer, self._target)
                 if self.hooks.operations is not None:
-                    self._judge(self.hooks.operations, optimizer, bool(renewed))
+                    self._judge(self.hooks.operations, optimizer, renewed)
         except Exception as error:
             self.figures.count_raw(f"ObserveFailed{type(error).__name__}")
             return
-        for site in renewed:
+        for site in renewed or ():
             if site.sigma is not None:
                 self.figures.layer(site.name).sigma = site.sigma
             if site.aimed_at is not None:
                 self.figures.layer(site.name).first = site.aimed_at
 
-    def _judge(self, operations: Operations, optimizer: Any, measured: bool) -> None:
-        if not measured:
-            # An overflow, say: what was seen tells nothing.
-            return operations.forget()
-        for operation, share in renew_operations(operations, self.sites, optimizer, self._target):
+    def _judge(self, operations: Operations, optimizer: Any, renewed: list[Site] | None) -> None:
+        for operation, share in renew_operations(operations, self.sites, optimizer, self._target, renewed):
             row = self.figures.layer(operation.name)
             row.sigma = share
             row.first = share if row.first is None else row.first
-        return None
 
     def _pack(self, t: Tensor) -> Any:
         here, ours = self._threads, sys._getframe().f_back

@@ -43,9 +43,10 @@ class Site:
         self.aimed_at: float | None = None
         self.steps = 0
         self.observing = bounds.observed(0) and mode == "ErrorBounded"
-        # Whether this layer is the one whose sigma is measured in a measured step, what came out the last time, as a multiple of
-        # the target, and what its bound is divided by because of it.
+        # Whether this layer is the one whose sigma is measured in a measured step, how often it was, what came out the last time,
+        # as a multiple of the target, and what its bound is divided by because of it.
         self.sampled = False
+        self.turns = 0
         self.sigma: float | None = None
         self.divisor = 1.0
         self._error: Tensor = None
@@ -201,7 +202,6 @@ class Sites:
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._sites: WeakKeyDictionary[Any, Site] = WeakKeyDictionary()
         self.places = itertools.count()
-        self.turn = 0  # measured steps so far: whose turn it is to be sampled
 
     def name_all(self, root: Any) -> None:
         """Modules that have a name keep it: a part that runs on its own later is still the same layer."""

@@ -1,0 +1,39 @@
+"""Noise as wide and as even as packing's errors, to measure what those do."""
+
+import threading
+from typing import Any
+
+import torch
+
+from kompakt_runtime.ledger import Handle
+
+Tensor = Any
+Node = Any
+
+
+class Noise(threading.local):
+    """What is added to which inputs while an operation's backward function runs once more; from a generator of our own."""
+
+    def __init__(self) -> None:
+        self._bounds: dict[Handle, float] = {}
+        self._generators: dict[Any, torch.Generator] = {}
+
+    def while_added(self, bounds_: dict[Handle, float], node: Node, deltas: tuple[Tensor, ...]) -> Any:
+        self._bounds = bounds_
+        try:
+            return node(*deltas)
+        finally:
+            self._bounds = {}
+
+    def added(self, handle: Any, t: Tensor) -> Tensor:
+        """`t`, or a copy with errors as wide and as even as packing leaves them."""
+        if not self._bounds or handle not in self._bounds:
+            return t
+        bound = self._bounds[handle]
+        generator = self._generators.setdefault(t.device, torch.Generator(t.device).manual_seed(0))
+        noise = torch.empty_like(t, dtype=wide(t)).uniform_(-bound, bound, generator=generator)
+        return (t + noise * (t != 0)).to(t.dtype)
+
+
+def wide(t: Tensor) -> Any:
+    return torch.float64 if t.dtype == torch.float64 else torch.float32
