@@ -20,7 +20,7 @@ def in_two_ranks(work: Callable[[int], Any], folder: Path) -> list[Any]:
     for one in children:
         one.start()
     try:
-        found = dict(answers.get(timeout=120) for _ in children)
+        found = dict(answers.get(timeout=250) for _ in children)
     finally:
         for one in children:
             one.join(10)
