@@ -18,28 +18,21 @@ import math
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from scipy.stats import t as student  # type: ignore[import-untyped]  # scipy comes with scikit-learn, without types
 from torch.nn import functional as F
 
+from benchmarks.accuracy_codecs import CODECS, usual
 from benchmarks.accuracy_tasks import TASKS, Data, Task
 from benchmarks.memory import peak_of
-from kompakt_runtime import ledger, observe
-from kompakt_runtime.config import Config, Mode, Nonlinear
 from kompakt_runtime.export import DENOMINATOR
 from kompakt_runtime.figures import Figures
-from kompakt_runtime.lossless import Mask, sign_mask
-from kompakt_runtime.session import Session
 
 Tensor = Any
-GROUP = 256
 BAND = 0.5  # points of accuracy, and hundredths of the loss of guessing
 
 
@@ -64,36 +57,6 @@ class Outcome:
         lossy = [row for name, row in figures.layers.items() if not name.endswith("]")]
         inputs, codes = sum(row.plain for row in lossy), sum(row.saved for row in lossy)
         return replace(self, plain=figures.plain_bytes, saved=figures.saved_bytes, inputs=inputs, codes=codes)
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Stands in for a packed tensor: codes of groups of GROUP values, with least value and step in float32 for each group."""
-
-    codes: Tensor
-    least: Tensor
-    step: Tensor
-    signs: Mask | None  # which values are above zero, where a ReLU reads the same tensor
-    elements: int
-    bits: int
-
-    @property
-    def nbytes(self) -> int:
-        """What packing the codes would take: they lie in a byte each here, because only accuracy is measured."""
-        return math.ceil(self.elements * self.bits / 8) + 8 * int(self.least.numel()) + (self.signs.nbytes if self.signs else 0)
-
-    @staticmethod
-    def of(flat: Tensor, bits: int, relu: bool, generator: torch.Generator) -> "Groups":
-        groups = F.pad(flat, (0, -flat.numel() % GROUP)).view(-1, GROUP)
-        least = groups.amin(1, keepdim=True)
-        step = ((groups.amax(1, keepdim=True) - least) / (2**bits - 1)).clamp(min=1e-30)
-        noise = torch.rand(groups.shape, generator=generator)
-        codes = ((groups - least) / step + noise).floor().clamp(0, 2**bits - 1).to(torch.uint8)
-        return Groups(codes, least, step, sign_mask(flat) if relu else None, flat.numel(), bits)
-
-    def decode(self) -> Tensor:
-        values = (self.codes * self.step + self.least).view(-1)[: self.elements]
-        return values if self.signs is None else values.clamp(min=1e-30) * self.signs.decode()
 
 
 def loss_of(model: Any, examples: tuple[Tensor, Tensor], place: Tensor) -> Tensor:
@@ -138,55 +101,6 @@ def peak_of_step(model: Any, task: Task, data: Data) -> int:
     model.train()
     model.zero_grad()
     return peak_of(lambda: loss_of(model, data.train, torch.arange(task.batch)).backward(), torch.device("cpu"))
-
-
-@contextmanager
-def compressed(mode: Mode, target: str = "0.01", nonlinear: Nonlinear = "Keep") -> Iterator[Session]:
-    session = Session(Config(mode, target, min_tensor_bytes=16384, nonlinear=nonlinear))
-    session.start()
-    try:
-        yield session
-    finally:
-        session.stop()
-
-
-@contextmanager
-def far_too_large() -> Iterator[Session]:
-    """The test must be able to fail."""
-    with (
-        mock.patch.object(observe, "error_bound", lambda seen, target: 300 * seen.magnitude),
-        compressed("ErrorBounded") as session,
-    ):
-        yield session
-
-
-@contextmanager
-def fixed_width(bits: int) -> Iterator[Session]:
-    generator = torch.Generator().manual_seed(bits)
-
-    def compress(entry: ledger.Entry, t: Tensor, bound: float) -> bool:
-        source = entry.alias if entry.alias is not None else ledger.whole_storage(t)
-        entry.replace(Groups.of(source, bits, entry.signs > 0, generator), source, bound=bound)  # type: ignore[arg-type]
-        return True
-
-    # Reads of such a copy are no promise, so nothing is to be compared with one.
-    with mock.patch.object(ledger.Entry, "compress", compress), compressed("ErrorBounded") as session:
-        yield session
-
-
-CODECS: dict[str, Callable[[], AbstractContextManager[Session]]] = {
-    "lossless": lambda: compressed("Lossless"),
-    "error-bounded 0.01": lambda: compressed("ErrorBounded", "0.01"),
-    "error-bounded 0.03": lambda: compressed("ErrorBounded", "0.03"),
-    "error-bounded 0.1": lambda: compressed("ErrorBounded", "0.1"),
-    "nonlinear too 0.01": lambda: compressed("ErrorBounded", "0.01", "Bounded"),
-    "nonlinear too 0.03": lambda: compressed("ErrorBounded", "0.03", "Bounded"),
-    "fixed 4 bit": lambda: fixed_width(4),
-    "fixed 2 bit": lambda: fixed_width(2),
-    "far too large": far_too_large,
-}
-# The slower tasks are tried with these, the digits with all.
-TELLING = ["lossless", "error-bounded 0.01", "error-bounded 0.1", "fixed 4 bit", "fixed 2 bit"]
 
 
 def interval(differences: list[float]) -> tuple[float, float]:
@@ -269,7 +183,7 @@ def compare(task: Task, codecs: list[str], seeds: int, epochs: int, record: Reco
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tasks", choices=TASKS, nargs="+", default=list(TASKS))
-    parser.add_argument("--codecs", choices=CODECS, nargs="+", help="default: all for digits, five for the others")
+    parser.add_argument("--codecs", choices=CODECS, nargs="+", help="default: all for digits, five or six for the others")
     parser.add_argument("--seeds", type=int, help="default: the task's own number; at least 2")
     parser.add_argument("--epochs", type=int, help="default: the task's own number")
     parser.add_argument("--record", help="file to add each training's outcome to, and not to repeat what it has; per version")
@@ -284,8 +198,7 @@ def main() -> None:
     record = Record(arguments.record)
     for name in arguments.tasks:
         task = TASKS[name]
-        codecs = arguments.codecs or (list(CODECS) if name.startswith("digits") else TELLING)
-        compare(task, codecs, arguments.seeds or task.seeds, arguments.epochs or task.epochs, record)
+        compare(task, arguments.codecs or usual(name), arguments.seeds or task.seeds, arguments.epochs or task.epochs, record)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
 
 import torch
 
-from benchmarks.accuracy import Groups, equal, interval
+from benchmarks.accuracy import Outcome, equal, interval
+from benchmarks.accuracy_codecs import Groups, fixed_width
 from benchmarks.accuracy_tasks import TASKS
 
 
@@ -45,6 +46,15 @@ def test_codes_that_serve_a_relu_keep_its_zeros():
     groups = Groups.of(x, 2, True, torch.Generator().manual_seed(2))
     assert torch.equal(groups.decode() > 0, x > 0)
     assert groups.nbytes == 512 * 2 // 8 + 2 * 8 + 512 // 8 + 4
+
+
+def test_codes_of_fixed_width_count_as_packed_inputs():
+    """So that they can be compared with adaptive ones of the same size."""
+    model = torch.nn.Linear(256, 4)
+    with fixed_width(2) as session:
+        model(torch.randn(64, 256)).sum().backward()
+    counted = Outcome(0, 0, 0).with_figures(session.figures)
+    assert (counted.inputs, counted.codes) == (64 * 256 * 4, 64 * 256 * 2 // 8 + 64 * 8)
 
 
 @pytest.mark.parametrize("name", TASKS)

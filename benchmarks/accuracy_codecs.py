@@ -1,0 +1,111 @@
+"""The codecs that `benchmarks.accuracy` compares, each as a context in which everything trains with it."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.nn import functional as F
+
+from kompakt_runtime import hooks, ledger, observe
+from kompakt_runtime.config import Config, Mode, Nonlinear
+from kompakt_runtime.lossless import Mask, sign_mask
+from kompakt_runtime.session import Session
+
+Tensor = Any
+GROUP = 256
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Stands in for a packed tensor: codes of groups of GROUP values, with least value and step in float32 for each group."""
+
+    codes: Tensor
+    least: Tensor
+    step: Tensor
+    signs: Mask | None  # which values are above zero, where a ReLU reads the same tensor
+    elements: int
+    bits: int
+
+    @property
+    def nbytes(self) -> int:
+        """What packing the codes would take: they lie in a byte each here, because only accuracy is measured."""
+        return math.ceil(self.elements * self.bits / 8) + 8 * int(self.least.numel()) + (self.signs.nbytes if self.signs else 0)
+
+    @staticmethod
+    def of(flat: Tensor, bits: int, relu: bool, generator: torch.Generator) -> "Groups":
+        groups = F.pad(flat, (0, -flat.numel() % GROUP)).view(-1, GROUP)
+        least = groups.amin(1, keepdim=True)
+        step = ((groups.amax(1, keepdim=True) - least) / (2**bits - 1)).clamp(min=1e-30)
+        noise = torch.rand(groups.shape, generator=generator)
+        codes = ((groups - least) / step + noise).floor().clamp(0, 2**bits - 1).to(torch.uint8)
+        return Groups(codes, least, step, sign_mask(flat) if relu else None, flat.numel(), bits)
+
+    def decode(self) -> Tensor:
+        values = (self.codes * self.step + self.least).view(-1)[: self.elements]
+        return values if self.signs is None else values.clamp(min=1e-30) * self.signs.decode()
+
+
+@contextmanager
+def compressed(mode: Mode, target: str = "0.01", nonlinear: Nonlinear = "Keep") -> Iterator[Session]:
+    session = Session(Config(mode, target, min_tensor_bytes=16384, nonlinear=nonlinear))
+    session.start()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def far_too_large() -> Iterator[Session]:
+    """The test must be able to fail."""
+    with (
+        mock.patch.object(observe, "error_bound", lambda seen, target: 300 * seen.magnitude),
+        compressed("ErrorBounded") as session,
+    ):
+        yield session
+
+
+@contextmanager
+def fixed_width(bits: int) -> Iterator[Session]:
+    generator = torch.Generator().manual_seed(bits)
+
+    def compress(entry: ledger.Entry, t: Tensor, bound: float) -> bool:
+        source = entry.alias if entry.alias is not None else ledger.whole_storage(t)
+        entry.replace(Groups.of(source, bits, entry.signs > 0, generator), source, bound=bound)  # type: ignore[arg-type]
+        return True
+
+    kind = hooks._kind
+    # Reads of such a copy are no promise, so nothing is to be compared with one.
+    with (
+        mock.patch.object(ledger.Entry, "compress", compress),
+        mock.patch.object(hooks, "_kind", lambda entry: "" if isinstance(entry.copy, Groups) else kind(entry)),
+        compressed("ErrorBounded") as session,
+    ):
+        yield session
+
+
+CODECS: dict[str, Callable[[], AbstractContextManager[Session]]] = {
+    "lossless": lambda: compressed("Lossless"),
+    "error-bounded 0.01": lambda: compressed("ErrorBounded", "0.01"),
+    "error-bounded 0.03": lambda: compressed("ErrorBounded", "0.03"),
+    "error-bounded 0.1": lambda: compressed("ErrorBounded", "0.1"),
+    "nonlinear too 0.01": lambda: compressed("ErrorBounded", "0.01", "Bounded"),
+    "nonlinear too 0.03": lambda: compressed("ErrorBounded", "0.03", "Bounded"),
+    "fixed 4 bit": lambda: fixed_width(4),
+    "fixed 2 bit": lambda: fixed_width(2),
+    "far too large": far_too_large,
+}
+# The slower tasks are tried with these, the digits with all.
+TELLING = ["lossless", "error-bounded 0.01", "error-bounded 0.1", "fixed 4 bit", "fixed 2 bit"]
+
+
+def usual(task: str) -> list[str]:
+    """The codecs that a task is tried with by default."""
+    if task == "words":
+        # Its adaptive codes come nearest to the size of 2 bits at 0.03.
+        return [*TELLING[:2], "error-bounded 0.03", *TELLING[2:]]
+    return list(CODECS) if task.startswith("digits") else TELLING
