@@ -8,6 +8,7 @@ the next one (rounds.py).
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
@@ -31,6 +32,7 @@ from kompakt_extender.release import Releaser
 _LOG = logging.getLogger(__name__)
 _BATCH_SECONDS = 0.005  # changes come in flocks: a gang's pods, a node's conditions
 _TICK_SECONDS = 1.0
+LATE_AT_MOST = 3  # rounds in a row that end early since what core said about one gang came too late; then those behind go on
 _T = TypeVar("_T")
 
 
@@ -60,6 +62,7 @@ class Planner:
         self._preempting = Preempting(ledger, jobs, self._writes, metrics, clock, self.wake)
         self._thinking = Thinking(ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, think)
         self._shown: dict[str, Sights] = {}  # by uid of the gangs whose turn comes again: what they were shown
+        self._late = Counter[str]()  # by uid: rounds in a row in which what core said about it came too late
         self._loop_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -115,19 +118,25 @@ class Planner:
         self._thinking.begin(this, queue)
         for uid in queue:
             if not self._writes.resting(uid):
-                await self._plan(uid, this)
+                if not await self._plan(uid, this):
+                    break
             elif self._writes.unsettled(uid):
                 this.limit(self._shown.get(uid, ()))
         self._shown = {uid: shown for uid, shown in self._shown.items() if self._writes.unsettled(uid)}
 
-    async def _plan(self, uid: str, this: Round) -> None:
+    async def _plan(self, uid: str, this: Round) -> bool:
+        """Ask about one gang. False: the answer came too late, and those behind would get what it is asked about again."""
         question = self._guarded(self._thinking.ask, uid)
         if question is None:
-            return
+            return True
         self._shown[uid] = this.limits
-        await self._thinking.consider(question)
-        if uid in self._jobs.views and self._jobs.record(self._jobs.views[uid]).victims:
+        counts = await self._thinking.consider(question)
+        if uid not in self._jobs.views:
+            return True
+        self._late[uid] = 0 if counts or self._late[uid] >= LATE_AT_MOST else self._late[uid] + 1
+        if self._jobs.record(self._jobs.views[uid]).victims:
             self._shown[uid] += (self._ledger.sight(),)  # what it holds now, others must not get should it have to think anew
+        return self._late[uid] == 0
 
     def _behind(self, uid: str) -> tuple[int, str, str] | None:
         """The place in the queue of a gang that waits while it is written about; those behind it must not pass it meanwhile."""
@@ -150,6 +159,7 @@ class Planner:
         """The job is gone."""
         self._thinking.forget(uid)
         self._writes.forget(uid)
+        del self._late[uid]
 
     def adopt(self) -> None:
         """Take over what an earlier leader decided."""

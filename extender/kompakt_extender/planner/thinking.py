@@ -88,7 +88,8 @@ class Thinking:
         self._clock = clock
         self._levels = levels
         self._policy = policy
-        self._again = again
+        self._wake = again
+        self._late = False
         self._think = think
         self._tried: dict[str, _Tried] = {}  # by job uid
         self.queue: list[str] = []  # uids of the gangs that wait, in order
@@ -138,8 +139,9 @@ class Thinking:
         at = now.timestamp()
         return Question(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, weight, priority)
 
-    async def consider(self, question: Question) -> None:
-        """Let core think, and act on its answer if it still holds."""
+    async def consider(self, question: Question) -> bool:
+        """Let core think, and act on its answer if it still holds; False where it does not, and the gang is to be asked again."""
+        self._late = False
         try:
             answer = await self._think(lambda: self._answer(question))
             running = self._could_end(question, answer)
@@ -147,6 +149,11 @@ class Thinking:
         except Exception:
             _LOG.exception("%s/%s: planning failed", question.job.namespace, question.job.name)
             self._writes.mark_stale(question.job)
+        return not self._late
+
+    def _again(self) -> None:
+        self._late = True
+        self._wake()
 
     def _answer(self, question: Question) -> Answer:
         """Runs in the thread."""

@@ -107,10 +107,11 @@ def test_of_two_gangs_that_the_same_gpus_are_written_for_the_later_one_keeps_the
         office.wait(1)
         urgent(office, "second")
         office.world.turn_ready("n1")
-        office.see()
-        await office.plan()
+        answered = slow_to_write(office, "first")
+        await office.rounds()
         assert [office.scheduling(name)["reason"] for name in ("first", "second")] == ["Preempting", "Preempting"]
         office = successor(office)
+        answered.set()
         assert set(office.ledger.reserved.held) == {"uid-second"}
         await office.settle()
         assert request(office, "low-0").name == "second"

@@ -1,5 +1,6 @@
 """All gangs of a round are decided from one view, in their order: what becomes free meanwhile is shown to all in the next one."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -7,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kompakt_core import contract as c
 from kompakt_core.ids import GpuMask, NodeName
 from kompakt_core.placement.model import NodeState, Taint
 from kompakt_core.topology.machines import machine
 from kompakt_extender.api import Answer
+from kompakt_extender.planner.loop import LATE_AT_MOST
 from kompakt_extender.planner.rounds import no_better
 from tests.unit.extender.office import Office, run, slow_to_write
 from tests.unit.extender.racks import occupy
@@ -67,6 +70,52 @@ def test_a_machine_that_comes_while_a_gang_is_thought_about_is_shown_to_all_in_t
         assert states(office, "high", "low") == ["Released", "Waiting"]
 
     run(story, nodes=1)
+
+
+@pytest.mark.parametrize("node", ["n0", "n1"])
+def test_who_loses_its_node_while_it_is_thought_about_is_asked_again_before_those_behind_it(node: str) -> None:
+    async def story(office: Office) -> None:
+        urgent(office, "high")
+        office.world.add_gang("low", 2, 4)
+        office.see()
+
+        def node_falls_silent() -> None:
+            office.world.turn_ready(node)
+            office.see()
+
+        office.meanwhile.append(node_falls_silent)
+        await office.settle()
+        assert states(office, "high", "low") == ["Released", "Waiting"]
+
+    run(story)
+
+
+def test_a_gang_whose_answers_keep_coming_too_late_does_not_hold_up_the_others() -> None:
+    async def story(office: Office) -> None:
+        urgent(office, "high")
+        office.world.add_gang("low", 1, 1)
+        office.see()
+
+        patterns = itertools.cycle(("Clique", "Ring"))
+
+        def wish_changes() -> None:
+            pattern = next(patterns)
+            for one in [one for name, one in office.world.pods.items() if name.startswith("high-")]:
+                one["metadata"]["annotations"][c.ANN_PATTERN] = pattern
+                office.world.add_pod(one)
+            office.see()
+
+        for _ in range(LATE_AT_MOST):
+            office.meanwhile.append(wish_changes)
+            await office.plan()
+            assert states(office, "high", "low") == [None, None]
+        office.meanwhile.append(wish_changes)
+        await office.plan()
+        assert states(office, "high", "low") == [None, "Released"]
+        await office.settle()
+        assert states(office, "high", "low") == ["Released", "Released"]
+
+    run(story)
 
 
 def test_gangs_of_equal_priority_keep_their_order_too() -> None:
