@@ -6,6 +6,7 @@ kompakt_core.delay.
 """
 
 import math
+from collections import Counter
 
 from kompakt_core.delay.dally import dally as decide
 from kompakt_core.delay.dally import timers_in_leases
@@ -32,7 +33,9 @@ class DallyRule:
         self._lease_s = setting.lease_s
         self._window = setting.history
         self._history = History(setting.lease_s)
-        self._patience: dict[tuple[int, Level], float] = {}  # by size and level; valid until the history changes
+        self._tuned: dict[int, Timers] = {}  # by size; valid until the history changes
+        self._changes: Counter[int] = Counter()  # of the timers of each size
+        self._patience: dict[tuple[int, Level], float] = {}  # by size and level; valid until the timers change
 
     def key(self, world: World, task: Task) -> float:
         """Average efficiency so far."""
@@ -55,6 +58,10 @@ class DallyRule:
             return -math.inf
         return answer.at if isinstance(answer, WaitUntil) and answer.at is not None else math.inf
 
+    def changes(self, gpus: int) -> int:
+        """How often its timers have."""
+        return self._changes[gpus]
+
     def place(self, world: World, pool: Pool, task: Task, level: Level) -> GpuSet:
         """The first that fits, or where the rules want it the best; the wait that ends here goes into the tuner's history."""
         if self._manual is None:
@@ -62,13 +69,22 @@ class DallyRule:
             after = self._history.with_wait(level, task.gpus, world.now / 1000, waited, self._window)
             if after is not self._history:
                 self._history = after
-                self._patience = {place: wait for place, wait in self._patience.items() if place[0] != task.gpus}
+                self._tune(task.gpus)
         return pool.first_fit(task.gpus, level) if self._first_fits else pool.best_fit(task.gpus, level)
+
+    def _tune(self, gpus: int) -> None:
+        """The history of this size has changed, and perhaps its timers: they are whole leases."""
+        before = self._tuned.pop(gpus, None)
+        if self._timers(gpus) != before:
+            self._changes[gpus] += 1
+            self._patience = {place: wait for place, wait in self._patience.items() if place[0] != gpus}
 
     def _timers(self, gpus: int) -> Timers:
         if self._manual is not None:
             return self._manual
-        return timers_in_leases(*tuned_timers(self._history, gpus, self._window), self._lease_s)
+        if gpus not in self._tuned:
+            self._tuned[gpus] = timers_in_leases(*tuned_timers(self._history, gpus, self._window), self._lease_s)
+        return self._tuned[gpus]
 
 
 dally = Policy("dally", lambda _, setting: Leased(DallyRule(setting), setting.lease_s))

@@ -62,7 +62,7 @@ class Gandiva(Leased):
                 gpus = self._slices.machine_for(world, pool, task.gpus)
                 world.stop(task)
                 world.assign(task, gpus)
-                self._resting.add(task)
+                self._resting[task] = None
 
 
 gandiva = Policy("gandiva", lambda _, setting: Gandiva(setting))

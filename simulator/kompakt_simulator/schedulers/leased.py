@@ -7,7 +7,7 @@ they have come back. While nobody waits, leases renew themselves and nothing hap
 """
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
 from typing import Protocol
 
 from kompakt_core.placement.model import Level
@@ -32,8 +32,11 @@ class Rule(Protocol):
     def opens(self, world: World, task: Task, level: Level) -> float:
         """The second from which a waiting job takes a place at this level: -inf = at any time, inf = never.
 
-        Only `place` may change it, for jobs of that size.
+        Only `place` may change it, for jobs of that size; `changes` tells.
         """
+
+    def changes(self, gpus: int) -> int:
+        """How often `opens` has changed for the waiting jobs of that size."""
 
     def place(self, world: World, pool: Pool, task: Task, level: Level) -> GpuSet:
         """Which GPUs of the pool, at a level that it has."""
@@ -48,7 +51,7 @@ class Leased:
         self._waiting: dict[int, list[_Entry]] = {}
         self._closed: dict[tuple[int, Level], float] = {}  # until that second nobody of that size takes that level
         self._retrying = False
-        self._resting: set[Task] = set()  # running jobs whose lease nobody watches, since nobody waits
+        self._resting: dict[Task, None] = {}  # running jobs whose lease nobody watches, since nobody waits; in order
 
     def step(self, world: World, instant: Instant) -> None:
         """Offer what came free, then what leases end, in one order."""
@@ -58,7 +61,7 @@ class Leased:
         retry = any(what is None for what in instant.due)
         self._retrying = self._retrying and not retry
         if not self._waiting:
-            self._resting.update(task for task, _ in due)
+            self._resting.update((task, None) for task, _ in due)
             return
         self._watch(world)
         everything = self._rule.offers_all or retry or bool(instant.arrived)
@@ -73,6 +76,13 @@ class Leased:
         for size, level in self._closed:
             if size == task.gpus:
                 self._closed[size, level] = min(self._closed[size, level], self._rule.opens(world, task, level))
+
+    def _dequeue(self, entry: _Entry) -> None:
+        size = entry[4].gpus
+        entries = self._waiting[size]
+        del entries[bisect_left(entries, entry)]
+        if not entries:
+            del self._waiting[size]
 
     def _turn(self, world: World, task: Task, held: int) -> _Turn:
         since = task.since if world.setting.rules.submission_breaks_ties else 0
@@ -118,7 +128,7 @@ class Leased:
             if not found:
                 return
             entry, level = min(found.values())
-            self._take(world, pool, holders, entry[4], level)
+            self._take(world, pool, holders, entry, level)
             sizes = list(found)
 
     def _first(self, world: World, pool: Pool, size: int, before: _Turn | None) -> tuple[_Entry, Level] | None:
@@ -142,13 +152,13 @@ class Leased:
         self._closed[size, level] = until
         return None
 
-    def _take(self, world: World, pool: Pool, holders: dict[int, Task], task: Task, level: Level) -> None:
+    def _take(self, world: World, pool: Pool, holders: dict[int, Task], entry: _Entry, level: Level) -> None:
+        task = entry[4]
+        before = self._rule.changes(task.gpus)
         gpus = self._rule.place(world, pool, task, level)
-        self._closed = {key: until for key, until in self._closed.items() if key[0] != task.gpus}
-        entries = self._waiting[task.gpus]
-        entries.remove(next(entry for entry in entries if entry[4] is task))
-        if not entries:
-            del self._waiting[task.gpus]
+        if self._rule.changes(task.gpus) != before:  # else who goes leaves the others as unwilling as they were
+            self._closed = {key: until for key, until in self._closed.items() if key[0] != task.gpus}
+        self._dequeue(entry)
         for holder in [holder for holder in holders.values() if holder.held & gpus]:
             del holders[holder.number]
             world.stop(holder)

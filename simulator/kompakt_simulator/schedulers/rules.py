@@ -18,6 +18,10 @@ class Roomy:
         """Whatever there is, at any time."""
         return -math.inf
 
+    def changes(self, gpus: int) -> int:
+        """Never."""
+        return 0
+
     def place(self, world: World, pool: Pool, task: Task, level: Level) -> GpuSet:
         """The best fit."""
         return pool.best_fit(task.gpus, level)
