@@ -19,6 +19,7 @@ from kompakt_core.contract import LABEL_JOB_NAME
 from tests.node.jobs import job, sleeping
 from tests.node.machines import third_machine
 from tools.kube import cgroups, node
+from tools.kube.command import CommandFailed
 from tools.kube.kubectl import await_state, condition
 
 KILLS = int(os.environ.get("KOMPAKT_NODE_KILLS", "9"))
@@ -208,8 +209,13 @@ def story(kompakt, request):
     yield
     if request.session.testsfailed == before:
         return
-    where = ("--namespace=kompakt-system", "--selector=app.kubernetes.io/component=device-plugin", "--prefix", "--tail=400")
-    print(kompakt.kubectl("logs", *where))
+    for pod in kompakt.kubectl.items(
+        "pods", "--namespace=kompakt-system", "--selector=app.kubernetes.io/component=device-plugin"
+    ):
+        try:
+            print(kompakt.kubectl("logs", pod["metadata"]["name"], "--namespace=kompakt-system", "--prefix", "--tail=400"))
+        except CommandFailed as error:  # its machine may have been killed a moment ago
+            print(error)
     print(kompakt.kubectl("get", "events", f"--namespace={NAMESPACE}", "--sort-by=.metadata.creationTimestamp"))
 
 

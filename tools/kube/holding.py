@@ -6,7 +6,7 @@ cannot pass unseen, however short it was.
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubernetes import client, config, watch
@@ -21,11 +21,14 @@ TURN_SECONDS = 1  # how long one watch lasts, and so how long `close` may take
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What one pod holds: GPUs as UUIDs. `planned` GPUs are those of a released pod that is not bound yet."""
+    """What one pod holds: GPUs as UUIDs. `planned` GPUs are those of a released pod that is not bound yet; `corrected`: they are
+    others than it was bound with, since kubelet gave it these.
+    """
 
     pod: str
     gpus: frozenset[str]
     planned: bool
+    corrected: bool = False
 
 
 def holder(pod: dict[str, Any]) -> Holder | None:
@@ -42,20 +45,58 @@ def holder(pod: dict[str, Any]) -> Holder | None:
     return Holder(f"{metadata['namespace']}/{metadata['name']}", frozenset(text.split(",")), not bound)
 
 
+class Holders:
+    """Who holds what by the last version of each pod; `violations` grows by a sentence for each GPU held twice.
+
+    A plan that kubelet crossed is none: what it gives a bound pod in spite of the annotation may be planned for a pod that is
+    not bound yet. Truth wins, and bind refuses that plan. Were it carried out, two bound pods would hold one GPU, which always
+    counts.
+    """
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self.crossed: list[str] = []
+        self._holders: dict[str, Holder] = {}
+        self._given: dict[str, frozenset[str]] = {}  # what pods were bound with
+
+    def see(self, kind: str, pod: dict[str, Any]) -> None:
+        """Take in one version of one pod."""
+        uid = pod["metadata"]["uid"]
+        now = None if kind == "DELETED" else holder(pod)
+        self._holders.pop(uid, None)
+        if now is None:
+            return
+        if not now.planned:
+            now = replace(now, corrected=self._given.setdefault(uid, now.gpus) != now.gpus)
+        for other in self._holders.values():
+            self._compare(now, other)
+        self._holders[uid] = now
+
+    def forget(self) -> None:
+        """All pods come anew, from a list."""
+        self._holders.clear()
+
+    def _compare(self, one: Holder, other: Holder) -> None:
+        if both := one.gpus & other.gpus:
+            crossed = any(a.planned and b.corrected for a, b in ((one, other), (other, one)))
+            (self.crossed if crossed else self.violations).append(f"{one} and {other} both hold {sorted(both)}")
+
+
 @dataclass
 class HoldingWatch:
-    """Follows all pods from the moment it is made; `violations` grows by a sentence for each GPU held twice.
+    """Follows all pods from the moment it is made.
 
     A watch that breaks is a violation as well, since nothing is known then. Where the API server itself is killed,
     `rejoins` makes it list anew instead; `gaps` counts how often, and only what stood there at both ends is known of those.
+    `crossing`: kubelets and device plugins are killed, so that plans may be crossed; else such a plan is a violation too.
     """
 
     kubeconfig: str
     rejoins: bool = False
-    violations: list[str] = field(default_factory=list)
+    crossing: bool = False
     events: int = 0
     gaps: int = 0
-    _holders: dict[str, Holder] = field(default_factory=dict)
+    holders: Holders = field(default_factory=Holders)
 
     def __post_init__(self) -> None:
         self._stop = threading.Event()
@@ -65,18 +106,10 @@ class HoldingWatch:
         self._thread = threading.Thread(target=self._follow, name="holding-watch")
         self._thread.start()
 
-    def see(self, kind: str, pod: dict[str, Any]) -> None:
-        """Take in one version of one pod."""
-        self.events += 1
-        uid = pod["metadata"]["uid"]
-        now = None if kind == "DELETED" else holder(pod)
-        self._holders.pop(uid, None)
-        if now is None:
-            return
-        for other in self._holders.values():
-            if both := now.gpus & other.gpus:
-                self.violations.append(f"{now} and {other} both hold {sorted(both)}")
-        self._holders[uid] = now
+    @property
+    def violations(self) -> list[str]:
+        """A sentence for each GPU held twice, and for a watch that broke."""
+        return self.holders.violations + ([] if self.crossing else self.holders.crossed)
 
     def close(self) -> None:
         self._stop.set()
@@ -87,9 +120,9 @@ class HoldingWatch:
     def _list(self) -> str:
         """Take in all pods as they stand now; the version of that list."""
         listed = self._api.sanitize_for_serialization(self._core.list_pod_for_all_namespaces())
-        self._holders.clear()
+        self.holders.forget()
         for pod in listed["items"]:
-            self.see("ADDED", pod)
+            self._see("ADDED", pod)
         return str(listed["metadata"]["resourceVersion"])
 
     def _follow(self) -> None:
@@ -101,7 +134,7 @@ class HoldingWatch:
             if problem and self.rejoins:
                 self._rejoin()
             elif problem:
-                self.violations.append(f"the watch broke, so nothing is known: {problem}")
+                self.holders.violations.append(f"the watch broke, so nothing is known: {problem}")
                 return
 
     def _rejoin(self) -> None:
@@ -114,6 +147,10 @@ class HoldingWatch:
                 continue
             return
 
+    def _see(self, kind: str, pod: dict[str, Any]) -> None:
+        self.events += 1
+        self.holders.see(kind, pod)
+
     def _turn(self) -> str:
         """Follow one watch to its end; what it broke of, "" for nothing."""
         for event in self._stream():
@@ -121,7 +158,7 @@ class HoldingWatch:
                 return str(event["raw_object"])
             self._version = event["raw_object"]["metadata"]["resourceVersion"]
             if event["type"] != "BOOKMARK":
-                self.see(event["type"], event["raw_object"])
+                self._see(event["type"], event["raw_object"])
         return ""
 
     def _stream(self) -> Iterator[Any]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tools.kube.holding import Holder, HoldingWatch, holder
+from tools.kube.holding import Holder, Holders, holder
 
 
 def pod(
@@ -20,11 +20,9 @@ def pod(
 
 
 @pytest.fixture
-def watching() -> HoldingWatch:
-    """A watch that is fed by hand."""
-    made = object.__new__(HoldingWatch)
-    made.violations, made.events, made._holders = [], 0, {}
-    return made
+def watching() -> Holders:
+    """Fed by hand."""
+    return Holders()
 
 
 def test_bound_pods_hold_what_was_given_released_ones_what_is_planned() -> None:
@@ -39,14 +37,14 @@ def test_gated_finished_and_gpuless_pods_hold_nothing(made: dict[str, Any]) -> N
     assert holder(made) is None
 
 
-def test_two_pods_with_one_gpu_are_a_violation(watching: HoldingWatch) -> None:
+def test_two_pods_with_one_gpu_are_a_violation(watching: Holders) -> None:
     watching.see("ADDED", pod("a", node="x", gpus="g1,g2"))
     watching.see("ADDED", pod("b", node="x", gpus="g2,g3"))
     assert len(watching.violations) == 1
     assert "['g2']" in watching.violations[0]
 
 
-def test_a_planned_gpu_counts_as_taken(watching: HoldingWatch) -> None:
+def test_a_planned_gpu_counts_as_taken(watching: Holders) -> None:
     watching.see("ADDED", pod("a", planned="g1"))
     watching.see("ADDED", pod("b", node="x", gpus="g1"))
     assert len(watching.violations) == 1
@@ -55,8 +53,26 @@ def test_a_planned_gpu_counts_as_taken(watching: HoldingWatch) -> None:
 @pytest.mark.parametrize(
     "last", [("DELETED", pod("a", node="x", gpus="g1")), ("MODIFIED", pod("a", node="x", gpus="g1", phase="Failed"))]
 )
-def test_gpus_of_a_gone_or_finished_pod_are_free_again(watching: HoldingWatch, last: tuple[str, dict[str, Any]]) -> None:
+def test_gpus_of_a_gone_or_finished_pod_are_free_again(watching: Holders, last: tuple[str, dict[str, Any]]) -> None:
     watching.see("ADDED", pod("a", node="x", gpus="g1"))
     watching.see(*last)
     watching.see("ADDED", pod("b", node="x", gpus="g1"))
     assert watching.violations == []
+
+
+def test_a_plan_may_be_crossed_by_what_kubelet_gave_but_not_be_carried_out(watching: Holders) -> None:
+    watching.see("ADDED", pod("planned", planned="g1"))
+    watching.see("ADDED", pod("bound", node="x", gpus="g2"))
+    watching.see("MODIFIED", pod("bound", node="x"))  # it waits for its turn to be corrected
+    watching.see("MODIFIED", pod("bound", node="x", gpus="g1"))
+    watching.see("MODIFIED", pod("planned", planned="g1"))
+    assert (len(watching.crossed), watching.violations) == (2, [])
+    watching.see("MODIFIED", pod("planned", node="x", gpus="g1"))
+    assert len(watching.violations) == 1
+
+
+def test_a_corrected_pod_holds_its_gpus_against_bound_ones(watching: Holders) -> None:
+    watching.see("ADDED", pod("a", node="x", gpus="g1"))
+    watching.see("ADDED", pod("b", node="x", gpus="g2"))
+    watching.see("MODIFIED", pod("b", node="x", gpus="g1"))
+    assert (watching.crossed, len(watching.violations)) == ([], 1)
