@@ -8,16 +8,14 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
     pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from kompakt_runtime import ledger
 from kompakt_runtime.config import Config
 from kompakt_runtime.session import Session
 from tests.unit.runtime.small_training import batch
-from tests.unit.runtime.two_ranks import in_two_ranks
+from tests.unit.runtime.two_ranks import collectives, in_two_ranks
 
 STEPS = 5
 
@@ -30,10 +28,9 @@ def network() -> nn.Sequential:
 
 
 def train(rank: int, mode: str | None, broken: bool) -> tuple[dict[str, list], int, dict]:
-    """Gradients of the last step, how many collectives DDP asked for, and what the runtime counted."""
-    calls = []
+    """Gradients of the last step, how many collectives all steps took, and what the runtime counted."""
     model = DistributedDataParallel(network())
-    model.register_comm_hook(None, lambda state, bucket: calls.append(bucket.index()) or allreduce_hook(dist.group.WORLD, bucket))
+    before = collectives()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     session = Session(Config(mode, min_tensor_bytes=0)) if mode else None
     encode = ledger.encode
@@ -52,7 +49,7 @@ def train(rank: int, mode: str | None, broken: bool) -> tuple[dict[str, list], i
             session.stop()
     gradients = {name: weight.grad.tolist() for name, weight in model.module.named_parameters()}
     counted = {"compressed": session.figures.compressed, "raw": dict(session.figures.raw)} if session else {}
-    return gradients, len(calls), counted
+    return gradients, collectives() - before, counted
 
 
 def work(rank: int) -> dict:

@@ -18,7 +18,7 @@ except ImportError:
 
 from kompakt_runtime.config import Config
 from kompakt_runtime.session import Session
-from tests.unit.runtime.two_ranks import in_two_ranks
+from tests.unit.runtime.two_ranks import collectives, in_two_ranks
 
 STEPS = 6
 MICRO = 2  # batches before an optimizer step
@@ -36,8 +36,9 @@ def network() -> nn.Sequential:
 
 
 def train(rank: int, mode: str | None) -> dict:
-    """Gradients of the last step as whole tensors, and what the runtime counted."""
+    """Gradients of the last step as whole tensors, how many collectives all steps took, and what the runtime counted."""
     model = network()
+    before = collectives()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
     session = Session(Config(mode, min_tensor_bytes=0)) if mode else None
     if session:
@@ -52,7 +53,11 @@ def train(rank: int, mode: str | None) -> dict:
     finally:
         if session:
             session.stop()
-    found = {"gradients": {name: weight.grad.full_tensor().tolist() for name, weight in model.named_parameters()}}
+    taken = collectives() - before
+    found = {
+        "collectives": taken,
+        "gradients": {name: weight.grad.full_tensor().tolist() for name, weight in model.named_parameters()},
+    }
     if session:
         rows = {name: (row.bound, row.sigma) for name, row in session.figures.layers.items() if row.bound is not None}
         found |= {"layers": rows, "raw": dict(session.figures.raw), "violations": session.figures.violations}
@@ -71,6 +76,12 @@ def ranks(tmp_path_factory) -> list[dict]:
 def test_lossless_gives_the_gradients_of_plain_training_bit_for_bit(ranks):
     for rank in ranks:
         assert rank["Lossless"]["gradients"] == rank[None]["gradients"]
+
+
+@pytest.mark.parametrize("mode", ["Lossless", "ErrorBounded"])
+def test_no_collective_is_added(ranks, mode):
+    for rank in ranks:
+        assert rank[mode]["collectives"] == rank[None]["collectives"] > 0
 
 
 def test_every_linear_layer_gets_a_bound_and_keeps_its_target(ranks):

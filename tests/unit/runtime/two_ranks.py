@@ -28,6 +28,11 @@ def in_two_ranks(work: Callable[[int], Any], folder: Path) -> list[Any]:
     return [found[0], found[1]]
 
 
+def collectives() -> int:
+    """How many this process has entered with all others, whoever asked for them."""
+    return int(dist.group.WORLD._get_sequence_number_for_group())
+
+
 def _child(work: Callable[[int], Any], rank: int, folder: Path, answers: "Queue[tuple[int, Any]]") -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
     answers.put((rank, work(rank)))
