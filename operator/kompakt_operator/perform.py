@@ -19,7 +19,11 @@ log = logging.getLogger(__name__)
 
 
 class NotMade(ApiRefused):
-    """The API server refuses to make a pod or a Service of the gang."""
+    """The API server refuses to make an object of the gang: `kind` and `name` say which."""
+
+    def __init__(self, code: int, reason: str, message: str, kind: str = "Pod", name: str = "") -> None:
+        super().__init__(code, reason, message)
+        self.kind, self.name = kind, name
 
 
 class NameTaken(Exception):
@@ -90,15 +94,15 @@ class Performer:
 
     async def _create(self, path: str, body: Object, *, dry_run: bool = False) -> Object:
         """POST; where the name is taken, ours is taken as created and a stranger's is refused."""
+        kind, name = body["kind"], body["metadata"]["name"]
         try:
             return await self._api.create(path, body, dry_run=dry_run)
         except ApiRefused as refusal:
             if refusal.reason != "AlreadyExists":
-                raise NotMade(refusal.code, refusal.reason, refusal.message) from refusal
-        found = await self._api.get(f"{path}/{body['metadata']['name']}")
+                raise NotMade(refusal.code, refusal.reason, refusal.message, kind, name) from refusal
+        found = await self._api.get(f"{path}/{name}")
         owners = found["metadata"].get("ownerReferences") or ()
         if not any(owner.get("uid") == self._job.uid for owner in owners):
-            kind, name = body["kind"], body["metadata"]["name"]
             raise NameTaken(f"{kind} {name} exists and does not belong to this TrainingJob: delete it, or rename the job")
         return found
 

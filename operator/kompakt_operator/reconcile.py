@@ -1,7 +1,6 @@
 """One look at one job: read, let core decide, perform. Safe to run at any time, any number of times."""
 
 import logging
-import re
 import time
 from dataclasses import replace
 from typing import Any, Final
@@ -9,14 +8,14 @@ from typing import Any, Final
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job import actions as do
-from kompakt_core.job.conditions import Condition, Type, condition
+from kompakt_core.job.conditions import Condition
 from kompakt_core.job.measured import resolved
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED
 from kompakt_core.job.pods import PodView
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
-from kompakt_operator import environment, injection, render
+from kompakt_operator import environment, injection, refusals, render
 from kompakt_operator.api import Api, ApiRefused, core_path, jobs_path
 from kompakt_operator.cache import Cache, pod_entry
 from kompakt_operator.definition import is_gone
@@ -29,9 +28,6 @@ from kompakt_operator.views import JobId
 from kompakt_operator.workqueue import Key, WorkQueue
 
 Object = dict[str, Any]
-QUOTA: Final = "exceeded quota"  # how the ResourceQuota admission plugin words its refusal
-# How those of webhooks and admission policies begin, whatever code their author chose: a policy may change, a template not.
-DENIED: Final = re.compile(r"^admission webhook \"|ValidatingAdmissionPolicy '[^']*' with binding ")
 QUOTA_TURN_SECONDS: Final = 2.0
 log = logging.getLogger(__name__)
 
@@ -107,7 +103,7 @@ class Reconciler:
                 raise NotMade(422, "InvalidTemplate", problem)
             await performer.perform(wanted)
         except (NotMade, NameTaken) as refusal:
-            told, final = self._words(refusal)
+            told, final = refusals.judged(refusal)
             if told is None:
                 raise
             await self._refuse(key, job, performer, told, final=final)
@@ -205,20 +201,6 @@ class Reconciler:
         made = self._short_of_quota[key] = obj["metadata"]["creationTimestamp"]
         elders = sum(k[0] == key[0] and (m, k) < (made, key) for k, m in self._short_of_quota.items())
         return QUOTA_TURN_SECONDS * elders
-
-    @staticmethod
-    def _words(refusal: NotMade | NameTaken) -> tuple[Condition | None, bool]:
-        """The condition for a refusal, and whether it is final; None for one that only says: look again."""
-        if isinstance(refusal, NameTaken):
-            return condition(Type.STALLED, True, "NameTaken", str(refusal)), False
-        if refusal.code == 403 and QUOTA in refusal.message:
-            return condition(Type.RECONCILING, True, "QuotaExceeded", refusal.message), False
-        if refusal.code == 403 or DENIED.search(refusal.message):
-            return condition(Type.STALLED, True, "PodsForbidden", refusal.message), False
-        # 400 is what cannot be read as a pod at all: a memory limit of "x".
-        if refusal.code in (400, 422):
-            return condition(Type.FAILED, True, "InvalidTemplate", refusal.message), True
-        return None, False
 
     async def _invalid(self, obj: Object, message: str) -> None:
         """A stored object that the parser refuses; one that already runs is left alone but says so."""
