@@ -65,7 +65,11 @@ class Reconciler:
     def notice(self, obj: Object) -> None:
         """A job as a watch or a list shows it: it is put in line unless it is at rest, which of thousands most are."""
         key = obj["metadata"]["namespace"], obj["metadata"]["name"]
-        if not self._at_rest(key, obj):
+        try:
+            rests = self._at_rest(key, obj)
+        except Exception:  # what is wrong with one job must not end the list of all; its look tells what it is
+            rests = False
+        if not rests:
             self._queue.add(key)
 
     def _at_rest(self, key: Key, obj: Object) -> bool:
@@ -118,14 +122,14 @@ class Reconciler:
         if status.finished:
             self._scraper.forget(key)
         else:
-            self._scraper.follow(key, self._rank_0(job, status))
+            self._scraper.follow(key, job.uid, self._rank_0(job, status))
 
     def _status(self, key: Key, obj: Object) -> JobStatus:
         """As it stands in the object, but for what is news of the training's progress, pace and compression."""
         status, heard = read_status(obj), self._scraper
-        said = heard.said(key, status.attempt) or status.progress
-        pace, compression = heard.pace(key, status.attempt), heard.compression(key, status.attempt)
-        return replace(status, progress=said, pace=pace, heard=compression)
+        whose = key, obj["metadata"]["uid"], status.attempt
+        said = heard.said(*whose) or status.progress
+        return replace(status, progress=said, pace=heard.pace(*whose), heard=heard.compression(*whose))
 
     def _rank_0(self, job: TrainingJob, status: JobStatus) -> PodView | None:
         """The pod that can be asked now."""

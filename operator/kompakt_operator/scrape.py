@@ -29,8 +29,9 @@ SAMPLES: Final = 11  # the estimate looks at the last five minutes
 
 @dataclass
 class Watched:
-    """Rank 0 of one job's current attempt, and what it has said so far; `told`: the report that was last news."""
+    """Rank 0 of one job (its uid) in its current attempt, and what it has said; `told`: the report that was last news."""
 
+    job: str
     pod: PodView
     asked: bool = True
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
@@ -49,14 +50,17 @@ class Scraper:
         # The timeout counts from the question on, not from when it stands in line behind pods that keep their connections.
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    def follow(self, key: Key, pod: PodView | None) -> None:
-        """Ask this pod from now on; None: nobody any more. Another pod begins anew."""
+    def follow(self, key: Key, job: str, pod: PodView | None) -> None:
+        """Ask this pod of the job with that uid from now on; None: nobody any more. Another pod, or job, begins anew."""
         known = self._watched.get(key)
+        if known is not None and known.job != job:
+            self.forget(key)
+            known = None
         if pod is None:
             if known is not None:
                 known.asked = False
         elif known is None or known.pod.uid != pod.uid:
-            self._watched[key] = Watched(pod, bool(self._seconds))
+            self._watched[key] = Watched(job, pod, bool(self._seconds))
         else:
             known.pod, known.asked = pod, bool(self._seconds)
 
@@ -64,24 +68,24 @@ class Scraper:
         """The job is over."""
         self._watched.pop(key, None)
 
-    def said(self, key: Key, attempt: int) -> Mapping[str, Any]:
+    def said(self, key: Key, job: str, attempt: int) -> Mapping[str, Any]:
         """status.progress of that attempt; empty where nothing has been heard of it, or nobody is asked any more."""
-        known = self._of(key, attempt)
+        known = self._of(key, job, attempt)
         return known.said if known is not None and known.asked else {}
 
-    def pace(self, key: Key, attempt: int) -> Pace | None:
+    def pace(self, key: Key, job: str, attempt: int) -> Pace | None:
         """What is heard of that attempt's steps."""
-        known = self._of(key, attempt)
+        known = self._of(key, job, attempt)
         return known.pace if known is not None and known.asked else None
 
-    def compression(self, key: Key, attempt: int) -> Heard | None:
+    def compression(self, key: Key, job: str, attempt: int) -> Heard | None:
         """What was heard last of that attempt's compression: it counts until the pod has left a last word."""
-        known = self._of(key, attempt)
+        known = self._of(key, job, attempt)
         return None if known is None or known.report is None else Heard(known.pod.uid, known.report)
 
-    def _of(self, key: Key, attempt: int) -> Watched | None:
+    def _of(self, key: Key, job: str, attempt: int) -> Watched | None:
         known = self._watched.get(key)
-        return known if known is not None and known.pod.attempt == attempt else None
+        return known if known is not None and (known.job, known.pod.attempt) == (job, attempt) else None
 
     async def run(self) -> None:
         """Until cancelled."""

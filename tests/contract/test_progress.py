@@ -26,7 +26,8 @@ from kompakt_runtime.figures import Figures
 from kompakt_runtime.pace import Pace
 
 KEY = ("ml", "j")
-RANK_0 = PodView("j-worker-0-a1", "uid", 1, "worker", 0, phase="Running", ip="127.0.0.1")
+UID = "job"
+RANK_0 = PodView("j-worker-0-a1", "pod", 1, "worker", 0, phase="Running", ip="127.0.0.1")
 
 
 def free_port() -> int:
@@ -55,7 +56,7 @@ def test_the_pace_of_a_training_is_heard_with_its_progress_and_without() -> None
 
     async def story() -> Scraper:
         scraper = Scraper(queue, 30, port)
-        scraper.follow(KEY, RANK_0)
+        scraper.follow(KEY, UID, RANK_0)
         async with scrape.session() as session:
             await scraper.round(session)
             queue.done(await queue.take())
@@ -64,10 +65,10 @@ def test_the_pace_of_a_training_is_heard_with_its_progress_and_without() -> None
 
     try:
         scraper = asyncio.run(story())
-        assert scraper.pace(KEY, 1) == measured.Pace(0.12, 4096, 2)
-        assert scraper.pace(KEY, 2) is None, "of an attempt that is over"
+        assert scraper.pace(KEY, UID, 1) == measured.Pace(0.12, 4096, 2)
+        assert scraper.pace(KEY, UID, 2) is None, "of an attempt that is over"
         assert len(queue) == 0, "the same answer is no news"
-        assert scraper.said(KEY, 1) == {}
+        assert scraper.said(KEY, UID, 1) == {}
     finally:
         server.shutdown()
         server.server_close()
@@ -86,7 +87,7 @@ def test_what_a_pod_saves_is_heard_while_it_trains_and_that_it_goes_on_is_no_new
 
     async def story() -> Scraper:
         scraper = Scraper(queue, 30, port)
-        scraper.follow(KEY, RANK_0)
+        scraper.follow(KEY, UID, RANK_0)
         async with scrape.session() as session:
             for figures in [(0, 0, 1), (700, 100, 2), (7000, 1000, 20), (7000, 700, 30)]:
                 trained(*figures)
@@ -97,7 +98,7 @@ def test_what_a_pod_saves_is_heard_while_it_trains_and_that_it_goes_on_is_no_new
         return scraper
 
     try:
-        heard = asyncio.run(story()).compression(KEY, 1)
+        heard = asyncio.run(story()).compression(KEY, UID, 1)
         assert heard is not None
         assert looks == [0, 1, 0, 1], "nothing compressed yet in the first step; the same ratio is no news, another one is"
         found = reports.merged([heard.report])
@@ -114,7 +115,7 @@ def asked(port: int, times: int = 1) -> tuple[dict[str, object], int]:
     async def story() -> tuple[dict[str, object], int]:
         queue = WorkQueue()
         scraper = Scraper(queue, 30, port)
-        scraper.follow(KEY, RANK_0)
+        scraper.follow(KEY, UID, RANK_0)
         looks = 0
         async with scrape.session() as session:
             for _ in range(times):
@@ -122,7 +123,7 @@ def asked(port: int, times: int = 1) -> tuple[dict[str, object], int]:
                 while len(queue):
                     queue.done(await queue.take())
                     looks += 1
-        return dict(scraper.said(KEY, 1)), looks
+        return dict(scraper.said(KEY, UID, 1)), looks
 
     return asyncio.run(story())
 
@@ -144,19 +145,32 @@ def test_what_a_script_writes_reaches_the_status(tmp_path: Path) -> None:
 
 def test_another_pod_begins_anew_and_nobody_is_asked_once_the_job_is_over() -> None:
     scraper = Scraper(WorkQueue(), 30)
-    scraper.follow(KEY, RANK_0)
+    scraper.follow(KEY, UID, RANK_0)
     scraper._watched[KEY].said = {"step": 1}
-    assert scraper.said(KEY, 1) == {"step": 1}
-    assert scraper.said(KEY, 2) == {}, "of an attempt that is over"
-    scraper.follow(KEY, PodView("j-worker-0-a2", "other", 2, "worker", 0, ip="127.0.0.1"))
-    assert scraper.said(KEY, 2) == {}
+    assert scraper.said(KEY, UID, 1) == {"step": 1}
+    assert scraper.said(KEY, UID, 2) == {}, "of an attempt that is over"
+    scraper.follow(KEY, UID, PodView("j-worker-0-a2", "other", 2, "worker", 0, ip="127.0.0.1"))
+    assert scraper.said(KEY, UID, 2) == {}
     scraper._watched[KEY].said, scraper._watched[KEY].report = {"step": 2}, {"kompakt": 1}
-    scraper.follow(KEY, None)
+    scraper.follow(KEY, UID, None)
     assert not scraper._watched[KEY].asked
-    assert scraper.said(KEY, 2) == {}
-    assert scraper.compression(KEY, 2) == reports.Heard("other", {"kompakt": 1}), "it counts until the pod has left a last word"
+    assert scraper.said(KEY, UID, 2) == {}
+    assert scraper.compression(KEY, UID, 2) == reports.Heard("other", {"kompakt": 1}), (
+        "it counts until the pod has left a last word"
+    )
     scraper.forget(KEY)
-    assert scraper.compression(KEY, 2) is None
+    assert scraper.compression(KEY, UID, 2) is None
+
+
+def test_a_new_job_of_the_same_name_begins_anew() -> None:
+    """Deleted and made again between two looks (kubectl replace --force): both are in their first attempt."""
+    scraper = Scraper(WorkQueue(), 30)
+    scraper.follow(KEY, UID, RANK_0)
+    scraper._watched[KEY].said, scraper._watched[KEY].report = {"step": 1}, {"kompakt": 1}
+    assert scraper.compression(KEY, UID, 1) is not None
+    assert (scraper.said(KEY, "successor", 1), scraper.compression(KEY, "successor", 1)) == ({}, None)
+    scraper.follow(KEY, "successor", None)
+    assert scraper._watched == {}, "nobody asks the old one's pod any more"
 
 
 @contextmanager
@@ -211,11 +225,11 @@ def test_pods_that_take_a_connection_and_say_nothing_keep_nobody_from_being_hear
     async def story() -> dict[str, object]:
         scraper = Scraper(WorkQueue(), 30, port)
         for number in range(scrape.AT_ONCE):
-            scraper.follow(("ml", f"mute-{number}"), replace(RANK_0, uid=f"mute-{number}", ip="127.0.0.2"))
-        scraper.follow(KEY, RANK_0)
+            scraper.follow(("ml", f"mute-{number}"), UID, replace(RANK_0, uid=f"mute-{number}", ip="127.0.0.2"))
+        scraper.follow(KEY, UID, RANK_0)
         async with scrape.session() as session:
             await scraper.round(session)
-        return dict(scraper.said(KEY, 1))
+        return dict(scraper.said(KEY, UID, 1))
 
     with socket.create_server(("127.0.0.2", port), backlog=2 * scrape.AT_ONCE), answering(port, 200, GOOD, after=0.1):
         assert asyncio.run(story()) == {"step": 3}

@@ -23,6 +23,7 @@ LIMIT: Final = 4096  # kubelet's own limit of a termination message
 PAGE_MARK: Final = "# kompakt "  # begins the line of a page of metrics that has the summary (the runtime repeats it)
 # What grows all the time and, by itself, is not worth a write of the status.
 GROWING: Final = frozenset({"plainBytes", "savedBytes", "steps", "ratio", "raw"})
+UNREADABLE: Final = "Unreadable"  # in place of what is no word
 NOTEWORTHY: Final = 0.01  # by what share of itself a ratio changes before that is news
 
 
@@ -122,5 +123,9 @@ def _raw(reports: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _words(value: object) -> str:
-    """What can be stored as it is and shown on one line: half of a surrogate pair, say, would never be read back as written."""
-    return "".join(filter(str.isprintable, str(value)[:256]))
+    """What can be stored as it is and shown on one line: half of a surrogate pair, say, would never be read back as written.
+
+    Lists and objects are no words; nested deeply enough they could not even be turned into some.
+    """
+    text = value if isinstance(value, str) else str(value) if isinstance(value, int | float) else UNREADABLE
+    return "".join(filter(str.isprintable, text[:256]))

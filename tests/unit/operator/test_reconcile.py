@@ -113,6 +113,10 @@ def test_a_job_whose_spec_changed_or_cannot_be_read_is_put_in_line() -> None:
     assert in_line(cache, obj | {"spec": {}})
 
 
+def test_a_job_that_cannot_even_be_judged_is_put_in_line_and_the_others_of_the_list_are_noticed() -> None:
+    assert in_line(Cache(), job() | {"status": {"scheduling": "what no schema allows"}})
+
+
 def test_a_finished_job_at_rest_still_goes_when_its_time_to_live_is_over() -> None:
     """Nothing but the wake-up is noted now, and at that moment the job is put in line."""
 

@@ -1,6 +1,7 @@
 """status.compression: what rank 0's pod says while the job runs, what all leave at the end, what stays where nothing is left."""
 
 import json
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -138,6 +139,15 @@ def test_what_a_stranger_writes_is_stored_as_it_is_read_back() -> None:
     strange = SAID | {"reason": "\ud800a\x00b\n", "mode": "x" * 5000, "active": False, "raw": {"\udfff": 1, "y" * 999: 2}}
     found = merged([strange])
     assert (found["reason"], len(found["mode"]), sorted(map(len, found["raw"]))) == ("ab", 256, [0, 64])
+
+
+def test_what_is_nested_too_deeply_to_be_written_out_is_no_word() -> None:
+    """A page is read with fewer calls under way than the status is decided with: what just passed there would not pass here."""
+    deep: list[Any] = []
+    for _ in range(2 * sys.getrecursionlimit()):
+        deep = [deep]
+    found = merged([SAID | {"active": False, "reason": deep, "mode": {"a": deep}}])
+    assert (found["reason"], found["mode"]) == ("Unreadable", "Unreadable")
 
 
 JSON = st.recursive(
