@@ -79,6 +79,9 @@ def test_a_job_with_the_shown_fields_is_taken(cluster: Cluster, namespace: str) 
         ("spec.activationCompression.targetGradientError", "0.5", "at most 0.1"),
         ("spec.activationCompression.targetGradientError", "a lot", "decimal text"),
         ("spec.activationCompression.mode", "On", "mode"),
+        ("spec.activationCompression.nonlinearInputs", "Squeezed", "nonlinearInputs"),
+        ("spec.activationCompression", {"mode": "Lossless", "nonlinearInputs": "Bounded"}, "Bounded needs mode ErrorBounded"),
+        ("spec.activationCompression", {"mode": "None", "nonlinearInputs": "Bounded"}, "Bounded needs mode ErrorBounded"),
         ("spec.activationCompression.batchSize", "Raise", "baseBatchSize and batchSize Raise go together"),
         ("spec.activationCompression.baseBatchSize", 64, "baseBatchSize and batchSize Raise go together"),
         ("spec.activationCompression.maxBatchSize", 64, "maxBatchSize needs batchSize Raise"),
@@ -101,6 +104,7 @@ def test_an_impossible_request_is_refused_with_a_sentence(
     ("path", "value"),
     [
         ("spec.activationCompression.batchSize", "Suggest"),
+        ("spec.activationCompression.nonlinearInputs", "Bounded"),
         ("spec.runPolicy.preemption", {"gracePeriodSeconds": 45, "minRuntimeSeconds": 0}),
         ("spec.communication.gradientBytes", "102M"),
     ],
