@@ -20,7 +20,7 @@ import pytest
 
 from tests.cluster.storm import LOOK, Crowd, held, left_sockets_collected, orphans
 from tools.kube.holding import HoldingWatch
-from tools.kube.jobs import apply, training_job
+from tools.kube.jobs import Job, apply, training_job
 from tools.kube.parts import Pair, can_set_hostname
 from tools.kube.session import Cluster, eventually
 
@@ -154,25 +154,44 @@ def silenced(kompakt: Cluster) -> Iterator[Silenced]:
     kompakt.restart("operator-0")
 
 
-@pytest.mark.parametrize(
-    ("plural", "owed"),
-    [("pods", "Pods has not shown {}/late-worker-0-a1"), ("trainingjobs", "TrainingJobs has not shown {}/long")],
-)
-def test_a_watch_that_says_nothing_any_more_ends_the_operators_liveness(
-    kompakt: Cluster, namespace: str, silenced: Silenced, plural: str, owed: str
-) -> None:
-    long = apply(kompakt, namespace, training_job("long", seconds=None, placement=NO_WAIT))
-    long.await_phase("Running")
+@pytest.fixture
+def long(kompakt: Cluster, namespace: str, silenced: Silenced) -> Job:
+    """A job that runs on: the operator is active, and its watches show what there is."""
+    job = apply(kompakt, namespace, training_job("long", seconds=None, placement=NO_WAIT))
+    job.await_phase("Running")
     assert silenced.health() == "200 ok\n"
-    silenced.silence(plural)
+    return job
+
+
+def test_a_watch_of_pods_that_says_nothing_any_more_ends_the_operators_liveness(
+    kompakt: Cluster, namespace: str, silenced: Silenced, long: Job
+) -> None:
+    """Of one pod only: the operator names the first that it hears of, and may list all pods at any moment."""
+    silenced.silence("pods")
+    late = apply(kompakt, namespace, training_job("late", placement=NO_WAIT))
+    await_told(silenced, f"Pods has not shown {namespace}/late-worker-0-a1")
+    silenced.silence()
+    eventually(lambda: silenced.health() == "200 ok\n", "the next connection speaks")
+    late.await_phase("Succeeded")
+
+
+def test_a_watch_of_jobs_that_says_nothing_any_more_ends_the_operators_liveness(
+    kompakt: Cluster, namespace: str, silenced: Silenced, long: Job
+) -> None:
+    silenced.silence("trainingjobs")
     late = apply(kompakt, namespace, training_job("late", placement=NO_WAIT))
     long.patch({"metadata": {"labels": {"changed": "yes"}}})
     news = {"metadata": {"annotations": {"changed": "yes"}}}  # of the pod, so that its job is looked at
     kompakt.core.patch_namespaced_pod("long-worker-0-a1", namespace, news)
-    try:
-        eventually(lambda: silenced.health().startswith(f"503 the watch of {owed.format(namespace)}"), "it is seen", 60)
-    except AssertionError as error:
-        raise AssertionError(f"the operator says {silenced.health()!r}") from error
+    await_told(silenced, f"TrainingJobs has not shown {namespace}/long")
     silenced.silence()
     eventually(lambda: silenced.health() == "200 ok\n", "the next connection speaks")
     late.await_phase("Succeeded")
+
+
+def await_told(silenced: Silenced, words: str) -> None:
+    """Until the liveness probe reads that of a watch."""
+    try:
+        eventually(lambda: silenced.health().startswith(f"503 the watch of {words}"), "it is seen", 60)
+    except AssertionError as error:
+        raise AssertionError(f"the operator says {silenced.health()!r}, not {words!r}") from error
