@@ -18,19 +18,23 @@ from tools.kube.session import Cluster, eventually
 
 Object = dict[str, Any]
 Verdict = Callable[[Object], Object]
-"""From a pod that is to be created to `response` of an AdmissionReview, but its uid."""
+"""From an object that is to be created to `response` of an AdmissionReview, but its uid."""
 ALLOWED: Object = {"allowed": True}
+
+
+def adding(path: str, value: object) -> Verdict:
+    """What changes every object on its way."""
+
+    def verdict(_: Object) -> Object:
+        patch = [{"op": "add", "path": path, "value": value}]
+        return {**ALLOWED, "patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(patch).encode()).decode()}
+
+    return verdict
 
 
 def with_sidecar(cpu: str) -> Verdict:
     """What injects a helper into every pod, as service meshes do."""
-
-    def verdict(_: Object) -> Object:
-        sidecar = {"name": "sidecar", "image": "simulated", "resources": {"requests": {"cpu": cpu}}}
-        patch = [{"op": "add", "path": "/spec/containers/-", "value": sidecar}]
-        return {**ALLOWED, "patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(patch).encode()).decode()}
-
-    return verdict
+    return adding("/spec/containers/-", {"name": "sidecar", "image": "simulated", "resources": {"requests": {"cpu": cpu}}})
 
 
 def refusing(index: str, code: int) -> Verdict:
@@ -91,14 +95,32 @@ def served(webhook: Webhook, cluster: Cluster) -> Iterator[int]:
 @pytest.fixture
 def webhook(kompakt: Cluster, namespace: str) -> Iterator[Webhook]:
     """Asked about every pod of the namespace; until told otherwise it lets all pass as they are."""
+    pod = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "simulated"}]}}
+    with hooked(kompakt, namespace, "pods", lambda: kompakt.core.create_namespaced_pod(namespace, pod, dry_run="All")) as found:
+        yield found
+
+
+@pytest.fixture
+def service_webhook(kompakt: Cluster, namespace: str) -> Iterator[Webhook]:
+    """The same about every Service."""
+    body = {"metadata": {"name": "probe"}, "spec": {"clusterIP": "None"}}
+    with hooked(
+        kompakt, namespace, "services", lambda: kompakt.core.create_namespaced_service(namespace, body, dry_run="All")
+    ) as found:
+        yield found
+
+
+@contextmanager
+def hooked(cluster: Cluster, namespace: str, resource: str, probe: Callable[[], object]) -> Iterator[Webhook]:
+    """A webhook in force; `probe` makes something of that kind called "probe" in a dry run."""
     found = Webhook(lambda _: ALLOWED)
-    admission = client.AdmissionregistrationV1Api(kompakt.api)
-    with served(found, kompakt) as port:
-        authority = base64.b64encode(kompakt.plane.keys.authority.certificate_file.read_bytes()).decode()
-        rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    admission = client.AdmissionregistrationV1Api(cluster.api)
+    with served(found, cluster) as port:
+        authority = base64.b64encode(cluster.plane.keys.authority.certificate_file.read_bytes()).decode()
+        rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]}
         hook = {
-            "name": "pods.example.com",
-            "clientConfig": {"url": f"https://127.0.0.1:{port}/pods", "caBundle": authority},
+            "name": f"{resource}.example.com",
+            "clientConfig": {"url": f"https://127.0.0.1:{port}/{resource}", "caBundle": authority},
             "rules": [rule],
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
             "admissionReviewVersions": ["v1"],
@@ -106,18 +128,17 @@ def webhook(kompakt: Cluster, namespace: str) -> Iterator[Webhook]:
         }
         admission.create_mutating_webhook_configuration({"metadata": {"name": namespace}, "webhooks": [hook]})
         try:
-            await_asked(found, kompakt, namespace)
+            await_asked(found, probe)
             yield found
         finally:
             admission.delete_mutating_webhook_configuration(namespace)
 
 
-def await_asked(webhook: Webhook, cluster: Cluster, namespace: str) -> None:
+def await_asked(webhook: Webhook, probe: Callable[[], object]) -> None:
     """The API server needs a moment to hear of a new webhook."""
-    pod = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "simulated"}]}}
 
     def asked() -> bool:
-        cluster.core.create_namespaced_pod(namespace, pod, dry_run="All")
+        probe()
         return "probe" in webhook.asked
 
     eventually(asked, "the webhook asked")
@@ -175,6 +196,21 @@ def test_a_gang_of_which_a_webhook_refuses_one_worker_is_removed_again_until_it_
     assert {"maimed-worker-0-a1", "maimed-worker-1-a1", "maimed-worker-2-a1"} <= set(webhook.asked)
     assert not job.bound()
     webhook.verdict = lambda _: ALLOWED
+    job.await_phase("Running")
+    assert job.condition("Stalled")["status"] == "False"
+
+
+def test_a_service_that_a_webhook_spoils_is_not_blamed_on_the_template(
+    kompakt: Cluster, namespace: str, service_webhook: Webhook
+) -> None:
+    service_webhook.verdict = adding("/spec/ports", [{"port": 0}])
+    job = apply(kompakt, namespace, gang("unserved", 2))
+    eventually(lambda: job.condition("Stalled").get("reason") == "ServicesForbidden", "ServicesForbidden")
+    message = job.condition("Stalled")["message"]
+    assert message.startswith("Service unserved-a1: ")
+    assert "spec.ports[0].port" in message
+    assert (job.phase, job.pods()) == ("Pending", [])
+    service_webhook.verdict = lambda _: ALLOWED
     job.await_phase("Running")
     assert job.condition("Stalled")["status"] == "False"
 
