@@ -17,6 +17,7 @@ from kompakt_operator.api import Api, ApiRefused, ApiUnreachable
 DURATION: Final = 15.0  # seconds a Lease holds without being renewed
 DEADLINE: Final = 10.0  # the holder gives up when it could not renew for so long
 RETRY: Final = 2.0
+RELEASE: Final = 3.0  # how long giving it up may take: the pod is killed half a minute after it was asked to end
 log = logging.getLogger(__name__)
 
 
@@ -69,21 +70,34 @@ class Elector:
         log.error("lost Lease %s to %s", contract.OPERATOR_LEASE, self._observed.record[0] or "nobody in time")
 
     async def release(self) -> None:
-        """Let a standby take over at once."""
-        if not self.active:
-            return
+        """Let a standby take over at once, should this process hold the Lease; it may even without knowing so."""
         self.active = False
         try:
-            lease = await self._api.get(self._path)
-            if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
-                lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-                await self._api.update(self._path, lease)
-        except (ApiRefused, ApiUnreachable) as problem:
-            log.warning("could not release the Lease: %s", problem)
+            async with asyncio.timeout(RELEASE):
+                while not await self._given_up():
+                    pass
+        except (ApiRefused, ApiUnreachable, TimeoutError) as problem:
+            log.warning("could not release the Lease: %s", str(problem) or "no answer in time")
+
+    async def _given_up(self) -> bool:
+        """False where a renewal of our own, cancelled when it was under way, came in between."""
+        lease = await self._api.get(self._path)
+        if (lease.get("spec") or {}).get("holderIdentity") != self._identity:
+            return True
+        lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+        try:
+            await self._api.update(self._path, lease)
+        except ApiRefused as refusal:
+            if refusal.code != 409:
+                raise
+            return False
+        log.info("released Lease %s", contract.OPERATOR_LEASE)
+        return True
 
     async def _try_once(self) -> bool:
         try:
-            return await asyncio.wait_for(self._take_or_renew(), RETRY * 2)
+            async with asyncio.timeout(RETRY * 2):
+                return await self._take_or_renew()
         except (ApiRefused, ApiUnreachable, TimeoutError) as problem:
             log.warning("Lease %s: %s", contract.OPERATOR_LEASE, str(problem) or "no answer in time")
             return False

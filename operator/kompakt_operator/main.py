@@ -48,26 +48,30 @@ def main() -> None:
 async def run(config: Config) -> int:
     """Exit code 0 after a signal, 1 when the Lease was lost."""
     stop, pulse = asyncio.Event(), Pulse()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    _end_by_signal(stop)
     health = await serve(pulse, config.health_port) if config.health_port else None
     try:
         witness = Witness(asyncio.get_running_loop().time)
         # The Lease has a connection of its own: in line behind the pods of many gangs it would not be renewed in time.
         async with Api(config, witness.answered) as api, Api(config) as apart:
             elector = Elector(apart, config.lease_namespace, config.identity)
-            await _first(elector.acquired(), stop.wait())
-            if not elector.active:
-                return 0
-            pulse.active = True
-            lost = asyncio.create_task(elector.lost())
-            await _first(lost, stop.wait(), _operate(config, api, pulse, witness))
-            taken = not elector.active
-            await elector.release()
-            return 1 if taken else 0  # while kopf runs it handles the signals itself and simply ends
+            try:
+                await _first(elector.acquired(), stop.wait())
+                if not elector.active:
+                    return 0
+                pulse.active = True
+                await _first(elector.lost(), stop.wait(), _operate(config, api, pulse, witness, stop))
+                return 0 if elector.active else 1
+            finally:  # nothing is under way any more
+                await elector.release()
     finally:
         if health is not None:
             await health.cleanup()
+
+
+def _end_by_signal(stop: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 async def _first(*waits: Awaitable[object]) -> None:
@@ -84,7 +88,7 @@ async def _first(*waits: Awaitable[object]) -> None:
         task.result()
 
 
-async def _operate(config: Config, api: Api, pulse: Pulse, witness: Witness) -> None:
+async def _operate(config: Config, api: Api, pulse: Pulse, witness: Witness, stop: asyncio.Event) -> None:
     """Watch and look until cancelled."""
     cache, queue, first = Cache(), WorkQueue(), await definition.served(api)
     await watching.fill(api, config, cache)  # before the first look: a pod not seen yet must not count as missing
@@ -95,26 +99,25 @@ async def _operate(config: Config, api: Api, pulse: Pulse, witness: Witness) -> 
     registry = watching.registry_for(config, cache, queue, witness, relisted, reconciler.notice)
     resync = watching.resync(api, config, cache, queue, relisted, reconciler.notice)
     judging = judge(api, witness, pulse, config.watch_patience)
-    await _first(_watch(config, registry), resync, judging, scraper.run(), definition.changed(api, first), *workers)
+    await _first(_watch(config, registry, stop), resync, judging, scraper.run(), definition.changed(api, first), *workers)
 
 
-async def _watch(config: Config, registry: kopf.OperatorRegistry) -> None:
-    """kopf, until cancelled; it then gets a moment to close its connections."""
-    where = {"namespaces": [config.namespace]} if config.namespace else {"clusterwide": True}
-    stop = asyncio.Event()
+async def _watch(config: Config, registry: kopf.OperatorRegistry, stop: asyncio.Event) -> None:
+    """kopf, until cancelled; it then gets a moment to close its connections.
+
+    Signals set `stop`, as before: kopf takes them over, and would give all tasks of this process five seconds, then cancel them.
+    """
+    where: dict[str, Any] = {"namespaces": [config.namespace]} if config.namespace else {"clusterwide": True}
+    closing, others = asyncio.Event(), asyncio.all_tasks()
     # Without an identity kopf asks for the user's name, which a user id of a container does not have.
-    watch = kopf.operator(
-        registry=registry,
-        standalone=True,
-        identity=cast(Any, config.identity),  # a type of kopf's that it does not export
-        stop_flag=stop,
-        **where,
-    )
-    task = asyncio.ensure_future(watch)
+    identity = cast(Any, config.identity)  # a type of kopf's that it does not export
+    parts = await kopf.spawn_tasks(registry=registry, standalone=True, identity=identity, stop_flag=closing, **where)
+    _end_by_signal(stop)
+    task = asyncio.ensure_future(kopf.run_tasks(parts, ignored=others))
     try:
         await asyncio.shield(task)
     finally:
-        stop.set()
+        closing.set()
         await asyncio.wait([task], timeout=CLOSING_SECONDS)
 
 

@@ -117,7 +117,7 @@ async def fill(api: Api, config: Config, cache: Cache) -> set[Key]:
 async def resync(api: Api, config: Config, cache: Cache, queue: WorkQueue, relisted: asyncio.Event, notice: Notice) -> None:
     """Compare pods and Services whenever a watch began anew; every few minutes go over all jobs as well."""
     while True:
-        due = not await _within(relisted, RESYNC_SECONDS)
+        due = not await within(relisted, RESYNC_SECONDS)
         if not due:
             await asyncio.sleep(SETTLE_SECONDS)
         relisted.clear()
@@ -131,9 +131,11 @@ async def resync(api: Api, config: Config, cache: Cache, queue: WorkQueue, relis
             relisted.set()
 
 
-async def _within(event: asyncio.Event, seconds: float) -> bool:
+async def within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether it is set in that time."""
     try:
-        await asyncio.wait_for(event.wait(), seconds)
+        async with asyncio.timeout(seconds):  # asyncio.wait_for of Python 3.11 may swallow a cancellation
+            await event.wait()
     except TimeoutError:
         return False
     return True

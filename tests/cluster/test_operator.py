@@ -1,12 +1,16 @@
 """The operator's side of a TrainingJob on a real API server: restarts, suspension, refusals, and who is active."""
 
 import json
+import signal
+import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from kubernetes import client
 
 from kompakt_core.contract import GATE, OPERATOR_LEASE
+from kompakt_operator.lease import DURATION
 from tools.kube.jobs import Job, training_job
 from tools.kube.parts import NAMESPACE
 from tools.kube.session import Cluster, eventually, names, stays
@@ -222,6 +226,31 @@ def test_a_standby_takes_over_from_a_killed_operator(operated: Any, kompakt: Clu
     finally:
         kompakt.restart("operator-0")
         kompakt.kill("operator-1")
+        eventually(lambda: lease_holder(kompakt) == "operator-0", "operator-0 active again")
+
+
+def test_a_standby_takes_over_at_once_from_an_operator_that_ends_in_order(operated: Any, kompakt: Cluster) -> None:
+    kompakt.kill("operator-0")
+    ending = kompakt.parts.operator("operator-2")
+    kompakt.start(replace(ending, argv=ending.argv[3:]))  # the program itself: nothing starts it again
+    try:
+        job = operated(training_job("long", seconds=None))
+        job.await_phase("Running")
+        kompakt.start(kompakt.parts.operator("operator-3"))
+        kompakt.plane.processes["operator-2"].signal(signal.SIGTERM)
+        began = time.monotonic()
+        eventually(lambda: lease_holder(kompakt) == "operator-3", "operator-3 active")
+        took = time.monotonic() - began
+        print(f"taken over after {took:.1f} s")
+        assert took < DURATION / 2
+        eventually(lambda: not kompakt.plane.processes["operator-2"].alive(), "operator-2 ended")
+        assert "Traceback" not in kompakt.log_of("operator-2")
+        job.finish()
+        job.await_phase("Succeeded")
+    finally:
+        kompakt.kill("operator-2")
+        kompakt.kill("operator-3")
+        kompakt.restart("operator-0")
         eventually(lambda: lease_holder(kompakt) == "operator-0", "operator-0 active again")
 
 

@@ -1,0 +1,148 @@
+"""How the active operator's Lease is given up, and that whoever waits for it can be ended at any moment."""
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from kompakt_operator import lease
+from kompakt_operator.api import Api, ApiRefused, ApiUnreachable
+from kompakt_operator.lease import Elector
+from kompakt_operator.watching import within
+
+Object = dict[str, Any]
+
+
+class Store(Api):
+    """One Lease, as an API server keeps it; `meanwhile` happens once, between the next read and what follows it."""
+
+    def __init__(self, holder: str = "") -> None:
+        self.held: Object = {"metadata": {"resourceVersion": "1"}, "spec": {"holderIdentity": holder, "renewTime": "t"}}
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
+        self.writes = 0
+
+    async def get(self, path: str, accept: str = "application/json", **query: str) -> Object:
+        found, happens, self.meanwhile = copy.deepcopy(self.held), self.meanwhile, None
+        if happens is not None:
+            await happens()
+        return found
+
+    async def update(self, path: str, body: Mapping[str, Any]) -> Object:
+        if body["metadata"]["resourceVersion"] != self.held["metadata"]["resourceVersion"]:
+            raise ApiRefused(409, "Conflict", "changed meanwhile")
+        self.writes += 1
+        self.held = copy.deepcopy(dict(body))
+        self.held["metadata"]["resourceVersion"] = str(self.writes + 1)
+        return copy.deepcopy(self.held)
+
+    @property
+    def holder(self) -> str:
+        return str(self.held["spec"]["holderIdentity"])
+
+
+def elector(store: Store) -> Elector:
+    return Elector(store, "kompakt-system", "me")
+
+
+def test_an_acquired_lease_is_given_up() -> None:
+    store = Store()
+
+    async def story() -> str:
+        mine = elector(store)
+        await mine.acquired()
+        before = store.holder
+        await mine.release()
+        return before
+
+    assert (asyncio.run(story()), store.holder) == ("me", "")
+
+
+def test_a_renewal_that_arrives_in_between_does_not_keep_the_lease() -> None:
+    """The request was cancelled here when the process was asked to end; the API server had it already."""
+    store = Store("me")
+
+    async def renewed() -> None:
+        await store.update("", store.held)
+
+    store.meanwhile = renewed
+    asyncio.run(elector(store).release())
+    assert (store.holder, store.writes) == ("", 2)
+
+
+def test_a_lease_that_was_taken_without_hearing_of_it_is_given_up() -> None:
+    store = Store("me")
+    asyncio.run(elector(store).release())
+    assert store.holder == ""
+
+
+def test_somebody_elses_lease_stays() -> None:
+    store = Store("other")
+    asyncio.run(elector(store).release())
+    assert (store.holder, store.writes) == ("other", 0)
+
+
+@pytest.mark.parametrize("answer", [ApiRefused(403, "Forbidden", "rights are gone"), ApiUnreachable("down"), None])
+def test_what_cannot_be_given_up_keeps_nobody_from_ending(monkeypatch: pytest.MonkeyPatch, answer: Exception | None) -> None:
+    monkeypatch.setattr(lease, "RELEASE", 0.05)
+    store = Store("me")
+
+    async def meanwhile() -> None:
+        if answer is not None:
+            raise answer
+        await asyncio.Event().wait()
+
+    store.meanwhile = meanwhile
+    asyncio.run(asyncio.wait_for(elector(store).release(), 5))
+    assert store.holder == "me"
+
+
+def test_who_waits_for_an_event_can_be_cancelled_when_it_has_just_happened() -> None:
+    """At whichever of the loop's turns that is."""
+
+    async def goes_on(event: asyncio.Event) -> None:
+        while await within(event, 60):
+            event.clear()
+
+    async def cancelled_after(count: int) -> bool:
+        event = asyncio.Event()
+        waiting = asyncio.create_task(goes_on(event))
+        await turns(5)
+        event.set()
+        await turns(count)
+        return await ends(waiting)
+
+    assert [asyncio.run(cancelled_after(count)) for count in range(5)] == [True] * 5
+
+
+def test_who_renews_can_be_cancelled_when_the_answer_has_just_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At whichever of the loop's turns that is."""
+    monkeypatch.setattr(lease, "RETRY", 0.001)
+
+    async def cancelled_after(count: int) -> bool:
+        store, asked = Store("me"), asyncio.Event()
+
+        async def answers() -> None:
+            asked.set()
+            await turns(2)
+
+        store.meanwhile = answers
+        renewing = asyncio.create_task(elector(store).lost())
+        await asked.wait()
+        await turns(count)
+        return await ends(renewing)
+
+    assert [asyncio.run(cancelled_after(count)) for count in range(8)] == [True] * 8
+
+
+async def ends(task: asyncio.Task[None]) -> bool:
+    """Whether one cancellation is enough."""
+    task.cancel()
+    await turns(20)
+    return task.done()
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
