@@ -120,3 +120,21 @@ def test_whenever_a_process_is_killed_a_whole_summary_can_be_read(tmp_path):
     left = [read_report(path.read_text()) for path in tmp_path.glob("log-*")]
     assert len(left) == 40
     assert all(words is not None for words in left)
+
+
+FORKED = """
+import os, sys
+from kompakt_runtime.config import Config
+from kompakt_runtime.figures import Figures
+from kompakt_runtime.start import _report_at_exit
+_report_at_exit(Config("ErrorBounded", state_dir=sys.argv[1]), Figures(forwards=1), "")
+if os.fork():
+    os.wait()
+"""
+
+
+def test_a_forked_child_that_ends_like_its_parent_says_nothing(tmp_path):
+    """It has a copy of the figures, which would be summed with the parent's."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "runtime")}
+    subprocess.run([sys.executable, "-c", FORKED, str(tmp_path)], env=environ, check=True)
+    assert len(list(tmp_path.glob("figures-*"))) == 1
