@@ -275,8 +275,15 @@ def orphans(cluster: Cluster, namespace: str) -> list[str]:
         ending = attempts.get(pod.metadata.labels[LABEL_JOB_NAME])
         kept = ending is not None and pod.metadata.name.endswith(ending) and pod.status.phase in ("Succeeded", "Failed")
         if not kept:
-            found.append(f"Pod {pod.metadata.name} ({pod.status.phase})")
+            since = f", deleted {pod.metadata.deletion_timestamp}" if pod.metadata.deletion_timestamp else ""
+            found.append(f"Pod {pod.metadata.name} ({pod.status.phase}{since} on {pod.spec.node_name})")
     return found
+
+
+def said_of(cluster: Cluster, name: str, *parts: str) -> str:
+    """The last lines of these parts' logs that name something: why it stands as it stands."""
+    lines = [f"{part}: {line[:600]}" for part in parts for line in cluster.log_of(part).splitlines() if name in line]
+    return "\n".join(lines[-60:])
 
 
 def held(cluster: Cluster) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from kompakt_core.contract import API_VERSION, JOB_PLURAL
-from tests.cluster.storm import LOOK, Crowd, Killer, held, insisting, left_sockets_collected, orphans
+from tests.cluster.storm import LOOK, Crowd, Killer, held, insisting, left_sockets_collected, orphans, said_of
 from tools.kube.api import connect
 from tools.kube.holding import HoldingWatch
 from tools.kube.parts import Pair
@@ -74,12 +74,21 @@ def test_jobs_come_and_go_while_everything_is_killed(kompakt: Cluster, namespace
         watch.close()
     assert crowd.problems == []
     assert watch.violations == []
-    eventually(lambda: not orphans(kompakt, namespace), f"no orphan: {orphans(kompakt, namespace)}")
+    await_no_orphan(kompakt, namespace)
     eventually(lambda: not held(kompakt), "no GPU held by a pod that is over")
     stays(lambda: [job["metadata"]["resourceVersion"] for job in jobs_of(kompakt, namespace)], rounds=3)
     print(f"nothing held twice, no orphan, at rest after {time.monotonic() - began:.0f} s")
     assert min(killer.kills.values()) >= KILLS // len(victims), "the machine is too busy for so many in the time"
     assert len(crowd.lives) >= crowd.size + TURN * (KILLS // len(victims) - 1), "jobs came and went all the time"
+
+
+def await_no_orphan(cluster: Cluster, namespace: str) -> None:
+    try:
+        eventually(lambda: not orphans(cluster, namespace), "no orphan")
+    except AssertionError as error:
+        left = orphans(cluster, namespace)
+        said = [said_of(cluster, one.split()[1], "operator-0", "kwok") for one in left[:3]]
+        raise AssertionError("\n".join([f"{error}: {left}", *said])) from None
 
 
 def calm(crowd: Crowd, killer: Killer) -> None:

@@ -73,4 +73,5 @@ def test_no_pod_is_evicted_for_one_that_would_still_not_fit(
     eventually(lambda: f"4 Insufficient {c.RESOURCE}" in why(), "the large pod finds too few GPUs")
     assert small() == before
     core.delete_collection_namespaced_pod(namespace, field_selector="metadata.name!=large")
+    eventually(lambda: not small(), "the small pods are gone")
     eventually(lambda: words.text_of(Reason.LINK_TOO_WEAK) in why(), "with all GPUs free it still fits nowhere")
