@@ -18,11 +18,13 @@ from kubernetes import client
 from urllib3.exceptions import HTTPError
 
 from kompakt_core.contract import API_VERSION, GROUP, JOB_PLURAL, LABEL_JOB_NAME, TOPOLOGY_PLURAL, VERSION
+from tools.kube import kwok
 from tools.kube.api import connect
 from tools.kube.components import control_plane
 from tools.kube.jobs import Document, Job, training_job
 from tools.kube.kwok import EXIT_CODE_ANNOTATION
 from tools.kube.parts import restarted
+from tools.kube.ports import free_ports
 from tools.kube.session import Cluster
 
 Answer = TypeVar("Answer")
@@ -278,6 +280,17 @@ def orphans(cluster: Cluster, namespace: str) -> list[str]:
             since = f", deleted {pod.metadata.deletion_timestamp}" if pod.metadata.deletion_timestamp else ""
             found.append(f"Pod {pod.metadata.name} ({pod.status.phase}{since} on {pod.spec.node_name})")
     return found
+
+
+def kubelets_anew(cluster: Cluster) -> None:
+    """Start kwok once more. It gives up a write whose connection broke (its `shouldRetry` knows refused ones and time-outs)
+    and looks at that pod no more until the pod changes; a kubelet would try again. Its leases go, or it would wait for their
+    end.
+    """
+    leases = client.CoordinationV1Api(cluster.api)
+    cluster.kill("kwok")
+    insisting(lambda: leases.delete_collection_namespaced_lease("kube-node-lease"))
+    cluster.start(kwok.component(cluster.find, cluster.kubeconfig, cluster.plane.folder, free_ports(1)[0]))
 
 
 def said_of(cluster: Cluster, name: str, *parts: str) -> str:

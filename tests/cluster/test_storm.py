@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from kompakt_core.contract import API_VERSION, JOB_PLURAL
-from tests.cluster.storm import LOOK, Crowd, Killer, held, insisting, left_sockets_collected, orphans, said_of
+from tests.cluster.storm import LOOK, Crowd, Killer, held, insisting, kubelets_anew, left_sockets_collected, orphans, said_of
 from tools.kube.api import connect
 from tools.kube.holding import HoldingWatch
 from tools.kube.parts import Pair
@@ -63,6 +63,7 @@ def test_jobs_come_and_go_while_everything_is_killed(kompakt: Cluster, namespace
                 )
             time.sleep(LOOK)
         print(f"{dict(killer.kills)} in {time.monotonic() - began:.0f} s; {crowd.over()} of {len(crowd.lives)} jobs over by then")
+        kubelets_anew(kompakt)
         eventually(crowd.step, f"all jobs over; left: {crowd.unfinished()}", REST_SECONDS)
         print(f"all over {time.monotonic() - began:.0f} s after the first; {watch.gaps} gaps in the watch, {watch.events} events")
     except AssertionError as error:
