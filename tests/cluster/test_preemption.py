@@ -146,6 +146,7 @@ def test_a_gang_that_was_placed_and_never_ran_is_ended_too(kompakt: Cluster, nam
     urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
     eventually(lambda: "may be ended for it from" in scheduling(urgent).get("message", ""), "it says when")
     until = moment(scheduling(low)["plan"]["releasedAt"]) + minimum
+    assert low.phase == "Starting"
     asked = eventually(lambda: scheduling(low).get("preempt"), "it is asked to end")
     late = moment(asked["requestedAt"]) - until
     assert 0 <= late <= 1, f"{late:.0f} s after the minimum run time"

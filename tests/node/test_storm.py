@@ -203,6 +203,15 @@ def orphans(crowd):
 
 
 @pytest.fixture
+def crossing(holding):
+    """While kubelets are killed a plan may be crossed; nowhere else."""
+    holding.holders.crossing = True
+    yield
+    holding.holders.crossing = False
+    print("plans that kubelet crossed:", *holding.holders.crossed, sep="\n")
+
+
+@pytest.fixture
 def story(kompakt, request):
     """What those who corrected something say, where the test failed: with the cluster it would be gone."""
     before = request.session.testsfailed
@@ -219,7 +228,7 @@ def story(kompakt, request):
     print(kompakt.kubectl("get", "events", f"--namespace={NAMESPACE}", "--sort-by=.metadata.creationTimestamp"))
 
 
-def test_jobs_come_and_go_while_kubelets_runtimes_and_machines_are_killed(kompakt, machines, crowd, holding, story):
+def test_jobs_come_and_go_while_kubelets_runtimes_and_machines_are_killed(kompakt, machines, crossing, crowd, holding, story):
     print(f"KOMPAKT_SEED={SEED}")
     killer, began = Killer(kompakt.cluster, machines, random.Random(SEED)), time.monotonic()
     try:

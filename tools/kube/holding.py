@@ -48,12 +48,13 @@ def holder(pod: dict[str, Any]) -> Holder | None:
 class Holders:
     """Who holds what by the last version of each pod; `violations` grows by a sentence for each GPU held twice.
 
-    A plan that kubelet crossed is none: what it gives a bound pod in spite of the annotation may be planned for a pod that is
-    not bound yet. Truth wins, and bind refuses that plan. Were it carried out, two bound pods would hold one GPU, which always
-    counts.
+    While `crossing`, that is while kubelets and device plugins are killed, a plan that kubelet crossed is none: what it gives a
+    bound pod in spite of the annotation may be planned for a pod that is not bound yet. Truth wins, and bind refuses that plan.
+    Were it carried out, two bound pods would hold one GPU, which always counts.
     """
 
     def __init__(self) -> None:
+        self.crossing = False
         self.violations: list[str] = []
         self.crossed: list[str] = []
         self._holders: dict[str, Holder] = {}
@@ -78,7 +79,7 @@ class Holders:
 
     def _compare(self, one: Holder, other: Holder) -> None:
         if both := one.gpus & other.gpus:
-            crossed = any(a.planned and b.corrected for a, b in ((one, other), (other, one)))
+            crossed = self.crossing and any(a.planned and b.corrected for a, b in ((one, other), (other, one)))
             (self.crossed if crossed else self.violations).append(f"{one} and {other} both hold {sorted(both)}")
 
 
@@ -88,12 +89,10 @@ class HoldingWatch:
 
     A watch that breaks is a violation as well, since nothing is known then. Where the API server itself is killed,
     `rejoins` makes it list anew instead; `gaps` counts how often, and only what stood there at both ends is known of those.
-    `crossing`: kubelets and device plugins are killed, so that plans may be crossed; else such a plan is a violation too.
     """
 
     kubeconfig: str
     rejoins: bool = False
-    crossing: bool = False
     events: int = 0
     gaps: int = 0
     holders: Holders = field(default_factory=Holders)
@@ -109,7 +108,7 @@ class HoldingWatch:
     @property
     def violations(self) -> list[str]:
         """A sentence for each GPU held twice, and for a watch that broke."""
-        return self.holders.violations + ([] if self.crossing else self.holders.crossed)
+        return self.holders.violations
 
     def close(self) -> None:
         self._stop.set()

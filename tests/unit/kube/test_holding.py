@@ -61,6 +61,7 @@ def test_gpus_of_a_gone_or_finished_pod_are_free_again(watching: Holders, last: 
 
 
 def test_a_plan_may_be_crossed_by_what_kubelet_gave_but_not_be_carried_out(watching: Holders) -> None:
+    watching.crossing = True
     watching.see("ADDED", pod("planned", planned="g1"))
     watching.see("ADDED", pod("bound", node="x", gpus="g2"))
     watching.see("MODIFIED", pod("bound", node="x"))  # it waits for its turn to be corrected
@@ -68,6 +69,13 @@ def test_a_plan_may_be_crossed_by_what_kubelet_gave_but_not_be_carried_out(watch
     watching.see("MODIFIED", pod("planned", planned="g1"))
     assert (len(watching.crossed), watching.violations) == (2, [])
     watching.see("MODIFIED", pod("planned", node="x", gpus="g1"))
+    assert len(watching.violations) == 1
+
+
+def test_a_plan_that_is_crossed_while_no_kubelet_is_killed_is_a_violation(watching: Holders) -> None:
+    watching.see("ADDED", pod("planned", planned="g1"))
+    watching.see("ADDED", pod("bound", node="x", gpus="g2"))
+    watching.see("MODIFIED", pod("bound", node="x", gpus="g1"))
     assert len(watching.violations) == 1
 
 
