@@ -2,6 +2,7 @@
 
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
+from kompakt_extender import words
 from tests.unit.extender.office import Office, run
 from tests.unit.extender.world import worker
 
@@ -149,5 +150,22 @@ def test_a_pod_on_its_way_out_that_kubelet_rejects_says_nothing_about_its_node()
         again = office.scheduling("j")
         assert again["attempt"] == 2
         assert again["excludedNodes"] == []
+
+    run(story)
+
+
+def test_a_plan_whose_gpus_kubelet_gave_to_a_bound_pod_is_refused() -> None:
+    """The first worker was bound with its own set; kubelet gave it the second one's, and the device plugin wrote so."""
+
+    async def story(office: Office) -> None:
+        node = await released_but_unbound(office, 2)
+        assert await office.bind("j-worker-0-a1", node) == ""
+        bound = office.world.pods["j-worker-0-a1"]
+        bound["metadata"]["annotations"][c.ANN_GPUS] = office.annotations("j-worker-1-a1")[c.ANN_PLANNED_GPUS]
+        office.world.add_pod(bound)
+        office.world.report(node)
+        office.see()
+        assert await office.bind("j-worker-1-a1", node) == words.PLANNED_TAKEN
+        assert office.world.pods["j-worker-1-a1"]["spec"].get("nodeName") is None
 
     run(story)
