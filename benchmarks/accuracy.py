@@ -6,8 +6,9 @@ seeds); the same for the last epoch's mean training loss, in hundredths of the l
 the verdict "equal" where both whole intervals lie within +-0.5; how many times smaller the saved bytes were, and among them the
 inputs of linear layers and convolutions; the peak of live bytes in one step; processor time of a step.
 
-Codecs: lossless; error-bounded at three targets; inputs of norms, GELU and attention bounded too, at two of them; a fixed bound
-of 300 mean magnitudes, far too large, which must fail the test; and codes of fixed width for groups of 256 as in ActNN (Chen et
+Codecs: lossless; error-bounded at three targets; inputs of norms, GELU and attention bounded too, at each; a fixed bound of
+300 mean magnitudes, far too large, which must fail the test; plain training again, its first gradient times 1.000001
+("nudged"), whose differences are those that no codec made; and codes of fixed width for groups of 256 as in ActNN (Chen et
 al., ICML 2021): 2 and 4 bits, stochastic rounding between a group's least and largest value, for the same tensors, with the
 ReLU's own bit beside them where a ReLU reads them too.
 """
@@ -27,7 +28,7 @@ from scipy.stats import t as student  # type: ignore[import-untyped]  # scipy co
 from torch.nn import functional as F
 
 from benchmarks.accuracy_codecs import CODECS, usual
-from benchmarks.accuracy_tasks import TASKS, Data, Task
+from benchmarks.accuracy_tasks import DTYPES, TASKS, Data, Task
 from benchmarks.memory import peak_of
 from kompakt_runtime.export import DENOMINATOR
 from kompakt_runtime.figures import Figures
@@ -59,40 +60,61 @@ class Outcome:
         return replace(self, plain=figures.plain_bytes, saved=figures.saved_bytes, inputs=inputs, codes=codes)
 
 
-def loss_of(model: Any, examples: tuple[Tensor, Tensor], place: Tensor) -> Tensor:
+def rate(step: int, steps: int, warmup: float) -> float:
+    """The learning rate's share of its greatest: rises linearly in the first steps, then falls by half a cosine to zero."""
+    rising = int(warmup * steps)
+    return (step + 1) / rising if step < rising else (1 + math.cos(math.pi * (step - rising) / (steps - rising))) / 2
+
+
+def model_of(task: Task) -> Any:
+    model = task.network()
+    return model.to(torch.bfloat16) if task.dtype == "bfloat16" else model
+
+
+def logits_of(model: Any, task: Task, inputs: Tensor) -> Tensor:
+    """In float32, whatever the model computes in."""
+    if task.dtype == "bfloat16" and inputs.is_floating_point():
+        inputs = inputs.to(torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=task.dtype == "autocast"):
+        logits = model(inputs)
+    return logits.float()
+
+
+def loss_of(model: Any, task: Task, examples: tuple[Tensor, Tensor], place: Tensor) -> Tensor:
     inputs, labels = examples
-    return F.cross_entropy(model(inputs[place]).flatten(0, -2), labels[place].flatten())
+    return F.cross_entropy(logits_of(model, task, inputs[place]).flatten(0, -2), labels[place].flatten())
 
 
-def accuracy_of(model: Any, examples: tuple[Tensor, Tensor]) -> float:
+def accuracy_of(model: Any, task: Task, examples: tuple[Tensor, Tensor]) -> float:
     """In percent of all labels."""
     model.eval()
+    inputs, labels = examples
     with torch.no_grad():
-        right = [(model(inputs).argmax(-1) == labels).flatten() for inputs, labels in zip(*(x.split(128) for x in examples))]  # noqa: B905
-    return 100 * float(torch.cat(right).float().mean())
+        answers = torch.cat([logits_of(model, task, part).argmax(-1) for part in inputs.split(128)])
+    return 100 * float((answers == labels).float().mean())
 
 
 def trained(task: Task, data: Data, seed: int, epochs: int, with_peak: bool = False) -> Outcome:
     """with_peak: measures one more step after all else, without an optimizer step."""
     torch.manual_seed(seed)
-    model = task.network()
+    model = model_of(task)
     optimizer = task.optimizer(model.parameters())
     order, count = torch.Generator().manual_seed(seed), len(data.train[1])
     steps = epochs * math.ceil(count / task.batch)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, steps, task.warmup))
     losses: list[float] = []
     begun = time.thread_time()
     for _ in range(epochs):
         losses.clear()
         for place in torch.randperm(count, generator=order).split(task.batch):
             optimizer.zero_grad()
-            loss = loss_of(model, data.train, place)
+            loss = loss_of(model, task, data.train, place)
             loss.backward()
             optimizer.step()
             schedule.step()
             losses.append(loss.item())
     seconds = (time.thread_time() - begun) / steps
-    outcome = Outcome(accuracy_of(model, data.test), statistics.fmean(losses), seconds)
+    outcome = Outcome(accuracy_of(model, task, data.test), statistics.fmean(losses), seconds)
     return replace(outcome, peak=peak_of_step(model, task, data)) if with_peak else outcome
 
 
@@ -100,7 +122,7 @@ def peak_of_step(model: Any, task: Task, data: Data) -> int:
     """Of forward and backward pass of a whole batch, gradients in it, weights not."""
     model.train()
     model.zero_grad()
-    return peak_of(lambda: loss_of(model, data.train, torch.arange(task.batch)).backward(), torch.device("cpu"))
+    return peak_of(lambda: loss_of(model, task, data.train, torch.arange(task.batch)).backward(), torch.device("cpu"))
 
 
 def interval(differences: list[float]) -> tuple[float, float]:
@@ -120,7 +142,8 @@ def line(name: str, task: Task, plain: list[Outcome], ours: list[Outcome]) -> st
     pairs = list(zip(plain, ours, strict=True))
     points = interval([b.accuracy - a.accuracy for a, b in pairs])
     loss = interval([100 * (b.loss - a.loss) / task.guessing for a, b in pairs])
-    saved = sum(row.plain for row in ours) / max(1, sum(row.saved for row in ours))
+    kept = sum(row.saved for row in ours)
+    saved = f"{sum(row.plain for row in ours) / kept:6.2f}" if kept else "     -"
     codes = sum(row.codes for row in ours)
     inputs = f"{sum(row.inputs for row in ours) / codes:6.2f}" if codes else "     -"
     # Codes of fixed width are not really packed, so nothing is to be learnt from their memory.
@@ -128,7 +151,7 @@ def line(name: str, task: Task, plain: list[Outcome], ours: list[Outcome]) -> st
     return (
         f"  {name:20s} {statistics.fmean(row.accuracy for row in ours):6.2f} {points[0]:+7.2f} +- {points[1]:5.2f}"
         f"   {loss[0]:+7.2f} +- {loss[1]:5.2f}   {'equal' if equal(points, loss) else 'NOT equal':9s}"
-        f"   {saved:6.2f}   {inputs}   {peak}   {1000 * statistics.median(row.seconds for row in ours):6.1f}"
+        f"   {saved}   {inputs}   {peak}   {1000 * statistics.median(row.seconds for row in ours):6.1f}"
     )
 
 
@@ -143,7 +166,7 @@ class Record:
 
     def outcome(self, codec: str, task: Task, data: Data, epochs: int, seed: int) -> Outcome:
         """Of one training, which runs now if it is not known."""
-        key = f"{task.title}; epochs {epochs}; {codec}; seed {seed}; torch {torch.__version__}"
+        key = f"{task.title}; {task.dtype}; epochs {epochs}; {codec}; seed {seed}; torch {torch.__version__}"
         if key not in self._known:
             self._known[key] = run(codec, task, data, epochs, seed)
             if self._path is not None:
@@ -167,7 +190,7 @@ def compare(task: Task, codecs: list[str], seeds: int, epochs: int, record: Reco
     plain, *ours = map(list, zip(*rows, strict=True))
     spread = statistics.stdev(row.accuracy for row in plain)
     loss = statistics.fmean(row.loss for row in plain)
-    print(f"\n{task.title}: float32, batch {task.batch}, epochs {epochs}, seeds {seeds}")
+    print(f"\n{task.title}: {task.dtype}, batch {task.batch}, epochs {epochs}, seeds {seeds}")
     print(f"plain: standard deviation of accuracy over seeds {spread:.2f} points, loss {loss:.4f}")
     print(
         f"  {'':20s} {'%':>6s} {'points':>16s}   {'loss':>16s}   {'':9s}   {'all':>6s}   {'inputs':>6s}   {'MB':>6s}   {'ms':>6s}"
@@ -186,6 +209,7 @@ def main() -> None:
     parser.add_argument("--codecs", choices=CODECS, nargs="+", help="default: all for digits, five or six for the others")
     parser.add_argument("--seeds", type=int, help="default: the task's own number; at least 2")
     parser.add_argument("--epochs", type=int, help="default: the task's own number")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="autocast: to bfloat16; bfloat16: weights too")
     parser.add_argument("--record", help="file to add each training's outcome to, and not to repeat what it has; per version")
     arguments = parser.parse_args()
     if arguments.seeds is not None and arguments.seeds < 2:
@@ -197,7 +221,7 @@ def main() -> None:
     )
     record = Record(arguments.record)
     for name in arguments.tasks:
-        task = TASKS[name]
+        task = replace(TASKS[name], dtype=arguments.dtype)
         compare(task, arguments.codecs or usual(name), arguments.seeds or task.seeds, arguments.epochs or task.epochs, record)
 
 

@@ -29,6 +29,7 @@ BYTES = 256
 PACKAGES = ("asyncio", "email", "idlelib", "importlib", "multiprocessing", "tkinter", "unittest", "xml")
 PIECE = 1500  # characters of a file, whose words are counted
 COUNTS = 1024
+DTYPES = ("float32", "autocast", "bfloat16")  # the second as most people train in bfloat16: weights stay in float32
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,10 @@ class Data:
 
 @dataclass(frozen=True)
 class Task:
-    """One network on one kind of data. The learning rate falls to zero by half a cosine over all `epochs`.
+    """One network on one kind of data. Over all `epochs` the learning rate falls to zero by half a cosine.
 
-    seeds: how many pairs tell, by default; classes: of the labels.
+    warmup: the share of steps in which it rises linearly before; seeds: how many pairs tell, by default; classes: of the labels;
+    dtype: one of DTYPES, what the network computes in.
     """
 
     title: str
@@ -54,6 +56,8 @@ class Task:
     epochs: int
     batch: int
     seeds: int
+    warmup: float = 0
+    dtype: str = "float32"
 
     @property
     def guessing(self) -> float:
@@ -76,7 +80,7 @@ def textures() -> Data:
     """Crops of four photographs, each crop less its own mean: which one is it from? Left halves train, right halves test."""
     pictures = [torch.tensor(getattr(photographs, name)(), dtype=torch.float32) for name in TEXTURES]
     halves = [picture.tensor_split(2, 1) for picture in pictures]
-    return Data(_crops([left for left, _ in halves], 180, 0), _crops([right for _, right in halves], 150, 1))
+    return Data(_crops([left for left, _ in halves], 180, 0), _crops([right for _, right in halves], 500, 1))
 
 
 def _crops(pictures: list[Tensor], count: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -165,8 +169,8 @@ class Shortcut(nn.Module):  # type: ignore[misc]  # torch is looked at without i
 
 
 def residual_network() -> nn.Sequential:
-    """(batch, 1, 32, 32) to (batch, 4) logits: a ResNet of eight layers, 8, 16 and 32 channels wide."""
-    stem: list[nn.Module] = [nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()]
+    """(batch, 1, 32, 32) to (batch, 4) logits: a ResNet of eight layers, 8, 16 and 32 channels wide; its stem steps by two."""
+    stem: list[nn.Module] = [nn.Conv2d(1, 8, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()]
     blocks = [Shortcut(8, 8, 1), Shortcut(8, 16, 2), Shortcut(16, 32, 2)]
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, len(TEXTURES)))
 
@@ -228,7 +232,7 @@ TASKS = {
     "digits": Task("four convolutions, digits", lambda: digits_network(False), digits, sgd, 10, 8, 64, 10),
     "digits-norm": Task("four convolutions with BatchNorm, digits", lambda: digits_network(True), digits, sgd, 10, 6, 64, 10),
     "textures": Task("three convolutions with pools and dropout, textures", texture_network, textures, adam, 4, 8, 32, 10),
-    "resnet": Task("ResNet of eight layers, textures", residual_network, textures, sgd, 4, 6, 32, 4),
+    "resnet": Task("ResNet of eight layers, textures", residual_network, textures, sgd, 4, 24, 32, 12, warmup=0.1),
     "text": Task("transformer of two blocks, bytes of source code", ByteTransformer, text, adamw, BYTES, 1, 16, 4),
     "words": Task("three linear layers, counts of words", words_network, words, slower_adam, len(PACKAGES), 8, 64, 30),
 }

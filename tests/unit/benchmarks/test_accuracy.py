@@ -2,6 +2,7 @@
 
 import math
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -11,9 +12,9 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
 
 import torch
 
-from benchmarks.accuracy import Outcome, equal, interval
-from benchmarks.accuracy_codecs import Groups, fixed_width
-from benchmarks.accuracy_tasks import TASKS
+from benchmarks.accuracy import Outcome, equal, interval, loss_of, model_of, rate, run
+from benchmarks.accuracy_codecs import Groups, fixed_width, nudged
+from benchmarks.accuracy_tasks import TASKS, Data
 
 
 def test_the_interval_is_student_s_for_ninety_percent():
@@ -28,6 +29,57 @@ def test_equal_needs_both_whole_intervals_in_the_band():
     assert not equal((0.2, 0.31), (0.0, 0.0))
     assert not equal((0.0, 0.0), (-0.45, 0.1))
     assert not equal(interval([0.0, math.nan]), (0.0, 0.0))
+
+
+def test_the_rate_rises_in_a_line_and_falls_to_zero():
+    rates = [rate(step, 100, 0.1) for step in range(100)]
+    assert rates[:10] == pytest.approx([0.1 * step for step in range(1, 11)])
+    assert rates[10] == 1
+    assert rates[55] == pytest.approx(0.5)
+    assert rates[99] < 0.001
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert rate(0, 100, 0) == 1
+
+
+@pytest.mark.parametrize(("dtype", "weights", "inside"), [("autocast", 4, 2), ("bfloat16", 2, 2), ("float32", 4, 4)])
+@pytest.mark.parametrize("name", ["text", "digits"])
+def test_a_type_holds_for_weights_and_for_what_is_saved(name, dtype, weights, inside):
+    task = replace(TASKS[name], dtype=dtype)
+    model = model_of(task)
+    assert {p.element_size() for p in model.parameters()} == {weights}
+    widths = set()
+    for layer in (layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)):
+        layer.register_forward_hook(lambda module, args, output: widths.add(output.element_size()))
+    loss = loss_of(model, task, task.data().train, torch.arange(2))
+    assert widths == {inside}
+    assert loss.dtype == torch.float32
+
+
+def test_a_nudge_moves_the_first_gradient_only():
+    weight = torch.nn.Parameter(torch.zeros(1))
+    steps = []
+    with nudged():
+        optimizer = torch.optim.SGD([weight], lr=1.0)
+        for _ in range(2):
+            before = weight.item()
+            weight.grad = torch.ones(1)
+            optimizer.step()
+            steps.append(before - weight.item())
+    assert steps[0] == pytest.approx(1.000001, abs=1e-7)
+    assert steps[1] == pytest.approx(1, abs=2e-7)
+    weight.grad = torch.ones(1)
+    optimizer.step()
+    assert weight.item() == pytest.approx(-3.000001, abs=1e-6)
+
+
+def test_nudged_training_counts_nothing_and_differs():
+    task = TASKS["digits"]
+    data = task.data()
+    few = Data((data.train[0][:128], data.train[1][:128]), data.test)
+    plain, other = run("plain", task, few, 2, 1), run("nudged", task, few, 2, 1)
+    assert other.loss != plain.loss
+    assert other.loss == pytest.approx(plain.loss, rel=1e-3)
+    assert other.plain == other.saved == 0
 
 
 @pytest.mark.parametrize("bits", [2, 4])
