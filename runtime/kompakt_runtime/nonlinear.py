@@ -37,8 +37,9 @@ SLOTS: Final = (
 class Operation:
     """One nonlinear operation of one module. `bound`: in force, None before it was measured; sums as 0-dim tensors."""
 
-    def __init__(self, name: str, place: int) -> None:
+    def __init__(self, name: str, place: int, module: Any) -> None:
         self.name, self.place = name, place
+        self._module, self._slot = ref(module), ""
         self.bound: float | None = None
         self.used = 0.0  # the bound that the figures below belong to
         self.observing = False
@@ -87,6 +88,8 @@ class Operation:
     def _see_weight(self, weight: Any, gradient: Tensor, moved: Tensor) -> None:
         if weight.grad is None or self.weight() is not weight:  # the first pass since gradients were dropped
             self.weight, self.weight_moved, self.weight_gradient = ref(weight), None, None
+            module = self._module()
+            self._slot = next((name for name, own in module._parameters.items() if own is weight), "") if module else ""
         self.weight_moved = _plus(self.weight_moved, moved.to(wide(moved)).square())
         self.weight_gradient = _plus(self.weight_gradient, gradient.to(wide(gradient)))
 
@@ -94,6 +97,11 @@ class Operation:
     def seen(self) -> bool:
         """Did a measured backward pass run, and its forward pass too?"""
         return self.moved is not None and self.magnitude is not None
+
+    def stepped_weight(self) -> Any:
+        """The optimizer's own tensor for the weight: FSDP2 gives a module its whole weight only while it runs."""
+        module = self._module()
+        return module._parameters.get(self._slot) if module is not None and self._slot else self.weight()
 
     def allow(self, share: float | None) -> None:
         """A measured step of linear layers is over, after which this relative error may be left."""
@@ -176,7 +184,7 @@ class Operations:
         key = (kind, number)
         if key not in known:
             suffix = kind if number == 1 else f"{kind} {number}"
-            known[key] = Operation(f"{name} [{suffix}]", next(self._sites.places))
+            known[key] = Operation(f"{name} [{suffix}]", next(self._sites.places), module)
         return known[key]
 
     def watch(self, operation: Operation, node: Node, noise: dict[str, float]) -> None:

@@ -108,8 +108,9 @@ def _hear(operations: Operations, sites: Sites, optimizer: Any, renewed: list[Si
     """Tells operations what this step means for them."""
     mine = set(map(id, _weights(optimizer)))
     for operation in operations:
-        if operation.seen and id(operation.weight()) in mine:
-            operation.stepped(optimizer, _ratio(optimizer, operation.weight()))
+        weight = operation.stepped_weight()
+        if operation.seen and id(weight) in mine:
+            operation.stepped(optimizer, _ratio(optimizer, weight))
     if renewed:
         known = list(operations)
         for operation, share in zip(known, allowances(sites.tolerances(), [each.place for each in known]), strict=True):

@@ -139,7 +139,7 @@ class Session:
         here = self._threads
         self.sites.name_all(call.module)
         self._watch(Headroom.entered, call.module, args)
-        here.own = frozenset(t.untyped_storage()._cdata for t in _own_tensors(call.module) if _plain(t))
+        here.own, here.gathers = _own_storages(call.module)
         self._overhead.entered(call.module)
         self.hooks.ledger.forget_recent()
         self._push()
@@ -258,7 +258,15 @@ class Session:
             self.figures.count_raw(COMPILED)
             return Plain(t)
         with self._overhead.codec():
+            if here.gathers and t.grad_fn is None and not t.requires_grad and t.is_floating_point():
+                self._gathered(t)
             return self.hooks.pack(t, here.calls[-1], here.own)
+
+    def _gathered(self, t: Tensor) -> None:
+        """FSDP2 may have put whole parameters in place since the forward pass began; a detached one has no other mark."""
+        here = self._threads
+        if _plain(t) and self.hooks.ledger.known(t) is None:
+            here.own |= _own_storages(next(call.module for call in here.calls if call.enters))[0]
 
     def _unpack(self, handle: Any) -> Tensor:
         self._watch(Headroom.unpacking)
@@ -295,6 +303,7 @@ class _Thread(threading.local):
         self.calls: list[Call] = []
         self.entered = False
         self.own: frozenset[int] = frozenset()
+        self.gathers = False
 
 
 def _calls_on_the_stack(module: Any) -> int:
@@ -321,6 +330,13 @@ def _own_tensors(root: Any) -> Iterator[Tensor]:
     for module in root.modules():
         yield from module._parameters.values()
         yield from module._buffers.values()
+
+
+def _own_storages(root: Any) -> tuple[frozenset[int], bool]:
+    """Of the plain parameters and buffers, and whether there are others, as shards."""
+    mine = [t for t in _own_tensors(root) if t is not None]
+    plain = [t.untyped_storage()._cdata for t in mine if _plain(t)]
+    return frozenset(plain), len(plain) < len(mine)
 
 
 def _plain(t: Tensor) -> bool:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import nn
@@ -201,6 +201,8 @@ class Sites:
         self._mode_of, self._failed = mode_of, failed
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._sites: WeakKeyDictionary[Any, Site] = WeakKeyDictionary()
+        # Modules whose weight was a shard before their forward pass: in it FSDP2 shows the whole one.
+        self._sharded: WeakSet[Any] = WeakSet()
         self.places = itertools.count()
 
     def name_all(self, root: Any) -> None:
@@ -208,6 +210,8 @@ class Sites:
         if root not in self._names:
             for name, module in root.named_modules():
                 self._names.setdefault(module, plain_name(name))
+                if hasattr(module._parameters.get("weight"), "to_local"):
+                    self._sharded.add(module)
 
     @property
     def named(self) -> int:
@@ -253,6 +257,7 @@ class Sites:
         name = self.name(module)
         site = Site(name, self._mode_of(name, module), module, weight, self._failed)
         site.place = next(self.places)
+        site.sharded = module in self._sharded
         self._sites[module] = site
         return site
 
