@@ -95,8 +95,8 @@ class Operation:
 
     @property
     def seen(self) -> bool:
-        """Did a measured backward pass run, and its forward pass too?"""
-        return self.moved is not None and self.magnitude is not None
+        """Did a measured backward pass run, and its forward pass too? Of a norm on the raw batch it tells of the weight only."""
+        return self.magnitude is not None and (self.moved is not None or self.weight_moved is not None)
 
     def stepped_weight(self) -> Any:
         """The optimizer's own tensor for the weight: FSDP2 gives a module its whole weight only while it runs."""
@@ -128,8 +128,9 @@ class Operation:
             self._see_own(1.0)
         if self.own is None and self.weight_moved is not None:
             return None
-        relative = torch.where(self.moved == 0, 0, self.moved / self.size).max().sqrt().double()
-        own = relative.new_zeros(()) if self.own is None else self.own
+        none = self.magnitude.new_zeros((), dtype=torch.float64)
+        relative = none if self.moved is None else torch.where(self.moved == 0, 0, self.moved / self.size).max().sqrt().double()
+        own = none if self.own is None else self.own
         return torch.stack([relative, own, self.magnitude.double() / self.elements])
 
     def finish(self) -> None:

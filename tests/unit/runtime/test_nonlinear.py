@@ -52,6 +52,25 @@ def test_inputs_of_norms_are_packed_within_bounds_of_their_own(running, norm):
     assert session.figures.violations == 0 < session.figures.checked
 
 
+def test_a_norm_on_the_raw_batch_is_judged_by_its_weight_alone(running):
+    """No gradient goes on from there, so none can be off."""
+    torch.manual_seed(0)
+    layers = [nn.BatchNorm2d(3, momentum=0.0), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 4)]
+    model, session = nn.Sequential(*layers), running(nonlinear="Bounded")
+    warm_up(model, steps=6, momentum=0.9)
+    (row,) = rows(session, "norm").values()
+    assert 0 < row.sigma < 2
+    assert session.figures.raw["NoBound"] == 1, "in the first step, when no layer is known yet that could be measured"
+    model.zero_grad()
+    model(batch(6)).square().sum().backward()
+    ours = model[0].weight.grad.clone()
+    session.stop()
+    model.zero_grad()
+    model(batch(6)).square().sum().backward()
+    plain = model[0].weight.grad
+    assert 0 < (ours - plain).abs().mean() < 0.1 * plain.abs().mean()
+
+
 def test_functional_forms_are_found_behind_the_module_around_them(running):
     torch.manual_seed(0)
     model, session = nn.Sequential(Attention(), nn.Flatten(), nn.Linear(108, 4)), running(nonlinear="Bounded")
