@@ -1,23 +1,31 @@
-"""Time the simulator on a large trace and on shorter ones made of it, in processor seconds of its one thread, checks included.
+"""How the simulator's time or work grows with the length of a trace: events per second, memory, and the exponent.
 
-    python -m benchmarks.simulator TRACE [--cluster 4x16x8] [--policy fifo-skip,srtf] [--parts 4] [--shorten thin] [--congested]
+    python -m benchmarks.simulator TRACE [--cluster 4x16x8] [--policy fifo-skip,srtf] [--lengths repeat] [--rounds 3 | --count]
 
 TRACE is a file the simulator reads. The usual one is `simulator/traces/philly.csv` of petuum/adaptdl, branch osdi21-artifact
-(82,247 jobs). For each policy a line for 1/2^k of its jobs, k = parts-1 .. 0: events per second, how many jobs wait at a time
-on average, and the exponent by which time grows from one to the next (n log n: barely above 1).
+(82,247 jobs). For each policy a line per length, each twice the one before; `--lengths` says how (growth.py), here of three:
+  first: a quarter, half and all of the trace from its beginning. Another half may be busier: then work grows faster than jobs.
+  thin: every 4th, every 2nd and every job, at the same jobs an hour. Bursts hold fewer jobs, so that fewer wait at a time.
+  repeat: the first quarter once, twice and four times in a row. The same jobs in the same bursts: only the length differs.
 
-Shortened by `first`: the beginning of the trace, which may be quieter than its end, so that work grows faster than jobs. By
-`thin`: every 2^k-th job, submitted at 2^k times the pace: as many jobs an hour, so that only the length differs.
-Memory is the most that the process ever held: name one policy and one part for that of a single run.
+Each run has a process of its own, so that none finds another's heap; `MB` is the most that it held, reading the trace included.
+Seconds are those of the processor, checks included. Lengths take turns, `--rounds` times; shown are the least and the most.
+`n log n` is the exponent that time would have if it grew so, to be held against the one of the least seconds, `by`.
+
+With `--count` one run of each length under a profiler, and no times: how many waiting jobs were asked whether they go, how many
+places were looked for, and function calls in all. No other work on the machine changes these. What passes inside one call,
+sorting or copying a list, shows in time only.
 """
 
 import argparse
-import math
+import multiprocessing
 import resource
 import time
-from dataclasses import replace
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Final
 
+from benchmarks.growth import WAYS, Work, counted, exponent, n_log_n, of_length
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import Cluster
@@ -28,11 +36,40 @@ from kompakt_simulator.policies.table import POLICIES
 from kompakt_simulator.reading import load_trace
 from kompakt_simulator.setting import Setting
 from kompakt_simulator.simulation import Outcome, simulate
-from kompakt_simulator.trace import Job, Milliseconds
 
 # The compute-to-communication ratios of six models, see benchmarks/policies.py.
 CONGESTED = Network({Level.MACHINE: 0.05, Level.RACK: 1, Level.CLUSTER: 32}, unnamed=(0.6, 0.5, 0.3, 0.15, 0.08, 0.06))
-HEADS: Final = ("policy", "jobs", "events", "stops", "waiting", "processor s", "events/s", "grows by", "MB")
+COMMON: Final = ("policy", "jobs", "events", "stops", "waiting")
+TIMES: Final = (*COMMON, "least s", "most s", "events/s", "by", "n log n", "MB")
+COUNTS: Final = (*COMMON, "asked/job", "places/job", "calls/job", "asked by", "calls by", "n log n")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run, as told to its process."""
+
+    trace: str
+    cluster: str
+    policy: str
+    placement: str
+    congested: bool
+    lengths: str
+    index: int
+    parts: int
+    counts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One run, as its process tells it. `work`: where it was counted; then the seconds are the profiler's as well."""
+
+    jobs: int
+    events: int
+    stops: int
+    waiting: float
+    seconds: float
+    megabytes: float
+    work: Work | None = None
 
 
 def arguments() -> argparse.Namespace:
@@ -41,17 +78,33 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cluster", default="4x16x8")
     parser.add_argument("--policy", default="fifo-skip", help="comma-separated; dally:12:24 = with these timers, in leases")
     parser.add_argument("--placement", choices=list(PLACEMENTS), default="levels")
-    parser.add_argument("--parts", type=int, default=4)
-    parser.add_argument("--shorten", choices=("first", "thin"), default="first")
+    parser.add_argument("--lengths", choices=list(WAYS), default="first")
+    parser.add_argument("--parts", type=int, default=3, help="how many lengths")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is timed")
+    parser.add_argument("--count", action="store_true", help="count work instead of timing it")
     parser.add_argument("--congested", action="store_true", help="with a network: machine .05, rack 1, cluster 32")
     return parser.parse_args()
 
 
-def shortened(jobs: tuple[Job, ...], how: str, part: int) -> list[Job]:
-    """1/2^part of the jobs."""
-    if how == "first":
-        return list(jobs[: len(jobs) >> part])
-    return [replace(job, submit=Milliseconds(job.submit >> part)) for job in jobs[:: 1 << part]]
+def run(task: Task) -> Seen:
+    """In a process of its own."""
+    cluster = Cluster.of(read_shape(task.cluster))
+    name, *timers = task.policy.split(":")
+    setting = Setting(network=CONGESTED) if task.congested else Setting()
+    setting = replace(setting, timers=(float(timers[0]), float(timers[1]))) if timers else setting
+    # A job that names no model has its ratio by its number: told here, so that it keeps it where it is repeated.
+    trace = [replace(job, comm_ratio=setting.network.ratio(job)) for job in load_trace(task.trace).jobs]
+    jobs = of_length(trace, task.lengths, task.index, task.parts)
+    del trace
+
+    def call() -> Outcome:
+        return simulate(jobs, cluster, POLICIES[name], PLACEMENTS[task.placement], setting)
+
+    began = time.process_time()
+    outcome, work = counted(call) if task.counts else (call(), None)
+    took = time.process_time() - began
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Seen(len(jobs), outcome.events, outcome.preemptions, waiting(outcome), took, resident, work)
 
 
 def waiting(outcome: Outcome) -> float:
@@ -60,34 +113,67 @@ def waiting(outcome: Outcome) -> float:
     return waited / max(done.end for done in outcome.finished)
 
 
+def alone(task: Task) -> Seen:
+    """The run in a process that ends with it. Raises InvalidInput as it does."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(run, task).result()
+
+
 def main() -> None:
     given = arguments()
+    how = "counts" if given.count else f"times of {given.rounds} rounds"
+    print(f"{given.trace.rpartition('/')[2]} on {given.cluster}, {given.placement}, {given.lengths}, {how}\n")
+    heads = COUNTS if given.count else TIMES
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for policy in given.policy.split(","):
+        before: list[Seen] = []
+        for runs in seen(given, policy):
+            cells = counts_of(runs[0], *before[:1]) if given.count else times_of(runs, before)
+            print(f"| {policy} | {' | '.join(cells)} |", flush=True)
+            before = runs
+
+
+def seen(given: argparse.Namespace, policy: str) -> list[list[Seen]]:
+    """By length, the runs of it; in each round all lengths take their turn."""
+    tasks = [
+        Task(given.trace, given.cluster, policy, given.placement, given.congested, given.lengths, index, given.parts, given.count)
+        for index in range(given.parts)
+    ]
     try:
-        trace, cluster = load_trace(given.trace), Cluster.of(read_shape(given.cluster))
+        rounds = [[alone(task) for task in tasks] for _ in range(1 if given.count else given.rounds)]
     except InvalidInput as error:
         raise SystemExit(str(error)) from error
-    setting = Setting(network=CONGESTED) if given.congested else Setting()
-    print(f"{len(trace.jobs)} jobs on {given.cluster}, {given.placement}, {setting.network.levels or 'no network'}\n")
-    print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
-    for label in given.policy.split(","):
-        name, *timers = label.split(":")
-        chosen = replace(setting, timers=(float(timers[0]), float(timers[1]))) if timers else setting
-        before: tuple[int, float] | None = None
-        for part in reversed(range(given.parts)):
-            jobs = shortened(trace.jobs, given.shorten, part)
-            began = time.process_time()
-            outcome = simulate(jobs, cluster, POLICIES[name], PLACEMENTS[given.placement], chosen)
-            took = time.process_time() - began
-            print(line(label, jobs, outcome, took, before), flush=True)
-            before = len(jobs), took
+    return [list(runs) for runs in zip(*rounds, strict=True)]
 
 
-def line(label: str, jobs: list[Job], outcome: Outcome, took: float, before: tuple[int, float] | None) -> str:
-    """One run as a line of the table; `before`: jobs and seconds of the run before it."""
-    growth = "" if before is None else f"n^{math.log(took / before[1]) / math.log(len(jobs) / before[0]):.2f}"
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    counts = f"{len(jobs):,} | {outcome.events:,} | {outcome.preemptions:,} | {waiting(outcome):,.0f}"
-    return f"| {label} | {counts} | {took:.1f} | {outcome.events / took:,.0f} | {growth} | {resident:.0f} |"
+def times_of(runs: list[Seen], before: list[Seen]) -> tuple[str, ...]:
+    """Cells of one length; `before`: the runs of the one before."""
+    least, most = min(run.seconds for run in runs), max(run.seconds for run in runs)
+    by = growth(before[0].jobs, runs[0].jobs, min(run.seconds for run in before), least) if before else ""
+    straight = f"n^{n_log_n(before[0].jobs, runs[0].jobs):.2f}" if before else ""
+    resident = max(run.megabytes for run in runs)
+    return *common(runs[0]), f"{least:.2f}", f"{most:.2f}", f"{runs[0].events / least:,.0f}", by, straight, f"{resident:.0f}"
+
+
+def counts_of(run: Seen, before: Seen | None = None) -> tuple[str, ...]:
+    """The same for what was counted."""
+    assert run.work is not None
+    work, jobs = run.work, run.jobs
+    grown = ("", "", "")
+    if before is not None and before.work is not None:
+        asked, calls = ((before.work.asked, work.asked), (before.work.calls, work.calls))
+        grown = growth(before.jobs, jobs, *asked), growth(before.jobs, jobs, *calls), f"n^{n_log_n(before.jobs, jobs):.2f}"
+    return *common(run), f"{work.asked / jobs:.1f}", f"{work.places / jobs:.1f}", f"{work.calls / jobs:,.1f}", *grown
+
+
+def common(run: Seen) -> tuple[str, ...]:
+    """What a run is, however it was measured."""
+    return f"{run.jobs:,}", f"{run.events:,}", f"{run.stops:,}", f"{run.waiting:,.0f}"
+
+
+def growth(jobs: int, more_jobs: int, then: float, now: float) -> str:
+    """How a figure grew from one length to the next; nothing where it was none."""
+    return f"n^{exponent(now / then, more_jobs / jobs):.2f}" if then and now else ""
 
 
 if __name__ == "__main__":
