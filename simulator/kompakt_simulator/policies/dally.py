@@ -25,6 +25,8 @@ from kompakt_simulator.world import World
 class DallyRule:
     """`decide` is the delay policy; `setting.timers` None: R and N are tuned before each decision about a worse level."""
 
+    by_since = True
+
     def __init__(self, setting: Setting, decide: Decide = decide) -> None:
         self._decide = decide
         self.offers_all = not setting.rules.offers_of_events

@@ -25,6 +25,7 @@ class Rule(Protocol):
     """What tells one leased policy from another."""
 
     offers_all: bool  # all open GPUs at every event; else only the event's own, except at an arrival
+    by_since: bool  # `opens` of jobs of one size differs by their `since` alone, and is never earlier for a later one
 
     def key(self, world: World, task: Task) -> float:
         """The lowest goes first. It must not change while a job waits."""
@@ -139,18 +140,30 @@ class Leased:
         level = pool.level(size)
         if level is None:
             return None
-        now, until = world.now / 1000, math.inf
+        now = world.now / 1000
         if now < self._closed.get((size, level), -math.inf):
             return None
-        for entry in entries:
+        until, index = math.inf, 0
+        while index < len(entries):
+            entry = entries[index]
             if before is not None and entry[:4] >= before:
                 return None
             opens = self._rule.opens(world, entry[4], level)
             if now >= opens:
                 return entry, level
             until = min(until, opens)
+            index = self._next_asked(world, entries, index)
         self._closed[size, level] = until
         return None
+
+    def _next_asked(self, world: World, entries: list[_Entry], refused: int) -> int:
+        """Who is asked after a job that refused. Those of the same key stand by `since`: they would refuse for longer still."""
+        following, key = refused + 1, entries[refused][0]
+        if not self._rule.by_since or not world.setting.rules.submission_breaks_ties:
+            return following
+        if following == len(entries) or entries[following][0] != key:
+            return following
+        return bisect_left(entries, (key, math.inf), following)
 
     def _take(self, world: World, pool: Pool, holders: dict[int, Task], entry: _Entry, level: Level) -> None:
         task = entry[4]

@@ -13,6 +13,7 @@ class Roomy:
     """All open GPUs are on offer at every event, any level will do, and the best fit is taken."""
 
     offers_all = True
+    by_since = False
 
     def opens(self, world: World, task: Task, level: Level) -> float:
         """Whatever there is, at any time."""

@@ -1,20 +1,23 @@
 """Leased policies remember who refused what. That saves time and changes nothing."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import Cluster, Shape
-from kompakt_simulator.network import Network
+from kompakt_simulator.network import FREE, Network
 from kompakt_simulator.placements.levels import levels
 from kompakt_simulator.policies.dally import DallyRule
 from kompakt_simulator.policies.policy import Policy
 from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.rules import Rules
 from kompakt_simulator.schedulers.leased import Leased
 from kompakt_simulator.schedulers.pool import Pool
 from kompakt_simulator.setting import Setting
 from kompakt_simulator.simulation import Outcome, simulate
+from kompakt_simulator.task import Task
 from kompakt_simulator.trace import Job, Milliseconds
 from kompakt_simulator.world import World
 
@@ -39,6 +42,39 @@ def test_who_is_asked_again_only_where_timers_changed_answers_as_if_asked_each_t
     assert remembering.finished == asked.finished
 
 
+# Without a network all who have run stand by one key, and most of a size are not asked; in turn by number nobody is left out.
+@pytest.mark.parametrize("rules", [Rules(), Rules(submission_breaks_ties=False), Rules(offers_of_events=False)])
+@pytest.mark.parametrize("seed", range(4))
+def test_who_would_refuse_for_longer_than_one_that_did_is_not_asked(seed: int, rules: Rules) -> None:
+    setting = replace(SETTING, network=FREE, rules=rules)
+    sparing, asking = Recorded(True), Recorded(False)
+    assert run(sparing.policy, seed, setting) == run(asking.policy, seed, setting)
+    if rules.submission_breaks_ties:
+        assert sparing.asked < asking.asked
+    else:
+        assert sparing.asked == asking.asked
+
+
+class Recorded:
+    """Dally that counts whom it asks, either of all that refuse or of the first alone."""
+
+    def __init__(self, by_since: bool) -> None:
+        self.asked = 0
+        self._by_since = by_since
+        self.policy = Policy("dally", lambda _, setting: Leased(self._rule(setting), setting.lease_s))
+
+    def _rule(self, setting: Setting) -> DallyRule:
+        rule = DallyRule(setting)
+        rule.by_since, opens = self._by_since, rule.opens
+
+        def counted(world: World, task: Task, level: Level) -> float:
+            self.asked += 1
+            return opens(world, task, level)
+
+        rule.opens = counted  # type: ignore[method-assign]
+        return rule
+
+
 @pytest.mark.parametrize("policy", ["las", "dally", "gandiva"])
 def test_what_happens_at_one_moment_happens_in_an_order_of_its_own_not_of_where_tasks_lie_in_memory(policy: str) -> None:
     small = [Job(number, Milliseconds(0), Milliseconds(10_000_000), 1) for number in range(8)]
@@ -47,11 +83,11 @@ def test_what_happens_at_one_moment_happens_in_an_order_of_its_own_not_of_where_
     assert [each.number for each in outcome.stretches if each.end == 200_000] == list(range(8))
 
 
-def run(policy: Policy, seed: int) -> Outcome:
+def run(policy: Policy, seed: int, setting: Setting = SETTING) -> Outcome:
     chance = random.Random(seed)
     times = [(chance.randrange(2000), chance.randrange(60, 600), chance.choice((1, 2, 3))) for _ in range(80)]
     jobs = [
         Job(number, Milliseconds(1000 * submit), Milliseconds(1000 * duration), gpus, comm_ratio=0.5)
         for number, (submit, duration, gpus) in enumerate(times)
     ]
-    return simulate(jobs, Cluster.of(Shape.grid(2, 2, 4)), policy, levels, SETTING)
+    return simulate(jobs, Cluster.of(Shape.grid(2, 2, 4)), policy, levels, setting)
