@@ -4,7 +4,7 @@ The key is the rank of a job's service, which says how soon jobs of that service
 jobs declare their work it is the GPU service left.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 
 from kompakt_simulator.schedulers.history import History
@@ -41,10 +41,10 @@ class Line:
 
     def remove(self, entry: Entry) -> None:
         """It waits no longer."""
-        size = entry[-1].gpus
-        self.by_size[size].remove(entry)
-        if not self.by_size[size]:
-            del self.by_size[size]
+        entries = self.by_size[entry[-1].gpus]
+        del entries[bisect_left(entries, entry)]
+        if not entries:
+            del self.by_size[entry[-1].gpus]
 
     def of(self, task: Task) -> Entry:
         """The entry of a job that waits."""
