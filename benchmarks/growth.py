@@ -1,6 +1,7 @@
 """How work grows with the length of a trace: three ways to lengths, work that no clock measures, and exponents."""
 
 import cProfile
+import gc
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +62,13 @@ def repeated(jobs: Sequence[Job], times: int) -> list[Job]:
 def counted(call: Callable[[], T]) -> tuple[T, Work]:
     """What the call returns, and its work. The same call gives the same figures whatever else the machine does."""
     profile = cProfile.Profile()
-    result = profile.runcall(call)
+    collects = gc.isenabled()
+    gc.disable()  # when it runs depends on the past of the process, and it calls whoever asked to be told
+    try:
+        result = profile.runcall(call)
+    finally:
+        if collects:
+            gc.enable()
     calls = dict.fromkeys((*_ASKED, *_PLACES), 0)
     every = 0
     for entry in profile.getstats():

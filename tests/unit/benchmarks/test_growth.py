@@ -1,5 +1,6 @@
 """Growth: lengths that differ in what they say they differ in, and counts that a clock cannot move."""
 
+import gc
 import math
 
 import pytest
@@ -54,6 +55,19 @@ def test_a_thinned_trace_keeps_its_jobs_an_hour() -> None:
 def test_exponents_are_those_of_known_growth() -> None:
     assert math.isclose(exponent(8, 2), 3)
     assert math.isclose(n_log_n(1024, 2048), 1 + math.log2(11 / 10))
+
+
+def test_the_collector_adds_no_calls() -> None:
+    def told(_phase: str, _info: dict[str, int]) -> None:
+        pass
+
+    plain = counted(lambda: [[] for _ in range(100_000)])[1]
+    gc.callbacks.append(told)
+    try:
+        assert counted(lambda: [[] for _ in range(100_000)])[1] == plain
+    finally:
+        gc.callbacks.remove(told)
+    assert gc.isenabled()
 
 
 def work_of(policy: str) -> Work:
