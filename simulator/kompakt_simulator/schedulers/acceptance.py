@@ -20,12 +20,11 @@ class Acceptance:
     """Keeps which levels are closed to which sizes, and until when."""
 
     def __init__(self) -> None:
-        self._closed: dict[tuple[int, Level], float] = {}  # until that millisecond nobody of that size accepts that level
+        self._closed: dict[int, dict[Level, float]] = {}  # until that millisecond nobody of that size accepts that level
 
     def joined(self, size: int) -> None:
         """Another job of this size waits: what its size has refused may be accepted."""
-        for key in [key for key in self._closed if key[0] == size]:
-            del self._closed[key]
+        self._closed.pop(size, None)
 
     def lined_up_anew(self) -> None:
         """All sizes are asked again."""
@@ -38,7 +37,7 @@ class Acceptance:
             return None
         if not levels.worse_than(level, levels.ideal(size)):
             return entries[0], level
-        if world.now < self._closed.get((size, level), -math.inf):
+        if world.now < self._closed.get(size, {}).get(level, -math.inf):
             return None
         until = math.inf
         for entry in entries:
@@ -47,13 +46,13 @@ class Acceptance:
                 return entry, level
             if isinstance(answer, WaitUntil) and answer.at is not None:
                 until = min(until, answer.at * 1000)
-        self._closed[size, level] = until
+        self._closed.setdefault(size, {})[level] = until
         return None
 
     def opens(self, pool: Pool, sizes: Iterable[int]) -> float:
         """When the first of these sizes takes by time alone what is on offer; inf = never."""
-        levels = ((size, pool.level(size)) for size in sizes)
-        return min((self._closed.get((size, level), math.inf) for size, level in levels if level is not None), default=math.inf)
+        closed = ((self._closed[size], pool.level(size)) for size in sizes if size in self._closed)
+        return min((until.get(level, math.inf) for until, level in closed if level is not None), default=math.inf)
 
 
 def accepts(world: World, task: Task, level: Level) -> bool:

@@ -50,7 +50,7 @@ class Leased:
         self._rule = rule
         self._lease = max(1, round(lease_s * 1000))
         self._waiting: dict[int, list[_Entry]] = {}
-        self._closed: dict[tuple[int, Level], float] = {}  # until that second nobody of that size takes that level
+        self._closed: dict[int, dict[Level, float]] = {}  # until that second nobody of that size takes that level
         self._retrying = False
         self._resting: dict[Task, None] = {}  # running jobs whose lease nobody watches, since nobody waits; in order
 
@@ -74,9 +74,9 @@ class Leased:
     def _enqueue(self, world: World, task: Task) -> None:
         entry = (*self._turn(world, task, 0), task)
         insort(self._waiting.setdefault(task.gpus, []), entry)
-        for size, level in self._closed:
-            if size == task.gpus:
-                self._closed[size, level] = min(self._closed[size, level], self._rule.opens(world, task, level))
+        closed = self._closed.get(task.gpus, {})
+        for level, until in closed.items():
+            closed[level] = min(until, self._rule.opens(world, task, level))
 
     def _dequeue(self, entry: _Entry) -> None:
         size = entry[4].gpus
@@ -141,7 +141,7 @@ class Leased:
         if level is None:
             return None
         now = world.now / 1000
-        if now < self._closed.get((size, level), -math.inf):
+        if now < self._closed.get(size, {}).get(level, -math.inf):
             return None
         until, index = math.inf, 0
         while index < len(entries):
@@ -153,7 +153,7 @@ class Leased:
                 return entry, level
             until = min(until, opens)
             index = self._next_asked(world, entries, index)
-        self._closed[size, level] = until
+        self._closed.setdefault(size, {})[level] = until
         return None
 
     def _next_asked(self, world: World, entries: list[_Entry], refused: int) -> int:
@@ -170,7 +170,7 @@ class Leased:
         before = self._rule.changes(task.gpus)
         gpus = self._rule.place(world, pool, task, level)
         if self._rule.changes(task.gpus) != before:  # else who goes leaves the others as unwilling as they were
-            self._closed = {key: until for key, until in self._closed.items() if key[0] != task.gpus}
+            self._closed.pop(task.gpus, None)
         self._dequeue(entry)
         for holder in [holder for holder in holders.values() if holder.held & gpus]:
             del holders[holder.number]

@@ -42,6 +42,11 @@ def test_kompakt_waits_less_for_work_that_is_declared_to_be_short() -> None:
     assert run("kompakt", *HALVES, job(2, 60, 1000, 3), setting=declared)[2][0] == 60 + 1000 * 0.5
 
 
+def test_kompakt_asks_who_joins_though_all_others_of_its_size_have_refused_for_longer() -> None:
+    told = run("kompakt", *HALVES, job(2, 60, 1000, 3), job(3, 120, 1000, 3, ratio=0.1))
+    assert told[3][0] == 120 + HOUR * 0.1 < told[2][0]
+
+
 def test_kompakt_takes_a_machine_at_once_and_what_the_network_does_not_slow_anywhere() -> None:
     assert run("kompakt", *HALVES, job(2, 60, 1000, 2))[2][0] == 60
     assert run("kompakt", *HALVES, job(2, 60, 1000, 3, ratio=0))[2][0] == 60
