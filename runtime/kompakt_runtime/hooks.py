@@ -101,13 +101,7 @@ class Hooks:
         if site is not None and site.observing:
             site.see_input(t.detach())
         self._store(handle, t, call, site)
-        if (
-            self.operations is not None
-            and use is Use.VALUES
-            and call.mode == "ErrorBounded"
-            and handle.entry.readers
-            and not kept_out()
-        ):
+        if self.operations is not None and use is Use.VALUES and call.mode == "ErrorBounded" and not kept_out():
             call.values.append(handle)
         if use is Use.INDICES and call.last is not None:
             call.pools.append((call.last, handle))
@@ -117,7 +111,7 @@ class Hooks:
 
     def _store(self, handle: Handle, t: Tensor, call: Call, site: Site | None) -> None:
         entry, use = handle.entry, handle.use
-        constant = t.grad_fn is None and not t.requires_grad and not t.is_cuda
+        constant = t.grad_fn is None  # leaves that want a gradient did not come so far
         whole = 2 * t.numel() * t.element_size() >= entry.nbytes
         facts = Facts(entry.nbytes, t.dtype in LOSSY, whole, t.dtype == torch.bool, constant, call.state is not None)
         held = site is not None and site.name in self._held and not site.observing
@@ -142,8 +136,10 @@ class Hooks:
         if verdict is Exact.NOTHING:
             if entry.handles == 1:
                 entry.replace(None, entry.alias)
-        elif verdict is not Exact.CELLS and not (entry.copy is not None and entry.exact):
-            source = entry.alias if entry.alias is not None else whole_storage(t)
+        elif verdict is Exact.CELLS:
+            entry.reason = entry.reason or "ValuesNeeded"  # unless a pool turns up
+        elif not (entry.copy is not None and entry.exact):
+            source = whole_storage(t)
             copy = self._small(source, t, verdict, call)
             if copy is None:
                 return _keep(entry, t, "ValuesNeeded")
@@ -169,9 +165,8 @@ class Hooks:
             if found is None or packed_in(found[0], "result1") is not handle:
                 left.append((saved, handle))
                 continue
-            if saved.handle.use is not Use.SHAPE:
-                self.ledger.released(saved.handle)
-                saved.handle.entry.layer = saved.handle.entry.layer or call.name
+            self.ledger.released(saved.handle)
+            saved.handle.entry.layer = saved.handle.entry.layer or call.name
             self._settle_indices(handle, tuple(saved.handle.shape)[-found[1] :], window_of(*found))
         return left
 
@@ -193,7 +188,7 @@ class Hooks:
         """Packs one input of a nonlinear operation; the bound that it may have, None where it must stay as it is."""
         entry = handle.entry
         flat = entry.alias
-        if flat is None or flat._version != entry.version or self.operations is None:
+        if flat is None or self.operations is None:
             return None
         elements = sum(math.prod(other.shape) for other in held.values() if other.entry is entry)
         whole = 2 * elements * handle.dtype.itemsize >= entry.nbytes
@@ -218,7 +213,7 @@ class Hooks:
         if entry.whole or entry.alias is None:
             return
         copy = window_indices(handle.view(entry.alias), extent, window)
-        if copy.nbytes < entry.nbytes and math.prod(handle.shape) * 8 == entry.nbytes:
+        if math.prod(handle.shape) * 8 == entry.nbytes:
             entry.replace(copy, entry.alias, exact=True)
 
     def _use(self, t: Tensor, call: Call) -> Use:

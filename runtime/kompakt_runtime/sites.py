@@ -230,7 +230,7 @@ class Sites:
         if type(module).forward not in LINEAR_FORWARDS or module._forward_pre_hooks:
             return None
         weight = module._parameters.get("weight")
-        if weight is None or not weight.requires_grad or not weight.is_leaf:
+        if weight is None or not (weight.requires_grad and weight.is_leaf and weight.is_floating_point()):
             return None
         site = self._sites.get(module)
         if site is None or site.weight() is not weight:
