@@ -134,6 +134,8 @@ class Site:
                 self._see_moved(error, delta)
 
     def _see_moved(self, error: Tensor, delta: Tensor) -> None:
+        if delta.dim() < error.dim():
+            delta = delta[None]  # an input without a batch was saved as a batch of one
         delta = delta[: len(error)]
         try:
             moved = weight_gradient(self.module(), error, delta)

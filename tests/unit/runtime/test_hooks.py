@@ -150,12 +150,12 @@ def test_a_layer_s_input_is_known_in_every_guise_and_a_copy_of_its_weight_is_not
 
 def test_what_is_negated_only_when_it_is_read_passes_through(running):
     torch.manual_seed(0)
-    spectrum, layer, found = torch.fft.fft(torch.randn(16, 8)), nn.Linear(8, 4), []
+    spectrum, model, found = torch.fft.fft(torch.randn(16, 8)), nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)), []
     for mode in (None, "ErrorBounded"):
         session = running(mode=mode) if mode else None
-        layer.zero_grad()
-        layer(spectrum.conj().imag).square().sum().backward()
-        found.append(layer.weight.grad.clone())
+        model.zero_grad()
+        model(spectrum.conj().imag).square().sum().backward()
+        found.append(model[0].weight.grad.clone())
     assert torch.equal(*found)
     assert session.figures.raw == {"NotPlainTensor": 1}, "parameters are not counted"
 
@@ -191,3 +191,24 @@ def test_an_input_of_a_norm_that_somebody_holds_is_not_packed_in_vain(running):
     gradients(model, batch())
     assert session.figures.raw["HeldElsewhere"] == 1
     assert "1 [gelu]" not in session.figures.layers
+
+
+@pytest.mark.parametrize(("model", "shape"), [(nn.Linear(512, 64), (512,)), (nn.Conv2d(8, 16, 3), (8, 24, 24))])
+def test_the_sigma_of_a_layer_without_a_batch_is_measured_too(running, model, shape):
+    torch.manual_seed(0)
+    session = running()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(shape)).square().sum().backward()
+        optimizer.step()
+    (row,) = session.figures.layers.values()
+    assert 0.5 < row.sigma < 2
+
+
+def test_of_several_first_bounds_the_widest_is_told(running):
+    model, session = nn.Linear(32, 4), running()
+    for scale in (0.1, 1.0, 0.01):
+        (model(scale * torch.randn(64, 32)) / scale).square().sum().backward()
+    site = session.sites.of(model)
+    assert site.unmeasured == session.figures.layers["Linear"].bound > 5 * site.bound_for(0.1 * torch.randn(64, 32), 0.01)
