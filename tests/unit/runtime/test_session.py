@@ -35,6 +35,7 @@ def test_only_weight_gradients_move_and_only_a_little(running):
         assert 0 < error < 0.1, f"{name}: {error}"
     assert session.figures.compressed == 2
     assert session.figures.violations == 0
+    assert "NotPlainTensor" not in session.figures.raw, "weights that convolutions save are nobody's loss"
 
 
 def test_on_a_device_that_nobody_tried_all_passes_through_and_is_counted(running, monkeypatch):
