@@ -7,10 +7,10 @@ the verdict "equal" where both whole intervals lie within +-0.5; how many times 
 inputs of linear layers and convolutions; the peak of live bytes in one step; processor time of a step.
 
 Codecs: lossless; error-bounded at three targets; inputs of norms, GELU and attention bounded too, at each; a fixed bound of
-300 mean magnitudes, far too large, which must fail the test; plain training again, its first gradient times 1.000001
-("nudged"), whose differences are those that no codec made; and codes of fixed width for groups of 256 as in ActNN (Chen et
+300 mean magnitudes, far too large, which must fail the test; and codes of fixed width for groups of 256 as in ActNN (Chen et
 al., ICML 2021): 2 and 4 bits, stochastic rounding between a group's least and largest value, for the same tensors, with the
-ReLU's own bit beside them where a ReLU reads them too.
+ReLU's own bit beside them where a ReLU reads them too. What no codec made: plain training again, its first gradient times
+1.000001 ("nudged"), or each with noise of 0.01 of the mean |momentum| ("noise 0.01").
 """
 
 import argparse

@@ -72,21 +72,43 @@ def far_too_large() -> Iterator[Session]:
 
 
 @contextmanager
-def nudged() -> Iterator[Session]:
-    """Plain training, the first gradient times 1.000001: what two trainings differ by that differ in nothing that matters."""
+def disturbed(disturb: Callable[[Tensor, dict[str, Tensor]], None]) -> Iterator[Session]:
+    """Plain training; before each step something happens to the gradient of each weight, whose state is handed over too."""
 
-    nudges = iter([NUDGE])
+    def before(optimizer: torch.optim.Optimizer, *call: Any) -> None:
+        for weight in (weight for group in optimizer.param_groups for weight in group["params"]):
+            disturb(weight, optimizer.state.get(weight, {}))
 
-    def nudge(optimizer: torch.optim.Optimizer, *call: Any) -> None:
-        for factor in nudges:  # the first step takes the only one
-            for weight in (weight for group in optimizer.param_groups for weight in group["params"]):
-                weight.grad.mul_(factor)
-
-    hook = register_optimizer_step_pre_hook(nudge)
+    hook = register_optimizer_step_pre_hook(before)
     try:
         yield Session(Config("None"))  # never started: it counts nothing
     finally:
         hook.remove()
+
+
+def nudged() -> AbstractContextManager[Session]:
+    """Once times 1.000001: what two trainings differ by that differ in nothing that matters."""
+    nudged = set[Tensor]()
+
+    def nudge(weight: Tensor, state: dict[str, Tensor]) -> None:
+        if weight not in nudged:
+            weight.grad.mul_(NUDGE)
+        nudged.add(weight)
+
+    return disturbed(nudge)
+
+
+def noisy(share: float) -> AbstractContextManager[Session]:
+    """Each time with as much noise as an error-bounded copy may cause, but independent of all: what any such error does."""
+    generator = torch.Generator().manual_seed(0)
+
+    def blur(weight: Tensor, state: dict[str, Tensor]) -> None:
+        momentum = state.get("momentum_buffer", state.get("exp_avg"))
+        if weight.dim() > 1:
+            scale = (weight.grad if momentum is None else momentum).abs().mean()
+            weight.grad += share * scale * torch.randn(weight.shape, generator=generator)
+
+    return disturbed(blur)
 
 
 @contextmanager
@@ -120,6 +142,7 @@ CODECS: dict[str, Callable[[], AbstractContextManager[Session]]] = {
     "fixed 2 bit": lambda: fixed_width(2),
     "far too large": far_too_large,
     "nudged": nudged,
+    "noise 0.01": lambda: noisy(0.01),
 }
 # The slower tasks are tried with these.
 TELLING = ["lossless", "error-bounded 0.01", "error-bounded 0.1", "fixed 4 bit", "fixed 2 bit"]

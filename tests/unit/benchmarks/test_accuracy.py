@@ -13,7 +13,7 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
 import torch
 
 from benchmarks.accuracy import Outcome, equal, interval, loss_of, model_of, rate, run
-from benchmarks.accuracy_codecs import Groups, fixed_width, nudged
+from benchmarks.accuracy_codecs import Groups, fixed_width, noisy, nudged
 from benchmarks.accuracy_tasks import TASKS, Data
 
 
@@ -70,6 +70,20 @@ def test_a_nudge_moves_the_first_gradient_only():
     weight.grad = torch.ones(1)
     optimizer.step()
     assert weight.item() == pytest.approx(-3.000001, abs=1e-6)
+
+
+def test_noise_is_a_share_of_the_mean_momentum_of_matrices():
+    torch.manual_seed(0)
+    matrix, vector = torch.nn.Parameter(torch.zeros(200, 200)), torch.nn.Parameter(torch.zeros(200))
+    with noisy(0.01):
+        optimizer = torch.optim.SGD([matrix, vector], lr=1.0, momentum=0.9)
+        for _ in range(2):
+            matrix.grad, vector.grad = torch.full((200, 200), 2.0), torch.full((200,), 2.0)
+            optimizer.step()
+    assert (vector.grad == 2).all()
+    # After one step the momentum is the gradient, 2.
+    assert (matrix.grad - 2).std() == pytest.approx(0.02, rel=0.05)
+    assert (matrix.grad - 2).mean() == pytest.approx(0, abs=0.001)
 
 
 def test_nudged_training_counts_nothing_and_differs():
