@@ -12,6 +12,7 @@ import torch
 
 from kompakt_runtime.batch import Taken, largest_batch
 from kompakt_runtime.figures import Figures
+from kompakt_runtime.policy import Use
 
 Tensor = Any
 
@@ -28,7 +29,7 @@ class Headroom:
 
     Whenever the peak has risen it is noted together with what was there then that any batch takes: what was held before the
     first forward pass, the optimizer's state, and gradients. Which of these moments is the highest at a larger batch is another
-    matter, so each has a word in the suggestion.
+    matter, so each has a word in the suggestion. So have, from the second step on, moments that stayed below the peak known.
 
     The batch is the first dimension of the first tensor given to the outermost module, the largest seen; where that is given
     all by name, of the first one given to a module inside.
@@ -40,34 +41,37 @@ class Headroom:
         self._held = 0
         self._state = 0
         self._weights: list[Any] = []
+        self._linear: list[Any] = []  # those of linear layers
+        self._reading: Any = None  # type of what was read for the gradient of a linear operation's weight, which runs now
+        self._made = 0  # bytes of gradients of linear layers' weights of that type, as of the last look
         self._unseen = False
         self._fixed = 0  # as of the last look
         self._moments: dict[int, int] = {}  # fixed bytes -> the highest peak beside them
         self._highest = 0
         self._growing = 0  # while an optimizer steps: what is held above that
-        self._forward: int | None = None  # what the first forward pass took above what was fixed
+        self._first: dict[int, int] = {}  # fixed bytes in the first step -> the most that may have been held above
+        self._most = 0  # of all of that step, gradients in the making counted as held above
+        self._later = False  # it is over
+        self._kept = False  # a forward pass began with gradients of an earlier one, beside which new ones are made
 
     def entered(self, module: Any, args: tuple[Any, ...]) -> None:
         """A forward pass of the outermost module begins."""
         if self._device is None:
             self._begin(module, args)
+        self._reading = None
         self.look()
-        if self._forward is not None:
-            # It takes what the first one took, above what is fixed by now; it may stay below the peak that is known.
-            self._at_least(self._fixed + self._forward, self._fixed)
+        self._kept = self._fixed > self._held + self._state
         self._unseen = True
         self.inside(args)
 
     def _begin(self, module: Any, args: tuple[Any, ...]) -> None:
-        weights = [weight for weight in module.parameters() if weight.requires_grad]
         self._device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
         inputs = {x.untyped_storage()._cdata: _bytes(x) for x in _samples(args) if x.device == self._device}
         self._held = held(self._device) - sum(inputs.values())  # these grow with the batch
         self._fixed = self._held
         # Gradients in buckets of DistributedDataParallel were held before already.
         if not getattr(module, "gradient_as_bucket_view", False):
-            least = sum(map(_bytes, weights)) / COUNTED
-            self._weights = [weight for weight in weights if _bytes(weight) >= least]
+            self._weights, self._linear = _watched(module)
 
     def inside(self, args: tuple[Any, ...]) -> None:
         """A module is called while the outermost one runs, or that one itself."""
@@ -78,21 +82,51 @@ class Headroom:
 
     def unpacking(self) -> None:
         """A backward pass is about to read a saved tensor."""
-        if self._figures.steps >= WATCHED or self._device is None:
-            return
-        self.look()
-        if self._forward is None:
-            self._forward = self._highest - self._held  # where the highest is of before that, this is too much, which is safe
+        if self._figures.steps < WATCHED and self._device is not None:
+            self.look()
+
+    def unpacked(self, use: Use, dtype: Any) -> None:
+        """It has it, and the operation that saved it follows."""
+        if self._figures.steps < WATCHED and self._device is not None:
+            self.look()
+            self._reading = dtype if use is Use.WEIGHT_GRADIENT else None
+            self._made = self._gradients()
 
     def look(self) -> None:
-        """Notes a peak that has risen since the last look, with the least that was fixed since then."""
-        before, self._fixed = self._fixed, self._held + self._state + sum(map(_gradient_bytes, self._weights))
-        self._note(peak(self._device), min(before, self._fixed))
+        """Notes the peak if it has risen since the last look, else what may be hidden below it; each with the least that was
+        fixed since then.
+        """
+        before, made = self._fixed, self._made
+        self._count()
+        # A linear operation has its weight's gradient from its peak on, and before that was made it held less by as much: where
+        # the mark has risen since its input was read, this is there. Another type's (autocast) is made after the operation.
+        last = max(0, self._made - made) if self._reading is not None else 0
+        now = peak(self._device)
+        self._see(now, min(before + last, self._fixed))
+        if not self._later:
+            self._most = max(self._most, now - min(before, self._fixed))
 
-    def _note(self, now: int, fixed: int) -> None:
+    def _see(self, now: int, fixed: int) -> None:
+        """now: no moment since the last look was above that."""
         if now > self._highest:
             self._highest = now
             self._at_least(now, fixed)
+        elif self._later:
+            self._at_least(min(now, fixed + self._above(fixed)), fixed)
+        if not self._later:
+            self._first[fixed] = max(now - fixed, self._first.get(fixed, 0))
+
+    def _count(self) -> None:
+        """What is fixed now."""
+        self._made = self._gradients()
+        self._fixed = self._held + self._state + sum(map(_gradient_bytes, self._weights))
+
+    def _gradients(self) -> int:
+        return sum(_gradient_bytes(weight) for weight in self._linear if weight.dtype == self._reading)
+
+    def _above(self, fixed: int) -> int:
+        """What a later pass is taken to need beside `fixed`: no more than the first did where as many gradients were there."""
+        return self._most if self._kept else self._first.get(fixed - self._state, self._most)
 
     def _at_least(self, now: int, fixed: int) -> None:
         self._moments[fixed] = max(now, self._moments.get(fixed, 0))
@@ -107,20 +141,26 @@ class Headroom:
         """An optimizer step is over; from the third on there is a suggestion."""
         if self._device is None or not self._figures.batch:
             return
-        now, passes = peak(self._device), dict(self._moments)
-        self._note(now, now - self._growing)
-        known, self._state = self._state, sum(map(_bytes, _state(optimizer, self._device)))
-        if not known:
-            # Later passes take what the first took, beside that state; they may stay below the peak that is known.
-            for fixed, highest in passes.items():
-                self._at_least(highest + self._state, fixed + self._state)
-        self.look()
+        self._later = True
+        self._highest = max(self._highest, peak(self._device))
+        self._at_least(self._highest, self._highest - self._growing)
+        self._state = sum(map(_bytes, _state(optimizer, self._device)))
+        self._count()
         if self._figures.steps >= STEPS:
             self._figures.suggested_batch = self._suggested(limit(self._device, os.environ))
 
     def _suggested(self, there: int) -> int:
         moments = [Taken(self._figures.batch, peak, fixed) for fixed, peak in self._moments.items() if peak > fixed]
         return min((largest_batch([moment], there) for moment in moments), default=0)
+
+
+def _watched(module: Any) -> tuple[list[Any], list[Any]]:
+    """Weights large enough to be looked at, and those of them that linear layers have."""
+    weights = [weight for weight in module.parameters() if weight.requires_grad]
+    least = sum(map(_bytes, weights)) / COUNTED
+    linear = {id(layer._parameters.get("weight")) for layer in module.modules() if type(layer).forward is torch.nn.Linear.forward}
+    large = [weight for weight in weights if _bytes(weight) >= least]
+    return large, [weight for weight in large if id(weight) in linear]
 
 
 def _samples(args: tuple[Any, ...]) -> Iterator[Tensor]:

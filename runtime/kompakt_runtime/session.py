@@ -16,7 +16,7 @@ from kompakt_runtime.config import RAISING, Config, Mode
 from kompakt_runtime.figures import COMPILED, Figures
 from kompakt_runtime.headroom import Headroom
 from kompakt_runtime.hooks import Call, Hooks
-from kompakt_runtime.ledger import Plain
+from kompakt_runtime.ledger import Handle, Plain
 from kompakt_runtime.nonlinear import Operations
 from kompakt_runtime.observe import after_step, renew_operations
 from kompakt_runtime.origin import saved_by_compiled_code
@@ -271,7 +271,10 @@ class Session:
     def _unpack(self, handle: Any) -> Tensor:
         self._watch(Headroom.unpacking)
         with self._overhead.codec():
-            return self.hooks.unpack(handle)
+            t = self.hooks.unpack(handle)
+        if isinstance(handle, Handle):
+            self._watch(Headroom.unpacked, handle.use, handle.dtype)
+        return t
 
     def _push(self) -> None:
         torch._C._autograd._push_saved_tensors_default_hooks(*self._pair)
