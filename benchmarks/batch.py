@@ -43,27 +43,27 @@ class Case:
     large: int  # a batch whose memory is the limit
 
 
-def convolutions(norm: bool) -> nn.Module:
+def convolutions(norm: bool, width: int) -> nn.Module:
     layers: list[nn.Module] = []
-    for inputs, outputs in ((3, 24), (24, 24), (24, 24), (24, 48), (48, 48)):
+    for inputs, outputs in ((3, width), (width, width), (width, width), (width, 2 * width), (2 * width, 2 * width)):
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=not norm)]
         layers += [nn.BatchNorm2d(outputs), nn.ReLU()] if norm else [nn.ReLU()]
         layers += [nn.MaxPool2d(2)] if outputs != inputs and inputs != 3 else []
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(48 * 4, 10))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(2 * width * 4, 10))
 
 
-def perceptron() -> nn.Module:
-    layers = [part for _ in range(4) for part in (nn.Linear(256, 256), nn.ReLU(), nn.Dropout(0.1))]
-    return nn.Sequential(*layers, nn.Linear(256, 10))
+def perceptron(width: int) -> nn.Module:
+    layers = [part for _ in range(4) for part in (nn.Linear(width, width), nn.ReLU(), nn.Dropout(0.1))]
+    return nn.Sequential(*layers, nn.Linear(width, 10))
 
 
 class Transformer(nn.Module):  # type: ignore[misc]  # torch is looked at without its types
-    """(batch, 32, 64) to (batch, 10)."""
+    """(batch, length, width) to (batch, 10)."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int, blocks: int) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(*(Block(64, 4) for _ in range(2)))
-        self.norm, self.head = nn.LayerNorm(64), nn.Linear(64, 10)
+        self.blocks = nn.Sequential(*(Block(width, 4) for _ in range(blocks)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.norm(self.blocks(x)).mean(1))
@@ -77,12 +77,19 @@ def adamw(weights: Any) -> Any:
     return torch.optim.AdamW(weights, lr=1e-3)
 
 
-CASES = {
-    "convolutions": Case(lambda: convolutions(False), (3, 16, 16), sgd, 96),
-    "convolutions with BatchNorm": Case(lambda: convolutions(True), (3, 16, 16), sgd, 64),
-    "linear layers with dropout": Case(perceptron, (256,), sgd, 2048),
-    "transformer of two blocks": Case(Transformer, (32, 64), adamw, 48),
+SMALL = {
+    "five convolutions": Case(lambda: convolutions(False, 24), (3, 16, 16), sgd, 96),
+    "convolutions with BatchNorm": Case(lambda: convolutions(True, 24), (3, 16, 16), sgd, 64),
+    "linear layers with dropout": Case(lambda: perceptron(256), (256,), sgd, 2048),
+    "transformer": Case(lambda: Transformer(64, 2), (32, 64), adamw, 48),
 }
+LARGE = {  # a hundred megabytes and more; minutes a network
+    "five convolutions": Case(lambda: convolutions(False, 64), (3, 32, 32), sgd, 64),
+    "convolutions with BatchNorm": Case(lambda: convolutions(True, 64), (3, 32, 32), sgd, 64),
+    "linear layers with dropout": Case(lambda: perceptron(1024), (1024,), sgd, 4096),
+    "transformer": Case(lambda: Transformer(256, 4), (64, 256), adamw, 64),
+}
+SIZES = {"small": SMALL, "large": LARGE}
 
 
 def train(case: Case, samples: int, mode: Mode, **settings: Any) -> Session:
@@ -108,9 +115,9 @@ def train(case: Case, samples: int, mode: Mode, **settings: Any) -> Session:
 
 def live(action: Callable[[], Any]) -> tuple[list[int], list[int], int]:
     """Live bytes and the peak so far at each mark that the action sets, and the peak of all."""
+    gc.collect()  # what an earlier training left in cycles must not be released among these events
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         action()
-    gc.collect()
     held, peaks, now, highest = [], [], 0, 0
     for event in recorded.profiler.kineto_results.events():
         if event.name() != "[memory]":
@@ -183,13 +190,15 @@ def show(name: str, case: Case, mode: Mode) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--cases", choices=CASES, nargs="+", default=list(CASES))
+    parser.add_argument("--cases", choices=SMALL, nargs="+", default=list(SMALL))
+    parser.add_argument("--sizes", choices=SIZES, nargs="+", default=["small"])
     parser.add_argument("--mode", choices=["Lossless", "ErrorBounded"], default="ErrorBounded")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{platform.machine()}, one thread, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}")
-    for name in arguments.cases:
-        show(name, CASES[name], arguments.mode)
+    for size in arguments.sizes:
+        for name in arguments.cases:
+            show(f"{name}, {size}", SIZES[size][name], arguments.mode)
 
 
 if __name__ == "__main__":
