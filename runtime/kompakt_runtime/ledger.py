@@ -9,7 +9,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 from weakref import WeakValueDictionary, ref
 
 import torch
@@ -25,6 +25,15 @@ Copy = Packed | Mask | Indices | Replay
 
 # Tensors that may wait for their sizes at a time: so many originals live a little longer.
 IN_FLIGHT = 2
+
+
+def _wrapped() -> int:
+    """What a storage's Python object, which lives as long as the storage, counts among those that use it: 1 in newer versions."""
+    t = torch.empty(1)
+    return int(torch._C._storage_Use_Count(t.untyped_storage()._cdata)) - 1
+
+
+WRAPPED: Final = _wrapped()
 
 
 class DecodeFailed(RuntimeError):
@@ -136,7 +145,8 @@ class Entry:
     @property
     def alone(self) -> bool:
         """Nobody else holds the storage, so no operation can save it any more."""
-        return bool(torch._C._storage_Use_Count(self.storage.cdata) <= 1)
+        ours = 0 if self.alias is None else 1 + (self.alias._base is not None)
+        return bool(torch._C._storage_Use_Count(self.storage.cdata) <= ours + WRAPPED)
 
 
 class Handle:

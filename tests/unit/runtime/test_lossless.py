@@ -145,6 +145,17 @@ def test_what_each_layer_keeps():
     assert set(kept("functional")) >= {"Functional [indices]", "Functional [signs]", "Functional [mask]"}
 
 
+def test_a_relu_s_output_becomes_a_mask_as_soon_as_nobody_else_holds_it(running):
+    class Double(nn.Module):
+        def forward(self, x):
+            found.append([type(entry.copy).__name__ for entry in session.hooks.ledger._entries.values() if entry.signs])
+            return x * 2
+
+    found, session = [], running(mode="Lossless")
+    nn.Sequential(nn.Linear(16, 16), nn.ReLU(), Double(), Double(), Double())(torch.randn(16, 16)).sum().backward()
+    assert found == [["NoneType"], ["NoneType"], ["Mask"]]
+
+
 def test_what_goes_wrong_while_deciding_leaves_plain_training(monkeypatch):
     plain, _ = gradients("images", None)
     for name in ("pool_nodes", "window_indices"):
