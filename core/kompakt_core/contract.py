@@ -80,6 +80,7 @@ ENV_TARGET: Final = "KOMPAKT_TARGET"  # decimal text, share of mean |momentum|
 ENV_OVERRIDES: Final = "KOMPAKT_OVERRIDES"  # JSON list of {modules, mode}
 ENV_MIN_TENSOR_BYTES: Final = "KOMPAKT_MIN_TENSOR_BYTES"
 ENV_NONLINEAR: Final = "KOMPAKT_NONLINEAR_INPUTS"  # Keep Bounded
+ENV_OFFLOAD: Final = "KOMPAKT_OFFLOAD"  # Never Auto
 ENV_FAILURE_POLICY: Final = "KOMPAKT_FAILURE_POLICY"  # Ignore Fail
 ENV_BATCH: Final = "KOMPAKT_BATCH"  # Keep Suggest Measure Raise
 ENV_BATCH_SIZE: Final = "KOMPAKT_BATCH_SIZE"  # for the user's script, with batchSize Raise; the runtime does not read it
@@ -91,7 +92,7 @@ ENV_PROFILE: Final = "KOMPAKT_PROFILE"  # set by `kompakt profile` only: data, s
 ENV_PROFILE_DATA: Final = "KOMPAKT_PROFILE_DATA"  # with data `cold` or `warm`: JSON list of the files and folders meant
 RUNTIME_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
-    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH, ENV_NONLINEAR}
+    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH, ENV_NONLINEAR, ENV_OFFLOAD}
 )
 
 # Injection: an init container copies the runtime into an emptyDir that the trainer mounts read-only.

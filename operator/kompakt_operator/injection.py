@@ -51,6 +51,7 @@ def environment(job: TrainingJob, *, port: bool, batch: Batch | None = None) -> 
         contract.ENV_OVERRIDES: json.dumps(overrides),
         contract.ENV_MIN_TENSOR_BYTES: str(wish.min_tensor_bytes),
         contract.ENV_NONLINEAR: str(wish.nonlinear_inputs),
+        contract.ENV_OFFLOAD: str(wish.offload),
         contract.ENV_FAILURE_POLICY: str(wish.failure_policy),
         contract.ENV_BATCH: "Measure" if batch and batch.state is BatchState.MEASURING else str(wish.batch_size),
         contract.ENV_STATE_DIR: contract.INJECT_STATE_PATH,

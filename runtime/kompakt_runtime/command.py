@@ -35,6 +35,9 @@ def run(
     nonlinear_inputs: Annotated[
         str, typer.Option(help=f"of norms, GELU, SiLU and attention: one of {', '.join(config.NONLINEAR)}")
     ] = "Keep",
+    offload: Annotated[
+        str, typer.Option(help=f"let what is kept wait in pinned host memory (GPUs): one of {', '.join(config.OFFLOAD)}")
+    ] = "Never",
     verify: Annotated[bool, typer.Option("--verify", help="keep originals too and compare every copy that is read")] = False,
 ) -> None:
     """Run a training program with compressed activations and show what was saved, by layer.
@@ -47,6 +50,7 @@ def run(
         config.ENV_OVERRIDES: overrides,
         config.ENV_MIN_TENSOR_BYTES: str(min_tensor_bytes),
         config.ENV_NONLINEAR: nonlinear_inputs,
+        config.ENV_OFFLOAD: offload,
         config.ENV_FAILURE_POLICY: "Fail",
         config.ENV_BATCH: "Suggest" if suggest_batch else "Keep",
         config.ENV_ATTEMPT: ATTEMPT,

@@ -13,10 +13,12 @@ Mode = Literal["None", "Lossless", "ErrorBounded"]
 FailurePolicy = Literal["Ignore", "Fail"]
 Batch = Literal["Keep", "Suggest", "Measure", "Raise"]
 Nonlinear = Literal["Keep", "Bounded"]
+Offload = Literal["Auto", "Never"]
 MODES: Final = ("None", "Lossless", "ErrorBounded")
 FAILURE_POLICIES: Final = ("Ignore", "Fail")
 BATCHES: Final = ("Keep", "Suggest", "Measure", "Raise")
 NONLINEAR: Final = ("Keep", "Bounded")
+OFFLOAD: Final = ("Auto", "Never")
 # Training goes on with a larger batch than fits without compression, or an attempt that will do so is prepared.
 RAISING: Final = ("Measure", "Raise")
 
@@ -26,6 +28,7 @@ ENV_TARGET: Final = "KOMPAKT_TARGET"
 ENV_OVERRIDES: Final = "KOMPAKT_OVERRIDES"
 ENV_MIN_TENSOR_BYTES: Final = "KOMPAKT_MIN_TENSOR_BYTES"
 ENV_NONLINEAR: Final = "KOMPAKT_NONLINEAR_INPUTS"
+ENV_OFFLOAD: Final = "KOMPAKT_OFFLOAD"
 ENV_FAILURE_POLICY: Final = "KOMPAKT_FAILURE_POLICY"
 ENV_BATCH: Final = "KOMPAKT_BATCH"
 ENV_STATE_DIR: Final = "KOMPAKT_STATE_DIR"
@@ -34,7 +37,7 @@ ENV_PROGRESS_FILE: Final = "KOMPAKT_PROGRESS_FILE"
 ENV_METRICS_PORT: Final = "KOMPAKT_METRICS_PORT"
 READ_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
-    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH, ENV_NONLINEAR}
+    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH, ENV_NONLINEAR, ENV_OFFLOAD}
 )
 # Set by nobody but a person or `kompakt run`: the kill switch (any value but 0), where the last words go instead of
 # Kubernetes' file, whether every copy is compared with its original, whether dropout is replayed, and whether to end after the
@@ -71,8 +74,8 @@ class Config:
     for a larger one that fits (Suggest; Measure: and end once it is known), or one that only fits compressed is in force (Raise);
     replay: whether masks of dropout on CPUs are drawn again instead of kept;
     overhead: whether to measure what compression costs in time, by some steps without it;
-    nonlinear: whether inputs of norms, GELU and attention are error-bounded too. Raises ConfigError where that is asked for
-    and nothing may be lossy.
+    nonlinear: whether inputs of norms, GELU and attention are error-bounded too; offload: whether what is kept may wait in host
+    memory. Raises ConfigError where the one is asked for and nothing may be lossy, or the other and nothing is seen.
     """
 
     mode: Mode = "None"
@@ -91,10 +94,15 @@ class Config:
     overhead: bool = False
     replay: bool = False
     nonlinear: Nonlinear = "Keep"
+    offload: Offload = "Never"
 
     def __post_init__(self) -> None:
         if self.nonlinear == "Bounded" and self.mode != "ErrorBounded":
             raise ConfigError(f"nonlinear inputs can be Bounded with mode ErrorBounded only, not {self.mode}")
+        if self.offload == "Auto" and self.mode == "None":
+            raise ConfigError(
+                "offload can be Auto with a mode other than None only, since the runtime does not look at tensors then"
+            )
 
     @property
     def layer_target(self) -> float:
@@ -117,6 +125,7 @@ class Config:
         verify: bool,
         replay: bool = False,
         nonlinear: Any = "Keep",
+        offload: Any = "Never",
     ) -> "Config":
         """From values of a program. Raises ConfigError that names the argument."""
         if isinstance(min_tensor_bytes, bool) or not isinstance(min_tensor_bytes, int):
@@ -132,6 +141,7 @@ class Config:
             verify=bool(verify),
             replay=bool(replay),
             nonlinear=cast(Nonlinear, _one_of("nonlinear", nonlinear, NONLINEAR)),
+            offload=cast(Offload, _one_of("offload", offload, OFFLOAD)),
         )
 
     @staticmethod
@@ -153,6 +163,7 @@ class Config:
             replay=environ.get(ENV_REPLAY, "0") not in ("", "0"),
             dry_run=environ.get(ENV_DRY_RUN, "0") not in ("", "0"),
             nonlinear=cast(Nonlinear, _one_of(ENV_NONLINEAR, environ.get(ENV_NONLINEAR) or "Keep", NONLINEAR)),
+            offload=cast(Offload, _one_of(ENV_OFFLOAD, environ.get(ENV_OFFLOAD) or "Never", OFFLOAD)),
             overhead=all(environ.get(name, "0") in ("", "0") for name in (ENV_VERIFY, ENV_DRY_RUN)),
             progress_file=environ.get(ENV_PROGRESS_FILE) or None,
             metrics_port=_port(environ),

@@ -52,6 +52,7 @@ def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHIN
             "measured": figures.measured,
             "pace": dict(pace),
             "overhead": dict(figures.overhead()),
+            "away": figures.away.said(),
             "raw": dict(figures.raw),
             "layers": {
                 name: {
@@ -117,6 +118,8 @@ def merged(config: Config, rows: list[Report]) -> Report:
     summary |= smallest_batch(trained)
     if costs := highest_overhead(trained):
         summary["overhead"] = costs
+    if away := in_host_memory(trained):
+        summary["offload"] = away
     if any(row["measured"] for row in trained):
         summary["batchMeasured"] = True
     if said := progress.read(config.progress_file):
@@ -125,6 +128,7 @@ def merged(config: Config, rows: list[Report]) -> Report:
         summary["pace"] = max(paces, key=lambda pace: float(pace["stepSeconds"]))
     if len(json.dumps(summary)) > MOST_BYTES:
         summary["raw"] = dict(raw.most_common(4))
+        summary.get("offload", {}).pop("reasons", None)
     return summary
 
 
@@ -144,6 +148,16 @@ def highest_overhead(rows: list[Report]) -> dict[str, str]:
     """What each rank knows of (see Overhead.said), of the rank with most: where one waits for another all take that long."""
     names = set.intersection(*(set(row["overhead"]) for row in rows)) if rows else set()
     return {name: max((row["overhead"][name] for row in rows), key=float) for name in sorted(names)}
+
+
+def in_host_memory(rows: list[Report]) -> Report:
+    """What waited there, summed over ranks, and why the rest stayed; {} where nobody asked for it."""
+    found = [row["away"] for row in rows if row["away"]]
+    reasons: Counter[str] = Counter()
+    for away in found:
+        reasons.update(away["reasons"])
+    sums = {name: sum(away[name] for away in found) for name in ("tensors", "bytes", "late")}
+    return {**sums, "reasons": dict(reasons.most_common(8))} if found else {}
 
 
 def _state(config: Config, rows: list[Report]) -> tuple[bool, str]:

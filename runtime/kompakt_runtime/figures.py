@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 COMPILED = "Compiled"  # a module call or a tensor of torch.compile's code, which is passed through
 
@@ -22,6 +23,35 @@ class Layer:
     error: float | None = None
     sigma: float | None = None
     first: float | None = None
+
+
+@dataclass
+class Away:
+    """What waited in host memory for its backward pass, summed over steps: storages and bytes; late: storages that had to be
+    fetched when they were wanted, also those of a second backward pass; reasons: why others stayed on the device, storages of
+    each step.
+    """
+
+    tensors: int = 0
+    bytes: int = 0
+    late: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def count(self, reason: str) -> None:
+        with self.lock:
+            self.reasons[reason] += 1
+
+    def left(self, nbytes: int) -> None:
+        with self.lock:
+            self.tensors += 1
+            self.bytes += nbytes
+
+    def said(self) -> dict[str, Any]:
+        """{} where nothing was asked for."""
+        with self.lock:
+            counts = {"tensors": self.tensors, "bytes": self.bytes, "late": self.late, "reasons": dict(self.reasons)}
+        return counts if any(counts.values()) else {}
 
 
 @dataclass
@@ -47,6 +77,7 @@ class Figures:
     overhead: Callable[[], Mapping[str, str]] = dict  # as Overhead.said
     raw: Counter[str] = field(default_factory=Counter)
     layers: dict[str, Layer] = field(default_factory=dict)
+    away: Away = field(default_factory=Away)
     # Backward passes run on threads of their own on GPUs.
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -55,6 +86,7 @@ class Figures:
         with self.lock:
             self.plain_bytes = self.saved_bytes = self.held_bytes = self.compressed = self.checked = self.violations = 0
             self.raw.clear()
+            self.away = Away()
             self.layers.clear()
 
     def count_raw(self, reason: str) -> None:

@@ -18,6 +18,7 @@ from kompakt_runtime.figures import Figures
 from kompakt_runtime.ledger import DecodeFailed, Entry, Handle, Ledger, Plain, whole_storage
 from kompakt_runtime.lossless import Indices, Mask, Window, bool_mask, two_valued, window_indices
 from kompakt_runtime.nonlinear import Operation, Operations
+from kompakt_runtime.offload import Item, Offloading
 from kompakt_runtime.origin import is_input_of, is_own_relu_save, is_parameter
 from kompakt_runtime.policy import HELD, WAITS, Exact, Facts, Keep, Lossy, Use, decide
 from kompakt_runtime.pools import pool_nodes, window_of
@@ -35,7 +36,7 @@ class Call:
     enters: our hooks were entered with it; refuses: they must not be, here or in any module below; suspended: they are
     left while it runs. state: of the user's random numbers before a dropout that may be replayed. last: what was saved before,
     if it may be the input of a pooling operation; pools: such pairs. since: autograd's number when the call began; values: what
-    was saved in it exactly and may be the input of a nonlinear operation.
+    was saved in it exactly and may be the input of a nonlinear operation; leaving: what may go to host memory after it.
     """
 
     module: Any
@@ -51,6 +52,7 @@ class Call:
     since: int = 0
     values: list[Handle] = field(default_factory=list)
     pools: "list[tuple[Saved, Handle]]" = field(default_factory=list)
+    leaving: list[Item] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +66,11 @@ class Saved:
 class Hooks:
     """pack and unpack. `pack` never raises: what fails is kept as it is and counted."""
 
-    def __init__(self, config: Config, figures: Figures, operations: Operations | None = None) -> None:
-        """operations: where nonlinear inputs are packed too."""
-        self.operations = operations
+    def __init__(
+        self, config: Config, figures: Figures, operations: Operations | None = None, offloading: Offloading | None = None
+    ) -> None:
+        """operations: where nonlinear inputs are packed too; offloading: where host memory is used."""
+        self.operations, self._offloading = operations, offloading
         self._minimum = config.min_tensor_bytes
         self._target = config.layer_target
         self._figures = figures
@@ -101,6 +105,8 @@ class Hooks:
         if site is not None and site.observing:
             site.see_input(t.detach())
         self._store(handle, t, call, site)
+        if self._offloading is not None and handle.entry.handles == 1:
+            self._offloading.placed(handle.entry, call.leaving, not kept_out() and call.mode != "None")
         if self.operations is not None and use is Use.VALUES and call.mode == "ErrorBounded" and not kept_out():
             call.values.append(handle)
         if use is Use.INDICES and call.last is not None:
@@ -267,11 +273,15 @@ class Hooks:
         """Raises RuntimeError where plain autograd would: the tensor was changed in place meanwhile; DecodeFailed or an error for
         want of memory where a copy cannot be read.
         """
+        if self._offloading is not None:
+            self._offloading.opening(handle)
         try:
             t = self.ledger.open(handle)
         except (DecodeFailed, MemoryError, torch.cuda.OutOfMemoryError) as error:
             self._figures.count_raw(f"DecodeFailed{type(error.__cause__).__name__}")
             raise
+        if self._offloading is not None:
+            self._offloading.opened()
         return t if self.operations is None else self.operations.noise.added(handle, t)
 
     def _guarded(self, action: Callable[..., None]) -> Callable[..., None]:
@@ -288,7 +298,7 @@ class Hooks:
     def _closed(self, entry: Entry, held: bool) -> None:
         """A backward pass asked for this entry for the first time."""
         self._figures.count_storage(entry.nbytes, entry.kept_bytes, held or entry.reason == HELD.reason)
-        if entry.alias is not None:
+        if entry.plain:
             return self._figures.count_raw(entry.reason or WAITS.reason)
         with self._figures.lock:
             self._figures.compressed += 1

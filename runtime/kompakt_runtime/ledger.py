@@ -15,13 +15,14 @@ from weakref import WeakValueDictionary, ref
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from kompakt_runtime.carrier import Hosted
 from kompakt_runtime.codec import Packed, Pending, Room, begin, decode, encode
 from kompakt_runtime.lossless import Indices, Mask, sign_mask
 from kompakt_runtime.policy import Use
 from kompakt_runtime.replay import Replay
 
 Tensor = Any
-Copy = Packed | Mask | Indices | Replay
+Copy = Packed | Mask | Indices | Replay | Hosted
 
 # Tensors that may wait for their sizes at a time: so many originals live a little longer.
 IN_FLIGHT = 2
@@ -45,7 +46,7 @@ class Entry:
 
     __slots__ = (
         "__weakref__", "alias", "bound", "ceiling", "copy", "exact", "fixed", "handles", "layer", "linear", "nbytes", "opened",
-        "original", "pending", "probe", "readers", "reason", "signs", "storage", "version",
+        "original", "pending", "probe", "readers", "reason", "signs", "storage", "timed", "version",
     )  # fmt: skip
 
     def __init__(self, t: Tensor) -> None:
@@ -70,11 +71,18 @@ class Entry:
         self.handles = 0
         self.opened = 0
         self.original: Tensor | None = None  # kept only to compare copies with it
+        self.timed: Any = None  # in a step that is timed to find what may wait in host memory
 
     @property
     def packed(self) -> Packed | None:
-        """The error-bounded copy, if that is what is kept."""
-        return self.copy if isinstance(self.copy, Packed) else None
+        """The error-bounded copy, if that is what is kept; without its tensors while these are in host memory."""
+        copy = self.copy.packed if isinstance(self.copy, Hosted) else self.copy
+        return copy if isinstance(copy, Packed) else None
+
+    @property
+    def plain(self) -> bool:
+        """The storage is kept as it is, here or in host memory."""
+        return self.alias is not None or (isinstance(self.copy, Hosted) and self.copy.packed is None)
 
     @property
     def whole(self) -> bool:
@@ -124,6 +132,13 @@ class Entry:
         if self.original is not None:
             self.original = source
         self.copy, self.bound, self.exact, self.alias = copy, bound, exact, None
+
+    def moved(self, hosted: Hosted) -> None:
+        """What was kept is on its way to host memory, which gives the same bits back."""
+        if self.alias is not None:
+            self.replace(hosted, self.alias, exact=True)
+        else:
+            self.copy = hosted
 
     def keep(self, t: Tensor) -> None:
         """Back to the storage itself, which `t` (another view of it, at the same version) still holds."""

@@ -59,6 +59,7 @@ def compression(
     verify: bool = False,
     replay: bool = False,
     nonlinear: str = "Keep",
+    offload: str = "Never",
 ) -> Compression:
     """`with compression(target=0.01): loss = criterion(model(x), y)`: activations saved in there are compressed.
 
@@ -69,11 +70,12 @@ def compression(
     replay: masks of nn.Dropout on CPUs are drawn again in the backward pass, where that was proved to give the same bits.
     nonlinear: "Bounded" packs inputs of norms, GELU, SiLU and attention within bounds of their own as well; activation gradients
     are then no longer those of plain training bit for bit.
+    offload: "Auto" lets what is kept wait in the host's pinned memory where copies hide behind what the GPU computes.
 
     Equal settings give the same object in all of the process, so the call may stand inside the loop. Raises ConfigError (a
     ValueError) that names the argument, Unsupported where this torch is not fit for it.
     """
-    config = Config.of(mode, target, overrides or {}, min_tensor_bytes, verify, replay, nonlinear)
+    config = Config.of(mode, target, overrides or {}, min_tensor_bytes, verify, replay, nonlinear, offload)
     if config not in _by_settings:
         _by_settings[config] = Compression(config)
     return _by_settings[config]

@@ -52,6 +52,7 @@ class Report:
     batch: int = 0
     suggested_batch: int = 0
     overhead: Mapping[str, str] = field(default_factory=dict)
+    away: Mapping[str, Any] = field(default_factory=dict)
     denominator: str = export.DENOMINATOR
 
     @staticmethod
@@ -81,6 +82,7 @@ class Report:
             "; ".join(sorted({row["encoder"] for row in rows if row["encoder"]})),
             *_suggestion(rows),
             export.highest_overhead([row for row in rows if row["forwards"]]),
+            export.in_host_memory(rows),
         )
 
     @property
@@ -151,6 +153,8 @@ class Report:
     def notes(self) -> list[str]:
         """Sentences below the table: what stayed as it is and why, what was compared, which encoder worked."""
         notes = [f"kept as it is: {', '.join(f'{reason} {count}' for reason, count in self.raw.items())}"] if self.raw else []
+        if self.away:
+            notes += _away(self.away)
         if self.checked:
             notes.append(f"{self.checked} elements compared with their originals, {self.violations} beyond what was promised")
         firsts = [(layer.first, layer.name) for layer in self.layers if layer.first is not None]
@@ -169,6 +173,15 @@ class Report:
         if self.encoder:
             notes.append(f"encoder: {self.encoder}")
         return notes
+
+
+def _away(away: Mapping[str, Any]) -> list[str]:
+    late = f", {away['late']} of them fetched only when they were wanted" if away["late"] else ""
+    stayed = ", ".join(f"{reason} {count}" for reason, count in away["reasons"].items())
+    return [
+        f"waited in host memory: {_megabytes(away['bytes'])} MB in {away['tensors']} tensors{late}",
+        *([f"stayed on the device: {stayed}"] if stayed else []),
+    ]
 
 
 def _suggestion(rows: list[export.Report]) -> tuple[int, int]:

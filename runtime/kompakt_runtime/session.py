@@ -19,6 +19,7 @@ from kompakt_runtime.hooks import Call, Hooks
 from kompakt_runtime.ledger import Handle, Plain
 from kompakt_runtime.nonlinear import Operations
 from kompakt_runtime.observe import after_step, renew_operations
+from kompakt_runtime.offload import Offloading
 from kompakt_runtime.origin import saved_by_compiled_code
 from kompakt_runtime.overhead import Overhead
 from kompakt_runtime.raising import Raising
@@ -39,13 +40,19 @@ class Session:
     what is saved outside of it (a loss computed on the model's output) stays as it is and is not counted.
     """
 
-    def __init__(self, config: Config, stepped: Callable[[], None] = lambda: None) -> None:
-        """stepped: called after each optimizer step, when all of it is counted."""
+    def __init__(
+        self,
+        config: Config,
+        stepped: Callable[[], None] = lambda: None,
+        offloading: Callable[[Figures], Offloading] | None = None,
+    ) -> None:
+        """stepped: called after each optimizer step, when all of it is counted; offloading: another link than a GPU's."""
         self.config = config
         self.figures = Figures()
         self.sites = Sites(self._mode_of, self.figures.count_raw)
         operations = Operations(self.sites, self.figures.count_raw) if config.nonlinear == "Bounded" else None
-        self.hooks = Hooks(config, self.figures, operations)
+        self.offloading = (offloading or Offloading)(self.figures) if config.offload == "Auto" else None
+        self.hooks = Hooks(config, self.figures, operations, self.offloading)
         self.stepped = stepped
         self._headroom = Headroom(self.figures) if config.batch != "Keep" else None
         # A raised batch does not fit without compression.
@@ -141,6 +148,8 @@ class Session:
         self._watch(Headroom.entered, call.module, args)
         here.own, here.gathers = _own_storages(call.module)
         self._overhead.entered(call.module)
+        if self.offloading is not None:
+            self.offloading.entered(call.module)
         self.hooks.ledger.forget_recent()
         self._push()
         here.entered = call.enters = True
@@ -188,10 +197,18 @@ class Session:
                 left = self.hooks.settle_pools(call, output) if call.pools else []
                 self.hooks.settle_operations(call, output, self.sites.observing)
                 self.hooks.ledger.settle_waiting(everything=call.enters)
+                self._offload(call)
             if left and not call.enters:
                 self._threads.calls[-1].pools += left
         except Exception as error:
             self.figures.count_raw(f"SettleFailed{type(error).__name__}")
+
+    def _offload(self, call: Call) -> None:
+        if self.offloading is None or not call.leaving:
+            return
+        left = self.offloading.settled(call.leaving, everything=call.enters)
+        if not call.enters:
+            self._threads.calls[-1].leaving += left
 
     def _stepped(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.figures.steps += 1
@@ -203,6 +220,8 @@ class Session:
             self._renew(optimizer)
         self._watch(Headroom.stepped, optimizer)
         self._overhead.stepped(optimizer, self.sites.observing())
+        if self.offloading is not None:
+            self.offloading.stepped(optimizer, self.sites.observing())
         if self._raising is not None:
             self._raising.stepped(optimizer)
         self.stepped()

@@ -55,8 +55,16 @@ def _start(config: Config, pace: Pace) -> Any:
     _report_at_exit(config, session.figures, "", pace)
     session.stepped = Telling(config, session.figures, pace.said).stepped
     session.start()
-    _say(f"activation compression {config.mode}, target {config.target}, torch {_torch_version()}")
+    _say(f"activation compression {config.mode}, target {config.target}, torch {_torch_version()}{_offloading(config)}")
     return session
+
+
+def _offloading(config: Config) -> str:
+    if config.offload == "Never":
+        return ""
+    # Counting asks the driver's library where it can, so that children may still be forked.
+    gpus = sys.modules["torch"].cuda.device_count()
+    return "; offload Auto" if gpus else "; offload Auto: NoGpu, nothing leaves memory"
 
 
 def _torch_version() -> str:

@@ -10,6 +10,8 @@ import pytest
 if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
     pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
 
+import torch
+
 SCRIPT = """
 import sys, torch
 from torch import nn
@@ -40,12 +42,16 @@ def kompakt_run(*words: str) -> "subprocess.CompletedProcess[str]":
 # A process that loads torch and its optimizers takes seconds, more on a busy machine: one run shows many things.
 @pytest.mark.timeout(900)
 def test_a_script_runs_compressed_is_verified_and_ends_after_the_second_step(script):
-    done = kompakt_run("--dry-run", "--verify", "--min-tensor-bytes", "0", "--", sys.executable, script, "--epochs", "3")
+    wishes = ("--dry-run", "--verify", "--min-tensor-bytes", "0", "--offload", "Auto")
+    done = kompakt_run(*wishes, "--", sys.executable, script, "--epochs", "3")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"step {step} ['--epochs', '3']" for step in range(1)]
     assert done.stderr.count("2 optimizer steps") == 1
     assert "times smaller" in done.stderr
     assert ", 0 beyond what was promised" in done.stderr
+    if not torch.cuda.device_count():
+        assert "offload Auto: NoGpu, nothing leaves memory" in done.stderr
+        assert "stayed on the device: NoGpu" in done.stderr
 
 
 def test_the_exit_code_is_the_program_s():

@@ -27,10 +27,21 @@ def test_every_setting_is_read():
             "KOMPAKT_ATTEMPT": "3",
             "KOMPAKT_BATCH": "Suggest",
             "KOMPAKT_REPLAY": "1",
+            "KOMPAKT_OFFLOAD": "Auto",
         }
     )
     assert config == Config(
-        "ErrorBounded", "0.05", (Override("head.*", "None"),), 0, "Fail", "/state", 3, batch="Suggest", replay=True, overhead=True
+        "ErrorBounded",
+        "0.05",
+        (Override("head.*", "None"),),
+        0,
+        "Fail",
+        "/state",
+        3,
+        batch="Suggest",
+        replay=True,
+        overhead=True,
+        offload="Auto",
     )
     assert config.mode_of("head.fc") == "None"
     assert config.mode_of("body.head.fc") == "ErrorBounded"
@@ -53,6 +64,7 @@ def test_the_first_override_that_matches_wins():
         ("KOMPAKT_MIN_TENSOR_BYTES", "-1"),
         ("KOMPAKT_MIN_TENSOR_BYTES", "64Ki"),
         ("KOMPAKT_NONLINEAR_INPUTS", "On"),
+        ("KOMPAKT_OFFLOAD", "Always"),
         ("KOMPAKT_ATTEMPT", "1.5"),
         ("KOMPAKT_FAILURE_POLICY", "Retry"),
         ("KOMPAKT_OVERRIDES", "head.*"),

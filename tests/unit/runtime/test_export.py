@@ -97,3 +97,16 @@ def test_of_all_ranks_the_highest_overhead_is_told_where_each_has_one(config, mo
         monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
         export.write_words(config, export.report(figures))
         assert last_words(config)["overhead"] == expected
+
+
+def test_what_waited_in_host_memory_is_summed_and_told_only_where_it_was_asked_for(config, monkeypatch):
+    assert "offload" not in export.merged(config, [export.report(Figures(forwards=1))])
+    rows = []
+    for rank in range(2):
+        figures = Figures(forwards=1)
+        figures.away.left(1000)
+        figures.away.count("NotHidden")
+        figures.away.late = rank
+        rows.append(export.report(figures))
+    found = export.merged(config, [*rows, export.report(Figures(forwards=1))])["offload"]
+    assert found == {"tensors": 2, "bytes": 2000, "late": 1, "reasons": {"NotHidden": 2}}

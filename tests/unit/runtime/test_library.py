@@ -189,6 +189,21 @@ def test_a_class_is_kept_out_with_all_below_it(compress):
     assert layers_of(compress(), nn.Sequential(nn.Linear(32, 32), inner, nn.Linear(32, 32))) == {"0", "2"}
 
 
+def test_what_waited_in_host_memory_is_told(compress):
+    compression = compress(mode="Lossless", offload="Auto")
+    train(network(), lambda: compression, steps=1)
+    assert set(compression.report().away["reasons"]) == {"NoGpu"}
+    away = compression._session.figures.away
+    away.left(2_500_000)
+    away.late = 1
+    assert "waited in host memory: 2.50 MB in 1 tensors, 1 of them fetched only when they were wanted" in str(
+        compression.report()
+    )
+    for settings in ({"offload": "Always"}, {"mode": "None", "offload": "Auto"}):
+        with pytest.raises(ConfigError, match="offload"):
+            kompakt_runtime.compression(**settings)
+
+
 def test_what_cannot_be_kept_out_is_refused():
     for wrong in (3, int):
         with pytest.raises(TypeError, match="exclude takes a function"):
