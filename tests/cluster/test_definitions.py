@@ -87,6 +87,8 @@ def test_a_job_with_the_shown_fields_is_taken(cluster: Cluster, namespace: str) 
         ("spec.activationCompression.maxBatchSize", 64, "maxBatchSize needs batchSize Raise"),
         ("spec.activationCompression", {"batchSize": "Raise", "baseBatchSize": 0}, "baseBatchSize"),
         ("spec.activationCompression", {"batchSize": "Raise", "baseBatchSize": 64, "maxBatchSize": 63}, "at least baseBatchSize"),
+        ("spec.activationCompression.offload", "Always", "offload"),
+        ("spec.activationCompression", {"mode": "None", "offload": "Auto"}, "offload Auto needs a mode other than None"),
         ("spec.activationCompression", {"mode": "None", "batchSize": "Suggest"}, "batchSize needs a mode other than None"),
         ("spec.runPolicy.preemption.gracePeriodSeconds", 0, "gracePeriodSeconds"),
         ("spec.placement.policy", "Random", "Random"),
@@ -105,6 +107,7 @@ def test_an_impossible_request_is_refused_with_a_sentence(
     [
         ("spec.activationCompression.batchSize", "Suggest"),
         ("spec.activationCompression.nonlinearInputs", "Bounded"),
+        ("spec.activationCompression.offload", "Auto"),
         ("spec.runPolicy.preemption", {"gracePeriodSeconds": 45, "minRuntimeSeconds": 0}),
         ("spec.communication.gradientBytes", "102M"),
     ],

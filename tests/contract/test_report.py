@@ -1,6 +1,7 @@
 """Between operator and runtime: the environment one writes and the other reads, and the line that comes back at the end."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from kompakt_core.job.reports import merged, read_report
 from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
 from kompakt_runtime import config, export
-from kompakt_runtime.figures import Figures
+from kompakt_runtime.figures import Away, Figures
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -35,7 +36,15 @@ def test_the_slowest_ranks_pace_arrives_in_the_status_as_its_schema_has_it() -> 
 def line(plain: int, saved: int) -> str:
     """The termination message of a pod with two ranks."""
     figures = [
-        Figures(plain_bytes=plain, saved_bytes=saved, forwards=9, steps=4, compressed=1, overhead=lambda: {"percent": "17.2"})
+        Figures(
+            plain_bytes=plain,
+            saved_bytes=saved,
+            forwards=9,
+            steps=4,
+            compressed=1,
+            overhead=lambda: {"percent": "17.2"},
+            away=Away(tensors=3, bytes=300, late=1, reasons=Counter(NotHidden=5)),
+        )
         for _ in range(2)
     ]
     wish = config.Config(mode="ErrorBounded", attempt=3)
@@ -53,6 +62,7 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
     assert (found["plainBytes"], found["savedBytes"], found["ratio"]) == (4000, 800, "5.00")
     assert found["denominator"] == export.DENOMINATOR
     assert found["complete"] is True
+    assert (found["offloadedBytes"], found["offloadReasons"]) == (1200, {"NotHidden": 20})
     assert (found["overheadPercent"], "in turn" in found["overheadDenominator"]) == ("17.2", True)
     crd = yaml.load((ROOT / "crds" / "trainingjobs.yaml").read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
@@ -65,6 +75,7 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
         {},
         {"mode": "ErrorBounded", "failurePolicy": "Fail"},
         {"nonlinearInputs": "Bounded"},
+        {"offload": "Auto"},
         {"targetGradientError": ".05", "minTensorBytes": 4096, "overrides": [{"modules": "head.*", "mode": "None"}]},
     ],
 )
@@ -75,9 +86,10 @@ def test_the_runtime_understands_what_the_operator_writes(wish: dict[str, object
     pod = render.pod(job, job.roles[0], 0, 7, image="i", labels={})
     environment = {v["name"]: v["value"] for v in pod["spec"]["containers"][0]["env"] if "value" in v}
     read = config.Config.from_env(environment)
-    assert (read.mode, read.nonlinear, read.target, read.failure_policy) == (
+    assert (read.mode, read.nonlinear, read.offload, read.target, read.failure_policy) == (
         job.compression.mode,
         job.compression.nonlinear_inputs,
+        job.compression.offload,
         job.compression.target,
         job.compression.failure_policy,
     )

@@ -123,6 +123,8 @@ def _compression() -> Schema:
             "batch": whole(),
             "suggestedBatch": whole(),
             "raw": {"type": "object", "additionalProperties": whole()},
+            "offloadedBytes": whole(description="What waited in host memory for its backward pass, summed over steps."),
+            "offloadReasons": {"type": "object", "additionalProperties": whole()},
         }
     )
 

@@ -126,11 +126,6 @@ def _roles(template: Schema) -> Schema:
     return mapped(role, "name", minItems=1, maxItems=model.MAX_ROLES)
 
 
-def _only(field: str, words: tuple[str, ...], sentence: str) -> Schema:
-    """A rule for a field of which this version honours some words only."""
-    return rule(f"self.{field} in {[str(w) for w in words]!r}", sentence)
-
-
 def _communication() -> Schema:
     edge = ruled(
         obj(
@@ -213,7 +208,7 @@ def _compression() -> Schema:
     )
     return ruled(
         schema,
-        _only("offload", (model.Offload.NEVER,), refusals.OFFLOAD),
+        rule("self.mode != 'None' || self.offload == 'Never'", refusals.OFFLOAD_WITHOUT_MODE),
         rule("self.nonlinearInputs == 'Keep' || self.mode == 'ErrorBounded'", refusals.NONLINEAR),
         rule("self.mode != 'None' || self.batchSize == 'Keep'", refusals.BATCH_WITHOUT_MODE),
         rule("has(self.baseBatchSize) == (self.batchSize == 'Raise')", refusals.BATCH_BASE),

@@ -2,16 +2,6 @@
 
 from typing import Final
 
-from kompakt_core.job.model import Offload
-
-
-def not_yet(field: str, words: "tuple[str, ...]") -> str:
-    """The sentence about a field of which this version honours only some words."""
-    return f"{field} can only be {' or '.join(filter(None, (', '.join(words[:-1]), words[-1])))} in this version"
-
-
-OFFLOAD: Final = not_yet("activationCompression.offload", (Offload.NEVER,))
-
 # Combinations that never make sense.
 WAITS: Final = "placement.consolidation: wait seconds are read in mode Fixed only; leave them out"
 WAITS_ORDER: Final = (
@@ -25,6 +15,9 @@ BATCH_BASE: Final = (
     "the base is what the script trains with until a larger batch was measured to fit"
 )
 BATCH_MAX: Final = "activationCompression.maxBatchSize needs batchSize Raise and is at least baseBatchSize"
+OFFLOAD_WITHOUT_MODE: Final = (
+    "activationCompression.offload Auto needs a mode other than None, since the runtime does not look at tensors then"
+)
 BATCH_WITHOUT_MODE: Final = "activationCompression.batchSize needs a mode other than None, since the runtime does the measuring"
 NO_GPU_ROLE: Final = "roles: at least one role needs gpusPerReplica above 0"
 TARGET: Final = 'targetGradientError is a share of the mean |momentum|: decimal text above 0 and at most 0.1, such as "0.01"'

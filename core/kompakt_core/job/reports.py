@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Final
@@ -22,7 +22,7 @@ LARGEST: Final = 1 << 50  # a petabyte: what is above it is no count of bytes, a
 LIMIT: Final = 4096  # kubelet's own limit of a termination message
 PAGE_MARK: Final = "# kompakt "  # begins the line of a page of metrics that has the summary (the runtime repeats it)
 # What grows all the time and, by itself, is not worth a write of the status.
-GROWING: Final = frozenset({"plainBytes", "savedBytes", "steps", "ratio", "raw"})
+GROWING: Final = frozenset({"plainBytes", "savedBytes", "steps", "ratio", "raw", "offloadedBytes", "offloadReasons"})
 UNREADABLE: Final = "Unreadable"  # in place of what is no word
 NOTEWORTHY: Final = 0.01  # by what share of itself a ratio changes before that is news
 
@@ -83,7 +83,8 @@ def merged(reports: Iterable[Mapping[str, Any]], workers: int = 0) -> dict[str, 
     result |= {key: sum(count(report, key) for report in found) for key in SUMMED}
     result["steps"] = max(count(report, "steps") for report in found)
     result["complete"] = len(found) >= workers and all(report.get("complete") is True for report in found)
-    result["raw"] = _raw(found)
+    result["raw"] = _reasons(report.get("raw") for report in found)
+    result |= _offloaded([away for report in found if isinstance(away := report.get("offload"), Mapping)])
     result |= _smallest_batch(found) | _highest_overhead(found)
     if result["savedBytes"]:
         ratio = Decimal(result["plainBytes"]) / Decimal(result["savedBytes"])
@@ -112,11 +113,16 @@ def _is_percent(text: object) -> bool:
     return isinstance(text, str) and PERCENT.fullmatch(text) is not None
 
 
-def _raw(reports: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def _offloaded(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What waited in host memory, and why the rest did not, over all workers that were asked for it; nothing without any."""
+    sums = {"offloadedBytes": sum(count(away, "bytes") for away in told)}
+    return {**sums, "offloadReasons": _reasons(away.get("reasons") for away in told)} if told else {}
+
+
+def _reasons(told: Iterable[object]) -> dict[str, int]:
     """How many tensors were kept plain, by reason, over all workers."""
     total: Counter[str] = Counter()
-    for report in reports:
-        raw = report.get("raw")
+    for raw in told:
         if isinstance(raw, Mapping):
             total.update({_words(reason)[:64]: count(raw, reason) for reason in raw})
     return dict(sorted(total.items()))

@@ -182,8 +182,8 @@ def _compression(spec: Fields) -> model.Compression:
         max_batch=fields.whole("maxBatchSize", 0, low=1, high=model.MAX_BATCH) if fields.has("maxBatchSize") else 0,
         failure_policy=fields.choice("failurePolicy", model.FailurePolicy, model.FailurePolicy.IGNORE),
     )
-    if found.offload is not model.Offload.NEVER:
-        fields.refuse("offload", refusals.OFFLOAD)
+    if found.mode is model.CompressionMode.NONE and found.offload is not model.Offload.NEVER:
+        fields.refuse("offload", refusals.OFFLOAD_WITHOUT_MODE)
     if found.nonlinear_inputs is model.NonlinearInputs.BOUNDED and found.mode is not model.CompressionMode.ERROR_BOUNDED:
         fields.refuse("nonlinearInputs", refusals.NONLINEAR)
     if found.mode is model.CompressionMode.NONE and found.batch_size is not model.BatchSize.KEEP:

@@ -84,7 +84,8 @@ REFUSED = {
     "no GPU anywhere": ({"roles": [role(gpusPerReplica=0)]}, "at least one role needs gpusPerReplica"),
     "target too high": ({"activationCompression": {"targetGradientError": "0.11"}}, "above 0 and at most 0.1"),
     "target as a number": ({"activationCompression": {"targetGradientError": 0.01}}, "expected text"),
-    "offload": ({"activationCompression": {"offload": "Auto"}}, "can only be Never in this version"),
+    "offload without a mode": ({"activationCompression": {"mode": "None", "offload": "Auto"}}, "offload Auto needs a mode"),
+    "an unknown offload": ({"activationCompression": {"offload": "Always"}}, "offload"),
     "a batch raised from nothing": (
         {"activationCompression": {"batchSize": "Raise"}},
         "baseBatchSize and batchSize Raise go together",
