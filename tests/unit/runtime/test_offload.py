@@ -112,12 +112,12 @@ def test_training_is_plain_training_bit_for_bit(offloaded, delay):
     assert not [reason for reason in found.reasons if "Failed" in reason]
 
 
-@pytest.mark.parametrize("verify", [False, True])
-def test_packed_copies_go_too_and_come_back_as_they_were(offloaded, running, verify):
-    session = running(min_tensor_bytes=0, verify=verify)
+@pytest.mark.parametrize("settings", [{}, {"verify": True}, {"nonlinear": "Bounded"}])
+def test_packed_copies_go_too_and_come_back_as_they_were(offloaded, running, settings):
+    session = running(min_tensor_bytes=0, **settings)
     here, before = train(network()), session.figures
     session.stop()
-    session = offloaded(mode="ErrorBounded", verify=verify)
+    session = offloaded(mode="ErrorBounded", **settings)
     assert same(train(network()), here)
     after = session.figures
     assert after.away.tensors > 0
