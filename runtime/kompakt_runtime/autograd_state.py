@@ -58,8 +58,9 @@ def packed_in(node: Node, slot: str) -> Any:
     except RuntimeError:
         return None  # a tensor that nobody packed, changed in place since
     finally:
-        _look.wanted = False
-    return _look.found
+        # Nothing stays noted: a handle alive would keep its copy, and with it memory.
+        found, _look.wanted, _look.found = _look.found, False, None
+    return found
 
 
 def saves_result_now(node: Node) -> bool:

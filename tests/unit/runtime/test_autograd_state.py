@@ -65,6 +65,16 @@ def test_looking_counts_as_no_read(running):
     assert session.figures.compressed > 0
 
 
+def test_a_look_keeps_nothing(running):
+    """A handle that stayed noted would keep a copy until somebody looks again."""
+    session = running(mode="Lossless")
+    loss = network()(IMAGES).square().sum()
+    assert session.hooks.ledger._entries
+    loss.backward()
+    del loss
+    assert not session.hooks.ledger._entries
+
+
 def test_nobody_else_s_hooks_are_called_for_other_pools(running):
     """A pooling operation between a user's own hooks lies beside one of ours; its input was made elsewhere."""
     unpacked = []

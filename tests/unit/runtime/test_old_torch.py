@@ -11,8 +11,11 @@ from tools.kube.cache import cache_root
 
 ROOT = Path(__file__).parents[3]
 VERSION = re.findall(r"^torch==([\d.]+)$", (ROOT / "requirements" / "old-torch.in").read_text(), re.MULTILINE)[0]
-# What rests on torch's own ways: who saves what for whom, versions, windows, checkpoints, other people's hooks.
-TOPICS = ("autograd_state", "session", "aside", "lossless", "versions", "checkpoint", "waiting", "replay")
+# What rests on torch's own ways: who saves what for whom, versions, windows, checkpoints, other people's hooks, optimizers.
+TOPICS = (
+    *("autograd_state", "session", "aside", "lossless", "versions", "checkpoint", "waiting", "replay", "unreadable"),
+    *("nonlinear", "nonlinear_autograd", "nonlinear_changes", "two_optimizers"),
+)
 
 
 def test_the_oldest_version_is_named_alike_everywhere():
@@ -24,7 +27,7 @@ def test_the_oldest_version_is_named_alike_everywhere():
         assert text in (ROOT / place).read_text(), place
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1600)
 def test_the_runtime_s_tests_pass_with_it(tmp_path):
     python = cache_root() / f"torch-{VERSION}" / "bin" / "python"
     if not python.with_name("pytest").exists() and "old-torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
@@ -35,7 +38,7 @@ def test_the_runtime_s_tests_pass_with_it(tmp_path):
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     paths = os.pathsep.join((str(ROOT / "runtime"), str(ROOT)))
     done = subprocess.run(
-        command, env={**environ, "PYTHONPATH": paths}, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False
+        command, env={**environ, "PYTHONPATH": paths}, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert int(re.findall(r"(\d+) passed", done.stdout)[0]) > 70
+    assert int(re.findall(r"(\d+) passed", done.stdout)[0]) > 170
