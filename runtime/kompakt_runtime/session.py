@@ -375,6 +375,7 @@ def _obstacle(module: Any) -> str | None:
         return "HooksDisabled"
     if innermost() is not None:
         return "UserHooks"
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+    # Asking whether CUDA is there would start it, and then no forked child could use it.
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         return "GraphCapture"
     return None

@@ -50,6 +50,16 @@ def test_on_a_device_that_nobody_tried_all_passes_through_and_is_counted(running
     assert session.figures.raw["MPS"] > 0
 
 
+def test_training_on_a_cpu_does_not_ask_for_cuda(running, monkeypatch):
+    """The question alone starts CUDA in this process, and forked children could not use it any more."""
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: asked.append(1) or False)
+    session = running()
+    warm_up(network())
+    assert session.figures.compressed
+    assert not asked
+
+
 def test_no_error_is_shown_beside_a_bound_that_came_later_and_is_smaller(running):
     model, session = network(), running(verify=True)
     gradients(model, batch())
