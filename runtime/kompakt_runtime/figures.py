@@ -89,6 +89,12 @@ class Figures:
             self.away = Away()
             self.layers.clear()
 
+    def begin(self) -> None:
+        """In a process that was just forked: its parent's counts are not its own."""
+        self.lock = threading.Lock()  # whoever held it is not here
+        self.forget()
+        self.forwards = self.steps = self.batch = self.suggested_batch = 0
+
     def count_raw(self, reason: str) -> None:
         """One storage (or one failure) that stayed as plain autograd has it."""
         with self.lock:

@@ -27,6 +27,10 @@ class Pace:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
+        self.begin()
+
+    def begin(self) -> None:
+        """Nothing was measured yet: at first, and in a process that was forked."""
         self._first: int | None = None
         self._moment: float | None = None
         self._times: deque[float] = deque(maxlen=STEPS)

@@ -4,10 +4,10 @@ With the failure policy Ignore nothing that goes wrong here stops the user's pro
 is reported. With Fail the program ends before it trains.
 """
 
-import atexit
 import os
 import sys
 from collections.abc import Mapping
+from multiprocessing import process, util
 from typing import Any, Final
 
 from kompakt_runtime import export, metrics
@@ -18,6 +18,11 @@ from kompakt_runtime.profiling import Profiling, Wish
 from kompakt_runtime.telling import Telling
 
 OLDEST_TORCH: Final = (2, 4)
+# In command lines of processes that multiprocessing starts anew; CPython 3.14 has another statement before.
+STARTERS: Final = (
+    *(f"from multiprocessing.{name} import" for name in ("spawn", "forkserver", "resource_tracker")),
+    "--multiprocessing-",
+)
 
 
 class Unsupported(RuntimeError):
@@ -111,7 +116,7 @@ def _failed(config: Config, reason: str, message: str, environ: Mapping[str, str
     except ConfigError:
         fail = False
     if fail:
-        _last_words(config, Figures(), reason, os.getpid())
+        _last_words(config, Figures(), reason)
         print(f"kompakt: {message}. The job's failure policy is Fail, so it ends here.", file=sys.stderr, flush=True)
         raise SystemExit(EXIT_CONFIG)
     _say(f"training without activation compression: {message}")
@@ -125,19 +130,37 @@ def _say(message: str) -> None:
 
 
 def _child() -> bool:
-    """Did multiprocessing start this process anew? Data loaders' workers are such, and ranks of a program that spawns them."""
-    return any(word.startswith(("from multiprocessing.", "--multiprocessing")) for word in sys.orig_argv)
+    """Did multiprocessing start this process? Data loaders' workers are such, and ranks of a program that starts them itself.
+
+    One that is started anew knows its parent late, after it has read the program's main module; its command line tells.
+    """
+    anew = any(starter in word for word in sys.orig_argv for starter in STARTERS)
+    return anew or process.parent_process() is not None
 
 
 def _report_at_exit(config: Config, figures: Figures, failure: str, pace: Pace | None = None) -> None:
-    atexit.register(_last_words, config, figures, failure, os.getpid(), pace)
+    """Of this process, and of those that multiprocessing forks from it: each of what it did itself.
 
-
-def _last_words(config: Config, figures: Figures, failure: str, owner: int, pace: Pace | None = None) -> None:
-    """Never raises. Forked children have copies of their parent's figures and say nothing; launchers never trained, and workers
-    that load data may call modules but no optimizer.
+    Not by atexit: what was registered before a fork is not called in the child, and in children up to CPython 3.12 nothing is.
     """
-    if os.getpid() != owner or not (figures.forwards or figures.raw or "RANK" in os.environ or failure):
+
+    def at_exit() -> None:
+        # The first of multiprocessing's own: ending pools may take a while. It is bound to this process.
+        util.Finalize(None, _last_words, (config, figures, failure, pace), exitpriority=1000)
+
+    def forked(figures: Figures) -> None:
+        figures.begin()
+        if pace is not None:
+            pace.begin()
+        at_exit()
+
+    at_exit()
+    util.register_after_fork(figures, forked)
+
+
+def _last_words(config: Config, figures: Figures, failure: str, pace: Pace | None = None) -> None:
+    """Never raises. Launchers never trained, and workers that load data may call modules but no optimizer."""
+    if not (figures.forwards or figures.raw or "RANK" in os.environ or failure):
         return
     if _child() and not figures.steps:
         return

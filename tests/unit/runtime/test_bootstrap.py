@@ -93,10 +93,11 @@ def test_the_oldest_torch_is_2_4(run, version, old):
 
 
 OLD_PYTHON = """
-import runpy, sys
+import os, runpy, sys
 sys.meta_path = [finder for finder in sys.meta_path if type(finder).__name__ != "_TorchWaiter"]
 sys.version_info = (3, 9, 18)
-runpy.run_path(sys.modules["sitecustomize"].__file__)
+# Not by its name in sys.modules, which is that of the next one where the system's Python has one too.
+runpy.run_path(os.environ["PYTHONPATH"].split(":")[0] + "/sitecustomize.py")
 import torch
 print("trained")
 """

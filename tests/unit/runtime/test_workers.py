@@ -31,7 +31,7 @@ def main():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(128, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    for x in DataLoader(Noise(), batch_size=8, num_workers=2, multiprocessing_context=sys.argv[1]):
+    for x in DataLoader(Noise(), batch_size=8, num_workers=2, multiprocessing_context=sys.argv[1] or None):
         optimizer.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
@@ -43,7 +43,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver", ""])
 def test_workers_say_nothing_and_count_for_nothing(tmp_path, how):
     (tmp_path / "payload").mkdir()
     (tmp_path / "state").mkdir()
