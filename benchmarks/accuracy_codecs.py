@@ -65,7 +65,7 @@ def compressed(mode: Mode, target: str = "0.01", nonlinear: Nonlinear = "Keep") 
 def far_too_large() -> Iterator[Session]:
     """The test must be able to fail."""
     with (
-        mock.patch.object(observe, "error_bound", lambda seen, target: 300 * seen.magnitude),
+        mock.patch.object(observe, "error_bound", lambda average, seen: 300 * seen.magnitude),
         compressed("ErrorBounded") as session,
     ):
         yield session

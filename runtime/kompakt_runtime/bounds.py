@@ -14,9 +14,8 @@ coefficient to mean |loss gradient| instead of the sum of squares, which this de
 """
 
 import math
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -41,18 +40,54 @@ class Observation:
     size: float = 0.0
 
 
-def error_bound(seen: Observation, target: float) -> float | None:
-    """The bound in units of the layer's input; None where the figures are zero or not finite and say nothing.
+def best_bound(seen: Observation, target: float) -> float | None:
+    """The bound in units of the layer's input with which this step would have met the target; None where figures are zero or
+    not finite and say nothing.
 
     sigma is built from ratios, target * (momentum / gradient) * gradient_before: loss scale, gradient clipping and
-    learning rate cancel. It is never wider than the mean magnitude: beyond it only signs would be left.
+    learning rate cancel.
     """
     figures = (seen.gradient_before, seen.gradient, seen.momentum, seen.delta_squares, seen.nonzero, seen.magnitude)
     if not all(0 < figure < math.inf for figure in figures):
         return None
     sigma = target * seen.momentum / seen.gradient * seen.gradient_before
     bound = math.sqrt(3) * sigma / math.sqrt(seen.nonzero * seen.delta_squares)
-    return min(bound, seen.magnitude) if 0 < bound < math.inf else None
+    return bound if 0 < bound < math.inf else None
+
+
+# A measured step has lost two thirds of its weight after so many optimizer steps.
+SPAN = 128
+
+
+class Average:
+    """The bound that meets the target on average over a layer's steps; one measured step says little about the next.
+
+    Where most examples are learnt already, a batch with one that is not has gradients ten times as large as the others. Right
+    after it the momentum is large and delta small, and the bound that suits that step is too wide for all that follow.
+    A step's error has the variance (target * |momentum| * bound / best_bound)², and variances of steps add up in the momentum:
+    their mean is the target's where 1 / bound² is the mean of 1 / best_bound².
+    """
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._steps = self._squares = 0.0
+
+    def after(self, best: float | None, steps: int) -> float | None:
+        """With what was measured after `steps` optimizer steps; it speaks for all those since the last that was. None without."""
+        square = math.inf if best is None else 1 / best * (1 / best)
+        if square == math.inf:
+            return None
+        since = steps - self._last
+        fading = math.exp(-since / SPAN)
+        self._steps = self._steps * fading + since
+        self._squares = self._squares * fading + since * square
+        self._last = steps
+        return math.sqrt(self._steps / self._squares)
+
+
+def error_bound(average: float | None, seen: Observation) -> float | None:
+    """The bound to use: never wider than the mean magnitude, beyond which only signs would be left."""
+    return None if average is None else min(average, seen.magnitude)
 
 
 def sigma_ratio(seen: Observation, bound: float) -> float | None:
@@ -66,15 +101,14 @@ def sigma_ratio(seen: Observation, bound: float) -> float | None:
     return seen.moved / predicted
 
 
-def tolerance(seen: Observation, target: float) -> float | None:
+def tolerance(bound: float | None, size: float) -> float | None:
     """The error of the gradient at the layer's output, as a share of that gradient's root mean square, that moves the weight
-    gradient as much as `error_bound` lets the input move it; None where figures say nothing.
+    gradient as much as `bound` lets the input move it; None without a bound or where the input's size says nothing.
 
     The weight gradient sums products delta * x, so errors of equal relative size and without a common direction do the same in
     either factor: sigma = share * rms(x) * sqrt(sum(delta²)).
     """
-    bound = error_bound(replace(seen, magnitude=sys.float_info.max), target)
-    return bound / (math.sqrt(3) * seen.size) if bound is not None and 0 < seen.size < math.inf else None
+    return bound / (math.sqrt(3) * size) if bound is not None and 0 < size < math.inf else None
 
 
 def allowances(layers: Sequence[tuple[int, float]], operations: Sequence[int]) -> list[float | None]:
@@ -129,7 +163,7 @@ def first_bound(deviation: float, target: float) -> float | None:
 
 def aimed_at(seen: Observation, target: float, bound: float) -> float | None:
     """The share of its target that a layer had with `bound`, as the model above says; None where figures say nothing."""
-    best = error_bound(replace(seen, magnitude=sys.float_info.max), target)
+    best = best_bound(seen, target)
     return None if best is None else bound / best
 
 

@@ -5,7 +5,16 @@ from typing import Any
 
 import torch
 
-from kompakt_runtime.bounds import Observation, aimed_at, allowances, error_bound, nonlinear_bound, sigma_ratio, tolerance
+from kompakt_runtime.bounds import (
+    Observation,
+    aimed_at,
+    allowances,
+    best_bound,
+    error_bound,
+    nonlinear_bound,
+    sigma_ratio,
+    tolerance,
+)
 from kompakt_runtime.nonlinear import Operation, Operations
 from kompakt_runtime.sites import Site, Sites, mean_magnitude
 
@@ -70,8 +79,9 @@ def _renew(measured: list[tuple[Site, Tensor]], target: float) -> list[Site]:
             site.judge(sigma_ratio(seen, site.bound))
         elif site.unmeasured:
             site.aimed_at = aimed_at(seen, target, site.unmeasured)
-        bound = error_bound(seen, target)
-        site.tolerance = tolerance(seen, target) or site.tolerance
+        average = site.average.after(best_bound(seen, target), site.steps)
+        bound = error_bound(average, seen)
+        site.tolerance = tolerance(average, seen.size) or site.tolerance
         site.renew(bound)
         if bound is not None:
             renewed.append(site)

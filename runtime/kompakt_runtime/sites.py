@@ -38,6 +38,7 @@ class Site:
         self.place = 0  # in the forward pass, among these and nonlinear operations
         self.tolerance = 0.0  # bounds.tolerance as last measured, 0 before
         self.bound: float | None = None
+        self.average = bounds.Average()
         # The widest bound that was used before, and what share of its target that was.
         self.unmeasured = 0.0
         self.aimed_at: float | None = None

@@ -1,6 +1,8 @@
 """Where bounds come from: statistics of real steps, whatever the loop around them does."""
 
 import os
+import random
+import statistics
 
 import pytest
 
@@ -9,6 +11,7 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from kompakt_runtime import ledger
 from kompakt_runtime.bounds import Observation, sigma_ratio
@@ -194,3 +197,24 @@ def test_only_layers_that_may_be_lossy_are_measured(running):
     assert (exact.observing, exact.bound, lossy.observing) == (False, None, True)
     assert lossy.bound is not None, "its bound is renewed although the job's mode is Lossless"
     assert session.sites.observing()
+
+
+def test_the_target_is_met_on_average_where_gradients_of_steps_differ_by_far(running):
+    """One batch in four has a loss of thirty times the others'; bounds are renewed every 32 steps."""
+    torch.manual_seed(0)
+    layer, luck = nn.Linear(64, 16), random.Random(1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.0, momentum=0.9)
+    running(target=0.01)
+    shares = []
+    for step in range(480):
+        x, wanted = torch.randn(128, 64), torch.randn(128, 16) * (30 if luck.random() < 0.25 else 1)
+        optimizer.zero_grad()
+        F.mse_loss(layer(x.clone()), wanted).backward()  # a copy: what somebody else holds is not packed
+        with torch.enable_grad():
+            weight = layer.weight.detach().requires_grad_()
+            F.mse_loss(F.linear(x, weight, layer.bias.detach()), wanted).backward()
+        optimizer.step()
+        momentum = optimizer.state[layer.weight]["momentum_buffer"]
+        if step > 32:
+            shares.append(float((layer.weight.grad - weight.grad).square().mean() / momentum.abs().mean() ** 2))
+    assert 0.005 < statistics.fmean(shares) ** 0.5 < 0.016

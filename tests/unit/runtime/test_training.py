@@ -74,7 +74,7 @@ def test_digits_train_as_well_on_a_fraction_of_the_bytes(script):
 
 @pytest.mark.timeout(600)
 def test_a_bound_far_too_large_is_noticed(script, monkeypatch):
-    monkeypatch.setattr(observe, "error_bound", lambda seen, target: 300 * seen.magnitude)
+    monkeypatch.setattr(observe, "error_bound", lambda average, seen: 300 * seen.magnitude)
     accuracy, _ = compressed(script, 0)
     print(f"test accuracy with a bound of 300 times the mean: {accuracy}")
     assert accuracy < 85, "the test above could not fail"
