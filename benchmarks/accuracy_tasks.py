@@ -232,7 +232,7 @@ TASKS = {
     "digits": Task("four convolutions, digits", lambda: digits_network(False), digits, sgd, 10, 8, 64, 10),
     "digits-norm": Task("four convolutions with BatchNorm, digits", lambda: digits_network(True), digits, sgd, 10, 6, 64, 10),
     "textures": Task("three convolutions with pools and dropout, textures", texture_network, textures, adam, 4, 8, 32, 10),
-    "resnet": Task("ResNet of eight layers, textures", residual_network, textures, sgd, 4, 24, 32, 12, warmup=0.1),
+    "resnet": Task("ResNet of eight layers, textures", residual_network, textures, sgd, 4, 24, 32, 40, warmup=0.1),
     "text": Task("transformer of two blocks, bytes of source code", ByteTransformer, text, adamw, BYTES, 1, 16, 4),
     "words": Task("three linear layers, counts of words", words_network, words, slower_adam, len(PACKAGES), 8, 64, 30),
 }
