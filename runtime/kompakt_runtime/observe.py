@@ -19,10 +19,11 @@ from kompakt_runtime.nonlinear import Operation, Operations
 from kompakt_runtime.sites import Site, Sites, mean_magnitude
 
 Tensor = Any
-# Where optimizers keep a running mean of the gradient: SGD, then Adam and its kin. For others the gradient itself serves.
-MOMENTA = ("momentum_buffer", "exp_avg")
-# These divide exp_avg by 1 - beta1^step before they use it: it starts at zero.
-CORRECTED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adamax, torch.optim.RAdam)
+# Where optimizers keep their momentum: SGD as a fading sum of gradients, Adam and its kin as their fading mean, which is
+# 1 - beta1 times that sum. For others the gradient itself serves.
+SUM, MEAN = "momentum_buffer", "exp_avg"
+# A mean over more steps counts as if it were over so many: what the sum is with SGD's usual momentum of 0.9.
+MOST_STEPS = 10.0
 
 
 def after_step(sites: Sites, optimizer: Any, target: float) -> list[Site] | None:
@@ -56,15 +57,22 @@ def _figures(site: Site, optimizer: Any, weight: Any) -> Tensor | None:
 
 
 def _momentum(optimizer: Any, weight: Any, gradient: Tensor) -> Tensor:
-    """Mean |momentum| as the optimizer uses it."""
+    """Mean |momentum| as a fading sum of gradients, in which form SGD keeps it: one target, one share of the same thing."""
     state = optimizer.state.get(weight, {})
-    kept = next((state[name] for name in MOMENTA if isinstance(state.get(name), torch.Tensor)), None)
-    if kept is None:
+    if isinstance(state.get(SUM), torch.Tensor):
+        return mean_magnitude(state[SUM])
+    if not isinstance(state.get(MEAN), torch.Tensor):
         return gradient
-    if not isinstance(optimizer, CORRECTED) or "step" not in state:
-        return mean_magnitude(kept)
-    beta = next(group["betas"][0] for group in optimizer.param_groups if any(weight is other for other in group["params"]))
-    return mean_magnitude(kept) / (1 - beta ** state["step"])
+    return mean_magnitude(state[MEAN]) * _steps_in_mean(optimizer, weight)
+
+
+def _steps_in_mean(optimizer: Any, weight: Any) -> float:
+    """1 / (1 - beta1), at most MOST_STEPS; 1 where the optimizer does not say its betas as Adam does."""
+    group = next(group for group in optimizer.param_groups if any(weight is other for other in group["params"]))
+    betas = group.get("betas")
+    if not isinstance(betas, list | tuple) or not betas or not 0 <= betas[0] < 1:
+        return 1.0
+    return min(1 / (1 - float(betas[0])), MOST_STEPS)
 
 
 def _renew(measured: list[tuple[Site, Tensor]], target: float) -> list[Site]:

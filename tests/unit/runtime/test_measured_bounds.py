@@ -57,20 +57,32 @@ def test_an_input_that_is_the_same_everywhere_is_kept_until_its_layer_was_measur
     assert session.figures.layers["Linear"].bound > 0
 
 
-def test_adams_momentum_counts_as_it_is_used(running):
-    """After one step it is the gradient: the mean of gradients divided by what it lacks for having begun at zero."""
+def bounds_of(running, optimizer_class, **options) -> dict[str, float]:
+    """After nine steps, none of which moves a weight: each optimizer saw the same gradients."""
+    model, session = network(), running()
+    optimizer = optimizer_class(model.parameters(), lr=0.0, **options)
+    for step in range(9):
+        optimizer.zero_grad()
+        model(batch(step)).square().sum().backward()
+        optimizer.step()
+    session.stop()
+    return {name: session.sites.of(model.get_submodule(name)).bound for name in ("2", "5")}
 
-    def bound(optimizer_class) -> float:
-        model, session = network(), running()
-        warm_up(model, steps=1, optimizer_class=optimizer_class)
-        session.stop()
-        return session.sites.of(model[2]).bound
 
-    without = bound(torch.optim.SGD)
-    assert bound(torch.optim.Adam) == pytest.approx(without, rel=1e-4)
-    assert bound(torch.optim.AdamW) == pytest.approx(without, rel=1e-4)
-    # NAdam uses it in another way; as it is, it only makes the bound tighter.
-    assert bound(torch.optim.NAdam) == pytest.approx(without / 10, rel=1e-4)
+@pytest.mark.parametrize(
+    "optimizer", [torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax]
+)
+@pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
+def test_one_target_means_the_same_for_a_momentum_kept_as_a_sum_and_as_a_mean(running, optimizer, beta):
+    summed = bounds_of(running, torch.optim.SGD, momentum=beta)
+    assert bounds_of(running, optimizer, betas=(beta, 0.999)) == pytest.approx(summed, rel=1e-4)
+
+
+def test_a_mean_over_very_many_steps_counts_as_one_over_ten(running):
+    """What SGD's usual momentum adds up to; for wider bounds nothing was measured."""
+    long = bounds_of(running, torch.optim.Adam, betas=(0.99, 0.999))
+    summed = bounds_of(running, torch.optim.SGD, momentum=0.99)
+    assert {name: bound * 10 for name, bound in long.items()} == pytest.approx(summed, rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["rows", "images", "permuted"])
