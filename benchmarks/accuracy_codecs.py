@@ -11,8 +11,9 @@ import torch
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from kompakt_runtime import hooks, ledger, observe
+from kompakt_runtime import hooks, observe
 from kompakt_runtime.config import Config, Mode, Nonlinear
+from kompakt_runtime.entry import Entry, whole_storage
 from kompakt_runtime.lossless import Mask, sign_mask
 from kompakt_runtime.session import Session
 
@@ -115,15 +116,15 @@ def noisy(share: float) -> AbstractContextManager[Session]:
 def fixed_width(bits: int) -> Iterator[Session]:
     generator = torch.Generator().manual_seed(bits)
 
-    def compress(entry: ledger.Entry, t: Tensor, bound: float) -> bool:
-        source = entry.alias if entry.alias is not None else ledger.whole_storage(t)
+    def compress(entry: Entry, t: Tensor, bound: float) -> bool:
+        source = entry.alias if entry.alias is not None else whole_storage(t)
         entry.replace(Groups.of(source, bits, entry.signs > 0, generator), source, bound=bound)  # type: ignore[arg-type]
         return True
 
     kind = hooks._kind
     # Reads of such a copy are no promise, so nothing is to be compared with one.
     with (
-        mock.patch.object(ledger.Entry, "compress", compress),
+        mock.patch.object(Entry, "compress", compress),
         mock.patch.object(hooks, "_kind", lambda entry: "" if isinstance(entry.copy, Groups) else kind(entry)),
         compressed("ErrorBounded") as session,
     ):

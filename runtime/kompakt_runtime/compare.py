@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kompakt_runtime.codec import Packed, pieces
-from kompakt_runtime.ledger import Entry
+from kompakt_runtime.entry import Entry
 
 Tensor = Any
 

@@ -14,8 +14,9 @@ from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.select import encoder, untried
 from kompakt_runtime.compare import differences, sample_error
 from kompakt_runtime.config import Config, Mode
+from kompakt_runtime.entry import Entry, whole_storage
 from kompakt_runtime.figures import Figures
-from kompakt_runtime.ledger import DecodeFailed, Entry, Handle, Ledger, Plain, whole_storage
+from kompakt_runtime.ledger import DecodeFailed, Handle, Ledger, Plain
 from kompakt_runtime.lossless import Indices, Mask, Window, bool_mask, two_valued, window_indices
 from kompakt_runtime.nonlinear import Operation, Operations
 from kompakt_runtime.offload import Item, Offloading

@@ -15,10 +15,11 @@ from weakref import ref
 import torch
 
 from kompakt_runtime.carrier import Carrier, Hosted
+from kompakt_runtime.entry import Entry
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.host_memory import may_pin
 from kompakt_runtime.lane import Lane, lane_of
-from kompakt_runtime.ledger import Entry, Handle, Plain
+from kompakt_runtime.ledger import Handle, Plain
 from kompakt_runtime.placing import AHEAD, HOST_MEMORY, LEAVING, SMALL, Place, Plan
 from kompakt_runtime.timed import PROBE, Timed, TimedStep, movable
 

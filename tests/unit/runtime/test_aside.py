@@ -13,7 +13,6 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from kompakt_runtime import ledger
 from kompakt_runtime.autograd_state import innermost
 from tests.unit.runtime.small_training import Holder, batch, gradients, network, same, warm_up
 
@@ -180,7 +179,7 @@ def test_a_failing_codec_leaves_plain_training(running, monkeypatch):
     def broken(_x, _bound):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(ledger, "encode", broken)
+    monkeypatch.setattr("kompakt_runtime.entry.encode", broken)
     ours = gradients(model, batch())
     session.stop()
     assert same(ours, gradients(model, batch()))

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from kompakt_runtime import ledger
+from kompakt_runtime import entry
 from kompakt_runtime.config import Config
 from kompakt_runtime.session import Session
 from tests.unit.runtime.small_training import batch
@@ -33,9 +33,9 @@ def train(rank: int, mode: str | None, broken: bool) -> tuple[dict[str, list], i
     before = collectives()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     session = Session(Config(mode, min_tensor_bytes=0)) if mode else None
-    encode = ledger.encode
+    encode = entry.encode
     if broken:
-        ledger.encode = lambda x, bound: 1 / 0
+        entry.encode = lambda x, bound: 1 / 0
     if session:
         session.start()
     try:
@@ -44,7 +44,7 @@ def train(rank: int, mode: str | None, broken: bool) -> tuple[dict[str, list], i
             model(batch(2 * step + rank)).square().sum().backward()
             optimizer.step()
     finally:
-        ledger.encode = encode
+        entry.encode = encode
         if session:
             session.stop()
     gradients = {name: weight.grad.tolist() for name, weight in model.module.named_parameters()}

@@ -13,10 +13,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kompakt_runtime import ledger
 from kompakt_runtime.bounds import Observation, sigma_ratio
+from kompakt_runtime.codec import decode, encode
 from kompakt_runtime.compare import SAMPLE, sample_error
 from kompakt_runtime.config import Override
+from kompakt_runtime.entry import whole_storage
 from kompakt_runtime.sigma import weight_gradient
 from tests.unit.runtime.small_training import batch, gradients, network, warm_up
 
@@ -89,10 +90,10 @@ def test_a_mean_over_very_many_steps_counts_as_one_over_ten(running):
 def test_the_error_of_the_first_examples_is_that_of_the_whole_copy(kind):
     x = torch.randn(20, 16, 128, 7, generator=torch.Generator().manual_seed(0)).relu()
     x = {"rows": x.flatten(1), "images": x[3:], "permuted": x.permute(1, 0, 2, 3)}[kind]
-    flat = ledger.whole_storage(x)
-    packed = ledger.encode(flat, 0.05)
+    flat = whole_storage(x)
+    packed = encode(flat, 0.05)
     assert len(packed.parts) > 1
-    whole = ledger.decode(packed).as_strided(x.shape, x.stride(), x.storage_offset()) - x
+    whole = decode(packed).as_strided(x.shape, x.stride(), x.storage_offset()) - x
     count = -(-len(x) // SAMPLE)
     assert torch.equal(sample_error(packed, x, batched=True), whole[:count])
     assert torch.equal(sample_error(packed, x, batched=False), whole)
@@ -134,7 +135,7 @@ def test_the_error_model_predicts_the_measured_gradient_error(kernel):
     x = torch.randn(16, 8, 12, 12, generator=generator).relu()
     delta = torch.randn(16, 24, 12, 12, generator=generator)
     bound = 0.05
-    moved = ledger.decode(ledger.encode(x, bound)) - x
+    moved = decode(encode(x, bound)) - x
     weight = torch.nn.grad.conv2d_weight(moved, (24, 8, kernel, kernel), delta, padding=kernel // 2)
     per_channel = float(delta.square().sum() / 24)
     predicted = bound / 3**0.5 * (float((x != 0).float().mean()) * per_channel) ** 0.5
@@ -192,7 +193,7 @@ def test_measured_sigma_agrees_with_the_model_on_synthetic_data(kind, least):
     while weights < 10_000:
         x = torch.randn(shapes[0], generator=generator).relu()
         delta = torch.randn(shapes[1], generator=generator)
-        error = ledger.decode(ledger.encode(x, bound)) - x
+        error = decode(encode(x, bound)) - x
         moved = weight_gradient(module, error, delta)
         nonzero, squares = float((x != 0).float().mean()), float(delta.square().sum()) / shapes[1][1]
         seen = Observation(1, 1, 1, squares, nonzero, 1, float(moved.square().mean().sqrt()))

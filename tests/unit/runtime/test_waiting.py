@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from kompakt_runtime import ledger
-from kompakt_runtime.codec import Pending, Room
+from kompakt_runtime.codec import Pending, Room, begin
 from kompakt_runtime.config import Config
 from kompakt_runtime.session import Session
 
@@ -39,14 +39,13 @@ def gradients(steps: int = 8) -> tuple[dict[str, torch.Tensor], Session]:
 def waiting(monkeypatch, ready: bool) -> list[Pending]:
     """Every tensor waits for its sizes; `ready`: they are there when first asked for."""
     seen: list[Pending] = []
-    begin = ledger.begin
 
     def watched(x, bound, room):
         seen.append(begin(x, bound, room))
         return seen[-1]
 
     monkeypatch.setattr(ledger, "defers", lambda _t: True)
-    monkeypatch.setattr(ledger, "begin", watched)
+    monkeypatch.setattr("kompakt_runtime.entry.begin", watched)
     monkeypatch.setattr(Pending, "ready", property(lambda _pending: ready))
     return seen
 
