@@ -19,6 +19,14 @@ from kompakt_runtime.report import Report
 PACKAGE: Final = Path(__file__).resolve().parent
 ATTEMPT: Final = "1"
 EXIT_VIOLATIONS: Final = 3
+OPTIONS: Final = {
+    config.ENV_MODE: "--mode",
+    config.ENV_TARGET: "--target",
+    config.ENV_OVERRIDES: "--overrides",
+    config.ENV_MIN_TENSOR_BYTES: "--min-tensor-bytes",
+    config.ENV_NONLINEAR: "--nonlinear-inputs",
+    config.ENV_OFFLOAD: "--offload",
+}
 
 
 def run(
@@ -61,7 +69,7 @@ def run(
     try:
         wish = config.Config.from_env(settings)
     except config.ConfigError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(_as_typed(str(error))) from error
     if shutil.which(program[0]) is None:
         raise typer.BadParameter(f"there is no program {program[0]}")
     with payload() as folder:
@@ -69,6 +77,14 @@ def run(
         report = Report.of_rows(wish, export.read_reports(str(folder), int(ATTEMPT)))
     _show(report)
     raise typer.Exit(code or (EXIT_VIOLATIONS if verify and report.violations else 0))
+
+
+def _as_typed(message: str) -> str:
+    """With the option that people typed instead of the variable that the message begins with."""
+    for variable, option in OPTIONS.items():
+        if message.startswith(variable):
+            return option + message.removeprefix(variable)
+    return message
 
 
 @contextmanager

@@ -75,7 +75,7 @@ class Config:
     replay: whether masks of dropout on CPUs are drawn again instead of kept;
     overhead: whether to measure what compression costs in time, by some steps without it;
     nonlinear: whether inputs of norms, GELU and attention are error-bounded too; offload: whether what is kept may wait in host
-    memory. Raises ConfigError where the one is asked for and nothing may be lossy, or the other and nothing is seen.
+    memory.
     """
 
     mode: Mode = "None"
@@ -95,14 +95,6 @@ class Config:
     replay: bool = False
     nonlinear: Nonlinear = "Keep"
     offload: Offload = "Never"
-
-    def __post_init__(self) -> None:
-        if self.nonlinear == "Bounded" and self.mode != "ErrorBounded":
-            raise ConfigError(f"nonlinear inputs can be Bounded with mode ErrorBounded only, not {self.mode}")
-        if self.offload == "Auto" and self.mode == "None":
-            raise ConfigError(
-                "offload can be Auto with a mode other than None only, since the runtime does not look at tensors then"
-            )
 
     @property
     def layer_target(self) -> float:
@@ -133,6 +125,7 @@ class Config:
         if not isinstance(overrides, Mapping):
             raise ConfigError(f'overrides must map name patterns to modes, as {{"head.*": "None"}}, not {overrides!r}')
         rows = [{"modules": modules, "mode": other} for modules, other in overrides.items()]
+        _agree("nonlinear", "offload", mode, nonlinear, offload)
         return Config(
             mode=cast(Mode, _one_of("mode", mode, MODES)),
             target=_target("target", str(target)),
@@ -146,9 +139,11 @@ class Config:
 
     @staticmethod
     def from_env(environ: Mapping[str, str]) -> "Config":
-        """Raises ConfigError. An empty variable counts as absent."""
+        """Raises ConfigError that begins with the variable's name. An empty variable counts as absent."""
+        mode = environ.get(ENV_MODE) or "None"
+        _agree(ENV_NONLINEAR, ENV_OFFLOAD, mode, environ.get(ENV_NONLINEAR), environ.get(ENV_OFFLOAD))
         return Config(
-            mode=cast(Mode, _one_of(ENV_MODE, environ.get(ENV_MODE) or "None", MODES)),
+            mode=cast(Mode, _one_of(ENV_MODE, mode, MODES)),
             target=_target(ENV_TARGET, environ.get(ENV_TARGET) or DEFAULT_TARGET),
             overrides=_overrides(environ),
             min_tensor_bytes=_integer(
@@ -181,6 +176,14 @@ def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
     return str(value)
+
+
+def _agree(nonlinear_name: str, offload_name: str, mode: Any, nonlinear: Any, offload: Any) -> None:
+    """Raises ConfigError where the mode leaves nothing to do for what is asked for. Each value alone is judged elsewhere."""
+    if mode in ("None", "Lossless") and nonlinear == "Bounded":
+        raise ConfigError(f"{nonlinear_name} is {nonlinear!r}; that needs mode ErrorBounded, not {mode}")
+    if mode == "None" and offload == "Auto":
+        raise ConfigError(f"{offload_name} is {offload!r}; that needs a mode other than None, in which no tensor is looked at")
 
 
 def _integer(name: str, text: str, example: int) -> int:

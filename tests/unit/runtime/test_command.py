@@ -11,6 +11,10 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
     pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
 
 import torch
+import typer
+from typer.testing import CliRunner
+
+from kompakt_runtime.command import run
 
 SCRIPT = """
 import sys, torch
@@ -81,11 +85,33 @@ def test_a_signal_to_end_is_handed_on_to_the_program():
         process.communicate()
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--mode", "Some"), "--mode is 'Some'; it must be one of"),
+        (("--target", "3"), "--target is '3'; it must be a number above 0 and at most 0.1"),
+        (("--overrides", "head"), "--overrides is no JSON"),
+        (("--overrides", '[{"modules": "", "mode": "None"}]'), "--overrides[0].modules must be a name pattern"),
+        (("--min-tensor-bytes", "-1"), "--min-tensor-bytes is '-1'; it must be a whole number"),
+        (("--nonlinear-inputs", "Some"), "--nonlinear-inputs is 'Some'"),
+        (
+            ("--mode", "Lossless", "--nonlinear-inputs", "Bounded"),
+            "--nonlinear-inputs is 'Bounded'; that needs mode ErrorBounded",
+        ),
+        (("--offload", "Some"), "--offload is 'Some'"),
+        (("--mode", "None", "--offload", "Auto"), "--offload is 'Auto'; that needs a mode other than None"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_its_own_name_before_anything_runs(words, sentence):
+    application = typer.Typer(add_completion=False)
+    application.command()(run)
+    done = CliRunner().invoke(application, [*words, "--", "no-such-program-here"], env={"TERMINAL_WIDTH": "300"})
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert "KOMPAKT_" not in done.stderr
+
+
 def test_what_cannot_be_run_is_refused_with_a_sentence():
-    for words, sentence in (
-        (("--target", "3", "--", sys.executable), "KOMPAKT_TARGET is '3'"),
-        (("--", "no-such-program-here"), "there is no program no-such-program-here"),
-    ):
-        done = kompakt_run(*words)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert sentence in done.stderr
+    done = kompakt_run("--", "no-such-program-here")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no program no-such-program-here" in done.stderr

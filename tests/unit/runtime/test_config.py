@@ -79,8 +79,24 @@ def test_a_wrong_value_is_refused_by_the_variable_s_name(name, value):
         Config.from_env({name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "mode"),
+    [
+        ("KOMPAKT_NONLINEAR_INPUTS", "Bounded", "Lossless"),
+        ("KOMPAKT_NONLINEAR_INPUTS", "Bounded", ""),
+        ("KOMPAKT_OFFLOAD", "Auto", "None"),
+        ("KOMPAKT_OFFLOAD", "Auto", ""),
+    ],
+)
+def test_what_the_mode_leaves_nothing_to_do_is_refused_by_the_variable_s_name(name, value, mode):
+    with pytest.raises(ConfigError, match=f"^{name} is '{value}'; that needs"):
+        Config.from_env({name: value, "KOMPAKT_MODE": mode})
+
+
 # Printable text only: the tables of all of Unicode take seconds to build on a busy machine.
-VALUES = st.text(string.printable, max_size=30) | st.sampled_from(["0", "1e400", "[null]", "[" * 30, "٣", "-0"])
+VALUES = st.text(string.printable, max_size=30) | st.sampled_from(
+    ["0", "Bounded", "Auto", "1e400", "[null]", "[" * 30, "٣", "-0"]
+)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(READ_ENV)), VALUES))

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from kompakt_runtime.bounds import allowances, first_nonlinear_bound, nonlinear_bound
-from kompakt_runtime.config import Config, ConfigError, Override
+from kompakt_runtime.config import Config, Override
 from tests.unit.runtime.small_training import Holder, batch, gradients, same, warm_up
 
 
@@ -246,9 +246,6 @@ def test_a_bound_follows_what_was_measured_and_grows_step_by_step():
     assert first_nonlinear_bound(2.0, 0.01, 4) == pytest.approx(wide), "absolute errors where inputs are wide"
 
 
-@pytest.mark.parametrize("mode", ["None", "Lossless"])
-def test_it_needs_a_lossy_mode(mode):
-    with pytest.raises(ConfigError, match="ErrorBounded only"):
-        Config(mode, nonlinear="Bounded")
+def test_linear_layers_have_half_of_the_variance_beside_nonlinear_inputs():
     assert Config("ErrorBounded", "0.02", nonlinear="Bounded").layer_target == pytest.approx(0.02 / 2**0.5)
     assert Config("ErrorBounded", "0.02").layer_target == 0.02
