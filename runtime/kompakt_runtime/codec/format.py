@@ -1,7 +1,7 @@
-"""A packed tensor and its bytes: version 2.
+"""A packed tensor and its bytes: version 3.
 
     0  4s  b"kmpk"
-    4  u8  version (2)
+    4  u8  version (3)
     5  u8  dtype (its place in DTYPES)
     6  u8  number of dimensions
     7  u8  mode: 0 stored as it is, 1 rounded to nearest, 2 rounded stochastically
@@ -27,12 +27,12 @@ import torch
 
 from kompakt_runtime.codec.bits import pack_bits, padded, unpack_bits
 from kompakt_runtime.codec.grid import WIDEST, Grid, make_grid
-from kompakt_runtime.codec.tiles import BLOCK, COUNT, EXPONENT_AT, FIELD, NEGATIVES, TILE, WORDS_AT, Part, Sizes
+from kompakt_runtime.codec.tiles import BLOCK, COUNT, NEGATIVES, TILE, WORDS_AT, Part, Sizes
 
 Tensor = Any
 
 MAGIC = b"kmpk"
-VERSION = 2
+VERSION = 3
 HEAD = struct.Struct("<4sBBBBd5Q")
 CHECKSUM = struct.Struct("<I")
 MOST_DIMENSIONS = 64
@@ -156,7 +156,7 @@ class Packed:
         cpu = torch.device("cpu")
         if not mode:
             return Packed(layout, 0.0, False, (), _tensor(body, torch.uint8), cpu)
-        parts = _read_parts(layout, sizes, body, lengths, narrowed=make_grid(layout.dtype, bound, mode == STOCHASTIC).narrowed)
+        parts = _read_parts(layout, sizes, body, lengths)
         return Packed(layout, bound, mode == STOCHASTIC, parts, None, cpu)
 
 
@@ -225,7 +225,7 @@ def _tensor(data: memoryview, dtype: Any) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=dtype) if len(data) else torch.empty(0, dtype=dtype)
 
 
-def _read_parts(layout: Layout, sizes: Sizes, body: memoryview, lengths: list[int], narrowed: bool) -> tuple[Part, ...]:
+def _read_parts(layout: Layout, sizes: Sizes, body: memoryview, lengths: list[int]) -> tuple[Part, ...]:
     """Checks that all sections agree, then cuts them into parts of a bounded number of tiles."""
     sections, start = [], 0
     kinds = (torch.uint8, torch.int32, torch.uint8, torch.int32, torch.int64, layout.dtype)
@@ -235,13 +235,12 @@ def _read_parts(layout: Layout, sizes: Sizes, body: memoryview, lengths: list[in
     bitmap, table, heads, words, places, kept = sections
     counts = (table & COUNT).to(torch.int64)
     blocks = ((counts + (BLOCK - 1)) >> 5).cumsum(0)
-    used = ((table >> WORDS_AT) & FIELD).to(torch.int64).cumsum(0)
+    used = (table >> WORDS_AT).to(torch.int64).cumsum(0)
     if table.numel() and not (
         int(table.min()) >= 0
         and int(counts.sum()) == sizes.nonzero
         and int(blocks[-1]) == sizes.blocks
         and int(used[-1]) == sizes.words
-        and (narrowed or int(table.max()) >> EXPONENT_AT == 0)
     ):
         raise CorruptPacked("the table of tiles does not agree with the header")
     if sizes.outliers and not (
@@ -287,7 +286,7 @@ def _check_part(part: Part, tile: int) -> None:
     ends = torch.cat([width.new_zeros(1), (width + (part.heads >> 7)).cumsum(0)])
     blocks = (counts + (BLOCK - 1)) >> 5
     last = blocks.cumsum(0)
-    words = ((part.table >> WORDS_AT) & FIELD).to(torch.int64)
+    words = (part.table >> WORDS_AT).to(torch.int64)
     if stray or not (
         torch.equal(bits.view(-1, TILE).sum(dim=1), counts)
         and (not width.numel() or int(width.max()) <= WIDEST)

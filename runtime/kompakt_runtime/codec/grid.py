@@ -1,9 +1,10 @@
 """The numbers an element may come back as: bins whose middles keep a strict bound, or a grid for unbiased rounding.
+16-bit types have bins of their own for the first: `short.py`.
 
 Nearest: an element x that is not zero has the code k = floor(|x| / step) and comes back as sign(x) (k + 1/2) step, rounded
 into the tensor's own type: the middle of its bin, so zero stays zero, signs hold, and the error is at most step / 2 plus
-the rounding. This is the zero- and sign-exact form of uniform quantisation; Jin et al., COMET (arXiv 2111.09562), restore
-zeros for the same reason: errors on zeros after a ReLU would reach gradients that are exact without them.
+a rounding far finer than that. This is the zero- and sign-exact form of uniform quantisation; Jin et al., COMET (arXiv
+2111.09562), restore zeros for the same reason: errors on zeros after a ReLU would reach gradients that are exact without them.
 
 Stochastic: |x| goes to one of the two multiples of step around it, up with the probability that makes the mean exact. The
 step is a power of two, so every multiple that can be reached is a number of the tensor's type and no rounding is left
@@ -35,8 +36,7 @@ def work_dtype(dtype: Any) -> Any:
 
 
 def round_down(bound: float, work: Any) -> float:
-    """The largest number of the working type that is at most `bound` (and at most a quarter of the type's largest)."""
-    bound = min(bound, float(torch.finfo(work).max) / 4)
+    """The largest number of the working type that is at most `bound`."""
     if work == torch.float64:
         return bound
     pattern = struct.unpack("<I", struct.pack("<f", bound))[0]
@@ -47,7 +47,7 @@ def round_down(bound: float, work: Any) -> float:
 
 @dataclass(frozen=True)
 class Grid:
-    """dtype: of the tensor; bound: a number of the working type; step: width of a bin, for 16-bit types before narrowing."""
+    """dtype: of the tensor; bound: a number of the working type; step: width of a bin (not of a 16-bit type's, to nearest)."""
 
     dtype: Any
     bound: float
@@ -66,9 +66,9 @@ class Grid:
         return self.bound > 0 and self.step >= work.tiny and 1 / self.bound < work.max
 
     @property
-    def narrowed(self) -> bool:
-        """Whether each tile has a step of its own."""
-        return not self.stochastic and torch.finfo(self.dtype).bits == 16
+    def short(self) -> bool:
+        """Whether the bins are those of `short.py`."""
+        return not self.stochastic and bool(torch.finfo(self.dtype).bits == 16)
 
     @property
     def smallest(self) -> float:
@@ -78,58 +78,39 @@ class Grid:
 
 
 def make_grid(dtype: Any, error_bound: float, stochastic: bool) -> Grid:
-    """The bound is rounded down into the type that is computed in: the promise may be stricter than asked, never looser."""
-    return Grid(dtype, round_down(error_bound, work_dtype(dtype)), stochastic)
+    """The bound is rounded down into the type that is computed in, and is at most a quarter of the type's largest number: the
+    promise may be stricter than asked, never looser."""
+    largest = float(torch.finfo(dtype).max) / 4
+    return Grid(dtype, round_down(min(error_bound, largest), work_dtype(dtype)), stochastic)
 
 
-def exponents(grid: Grid, largest: Tensor) -> Tensor:
-    """Biased float32 exponents (int32) of the tiles' largest finite magnitudes (float32), at least the bound's."""
-    return largest.clamp(min=grid.bound).view(torch.int32) >> 23
-
-
-def narrowed_steps(grid: Grid, exponent: Tensor) -> Tensor:
-    """Bin widths (float32) of tiles of a 16-bit type: twice the bound, less the spacing of its numbers at the largest element.
-
-    With step = 2 bound - min(spacing, bound) the middle of a bin misses the bound by no rounding: either the spacing is
-    at most the bound and step/2 + spacing/2 <= bound, or an element's spacing exceeds the step and the rounded middle
-    is the element itself. float32 and float64 are so fine that the few misses are stored as outliers instead.
-    """
-    lowest, digits = (113, 10) if grid.dtype == torch.float16 else (1, 7)
-    power = exponent.clamp(min=lowest).to(torch.int64) - 127 - digits
-    spacing = ((power + 1023) << 52).view(torch.float64)
-    exact = 2 * grid.bound - spacing.clamp(max=grid.bound)
-    rounded = exact.to(torch.float32)
-    over = rounded.to(torch.float64) > exact
-    return (rounded.view(torch.int32) - over.to(torch.int32)).view(torch.float32)
-
-
-def quantise(grid: Grid, values: Tensor, step: Any, inverse: Any, draws: Tensor | None) -> tuple[Tensor, Tensor]:
+def quantise(grid: Grid, values: Tensor, draws: Tensor | None) -> tuple[Tensor, Tensor]:
     """Codes (int32; 0 for outliers and zeros) and which elements are outliers.
 
-    values: of the tensor's type; step, inverse: numbers, or float32 tensors that broadcast; draws: see `draw`.
+    values: of the tensor's type; draws: see `draw`.
     """
     magnitude = values.to(work_dtype(values.dtype)).abs()
-    scaled = magnitude * inverse
+    scaled = magnitude * (1 / grid.step)
     code = scaled.floor()
     if draws is not None:
         code += ((scaled - code) * float(1 << DRAW_BITS) > draws).to(code.dtype)
     fits = code < (1 << WIDEST)  # false for NaN and infinity too
-    back = restored(grid, code, step).to(magnitude.dtype)
-    inside = _within(back, magnitude, grid.bound) & fits & (back > 0)
+    back = restored(grid, code).to(magnitude.dtype)
+    inside = within(back, magnitude, grid.bound) & fits & (back > 0)
     outside = ~inside
     outside &= values != 0
     # Whatever integer became of what does not fit, times 0. (torch.where is ten times slower on CPUs.)
     return code.to(torch.int32).mul_(inside), outside
 
 
-def restored(grid: Grid, code: Tensor, step: Any) -> Tensor:
+def restored(grid: Grid, code: Tensor) -> Tensor:
     """The magnitudes that codes (of the working type) stand for, in the tensor's type."""
     if grid.stochastic:
-        return (code * step).to(grid.dtype).clamp_(min=grid.smallest)
-    return (code + 0.5).mul_(step).to(grid.dtype)
+        return (code * grid.step).to(grid.dtype).clamp_(min=grid.smallest)
+    return (code + 0.5).mul_(grid.step).to(grid.dtype)
 
 
-def _within(back: Tensor, magnitude: Tensor, bound: float) -> Tensor:
+def within(back: Tensor, magnitude: Tensor, bound: float) -> Tensor:
     """|back - magnitude| <= bound as real numbers: the difference with its exact rounding error (Knuth's two-sum)."""
     difference = back - magnitude
     size = difference.abs()

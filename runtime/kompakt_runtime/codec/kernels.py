@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from kompakt_runtime.codec.grid import Grid, keys
+from kompakt_runtime.codec.short import RUNGS, bins
 from kompakt_runtime.codec.tile_kernels import decode_tiles, encode_tiles
-from kompakt_runtime.codec.tiles import BITS, BLOCK, COUNT, EXPONENT_AT, TILE, WORDS_AT, Part, Sizes
+from kompakt_runtime.codec.tiles import BITS, BLOCK, COUNT, TILE, WORDS_AT, Part, Sizes
 
 Tensor = Any
 
@@ -55,15 +56,23 @@ def encode_part(x: Tensor, grid: Grid, seed: int | None, first: int, room: Sizes
 
 def _scalars(x: Tensor, grid: Grid, seed: int | None, first: int, tiles: int, programs: int) -> tuple[Any, ...]:
     first_key, second_key = (key - (key >> 31 << 32) for key in keys(seed or 0))  # as int32 of the same bits
-    numbers = (grid.bound, grid.step, 1 / grid.step, grid.smallest)
-    return (x.numel(), tiles, programs, first, *numbers, first_key, second_key)
+    step, *neighbours = _bins(grid)
+    return (x.numel(), tiles, programs, first, grid.bound, step, 1 / step, grid.smallest, first_key, second_key, *neighbours)
+
+
+def _bins(grid: Grid) -> tuple[Any, ...]:
+    """Width of equal bins; for 16-bit types rounded to nearest what `short.Bins` says beside it, else zeros."""
+    if not grid.short:
+        return (grid.step, 0, 0, *RUNGS * [1])
+    own = bins(grid.dtype, grid.bound)
+    return (own.step, own.first, own.below, *own.sizes)
 
 
 def _starts(table: Tensor, missed: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
     """Where each tile's blocks, words and outliers begin (int64), and the sums (nonzero, blocks, words, outliers)."""
     counts = (table & COUNT).to(torch.int64)
     blocks = (counts + (BLOCK - 1)) >> 5
-    words = ((table >> WORDS_AT) & ((1 << (EXPONENT_AT - WORDS_AT)) - 1)).to(torch.int64)
+    words = (table >> WORDS_AT).to(torch.int64)
     rows = torch.stack([blocks, words, missed.to(torch.int64)])
     ends = rows.cumsum(1)
     truth = torch.cat([counts.sum()[None], ends[:, -1]])
@@ -81,9 +90,10 @@ def decode_part(part: Part, grid: Grid, out: Tensor) -> None:
     edges = torch.cat([block, truth[1:2]]) * BLOCK
     outliers = torch.searchsorted(places, edges)
     kind = BITS[out.dtype]
+    step, *neighbours = _bins(grid)
     bitmap = part.heads[:1] if part.bitmap is None else part.bitmap
     decode_tiles[(programs,)](
         out.view(kind), scratch, bitmap, part.table, block, word, outliers, part.heads, part.words, places, part.kept.view(kind),
-        part.elements, tiles, programs, grid.bound, grid.step, grid.smallest,
+        part.elements, tiles, programs, step, grid.smallest, *neighbours,
         KIND=KINDS[out.dtype], STOCHASTIC=grid.stochastic, ZEROS=part.bitmap is not None, enable_fp_fusion=False,
     )  # fmt: skip

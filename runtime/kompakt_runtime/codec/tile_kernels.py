@@ -5,8 +5,7 @@ among the tile's nonzero ones and come out block by block. No two programs write
 up by atomics, so the order of programs does not show. Sizes come from a first run that only counts; the second run
 computes the same again and writes (reading twice is cheaper than keeping codes of four bytes an element).
 
-Floating-point operations are those of `grid.py` in the same order, each rounded once: the kernels are compiled without
-fusing multiplications and additions, and divide by `div_rn`.
+How elements become codes: `number_kernels.py`.
 """
 
 # ruff: noqa: SIM108, PIE808
@@ -16,136 +15,23 @@ fusing multiplications and additions, and divide by `div_rn`.
 import triton
 import triton.language as tl
 
-from kompakt_runtime.codec.grid import DRAW_BITS, WIDEST
-from kompakt_runtime.codec.tiles import BLOCK, COUNT, EXPONENT_AT, TILE, WORDS_AT
+from kompakt_runtime.codec.number_kernels import coded, magnitudes, restored
+from kompakt_runtime.codec.tiles import BLOCK, COUNT, TILE, WORDS_AT
 
-# KIND: of the elements' type, 0 float32, 1 float16, 2 bfloat16. Elements travel as bit patterns.
 # Numbers that differ from tensor to tensor: the compiler must not make a kernel for each.
-CHANGING = ["elements", "tiles", "programs", "first", "first_key", "second_key", "blocks_room", "words_room", "outliers_room"]
+NEIGHBOURS = ["edge", "below", "size0", "size1", "size2", "size3"]  # of short.Bins
+CHANGING = [
+    "elements", "tiles", "programs", "first", "first_key", "second_key", *NEIGHBOURS,
+    "blocks_room", "words_room", "outliers_room",
+]  # fmt: skip
 FEW = 128  # outliers a program puts in their places at once
-
-
-@triton.jit
-def _magnitudes(bits, KIND: tl.constexpr):
-    """Bit patterns -> the numbers as float32."""
-    if KIND == 0:
-        return bits.to(tl.float32, bitcast=True)
-    if KIND == 1:
-        return bits.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
-    return (bits << 16).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _restored(code, step, smallest, KIND: tl.constexpr, STOCHASTIC: tl.constexpr):
-    """Codes (float32) -> the magnitudes they stand for, rounded into the tensor's type; as bit patterns and as float32."""
-    if STOCHASTIC:
-        value = code * step
-    else:
-        value = (code + 0.5) * step
-    if KIND == 0:
-        if STOCHASTIC:
-            value = tl.maximum(value, smallest)
-        bits = value.to(tl.int32, bitcast=True)
-    elif KIND == 1:
-        half = value.to(tl.float16)
-        if STOCHASTIC:
-            half = tl.maximum(half.to(tl.float32), smallest).to(tl.float16)
-        bits = half.to(tl.int16, bitcast=True).to(tl.int32)
-        value = half.to(tl.float32)
-    else:
-        # To nearest even by whole numbers: the interpreter's conversion cuts off instead.
-        if STOCHASTIC:
-            value = tl.maximum(value, smallest)
-        bits = value.to(tl.int32, bitcast=True)
-        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-        value = (bits << 16).to(tl.float32, bitcast=True)
-    return bits, value
-
-
-@triton.jit
-def _narrowed(exponent, bound, KIND: tl.constexpr):
-    """grid.narrowed_steps for one tile."""
-    if KIND == 1:
-        power = tl.maximum(exponent, 113).to(tl.int64) - 127 - 10
-    else:
-        power = tl.maximum(exponent, 1).to(tl.int64) - 127 - 7
-    spacing = ((power + 1023) << 52).to(tl.float64, bitcast=True)
-    wide = (tl.zeros([], tl.float32) + bound).to(tl.float64)
-    exact = 2 * wide - tl.minimum(spacing, wide)
-    rounded = exact.to(tl.float32)
-    over = (rounded.to(tl.float64) > exact).to(tl.int32)
-    return (rounded.to(tl.int32, bitcast=True) - over).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _mix(h):
-    """grid.mix on uint32."""
-    h = h ^ (h >> 16)
-    h = h * 0x7FEB352D
-    h = h ^ (h >> 15)
-    h = h * 0x846CA68B
-    return h ^ (h >> 16)
-
-
-@triton.jit
-def _draw(number, first_key, second_key):
-    """grid.draw for element numbers (int64); the keys are int32 of the same bits."""
-    low = (number & 0xFFFFFFFF).to(tl.uint32)
-    high = (number >> 32).to(tl.uint32)
-    mixed = _mix(_mix(low ^ first_key.to(tl.uint32, bitcast=True)) ^ high ^ second_key.to(tl.uint32, bitcast=True))
-    return (mixed >> DRAW_SHIFT).to(tl.float32)
-
-
-DRAW_SHIFT = tl.constexpr(32 - DRAW_BITS)
-CODES = tl.constexpr(1 << WIDEST)
-DRAWS = tl.constexpr(float(1 << DRAW_BITS))
 TILE_ = tl.constexpr(TILE)
 BLOCK_ = tl.constexpr(BLOCK)
 BLOCKS = tl.constexpr(TILE // BLOCK)
 BYTES = tl.constexpr(TILE // 8)
 WORDS_AT_ = tl.constexpr(WORDS_AT)
-EXPONENT_AT_ = tl.constexpr(EXPONENT_AT)
 COUNT_ = tl.constexpr(COUNT)
 FEW_ = tl.constexpr(FEW)
-
-
-@triton.jit
-def _within(back, magnitude, bound):
-    """grid._within."""
-    difference = back - magnitude
-    shadow = difference - back
-    error = (back - (difference - shadow)) - (magnitude + shadow)
-    size = tl.abs(difference)
-    outward = tl.where(difference >= 0, error, -error)
-    return (size < bound) | ((size == bound) & (outward <= 0))
-
-
-@triton.jit
-def _tile_step(magnitude, bound, step, inverse, KIND: tl.constexpr, STOCHASTIC: tl.constexpr):
-    """The tile's exponent, step and 1 / step; the tensor's own where its type does not narrow them."""
-    exponent = tl.zeros([], tl.int32)
-    if KIND == 0 or STOCHASTIC:
-        own_step, own_inverse = step, inverse
-    else:
-        finite = tl.where(magnitude < float("inf"), magnitude, 0.0)
-        exponent = tl.maximum(tl.max(finite, 0), bound).to(tl.int32, bitcast=True) >> 23
-        own_step = _narrowed(exponent, bound, KIND)
-        own_inverse = tl.div_rn(1.0, own_step)
-    return exponent, own_step, own_inverse
-
-
-@triton.jit
-def _coded(
-    magnitude, number, bound, step, inverse, smallest, first_key, second_key, KIND: tl.constexpr, STOCHASTIC: tl.constexpr
-):
-    """Codes (float32), and whether each keeps the bound. `number`: of the elements in the whole tensor."""
-    scaled = magnitude * inverse
-    code = tl.floor(scaled)
-    if STOCHASTIC:
-        share = (scaled - code) * DRAWS
-        code = tl.where(share > _draw(number, first_key, second_key), code + 1.0, code)
-    _, back = _restored(code, step, smallest, KIND, STOCHASTIC)
-    return code, _within(back, magnitude, bound) & (code < CODES) & (back > 0)
 
 
 @triton.jit
@@ -204,7 +90,7 @@ def _write_outliers(places, kept, start, rank, bits, outside, outliers_room):
 def encode_tiles(
     x, scratch, bitmap, table, missed, block_starts, word_starts, outlier_starts, heads, words, places, kept,
     elements, tiles, programs, first, bound, step, inverse, smallest, first_key, second_key,
-    blocks_room, words_room, outliers_room,
+    edge, below, size0, size1, size2, size3, blocks_room, words_room, outliers_room,
     KIND: tl.constexpr, STOCHASTIC: tl.constexpr, WRITE: tl.constexpr,
 ):  # fmt: skip
     """WRITE 0: bitmap, table and outliers of each tile; 1: heads, words, places and kept, at the given starts."""
@@ -214,16 +100,16 @@ def encode_tiles(
         row = tl.zeros([], tl.int64) + tile
         number = row * TILE_ + tl.arange(0, TILE_)
         bits = tl.load(x + number, mask=number < elements, other=0).to(tl.int32)
-        value = _magnitudes(bits, KIND)
+        value = magnitudes(bits, KIND)
         magnitude = tl.abs(value)
         nonzero = value != 0
         taken = nonzero.to(tl.int32)
         rank = tl.cumsum(taken, 0) - taken
         count = tl.sum(taken, 0)
-        exponent, own_step, own_inverse = _tile_step(magnitude, bound, step, inverse, KIND, STOCHASTIC)
-        code, inside = _coded(
-            magnitude, number + first, bound, own_step, own_inverse, smallest, first_key, second_key, KIND, STOCHASTIC
-        )
+        code, inside = coded(
+            bits, magnitude, number + first, bound, step, inverse, smallest, first_key, second_key,
+            edge, below, size0, size1, size2, size3, KIND, STOCHASTIC,
+        )  # fmt: skip
         outside = nonzero & (inside == 0)
         whole = tl.where(inside & nonzero, code, 0.0).to(tl.int32)
         stored = _by_rank(own, rank, nonzero, whole | ((value < 0).to(tl.int32) << 24), count)
@@ -231,7 +117,7 @@ def encode_tiles(
         if WRITE == 0:
             _write_bitmap(bitmap, row, taken, elements)
             planes = tl.sum(width + (signs != 0).to(tl.int32), 0)
-            tl.store(table + tile, count | (planes << WORDS_AT_) | (exponent << EXPONENT_AT_))
+            tl.store(table + tile, count | (planes << WORDS_AT_))
             tl.store(missed + tile, tl.sum(outside.to(tl.int32), 0))
         else:
             block_start, word_start = tl.load(block_starts + tile), tl.load(word_starts + tile)
@@ -268,10 +154,10 @@ def _put_outliers(own, places, kept, start, last, base):
         tl.store(own + place, exact, mask=index < last)
 
 
-@triton.jit(do_not_specialize=["elements", "tiles", "programs"])
+@triton.jit(do_not_specialize=["elements", "tiles", "programs", *NEIGHBOURS])
 def decode_tiles(
     out, scratch, bitmap, table, block_starts, word_starts, outlier_starts, heads, words, places, kept,
-    elements, tiles, programs, bound, step, smallest,
+    elements, tiles, programs, step, smallest, edge, below, size0, size1, size2, size3,
     KIND: tl.constexpr, STOCHASTIC: tl.constexpr, ZEROS: tl.constexpr,
 ):  # fmt: skip
     """Writes the elements' bit patterns. ZEROS 0: there is no bitmap."""
@@ -283,11 +169,7 @@ def decode_tiles(
         row = tl.load(table + tile)
         block_start = tl.load(block_starts + tile)
         codes, flip = _read_codes(heads, words, block_start, tl.load(word_starts + tile), row & COUNT_)
-        if KIND == 0 or STOCHASTIC:
-            own_step = step
-        else:
-            own_step = _narrowed(row >> EXPONENT_AT_, bound, KIND)
-        bits, _ = _restored(codes.to(tl.float32), own_step, smallest, KIND, STOCHASTIC)
+        bits = restored(codes.to(tl.float32), step, smallest, edge, below, size0, size1, size2, size3, KIND, STOCHASTIC)
         if KIND == 0:
             bits = bits | (flip << 31)
         else:

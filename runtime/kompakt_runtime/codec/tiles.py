@@ -3,7 +3,7 @@
 The nonzero elements of a tile fill *slots*, 32 to a block, the last block of a tile padded with zeros. A part holds
 
     bitmap   one bit an element: is it not zero (left out when none is zero)
-    table    int32 a tile: its nonzero elements, its words << 12, for narrowed bins the exponent they came from << 23
+    table    int32 a tile: its nonzero elements, its words << 12
     heads    one byte a block: the code width in bits, plus 128 where the block has negatives
     words    int32: for each block its codes as bit planes of one word, lowest bit first, then the plane of signs
     places   int64 an outlier: its slot
@@ -18,16 +18,17 @@ from typing import Any
 
 import torch
 
+from kompakt_runtime.codec import short
 from kompakt_runtime.codec.bits import pack_bits, padded, unpack_bits
-from kompakt_runtime.codec.grid import WIDEST, Grid, draw, exponents, narrowed_steps, quantise, restored, work_dtype
+from kompakt_runtime.codec.grid import WIDEST, Grid, draw, quantise, restored, work_dtype
 
 Tensor = Any
 
 TILE = 2048
 BLOCK = 32
 NEGATIVES = 128
-WORDS_AT, EXPONENT_AT = 12, 23  # fields of the table
-COUNT, FIELD = (1 << WORDS_AT) - 1, (1 << (EXPONENT_AT - WORDS_AT)) - 1
+WORDS_AT = 12  # fields of the table
+COUNT = (1 << WORDS_AT) - 1
 
 
 # Elements are moved as bit patterns: some operations on 16-bit numbers rewrite a NaN.
@@ -77,18 +78,13 @@ def encode_part(x: Tensor, grid: Grid, seed: int | None, first: int, room: Sizes
     ends = blocks.cumsum(0)
     sizes = room or Sizes(int(counts.sum()), int(ends[-1]), 0, 0)
     slots = _Slots(x, mask, counts, ends, sizes, exact=room is None)
-    tile = torch.searchsorted(ends, torch.arange(sizes.blocks, device=x.device), right=True).clamp_(max=counts.numel() - 1)
-    exponent = exponents(grid, _largest(x)) if grid.narrowed else None
-    step, inverse = _steps(grid, exponent, tile)
     draws = None if seed is None else draw(seed, slots.numbers(first)).view(-1, BLOCK)
     values = slots.of(x.view(BITS[x.dtype])).view(x.dtype).view(-1, BLOCK)
-    codes, outside = quantise(grid, values, step, inverse, draws)
+    codes, outside = short.quantise(grid, values) if grid.short else quantise(grid, values, draws)
     heads, words, word_ends = _planes(codes, values < 0, None if room is None else room.words)
     places, outliers = _outliers(outside.view(-1), None if room is None else room.outliers)
     kept = values.view(BITS[x.dtype]).view(-1)[places].view(x.dtype)
     table = counts + (_share(word_ends, ends, blocks) << WORDS_AT)
-    if exponent is not None:
-        table += exponent.to(torch.int64) << EXPONENT_AT
     bitmap = None if sizes.nonzero == x.numel() and room is None else pack_bits(padded(mask.view(torch.uint8), 8))
     if room is None:
         sizes = replace(sizes, words=words.numel(), outliers=places.numel())
@@ -146,22 +142,6 @@ def gaps(mask: Tensor, counts: Tensor) -> Tensor:
     return wide
 
 
-def _largest(x: Tensor) -> Tensor:
-    """The largest finite magnitude of each tile, float32."""
-    magnitude = padded(x, TILE).to(torch.float32).abs_().nan_to_num_(nan=0.0, posinf=0.0)
-    return magnitude.view(-1, TILE).amax(dim=1)
-
-
-def _steps(grid: Grid, exponent: Tensor | None, tile: Tensor) -> tuple[Any, Any]:
-    """Bin width and its reciprocal: numbers, or a column with a row for each block."""
-    if exponent is None:
-        return grid.step, 1 / grid.step
-    steps = narrowed_steps(grid, exponent)
-    # One correctly rounded division: a float64 quotient rounds to float32 as the exact one would.
-    inverse = (1 / steps.to(torch.float64)).to(torch.float32)
-    return steps[tile][:, None], inverse[tile][:, None]
-
-
 def _planes(codes: Tensor, negative: Tensor, room: int | None) -> tuple[Tensor, Tensor, Tensor]:
     """Head bytes and words of all blocks, and where each block's words end, a 0 before them."""
     signs = pack_bits(negative.reshape(-1).view(torch.uint8)).view(torch.int32)
@@ -203,7 +183,7 @@ def decode_part(part: Part, grid: Grid, out: Tensor) -> None:
     """Writes the part's elements into `out` (1-D, contiguous, `part.elements` long). Reads nothing back."""
     sizes, bits = part.sizes, BITS[out.dtype]
     counts = (part.table & COUNT).to(torch.int64)
-    values = _values(part, grid, counts).view(bits)
+    values = _values(part, grid).view(bits)
     if sizes.outliers:
         values[part.places[: sizes.outliers]] = part.kept[: sizes.outliers].view(bits)
     if part.bitmap is None:
@@ -219,7 +199,7 @@ def decode_part(part: Part, grid: Grid, out: Tensor) -> None:
         flat[whole * TILE :] = wide[whole, : part.elements - whole * TILE]
 
 
-def _values(part: Part, grid: Grid, counts: Tensor) -> Tensor:
+def _values(part: Part, grid: Grid) -> Tensor:
     """The elements in their slots, outliers still wrong."""
     blocks, total = part.sizes.blocks, part.sizes.words
     heads = part.heads[:blocks]
@@ -234,17 +214,9 @@ def _values(part: Part, grid: Grid, counts: Tensor) -> Tensor:
     for bit in range(widest):
         plane = words[torch.where(width > bit, starts + bit, total)]
         codes |= unpack_bits(plane.view(torch.uint8)).to(kind) << bit
-    values = restored(grid, codes.to(work_dtype(grid.dtype)).view(-1, BLOCK), _decoded_steps(part, grid, counts, blocks)).view(-1)
+    values = short.restored(grid, codes) if grid.short else restored(grid, codes.to(work_dtype(grid.dtype)))
     if cpu and not (blocks and int(signed.max())):
         return values
     negative = words[torch.where(signed > 0, starts + width, total)]
     flip = unpack_bits(negative.view(torch.uint8))
     return values * (1 - 2 * flip.to(values.dtype))
-
-
-def _decoded_steps(part: Part, grid: Grid, counts: Tensor, blocks: int) -> Any:
-    if not grid.narrowed:
-        return grid.step
-    ends = ((counts + (BLOCK - 1)) >> 5).cumsum(0)
-    tile = torch.searchsorted(ends, torch.arange(blocks, device=ends.device), right=True)
-    return narrowed_steps(grid, part.table >> EXPONENT_AT)[tile][:, None]

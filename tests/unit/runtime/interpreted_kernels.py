@@ -59,6 +59,25 @@ def test_kernels_write_the_bytes_of_the_reference_and_read_them(dtype, kind, bou
     assert torch.equal(bits_of(out), bits_of(reference))
 
 
+# From less than the spacing of any number of the type to more than its largest, with the edges of every rule between.
+SHORT_BOUNDS = [1e-9, 6e-8, 4e-7, 5e-7, 1e-4, 2.0**-9, 0.003, 0.03, 0.0625, 0.11, 1.0, 7.0, 250.0, 16000.0, 1e30]
+
+
+@pytest.mark.parametrize("bound", SHORT_BOUNDS)
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+def test_all_numbers_of_a_short_type_at_any_bound(dtype, bound):
+    x = torch.arange(1 << 16, dtype=torch.int64).to(torch.int16).view(dtype)
+    grid = make_grid(dtype, bound, False)
+    wanted, truth = tiles.encode_part(x, grid, None, 0)
+    ours, counted = kernels.encode_part(x, grid, None, 0)
+    assert torch.equal(truth, counted)
+    assert all(torch.equal(bits_of(getattr(ours, name)), bits_of(getattr(wanted, name))) for name in SECTIONS)
+    out, reference = torch.empty_like(x), torch.empty_like(x)
+    kernels.decode_part(ours, grid, out)
+    tiles.decode_part(wanted, grid, reference)
+    assert torch.equal(bits_of(out), bits_of(reference))
+
+
 @pytest.mark.parametrize("count", [1, 31, 2047, 2048, 2049])
 def test_odd_lengths(count):
     x = sample(torch.float32, "relu", count)

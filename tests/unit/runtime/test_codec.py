@@ -215,12 +215,12 @@ def test_forged_bytes_with_a_right_checksum_raise_or_decode_within_their_size(ch
 @calm
 @given(st.binary(max_size=200))
 def test_any_bytes_raise(data):
-    for attempt in (data, b"kmpk\x02" + data):
+    for attempt in (data, b"kmpk\x03" + data):
         with pytest.raises(CorruptPacked):
             Packed.from_bytes(attempt)
 
 
 def test_a_huge_shape_is_refused_before_anything_is_allocated():
-    head = struct.pack("<4sBBBBd5Q", b"kmpk", 2, 1, 1, 1, 0.1, 1 << 50, 1 << 50, 1 << 45, 0, 0) + struct.pack("<qq", 1 << 50, 1)
+    head = struct.pack("<4sBBBBd5Q", b"kmpk", 3, 1, 1, 1, 0.1, 1 << 50, 1 << 50, 1 << 45, 0, 0) + struct.pack("<qq", 1 << 50, 1)
     with pytest.raises(CorruptPacked, match="the sections need"):
         Packed.from_bytes(sealed(head))

@@ -17,7 +17,7 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
 import torch
 
 from kompakt_runtime.codec import CorruptPacked, Packed, decode, encode
-from kompakt_runtime.codec.grid import _within
+from kompakt_runtime.codec.grid import within
 
 torch.set_num_threads(1)
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -101,7 +101,7 @@ def test_the_codec_s_own_check_is_exact_where_a_rounded_difference_is_not(dtype)
     generator = torch.Generator().manual_seed(2)
     far = torch.ones(20_000, dtype=dtype) + torch.randint(0, 3, (20_000,), generator=generator).to(dtype) * eps
     near = (torch.rand(20_000, generator=generator, dtype=torch.float64) * 3 * eps).to(dtype)
-    ours = _within(far, near, 1.0).tolist()
+    ours = within(far, near, 1.0).tolist()
     truth = [Fraction(a) - Fraction(b) <= 1 for a, b in zip(far.tolist(), near.tolist(), strict=True)]
     assert ours == truth
     assert ((far - near) <= 1.0).tolist() != truth, "rounded differences must fail here, or the test is too easy"
@@ -109,7 +109,7 @@ def test_the_codec_s_own_check_is_exact_where_a_rounded_difference_is_not(dtype)
 
 @pytest.mark.parametrize("seed", [None, 5], ids=["nearest", "stochastic"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_quarter_of_a_million_values_are_within_their_bounds(dtype, seed):
+def test_a_quarter_of_a_million_values_arewithin_their_bounds(dtype, seed):
     generator = torch.Generator().manual_seed(11)
     packed_well = 0
     for bound in bounds_for(dtype, generator):
@@ -240,7 +240,7 @@ def test_any_damage_is_noticed(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_forged_bytes_raise_or_decode_within_their_size(dtype):
+def test_forged_bytes_raise_or_decodewithin_their_size(dtype):
     import struct
     import zlib
 
