@@ -134,7 +134,7 @@ def _run(program: list[str], settings: Mapping[str, str]) -> int:
 
 def _show(report: Report) -> None:
     if not report.forwards:
-        print("kompakt: no forward pass of a module in training mode was seen; nothing was compressed", file=sys.stderr)
+        print(f"kompakt: {_why_nothing(report.mode)}; nothing was compressed", file=sys.stderr)
         for note in report.notes():
             print(f"kompakt: {note}", file=sys.stderr)
         return
@@ -144,3 +144,11 @@ def _show(report: Report) -> None:
         print(f"kompakt: {report}", file=sys.stderr)
     else:
         Console(stderr=True).print(report.table(), soft_wrap=True)
+
+
+def _why_nothing(mode: str) -> str:
+    if config.switched_off(os.environ):
+        return f"{config.ENV_OFF}={os.environ[config.ENV_OFF]} switches compression off, so it was not active"
+    if mode == "None":
+        return "mode None, so compression was not active"
+    return "no forward pass of a module in training mode was seen"

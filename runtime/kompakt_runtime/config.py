@@ -165,6 +165,11 @@ class Config:
         )
 
 
+def switched_off(environ: Mapping[str, str]) -> bool:
+    """As the start-up hook judges it, which can import nothing."""
+    return environ.get(ENV_OFF, "0") not in ("", "0")
+
+
 def failure_policy(environ: Mapping[str, str]) -> FailurePolicy:
     """Read apart as well, because it decides what becomes of an error in the others. A raised batch never trains plainly."""
     if environ.get(ENV_BATCH) in RAISING:

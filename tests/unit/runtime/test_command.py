@@ -64,6 +64,15 @@ def test_the_exit_code_is_the_program_s():
     assert "no forward pass" in done.stderr
 
 
+def test_the_summary_says_that_compression_was_switched_off(monkeypatch):
+    assert "kompakt: mode None, so compression was not active; nothing" in kompakt_run("--mode", "None", "--", "true").stderr
+    monkeypatch.setenv("KOMPAKT_OFF", "0")
+    assert "kompakt: no forward pass" in kompakt_run("--", "true").stderr
+    monkeypatch.setenv("KOMPAKT_OFF", "yes")
+    done = kompakt_run("--", "true")
+    assert done.stderr == "kompakt: KOMPAKT_OFF=yes switches compression off, so it was not active; nothing was compressed\n"
+
+
 def test_a_program_that_a_signal_ended_has_the_code_that_shells_give_it():
     assert kompakt_run("--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
 
