@@ -29,14 +29,22 @@ def run(payload, tmp_path):
     """Runs a program with the hook on PYTHONPATH; `torch` is the version of the stand-in, None for no torch at all."""
     (tmp_path / "log").touch()
 
-    def run(program: str, *, torch: str | None = "2.0.1", command: tuple[str, ...] = ("-c",), path=(), **environ: str):
+    def run(
+        program: str,
+        *,
+        torch: str | None = "2.0.1",
+        command: tuple[str, ...] = ("-c",),
+        path=(),
+        python: str = sys.executable,
+        **environ: str,
+    ):
         if torch is not None:
             (tmp_path / "torch").mkdir(exist_ok=True)
             (tmp_path / "torch" / "__init__.py").write_text(f"__version__ = {torch!r}\n")
         paths = [str(payload / "bootstrap"), *map(str, path), str(tmp_path)]
         environ = {"KOMPAKT_TERMINATION_LOG": str(tmp_path / "log"), "KOMPAKT_MODE": "ErrorBounded", **environ}
         return subprocess.run(
-            [sys.executable, *command, program],
+            [python, *command, program],
             env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(paths), **environ},
             capture_output=True,
             text=True,
@@ -209,6 +217,29 @@ def test_an_error_in_the_next_sitecustomize_looks_as_without_us(run, tmp_path):
     assert result.stdout == "trained\n"
     assert "ZeroDivisionError" in result.stderr
     assert "torch 2.0.1 is too old" in result.stderr, "ours came up nevertheless"
+
+
+# A virtual environment has no start-up file of the user's own, the Python that it was made of has.
+@pytest.mark.parametrize(("site", "user"), [("", ""), ("1 / 0", ""), ("", "1 / 0"), ("raise SystemExit", "")])
+def test_the_user_s_usercustomize_runs_after_the_next_sitecustomize_as_without_us(run, tmp_path, site, user):
+    (tmp_path / "sitecustomize.py").write_text(f"print('of the site', flush=True)\n{site}\n")
+    (tmp_path / "usercustomize.py").write_text(f"print('of the user', flush=True)\n{user}\n")
+    ours = run("import torch; print('trained')", python=sys._base_executable)
+    environ = {"PYTHONPATH": str(tmp_path)}
+    plain = subprocess.run(
+        [sys._base_executable, "-c", "import torch; print('trained')"], env=environ, capture_output=True, text=True
+    )
+    assert (ours.stdout, ours.returncode) == (plain.stdout, plain.returncode)
+    assert ("ZeroDivisionError" in ours.stderr) == ("ZeroDivisionError" in plain.stderr) == ("1 / 0" in (site, user))
+    assert ("torch 2.0.1 is too old" in ours.stderr) == ("trained" in plain.stdout), "ours came up nevertheless"
+    assert plain.stdout.splitlines() == (["of the site"] if "Exit" in site else ["of the site", "of the user", "trained"])
+
+
+@pytest.mark.parametrize("name", ["sitecustomize", "usercustomize"])
+def test_a_start_up_file_may_import_torch_itself(run, tmp_path, name):
+    (tmp_path / f"{name}.py").write_text("import torch\n")
+    result = run("import torch; print('trained')", python=sys._base_executable)
+    assert (result.stdout, result.stderr.count("torch 2.0.1 is too old")) == ("trained\n", 1)
 
 
 def test_a_broken_torch_raises_its_own_error(run, tmp_path):
