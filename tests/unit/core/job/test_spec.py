@@ -84,8 +84,32 @@ REFUSED = {
     "no GPU anywhere": ({"roles": [role(gpusPerReplica=0)]}, "at least one role needs gpusPerReplica"),
     "target too high": ({"activationCompression": {"targetGradientError": "0.11"}}, "above 0 and at most 0.1"),
     "target as a number": ({"activationCompression": {"targetGradientError": 0.01}}, "expected text"),
+    "target of nothing": ({"activationCompression": {"targetGradientError": "0"}}, "Compression.targetGradientError: "),
+    "an unknown mode": ({"activationCompression": {"mode": "Some"}}, "spec.activationCompression.mode: must be one of"),
+    "unknown nonlinear inputs": (
+        {"activationCompression": {"nonlinearInputs": "Some"}},
+        "Compression.nonlinearInputs: must be one of",
+    ),
+    "negative bytes": ({"activationCompression": {"minTensorBytes": -1}}, "spec.activationCompression.minTensorBytes: must be"),
+    "bytes as text": ({"activationCompression": {"minTensorBytes": "64Ki"}}, "spec.activationCompression.minTensorBytes: "),
+    "an override of nothing": (
+        {"activationCompression": {"overrides": [{"modules": "a.*"}, {"modules": "", "mode": "None"}]}},
+        "spec.activationCompression.overrides[1].modules: must be a module name or glob",
+    ),
+    "an override to an unknown mode": (
+        {"activationCompression": {"overrides": [{"modules": "a.*", "mode": "Off"}]}},
+        "spec.activationCompression.overrides[0].mode: must be one of",
+    ),
+    "an override with more than these": (
+        {"activationCompression": {"overrides": [{"modules": "a.*", "mod": "None"}]}},
+        "spec.activationCompression.overrides[0].mod: unknown field",
+    ),
+    "overrides as a map": (
+        {"activationCompression": {"overrides": {"a.*": "None"}}},
+        "spec.activationCompression.overrides: expected a list",
+    ),
     "offload without a mode": ({"activationCompression": {"mode": "None", "offload": "Auto"}}, "offload Auto needs a mode"),
-    "an unknown offload": ({"activationCompression": {"offload": "Always"}}, "offload"),
+    "an unknown offload": ({"activationCompression": {"offload": "Always"}}, "Compression.offload: must be one of"),
     "a batch raised from nothing": (
         {"activationCompression": {"batchSize": "Raise"}},
         "baseBatchSize and batchSize Raise go together",
