@@ -1,5 +1,6 @@
 """Compression as a library: a context around forward passes, parts kept out, a report."""
 
+import concurrent.futures
 import os
 
 import pytest
@@ -180,6 +181,26 @@ def layers_of(compression, model, shape=(512, 32)) -> set[str]:
 def test_parts_are_kept_out(compress, how):
     assert layers_of(compress(), Parts("not at all")) == {"one", "two", "three"}
     assert layers_of(compress(target=0.011), Parts(how)) == {"one", "three"}
+
+
+def test_what_ends_a_part_kept_out_lets_the_next_one_in(compress):
+    with pytest.raises(KeyError), kompakt_runtime.uncompressed():
+        raise KeyError
+    assert layers_of(compress(), Parts("")) == {"one", "two", "three"}
+
+
+def test_a_part_kept_out_on_one_thread_is_none_on_another(compress):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, kompakt_runtime.uncompressed():
+        assert pool.submit(layers_of, compress(), Parts("")).result() == {"one", "two", "three"}
+
+
+def test_what_is_kept_out_keeps_its_name():
+    def named() -> str:
+        """Its words."""
+        return "given"
+
+    kept = kompakt_runtime.exclude(named)
+    assert (kept(), kept.__name__, kept.__doc__) == ("given", "named", "Its words.")
 
 
 def test_a_class_is_kept_out_with_all_below_it(compress):
