@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from kompakt_runtime import hooks, observe
+from kompakt_runtime import account, observe
 from kompakt_runtime.config import Config, Mode, Nonlinear
 from kompakt_runtime.entry import Entry, whole_storage
 from kompakt_runtime.lossless import Mask, sign_mask
@@ -121,11 +121,11 @@ def fixed_width(bits: int) -> Iterator[Session]:
         entry.replace(Groups.of(source, bits, entry.signs > 0, generator), source, bound=bound)  # type: ignore[arg-type]
         return True
 
-    kind = hooks._kind
+    kind = account.kind
     # Reads of such a copy are no promise, so nothing is to be compared with one.
     with (
         mock.patch.object(Entry, "compress", compress),
-        mock.patch.object(hooks, "_kind", lambda entry: "" if isinstance(entry.copy, Groups) else kind(entry)),
+        mock.patch.object(account, "kind", lambda entry: "" if isinstance(entry.copy, Groups) else kind(entry)),
         compressed("ErrorBounded") as session,
     ):
         yield session

@@ -1,67 +1,33 @@
 """The pair of functions that autograd calls for every tensor it saves and reads again."""
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from kompakt_runtime.account import Account
 from kompakt_runtime.aside import kept_out
 from kompakt_runtime.autograd_state import packed_in
+from kompakt_runtime.calls import Call, Saved
 from kompakt_runtime.codec import pieces
 from kompakt_runtime.codec.format import LOSSY
-from kompakt_runtime.codec.select import encoder, untried
-from kompakt_runtime.compare import differences, sample_error
+from kompakt_runtime.codec.select import untried
+from kompakt_runtime.compare import sample_error
 from kompakt_runtime.config import Config, Mode
 from kompakt_runtime.entry import Entry, whole_storage
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.ledger import DecodeFailed, Handle, Ledger, Plain
-from kompakt_runtime.lossless import Indices, Mask, Window, bool_mask, two_valued, window_indices
+from kompakt_runtime.lossless import Mask, Window, bool_mask, two_valued, window_indices
 from kompakt_runtime.nonlinear import Operation, Operations
-from kompakt_runtime.offload import Item, Offloading
+from kompakt_runtime.offload import Offloading
 from kompakt_runtime.origin import is_input_of, is_own_relu_save, is_parameter
-from kompakt_runtime.policy import HELD, WAITS, Exact, Facts, Keep, Lossy, Use, decide
+from kompakt_runtime.policy import WAITS, Exact, Facts, Keep, Lossy, Use, decide
 from kompakt_runtime.pools import pool_nodes, window_of
 from kompakt_runtime.replay import Replay, Replays
 from kompakt_runtime.sites import Site
 
 Tensor = Any
-
-
-@dataclass(eq=False)
-class Call:
-    """One module call in progress. `site` only for trainable linear layers, `input` for frozen ones too; `mode` as asked for
-    this module.
-
-    enters: our hooks were entered with it; refuses: they must not be, here or in any module below; suspended: they are
-    left while it runs. state: of the user's random numbers before a dropout that may be replayed. last: what was saved before,
-    if it may be the input of a pooling operation; pools: such pairs. since: autograd's number when the call began; values: what
-    was saved in it exactly and may be the input of a nonlinear operation; leaving: what may go to host memory after it.
-    """
-
-    module: Any
-    mode: Any
-    name: str = ""
-    site: Site | None = None
-    input: Tensor = None
-    enters: bool = False
-    refuses: bool = False
-    suspended: bool = False
-    state: Tensor = None
-    last: "Saved | None" = None
-    since: int = 0
-    values: list[Handle] = field(default_factory=list)
-    pools: "list[tuple[Saved, Handle]]" = field(default_factory=list)
-    leaving: list[Item] = field(default_factory=list)
-
-
-@dataclass(frozen=True, eq=False)
-class Saved:
-    """`made`: sequence number of the operation that made the tensor; those that save it are younger."""
-
-    handle: Handle
-    made: int
 
 
 class Hooks:
@@ -75,9 +41,8 @@ class Hooks:
         self._minimum = config.min_tensor_bytes
         self._target = config.layer_target
         self._figures = figures
-        self.ledger = Ledger(self._guarded(self._closed), self._guarded(self._compared) if config.verify else None)
-        # Layers whose packed input somebody else still held; looked at again on measured steps.
-        self._held: set[str] = set()
+        self._account = Account(figures)
+        self.ledger = Ledger(self._account.opened, self._account.read if config.verify else None)
         self._replays = Replays()
 
     def pack(self, t: Tensor, call: Call, own: frozenset[int]) -> Handle | Plain:
@@ -121,7 +86,7 @@ class Hooks:
         constant = t.grad_fn is None  # leaves that want a gradient did not come so far
         whole = 2 * t.numel() * t.element_size() >= entry.nbytes
         facts = Facts(entry.nbytes, t.dtype in LOSSY, whole, t.dtype == torch.bool, constant, call.state is not None)
-        held = site is not None and site.name in self._held and not site.observing
+        held = site is not None and site.name in self._account.held and not site.observing
         mode: Mode = "None" if kept_out() else call.mode
         may_be_lossy = site is not None and mode == "ErrorBounded" and entry.nbytes >= self._minimum and facts.lossy_type
         bound = site.bound_for(t.detach(), self._target) if site is not None and may_be_lossy else None
@@ -204,7 +169,7 @@ class Hooks:
         x = handle.view(flat)
         bound = operation.bound_for(x, self._target, self.operations.expected) if isinstance(judged, Lossy) else None
         verdict = decide(
-            Use.NONLINEAR, facts, mode, self._minimum, bound, operation.name in self._held and not operation.observing
+            Use.NONLINEAR, facts, mode, self._minimum, bound, operation.name in self._account.held and not operation.observing
         )
         if not isinstance(verdict, Lossy):
             entry.reason = verdict.reason if isinstance(verdict, Keep) else entry.reason
@@ -249,26 +214,10 @@ class Hooks:
         row = self._figures.layer(site.name)
         row.bound = max(row.bound or 0.0, bound)
         if site.observing and entry.packed is not None:
-            self._compare(entry, pieces(entry.packed), whole_storage(t))
+            self._account.compare(entry, pieces(entry.packed), whole_storage(t))
             if isinstance(site, Site) and site.sampled:
                 site.see_error(sample_error(entry.packed, t, site.batched(t)))
         return None
-
-    def _compared(self, entry: Entry, flat: Tensor) -> None:
-        """A copy was read whose original is still there."""
-        if entry.original is not None:
-            self._compare(entry, [(0, flat)], entry.original)
-
-    def _compare(self, entry: Entry, copies: Iterable[tuple[int, Tensor]], original: Tensor) -> None:
-        """Counts elements that differ by more than was promised. Waits for the device."""
-        wrong, error = differences(entry, copies, original)
-        self._figures.checked += original.numel()
-        self._figures.violations += wrong
-        if entry.packed is not None:
-            row = self._figures.layer(entry.layer)
-            row.error = max(row.error or 0.0, error)
-            works = encoder(original.device, original.dtype)
-            self._figures.encoder = f"{works.name} ({works.reason})" if works.reason else works.name
 
     def unpack(self, handle: Handle | Plain) -> Tensor:
         """Raises RuntimeError where plain autograd would: the tensor was changed in place meanwhile; DecodeFailed or an error for
@@ -284,47 +233,6 @@ class Hooks:
         if self._offloading is not None:
             self._offloading.opened()
         return t if self.operations is None else self.operations.noise.added(handle, t)
-
-    def _guarded(self, action: Callable[..., None]) -> Callable[..., None]:
-        """Counting and comparing must not end a backward pass whose copies can be read."""
-
-        def guarded(*what: Any) -> None:
-            try:
-                action(*what)
-            except Exception as error:
-                self._figures.count_raw(f"HookFailed{type(error).__name__}")
-
-        return guarded
-
-    def _closed(self, entry: Entry, held: bool) -> None:
-        """A backward pass asked for this entry for the first time."""
-        self._figures.count_storage(entry.nbytes, entry.kept_bytes, held or entry.reason == HELD.reason)
-        if entry.plain:
-            return self._figures.count_raw(entry.reason or WAITS.reason)
-        with self._figures.lock:
-            self._figures.compressed += 1
-        if entry.packed is not None:
-            (self._held.add if held else self._held.discard)(entry.layer)
-        if held:
-            return None
-        layer = self._figures.layer(entry.layer + _kind(entry))
-        layer.plain += entry.nbytes
-        layer.saved += entry.kept_bytes
-        layer.outliers += entry.packed.outliers if entry.packed is not None else 0
-        return None
-
-
-def _kind(entry: Entry) -> str:
-    """What stands behind the module's name in the table of layers; nothing for error-bounded inputs."""
-    if entry.packed is not None:
-        return ""
-    if entry.copy is None:
-        return " [not read]"
-    if isinstance(entry.copy, Indices):
-        return " [indices]"
-    if isinstance(entry.copy, Replay):
-        return " [replayed]"
-    return " [mask]" if entry.exact else " [signs]"
 
 
 def _may_be_indices(t: Tensor, last: Saved | None) -> bool:

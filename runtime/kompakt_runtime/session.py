@@ -12,10 +12,11 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from kompakt_runtime.autograd_state import innermost, noting, untraced
+from kompakt_runtime.calls import Call
 from kompakt_runtime.config import RAISING, Config, Mode
 from kompakt_runtime.figures import COMPILED, Figures
 from kompakt_runtime.headroom import Headroom
-from kompakt_runtime.hooks import Call, Hooks
+from kompakt_runtime.hooks import Hooks
 from kompakt_runtime.ledger import Handle, Plain
 from kompakt_runtime.nonlinear import Operations
 from kompakt_runtime.observe import after_step, renew_operations

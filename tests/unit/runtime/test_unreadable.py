@@ -91,7 +91,7 @@ def test_a_failure_to_count_or_compare_ends_no_backward_pass(running, monkeypatc
     warm_up(model)
     wanted = gradients(model, batch())
     monkeypatch.setattr(session.figures, "count_storage", lambda *_: 1 / 0)
-    monkeypatch.setattr("kompakt_runtime.hooks.differences", lambda *_: 1 / 0)
+    monkeypatch.setattr("kompakt_runtime.account.differences", lambda *_: 1 / 0)
     assert same(gradients(model, batch()), wanted)
     assert session.figures.raw["HookFailedZeroDivisionError"] == (4 if verify else 2)
 

@@ -1,0 +1,84 @@
+"""What the figures say of entries: counted when a backward pass first reads one, compared with originals that are still there."""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kompakt_runtime.codec.select import encoder
+from kompakt_runtime.compare import differences
+from kompakt_runtime.entry import Entry
+from kompakt_runtime.figures import Figures
+from kompakt_runtime.lossless import Indices
+from kompakt_runtime.policy import HELD, WAITS
+from kompakt_runtime.replay import Replay
+
+Tensor = Any
+
+
+def _guarded(method: Callable[..., None]) -> Callable[..., None]:
+    """Counting and comparing must not end a backward pass whose copies can be read."""
+
+    @functools.wraps(method)
+    def guarded(self: "Account", *what: Any) -> None:
+        try:
+            method(self, *what)
+        except Exception as error:
+            self._figures.count_raw(f"HookFailed{type(error).__name__}")
+
+    return guarded
+
+
+class Account:
+    """held: layers whose packed input somebody else still had; looked at again on measured steps."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+        self.held: set[str] = set()
+
+    @_guarded
+    def opened(self, entry: Entry, held: bool) -> None:
+        """A backward pass asked for this entry for the first time."""
+        self._figures.count_storage(entry.nbytes, entry.kept_bytes, held or entry.reason == HELD.reason)
+        if entry.plain:
+            return self._figures.count_raw(entry.reason or WAITS.reason)
+        with self._figures.lock:
+            self._figures.compressed += 1
+        if entry.packed is not None:
+            (self.held.add if held else self.held.discard)(entry.layer)
+        if held:
+            return None
+        layer = self._figures.layer(entry.layer + kind(entry))
+        layer.plain += entry.nbytes
+        layer.saved += entry.kept_bytes
+        layer.outliers += entry.packed.outliers if entry.packed is not None else 0
+        return None
+
+    @_guarded
+    def read(self, entry: Entry, flat: Tensor) -> None:
+        """A copy was read whose original is still there."""
+        if entry.original is not None:
+            self.compare(entry, [(0, flat)], entry.original)
+
+    def compare(self, entry: Entry, copies: Iterable[tuple[int, Tensor]], original: Tensor) -> None:
+        """Counts elements that differ by more than was promised. Waits for the device."""
+        wrong, error = differences(entry, copies, original)
+        self._figures.checked += original.numel()
+        self._figures.violations += wrong
+        if entry.packed is not None:
+            row = self._figures.layer(entry.layer)
+            row.error = max(row.error or 0.0, error)
+            works = encoder(original.device, original.dtype)
+            self._figures.encoder = f"{works.name} ({works.reason})" if works.reason else works.name
+
+
+def kind(entry: Entry) -> str:
+    """What stands behind the module's name in the table of layers; nothing for error-bounded inputs."""
+    if entry.packed is not None:
+        return ""
+    if entry.copy is None:
+        return " [not read]"
+    if isinstance(entry.copy, Indices):
+        return " [indices]"
+    if isinstance(entry.copy, Replay):
+        return " [replayed]"
+    return " [mask]" if entry.exact else " [signs]"
