@@ -1,13 +1,18 @@
 """Module calls in progress, and what was saved in each that is settled only when it ends."""
 
+import sys
+import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+import torch
 
 from kompakt_runtime.ledger import Handle
 from kompakt_runtime.offload import Item
 from kompakt_runtime.sites import Site
 
 Tensor = Any
+CALL: Final = torch.nn.Module._call_impl.__code__
 
 
 @dataclass(eq=False)
@@ -43,3 +48,25 @@ class Saved:
 
     handle: Handle
     made: int
+
+
+class Thread(threading.local):
+    """Per thread: hooks act only where they were entered, and replicas of a model run on threads of their own.
+
+    entered: our hooks were, with one of the calls; own, gathers: what own_storages says of that one's module.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.entered = False
+        self.own: frozenset[int] = frozenset()
+        self.gathers = False
+
+
+def calls_on_the_stack(module: Any) -> int:
+    """How many calls of this module are in progress on this thread."""
+    frame, found = sys._getframe(), 0
+    while frame.f_back is not None:
+        frame = frame.f_back
+        found += frame.f_code is CALL and frame.f_locals.get("self") is module
+    return found

@@ -37,7 +37,7 @@ class Hooks:
         self, config: Config, figures: Figures, operations: Operations | None = None, offloading: Offloading | None = None
     ) -> None:
         """operations: where nonlinear inputs are packed too; offloading: where host memory is used."""
-        self.operations, self._offloading = operations, offloading
+        self.operations, self.offloading = operations, offloading
         self._minimum = config.min_tensor_bytes
         self._target = config.layer_target
         self._figures = figures
@@ -71,8 +71,8 @@ class Hooks:
         if site is not None and site.observing:
             site.see_input(t.detach())
         self._store(handle, t, call, site)
-        if self._offloading is not None and handle.entry.handles == 1:
-            self._offloading.placed(handle.entry, call.leaving, not kept_out() and call.mode != "None")
+        if self.offloading is not None and handle.entry.handles == 1:
+            self.offloading.placed(handle.entry, call.leaving, not kept_out() and call.mode != "None")
         if self.operations is not None and use is Use.VALUES and call.mode == "ErrorBounded" and not kept_out():
             call.values.append(handle)
         if use is Use.INDICES and call.last is not None:
@@ -223,15 +223,15 @@ class Hooks:
         """Raises RuntimeError where plain autograd would: the tensor was changed in place meanwhile; DecodeFailed or an error for
         want of memory where a copy cannot be read.
         """
-        if self._offloading is not None:
-            self._offloading.opening(handle)
+        if self.offloading is not None:
+            self.offloading.opening(handle)
         try:
             t = self.ledger.open(handle)
         except (DecodeFailed, MemoryError, torch.cuda.OutOfMemoryError) as error:
             self._figures.count_raw(f"DecodeFailed{type(error.__cause__).__name__}")
             raise
-        if self._offloading is not None:
-            self._offloading.opened()
+        if self.offloading is not None:
+            self.offloading.opened()
         return t if self.operations is None else self.operations.noise.added(handle, t)
 
 

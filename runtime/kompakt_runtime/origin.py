@@ -1,6 +1,7 @@
 """Where a saved tensor comes from: parameters in every guise, the one save a ReLU makes of its own output, compiled code."""
 
 import os
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Final
 
@@ -32,6 +33,24 @@ def is_parameter(t: Tensor) -> bool:
     while node is not None and node.name() in PASSING:
         node = node.next_functions[0][0]
     return node is not None and bool(node.name() == "torch::autograd::AccumulateGrad")
+
+
+def _own_tensors(root: Any) -> Iterator[Tensor]:
+    """All parameters and buffers, some twice; `parameters()` takes several times longer, and this is done in every step."""
+    for module in root.modules():
+        yield from module._parameters.values()
+        yield from module._buffers.values()
+
+
+def own_storages(root: Any) -> tuple[frozenset[int], bool]:
+    """Storages of the plain parameters and buffers of a model, and whether there are others, as shards."""
+    mine = [t for t in _own_tensors(root) if t is not None]
+    plain = [t.untyped_storage()._cdata for t in mine if is_plain(t)]
+    return frozenset(plain), len(plain) < len(mine)
+
+
+def is_plain(t: Tensor) -> bool:
+    return type(t) in (torch.Tensor, torch.nn.Parameter) and t.layout == torch.strided
 
 
 def is_own_relu_save(t: Tensor) -> bool:

@@ -1,60 +1,41 @@
-"""Switches compression on for every training-mode module call of this process, and counts what it did."""
+"""Switches compression on in this process: puts its parts together, starts and stops them, and tells them of optimizer steps."""
 
-import contextlib
-import sys
-import threading
-import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from kompakt_runtime.autograd_state import innermost, noting, untraced
-from kompakt_runtime.calls import Call
 from kompakt_runtime.config import RAISING, Config, Mode
 from kompakt_runtime.figures import COMPILED, Figures
+from kompakt_runtime.forwards import Forwards
 from kompakt_runtime.headroom import Headroom
 from kompakt_runtime.hooks import Hooks
-from kompakt_runtime.ledger import Handle, Plain
 from kompakt_runtime.nonlinear import Operations
 from kompakt_runtime.observe import after_step, renew_operations
+from kompakt_runtime.obstacles import compiled_something
 from kompakt_runtime.offload import Offloading
-from kompakt_runtime.origin import saved_by_compiled_code
 from kompakt_runtime.overhead import Overhead
 from kompakt_runtime.raising import Raising
-from kompakt_runtime.replay import state_before
 from kompakt_runtime.sites import Site, Sites
-
-Tensor = Any
 
 # A dry run ends after the second step, the first whose bounds were measured, or after so many if none is compressed.
 DRY_RUN_STEPS = 8
-CALL: Final = torch.nn.Module._call_impl.__code__
 
 
 class Session:
-    """One process's compression. `start` puts the global hooks in place, `stop` removes them.
+    """One process's compression. `start` puts the global hooks in place, `stop` removes them."""
 
-    Saved-tensor hooks are entered at the outermost module call in training mode and left when it returns or raises;
-    what is saved outside of it (a loss computed on the model's output) stays as it is and is not counted.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        stepped: Callable[[], None] = lambda: None,
-        offloading: Callable[[Figures], Offloading] | None = None,
-    ) -> None:
-        """stepped: called after each optimizer step, when all of it is counted; offloading: another link than a GPU's."""
+    def __init__(self, config: Config, offloading: Callable[[Figures], Offloading] | None = None) -> None:
+        """offloading: another link than a GPU's."""
         self.config = config
         self.figures = Figures()
         self.sites = Sites(self._mode_of, self.figures.count_raw)
         operations = Operations(self.sites, self.figures.count_raw) if config.nonlinear == "Bounded" else None
-        self.offloading = (offloading or Offloading)(self.figures) if config.offload == "Auto" else None
-        self.hooks = Hooks(config, self.figures, operations, self.offloading)
-        self.stepped = stepped
+        elsewhere = (offloading or Offloading)(self.figures) if config.offload == "Auto" else None
+        self.hooks = Hooks(config, self.figures, operations, elsewhere)
+        # Called after each optimizer step, when all of it is counted.
+        self.stepped: Callable[[], None] = lambda: None
         self._headroom = Headroom(self.figures) if config.batch != "Keep" else None
         # A raised batch does not fit without compression.
         self._overhead = Overhead(self.figures, plain=config.overhead and config.batch not in RAISING, timed=config.overhead)
@@ -63,10 +44,7 @@ class Session:
         self._target = config.layer_target
         self._lossy = "ErrorBounded" in (config.mode, *(override.mode for override in config.overrides))
         self._modes: dict[tuple[str, str], Mode] = {}
-        self._threads = _Thread()
-        # The same objects always: they are known again on autograd's stack.
-        self._pair = (untraced(self._pack), untraced(noting(self._unpack)))
-        self._handles: list[Any] = []
+        self._forwards = Forwards(config, self.figures, self.sites, self.hooks, self._overhead, self._watch)
         self._step_handles: list[Any] = []
 
     def _mode_of(self, name: str, module: Any) -> Mode:
@@ -77,28 +55,15 @@ class Session:
 
     def start(self) -> None:
         """Forward passes count from now on, and optimizer steps."""
-        self._handles = [
-            module_hooks.register_module_forward_pre_hook(self._before),
-            module_hooks.register_module_forward_hook(self._after, always_call=True),
-        ]
+        self._forwards.start()
         if not self._step_handles:
             self._step_handles = [register_optimizer_step_post_hook(self._stepped)]
             if self._headroom is not None:
                 self._step_handles.append(register_optimizer_step_pre_hook(self._stepping))
-        # Ours fire once more for a compiled module and do nothing there; nobody should be warned (or stopped) for it.
-        warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
-        self._disable = torch.autograd.graph.disable_saved_tensors_hooks
-        # torch.func refuses to run while saved-tensor hooks are active, and asks through this function.
-        torch.autograd.graph.disable_saved_tensors_hooks = self._without_ours
 
     def pause(self) -> None:
         """Forward passes do not count any more; optimizer steps still do."""
-        for handle in self._handles:
-            handle.remove()
-        if self._handles:
-            torch.autograd.graph.disable_saved_tensors_hooks = self._disable
-        self._handles = []
-        self._abandon()
+        self._forwards.stop()
 
     def stop(self) -> None:
         self.pause()
@@ -106,114 +71,9 @@ class Session:
             handle.remove()
         self._step_handles = []
 
-    def _before(self, module: Any, args: tuple[Any, ...]) -> None:
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
-            return
-        try:
-            self._enter_call(module, args)
-        except Exception as error:
-            self.figures.count_raw(f"HookFailed{type(error).__name__}")
-
-    def _enter_call(self, module: Any, args: tuple[Any, ...]) -> None:
-        here = self._threads
-        if here.calls and here.calls[0].module is module and _calls_on_the_stack(module) == 1:
-            self._abandon()
-        call = Call(module, "None", since=torch.autograd._get_sequence_nr())
-        here.calls.append(call)
-        refused = any(outer.refuses for outer in here.calls)
-        if not here.entered and not refused and not self._overhead.off and module.training and torch.is_grad_enabled():
-            self._enter(call, args)
-        if not here.entered:
-            return
-        self._watch(Headroom.inside, args)
-        if _compiled(module):
-            self.figures.count_raw(COMPILED)
-            call.suspended = self._suspend()
-        call.site = self.sites.of(module)
-        call.name = self.sites.name(module)
-        call.mode = call.site.mode if call.site else self._mode_of(call.name, module)
-        if (call.site is not None or self.sites.frozen(module)) and args and isinstance(args[0], torch.Tensor):
-            call.input = args[0]
-        if self.config.replay and call.mode != "None":
-            # The last before the module's own function: nothing of ours may come between this and the draw.
-            call.state = state_before(module, args)
-
-    def _enter(self, call: Call, args: tuple[Any, ...]) -> None:
-        self._suspend()  # hooks of the user's, entered inside the last forward pass and left after it, lay on ours
-        obstacle = _obstacle(call.module)
-        if obstacle:
-            call.refuses = True
-            return self.figures.count_raw(obstacle)
-        here = self._threads
-        self.sites.name_all(call.module)
-        self._watch(Headroom.entered, call.module, args)
-        here.own, here.gathers = _own_storages(call.module)
-        self._overhead.entered(call.module)
-        if self.offloading is not None:
-            self.offloading.entered(call.module)
-        self.hooks.ledger.forget_recent()
-        self._push()
-        here.entered = call.enters = True
-        self.figures.forwards += 1
-        return None
-
-    def _abandon(self) -> None:
-        """Forgets forward passes of this thread that ended without our hooks: an Exception calls them, KeyboardInterrupt not."""
-        self._threads.calls.clear()
-        self._threads.entered = False
-        self._suspend()
-
-    def _after(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
-            return
-        try:
-            self._leave_call(module, output)
-        except Exception as error:
-            self.figures.count_raw(f"HookFailed{type(error).__name__}")
-
-    def _leave_call(self, module: Any, output: Any) -> None:
-        here = self._threads
-        while here.calls:
-            call = here.calls.pop()
-            if call.suspended:
-                self._push()
-            if here.entered:
-                self._settle(call, output if call.module is module else None)
-            if call.enters:
-                self._suspend()
-                here.entered = False
-            # Calls above this one were cut off before their hooks ran; their places go with them.
-            if call.module is module:
-                if call.site is not None and call.site.observing:
-                    call.site.see_output(output)
-                return
-
-    def _settle(self, call: Call, output: Any) -> None:
-        """Decides what was left open while a module ran; what cannot be decided yet is handed to the call around it.
-
-        Never raises: our hooks must be left in order.
-        """
-        try:
-            with torch.no_grad(), self._overhead.codec():
-                left = self.hooks.settle_pools(call, output) if call.pools else []
-                self.hooks.settle_operations(call, output, self.sites.observing)
-                self.hooks.ledger.settle_waiting(everything=call.enters)
-                self._offload(call)
-            if left and not call.enters:
-                self._threads.calls[-1].pools += left
-        except Exception as error:
-            self.figures.count_raw(f"SettleFailed{type(error).__name__}")
-
-    def _offload(self, call: Call) -> None:
-        if self.offloading is None or not call.leaving:
-            return
-        left = self.offloading.settled(call.leaving, everything=call.enters)
-        if not call.enters:
-            self._threads.calls[-1].leaving += left
-
     def _stepped(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.figures.steps += 1
-        if not self.figures.forwards and not self.figures.raw and _compiled_something():
+        if not self.figures.forwards and not self.figures.raw and compiled_something():
             # model.compile() leaves our hooks out of the calls it makes.
             self.figures.count_raw(COMPILED)
         self.hooks.ledger.forget_recent()
@@ -221,8 +81,8 @@ class Session:
             self._renew(optimizer)
         self._watch(Headroom.stepped, optimizer)
         self._overhead.stepped(optimizer, self.sites.observing())
-        if self.offloading is not None:
-            self.offloading.stepped(optimizer, self.sites.observing())
+        if self.hooks.offloading is not None:
+            self.hooks.offloading.stepped(optimizer, self.sites.observing())
         if self._raising is not None:
             self._raising.stepped(optimizer)
         self.stepped()
@@ -267,116 +127,3 @@ class Session:
             row = self.figures.layer(operation.name)
             row.sigma = share
             row.first = share if row.first is None else row.first
-
-    def _pack(self, t: Tensor) -> Any:
-        here, ours = self._threads, sys._getframe().f_back
-        if not here.calls:
-            # A thread of autograd's own: hooks are handed on to it, module calls are not.
-            return Plain(t)
-        if saved_by_compiled_code(ours and ours.f_back):
-            # All of a compiled region is unpacked before its first gradient: packing would raise the peak.
-            self.figures.count_raw(COMPILED)
-            return Plain(t)
-        with self._overhead.codec():
-            if here.gathers and t.grad_fn is None and not t.requires_grad and t.is_floating_point():
-                self._gathered(t)
-            return self.hooks.pack(t, here.calls[-1], here.own)
-
-    def _gathered(self, t: Tensor) -> None:
-        """FSDP2 may have put whole parameters in place since the forward pass began; a detached one has no other mark."""
-        here = self._threads
-        if _plain(t) and self.hooks.ledger.known(t) is None:
-            here.own |= _own_storages(next(call.module for call in here.calls if call.enters))[0]
-
-    def _unpack(self, handle: Any) -> Tensor:
-        self._watch(Headroom.unpacking)
-        with self._overhead.codec():
-            t = self.hooks.unpack(handle)
-        if isinstance(handle, Handle):
-            self._watch(Headroom.unpacked, handle.use, handle.dtype)
-        return t
-
-    def _push(self) -> None:
-        torch._C._autograd._push_saved_tensors_default_hooks(*self._pair)
-
-    def _suspend(self) -> bool:
-        """Leaves our hooks if they are the innermost; never pops anybody else's."""
-        top = innermost()
-        if top is None or top[0] is not self._pair[0]:
-            return False
-        torch._C._autograd._pop_saved_tensors_default_hooks()
-        return True
-
-    @contextlib.contextmanager
-    def _without_ours(self, error_message: str) -> Iterator[None]:
-        """Stands in for torch.autograd.graph.disable_saved_tensors_hooks: ours are no reason to refuse."""
-        suspended = self._threads.entered and self._suspend()
-        try:
-            with self._disable(error_message):
-                yield
-        finally:
-            if suspended:
-                self._push()
-
-
-class _Thread(threading.local):
-    """Per thread: hooks act only where they were entered, and replicas of a model run on threads of their own."""
-
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.entered = False
-        self.own: frozenset[int] = frozenset()
-        self.gathers = False
-
-
-def _calls_on_the_stack(module: Any) -> int:
-    """How many calls of this module are in progress on this thread."""
-    frame, found = sys._getframe(), 0
-    while frame.f_back is not None:
-        frame = frame.f_back
-        found += frame.f_code is CALL and frame.f_locals.get("self") is module
-    return found
-
-
-def _compiled(module: Any) -> bool:
-    return type(module).__name__ == "OptimizedModule"
-
-
-def _compiled_something() -> bool:
-    """Has torch.compile made code in this process? Looks only where it is loaded already."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return dynamo is not None and bool(dynamo.counters["frames"]["ok"])
-
-
-def _own_tensors(root: Any) -> Iterator[Tensor]:
-    """All parameters and buffers, some twice; `parameters()` takes several times longer, and this is done in every step."""
-    for module in root.modules():
-        yield from module._parameters.values()
-        yield from module._buffers.values()
-
-
-def _own_storages(root: Any) -> tuple[frozenset[int], bool]:
-    """Of the plain parameters and buffers, and whether there are others, as shards."""
-    mine = [t for t in _own_tensors(root) if t is not None]
-    plain = [t.untyped_storage()._cdata for t in mine if _plain(t)]
-    return frozenset(plain), len(plain) < len(mine)
-
-
-def _plain(t: Tensor) -> bool:
-    return type(t) in (torch.Tensor, torch.nn.Parameter) and t.layout == torch.strided
-
-
-def _obstacle(module: Any) -> str | None:
-    """Why our hooks must not be entered here; the region then runs as without us."""
-    if _compiled(module):
-        return COMPILED
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return "FuncTransform"
-    if not torch._C._autograd._saved_tensors_hooks_is_enabled():
-        return "HooksDisabled"
-    if innermost() is not None:
-        return "UserHooks"
-    # Asking whether CUDA is there would start it, and then no forked child could use it.
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-        return "GraphCapture"
-    return None

@@ -201,7 +201,7 @@ class Sites:
     """Names all modules below each outermost one once, and finds a module's site."""
 
     def __init__(self, mode_of: Callable[[str, Any], Mode], failed: Callable[[str], None]) -> None:
-        self._mode_of, self._failed = mode_of, failed
+        self.mode_of, self._failed = mode_of, failed
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._sites: WeakKeyDictionary[Any, Site] = WeakKeyDictionary()
         # Modules whose weight was a shard before their forward pass: in it FSDP2 shows the whole one.
@@ -258,7 +258,7 @@ class Sites:
 
     def _make(self, module: Any, weight: Any) -> Site:
         name = self.name(module)
-        site = Site(name, self._mode_of(name, module), module, weight, self._failed)
+        site = Site(name, self.mode_of(name, module), module, weight, self._failed)
         site.place = next(self.places)
         site.sharded = module in self._sharded
         self._sites[module] = site

@@ -93,7 +93,7 @@ def test_a_call_that_is_cut_off_and_caught_leaves_the_calls_around_it_in_order(r
     session = running(mode="Lossless")
     ours = gradients(Holder(model, around), batch())
     assert innermost() is None
-    assert not session._threads.calls
+    assert not session._forwards._threads.calls
     assert same({name.removeprefix("model."): gradient for name, gradient in ours.items()}, plain)
     assert not [reason for reason in session.figures.raw if "Failed" in reason]
 

@@ -138,7 +138,7 @@ def test_hooks_that_are_refused_are_not_noted(watched):
 
 def test_on_a_thread_of_autograd_s_own_tensors_stay_as_they_are(running):
     session, kept = running(), []
-    thread = threading.Thread(target=lambda: kept.append(session._pair[0](torch.ones(3))))
+    thread = threading.Thread(target=lambda: kept.append(session._forwards._pair[0](torch.ones(3))))
     thread.start()
     thread.join()
     assert isinstance(kept[0], Plain)

@@ -171,7 +171,7 @@ def test_an_exception_in_the_middle_of_a_forward_leaves_nothing_behind(running, 
         model.around = lambda part, x: part(x)
         assert same(gradients(model, batch()), wanted)
         assert innermost() is None
-        assert not session._threads.calls
+        assert not session._forwards._threads.calls
     assert session.figures.forwards == before + 4
     assert not failed(session)
 

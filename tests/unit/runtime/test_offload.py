@@ -82,7 +82,7 @@ def nothing_left(session) -> None:
     assert not session.hooks.ledger._entries
     session.lane.copy([]).wait()  # all that was given to it is over
     assert session.lane.lost == 0, "a copy's memory was gone before its turn"
-    carrier = session.offloading._carrier
+    carrier = session.hooks.offloading._carrier
     if carrier is not None:
         carrier.release(0)
         assert carrier.held == 0
@@ -97,7 +97,7 @@ def away(session):
 def warmed_up(session, model: nn.Module, loss=loss_of) -> None:
     """From here on tensors go."""
     train(model, 5, lambda model, seed: loss(model, seed).backward())
-    assert session.offloading._plan.chosen, away(session).reasons
+    assert session.hooks.offloading._plan.chosen, away(session).reasons
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.002])
@@ -133,10 +133,10 @@ def test_the_device_memory_of_what_went_is_free_when_the_backward_pass_begins(of
     warmed_up(session, model)
     loss = loss_of(model, 9)
     session.lane.copy([]).wait()
-    session.offloading._carrier.release(0)
+    session.hooks.offloading._carrier.release(0)
     entries = list(session.hooks.ledger._entries.values())
     gone = [entry for entry in entries if entry.storage.expired()]
-    assert len(gone) == len(session.offloading._plan.chosen) >= 6
+    assert len(gone) == len(session.hooks.offloading._plan.chosen) >= 6
     assert all(entry.alias is None for entry in gone)
     loss.backward()
 
@@ -162,7 +162,7 @@ def test_gradients_of_several_forward_passes_are_summed_as_ever(offloaded):
     plain = train(network(), backward=twice)
     session = offloaded()
     assert same(train(network(), backward=twice), plain)
-    assert {place[0] for place in session.offloading._plan.chosen} == {1, 2, 3}
+    assert {place[0] for place in session.hooks.offloading._plan.chosen} == {1, 2, 3}
 
 
 def test_a_graph_that_is_kept_may_be_read_again(offloaded):
@@ -208,10 +208,10 @@ def test_recomputed_regions_train_as_ever(offloaded, reentrant):
 def test_graphs_that_nobody_reads_give_their_host_memory_back(offloaded):
     model, session = network(), offloaded(ThreadLane(delay=0.001))
     warmed_up(session, model)
-    taken = session.offloading._carrier.taken
+    taken = session.hooks.offloading._carrier.taken
     for step in range(20):
         loss_of(model, step)
-    assert session.offloading._carrier.taken <= 2 * taken
+    assert session.hooks.offloading._carrier.taken <= 2 * taken
     assert same(train(network(), 2), train(network(), 2))
 
 
@@ -279,7 +279,7 @@ def test_while_a_graph_is_captured_nothing_goes_and_nothing_is_asked(offloaded):
     loss_of(model, 1).backward()
     session.lane.name = "one"
     assert away(session).tensors == before
-    assert away(session).reasons["GraphCapture"] == len(session.offloading._plan.chosen)
+    assert away(session).reasons["GraphCapture"] == len(session.hooks.offloading._plan.chosen)
 
 
 def test_a_backward_pass_on_another_stream_gets_memory_of_its_own(offloaded):
@@ -293,7 +293,7 @@ def test_a_backward_pass_on_another_stream_gets_memory_of_its_own(offloaded):
     session.stop()
     loss_of(other, 1).backward()
     assert same([weight.grad for weight in model.parameters()], [weight.grad for weight in other.parameters()])
-    assert session.offloading._carrier.late > 0
+    assert session.hooks.offloading._carrier.late > 0
 
 
 @pytest.mark.parametrize("settings", [{"overrides": (Override("*", "None"),)}, {"min_tensor_bytes": 0}])
@@ -310,7 +310,7 @@ def test_what_somebody_else_holds_stays(offloaded):
     model, session, kept = network(), offloaded(), {}
     model[1].register_forward_hook(lambda module, args, output: kept.update(output=output.detach()))
     warmed_up(session, model)
-    assert list(session.offloading._plan.reasons.values()).count("HeldElsewhere") == 1
+    assert list(session.hooks.offloading._plan.reasons.values()).count("HeldElsewhere") == 1
     train(model, 1)
     assert away(session).reasons["HeldElsewhere"] > 0
 
@@ -332,7 +332,7 @@ def test_other_shapes_stay_until_another_step_was_timed(offloaded):
     session = offloaded()
     assert same(train(network(), 12, backward), plain)
     assert away(session).reasons["OtherShape"] > 0
-    assert set(session.offloading._plan.chosen.values()) == {ROWS // 2 * WIDTH * 4}
+    assert set(session.hooks.offloading._plan.chosen.values()) == {ROWS // 2 * WIDTH * 4}
 
 
 def test_forward_passes_of_other_threads_are_left_alone(offloaded):
