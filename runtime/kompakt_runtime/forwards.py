@@ -16,6 +16,7 @@ from kompakt_runtime.figures import COMPILED, Figures
 from kompakt_runtime.headroom import Headroom
 from kompakt_runtime.hooks import Hooks
 from kompakt_runtime.ledger import Handle, Plain
+from kompakt_runtime.linear import frozen
 from kompakt_runtime.obstacles import compiled, obstacle
 from kompakt_runtime.origin import is_plain, own_storages, saved_by_compiled_code
 from kompakt_runtime.overhead import Overhead
@@ -90,7 +91,7 @@ class Forwards:
         call.site = self._sites.of(module)
         call.name = self._sites.name(module)
         call.mode = call.site.mode if call.site else self._sites.mode_of(call.name, module)
-        if (call.site is not None or self._sites.frozen(module)) and args and isinstance(args[0], torch.Tensor):
+        if (call.site is not None or frozen(module)) and args and isinstance(args[0], torch.Tensor):
             call.input = args[0]
         if self._replay and call.mode != "None":
             # The last before the module's own function: nothing of ours may come between this and the draw.

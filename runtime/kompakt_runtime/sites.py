@@ -7,22 +7,22 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
-from torch import nn
 
 from kompakt_runtime import bounds
 from kompakt_runtime.config import Mode
+from kompakt_runtime.linear import trained_weight
+from kompakt_runtime.noise import wide
 from kompakt_runtime.sigma import weight_gradient
+from kompakt_runtime.sums import Sums
 
 Tensor = Any
 
-# The forward functions of these classes are linear in input and weight. A subclass that has its own is not in.
-LINEAR_FORWARDS = frozenset({nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward})
 # Names that wrappers put before the user's own.
 WRAPPERS = ("module.", "_orig_mod.")
 
 
 class Site:
-    """One layer: `bound` is the error bound in force (None: not yet), the sums are 0-dim tensors on the layer's device."""
+    """One layer: `bound` is the error bound in force (None: not yet)."""
 
     def __init__(self, name: str, mode: Mode, module: Any, weight: Any, failed: Callable[[str], None]) -> None:
         """failed: counts a reason why nothing was measured in some backward pass."""
@@ -31,10 +31,8 @@ class Site:
         self.mode = mode
         self.module = ref(module)
         self.weight = ref(weight)
-        self.sharded = (
-            False  # the optimizer knows another tensor than the forward pass reads, which exists only meanwhile (FSDP2)
-        )
-        self.outputs = int(weight.shape[0])
+        # Does the optimizer know another tensor than the forward pass reads, which exists only meanwhile (FSDP2)?
+        self.sharded = False
         self.place = 0  # in the forward pass, among these and nonlinear operations
         self.tolerance = 0.0  # bounds.tolerance as last measured, 0 before
         self.bound: float | None = None
@@ -52,34 +50,20 @@ class Site:
         self.divisor = 1.0
         self._error: Tensor = None
         self._grad_hook: Any = None
-        self._clear()
+        self._sums = Sums(outputs=int(weight.shape[0]))
 
-    def _clear(self) -> None:
-        self.delta_squares: Tensor = None
-        self.gradient: Tensor = None
-        self.nonzero: Tensor = None
-        self.magnitude: Tensor = None
-        self.squares: Tensor = None
-        self.moved: Tensor = None
-        self.moved_by: Tensor = None  # sum(delta²) as above, of the examples whose error was kept
-        self.elements = 0
-
-    def drop_abandoned(self) -> None:
+    def _drop_abandoned(self) -> None:
         """Before a forward pass: forgets backward passes whose gradients the loop threw away without an optimizer step.
 
         Then the weight has no gradient, or one of zeros; the latter is looked at where it lies, so nobody waits for it.
         """
-        if self.delta_squares is None:
+        if self.sharded or not self._sums.backward:
+            # The gradient is moved into a shard at once. Sums that should have been dropped only make the bound tighter.
             return None
         weight = self.weight()
-        if self.sharded:
-            # The gradient is moved into the shard at once. Sums that should have been dropped only make the bound tighter.
-            return None
         if weight is None or weight.grad is None:
-            return self._clear()
-        kept = torch.count_nonzero(weight.grad) > 0
-        self.delta_squares = torch.where(kept, self.delta_squares, torch.zeros_like(self.delta_squares))
-        return None
+            return self._sums.clear()
+        return self._sums.keep_backward(torch.count_nonzero(weight.grad) > 0)
 
     def bound_for(self, x: Tensor, target: float) -> float | None:
         """The bound in force; before the first measured step is over one from `x` itself, which is read back for it."""
@@ -95,12 +79,8 @@ class Site:
         return weight is not None and x.dim() >= weight.dim()
 
     def see_input(self, x: Tensor) -> None:
-        """Adds the nonzero elements and the magnitude of one input."""
-        self.drop_abandoned()
-        self.nonzero = _plus(self.nonzero, torch.count_nonzero(x))
-        self.magnitude = _plus(self.magnitude, torch.linalg.vector_norm(x, 1, dtype=_wide(x)))
-        self.squares = _plus(self.squares, torch.linalg.vector_norm(x, dtype=_wide(x)).square())
-        self.elements += x.numel()
+        self._drop_abandoned()
+        self._sums.add_input(x)
 
     def see_output(self, output: Tensor) -> None:
         """Asks for the gradients that will arrive at the layer's output, and for its weight's afterwards."""
@@ -123,14 +103,13 @@ class Site:
 
     def _give_up(self, problem: Exception) -> None:
         """A measurement must not end a backward pass. The step is measured again."""
-        self._clear()
+        self._sums.clear()
         self._failed(f"ObserveFailed{type(problem).__name__}")
 
     def _add_delta(self, error: Tensor, gradients: tuple[Tensor, ...]) -> None:
         if self.observing and gradients[0] is not None:
             delta = gradients[0].detach()
-            norm = torch.linalg.vector_norm(delta, dtype=_wide(delta))
-            self.delta_squares = _plus(self.delta_squares, norm * norm / self.outputs)
+            self._sums.add_delta(delta)
             if error is not None:
                 self._see_moved(error, delta)
 
@@ -144,30 +123,18 @@ class Site:
             self.sampled = False
             return
         if moved is not None:
-            self.moved = _plus(self.moved, moved)
-            self.moved_by = _plus(self.moved_by, torch.linalg.vector_norm(delta, dtype=_wide(delta)).square() / self.outputs)
+            self._sums.add_moved(moved, delta)
 
     def _see_gradient(self, weight: Tensor) -> None:
         try:
             if self.observing and weight.grad is not None:
-                self.gradient = mean_magnitude(weight.grad)
+                self._sums.gradient = mean_magnitude(weight.grad)
         except Exception as problem:
             self._give_up(problem)
 
     def figures(self, momentum: Tensor, gradient: Tensor) -> Tensor | None:
         """The numbers of a bounds.Observation as one tensor; None if a pass is missing."""
-        if self.delta_squares is None or self.gradient is None or self.nonzero is None:
-            return None
-        share = self.nonzero.double() / self.elements
-        mean = self.magnitude / self.nonzero.clamp(min=1)
-        moved = share.new_zeros(()) if self.moved is None else self._moved()
-        size = (self.squares / self.nonzero.clamp(min=1)).sqrt()
-        numbers = (self.gradient, gradient, momentum, self.delta_squares, share, mean, moved, size)
-        return torch.stack([number.double() for number in numbers])
-
-    def _moved(self) -> Tensor:
-        """Root mean square of what all examples' errors would have done, from those of the first ones."""
-        return self.moved.double().square().mean().sqrt() * (self.delta_squares / self.moved_by).sqrt()
+        return self._sums.figures(momentum, gradient)
 
     def judge(self, ratio: float | None) -> None:
         """`ratio`: measured sigma over the model's. Too large: the bound is tightened; still too large: nothing is lossy here."""
@@ -189,8 +156,8 @@ class Site:
         self.steps += 1
 
     def finish(self, again: bool) -> None:
-        """Drops the sums; `again`: measure the next step too."""
-        self._clear()
+        """Drops what was seen; `again`: measure the next step too."""
+        self._sums.clear()
         if self._grad_hook is not None:
             self._grad_hook.remove()
             self._grad_hook = None
@@ -225,15 +192,9 @@ class Sites:
         return self._names.get(module) or type(module).__name__
 
     def of(self, module: Any) -> Site | None:
-        """The site of a linear layer with a trainable weight of its own; None for every other module.
-
-        A weight that is made from others on each pass (weight_norm, parametrizations, replicas) is no parameter. A layer with
-        forward pre-hooks of its own is left alone too: what those compute is saved during the layer's call.
-        """
-        if type(module).forward not in LINEAR_FORWARDS or module._forward_pre_hooks:
-            return None
-        weight = module._parameters.get("weight")
-        if weight is None or not (weight.requires_grad and weight.is_leaf and weight.is_floating_point()):
+        """The site of a linear layer with a trainable weight of its own; None for every other module."""
+        weight = trained_weight(module)
+        if weight is None:
             return None
         site = self._sites.get(module)
         if site is None or site.weight() is not weight:
@@ -247,14 +208,6 @@ class Sites:
     def observing(self) -> bool:
         """Is the next step measured, at any layer?"""
         return any(site.observing for site in self._sites.values())
-
-    @staticmethod
-    def frozen(module: Any) -> bool:
-        """A convolution whose weight asks for no gradient: torch saves its input all the same, and reads only the shape."""
-        if type(module).forward not in LINEAR_FORWARDS or isinstance(module, nn.Linear) or module._forward_pre_hooks:
-            return False
-        weight = module._parameters.get("weight")
-        return weight is not None and weight.is_leaf and not weight.requires_grad
 
     def _make(self, module: Any, weight: Any) -> Site:
         name = self.name(module)
@@ -290,12 +243,4 @@ def mean_magnitude(t: Tensor) -> Tensor:
     """Mean |t| as a 0-dim tensor; of a sharded tensor this rank's part, for nobody must wait for other ranks here."""
     if hasattr(t, "to_local"):
         t = t.detach().to_local()
-    return torch.linalg.vector_norm(t.detach(), 1, dtype=_wide(t)) / t.numel()
-
-
-def _wide(t: Tensor) -> Any:
-    return torch.float64 if t.dtype == torch.float64 else torch.float32
-
-
-def _plus(total: Tensor, more: Tensor) -> Tensor:
-    return more if total is None else total + more
+    return torch.linalg.vector_norm(t.detach(), 1, dtype=wide(t)) / t.numel()
