@@ -1,4 +1,4 @@
-"""The pair of functions that autograd calls for every tensor it saves and reads again."""
+"""The pair of functions that autograd calls for every tensor it saves and reads again, and what a module call's end settles."""
 
 import math
 from collections.abc import Callable
@@ -10,21 +10,18 @@ from kompakt_runtime.account import Account
 from kompakt_runtime.aside import kept_out
 from kompakt_runtime.autograd_state import packed_in
 from kompakt_runtime.calls import Call, Saved
-from kompakt_runtime.codec import pieces
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.select import untried
-from kompakt_runtime.compare import sample_error
 from kompakt_runtime.config import Config, Mode
-from kompakt_runtime.entry import Entry, whole_storage
 from kompakt_runtime.figures import Figures
+from kompakt_runtime.keeping import Keeping, keep
 from kompakt_runtime.ledger import DecodeFailed, Handle, Ledger, Plain
-from kompakt_runtime.lossless import Mask, Window, bool_mask, two_valued, window_indices
+from kompakt_runtime.lossless import Window, window_indices
 from kompakt_runtime.nonlinear import Operation, Operations
 from kompakt_runtime.offload import Offloading
 from kompakt_runtime.origin import is_input_of, is_own_relu_save, is_parameter
 from kompakt_runtime.policy import WAITS, Exact, Facts, Keep, Lossy, Use, decide
 from kompakt_runtime.pools import pool_nodes, window_of
-from kompakt_runtime.replay import Replay, Replays
 from kompakt_runtime.sites import Site
 
 Tensor = Any
@@ -43,7 +40,7 @@ class Hooks:
         self._figures = figures
         self._account = Account(figures)
         self.ledger = Ledger(self._account.opened, self._account.read if config.verify else None)
-        self._replays = Replays()
+        self._keeping = Keeping(self.ledger, self._account, figures)
 
     def pack(self, t: Tensor, call: Call, own: frozenset[int]) -> Handle | Plain:
         """`call` is the innermost module call; `own` are the storages of the model's parameters and buffers."""
@@ -93,36 +90,15 @@ class Hooks:
         verdict = decide(use, facts, mode, self._minimum, bound, held)
         if isinstance(verdict, Lossy):
             assert site is not None
-            self._compress(entry, t, verdict.bound, site)
+            self._keeping.within(verdict.bound, entry, t, site)
         elif isinstance(verdict, Exact):
-            self._exactly(entry, t, verdict, call)
+            self._keeping.exactly(entry, t, verdict, call)
         elif verdict is WAITS:
             entry.signs += 1
             entry.layer = entry.layer or call.name
             self.ledger.wait(entry)
         else:
-            _keep(entry, t, verdict.reason)
-
-    def _exactly(self, entry: Entry, t: Tensor, verdict: Exact, call: Call) -> None:
-        entry.layer = entry.layer or call.name
-        if verdict is Exact.NOTHING:
-            if entry.handles == 1:
-                entry.replace(None, entry.alias)
-        elif verdict is Exact.CELLS:
-            entry.reason = entry.reason or "ValuesNeeded"  # unless a pool turns up
-        elif not (entry.copy is not None and entry.exact):
-            source = whole_storage(t)
-            copy = self._small(source, t, verdict, call)
-            if copy is None:
-                return _keep(entry, t, "ValuesNeeded")
-            entry.replace(copy, source, exact=True)
-        return None
-
-    def _small(self, source: Tensor, t: Tensor, verdict: Exact, call: Call) -> Mask | Replay | None:
-        if verdict is Exact.BITS:
-            return bool_mask(source)
-        replay = self._replays.of(call.name, call.module, t, source, call.state) if verdict is Exact.REPLAY else None
-        return replay or two_valued(source)
+            keep(entry, t, verdict.reason)
 
     def settle_pools(self, call: Call, output: Any) -> "list[tuple[Saved, Handle]]":
         """After a module call: pairs of input and indices that belong to max-pooling inside it. Returns those not found."""
@@ -177,7 +153,7 @@ class Hooks:
         if operation.observing:
             operation.see_input(x, verdict.bound)
         self.ledger.relaxed(handle)
-        self._compress(entry, flat, verdict.bound, operation)
+        self._keeping.within(verdict.bound, entry, flat, operation)
         return verdict.bound
 
     def _settle_indices(self, handle: Handle, extent: tuple[int, ...], window: Window) -> None:
@@ -195,29 +171,6 @@ class Hooks:
         if is_own_relu_save(t):
             return Use.SIGN
         return Use.INDICES if _may_be_indices(t, call.last) else Use.VALUES
-
-    def _compress(self, entry: Entry, t: Tensor, bound: float, site: Site | Operation) -> None:
-        bound = entry.ceiling = min(entry.ceiling, bound)
-        if entry.whole or (entry.taken and entry.bound <= bound) or (entry.copy is not None and entry.exact):
-            entry.linear += 1
-            return None
-        if t.is_cuda and torch.cuda.is_current_stream_capturing():
-            return _keep(entry, t, "GraphCapture")
-        try:
-            gained = self.ledger.compress(entry, t, bound, site.name, at_once=site.observing)
-        except Exception as error:
-            return _keep(entry, t, f"EncodeFailed{type(error).__name__}")
-        if not gained:
-            return _keep(entry, t, "NoGain")
-        entry.linear += 1
-        entry.layer = site.name
-        row = self._figures.layer(site.name)
-        row.bound = max(row.bound or 0.0, bound)
-        if site.observing and entry.packed is not None:
-            self._account.compare(entry, pieces(entry.packed), whole_storage(t))
-            if isinstance(site, Site) and site.sampled:
-                site.see_error(sample_error(entry.packed, t, site.batched(t)))
-        return None
 
     def unpack(self, handle: Handle | Plain) -> Tensor:
         """Raises RuntimeError where plain autograd would: the tensor was changed in place meanwhile; DecodeFailed or an error for
@@ -240,10 +193,3 @@ def _may_be_indices(t: Tensor, last: Saved | None) -> bool:
     if last is None or t.dtype != torch.int64 or t.dim() != len(last.handle.shape):
         return False
     return bool(t.shape[:-3] == last.handle.shape[:-3] and t.numel() <= math.prod(last.handle.shape))
-
-
-def _keep(entry: Entry, t: Tensor, reason: str) -> None:
-    entry.readers += 1
-    if not (entry.copy is not None and entry.exact):
-        entry.keep(t)
-    entry.reason = entry.reason or reason
