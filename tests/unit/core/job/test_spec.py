@@ -84,7 +84,7 @@ REFUSED = {
     "no GPU anywhere": ({"roles": [role(gpusPerReplica=0)]}, "at least one role needs gpusPerReplica"),
     "target too high": ({"activationCompression": {"targetGradientError": "0.11"}}, "above 0 and at most 0.1"),
     "target as a number": ({"activationCompression": {"targetGradientError": 0.01}}, "expected text"),
-    "target of nothing": ({"activationCompression": {"targetGradientError": "0"}}, "Compression.targetGradientError: "),
+    "target of nothing": ({"activationCompression": {"targetGradientError": "0.0"}}, "Compression.targetGradientError: "),
     "an unknown mode": ({"activationCompression": {"mode": "Some"}}, "spec.activationCompression.mode: must be one of"),
     "unknown nonlinear inputs": (
         {"activationCompression": {"nonlinearInputs": "Some"}},
