@@ -1,6 +1,7 @@
 """The start-up hook: waits for torch, hides nobody's start-up file, and obeys the failure policy.
 
-A package `torch` of one line stands in for a torch that is too old; the real one is started in test_injection.
+A package `torch` of one line stands in for a torch that is too old; the real one is started in test_injection. Programs run in
+the Python that the tests' environment was made of: it has no kompakt of its own, and start-up files of the user's.
 """
 
 import json
@@ -12,16 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3] / "runtime"
-
-
-@pytest.fixture(scope="module")
-def payload(tmp_path_factory) -> Path:
-    """What a pod finds after the init container ran."""
-    folder = tmp_path_factory.mktemp("payload")
-    subprocess.run([ROOT / "assemble", folder / "image"], check=True)
-    (folder / "pod").mkdir()
-    subprocess.run([folder / "image" / "install", folder / "pod"], check=True)
-    return folder / "pod"
+PYTHON = sys._base_executable
 
 
 @pytest.fixture
@@ -29,22 +21,14 @@ def run(payload, tmp_path):
     """Runs a program with the hook on PYTHONPATH; `torch` is the version of the stand-in, None for no torch at all."""
     (tmp_path / "log").touch()
 
-    def run(
-        program: str,
-        *,
-        torch: str | None = "2.0.1",
-        command: tuple[str, ...] = ("-c",),
-        path=(),
-        python: str = sys.executable,
-        **environ: str,
-    ):
+    def run(program: str, *, torch: str | None = "2.0.1", command: tuple[str, ...] = ("-c",), path=(), **environ: str):
         if torch is not None:
             (tmp_path / "torch").mkdir(exist_ok=True)
             (tmp_path / "torch" / "__init__.py").write_text(f"__version__ = {torch!r}\n")
         paths = [str(payload / "bootstrap"), *map(str, path), str(tmp_path)]
         environ = {"KOMPAKT_TERMINATION_LOG": str(tmp_path / "log"), "KOMPAKT_MODE": "ErrorBounded", **environ}
         return subprocess.run(
-            [python, *command, program],
+            [PYTHON, *command, program],
             env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(paths), **environ},
             capture_output=True,
             text=True,
@@ -74,7 +58,7 @@ def test_a_program_without_torch_loads_nothing_of_ours(run, tmp_path):
 
 def test_a_program_without_torch_has_no_module_that_it_would_not_have_without_us(run):
     program = "import sys; print(*sys.modules)"
-    plain = subprocess.run([sys.executable, "-c", program], env={}, capture_output=True, text=True, check=True)
+    plain = subprocess.run([PYTHON, "-c", program], env={}, capture_output=True, text=True, check=True)
     assert set(run(program, torch=None).stdout.split()) - set(plain.stdout.split()) <= {"sitecustomize"}
 
 
@@ -100,6 +84,21 @@ def test_the_oldest_torch_is_2_4(run, version, old):
     assert ("is too old" in stderr, "is not fit for activation compression" in stderr) == (old, not old)
 
 
+@pytest.mark.parametrize(("policy", "ended"), [("Ignore", ("trained\n", 0)), ("Fail", ("", 78))])
+def test_what_nobody_thought_of_follows_the_failure_policy(run, last_words, policy, ended):
+    result = run("import torch; print('trained')", torch="no version", KOMPAKT_FAILURE_POLICY=policy)
+    assert (result.stdout, result.returncode) == ended
+    assert "Traceback" not in result.stderr
+    assert last_words()["reason"] == "StartFailedValueError"
+
+
+def test_figures_that_cannot_be_written_end_no_program(run):
+    result = run("import torch; print('trained')", KOMPAKT_STATE_DIR="/no such folder")
+    assert (result.stdout, result.returncode) == ("trained\n", 0)
+    assert "kompakt: figures could not be written: " in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 OLD_PYTHON = """
 import os, runpy, sys
 sys.meta_path = [finder for finder in sys.meta_path if type(finder).__name__ != "_TorchWaiter"]
@@ -112,9 +111,11 @@ print("trained")
 
 
 @pytest.mark.parametrize(("policy", "ended"), [("Ignore", ("trained\n", 0)), ("Fail", ("", 78))])
-def test_an_old_python_trains_plainly_or_not_at_all(run, policy, ended):
+def test_an_old_python_trains_plainly_or_not_at_all(run, tmp_path, policy, ended):
+    (tmp_path / "sitecustomize.py").write_text("print('start-up of the other')\n")
     result = run(OLD_PYTHON, KOMPAKT_FAILURE_POLICY=policy)
-    assert (result.stdout, result.returncode) == ended
+    # Once as the process began, once more by hand.
+    assert (result.stdout, result.returncode) == (2 * "start-up of the other\n" + ended[0], ended[1])
     assert result.stderr.count("kompakt: training without activation compression: CPython 3.10 or later is needed") == 1
 
 
@@ -168,10 +169,15 @@ def test_launchers_of_torch_are_no_training(run, tmp_path, name):
     assert (result.stdout, result.stderr) == ("ran\n", "")
 
 
-def test_programs_beside_a_training_are_known_by_their_module(run, tmp_path):
-    (tmp_path / "pip.py").write_text("import torch\nprint('ran')\n")
+@pytest.mark.parametrize("name", ["pip", "venv", "ensurepip"])
+def test_programs_beside_a_training_are_known_by_their_module(run, tmp_path, name):
+    (tmp_path / f"{name}.py").write_text("import torch\nprint('ran')\n")
+    result = run(name, command=("-m",))
+    assert (result.stdout, result.stderr) == ("ran\n", "")
+
+
+def test_other_modules_and_files_train(run, tmp_path):
     (tmp_path / "train.py").write_text("import torch\nprint('ran', __name__)\n")
-    assert run("pip", command=("-m",)).stderr == ""
     assert "training without activation compression" in run("train", command=("-m",)).stderr
     # Its arguments are not what runs.
     assert "training without activation compression" in run("import torch", command=("-X", "utf8", "-c")).stderr
@@ -219,16 +225,13 @@ def test_an_error_in_the_next_sitecustomize_looks_as_without_us(run, tmp_path):
     assert "torch 2.0.1 is too old" in result.stderr, "ours came up nevertheless"
 
 
-# A virtual environment has no start-up file of the user's own, the Python that it was made of has.
 @pytest.mark.parametrize(("site", "user"), [("", ""), ("1 / 0", ""), ("", "1 / 0"), ("raise SystemExit", "")])
 def test_the_user_s_usercustomize_runs_after_the_next_sitecustomize_as_without_us(run, tmp_path, site, user):
     (tmp_path / "sitecustomize.py").write_text(f"print('of the site', flush=True)\n{site}\n")
     (tmp_path / "usercustomize.py").write_text(f"print('of the user', flush=True)\n{user}\n")
-    ours = run("import torch; print('trained')", python=sys._base_executable)
+    ours = run("import torch; print('trained')")
     environ = {"PYTHONPATH": str(tmp_path)}
-    plain = subprocess.run(
-        [sys._base_executable, "-c", "import torch; print('trained')"], env=environ, capture_output=True, text=True
-    )
+    plain = subprocess.run([PYTHON, "-c", "import torch; print('trained')"], env=environ, capture_output=True, text=True)
     assert (ours.stdout, ours.returncode) == (plain.stdout, plain.returncode)
     assert ("ZeroDivisionError" in ours.stderr) == ("ZeroDivisionError" in plain.stderr) == ("1 / 0" in (site, user))
     assert ("torch 2.0.1 is too old" in ours.stderr) == ("trained" in plain.stdout), "ours came up nevertheless"
@@ -238,7 +241,7 @@ def test_the_user_s_usercustomize_runs_after_the_next_sitecustomize_as_without_u
 @pytest.mark.parametrize("name", ["sitecustomize", "usercustomize"])
 def test_a_start_up_file_may_import_torch_itself(run, tmp_path, name):
     (tmp_path / f"{name}.py").write_text("import torch\n")
-    result = run("import torch; print('trained')", python=sys._base_executable)
+    result = run("import torch; print('trained')")
     assert (result.stdout, result.stderr.count("torch 2.0.1 is too old")) == ("trained\n", 1)
 
 

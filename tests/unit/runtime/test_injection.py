@@ -1,10 +1,8 @@
 """The real example, unchanged, under torchrun with the start-up hook: it trains compressed and leaves the right words."""
 
-import json
 import os
 import re
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -24,37 +22,13 @@ def free_port() -> int:
 
 
 @pytest.mark.timeout(600)
-def test_two_ranks_train_compressed_and_report_once(tmp_path):
-    (tmp_path / "payload").mkdir()
-    (tmp_path / "state").mkdir()
-    (tmp_path / "log").touch()
-    subprocess.run([ROOT / "runtime" / "assemble", tmp_path / "image"], check=True)
-    subprocess.run([tmp_path / "image" / "install", tmp_path / "payload"], check=True)
-    environ = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "TMPDIR": str(tmp_path),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(tmp_path / "payload" / "bootstrap"),
-        "KOMPAKT_MODE": "ErrorBounded",
-        "KOMPAKT_TARGET": "0.01",
-        "KOMPAKT_ATTEMPT": "3",
-        "KOMPAKT_STATE_DIR": str(tmp_path / "state"),
-        "KOMPAKT_TERMINATION_LOG": str(tmp_path / "log"),
-    }
+def test_two_ranks_train_compressed_and_report_once(pod):
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "2"]
-    command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-    result = subprocess.run(
-        [*command, str(ROOT / "examples" / "digits" / "train.py"), "--epochs", "3", "--batch-size", "32"],
-        env=environ, capture_output=True, text=True, timeout=550,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
+    command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), str(ROOT / "examples" / "digits" / "train.py")]
+    result, words, files = pod([*command, "--epochs", "3", "--batch-size", "32"], KOMPAKT_TARGET="0.01", KOMPAKT_ATTEMPT="3")
     assert result.stderr.count("kompakt: activation compression ErrorBounded") == 1
     assert float(re.search(r"^test accuracy (\d+\.\d+) %$", result.stdout, re.M)[1]) > 40
-
-    words = json.loads((tmp_path / "log").read_text())
     print(words)
-    files = [json.loads(path.read_text()) for path in (tmp_path / "state").glob("figures-3-*.json")]
     assert len(files) == 2
     assert words["plainBytes"] == sum(row["plainBytes"] for row in files)
     assert (words["attempt"], words["ranks"], words["active"], words["reason"]) == (3, 2, True, "Active")

@@ -16,9 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 import kompakt_runtime
 from kompakt_runtime.carrier import Carrier
-from kompakt_runtime.config import Config, Override
+from kompakt_runtime.config import Override
 from kompakt_runtime.offload import Offloading
-from kompakt_runtime.session import Session
 from tests.unit.runtime.thread_lane import ThreadLane
 
 torch.optim.SGD([torch.zeros(1)])  # loads the compiler once, which takes seconds
@@ -55,7 +54,7 @@ def same(a, b) -> bool:
 
 
 @pytest.fixture
-def offloaded():
+def offloaded(running):
     """Starts sessions whose tensors go over a lane of threads, and looks that nothing of them stays."""
     started = []
 
@@ -63,10 +62,8 @@ def offloaded():
         lane = lane or ThreadLane()
         carriers = functools.partial(Carrier, budget=budget, chunk=CHUNK)
         offloading = functools.partial(Offloading, lanes=lambda device: lane, least=1024, probe=3 * CHUNK, carriers=carriers)
-        config = Config(**{"mode": "Lossless", "min_tensor_bytes": 0, "offload": "Auto", **settings})
-        session = Session(config, offloading=offloading)
+        session = running(offloading, **{"mode": "Lossless", "offload": "Auto", **settings})
         session.lane = lane
-        session.start()
         started.append(session)
         return session
 

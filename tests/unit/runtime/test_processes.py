@@ -1,10 +1,7 @@
 """Processes that a training starts by multiprocessing, with the start-up hook: each counts what it trained itself, no more."""
 
-import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +10,6 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
 
 from kompakt_runtime import start
 
-ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import multiprocessing, sys
 import torch
@@ -46,27 +42,16 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def trained(tmp_path):
+def trained(pod, tmp_path):
     """Runs the script; the pod's summary and its processes' own figures."""
-    (tmp_path / "payload").mkdir()
-    (tmp_path / "state").mkdir()
-    (tmp_path / "log").touch()
     (tmp_path / "train.py").write_text(SCRIPT)
-    subprocess.run([ROOT / "runtime" / "assemble", tmp_path / "image"], check=True)
-    subprocess.run([tmp_path / "image" / "install", tmp_path / "payload"], check=True)
-    environ = {
-        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(tmp_path / "payload" / "bootstrap"), "KOMPAKT_MODE": "ErrorBounded", "KOMPAKT_MIN_TENSOR_BYTES": "0",
-        "KOMPAKT_STATE_DIR": str(tmp_path / "state"), "KOMPAKT_TERMINATION_LOG": str(tmp_path / "log"),
-    }  # fmt: skip
 
     def trained(how, steps):
         command = [sys.executable, str(tmp_path / "train.py"), how, str(steps)]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
-        assert (done.returncode, done.stdout) == (0, "0 0 0\n"), done.stderr
+        done, words, rows = pod(command, KOMPAKT_MIN_TENSOR_BYTES="0")
+        assert done.stdout == "0 0 0\n", done.stderr
         assert done.stderr.count("kompakt:") == 1, done.stderr
-        rows = [json.loads(path.read_text()) for path in (tmp_path / "state").glob("figures-*.json")]
-        return json.loads((tmp_path / "log").read_text()), sorted(rows, key=lambda row: -row["steps"])
+        return words, rows
 
     return trained
 

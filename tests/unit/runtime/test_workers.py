@@ -1,17 +1,13 @@
 """Data loaders' worker processes beside a training with the start-up hook: forked or started anew, they change nothing."""
 
-import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
     pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
 
-ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import sys, torch
 from torch import nn
@@ -44,22 +40,10 @@ if __name__ == "__main__":
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", ["fork", "spawn", "forkserver", ""])
-def test_workers_say_nothing_and_count_for_nothing(tmp_path, how):
-    (tmp_path / "payload").mkdir()
-    (tmp_path / "state").mkdir()
-    (tmp_path / "log").touch()
+def test_workers_say_nothing_and_count_for_nothing(pod, tmp_path, how):
     (tmp_path / "train.py").write_text(SCRIPT)
-    subprocess.run([ROOT / "runtime" / "assemble", tmp_path / "image"], check=True)
-    subprocess.run([tmp_path / "image" / "install", tmp_path / "payload"], check=True)
-    environ = {
-        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(tmp_path / "payload" / "bootstrap"), "KOMPAKT_MODE": "ErrorBounded", "KOMPAKT_MIN_TENSOR_BYTES": "0",
-        "KOMPAKT_STATE_DIR": str(tmp_path / "state"), "KOMPAKT_TERMINATION_LOG": str(tmp_path / "log"),
-    }  # fmt: skip
-    command = [sys.executable, str(tmp_path / "train.py"), how]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
-    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
+    done, words, rows = pod([sys.executable, str(tmp_path / "train.py"), how], KOMPAKT_MIN_TENSOR_BYTES="0")
+    assert done.stdout == "trained\n", done.stderr
     assert done.stderr.count("kompakt:") == 1
-    words = json.loads((tmp_path / "log").read_text())
     assert (words["active"], words["ranks"], words["steps"], words["violations"]) == (True, 1, 6, 0)
-    assert len(list((tmp_path / "state").glob("figures-*.json"))) == 1
+    assert len(rows) == 1
