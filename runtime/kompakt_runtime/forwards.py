@@ -170,18 +170,23 @@ class Forwards:
             self._threads.calls[-1].leaving += left
 
     def _pack(self, t: Tensor) -> Any:
+        """Never raises: what fails is kept as it is and counted."""
         here, ours = self._threads, sys._getframe().f_back
         if not here.calls:
             # A thread of autograd's own: hooks are handed on to it, module calls are not.
             return Plain(t)
-        if saved_by_compiled_code(ours and ours.f_back):
-            # All of a compiled region is unpacked before its first gradient: packing would raise the peak.
-            self._figures.count_raw(COMPILED)
+        try:
+            if saved_by_compiled_code(ours and ours.f_back):
+                # All of a compiled region is unpacked before its first gradient: packing would raise the peak.
+                self._figures.count_raw(COMPILED)
+                return Plain(t)
+            with self._overhead.codec():
+                if here.gathers and t.grad_fn is None and not t.requires_grad and t.is_floating_point():
+                    self._gathered(t)
+                return self._hooks.pack(t, here.calls[-1], here.own)
+        except Exception as error:
+            self._figures.count_raw(f"PackFailed{type(error).__name__}")
             return Plain(t)
-        with self._overhead.codec():
-            if here.gathers and t.grad_fn is None and not t.requires_grad and t.is_floating_point():
-                self._gathered(t)
-            return self._hooks.pack(t, here.calls[-1], here.own)
 
     def _gathered(self, t: Tensor) -> None:
         """FSDP2 may have put whole parameters in place since the forward pass began; a detached one has no other mark."""

@@ -28,7 +28,7 @@ Tensor = Any
 
 
 class Hooks:
-    """pack and unpack. `pack` never raises: what fails is kept as it is and counted."""
+    """pack and unpack. What fails in `pack` is kept as it is and counted by who calls it."""
 
     def __init__(
         self, config: Config, figures: Figures, operations: Operations | None = None, offloading: Offloading | None = None
@@ -43,14 +43,9 @@ class Hooks:
         self._keeping = Keeping(self.ledger, self._account, figures)
 
     def pack(self, t: Tensor, call: Call, own: frozenset[int]) -> Handle | Plain:
-        """`call` is the innermost module call; `own` are the storages of the model's parameters and buffers."""
-        try:
-            return self._pack(t, call, own)
-        except Exception as error:
-            self._figures.count_raw(f"PackFailed{type(error).__name__}")
-            return Plain(t)
-
-    def _pack(self, t: Tensor, call: Call, own: frozenset[int]) -> Handle | Plain:
+        """`call` is the innermost module call; `own` are the storages of the model's parameters and buffers. Where it raises, the
+        tensor is as it was.
+        """
         if type(t) is not torch.Tensor or t.layout != torch.strided or t.is_conj() or t.is_neg():
             if not isinstance(t, torch.nn.Parameter):
                 self._figures.count_raw("NotPlainTensor")  # sparse, of a class of its own, or conjugated only when it is read

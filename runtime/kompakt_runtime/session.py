@@ -73,6 +73,18 @@ class Session:
 
     def _stepped(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.figures.steps += 1
+        try:
+            self._learn(optimizer)
+        except Exception as error:
+            self.figures.count_raw(f"HookFailed{type(error).__name__}")
+        if self._raising is not None:
+            self._raising.stepped(optimizer)
+        self.stepped()
+        if self.config.dry_run:
+            self._dry_step()
+
+    def _learn(self, optimizer: Any) -> None:
+        """What the step that ended means for the next one."""
         if not self.figures.forwards and not self.figures.raw and compiled_something():
             # model.compile() leaves our hooks out of the calls it makes.
             self.figures.count_raw(COMPILED)
@@ -83,11 +95,6 @@ class Session:
         self._overhead.stepped(optimizer, self.sites.observing())
         if self.hooks.offloading is not None:
             self.hooks.offloading.stepped(optimizer, self.sites.observing())
-        if self._raising is not None:
-            self._raising.stepped(optimizer)
-        self.stepped()
-        if self.config.dry_run:
-            self._dry_step()
 
     def _stepping(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._watch(Headroom.stepping)

@@ -14,7 +14,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from kompakt_runtime.autograd_state import innermost
-from tests.unit.runtime.small_training import Holder, batch, gradients, network, same, warm_up
+from kompakt_runtime.headroom import Headroom
+from tests.unit.runtime.small_training import Holder, batch, failed, gradients, network, same, warm_up
 
 
 def test_inference_packs_nothing(running):
@@ -186,16 +187,17 @@ def test_a_failing_codec_leaves_plain_training(running, monkeypatch):
     assert session.figures.raw["EncodeFailedMemoryError"] == 2
 
 
-def test_a_failing_hook_leaves_plain_training(running, monkeypatch):
+@pytest.mark.parametrize("broken", ["hooks.is_parameter", "forwards.saved_by_compiled_code"])
+def test_a_failing_hook_leaves_plain_training(running, monkeypatch, broken):
     model = network()
     plain = gradients(model, batch())
     session = running()
-    monkeypatch.setattr("kompakt_runtime.hooks.is_parameter", lambda _t: 1 / 0)
+    monkeypatch.setattr(f"kompakt_runtime.{broken}", lambda _: 1 / 0)
     assert same(gradients(model, batch()), plain)
     assert session.figures.raw["PackFailedZeroDivisionError"] > 0
 
 
-@pytest.mark.parametrize("broken", ["sites.Sites.of", "sites.Site.see_output", "session.after_step"])
+@pytest.mark.parametrize("broken", ["sites.Sites.of", "sites.Site.see_output", "session.after_step", "overhead.Overhead.stepped"])
 def test_a_module_s_or_optimizer_s_hook_that_fails_changes_no_gradient_and_no_step(running, monkeypatch, broken):
     def step(model) -> dict[str, torch.Tensor]:
         found = gradients(model, batch())
@@ -211,6 +213,30 @@ def test_a_module_s_or_optimizer_s_hook_that_fails_changes_no_gradient_and_no_st
     assert [
         reason for reason in session.figures.raw if reason in ("HookFailedZeroDivisionError", "ObserveFailedZeroDivisionError")
     ]
+
+
+def test_a_layer_s_bounds_need_no_figure_of_what_they_did(running, monkeypatch):
+    model, session = network(), running()
+    monkeypatch.setattr("kompakt_runtime.sites.weight_gradient", lambda *_: 1 / 0)
+    warm_up(model)
+    session.figures.forget()
+    gradients(model, batch())
+    assert session.figures.compressed == 2
+    assert not failed(session)
+
+
+@pytest.mark.parametrize("broken", ["entered", "inside", "unpacking", "unpacked", "stepping", "stepped"])
+def test_a_batch_that_cannot_be_suggested_ends_nothing(running, monkeypatch, broken):
+    def run() -> dict[str, torch.Tensor]:
+        model = network()
+        warm_up(model)
+        return gradients(model, batch())
+
+    plain = run()
+    session = running(mode="Lossless", batch="Suggest")
+    monkeypatch.setattr(Headroom, broken, lambda *_: 1 / 0)
+    assert same(run(), plain)
+    assert session.figures.raw["SuggestFailedZeroDivisionError"] > 0
 
 
 @pytest.mark.parametrize("broken", ["sums._plus", "sites.mean_magnitude"])
