@@ -139,6 +139,15 @@ def test_a_table_that_does_not_add_up_is_refused(change):
         read(data)
 
 
+def test_a_tile_of_fewer_words_than_none_is_refused_though_their_sum_is_right():
+    data = sample()
+    words = number(data, TABLE + 4, "<i") >> 12
+    plus(data, TABLE, (words + 1) << 12, "<i")
+    plus(data, TABLE + 4, -(words + 1) << 12, "<i")
+    with pytest.raises(CorruptPacked, match="table of tiles does not agree"):
+        read(data)
+
+
 @pytest.mark.parametrize("first", [-1, 10**9])
 def test_outliers_outside_of_the_slots_are_refused(first):
     data = sample()
