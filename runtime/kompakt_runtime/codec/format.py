@@ -198,6 +198,8 @@ def _read_layout(view: memoryview) -> tuple[Layout, int, float, Sizes, int]:
         raise CorruptPacked(f"the shape ends at byte {place}, beyond the data")
     numbers = struct.unpack_from(f"<{2 * dimensions}q", view, HEAD.size)
     layout = Layout(DTYPES[kind], numbers[:dimensions], numbers[dimensions:])
+    if math.prod(layout.shape) * layout.item >= 1 << 63:
+        raise CorruptPacked(f"header: shape {layout.shape} of {layout.dtype} has more bytes than any tensor may")
     if min(numbers, default=0) < 0 or layout.stored != stored or span(layout) > 4 * max(stored, 1):
         raise CorruptPacked(f"header: shape {layout.shape} and strides {layout.strides} do not hold {stored} elements")
     sizes = Sizes(*counts)

@@ -97,6 +97,17 @@ def test_a_shape_that_does_not_hold_the_elements_or_reaches_far_beyond_them_is_r
         read(data)
 
 
+def test_a_shape_that_no_tensor_may_have_is_refused_though_it_takes_no_room():
+    """Dimensions of stride 0 are stored once."""
+    data = bytearray(encode(torch.zeros(1).expand(2, 2), 0.1).to_bytes()[:-4])
+    assert (number(data, SHAPE), number(data, SHAPE + 16)) == (2, 0)
+    assert decode(read(data)).shape == (2, 2)
+    for size in (1 << 60, (1 << 63) - 1):
+        struct.pack_into("<q", data, SHAPE, size)
+        with pytest.raises(CorruptPacked, match="more bytes than any tensor may"):
+            read(data)
+
+
 def test_two_wrong_signs_do_not_make_a_right_shape():
     x = torch.randn(60, 50, generator=torch.Generator().manual_seed(0)).relu()
     data = bytearray(encode(x, 0.1).to_bytes()[:-4])
