@@ -60,18 +60,25 @@ def bins(dtype: Any, bound: float) -> Bins:
     return Bins(digits, step, exponent << digits, int(edge / step) + 2, sizes)
 
 
-def tables(grid: Grid, device: Any) -> tuple[Tensor, Tensor]:
+def tables(grid: Grid, like: Tensor) -> tuple[Tensor, Tensor]:
     """The code of each pattern (int32; -1 where no code keeps the bound), and the pattern (int16) that each code stands for.
 
-    Made of operations that read nothing back, and kept: a layer's bound changes seldom. Each stream of a GPU has its own, for
-    another might read them before they are written.
+    On the device of `like`. Made of operations that read nothing back, and kept: a layer's bound changes seldom. Each stream of
+    a GPU has its own, for another might read them before they are written. Tensors that only stand for others have none kept.
     """
+    device = like.device
+    if type(like) is not torch.Tensor:
+        return _made(grid.dtype, grid.bound, device)
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
-    return _tables(grid.dtype, grid.bound, device, stream)
+    return _kept(grid.dtype, grid.bound, device, stream)
 
 
 @functools.lru_cache(32)
-def _tables(dtype: Any, bound: float, device: Any, stream: int | None) -> tuple[Tensor, Tensor]:
+def _kept(dtype: Any, bound: float, device: Any, stream: int | None) -> tuple[Tensor, Tensor]:
+    return _made(dtype, bound, device)
+
+
+def _made(dtype: Any, bound: float, device: Any) -> tuple[Tensor, Tensor]:
     own = bins(dtype, bound)
     backs = _backs(own, dtype, device)
     patterns = torch.arange(NUMBERS, dtype=torch.int32, device=device)
@@ -98,7 +105,7 @@ def _backs(own: Bins, dtype: Any, device: Any) -> Tensor:
 
 def quantise(grid: Grid, values: Tensor) -> tuple[Tensor, Tensor]:
     """Codes (int32; 0 for outliers and zeros) and which elements are outliers; values: of the tensor's 16-bit type."""
-    codes, _ = tables(grid, values.device)
+    codes, _ = tables(grid, values)
     patterns = values.view(torch.int16).to(torch.int32) & (NUMBERS - 1)
     found = codes.index_select(0, patterns.view(-1)).view(values.shape)
     outside = found < 0
@@ -107,6 +114,6 @@ def quantise(grid: Grid, values: Tensor) -> tuple[Tensor, Tensor]:
 
 def restored(grid: Grid, codes: Tensor) -> Tensor:
     """The magnitudes that codes (whole numbers) stand for, in the tensor's type; some number for codes that no encoder writes."""
-    _, backs = tables(grid, codes.device)
+    _, backs = tables(grid, codes)
     known = codes.to(torch.int32).clamp_(max=backs.numel() - 1)
     return backs.index_select(0, known.view(-1)).view(grid.dtype).view(codes.shape)

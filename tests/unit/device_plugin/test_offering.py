@@ -92,7 +92,7 @@ def test_a_sick_gpu_leaves_at_once_and_comes_back_when_well(api, kubelet, machin
     assert (gpu["health"], gpu["xid"]) == ("Unhealthy", 79)
     degraded = next(c for c in one.topology()["status"]["conditions"] if c["type"] == "Degraded")
     assert (degraded["status"], "GPU 3 (XID, XID 79)" in degraded["message"]) == ("True", True)
-    assert one.plugin.metrics.value("gpus", state="unhealthy") == 1
+    until(lambda: one.plugin.metrics.value("gpus", state="unhealthy") == 1)  # counted when the API server has answered
     source.change(dgx1.gpus[3])
     assert [health for _, health in lists.get(timeout=60)].count("Unhealthy") == 0
     until(lambda: one.topology()["status"]["health"] == "Healthy")
