@@ -22,11 +22,11 @@ from kompakt_runtime.codec import kernels
 
 
 def test_interpreted_kernels_write_the_bytes_of_the_reference():
-    """Odd lengths, every type, both roundings, awkward numbers, too little room: 59 checks in one process."""
+    """Odd lengths, every type, both roundings, awkward numbers, too little room: 45 checks in one process."""
     command = [sys.executable, "-m", "pytest", "-q", str(Path(__file__).with_name("interpreted_kernels.py"))]
     done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "59 passed" in done.stdout
+    assert "45 passed" in done.stdout
 
 
 POINTERS = {
