@@ -30,7 +30,7 @@ def magnitudes(bits, KIND: tl.constexpr):
 
 
 @triton.jit
-def rounded(value, KIND: tl.constexpr):
+def _rounded(value, KIND: tl.constexpr):
     """float32 magnitudes, rounded into the tensor's type; as bit patterns."""
     if KIND == 0:
         bits = value.to(tl.int32, bitcast=True)
@@ -44,51 +44,51 @@ def rounded(value, KIND: tl.constexpr):
 
 
 @triton.jit
-def rung(pattern, code, start, first, size):
+def _rung(pattern, code, start, first, size):
     """Codes of patterns from `start` on, where bins of `size` begin with code `first`; the others' as they are."""
     # The product and the shift divide what is below 1024 by sizes to 17.
     return tl.where(pattern >= start, first + (((pattern - start) * (65536 // size + 1)) >> 16), code)
 
 
 @triton.jit
-def coded_by_neighbours(pattern, code, edge, below, size0, size1, size2, size3, KIND: tl.constexpr):
+def _coded_by_neighbours(pattern, code, edge, below, size0, size1, size2, size3, KIND: tl.constexpr):
     """The codes of 16-bit patterns from `edge` on, as short.tables gives them; `code` where it is lower."""
     numbers = 1024 if KIND == 1 else 128
-    code = rung(pattern, code, edge, below, size0)
+    code = _rung(pattern, code, edge, below, size0)
     start, first = edge + numbers, below + (numbers + size0 - 1) // size0
-    code = rung(pattern, code, start, first, size1)
+    code = _rung(pattern, code, start, first, size1)
     start, first = start + numbers, first + (numbers + size1 - 1) // size1
-    code = rung(pattern, code, start, first, size2)
+    code = _rung(pattern, code, start, first, size2)
     start, first = start + numbers, first + (numbers + size2 - 1) // size2
-    code = rung(pattern, code, start, first, size3)
+    code = _rung(pattern, code, start, first, size3)
     start, first = start + numbers, first + (numbers + size3 - 1) // size3
     return tl.where(pattern >= start, first + pattern - start, code)
 
 
 @triton.jit
-def middle(code, pattern, start, first, size, numbers):
+def _middle(code, pattern, start, first, size, numbers):
     """Patterns of the middles of bins of `size` from code `first` on; the others' as they are."""
     here = start + (code - first) * size + size // 2
     return tl.where(code >= first, tl.minimum(here, start + numbers - 1), pattern)
 
 
 @triton.jit
-def restored_by_neighbours(code, pattern, edge, below, size0, size1, size2, size3, KIND: tl.constexpr):
+def _restored_by_neighbours(code, pattern, edge, below, size0, size1, size2, size3, KIND: tl.constexpr):
     """The patterns that codes stand for; `pattern`: those of the equal bins."""
     numbers = 1024 if KIND == 1 else 128
-    pattern = middle(code, tl.minimum(pattern, tl.maximum(edge - 1, 0)), edge, below, size0, numbers)
+    pattern = _middle(code, tl.minimum(pattern, tl.maximum(edge - 1, 0)), edge, below, size0, numbers)
     start, first = edge + numbers, below + (numbers + size0 - 1) // size0
-    pattern = middle(code, pattern, start, first, size1, numbers)
+    pattern = _middle(code, pattern, start, first, size1, numbers)
     start, first = start + numbers, first + (numbers + size1 - 1) // size1
-    pattern = middle(code, pattern, start, first, size2, numbers)
+    pattern = _middle(code, pattern, start, first, size2, numbers)
     start, first = start + numbers, first + (numbers + size2 - 1) // size2
-    pattern = middle(code, pattern, start, first, size3, numbers)
+    pattern = _middle(code, pattern, start, first, size3, numbers)
     start, first = start + numbers, first + (numbers + size3 - 1) // size3
     return tl.minimum(tl.where(code >= first, start + code - first, pattern), 0x7FFF)
 
 
 @triton.jit
-def mix(h):
+def _mix(h):
     """grid.mix on uint32."""
     h = h ^ (h >> 16)
     h = h * 0x7FEB352D
@@ -98,16 +98,16 @@ def mix(h):
 
 
 @triton.jit
-def draw(number, first_key, second_key):
+def _draw(number, first_key, second_key):
     """grid.draw for element numbers (int64); the keys are int32 of the same bits."""
     low = (number & 0xFFFFFFFF).to(tl.uint32)
     high = (number >> 32).to(tl.uint32)
-    mixed = mix(mix(low ^ first_key.to(tl.uint32, bitcast=True)) ^ high ^ second_key.to(tl.uint32, bitcast=True))
+    mixed = _mix(_mix(low ^ first_key.to(tl.uint32, bitcast=True)) ^ high ^ second_key.to(tl.uint32, bitcast=True))
     return (mixed >> DRAW_SHIFT).to(tl.float32)
 
 
 @triton.jit
-def within(back, magnitude, bound):
+def _within(back, magnitude, bound):
     """grid.within."""
     difference = back - magnitude
     shadow = difference - back
@@ -126,11 +126,11 @@ def restored(code, step, smallest, edge, below, size0, size1, size2, size3, KIND
             value = tl.maximum(value.to(tl.float16).to(tl.float32), smallest)
         else:
             value = tl.maximum(value, smallest)
-        bits = rounded(value, KIND)
+        bits = _rounded(value, KIND)
     else:
-        bits = rounded((code + 0.5) * step, KIND)
+        bits = _rounded((code + 0.5) * step, KIND)
         if KIND != 0:
-            bits = restored_by_neighbours(code.to(tl.int32), bits, edge, below, size0, size1, size2, size3, KIND)
+            bits = _restored_by_neighbours(code.to(tl.int32), bits, edge, below, size0, size1, size2, size3, KIND)
     return bits
 
 
@@ -144,9 +144,9 @@ def coded(
     code = tl.floor(scaled)
     if STOCHASTIC:
         share = (scaled - code) * DRAWS
-        code = tl.where(share > draw(number, first_key, second_key), code + 1.0, code)
+        code = tl.where(share > _draw(number, first_key, second_key), code + 1.0, code)
     elif KIND != 0:
         lower = tl.minimum(code, below.to(tl.float32)).to(tl.int32)
-        code = coded_by_neighbours(bits & 0x7FFF, lower, edge, below, size0, size1, size2, size3, KIND).to(tl.float32)
+        code = _coded_by_neighbours(bits & 0x7FFF, lower, edge, below, size0, size1, size2, size3, KIND).to(tl.float32)
     back = magnitudes(restored(code, step, smallest, edge, below, size0, size1, size2, size3, KIND, STOCHASTIC), KIND)
-    return code, within(back, magnitude, bound) & (code < CODES) & (back > 0)
+    return code, _within(back, magnitude, bound) & (code < CODES) & (back > 0)

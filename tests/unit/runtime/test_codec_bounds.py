@@ -109,7 +109,7 @@ def test_the_codec_s_own_check_is_exact_where_a_rounded_difference_is_not(dtype)
 
 @pytest.mark.parametrize("seed", [None, 5], ids=["nearest", "stochastic"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_quarter_of_a_million_values_arewithin_their_bounds(dtype, seed):
+def test_a_quarter_of_a_million_values_are_within_their_bounds(dtype, seed):
     generator = torch.Generator().manual_seed(11)
     packed_well = 0
     for bound in bounds_for(dtype, generator):
@@ -240,7 +240,7 @@ def test_any_damage_is_noticed(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_forged_bytes_raise_or_decodewithin_their_size(dtype):
+def test_forged_bytes_raise_or_decode_within_their_size(dtype):
     import struct
     import zlib
 
