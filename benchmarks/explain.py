@@ -27,14 +27,14 @@ from benchmarks.extender import Busy, Client, body_of, fill, name_of, quantile
 from kompakt_client.access import Door
 from kompakt_core import contract
 from kompakt_core.ids import NodeName, PodUid
-from kompakt_core.placement.gang import LEVEL_LABELS
+from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_core.placement.model import NodeState
 from kompakt_extender.api import Api
-from kompakt_extender.explain_api.desk import Desk
+from kompakt_extender.explain.queries import Desk
 from kompakt_extender.health import health_app
+from kompakt_extender.leader_session import Tenure
 from kompakt_extender.main import listen, server
 from kompakt_extender.metrics import Metrics
-from kompakt_extender.tenure import Tenure
 from kompakt_extender.verbs import verbs_app
 from kompakt_extender.views import PodView
 

@@ -39,16 +39,16 @@ from kompakt_client.access import Door
 from kompakt_core.contract import ANN_GPUS, ANN_PATTERN, ANN_SENSITIVITY, RESOURCE
 from kompakt_core.ids import JobUid, NodeName, PodUid
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.gang import LEVEL_LABELS, plan_gang
+from kompakt_core.placement.gang_placement import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, Wish, Worker
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_to_spec
 from kompakt_extender.api import Api
+from kompakt_extender.leader_session import Tenure
 from kompakt_extender.main import SWITCH_SECONDS, listen, server
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.objects import Pod
 from kompakt_extender.project import TopologyReader, read_node, read_pod
-from kompakt_extender.tenure import Tenure
 from kompakt_extender.verbs import verbs_app
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult, encode
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from kompakt_cli.asking import Question, asking
+from kompakt_cli.cluster_options import Question, asking
 from kompakt_cli.output import Answer, columns, facts, gpus, refusals, show, wish, worth
 from kompakt_cli.picture import draw
 from kompakt_cli.words import gigabytes

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from kompakt_cli.asking import Question, asking
+from kompakt_cli.cluster_options import Question, asking
 from kompakt_cli.output import Answer, columns, facts, gpus, refusals, show, wish
 from kompakt_cli.words import gigabytes, word_of
 from kompakt_core.errors import InvalidInput

@@ -12,23 +12,23 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.topology.graph import LinkGraph
+from kompakt_device_plugin.advertisement import Outlook, Sight, outlook
+from kompakt_device_plugin.allocations import Holdings
 from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, Api, Object, explain, status_code
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.devices import Devices
+from kompakt_device_plugin.event_recorder import Events
 from kompakt_device_plugin.health import Beat
-from kompakt_device_plugin.holding import Holdings
 from kompakt_device_plugin.journal import Journal
 from kompakt_device_plugin.memory import trim
 from kompakt_device_plugin.metrics import Metrics
 from kompakt_device_plugin.objects import Objects
-from kompakt_device_plugin.outlook import Outlook, Sight, outlook
 from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.prefer import warm
 from kompakt_device_plugin.reconcile import event, holders
 from kompakt_device_plugin.registration import reason_of
 from kompakt_device_plugin.report import Condition, TopologyReporter
 from kompakt_device_plugin.source import Change, Source
-from kompakt_device_plugin.telling import Events
 from kompakt_device_plugin.watching import API_ERRORS, Watching
 from kompakt_device_plugin.writing import PodCorrector
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, PodUid
-from kompakt_device_plugin.latest import LatestFile
+from kompakt_device_plugin.coalescing_writer import LatestFile
 from kompakt_device_plugin.node_lock import FOLDER
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.reconcile import PodKey

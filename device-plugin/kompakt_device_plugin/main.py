@@ -16,10 +16,10 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_device_plugin import health, memory
 from kompakt_device_plugin.agent import Agent
+from kompakt_device_plugin.allocations import Holdings, StillRunning
 from kompakt_device_plugin.api import Api, connect
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.handover import Cdi, RealGpus, environment_only
-from kompakt_device_plugin.holding import Holdings, StillRunning
 from kompakt_device_plugin.journal import Journal
 from kompakt_device_plugin.metrics import Metrics
 from kompakt_device_plugin.node_lock import NodeLock

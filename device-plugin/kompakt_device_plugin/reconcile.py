@@ -11,9 +11,9 @@ from kompakt_core.placement.choose import wished_facts
 from kompakt_core.placement.model import Wish
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.api import Object
+from kompakt_device_plugin.correction_order import in_turn
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.report import Held
-from kompakt_device_plugin.turns import in_turn
 
 PodKey = tuple[str, str]  # namespace, name
 

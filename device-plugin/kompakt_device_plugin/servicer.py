@@ -10,12 +10,12 @@ import grpc
 from kompakt_core.ids import GpuUuid
 from kompakt_core.topology.graph import Gpu, LinkGraph
 from kompakt_device_plugin import processes
-from kompakt_device_plugin.aside import Aside, Patience
+from kompakt_device_plugin.deadline_executor import Aside, Patience
 from kompakt_device_plugin.devices import Devices, Offered
 from kompakt_device_plugin.handover import Answer, environment_only
 from kompakt_device_plugin.journal import Entry, Journal
-from kompakt_device_plugin.lingering import Alive, tenants
 from kompakt_device_plugin.metrics import Metrics
+from kompakt_device_plugin.orphaned_allocations import Alive, tenants
 from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.prefer import Offer, admitted, best_free, first_offered
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb

@@ -162,8 +162,8 @@ def open_source(name: str, *, machines: Path, library: Path | None = None, skip_
     if name == "text":
         return TextSource(machines)
     if name == "nvml":
+        from kompakt_device_plugin.nvml.gpu_health import xid_rules
         from kompakt_device_plugin.nvml.source import NvmlSource  # not every node needs NVML
-        from kompakt_device_plugin.nvml.verdict import xid_rules
 
         return NvmlSource(library, rules=xid_rules(skip_xids, heed_xids))
     raise InvalidInput(f"unknown source {name!r}; known are {' and '.join(SOURCES)}")

@@ -8,10 +8,10 @@ from kompakt_core import contract
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin.api import Api, ApiException, explain, pod_path
 from kompakt_device_plugin.clock import now_text
+from kompakt_device_plugin.event_recorder import Events
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.reconcile import Correction, PodKey, annotations_of, corrections, event_of
 from kompakt_device_plugin.report import NodeReport
-from kompakt_device_plugin.telling import Events
 
 log = logging.getLogger(__name__)
 _SHOWN: Final = 300  # characters of an annotation in a log line

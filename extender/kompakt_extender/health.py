@@ -8,11 +8,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
-from kompakt_extender.explain_api.body_limit import BodyLimit
-from kompakt_extender.explain_api.bureau import Bureau
-from kompakt_extender.explain_api.desk import Desk
-from kompakt_extender.explain_api.page import add_page
-from kompakt_extender.explain_api.routes import add_routes
+from kompakt_extender.explain.body_limit import BodyLimit
+from kompakt_extender.explain.bounded_executor import Bureau
+from kompakt_extender.explain.page import add_page
+from kompakt_extender.explain.queries import Desk
+from kompakt_extender.explain.routes import add_routes
 from kompakt_extender.metrics import Metrics
 
 _ABOUT = """Why a job waits, or why it is where it is. Nothing here changes anything.

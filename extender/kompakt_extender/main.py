@@ -23,10 +23,10 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.job.model import MAX_WAIT_SECONDS
 from kompakt_core.placement.model import Level
 from kompakt_extender.api import load
-from kompakt_extender.front import Front
+from kompakt_extender.consolidation import DEFAULT, POLICIES, ClusterPolicy
 from kompakt_extender.health import health_app
+from kompakt_extender.leader_gate import Front
 from kompakt_extender.metrics import Metrics
-from kompakt_extender.patience import DEFAULT, POLICIES, ClusterPolicy
 from kompakt_extender.verbs import verbs_app
 
 _LOG = logging.getLogger(__name__)

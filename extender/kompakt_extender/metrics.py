@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from kompakt_extender.fleet import FleetCollector
+from kompakt_extender.fragmentation import FleetCollector
 
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1.0)
 # Bounds follow what the verbs cost: a tenth of a millisecond for small clusters, milliseconds for 5,000 nodes.

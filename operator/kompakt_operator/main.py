@@ -15,7 +15,7 @@ from typing import Any, cast
 import kopf
 
 from kompakt_core.errors import InvalidInput
-from kompakt_operator import definition, watching
+from kompakt_operator import crd, watching
 from kompakt_operator.api import Api, ApiRefused, ApiUnreachable
 from kompakt_operator.cache import Cache
 from kompakt_operator.config import Config, read_config
@@ -23,7 +23,7 @@ from kompakt_operator.health import Pulse, serve
 from kompakt_operator.lease import Elector
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
-from kompakt_operator.witness import Witness, judge
+from kompakt_operator.watch_health import Witness, judge
 from kompakt_operator.workqueue import Key, WorkQueue
 
 CONFLICT_SECONDS = 0.02
@@ -90,7 +90,7 @@ async def _first(*waits: Awaitable[object]) -> None:
 
 async def _operate(config: Config, api: Api, pulse: Pulse, witness: Witness, stop: asyncio.Event) -> None:
     """Watch and look until cancelled."""
-    cache, queue, first = Cache(), WorkQueue(), await definition.served(api)
+    cache, queue, first = Cache(), WorkQueue(), await crd.served(api)
     await watching.fill(api, config, cache)  # before the first look: a pod not seen yet must not count as missing
     scraper = Scraper(queue, config.progress_seconds)
     reconciler = Reconciler(api, cache, queue, scraper, config.runtime_image, config.keep_nodes)
@@ -99,7 +99,7 @@ async def _operate(config: Config, api: Api, pulse: Pulse, witness: Witness, sto
     registry = watching.registry_for(config, cache, queue, witness, relisted, reconciler.notice)
     resync = watching.resync(api, config, cache, queue, relisted, reconciler.notice)
     judging = judge(api, witness, pulse, config.watch_patience)
-    await _first(_watch(config, registry, stop), resync, judging, scraper.run(), definition.changed(api, first), *workers)
+    await _first(_watch(config, registry, stop), resync, judging, scraper.run(), crd.changed(api, first), *workers)
 
 
 async def _watch(config: Config, registry: kopf.OperatorRegistry, stop: asyncio.Event) -> None:

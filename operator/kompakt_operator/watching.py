@@ -16,7 +16,7 @@ from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path, job
 from kompakt_operator.cache import Cache, pod_entry, service_entry
 from kompakt_operator.config import Config
 from kompakt_operator.listing import PAGE, list_all, pages
-from kompakt_operator.witness import Witness
+from kompakt_operator.watch_health import Witness
 from kompakt_operator.workqueue import Key, WorkQueue
 
 RESYNC_SECONDS: Final = 300.0

@@ -7,22 +7,22 @@ from typing import Any
 import torch
 
 from kompakt_runtime.account import Account
-from kompakt_runtime.aside import kept_out
 from kompakt_runtime.autograd_state import packed_in
 from kompakt_runtime.calls import Call, Saved
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.select import untried
 from kompakt_runtime.config import Config, Mode
+from kompakt_runtime.exclusions import kept_out
 from kompakt_runtime.figures import Figures
-from kompakt_runtime.keeping import Keeping, keep
+from kompakt_runtime.graph import pool_nodes, window_of
 from kompakt_runtime.ledger import DecodeFailed, Handle, Ledger, Plain
 from kompakt_runtime.lossless import Window, window_indices
 from kompakt_runtime.nonlinear import Operation, Operations
 from kompakt_runtime.offload import Offloading
 from kompakt_runtime.origin import is_input_of, is_own_relu_save, is_parameter
 from kompakt_runtime.policy import WAITS, Exact, Facts, Keep, Lossy, Use, decide
-from kompakt_runtime.pools import pool_nodes, window_of
 from kompakt_runtime.sites import Site
+from kompakt_runtime.storage_actions import Keeping, keep
 
 Tensor = Any
 

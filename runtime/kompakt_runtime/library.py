@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final
 
-from kompakt_runtime.aside import exclude, uncompressed
 from kompakt_runtime.config import DEFAULT_MIN_TENSOR_BYTES, Config
+from kompakt_runtime.exclusions import exclude, uncompressed
 from kompakt_runtime.report import Report
 from kompakt_runtime.start import load_session
 

@@ -20,7 +20,7 @@ from kompakt_runtime.figures import Figures
 from kompakt_runtime.host_memory import may_pin
 from kompakt_runtime.lane import Lane, lane_of
 from kompakt_runtime.ledger import Handle, Plain
-from kompakt_runtime.placing import AHEAD, HOST_MEMORY, LEAVING, SMALL, Place, Plan
+from kompakt_runtime.plan import AHEAD, HOST_MEMORY, LEAVING, SMALL, Place, Plan
 from kompakt_runtime.timed import PROBE, Timed, TimedStep, movable
 
 LEAST: Final = 1 << 20  # bytes below which a copy costs the host more than it is worth

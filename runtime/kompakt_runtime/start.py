@@ -11,11 +11,11 @@ from multiprocessing import process, util
 from typing import Any, Final
 
 from kompakt_runtime import export, metrics
+from kompakt_runtime.checkpoint_figures import Telling
 from kompakt_runtime.config import EXIT_CONFIG, Config, ConfigError, failure_policy
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.pace import Pace
 from kompakt_runtime.profiling import Profiling, Wish
-from kompakt_runtime.telling import Telling
 
 OLDEST_TORCH: Final = (2, 4)
 # In command lines of processes that multiprocessing starts anew; CPython 3.14 has another statement before.

@@ -9,7 +9,7 @@ from kompakt_runtime.carrier import Carrier
 from kompakt_runtime.codec import Packed
 from kompakt_runtime.entry import Entry
 from kompakt_runtime.lane import Lane, Mark
-from kompakt_runtime.placing import Link, Place, Plan, Row, plan
+from kompakt_runtime.plan import Link, Place, Plan, Row, plan
 
 PROBE: Final = 1 << 24  # bytes copied to learn the link's rate
 

@@ -8,7 +8,7 @@ import pytest
 
 from kompakt_core import contract as c
 from kompakt_core.ids import GpuUuid, NodeName, PodUid, mask_of
-from kompakt_core.placement.gang import plan_gang
+from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Level, Plan
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import MACHINES

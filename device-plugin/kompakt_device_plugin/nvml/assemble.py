@@ -12,7 +12,7 @@ from kompakt_core.topology import bandwidth
 from kompakt_core.topology.graph import HEALTHY, UNHEALTHY, Gpu, Link, LinkGraph, LinkKind, Nic, PeerAccess
 from kompakt_core.topology.sides import Path, Side, link_of, nvlink_path
 from kompakt_device_plugin.nvml.facts import Fabric, GpuFacts, PairFacts, Reading
-from kompakt_device_plugin.nvml.verdict import Verdict
+from kompakt_device_plugin.nvml.gpu_health import Verdict
 
 _LEVELS: Final = {
     pynvml.NVML_TOPOLOGY_INTERNAL: LinkKind.PIX,  # two GPUs of one board: no closer word among topo -m's but PIX

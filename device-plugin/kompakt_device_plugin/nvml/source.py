@@ -18,8 +18,8 @@ from kompakt_device_plugin.nvml.changes import changes, failed
 from kompakt_device_plugin.nvml.discovery import discover, minors
 from kompakt_device_plugin.nvml.events import Event, Events
 from kompakt_device_plugin.nvml.facts import GpuFacts, Reading
+from kompakt_device_plugin.nvml.gpu_health import Fault, XidRules, standing, verdict
 from kompakt_device_plugin.nvml.sysfs import Sysfs
-from kompakt_device_plugin.nvml.verdict import Fault, XidRules, standing, verdict
 from kompakt_device_plugin.source import Change
 
 log = logging.getLogger(__name__)

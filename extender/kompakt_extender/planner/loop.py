@@ -16,18 +16,18 @@ from typing import TypeVar
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level
 from kompakt_extender import record as records
+from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
 from kompakt_extender.gangs import members, order, plannable, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
-from kompakt_extender.patience import DEFAULT, ClusterPolicy
-from kompakt_extender.planner.preempting import Preempting
+from kompakt_extender.planner.pending_writes import Writes
+from kompakt_extender.planner.preemption import Preempting
+from kompakt_extender.planner.released_gangs import Standing
 from kompakt_extender.planner.rounds import Round, Sights
-from kompakt_extender.planner.standing import Standing
-from kompakt_extender.planner.thinking import Think, Thinking
-from kompakt_extender.planner.writes import Writes
+from kompakt_extender.planner.scheduling_attempt import Think, Thinking
 from kompakt_extender.record import State
-from kompakt_extender.release import Releaser
+from kompakt_extender.release_writer import Releaser
 
 _LOG = logging.getLogger(__name__)
 _BATCH_SECONDS = 0.005  # changes come in flocks: a gang's pods, a node's conditions

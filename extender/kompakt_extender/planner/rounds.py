@@ -11,7 +11,7 @@ from datetime import datetime
 from kompakt_core.ids import GpuMask, NodeName
 from kompakt_core.placement.model import NodeState, Snapshot
 from kompakt_extender.ledger import Ledger
-from kompakt_extender.sight import Sight
+from kompakt_extender.reservations import Sight
 
 Sights = tuple[Sight, ...]
 

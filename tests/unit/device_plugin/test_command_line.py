@@ -40,7 +40,7 @@ def test_a_kubeconfig_that_is_not_there_ends_the_process_with_a_sentence(kubelet
 HANGING = """
 import sys, threading
 from kompakt_device_plugin import main as module
-from kompakt_device_plugin.aside import Aside
+from kompakt_device_plugin.deadline_executor import Aside
 from kompakt_device_plugin.source import Quiet
 
 class Hanging(Quiet):

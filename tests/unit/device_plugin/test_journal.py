@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_device_plugin import journal as module
+from kompakt_device_plugin.coalescing_writer import LatestFile
 from kompakt_device_plugin.journal import FILE, MAX_ENTRIES, Entry, Journal, read_entries, still_open, with_pending, write_entries
-from kompakt_device_plugin.latest import LatestFile
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.report import Held
 

@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from kompakt_device_plugin.api import ApiException, pod_path
+from kompakt_device_plugin.event_recorder import MAX_OWED, Events
 from kompakt_device_plugin.pods import read_pod
 from kompakt_device_plugin.report import NodeReport
-from kompakt_device_plugin.telling import MAX_OWED, Events
 from kompakt_device_plugin.writing import PodCorrector
 
 PATH = pod_path("default", "a")

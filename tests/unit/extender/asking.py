@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
-from kompakt_extender.explain_api.desk import Desk
+from kompakt_extender.explain.queries import Desk
 from kompakt_extender.health import health_app
 from kompakt_extender.verbs import Inactive
 from tests.unit.extender.office import Office

@@ -5,19 +5,19 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from kompakt_core.placement.gang import LEVEL_LABELS
+from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.answers import Answers
 from kompakt_extender.api import Answer
 from kompakt_extender.binder import Binder
-from kompakt_extender.decisions import Decisions
-from kompakt_extender.explain_api.desk import Desk
+from kompakt_extender.consolidation import ClusterPolicy
+from kompakt_extender.event_handlers import Intake
+from kompakt_extender.explain.queries import Desk
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
-from kompakt_extender.patience import ClusterPolicy
+from kompakt_extender.placement_history import Decisions
 from kompakt_extender.planner.loop import Planner
-from kompakt_extender.release import Releaser
-from kompakt_extender.sinks import Intake
+from kompakt_extender.release_writer import Releaser
 from kompakt_extender.wire import BindingArgs
 from tests.unit.extender.world import World
 

@@ -11,7 +11,7 @@ import httpx
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
-from kompakt_extender.explain_api.desk import Desk as ExplainDesk
+from kompakt_extender.explain.queries import Desk as ExplainDesk
 from kompakt_extender.health import health_app
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.verbs import Inactive, verbs_app

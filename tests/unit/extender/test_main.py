@@ -12,7 +12,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
 from kompakt_extender.api import load
-from kompakt_extender.explain_api.desk import Desk
+from kompakt_extender.explain.queries import Desk
 from kompakt_extender.health import health_app
 from kompakt_extender.main import KEEP_ALIVE_SECONDS, listen, parse, server
 from kompakt_extender.metrics import Metrics

@@ -19,9 +19,9 @@ from kompakt_core.errors import TryLater
 from kompakt_core.topology.machines import machine
 from kompakt_core.topology.wire import graph_to_spec
 from kompakt_extender.api import Answer
+from kompakt_extender.event_handlers import Intake
 from kompakt_extender.project import TopologyReader, read_node, read_pod
 from kompakt_extender.project_job import read_job
-from kompakt_extender.sinks import Intake
 
 WISH = {c.ANN_PATTERN: "Ring", c.ANN_POLICY: "Preserve", c.ANN_SENSITIVITY: "High"}
 

@@ -12,10 +12,10 @@ from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import read_status
 from kompakt_operator.api import NOT_SERVED, Api, ApiRefused
 from kompakt_operator.cache import Cache
-from kompakt_operator.definition import DEFINITIONS, is_gone, served
+from kompakt_operator.crd import DEFINITIONS, is_gone, served
+from kompakt_operator.garbage_collector import COLLECTOR_SECONDS, Strays, left_behind
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
-from kompakt_operator.strays import COLLECTOR_SECONDS, Strays, left_behind
 from kompakt_operator.workqueue import Key, WorkQueue
 
 KEY: Key = ("ml", "j")

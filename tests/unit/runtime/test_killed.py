@@ -11,9 +11,9 @@ import pytest
 
 from kompakt_core.job.reports import merged, read_report
 from kompakt_runtime import export
+from kompakt_runtime.checkpoint_figures import SECONDS, Telling
 from kompakt_runtime.config import Config
 from kompakt_runtime.figures import Figures
-from kompakt_runtime.telling import SECONDS, Telling
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = """

@@ -119,7 +119,7 @@ def test_memory_formats_of_gradients_are_kept(kind):
 
 
 def test_a_copy_that_lies_is_noticed(monkeypatch):
-    monkeypatch.setattr("kompakt_runtime.keeping.two_valued", lambda flat: sign_mask(flat.abs() - 0.1))
+    monkeypatch.setattr("kompakt_runtime.storage_actions.two_valued", lambda flat: sign_mask(flat.abs() - 0.1))
     _, session = gradients("images", "Lossless", verify=True)
     assert session.figures.violations > 0
 

@@ -19,6 +19,7 @@ from kompakt_core.placement.fit import selected
 from kompakt_core.placement.model import Level, Plan, Reason, Refusal
 from kompakt_extender import record as records
 from kompakt_extender import words
+from kompakt_extender.consolidation import ClusterPolicy, patience_of
 from kompakt_extender.gangs import (
     asks_with,
     defends_with,
@@ -34,12 +35,11 @@ from kompakt_extender.gangs import (
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger, Source
 from kompakt_extender.metrics import Metrics
-from kompakt_extender.patience import ClusterPolicy, patience_of
-from kompakt_extender.planner.preempting import Preempting
-from kompakt_extender.planner.question import Mark, Question, same_gang, same_machines, stands
+from kompakt_extender.planner.pending_writes import Writes
+from kompakt_extender.planner.planning_request import Mark, Question, same_gang, same_machines, stands
+from kompakt_extender.planner.preemption import Preempting
 from kompakt_extender.planner.rounds import Round
-from kompakt_extender.planner.waiting import from_then_on, not_waiting_for_level, waiting_for_level, with_gpus_kept
-from kompakt_extender.planner.writes import Writes
+from kompakt_extender.planner.waiting_status import from_then_on, not_waiting_for_level, waiting_for_level, with_gpus_kept
 from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, PodView
 

@@ -12,7 +12,7 @@ from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger, Source
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.record import Record
-from kompakt_extender.release import Outcome, Releaser
+from kompakt_extender.release_writer import Outcome, Releaser
 from kompakt_extender.views import JobView, PodView
 from kompakt_extender.writer import NotSent
 

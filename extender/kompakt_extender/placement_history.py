@@ -9,7 +9,7 @@ import msgspec
 
 from kompakt_core.ids import GpuIndex, GpuMask, NodeName, PodUid
 from kompakt_core.placement.fit import node_refusal
-from kompakt_core.placement.gang import ideal_value
+from kompakt_core.placement.gang_placement import ideal_value
 from kompakt_core.placement.model import NodeState, Snapshot
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.decide import Grant, Request, grant

@@ -12,9 +12,9 @@ import pytest
 import urllib3
 
 from kompakt_client.access import Door
-from kompakt_core.placement.gang import LEVEL_LABELS
+from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.api import Api
-from kompakt_extender.front import Front
+from kompakt_extender.leader_gate import Front
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.verbs import Inactive
 from kompakt_extender.wire import ExtenderArgs, decode_args
@@ -130,7 +130,7 @@ def test_deciding_begins_after_everything_is_listed_and_ends_with_the_lease(serv
 
 
 def test_a_second_time_begins_with_a_second_list(server: tuple[Server, Api], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kompakt_extender.activity.MARGIN_SECONDS", 0.0)  # the quiet time after a Lease was given up
+    monkeypatch.setattr("kompakt_extender.lease_observer.MARGIN_SECONDS", 0.0)  # the quiet time after a Lease was given up
     state, api = server
     state.lease = lease("pod-a_1", "1", 1)
 

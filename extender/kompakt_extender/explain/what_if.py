@@ -7,11 +7,11 @@ import msgspec
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import PodUid
-from kompakt_core.placement.gang import ideal_value
+from kompakt_core.placement.gang_placement import ideal_value
 from kompakt_core.placement.model import Snapshot, Wish, Worker
 from kompakt_extender import words
-from kompakt_extender.explain_api.models import Offer, WhatIf, WhatIfAnswer
-from kompakt_extender.explain_api.survey import Found, asked_of, survey
+from kompakt_extender.explain.models import Offer, WhatIf, WhatIfAnswer
+from kompakt_extender.explain.survey import Found, asked_of, survey
 from kompakt_extender.gangs import worker_of
 from kompakt_extender.objects import Pod
 from kompakt_extender.project import pod_view

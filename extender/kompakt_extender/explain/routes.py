@@ -9,9 +9,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from kompakt_core.errors import InvalidInput
-from kompakt_extender.explain_api.bureau import Bureau, Busy
-from kompakt_extender.explain_api.desk import Desk, Unknown
-from kompakt_extender.explain_api.models import (
+from kompakt_extender.explain.bounded_executor import Bureau, Busy
+from kompakt_extender.explain.models import (
     MAX_NODES,
     JobAnswer,
     NodeAnswer,
@@ -21,6 +20,7 @@ from kompakt_extender.explain_api.models import (
     WhatIf,
     WhatIfAnswer,
 )
+from kompakt_extender.explain.queries import Desk, Unknown
 from kompakt_extender.verbs import Inactive
 
 PREFIX = "/v1alpha1"

@@ -10,14 +10,14 @@ import msgspec
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level, NodeState
-from kompakt_extender.activity import Tenancy
 from kompakt_extender.api import Api
 from kompakt_extender.cluster import Resource, Watcher
-from kompakt_extender.explain_api.desk import Desk
+from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
+from kompakt_extender.explain.queries import Desk
+from kompakt_extender.leader_session import Tenure
+from kompakt_extender.lease_observer import Tenancy
 from kompakt_extender.metrics import Metrics
 from kompakt_extender.objects import Lease
-from kompakt_extender.patience import DEFAULT, ClusterPolicy
-from kompakt_extender.tenure import Tenure
 from kompakt_extender.verbs import Inactive
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
 

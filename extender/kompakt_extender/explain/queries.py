@@ -6,12 +6,12 @@ from datetime import datetime
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Gang
-from kompakt_extender.decisions import Decisions
-from kompakt_extender.explain_api import jobs, nodes, pods, what_if
-from kompakt_extender.explain_api.models import JobAnswer, NodeAnswer, NodePage, PodAnswer, WhatIf, WhatIfAnswer
+from kompakt_extender.explain import jobs, nodes, pods, what_if
+from kompakt_extender.explain.models import JobAnswer, NodeAnswer, NodePage, PodAnswer, WhatIf, WhatIfAnswer
 from kompakt_extender.gangs import gang_of, members
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger, Source
+from kompakt_extender.placement_history import Decisions
 from kompakt_extender.views import JobView, PodView
 
 

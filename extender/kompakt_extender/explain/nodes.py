@@ -11,7 +11,7 @@ from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.fit import node_refusal
 from kompakt_core.placement.model import Choice, NodeState, Policy, Reason, Refusal, Wish, Worker
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_extender.explain_api.models import (
+from kompakt_extender.explain.models import (
     BestLeft,
     GpuOfNode,
     Holder,
@@ -21,7 +21,7 @@ from kompakt_extender.explain_api.models import (
     NodeSummary,
     Why,
 )
-from kompakt_extender.explain_api.survey import unhurried
+from kompakt_extender.explain.survey import unhurried
 from kompakt_extender.ledger import Ledger, Source
 from kompakt_extender.views import FIELD_PREFIX, PodView
 

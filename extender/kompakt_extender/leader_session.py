@@ -12,17 +12,17 @@ from kompakt_extender.api import Api
 from kompakt_extender.binder import Binder
 from kompakt_extender.clock import utc_now
 from kompakt_extender.cluster import Resource, Watcher
-from kompakt_extender.decisions import Decisions
-from kompakt_extender.explain_api.desk import Desk
+from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
+from kompakt_extender.event_handlers import Intake
+from kompakt_extender.explain.queries import Desk
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
-from kompakt_extender.patience import DEFAULT, ClusterPolicy
+from kompakt_extender.placement_history import Decisions
 from kompakt_extender.planner.loop import Planner
 from kompakt_extender.project import TopologyReader, read_node, read_pod
 from kompakt_extender.project_job import read_job
-from kompakt_extender.release import Releaser
-from kompakt_extender.sinks import Intake
+from kompakt_extender.release_writer import Releaser
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
 from kompakt_extender.writer import Writer
 

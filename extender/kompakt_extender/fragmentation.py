@@ -9,8 +9,8 @@ from prometheus_client.registry import Collector
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
-from kompakt_extender.explain_api.nodes import SIZES, best_ring
-from kompakt_extender.explain_api.survey import unhurried
+from kompakt_extender.explain.nodes import SIZES, best_ring
+from kompakt_extender.explain.survey import unhurried
 
 _BYTES: Final = 1_000_000  # in a MB, as in MB/s
 _Key = tuple[SharedGraph, int]

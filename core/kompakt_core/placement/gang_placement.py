@@ -19,8 +19,8 @@ from kompakt_core.placement.model import (
     Snapshot,
     Wish,
 )
+from kompakt_core.placement.rank_mapping import Seating, joint_wishes, worst
 from kompakt_core.placement.seating import LEVEL_LABELS, SeatSearch
-from kompakt_core.placement.weave import Seating, joint_wishes, worst
 
 __all__ = ["LEVEL_LABELS", "ideal_value", "plan_gang"]
 

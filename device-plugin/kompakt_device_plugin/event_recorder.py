@@ -5,7 +5,7 @@ from collections import deque
 from typing import Final
 
 from kompakt_device_plugin.api import Api, Object, explain, status_code
-from kompakt_device_plugin.aside import Aside, Task
+from kompakt_device_plugin.deadline_executor import Aside, Task
 from kompakt_device_plugin.watching import API_ERRORS
 
 log = logging.getLogger(__name__)

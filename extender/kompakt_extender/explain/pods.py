@@ -7,14 +7,14 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, NodeName, indices_of, mask_of
 from kompakt_core.placement.choose import runner_up
-from kompakt_core.placement.gang import ideal_value
+from kompakt_core.placement.gang_placement import ideal_value
 from kompakt_core.placement.model import Gang, Snapshot, Wish
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.decide import Request
-from kompakt_extender.decisions import Noted
-from kompakt_extender.explain_api.models import Decision, GpuSet, OtherNode, PodAnswer, Refusals
-from kompakt_extender.explain_api.survey import asked_of, survey
+from kompakt_extender.explain.models import Decision, GpuSet, OtherNode, PodAnswer, Refusals
+from kompakt_extender.explain.survey import asked_of, survey
 from kompakt_extender.gangs import worker_of
+from kompakt_extender.placement_history import Noted
 from kompakt_extender.record import Record, stamp
 from kompakt_extender.views import JobView, PodView
 from kompakt_extender.wishes import wish_of

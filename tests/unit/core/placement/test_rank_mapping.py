@@ -12,10 +12,10 @@ from kompakt_core.ids import JobUid, NodeName, PodUid, mask_of
 from kompakt_core.patterns.edges import Edges, inner_edges, make_edges
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.gang import plan_gang
+from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Choice, Gang, Level, NodeState, Plan, Policy, Reason, Refusal, Snapshot, Wish, Worker
+from kompakt_core.placement.rank_mapping import crossing, first_ranks, with_edges
 from kompakt_core.placement.seating import LEVEL_LABELS
-from kompakt_core.placement.weave import crossing, first_ranks, with_edges
 from kompakt_core.topology.describe import read_description
 
 BEST = Wish(policy=Policy.BEST)

@@ -1,7 +1,7 @@
 """Who holds which GPU, as the whole plugin reports and corrects it."""
 
 from kompakt_core import contract
-from kompakt_device_plugin import holding
+from kompakt_device_plugin import allocations
 from kompakt_device_plugin.api import pod_path
 from tests.unit.device_plugin.whole import TOPOLOGY, bind
 
@@ -17,7 +17,7 @@ def test_what_kubelet_lists_a_moment_after_allocate_is_reported_within_a_second(
 
 def test_gpus_stay_held_while_a_kubelet_that_just_started_lists_no_pods(running, make_pod, gpus, until, monkeypatch):
     monkeypatch.setattr(
-        holding, "UNSEEN_SECONDS", holding.STARTING_SECONDS
+        allocations, "UNSEEN_SECONDS", allocations.STARTING_SECONDS
     )  # wherever the tests run: in a container it is longer
     call, _ = running.start().listened()
     bind(running.api, make_pod("a", 2, gpus[:2]))

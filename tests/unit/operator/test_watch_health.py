@@ -7,8 +7,8 @@ import pytest
 
 from kompakt_operator.api import ApiRefused, ApiUnreachable
 from kompakt_operator.config import Config
+from kompakt_operator.watch_health import Owed, Witness, proven
 from kompakt_operator.watching import SILENCES
-from kompakt_operator.witness import Owed, Witness, proven
 
 PATIENCE = 180.0
 

@@ -8,7 +8,7 @@ from kompakt_device_plugin import processes
 from kompakt_device_plugin.api import Object
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.journal import Entry, Journal, still_open, with_pending
-from kompakt_device_plugin.lingering import Alive, lingering, predecessors, without
+from kompakt_device_plugin.orphaned_allocations import Alive, lingering, predecessors, without
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_device_plugin.pods import Gone, NodePod, NodePods
 from kompakt_device_plugin.reconcile import PodKey, held_in, held_of, keep, running

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_extender.names import NameReader
+from kompakt_extender.node_name_lists import NameReader
 
 FLEET = [f"node-{number:04}" for number in range(NameReader.LEAST)]
 

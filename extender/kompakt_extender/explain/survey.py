@@ -10,7 +10,7 @@ from kompakt_core.placement.fit import node_refusal
 from kompakt_core.placement.model import Gang, NodeState, Wish, Worker
 from kompakt_extender import words
 from kompakt_extender.decide import Grant, No, Request, grant, rank
-from kompakt_extender.explain_api.models import EXAMPLES, Asked, Refusals
+from kompakt_extender.explain.models import EXAMPLES, Asked, Refusals
 from kompakt_extender.refusals import code_of
 
 Item = TypeVar("Item")

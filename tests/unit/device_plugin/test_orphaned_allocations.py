@@ -1,7 +1,7 @@
 """GPUs of pods that API server and kubelet have forgotten, but whose end nobody has seen."""
 
 from kompakt_device_plugin.journal import Entry
-from kompakt_device_plugin.lingering import lingering, predecessors, tenants, without
+from kompakt_device_plugin.orphaned_allocations import lingering, predecessors, tenants, without
 from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.report import Held
 

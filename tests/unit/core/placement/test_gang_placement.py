@@ -14,7 +14,7 @@ from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement import share as sharing
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.gang import ideal_value, plan_gang
+from kompakt_core.placement.gang_placement import ideal_value, plan_gang
 from kompakt_core.placement.model import (
     Gang,
     Level,

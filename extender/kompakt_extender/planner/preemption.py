@@ -17,9 +17,9 @@ from kompakt_extender.gangs import defends_with, preempts_with, running_gang
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger
 from kompakt_extender.metrics import Metrics
-from kompakt_extender.planner.question import Question
-from kompakt_extender.planner.waiting import ending_others, not_waiting_for_level
-from kompakt_extender.planner.writes import Writes
+from kompakt_extender.planner.pending_writes import Writes
+from kompakt_extender.planner.planning_request import Question
+from kompakt_extender.planner.waiting_status import ending_others, not_waiting_for_level
 from kompakt_extender.record import Record, State, Victim
 from kompakt_extender.views import JobView, PodView
 

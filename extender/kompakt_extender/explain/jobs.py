@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from kompakt_core.placement.model import Gang, Snapshot
-from kompakt_extender.explain_api.models import JobAnswer, PodOfJob, Refusals, Workers
-from kompakt_extender.explain_api.survey import survey
+from kompakt_extender.explain.models import JobAnswer, PodOfJob, Refusals, Workers
+from kompakt_extender.explain.survey import survey
 from kompakt_extender.record import Record, State, written
 from kompakt_extender.views import JobView, PodView
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from kompakt_device_plugin.aside import Aside, Patience
+from kompakt_device_plugin.deadline_executor import Aside, Patience
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kompakt_extender.activity import MARGIN_SECONDS, Tenancy
+from kompakt_extender.lease_observer import MARGIN_SECONDS, Tenancy
 from kompakt_extender.objects import Lease, LeaseSpec, Meta
 
 

@@ -11,7 +11,7 @@ from kompakt_extender.gangs import defends_with, order, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger, Source
 from kompakt_extender.metrics import Metrics
-from kompakt_extender.planner.writes import Writes
+from kompakt_extender.planner.pending_writes import Writes
 from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, PodView
 

@@ -6,7 +6,7 @@ import pytest
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.wire import graph_to_spec
-from kompakt_device_plugin.outlook import Sight, only, other_owner, outlook
+from kompakt_device_plugin.advertisement import Sight, only, other_owner, outlook
 from kompakt_device_plugin.source import Quiet
 
 
