@@ -7,16 +7,16 @@ from inspect import Parameter, Signature, signature
 from typing import Any, Concatenate, ParamSpec
 
 from kompakt_cli.access import DEFAULT_NAMESPACE, DEFAULT_SERVICE, Cluster, Context, Kubeconfig, Release, Service
-from kompakt_cli.output import Format, Output
+from kompakt_cli.output import Output, OutputFormat
 
 _Own = ParamSpec("_Own")
 
 
 @dataclass(frozen=True)
-class Question:
+class ClusterOptions:
     """What the shared options say."""
 
-    output: Format
+    output: OutputFormat
     kubeconfig: str | None
     context: str | None
     release: str
@@ -29,19 +29,19 @@ class Question:
 
 
 def _shared(
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     release: Release = DEFAULT_NAMESPACE,
     service: Service = DEFAULT_SERVICE,
-) -> Question:
-    return Question(output, kubeconfig, context, release, service)
+) -> ClusterOptions:
+    return ClusterOptions(output, kubeconfig, context, release, service)
 
 
 _SHARED = signature(_shared).parameters
 
 
-def asking(command: Callable[Concatenate[Question, _Own], None]) -> Callable[..., None]:
+def asking(command: Callable[Concatenate[ClusterOptions, _Own], None]) -> Callable[..., None]:
     """A command that takes the shared options after its own, and gets what they say as its first argument."""
 
     @wraps(command)

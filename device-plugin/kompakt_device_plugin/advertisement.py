@@ -8,7 +8,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid, NodeName
 from kompakt_core.topology.graph import UNHEALTHY, LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
-from kompakt_device_plugin.report import Condition, NodeReport
+from kompakt_device_plugin.report import NodeReport, TopologyCondition
 
 # By which other drivers offer the same GPUs: NVIDIA's device plugin by resources (whole GPUs, shared ones, MIG slices),
 # NVIDIA's driver for dynamic resource allocation by ResourceSlices.
@@ -20,16 +20,16 @@ _ALL: Final[frozenset[GpuUuid]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Advertisement:
     """`report` None: nothing is or was known of the node's GPUs. `offered` None: no device is offered."""
 
     report: NodeReport | None
     offered: LinkGraph | None
-    problem: Condition | None
+    problem: TopologyCondition | None
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class NodeReading:
     """All that is known of a node: its object, its GPUTopology, and what another driver says of its GPUs."""
 
     node: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Sight:
     slices: Iterable[Mapping[str, Any]] = _NO_SLICES
 
 
-class Named(Protocol):
+class SourceName(Protocol):
     """A source, as far as it is reported."""
 
     @property
@@ -46,7 +46,9 @@ class Named(Protocol):
     def driver_version(self) -> str: ...
 
 
-def outlook(sight: Sight, reading: LinkGraph | InvalidInput, source: Named, own: Collection[GpuUuid] = _ALL) -> Outlook:
+def outlook(
+    sight: NodeReading, reading: LinkGraph | InvalidInput, source: SourceName, own: Collection[GpuUuid] = _ALL
+) -> Advertisement:
     """A node whose description is broken, or whose GPUs another plugin owns, offers nothing and says why.
 
     With a broken description an earlier GPUTopology keeps its spec (its pods still hold those GPUs) and turns not ready.
@@ -60,13 +62,13 @@ def outlook(sight: Sight, reading: LinkGraph | InvalidInput, source: Named, own:
     owner = other_owner(sight)
     problem = _problem(reading, "" if mine else owner)
     if graph is None:
-        return Outlook(None, None, problem)
+        return Advertisement(None, None, problem)
     meta = sight.node["metadata"]
     report = NodeReport(NodeName(meta["name"]), meta["uid"], graph, source.name, (), problem, owner, source.driver_version)
-    return Outlook(report, None if problem else graph, problem)
+    return Advertisement(report, None if problem else graph, problem)
 
 
-def other_owner(sight: Sight) -> str:
+def other_owner(sight: NodeReading) -> str:
     """By what another driver offers GPUs of this node; empty where none does."""
     capacity = (sight.node.get("status") or {}).get("capacity") or {}
     resources = (name for name in capacity if name in _RESOURCES or name.startswith(_MIG_PREFIX))
@@ -109,11 +111,11 @@ def _offers(found: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
     return spec.get("driver") == DRA_DRIVER and spec.get("nodeName") == node["metadata"]["name"] and bool(spec.get("devices"))
 
 
-def _problem(reading: LinkGraph | InvalidInput, owner: str) -> Condition | None:
+def _problem(reading: LinkGraph | InvalidInput, owner: str) -> TopologyCondition | None:
     if isinstance(reading, InvalidInput):
-        return Condition("Ready", False, "BrokenDescription", str(reading)[:1024])
+        return TopologyCondition("Ready", False, "BrokenDescription", str(reading)[:1024])
     if owner:
-        return Condition(
+        return TopologyCondition(
             "Ready", False, "Conflict", f"another driver offers GPUs of this node as {owner}: kompakt offers nothing"
         )
     return None

@@ -7,12 +7,12 @@ from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin import processes
 from kompakt_device_plugin.api import Object
 from kompakt_device_plugin.devices import Devices
-from kompakt_device_plugin.journal import Entry, Journal, still_open, with_pending
+from kompakt_device_plugin.journal import Journal, JournalEntry, still_open, with_pending
 from kompakt_device_plugin.orphaned_allocations import Alive, lingering, predecessors, without
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_device_plugin.pods import Gone, NodePod, NodePods
 from kompakt_device_plugin.reconcile import PodKey, held_in, held_of, keep, running
-from kompakt_device_plugin.report import Held
+from kompakt_device_plugin.report import GpuHolder
 
 # For how long a pod deleted by force counts as running whatever is seen of it: kubelet may be about to start its container,
 # or, where other containers' processes are not seen, about to kill it (it gives such a pod two seconds).
@@ -33,7 +33,7 @@ class StillRunning:
         return young.intersection(uids) | frozenset(self._alive(frozenset(uids) - young))
 
 
-class Holdings:
+class Allocations:
     """`held` is what stands in `status.held` after the last look; None before the first one."""
 
     def __init__(
@@ -41,9 +41,11 @@ class Holdings:
     ) -> None:
         self._resources, self._pods, self._devices, self._journal = resources, pods, devices, journal
         self._still_running = still_running
-        self.held: tuple[Held, ...] | None = None
+        self.held: tuple[GpuHolder, ...] | None = None
 
-    def look(self, live: Object | None, pods: tuple[NodePod, ...], handed: tuple[Entry, ...]) -> dict[PodKey, frozenset[GpuUuid]]:
+    def look(
+        self, live: Object | None, pods: tuple[NodePod, ...], handed: tuple[JournalEntry, ...]
+    ) -> dict[PodKey, frozenset[GpuUuid]]:
         """The GPUs of each pod that has some; `held` adds those of pods that kubelet does not list yet, or any more.
 
         `live` is the node's GPUTopology; `handed` was read before `pods`. Raises grpc.RpcError where kubelet does not answer.
@@ -66,12 +68,12 @@ class Holdings:
         self._devices.keep(self.held)
         return taken
 
-    def _before(self, live: Object | None) -> tuple[Held, ...]:
+    def _before(self, live: Object | None) -> tuple[GpuHolder, ...]:
         """What was held until now, without what kubelet offers again although it never listed it."""
         lost = {held for entry in self._journal.in_vain for held in entry.held}
         return tuple(one for one in (held_in(live) if self.held is None else self.held) if one not in lost)
 
-    def _forget(self, gone: Collection[Gone], left: Collection[Held], taken: Collection[PodKey]) -> None:
+    def _forget(self, gone: Collection[Gone], left: Collection[GpuHolder], taken: Collection[PodKey]) -> None:
         """What was deleted so long ago, has nothing any more and is not listed by kubelet is over."""
         uids = {one.pod_uid for one in left}
         old = (one.pod for one in gone if one.seconds >= self._still_running.unseen_for)

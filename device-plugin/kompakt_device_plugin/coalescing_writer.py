@@ -8,7 +8,7 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 
-class LatestFile:
+class CoalescingWriter:
     """Contents are numbered from 1; one that was overtaken before it was written counts as written with its successor.
 
     No fsync: the file outlives this process, not the machine. The thread lives as long as there is something to write and

@@ -12,18 +12,18 @@ T = TypeVar("T")
 THREADS: Final = 2  # one that hangs leaves one for the next call; kubelet makes its calls one after the other
 
 
-class Aside:
+class DeadlineExecutor:
     """One kind of work in threads of its own: what hangs there holds up no other kind."""
 
     def __init__(self, name: str, threads: int = THREADS) -> None:
         self._threads = ThreadPoolExecutor(threads, name)
 
-    def begin(self, work: Callable[..., T], *arguments: Any) -> "Task[T]":
+    def begin(self, work: Callable[..., T], *arguments: Any) -> "DeadlineTask[T]":
         """Starts `work`; never waits."""
-        return Task(self._threads.submit(work, *arguments))
+        return DeadlineTask(self._threads.submit(work, *arguments))
 
 
-class Task(Generic[T]):
+class DeadlineTask(Generic[T]):
     """Work that was begun. Whoever gives up on it takes it out of the queue, where it would be done for nobody."""
 
     def __init__(self, future: "Future[T]") -> None:
@@ -52,7 +52,7 @@ class Task(Generic[T]):
         return self._future.result(0)
 
 
-class Patience:
+class CallDeadline:
     """The seconds that one call may wait in all, for whatever it waits."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -5,7 +5,7 @@ from collections import deque
 from typing import Final
 
 from kompakt_device_plugin.api import Api, Object, explain, status_code
-from kompakt_device_plugin.deadline_executor import Aside, Task
+from kompakt_device_plugin.deadline_executor import DeadlineExecutor, DeadlineTask
 from kompakt_device_plugin.watching import API_ERRORS
 
 log = logging.getLogger(__name__)
@@ -14,15 +14,15 @@ SECONDS: Final = 1.0  # a round of the agent waits no longer for Events: nothing
 _TRY_AGAIN: Final = (0, 408, 409, 429)  # 0: no answer at all
 
 
-class Events:
+class EventRecorder:
     """Events that are still to be made. Safe to use from several threads."""
 
     def __init__(self, api: Api, seconds: float = SECONDS) -> None:
         self._api, self._seconds = api, seconds
         self._owed: deque[Object] = deque(maxlen=MAX_OWED)
         self._complaint = ""
-        self._aside = Aside("events", threads=1)
-        self._sending: Task[None] | None = None
+        self._aside = DeadlineExecutor("events", threads=1)
+        self._sending: DeadlineTask[None] | None = None
 
     def owe(self, event: Object) -> None:
         """This is to be made; never waits."""

@@ -8,22 +8,22 @@ was written on the pod when that happened, its size.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from kompakt_core.ids import GpuUuid, PodUid
-from kompakt_device_plugin.journal import Entry
+from kompakt_device_plugin.journal import JournalEntry
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.reconcile import PodKey
-from kompakt_device_plugin.report import Held
+from kompakt_device_plugin.report import GpuHolder
 
 Alive = Callable[[Collection[PodUid]], Collection[PodUid]]  # those of these pods that have processes, or may get some yet
 
 
 def lingering(
-    before: Iterable[Held],
-    handed: Iterable[Entry],
+    before: Iterable[GpuHolder],
+    handed: Iterable[JournalEntry],
     taken: Mapping[PodKey, frozenset[GpuUuid]],
     pods: Iterable[NodePod],
     gone: Collection[NodePod],
     alive: Alive,
-) -> tuple[Held, ...]:
+) -> tuple[GpuHolder, ...]:
     """What forgotten pods still have, each GPU once.
 
     `before` was held in the last report, `handed` is what was handed over lately, `taken` what kubelet says now; `pods` are
@@ -39,8 +39,11 @@ def lingering(
 
 
 def predecessors(
-    before: Iterable[Held], handed: Iterable[Entry], listed: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod]
-) -> tuple[Held, ...]:
+    before: Iterable[GpuHolder],
+    handed: Iterable[JournalEntry],
+    listed: Mapping[PodKey, frozenset[GpuUuid]],
+    pods: Iterable[NodePod],
+) -> tuple[GpuHolder, ...]:
     """What kubelet lists under the name of one of the `pods` and is not that pod's, but of an earlier one of that name.
 
     kubelet's list says names only. A pod has what was handed over to it, so what an earlier pod `before` had, or was handed,
@@ -59,26 +62,26 @@ def predecessors(
     )
 
 
-def without(listed: Mapping[PodKey, frozenset[GpuUuid]], held: Iterable[Held]) -> dict[PodKey, frozenset[GpuUuid]]:
+def without(listed: Mapping[PodKey, frozenset[GpuUuid]], held: Iterable[GpuHolder]) -> dict[PodKey, frozenset[GpuUuid]]:
     """The list without these GPUs, and without those who have nothing then."""
     uuids = {one.uuid for one in held}
     return {key: gpus - uuids for key, gpus in listed.items() if gpus - uuids}
 
 
-def owned(handed: Iterable[Entry], gone: Collection[NodePod]) -> Iterator[Held]:
+def owned(handed: Iterable[JournalEntry], gone: Collection[NodePod]) -> Iterator[GpuHolder]:
     """What was handed over, by whoever may have got it: where that is unknown, each forgotten pod of that size."""
     for entry in handed:
         if entry.pod_uid:
             yield from entry.held
         else:
             fitting = (pod for pod in gone if pod.size == len(entry.gpus))
-            yield from (Held(uuid, *pod.key, pod.uid) for pod in fitting for uuid in entry.gpus)
+            yield from (GpuHolder(uuid, *pod.key, pod.uid) for pod in fitting for uuid in entry.gpus)
 
 
 def tenants(
     gpus: Collection[GpuUuid],
-    held: Iterable[Held],
-    handed: Iterable[Entry],
+    held: Iterable[GpuHolder],
+    handed: Iterable[JournalEntry],
     candidates: Collection[NodePod],
     ended: Collection[PodUid],
 ) -> frozenset[PodUid]:

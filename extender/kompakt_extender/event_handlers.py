@@ -5,8 +5,8 @@ from typing import Generic, TypeVar
 
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import Ledger
-from kompakt_extender.metrics import Metrics
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.loop import Planner
 from kompakt_extender.views import JobView, NodeView, PodView, TopologyView
 
@@ -36,10 +36,10 @@ class KeyedSink(Generic[View]):
         self._lose(key)
 
 
-class Intake:
+class EventHandlers:
     """Spreads each change to all who need it."""
 
-    def __init__(self, ledger: Ledger, jobs: Jobs, planner: Planner, metrics: Metrics) -> None:
+    def __init__(self, ledger: GpuLedger, jobs: Jobs, planner: Planner, metrics: ExtenderMetrics) -> None:
         self._ledger = ledger
         self._jobs = jobs
         self._planner = planner

@@ -17,7 +17,7 @@ _Key = tuple[SharedGraph, int]
 _Values = tuple[tuple[int, int], ...]  # (GPUs, MB/s)
 
 
-class FleetCollector(Collector):
+class FragmentationCollector(Collector):
     """Gauges about the nodes that `look` was given last. Nodes of one kind with the same free GPUs are computed once."""
 
     def __init__(self) -> None:

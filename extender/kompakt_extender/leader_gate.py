@@ -13,10 +13,10 @@ from kompakt_core.placement.model import Level, NodeState
 from kompakt_extender.api import Api
 from kompakt_extender.cluster import Resource, Watcher
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
-from kompakt_extender.explain.queries import Desk
-from kompakt_extender.leader_session import Tenure
-from kompakt_extender.lease_observer import Tenancy
-from kompakt_extender.metrics import Metrics
+from kompakt_extender.explain.queries import Queries
+from kompakt_extender.leader_session import LeaderSession
+from kompakt_extender.lease_observer import LeaseObserver
+from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.objects import Lease
 from kompakt_extender.verbs import Inactive
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
@@ -26,7 +26,7 @@ _LEASE = msgspec.json.Decoder(Lease)
 _TICK_SECONDS = 0.25
 
 
-class Front:
+class LeaderGate:
     """Answers verbs and health. Active only while kube-scheduler beside this process holds the Lease."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Front:
         api: Api,
         namespace: str,
         identity: str,
-        metrics: Metrics,
+        metrics: ExtenderMetrics,
         levels: Mapping[Level, str],
         policy: ClusterPolicy = DEFAULT,
     ) -> None:
@@ -44,8 +44,8 @@ class Front:
         self._metrics = metrics
         self._levels = levels
         self._policy = policy
-        self._tenancy = Tenancy()
-        self._tenure: Tenure | None = None
+        self._tenancy = LeaseObserver()
+        self._tenure: LeaderSession | None = None
         self._lease_listed = False
         self._watcher: Watcher[Lease] | None = None
 
@@ -89,7 +89,7 @@ class Front:
         self._metrics.active.set(active)
         if active and self._tenure is None:
             _LOG.info("active: %s holds the scheduler's Lease", self._tenancy.holder)
-            self._tenure = Tenure(self._api, self._metrics, self._active, self._levels, self._policy)
+            self._tenure = LeaderSession(self._api, self._metrics, self._active, self._levels, self._policy)
             self._tenure.start()
         elif not active and self._tenure is not None:
             _LOG.warning("inactive: %s", self._tenancy.why_not(self._identity, time.monotonic()))
@@ -104,7 +104,7 @@ class Front:
         """Also asked from the threads that write; reads one attribute, which is replaced as a whole."""
         return self._tenancy.active(self._identity, time.monotonic())
 
-    def _serving(self) -> Tenure:
+    def _serving(self) -> LeaderSession:
         if self._tenure is None or not self._active():
             raise Inactive(self._tenancy.why_not(self._identity, time.monotonic()))
         if self._tenure.missing:
@@ -122,7 +122,7 @@ class Front:
     async def bind(self, args: BindingArgs) -> BindingResult:
         return await self._serving().bind(args)
 
-    def desk(self) -> Desk:
+    def desk(self) -> Queries:
         return self._serving().desk
 
     def states(self) -> Mapping[NodeName, NodeState]:

@@ -13,16 +13,16 @@ from kompakt_extender.binder import Binder
 from kompakt_extender.clock import utc_now
 from kompakt_extender.cluster import Resource, Watcher
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
-from kompakt_extender.event_handlers import Intake
-from kompakt_extender.explain.queries import Desk
+from kompakt_extender.event_handlers import EventHandlers
+from kompakt_extender.explain.queries import Queries
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import Ledger
-from kompakt_extender.metrics import Metrics
-from kompakt_extender.placement_history import Decisions
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.planner.loop import Planner
 from kompakt_extender.project import TopologyReader, read_node, read_pod
 from kompakt_extender.project_job import read_job
-from kompakt_extender.release_writer import Releaser
+from kompakt_extender.release_writer import ReleaseWriter
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
 from kompakt_extender.writer import Writer
 
@@ -31,31 +31,31 @@ _LOG = logging.getLogger(__name__)
 _KOMPAKT = f"/apis/{contract.API_VERSION}"
 
 
-class Tenure:
+class LeaderSession:
     """Caches, ledger, planner and binder of one active time."""
 
     def __init__(
         self,
         api: Api,
-        metrics: Metrics,
+        metrics: ExtenderMetrics,
         may_write: Callable[[], bool],
         levels: Mapping[Level, str],
         policy: ClusterPolicy = DEFAULT,
     ) -> None:
         self._metrics = metrics
-        self.ledger, self.jobs = Ledger(), Jobs()
+        self.ledger, self.jobs = GpuLedger(), Jobs()
         self.answers = Answers(self.ledger, self.jobs)
         writer = Writer(api, may_write)
-        releaser = Releaser(writer, lambda pod: intake.see_pod(pod))
+        releaser = ReleaseWriter(writer, lambda pod: intake.see_pod(pod))
         self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels, policy)
-        decisions = Decisions(self.ledger, utc_now, self.answers.boards.peek, metrics)
-        self.desk = Desk(self.ledger, self.jobs, decisions, utc_now)
+        decisions = PlacementHistory(self.ledger, utc_now, self.answers.boards.peek, metrics)
+        self.desk = Queries(self.ledger, self.jobs, decisions, utc_now)
         self.binder = Binder(writer, self.ledger, metrics, self.jobs.released, note=decisions.note)
-        intake = Intake(self.ledger, self.jobs, self.planner, metrics)
+        intake = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
         self._watchers = self._watch(api, intake)
         self._missing = {watcher.name for watcher in self._watchers}
 
-    def _watch(self, api: Api, intake: Intake) -> list[Watcher[Any]]:
+    def _watch(self, api: Api, intake: EventHandlers) -> list[Watcher[Any]]:
         topologies = f"{_KOMPAKT}/{contract.TOPOLOGY_PLURAL}"
         listed = self._listed
         return [

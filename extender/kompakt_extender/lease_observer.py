@@ -16,7 +16,7 @@ DEFAULT_DURATION_SECONDS = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Tenancy:
+class LeaseObserver:
     """What was last seen of the Lease. `seen_at`: our own monotonic clock at the last renewal seen, so clocks need not agree."""
 
     holder: str = ""
@@ -25,15 +25,15 @@ class Tenancy:
     seen_at: float = 0.0
     quiet_until: float = 0.0  # writes of a holder that gave the Lease up early may be under way until then
 
-    def observe(self, lease: Lease | None, now: float) -> "Tenancy":
+    def observe(self, lease: Lease | None, now: float) -> "LeaseObserver":
         """The next state after seeing the Lease (None: there is none); only a renewal moves `seen_at`."""
         if lease is None:
-            return Tenancy(seen_at=now, quiet_until=self._quiet("", now))
+            return LeaseObserver(seen_at=now, quiet_until=self._quiet("", now))
         spec = lease.spec
         holder, renewed = spec.holder_identity or "", spec.renew_time or ""
         same = holder == self.holder and renewed == self.renewed
         duration = spec.lease_duration_seconds or DEFAULT_DURATION_SECONDS
-        return Tenancy(holder, renewed, duration, self.seen_at if same else now, self._quiet(holder, now))
+        return LeaseObserver(holder, renewed, duration, self.seen_at if same else now, self._quiet(holder, now))
 
     def _quiet(self, holder: str, now: float) -> float:
         """A holder that ends in order gives its Lease up at once, with perhaps a write still on its way: leave it time."""

@@ -14,8 +14,8 @@ from kompakt_core.placement.model import NodeState, Snapshot
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.decide import Grant, Request, grant
 from kompakt_extender.gangs import worker_of
-from kompakt_extender.ledger import Ledger
-from kompakt_extender.metrics import Metrics
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.scores import Board
 from kompakt_extender.views import PodView
 
@@ -32,7 +32,7 @@ class Second(msgspec.Struct, frozen=True, gc=False):
     value: int
 
 
-class Noted(msgspec.Struct, frozen=True, gc=False):
+class PlacementRecord(msgspec.Struct, frozen=True, gc=False):
     """One choice with all that is needed to explain it later. `free`: GPUs of the node that the pod could choose from."""
 
     at: datetime
@@ -46,17 +46,21 @@ class Noted(msgspec.Struct, frozen=True, gc=False):
     compared: bool  # whether other nodes were looked at
 
 
-class Decisions:
+class PlacementHistory:
     """The last choices, by pod."""
 
     def __init__(
-        self, ledger: Ledger, now: Callable[[], datetime], board_of: Callable[[Request], Board | None], metrics: Metrics
+        self,
+        ledger: GpuLedger,
+        now: Callable[[], datetime],
+        board_of: Callable[[Request], Board | None],
+        metrics: ExtenderMetrics,
     ) -> None:
         self._ledger = ledger
         self._now = now
         self._board_of = board_of
         self._metrics = metrics
-        self._noted: dict[PodUid, Noted] = {}
+        self._noted: dict[PodUid, PlacementRecord] = {}
         self._kinds = Snapshot({})
         self._kinds_until: datetime | None = None
 
@@ -67,7 +71,7 @@ class Decisions:
         now, board = self._now(), self._board(request)
         second = self._second(pod, board, request, state.name) if board else None
         self._noted.pop(pod.uid, None)
-        self._noted[pod.uid] = Noted(
+        self._noted[pod.uid] = PlacementRecord(
             now, state.name, state.graph, state.free, request, found.order, found.value, second, board is not None
         )
         if len(self._noted) > LIMIT:
@@ -75,7 +79,7 @@ class Decisions:
         if ideal := ideal_value(self._kinds_at(now), request.gpus, request.wish):
             self._metrics.value_shares.labels(request.wish.pattern.value).observe(found.value / ideal)
 
-    def of(self, uid: PodUid) -> Noted | None:
+    def of(self, uid: PodUid) -> PlacementRecord | None:
         """What was noted of a pod."""
         return self._noted.get(uid)
 

@@ -13,7 +13,7 @@ from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_extender import record as records
 from kompakt_extender.api import APPLY, JSON_PATCH, Answer
 from kompakt_extender.gangs import annotations_of, release_patch
-from kompakt_extender.objects import Job, Pod
+from kompakt_extender.objects import JobObject, Pod
 from kompakt_extender.project import pod_view
 from kompakt_extender.record import Record
 from kompakt_extender.views import JobView, PodView
@@ -24,7 +24,7 @@ LONGEST_PAUSE = 5.0  # seconds
 _JOBS = f"/apis/{contract.API_VERSION}/namespaces"
 
 
-class Outcome(StrEnum):
+class WriteOutcome(StrEnum):
     """What became of a write."""
 
     DONE = "done"
@@ -32,7 +32,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"  # the API server will not have it
 
 
-class Releaser:
+class ReleaseWriter:
     """Writes plans."""
 
     def __init__(self, writer: Sender, seen: Callable[[PodView], None], *, pause: Pause = asyncio.sleep) -> None:
@@ -40,7 +40,7 @@ class Releaser:
         self._seen = seen  # a patched pod, before the watch shows it
         self._pause = pause
 
-    async def write(self, job: JobView, record: Record, now: datetime) -> Outcome:
+    async def write(self, job: JobView, record: Record, now: datetime) -> WriteOutcome:
         """Apply status.scheduling and Placed. An unknown outcome is resolved by reading the job.
 
         Where the job stands there unchanged the same write is sent again: it carries the job's version, so that of the two
@@ -57,7 +57,7 @@ class Releaser:
                 _LOG.warning("%s/%s: status write of unknown outcome: %s", job.namespace, job.name, error)
             else:
                 if answer.ok:
-                    return Outcome.DONE
+                    return WriteOutcome.DONE
                 if not (unheard and answer.status == 409):  # else the one that nobody heard of may have been first
                     return self._refused(job, answer)
             unheard = True
@@ -67,13 +67,13 @@ class Releaser:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     @staticmethod
-    def _refused(job: JobView, answer: Answer) -> Outcome:
+    def _refused(job: JobView, answer: Answer) -> WriteOutcome:
         if answer.status in (404, 409):
-            return Outcome.OUTRUN
+            return WriteOutcome.OUTRUN
         _LOG.error("%s/%s: status refused: %s", job.namespace, job.name, answer.message)
-        return Outcome.REFUSED
+        return WriteOutcome.REFUSED
 
-    async def _find_out(self, path: str, job: JobView, record: Record, pause: float) -> Outcome | None:
+    async def _find_out(self, path: str, job: JobView, record: Record, pause: float) -> WriteOutcome | None:
         """What became of the write; None where the job stands there as before it."""
         while True:
             await self._pause(pause)
@@ -83,20 +83,20 @@ class Releaser:
             except TryLater:
                 continue
             if answer.status == 404:
-                return Outcome.OUTRUN
+                return WriteOutcome.OUTRUN
             if not answer.ok:
                 continue
-            found = msgspec.json.decode(answer.body, type=Job)
+            found = msgspec.json.decode(answer.body, type=JobObject)
             if found.metadata.uid != job.uid:
-                return Outcome.OUTRUN
+                return WriteOutcome.OUTRUN
             try:
                 same = records.read(found.status.scheduling or {}) == record
             except InvalidInput:
                 same = False
             if same:
-                return Outcome.DONE
+                return WriteOutcome.DONE
             # Our write carried the old version: where that has passed, it can no longer succeed.
-            return Outcome.OUTRUN if found.metadata.resource_version != job.resource_version else None
+            return WriteOutcome.OUTRUN if found.metadata.resource_version != job.resource_version else None
 
     async def release(self, record: Record, pods: Sequence[PodView]) -> None:
         """Remove gates and write the plan on these pods; whatever fails is seen in the next round."""

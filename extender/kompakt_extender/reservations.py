@@ -20,7 +20,7 @@ def kept_gpus(state: NodeState, number: int) -> GpuMask:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Reservation:
     """Exactly these GPUs, free or not; hidden from all other jobs but those above priority `against`."""
 
     gpus: Uuids
@@ -28,7 +28,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class Reservations:
     """What is set apart. `held`: by job uid.
 
     `kept`: so many GPUs of these nodes for the job `kept_for`, as they are free or become so. One job at a time has any, so that
@@ -38,17 +38,17 @@ class Reserved:
     kept_for: str = ""
     kept: Mapping[NodeName, int] = field(default_factory=dict)
     kept_against: int = 0
-    held: Mapping[str, Held] = field(default_factory=dict)
+    held: Mapping[str, Reservation] = field(default_factory=dict)
 
-    def keeping(self, job_uid: str, gpus: Mapping[NodeName, int], priority: int) -> "Reserved":
+    def keeping(self, job_uid: str, gpus: Mapping[NodeName, int], priority: int) -> "Reservations":
         """The same with this kept instead of what was; nothing where `gpus` is empty."""
         return replace(self, kept_for=job_uid if gpus else "", kept=dict(gpus), kept_against=priority)
 
-    def holding(self, job_uid: str, gpus: Uuids, priority: int) -> "Reserved":
+    def holding(self, job_uid: str, gpus: Uuids, priority: int) -> "Reservations":
         """The same with these held for the job instead of what was held for it."""
-        return replace(self, held={**self.held, job_uid: Held(dict(gpus), priority)})
+        return replace(self, held={**self.held, job_uid: Reservation(dict(gpus), priority)})
 
-    def letting_go(self, job_uid: str) -> "Reserved":
+    def letting_go(self, job_uid: str) -> "Reservations":
         """The same with nothing held for the job."""
         return replace(self, held={uid: held for uid, held in self.held.items() if uid != job_uid})
 
@@ -79,7 +79,7 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ClusterView:
     """All nodes at one moment, for any job to look at. `version`: that of the ledger.
 
     `states`: what those see for whom nothing is set apart. `bare`: nodes where something is, with nothing of it hidden.
@@ -88,7 +88,7 @@ class Sight:
     version: int
     states: Mapping[NodeName, NodeState]
     bare: Mapping[NodeName, NodeState]
-    reserved: Reserved
+    reserved: Reservations
 
     def seen_by(self, job_uid: str = "", priority: int | None = None) -> Mapping[NodeName, NodeState]:
         """The nodes as this job may see them; priority None: it sees nothing of what is set apart for others."""

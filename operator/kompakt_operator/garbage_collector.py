@@ -19,7 +19,7 @@ COLLECTOR_SECONDS: Final = 10.0  # the collector needs about one
 Object = dict[str, Any]
 
 
-class Strays:
+class GarbageCollector:
     """Knows since when jobs are missing of which something is there."""
 
     def __init__(self, api: Api, cache: Cache, queue: WorkQueue) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from kompakt_core import contract
 from kompakt_core.job.pods import version_of
 from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path, jobs_path
-from kompakt_operator.health import Pulse
+from kompakt_operator.health import OperatorHealth
 
 KINDS: Final = (contract.JOB_KIND, "Pod", "Service")
 LOOKS: Final = 6  # how often within the time a watch is given
@@ -37,7 +37,7 @@ class Owed:
         return core_path(plural, self.namespace, self.name) if plural else jobs_path(self.namespace, self.name)
 
 
-class Witness:
+class WatchHealth:
     """Remembers per kind what the watch has shown and the first object that it owes. `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -78,7 +78,7 @@ class Witness:
             del self._owed[owed.kind]
 
 
-async def judge(api: Api, witness: Witness, pulse: Pulse, patience: float) -> None:
+async def judge(api: Api, witness: WatchHealth, pulse: OperatorHealth, patience: float) -> None:
     """For ever: let the pulse say which watches are stuck."""
     while True:
         await asyncio.sleep(patience / LOOKS)
@@ -89,7 +89,7 @@ async def judge(api: Api, witness: Witness, pulse: Pulse, patience: float) -> No
         pulse.stuck_watch = told
 
 
-async def proven(api: Api, witness: Witness, owed: Owed) -> bool:
+async def proven(api: Api, witness: WatchHealth, owed: Owed) -> bool:
     """Ask once more. An API server that does not answer proves nothing, and to be restarted would not help."""
     try:
         found = await api.get(owed.path)

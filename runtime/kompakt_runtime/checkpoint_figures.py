@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kompakt_runtime import export
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
 
 SECONDS: Final = 10.0
@@ -20,7 +20,7 @@ class Telling:
 
     def __init__(
         self,
-        config: Config,
+        config: RuntimeConfig,
         figures: Figures,
         pace: Callable[[], Mapping[str, Any]] = dict,
         clock: Callable[[], float] = time.monotonic,

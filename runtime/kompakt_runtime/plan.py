@@ -25,7 +25,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Row:
+class StorageTiming:
     """One storage of the timed step. place: number of the forward pass in the step, and of the tensor in that; storage: its
     bytes; nbytes: what would be moved (less, where it is packed); ready, opened: seconds, when it could have gone and when a
     backward pass asked for it; held: somebody else had it then, so that nothing would have been won; movable: False for what is a
@@ -42,7 +42,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Link:
+class HostLink:
     """Bytes a second out and back, as measured; `budget`: bytes of host memory; `least`: bytes below which none is moved."""
 
     out: float
@@ -52,14 +52,14 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Plan:
+class OffloadPlan:
     """chosen: the storage's bytes by place; reasons: why the others stay."""
 
     chosen: dict[Place, int] = field(default_factory=dict)
     reasons: dict[Place, str] = field(default_factory=dict)
 
 
-def plan(rows: Sequence[Row], link: Link) -> Plan:
+def plan(rows: Sequence[StorageTiming], link: HostLink) -> OffloadPlan:
     """In the order in which they are saved, since the first are away longest; each goes if nobody waits and memory suffices."""
     reasons = {row.place: reason for row in rows if (reason := _unfit(row, link))}
     fit = [row for row in rows if row.place not in reasons]
@@ -75,10 +75,10 @@ def plan(rows: Sequence[Row], link: Link) -> Plan:
         else:
             chosen.add(row.place)
     reasons.update({row.place: SMALL for row in rows if row.place not in chosen and row.place not in reasons})
-    return Plan({row.place: row.storage for row in rows if row.place in chosen}, reasons)
+    return OffloadPlan({row.place: row.storage for row in rows if row.place in chosen}, reasons)
 
 
-def _unfit(row: Row, link: Link) -> str:
+def _unfit(row: StorageTiming, link: HostLink) -> str:
     if not row.movable or row.nbytes < link.least:
         return SMALL
     if row.opened is None:
@@ -86,26 +86,26 @@ def _unfit(row: Row, link: Link) -> str:
     return HELD_ELSEWHERE if row.held else ""
 
 
-def _late(fit: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+def _late(fit: Sequence[StorageTiming], rows: Sequence[StorageTiming]) -> list[StorageTiming]:
     """Those saved as the last before a backward pass reads anything."""
     opens = sorted(row.opened for row in rows if row.opened is not None)
-    between: dict[int, list[Row]] = {}
+    between: dict[int, list[StorageTiming]] = {}
     for row in sorted(fit, key=lambda row: row.ready):
         between.setdefault(bisect_right(opens, row.ready), []).append(row)
     return [row for group in between.values() for row in group[-LAST:]]
 
 
-Event = tuple[float, bool, Row]
+Event = tuple[float, bool, StorageTiming]
 
 
-def _events(rows: Sequence[Row]) -> list[Event]:
+def _events(rows: Sequence[StorageTiming]) -> list[Event]:
     """(time, whether it is read then, row), in order of time; at one time what is saved comes first."""
     saved = [(row.ready, False, row) for row in rows]
     read = [(row.opened, True, row) for row in rows if row.opened is not None]
     return sorted([*saved, *read], key=lambda event: event[:2])
 
 
-def _obstacle(events: Sequence[Event], chosen: set[Place], link: Link) -> str:
+def _obstacle(events: Sequence[Event], chosen: set[Place], link: HostLink) -> str:
     """What goes wrong if these are moved; "" if nothing does."""
     played = _Played(link)
     for time, read, row in events:
@@ -119,16 +119,16 @@ def _obstacle(events: Sequence[Event], chosen: set[Place], link: Link) -> str:
 class _Played:
     """The link, and what the runtime would do with it."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HostLink) -> None:
         self._link = link
         self._free = 0.0  # when the link has carried all that was given to it
         self._leaving: list[float] = []  # when copies out are over
-        self._away: list[Row] = []
+        self._away: list[StorageTiming] = []
         self._coming: dict[Place, float] = {}  # when they are there again
         self._there = 0
         self.most = 0  # bytes of host memory
 
-    def save(self, time: float, row: Row) -> bool:
+    def save(self, time: float, row: StorageTiming) -> bool:
         """False if the device waits for an earlier copy out."""
         self._leaving.append(self._carry(time, row.nbytes / (SHARE * self._link.out)))
         self._away.append(row)
@@ -136,7 +136,7 @@ class _Played:
         self.most = max(self.most, self._there)
         return len(self._leaving) <= LEAVING or self._leaving[-1 - LEAVING] <= time
 
-    def open(self, time: float, row: Row, chosen: bool) -> bool:
+    def open(self, time: float, row: StorageTiming, chosen: bool) -> bool:
         """False if what went out is not gone yet, and takes memory at the peak, or what is wanted is not back."""
         if self._leaving and self._leaving[-1] > time:
             return False

@@ -8,9 +8,9 @@ from kompakt_runtime.account import Account
 from kompakt_runtime.calls import Call
 from kompakt_runtime.codec import pieces
 from kompakt_runtime.compare import sample_error
-from kompakt_runtime.entry import Entry, whole_storage
+from kompakt_runtime.entry import SavedStorage, whole_storage
 from kompakt_runtime.figures import Figures
-from kompakt_runtime.ledger import Ledger
+from kompakt_runtime.ledger import StorageLedger
 from kompakt_runtime.lossless import Mask, bool_mask, two_valued
 from kompakt_runtime.nonlinear import Operation
 from kompakt_runtime.policy import Exact
@@ -23,11 +23,11 @@ Tensor = Any
 class Keeping:
     """An entry serves all operations that save its storage: what one decision changes must still do for those before it."""
 
-    def __init__(self, ledger: Ledger, account: Account, figures: Figures) -> None:
+    def __init__(self, ledger: StorageLedger, account: Account, figures: Figures) -> None:
         self._ledger, self._account, self._figures = ledger, account, figures
         self._replays = Replays()
 
-    def exactly(self, entry: Entry, t: Tensor, verdict: Exact, call: Call) -> None:
+    def exactly(self, entry: SavedStorage, t: Tensor, verdict: Exact, call: Call) -> None:
         """What is read, bit for bit, in less room if that can be."""
         entry.layer = entry.layer or call.name
         if verdict is Exact.NOTHING:
@@ -49,7 +49,7 @@ class Keeping:
         replay = self._replays.of(call.name, call.module, t, source, call.state) if verdict is Exact.REPLAY else None
         return replay or two_valued(source)
 
-    def within(self, bound: float, entry: Entry, t: Tensor, site: Site | Operation) -> None:
+    def within(self, bound: float, entry: SavedStorage, t: Tensor, site: Site | Operation) -> None:
         """A copy of which no element is off by more than `bound`, or than what another operation asked for."""
         bound = entry.ceiling = min(entry.ceiling, bound)
         if entry.whole or (entry.taken and entry.bound <= bound) or (entry.copy is not None and entry.exact):
@@ -74,7 +74,7 @@ class Keeping:
         return None
 
 
-def keep(entry: Entry, t: Tensor, reason: str) -> None:
+def keep(entry: SavedStorage, t: Tensor, reason: str) -> None:
     """The storage as it is, or what gives every bit of it back."""
     entry.readers += 1
     if not (entry.copy is not None and entry.exact):

@@ -76,7 +76,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GpuHealth:
     """One GPU's health. A healthy one may have a reason too: what is not as it should be and still no fault of the GPU."""
 
     healthy: bool
@@ -84,32 +84,32 @@ class Verdict:
     xid: int = 0
 
 
-def verdict(gpu: GpuFacts, fault: Fault | None) -> Verdict:
+def verdict(gpu: GpuFacts, fault: Fault | None) -> GpuHealth:
     """Whether a GPU may be given to pods: it answers, its memory can be mended, nothing asks for a reset, no MIG mode."""
     xid = fault.xid if fault else 0
     if gpu.trouble:
-        return Verdict(False, gpu.trouble, xid)
+        return GpuHealth(False, gpu.trouble, xid)
     if gpu.remap_failed:
-        return Verdict(False, "ECC", xid)
+        return GpuHealth(False, "ECC", xid)
     if fault:
-        return Verdict(False, "XID" if xid else "ECC", xid)
+        return GpuHealth(False, "XID" if xid else "ECC", xid)
     if gpu.recovery in _UNFIT:
-        return Verdict(False, "ResetRequired")
+        return GpuHealth(False, "ResetRequired")
     if gpu.mig:
-        return Verdict(False, "MIG")
+        return GpuHealth(False, "MIG")
     return _fabric(gpu.fabric)
 
 
-def _fabric(fabric: Fabric | None) -> Verdict:
+def _fabric(fabric: Fabric | None) -> GpuHealth:
     """A route that the fabric calls unhealthy lets jobs hang; less bandwidth or another configuration is only worth a word."""
     mask = fabric.health_mask if fabric else 0
     if _bits(mask, "ROUTE_UNHEALTHY") == pynvml.NVML_GPU_FABRIC_HEALTH_MASK_ROUTE_UNHEALTHY_TRUE:
-        return Verdict(False, "FabricRoute")
+        return GpuHealth(False, "FabricRoute")
     if _bits(mask, "DEGRADED_BW") == pynvml.NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_TRUE:
-        return Verdict(True, "FabricBandwidth")
+        return GpuHealth(True, "FabricBandwidth")
     if _bits(mask, "INCORRECT_CONFIGURATION") > pynvml.NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_NONE:
-        return Verdict(True, "FabricConfiguration")
-    return Verdict(True)
+        return GpuHealth(True, "FabricConfiguration")
+    return GpuHealth(True)
 
 
 def _bits(mask: int, name: str) -> int:

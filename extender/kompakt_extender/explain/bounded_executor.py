@@ -14,7 +14,7 @@ class Busy(Exception):
     """Too many questions at once."""
 
 
-class Bureau:
+class BoundedExecutor:
     """Runs work on threads of its own: those that write to the API server must stay free for binds."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from kompakt_extender.views import JobView, PodView
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class JobExplanation:
     """All that is known of one job at one moment; `pods`: the living ones of its attempt. `trouble`: why there is no gang."""
 
     job: JobView
@@ -21,7 +21,7 @@ class Case:
     snapshot: Snapshot
 
 
-def explain(case: Case) -> JobAnswer:
+def explain(case: JobExplanation) -> JobAnswer:
     """The answer about one job."""
     job, pods = case.job, case.pods
     fits, refusals = 0, list[Refusals]()

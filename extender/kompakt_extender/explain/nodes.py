@@ -22,13 +22,17 @@ from kompakt_extender.explain.models import (
     Why,
 )
 from kompakt_extender.explain.survey import unhurried
-from kompakt_extender.ledger import Ledger, Source
+from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.views import FIELD_PREFIX, PodView
 
 SIZES: Final = (2, 4, 8)
 _RING: Final = Wish(Pattern.RING, Policy.BEST)
 _ONE_GPU: Final = Worker(index=0, pod="", uid=PodUid(""), gpus=1)
-_HOW: Final[Mapping[Source, str]] = {Source.ANNOTATION: "Planned", Source.PLAN: "Planned", Source.BIND: "Binding"}
+_HOW: Final[Mapping[ClaimSource, str]] = {
+    ClaimSource.ANNOTATION: "Planned",
+    ClaimSource.PLAN: "Planned",
+    ClaimSource.BIND: "Binding",
+}
 
 
 def best_ring(graph: LinkGraph, free: int, size: int) -> int:
@@ -81,7 +85,7 @@ def page(states: Mapping[NodeName, NodeState], after: str, limit: int) -> NodePa
     return NodePage(items=items, total=len(names), next=chosen[-1] if more and chosen else None)
 
 
-def detail(ledger: Ledger, state: NodeState) -> NodeAnswer:
+def detail(ledger: GpuLedger, state: NodeState) -> NodeAnswer:
     """All that is known of one node; reads the ledger, so it runs on the loop."""
     holders = _holders(ledger, state.name)
     graph = state.graph
@@ -96,7 +100,7 @@ def detail(ledger: Ledger, state: NodeState) -> NodeAnswer:
     )
 
 
-def _holders(ledger: Ledger, node: NodeName) -> dict[GpuUuid, list[Holder]]:
+def _holders(ledger: GpuLedger, node: NodeName) -> dict[GpuUuid, list[Holder]]:
     """Who has which GPU. A pod is named once for a GPU, by the strongest word: bound before binding before planned."""
     found: dict[GpuUuid, dict[str, Holder]] = {}
 
@@ -107,7 +111,7 @@ def _holders(ledger: Ledger, node: NodeName) -> dict[GpuUuid, list[Holder]]:
 
     for pod in ledger.bound_to(node).values():
         add(pod, pod.uid, "Bound", pod.written_gpus)
-    for source in (Source.BIND, Source.PLAN, Source.ANNOTATION):
+    for source in (ClaimSource.BIND, ClaimSource.PLAN, ClaimSource.ANNOTATION):
         for claim in ledger.claims_on(node, source):
             add(claim.pod, claim.pod.uid, _HOW[source], claim.gpus)
     topology = ledger.topologies.get(node)

@@ -14,7 +14,7 @@ from kompakt_extender.decide import Request
 from kompakt_extender.explain.models import Decision, GpuSet, OtherNode, PodAnswer, Refusals
 from kompakt_extender.explain.survey import asked_of, survey
 from kompakt_extender.gangs import worker_of
-from kompakt_extender.placement_history import Noted
+from kompakt_extender.placement_history import PlacementRecord
 from kompakt_extender.record import Record, stamp
 from kompakt_extender.views import JobView, PodView
 from kompakt_extender.wishes import wish_of
@@ -29,19 +29,19 @@ _NOT_NOTED = "bound before this process began to decide: what else there was is 
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PodExplanation:
     """All that is known of one pod at one moment. `gang` is None for plain pods and where the gang cannot be read."""
 
     pod: PodView
     job: JobView | None
     record: Record | None
     gang: Gang | None
-    decision: Noted | None
+    decision: PlacementRecord | None
     snapshot: Snapshot
     planned: bool  # GPUs are promised to it
 
 
-def explain(case: Case) -> PodAnswer:
+def explain(case: PodExplanation) -> PodAnswer:
     """The answer about one pod; takes milliseconds on thousands of nodes, so it runs beside the loop."""
     pod = case.pod
     wish, trouble = _wish(case)
@@ -69,7 +69,7 @@ def explain(case: Case) -> PodAnswer:
     )
 
 
-def _wish(case: Case) -> tuple[Wish | None, str]:
+def _wish(case: PodExplanation) -> tuple[Wish | None, str]:
     """How the pod wants its GPUs chosen, or what is wrong with its request."""
     pod = case.pod
     if pod.problem:
@@ -82,7 +82,7 @@ def _wish(case: Case) -> tuple[Wish | None, str]:
         return None, str(error)
 
 
-def _state(case: Case) -> str:
+def _state(case: PodExplanation) -> str:
     if case.pod.finished:
         return "Finished"
     if case.pod.node is not None:
@@ -90,7 +90,7 @@ def _state(case: Case) -> str:
     return "Planned" if case.planned else "Waiting"
 
 
-def _bound(case: Case, fits: int) -> str:
+def _bound(case: PodExplanation, fits: int) -> str:
     where = f"bound to {case.pod.node}"
     decision = case.decision
     if decision is None or decision.node != case.pod.node:
@@ -101,7 +101,7 @@ def _bound(case: Case, fits: int) -> str:
     return f"{where} with the GPUs that were chosen for it"
 
 
-def _waiting(case: Case, fits: int) -> str:
+def _waiting(case: PodExplanation, fits: int) -> str:
     pod, record, job = case.pod, case.record, case.job
     if not pod.ours:
         return f"its schedulerName is not {contract.SCHEDULER_NAME}: another scheduler decides"
@@ -116,7 +116,7 @@ def _waiting(case: Case, fits: int) -> str:
     return "no node can take it now"
 
 
-_MESSAGES: dict[str, Callable[[Case, int], str]] = {
+_MESSAGES: dict[str, Callable[[PodExplanation, int], str]] = {
     "Finished": lambda case, fits: f"finished: {case.pod.phase}; it holds no GPUs any more",
     "Bound": _bound,
     "Planned": lambda case, fits: f"GPUs on {case.pod.planned_node} are planned for it; kube-scheduler has not bound it yet",
@@ -124,7 +124,7 @@ _MESSAGES: dict[str, Callable[[Case, int], str]] = {
 }
 
 
-def _indices(case: Case) -> list[int]:
+def _indices(case: PodExplanation) -> list[int]:
     """The GPUs as indices of their node, where the node is known."""
     state = case.snapshot.nodes.get(NodeName(case.pod.node or case.pod.planned_node))
     if state is None or state.graph is None:
@@ -138,7 +138,7 @@ def _value(pod: PodView) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def _decision(noted: Noted, gang: Gang | None) -> Decision:
+def _decision(noted: PlacementRecord, gang: Gang | None) -> Decision:
     request, second = noted.request, noted.second
     planned_here = bool(request.planned_node) and request.planned_node == noted.node
     whole_gang = planned_here and request.minimum is None

@@ -10,19 +10,19 @@ from kompakt_extender.explain import jobs, nodes, pods, what_if
 from kompakt_extender.explain.models import JobAnswer, NodeAnswer, NodePage, PodAnswer, WhatIf, WhatIfAnswer
 from kompakt_extender.gangs import gang_of, members
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import Ledger, Source
-from kompakt_extender.placement_history import Decisions
+from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.views import JobView, PodView
 
 
-class Unknown(Exception):
+class UnknownObject(Exception):
     """There is no such object; the text says which."""
 
 
-class Desk:
+class Queries:
     """Answers about one active time. A snapshot holds frozen values, so that it may be read while the ledger goes on."""
 
-    def __init__(self, ledger: Ledger, jobs: Jobs, decisions: Decisions, now: Callable[[], datetime]) -> None:
+    def __init__(self, ledger: GpuLedger, jobs: Jobs, decisions: PlacementHistory, now: Callable[[], datetime]) -> None:
         self._ledger = ledger
         self._jobs = jobs
         self._decisions = decisions
@@ -37,7 +37,7 @@ class Desk:
         """One node; raises Unknown."""
         state = self._ledger.state(NodeName(name))
         if state is None:
-            raise Unknown(f"no node {name!r} is known; GET /v1alpha1/nodes lists them")
+            raise UnknownObject(f"no node {name!r} is known; GET /v1alpha1/nodes lists them")
         answer = nodes.detail(self._ledger, state)
         return lambda: answer
 
@@ -51,7 +51,7 @@ class Desk:
         """One pod; raises Unknown. Of several generations of that name the one that is not finished."""
         found = [pod for pod in self._ledger.pods.values() if pod.name == name and pod.namespace == namespace]
         if not found:
-            raise Unknown(f"no pod {namespace}/{name} is known")
+            raise UnknownObject(f"no pod {namespace}/{name} is known")
         case = self._case(min(found, key=lambda pod: pod.finished))
         return lambda: pods.explain(case)
 
@@ -59,22 +59,22 @@ class Desk:
         """One TrainingJob; raises Unknown."""
         job = next((one for one in self._jobs.views.values() if (one.namespace, one.name) == (namespace, name)), None)
         if job is None:
-            raise Unknown(f"no TrainingJob {namespace}/{name} is known")
+            raise UnknownObject(f"no TrainingJob {namespace}/{name} is known")
         gang, trouble = self._gang(job)
         mine = tuple(members(job, self._jobs.pods_of(job.uid)))
-        case = jobs.Case(job, self._jobs.record(job), mine, gang, trouble, self._ledger.snapshot())
+        case = jobs.JobExplanation(job, self._jobs.record(job), mine, gang, trouble, self._ledger.snapshot())
         return lambda: jobs.explain(case)
 
-    def _case(self, pod: PodView) -> pods.Case:
+    def _case(self, pod: PodView) -> pods.PodExplanation:
         job = self._jobs.views.get(pod.job_uid)
-        return pods.Case(
+        return pods.PodExplanation(
             pod=pod,
             job=job,
             record=self._jobs.record(job) if job else None,
             gang=self._gang(job)[0] if job else None,
             decision=self._decisions.of(pod.uid),
             snapshot=self._ledger.snapshot(),
-            planned=any(self._ledger.claims_of(pod.uid, source) for source in Source),
+            planned=any(self._ledger.claims_of(pod.uid, source) for source in ClaimSource),
         )
 
     def _gang(self, job: JobView) -> tuple[Gang | None, str]:

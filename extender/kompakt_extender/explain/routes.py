@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from kompakt_core.errors import InvalidInput
-from kompakt_extender.explain.bounded_executor import Bureau, Busy
+from kompakt_extender.explain.bounded_executor import BoundedExecutor, Busy
 from kompakt_extender.explain.models import (
     MAX_NODES,
     JobAnswer,
@@ -20,7 +20,7 @@ from kompakt_extender.explain.models import (
     WhatIf,
     WhatIfAnswer,
 )
-from kompakt_extender.explain.queries import Desk, Unknown
+from kompakt_extender.explain.queries import Queries, UnknownObject
 from kompakt_extender.verbs import Inactive
 
 PREFIX = "/v1alpha1"
@@ -42,15 +42,15 @@ After = Annotated[str, Query(max_length=253, description="the name after which t
 Limit = Annotated[int, Query(ge=1, le=MAX_NODES)]
 
 
-class DeskSource(Protocol):
+class QueriesSource(Protocol):
     """Who knows whether this process decides."""
 
-    def desk(self) -> Desk:
+    def desk(self) -> Queries:
         """The caches of the running active time; raises Inactive on a standby."""
         ...
 
 
-def add_routes(app: FastAPI, source: DeskSource, bureau: Bureau) -> None:
+def add_routes(app: FastAPI, source: QueriesSource, bureau: BoundedExecutor) -> None:
     """The five questions."""
 
     async def answer(work: Callable[[], BaseModel]) -> Response:
@@ -88,7 +88,7 @@ def add_routes(app: FastAPI, source: DeskSource, bureau: Bureau) -> None:
 
 def _answer_errors(app: FastAPI) -> None:
     """Each mistake as a status and one sentence."""
-    for kind, status in {InvalidInput: 400, Unknown: 404, Busy: 429, Inactive: 503}.items():
+    for kind, status in {InvalidInput: 400, UnknownObject: 404, Busy: 429, Inactive: 503}.items():
         app.add_exception_handler(kind, _refuser(status))
 
     @app.exception_handler(RequestValidationError)

@@ -19,7 +19,7 @@ _PAUSE_SECONDS: Final = 0.0001
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class NodeFinding:
     """A node that can take the request, with the GPUs it would give; a larger rank is better."""
 
     state: NodeState
@@ -31,7 +31,7 @@ class Found:
 class Survey:
     """`found`: best first, equals by name. `refused`: names by (word, sentence)."""
 
-    found: tuple[Found, ...]
+    found: tuple[NodeFinding, ...]
     refused: Mapping[tuple[str, str], tuple[str, ...]]
 
     def refusals(self) -> list[Refusals]:
@@ -54,12 +54,12 @@ def unhurried(items: Iterable[Item]) -> Iterator[Item]:
 def survey(states: Iterable[NodeState], worker: Worker, wish: Wish, gang: Gang | None = None) -> Survey:
     """Ask every node. `gang` adds the nodes that are left out for it."""
     request = Request(worker.gpus, wish)
-    found: list[Found] = []
+    found: list[NodeFinding] = []
     refused: dict[tuple[str, str], list[str]] = {}
     for state in unhurried(sorted(states, key=lambda state: state.name)):
         answer = _ask(state, worker, request, gang)
         if isinstance(answer, Grant):
-            found.append(Found(state, answer, rank(request, state, answer)))
+            found.append(NodeFinding(state, answer, rank(request, state, answer)))
         else:
             refused.setdefault((code_of(answer.text), answer.text), []).append(state.name)
     found.sort(key=lambda one: one.rank, reverse=True)  # stable: equals stay ordered by name

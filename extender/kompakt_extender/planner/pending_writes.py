@@ -9,10 +9,10 @@ from typing import Any
 
 from kompakt_core.ids import PodUid
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import Ledger, Source
-from kompakt_extender.metrics import Metrics
+from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.record import Record
-from kompakt_extender.release_writer import Outcome, Releaser
+from kompakt_extender.release_writer import ReleaseWriter, WriteOutcome
 from kompakt_extender.views import JobView, PodView
 from kompakt_extender.writer import NotSent
 
@@ -20,15 +20,15 @@ _LOG = logging.getLogger(__name__)
 _RETRY_SECONDS = 10.0  # after a failed write, unless the job changes before
 
 
-class Writes:
+class PendingWrites:
     """Starts them, and tells which jobs must be left alone meanwhile. `wake` is called when one has ended."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: GpuLedger,
         jobs: Jobs,
-        releaser: Releaser,
-        metrics: Metrics,
+        releaser: ReleaseWriter,
+        metrics: ExtenderMetrics,
         clock: Callable[[], datetime],
         wake: Callable[[], None],
     ) -> None:
@@ -83,7 +83,7 @@ class Writes:
 
     def _drop(self, pods: Iterable[PodUid]) -> None:
         for uid in pods:
-            self._ledger.drop_claims(uid, Source.PLAN)
+            self._ledger.drop_claims(uid, ClaimSource.PLAN)
 
     def stop(self) -> None:
         """Halt all at once."""
@@ -126,24 +126,24 @@ class Writes:
     async def _write_only(self, job: JobView, record: Record) -> None:
         await self._write(job, record)
 
-    async def _write(self, job: JobView, record: Record) -> Outcome:
+    async def _write(self, job: JobView, record: Record) -> WriteOutcome:
         self._outrun.discard(job.uid)
         outcome = await self._releaser.write(job, record, self._clock())
-        if outcome is Outcome.DONE:
+        if outcome is WriteOutcome.DONE:
             self._jobs.confirm(job, record)
             self._stale.pop(job.uid, None)
             return outcome
         self.mark_stale(job)  # its next version tells more
-        if outcome is Outcome.OUTRUN:
+        if outcome is WriteOutcome.OUTRUN:
             self._outrun.add(job.uid)
         return outcome
 
     async def _release(self, job: JobView, record: Record) -> None:
         """First the job's status, and only after its answer the gates."""
         outcome = await self._write(job, record)
-        if outcome is Outcome.REFUSED or job.uid not in self._jobs.views:
+        if outcome is WriteOutcome.REFUSED or job.uid not in self._jobs.views:
             self._drop(self._unsure.pop(job.uid))
-        if outcome is not Outcome.DONE:
+        if outcome is not WriteOutcome.DONE:
             return
         uids = self._unsure.pop(job.uid, [])
         self._metrics.plans.inc()

@@ -16,7 +16,7 @@ Mark = tuple[int, str, int, int]  # ledger version, the job's resourceVersion, n
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlanningRequest:
     """Where would this gang go, and would it? `mark` tells whether the same question was asked before.
 
     `since`, `asked_at`: seconds since the epoch; when the gang could first have been placed (now, if never yet), and now.
@@ -39,18 +39,18 @@ class Question:
     priority: int | None
 
 
-def same_gang(then: Question, now: Question) -> bool:
+def same_gang(then: PlanningRequest, now: PlanningRequest) -> bool:
     """Whether the gang is what it was: the same pods by uid, with the same demands."""
     return now.gang == then.gang
 
 
-def same_machines(then: Question, now: Question) -> bool:
+def same_machines(then: PlanningRequest, now: PlanningRequest) -> bool:
     """Whether the cluster still consists of the same nodes with the same link graphs."""
     before, after = then.snapshot.nodes, now.snapshot.nodes
     return before.keys() == after.keys() and all(state.graph is after[name].graph for name, state in before.items())
 
 
-def stands(plan: Plan, then: Question, now: Question) -> bool:
+def stands(plan: Plan, then: PlanningRequest, now: PlanningRequest) -> bool:
     """Whether every seat of a plan can still be taken, all of them together, on the nodes as they are now."""
     left: dict[NodeName, NodeState] = {}
     for seat in plan.seats:

@@ -15,10 +15,10 @@ from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.job.preemption import PreemptRequest
 from kompakt_extender.gangs import defends_with, preempts_with, running_gang
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import Ledger
-from kompakt_extender.metrics import Metrics
-from kompakt_extender.planner.pending_writes import Writes
-from kompakt_extender.planner.planning_request import Question
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.pending_writes import PendingWrites
+from kompakt_extender.planner.planning_request import PlanningRequest
 from kompakt_extender.planner.waiting_status import ending_others, not_waiting_for_level
 from kompakt_extender.record import Record, State, Victim
 from kompakt_extender.views import JobView, PodView
@@ -26,15 +26,15 @@ from kompakt_extender.views import JobView, PodView
 _LOG = logging.getLogger(__name__)
 
 
-class Preempting:
+class PreemptionPlanner:
     """Knows who ends for whom. `again` asks for another round."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: GpuLedger,
         jobs: Jobs,
-        writes: Writes,
-        metrics: Metrics,
+        writes: PendingWrites,
+        metrics: ExtenderMetrics,
         clock: Callable[[], datetime],
         again: Callable[[], None],
     ) -> None:
@@ -93,7 +93,7 @@ class Preempting:
         )
         return [one for one in found if one is not None]
 
-    def begin(self, now: Question, found: Preemption) -> None:
+    def begin(self, now: PlanningRequest, found: Preemption) -> None:
         """Hold the GPUs, and write on the waiting job whom it ends."""
         victims = tuple(self._victim(one) for one in found.victims)
         record = ending_others(now.record, victims, self._uuids(now, found), self._clock())
@@ -109,7 +109,7 @@ class Preempting:
         return Victim(job.namespace, job.name, job.uid, one.attempt, one.priority)
 
     @staticmethod
-    def _uuids(now: Question, found: Preemption) -> dict[NodeName, tuple[GpuUuid, ...]]:
+    def _uuids(now: PlanningRequest, found: Preemption) -> dict[NodeName, tuple[GpuUuid, ...]]:
         held: dict[NodeName, list[GpuUuid]] = {}
         for seat in found.plan.seats:
             graph = now.snapshot.nodes[seat.node].graph
@@ -179,7 +179,7 @@ class Preempting:
             job.attempt, record.decided_at, waiting.namespace, waiting.name, waiting.uid, priority, victim.priority
         )
 
-    def goes_on(self, now: Question) -> bool:
+    def goes_on(self, now: PlanningRequest) -> bool:
         """Whether the GPUs held for a gang still become free: none was lost to others, and somebody is still to end."""
         if now.job.uid not in self._holders or self._lost(now.job.uid, now.record):
             return False

@@ -9,9 +9,9 @@ from kompakt_core.ids import NodeName
 from kompakt_extender import record as records
 from kompakt_extender.gangs import defends_with, order, replannable
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import Ledger, Source
-from kompakt_extender.metrics import Metrics
-from kompakt_extender.planner.pending_writes import Writes
+from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, PodView
 
@@ -21,10 +21,12 @@ WITHDRAW_VOLUMES_SECONDS = 600.0  # if a pod mounts a claim: kube-scheduler itse
 EXCLUDE_SECONDS = 600.0  # a node that refused a gang is left out for so long
 
 
-class Standing:
+class ReleasedGangs:
     """Looks after plans that stand. `clock` is asked once more at the beginning: no patience runs before this process decides."""
 
-    def __init__(self, ledger: Ledger, jobs: Jobs, writes: Writes, metrics: Metrics, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, ledger: GpuLedger, jobs: Jobs, writes: PendingWrites, metrics: ExtenderMetrics, clock: Callable[[], datetime]
+    ) -> None:
         self._ledger = ledger
         self._jobs = jobs
         self._writes = writes
@@ -42,7 +44,7 @@ class Standing:
                 self._ledger.keep(job.uid, dict(record.kept), defends_with(self._jobs.pods_of(job.uid)))
             for pod in self._jobs.pods_of(job.uid):
                 if pod.uid in places and pod.node is None and not pod.finished:
-                    self._ledger.claim(Source.PLAN, pod, places[pod.uid].node, places[pod.uid].gpus)
+                    self._ledger.claim(ClaimSource.PLAN, pod, places[pod.uid].node, places[pod.uid].gpus)
                 elif pod.node is None:
                     self._ledger.withdraw(pod.uid)
 
@@ -83,7 +85,7 @@ class Standing:
         if record != self._jobs.written(job):
             self._writes.status(job, record)
             return None
-        if any(self._ledger.claims_of(pod.uid, Source.BIND) for pod in pods):
+        if any(self._ledger.claims_of(pod.uid, ClaimSource.BIND) for pod in pods):
             return None  # a bind is under way: its outcome decides
         if len(pods) == job.workers and all(pod.node for pod in pods):
             revoked = replace(record, state=State.RELEASED, reason="Released", message="bound after all")

@@ -33,11 +33,11 @@ from kompakt_extender.gangs import (
     worker_of,
 )
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import Ledger, Source
-from kompakt_extender.metrics import Metrics
-from kompakt_extender.planner.pending_writes import Writes
-from kompakt_extender.planner.planning_request import Mark, Question, same_gang, same_machines, stands
-from kompakt_extender.planner.preemption import Preempting
+from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.pending_writes import PendingWrites
+from kompakt_extender.planner.planning_request import Mark, PlanningRequest, same_gang, same_machines, stands
+from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.rounds import Round
 from kompakt_extender.planner.waiting_status import from_then_on, not_waiting_for_level, waiting_for_level, with_gpus_kept
 from kompakt_extender.record import Record, State
@@ -49,7 +49,7 @@ Answer = Plan | Wait | Refusal | Keep
 _T = TypeVar("_T")
 
 
-class Think(Protocol):
+class PlanningFunction(Protocol):
     """Runs work that may take long, away from the loop."""
 
     async def __call__(self, work: Callable[[], _T], /) -> _T:
@@ -57,28 +57,28 @@ class Think(Protocol):
         ...
 
 
-class _Tried(NamedTuple):
+class _AttemptResult(NamedTuple):
     """What the last refusal was based on, and when (seconds since the epoch) it ends by time alone; None = never."""
 
     mark: Mark
     ends: float | None = None
 
 
-class Thinking:
+class SchedulingAttempt:
     """Asks and acts for one gang at a time. `again` is called where an answer came too late to count."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: GpuLedger,
         jobs: Jobs,
-        writes: Writes,
-        preempting: Preempting,
-        metrics: Metrics,
+        writes: PendingWrites,
+        preempting: PreemptionPlanner,
+        metrics: ExtenderMetrics,
         clock: Callable[[], datetime],
         levels: Mapping[Level, str],
         policy: ClusterPolicy,
         again: Callable[[], None],
-        think: Think = asyncio.to_thread,
+        think: PlanningFunction = asyncio.to_thread,
     ) -> None:
         self._ledger = ledger
         self._jobs = jobs
@@ -91,7 +91,7 @@ class Thinking:
         self._wake = again
         self._late = False
         self._think = think
-        self._tried: dict[str, _Tried] = {}  # by job uid
+        self._tried: dict[str, _AttemptResult] = {}  # by job uid
         self.queue: list[str] = []  # uids of the gangs that wait, in order
         self._round = Round(ledger, clock())
 
@@ -110,7 +110,7 @@ class Thinking:
         began = self._round.began.timestamp()
         return min((tried.ends for tried in self._tried.values() if tried.ends is not None and tried.ends > began), default=None)
 
-    def ask(self, uid: str) -> Question | None:
+    def ask(self, uid: str) -> PlanningRequest | None:
         """What to think about for one gang; None where nothing has changed since the last refusal, and no timer has run out."""
         question = self._pose(uid)
         tried = self._tried.get(uid)
@@ -118,7 +118,7 @@ class Thinking:
             return question
         return question if tried.ends is not None and tried.ends <= question.asked_at else None
 
-    def _pose(self, uid: str) -> Question | None:
+    def _pose(self, uid: str) -> PlanningRequest | None:
         """The question as it stands now; None where there is nothing to plan."""
         job, now = self._jobs.views[uid], self._round.began
         record = self._jobs.record(job).without_expired(now)
@@ -137,9 +137,9 @@ class Thinking:
         since = records.moment(record.placeable_since or records.stamp(now)).timestamp()
         overtaken = record.overtaken if self._ledger.reserved.kept_for in ("", uid) else 0
         at = now.timestamp()
-        return Question(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, weight, priority)
+        return PlanningRequest(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, weight, priority)
 
-    async def consider(self, question: Question) -> bool:
+    async def consider(self, question: PlanningRequest) -> bool:
         """Let core think, and act on its answer if it still holds; False where it does not, and the gang is to be asked again."""
         self._late = False
         try:
@@ -155,12 +155,12 @@ class Thinking:
         self._late = True
         self._wake()
 
-    def _answer(self, question: Question) -> Answer:
+    def _answer(self, question: PlanningRequest) -> Answer:
         """Runs in the thread."""
         one = question
         return place_or_wait(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels, one.overtaken)
 
-    def _could_end(self, question: Question, answer: Answer) -> list[RunningGang]:
+    def _could_end(self, question: PlanningRequest, answer: Answer) -> list[RunningGang]:
         """The running gangs of lower priority, if this one has no place by time alone and may have some ended."""
         placeless = (
             isinstance(answer, Keep)
@@ -171,13 +171,13 @@ class Thinking:
             return []
         return self._preempting.running(question.priority)
 
-    def _whom(self, one: Question, running: list[RunningGang]) -> Preemption | NotBefore | None:
+    def _whom(self, one: PlanningRequest, running: list[RunningGang]) -> Preemption | NotBefore | None:
         """Runs in the thread."""
         assert one.priority is not None
         accepts = accepted_levels(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels)
         return preempt(one.snapshot, one.gang, one.priority, running, accepts, one.asked_at, self._levels)
 
-    def _act(self, then: Question, answer: Answer, others: Preemption | NotBefore | None = None) -> None:
+    def _act(self, then: PlanningRequest, answer: Answer, others: Preemption | NotBefore | None = None) -> None:
         """Nothing that was true of the snapshot is taken to be true of now; what fails is asked again in the next round."""
         uid = then.job.uid
         now = None if self._writes.resting(uid) else self._pose(uid)
@@ -195,7 +195,7 @@ class Thinking:
         elif isinstance(answer, Wait):
             self._ledger.end_keeping(uid)
             ends = answer.at if answer.at is not None else may_end
-            self._say(now.job, waiting_for_level(now.record, answer, then.since), _Tried(then.mark, ends))
+            self._say(now.job, waiting_for_level(now.record, answer, then.since), _AttemptResult(then.mark, ends))
         elif isinstance(answer, Keep):
             self._keep(then, now, answer, may_end)
         elif stands(answer, then, now):
@@ -205,27 +205,27 @@ class Thinking:
             self._metrics.plans_overtaken.inc()
             self._again()
 
-    def _end_others(self, then: Question, now: Question, found: Preemption) -> None:
+    def _end_others(self, then: PlanningRequest, now: PlanningRequest, found: Preemption) -> None:
         """If the victims are still what they were, and so are the GPUs beside theirs."""
         assert now.priority is not None
         known = {one.job_uid: one for one in self._preempting.running(now.priority)}
         same = all(known.get(one.job_uid) == one for one in found.victims)
         if same and stands(found.plan, then, replace(now, snapshot=freed(now.snapshot, found.victims))):
-            self._tried[now.job.uid] = _Tried(then.mark)
+            self._tried[now.job.uid] = _AttemptResult(then.mark)
             self._preempting.begin(now, found)
         else:
             self._again()
 
-    def _await_victims(self, then: Question, now: Question) -> None:
+    def _await_victims(self, then: PlanningRequest, now: PlanningRequest) -> None:
         """GPUs are held for it and not free yet; where they never will be, all is thought about anew."""
         if self._preempting.goes_on(now):
-            self._say(now.job, now.record, _Tried(then.mark))
+            self._say(now.job, now.record, _AttemptResult(then.mark))
             return
         self._preempting.give_up(now.job.uid)
         self._tried.pop(now.job.uid, None)
         self._again()
 
-    def _turn_down(self, then: Question, now: Question, answer: Refusal, may_end: float | None) -> None:
+    def _turn_down(self, then: PlanningRequest, now: PlanningRequest, answer: Refusal, may_end: float | None) -> None:
         """Never is said only of a cluster that is fully known, and that is still the one that was thought about.
 
         `may_end`: when others may be ended for it, if that would help.
@@ -243,7 +243,7 @@ class Thinking:
                 reason, message = State.WAITING.value, words.NOT_ALL_REPORTED
         self._refuse(now.job, now.record, reason, message, then.mark, may_end)
 
-    def _keep(self, then: Question, now: Question, answer: Keep, may_end: float | None) -> None:
+    def _keep(self, then: PlanningRequest, now: PlanningRequest, answer: Keep, may_end: float | None) -> None:
         """Keep GPUs for a gang that was passed over too often. What is kept stays the same while its nodes are well."""
         uid = now.job.uid
         if self._ledger.reserved.kept_for not in ("", uid):
@@ -254,9 +254,9 @@ class Thinking:
         kept = before if well else dict(answer.gpus)
         if self._ledger.reserved.kept_for != uid or kept != before:
             self._ledger.keep(uid, kept, defends_with(now.pods))
-        self._say(now.job, with_gpus_kept(now.record, Keep(answer.level, kept)), _Tried(then.mark, may_end))
+        self._say(now.job, with_gpus_kept(now.record, Keep(answer.level, kept)), _AttemptResult(then.mark, may_end))
 
-    def _overtake(self, placed: Question, plan: Plan) -> None:
+    def _overtake(self, placed: PlanningRequest, plan: Plan) -> None:
         """Count for every gang that stands before this one in the queue: it was passed, if one of these nodes could serve it."""
         uid = placed.job.uid
         ahead = self.queue[: self.queue.index(uid)] if uid in self.queue else []
@@ -271,12 +271,12 @@ class Thinking:
             if pod is not None and any(selected(each, worker_of(pod)) for each in labels):
                 self._jobs.change(job, _passed)
 
-    def _reserve(self, now: Question, answer: Plan) -> None:
+    def _reserve(self, now: PlanningRequest, answer: Plan) -> None:
         plan = records.plan_record(answer, now.snapshot, self._clock())
         by_uid = {pod.uid: pod for pod in now.pods}
         self._preempting.take_over(now.asks_with, {gpu for seat in plan.pods for gpu in seat.gpus})
         for seat in plan.pods:
-            self._ledger.claim(Source.PLAN, by_uid[seat.uid], seat.node, seat.gpus)
+            self._ledger.claim(ClaimSource.PLAN, by_uid[seat.uid], seat.node, seat.gpus)
         self._ledger.end_keeping(now.job.uid)
         self._overtake(now, answer)
         record = not_waiting_for_level(now.record)
@@ -286,9 +286,9 @@ class Thinking:
     def _refuse(self, job: JobView, record: Record, reason: str, message: str, mark: Mark, ends: float | None = None) -> None:
         self._ledger.end_keeping(job.uid)
         waiting = replace(not_waiting_for_level(record), state=State.WAITING, reason=reason, message=message, plan=None)
-        self._say(job, waiting, _Tried(mark, ends))
+        self._say(job, waiting, _AttemptResult(mark, ends))
 
-    def _say(self, job: JobView, waiting: Record, tried: _Tried) -> None:
+    def _say(self, job: JobView, waiting: Record, tried: _AttemptResult) -> None:
         """Write why a gang waits, if that is not what stands there."""
         self._tried[job.uid] = tried
         before = self._jobs.written(job)

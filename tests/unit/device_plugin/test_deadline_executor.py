@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from kompakt_device_plugin.deadline_executor import Aside, Patience
+from kompakt_device_plugin.deadline_executor import CallDeadline, DeadlineExecutor
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def release():
 
 
 def test_what_came_of_it_is_there_once_it_ended():
-    task = Aside("test").begin(lambda a, b: a + b, 2, 3)
+    task = DeadlineExecutor("test").begin(lambda a, b: a + b, 2, 3)
     assert task.ended(60)
     assert task.result() == 5
 
@@ -24,12 +24,12 @@ def test_an_error_is_no_answer_and_is_logged(caplog):
     def broken():
         raise OSError("no such device")
 
-    assert not Aside("test").begin(broken).ended(60)
+    assert not DeadlineExecutor("test").begin(broken).ended(60)
     assert "no answer: no such device" in caplog.text
 
 
 def test_what_nobody_waits_for_any_more_is_not_done(release, caplog):
-    one, done = Aside("test", 1), []
+    one, done = DeadlineExecutor("test", 1), []
     hanging = one.begin(release.wait)
     queued = one.begin(done.append, "for nobody")
     told = threading.Event()
@@ -45,7 +45,7 @@ def test_what_nobody_waits_for_any_more_is_not_done(release, caplog):
 
 
 def test_what_hangs_leaves_a_thread_for_the_next_call_and_all_of_other_kinds(release):
-    one, other = Aside("one"), Aside("other")
+    one, other = DeadlineExecutor("one"), DeadlineExecutor("other")
     one.begin(release.wait)
     assert one.begin(int).ended(60)
     one.begin(release.wait)
@@ -54,7 +54,7 @@ def test_what_hangs_leaves_a_thread_for_the_next_call_and_all_of_other_kinds(rel
 
 def test_patience_runs_out_and_is_never_negative():
     now = [100.0]
-    patience = Patience(0.5, lambda: now[0])
+    patience = CallDeadline(0.5, lambda: now[0])
     now[0] += 0.25
     assert patience.left == 0.25
     now[0] += 1

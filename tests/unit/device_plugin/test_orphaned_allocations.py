@@ -1,9 +1,9 @@
 """GPUs of pods that API server and kubelet have forgotten, but whose end nobody has seen."""
 
-from kompakt_device_plugin.journal import Entry
+from kompakt_device_plugin.journal import JournalEntry
 from kompakt_device_plugin.orphaned_allocations import lingering, predecessors, tenants, without
 from kompakt_device_plugin.pods import NodePod, NodePods
-from kompakt_device_plugin.report import Held
+from kompakt_device_plugin.report import GpuHolder
 
 GPUS = tuple(f"GPU-{number}" for number in range(4))
 
@@ -13,7 +13,7 @@ def pod(name, size=1, **more):
 
 
 def held(gpu, name):
-    return Held(GPUS[gpu], "ns", name, f"uid-{name}")
+    return GpuHolder(GPUS[gpu], "ns", name, f"uid-{name}")
 
 
 def living(*names):
@@ -30,7 +30,7 @@ def test_gpus_are_held_while_processes_run_and_only_what_nobody_knows_is_looked_
         asked.append(uids)
         return {"uid-a"}
 
-    before = [held(0, "a"), held(1, "b"), Held(GPUS[2], "", "", "")]
+    before = [held(0, "a"), held(1, "b"), GpuHolder(GPUS[2], "", "", "")]
     assert lingering(before, (), {}, [pod("b")], (), alive) == (held(0, "a"),)
     assert asked == [{"uid-a"}]
     assert lingering(before, (), {}, [pod("b")], (), living()) == ()
@@ -47,13 +47,15 @@ HEIR = NodePod(uid="uid-heir", namespace="ns", name="a", node="node-1", size=2)
 def test_a_later_pod_of_the_same_name_has_only_what_was_handed_over_to_it():
     before = [held(0, "a"), held(1, "a")]
     assert predecessors(before, (), LISTED, [HEIR]) == tuple(before)
-    assert predecessors(before, [Entry(GPUS[:1], "uid-heir", "ns", "a")], LISTED, [HEIR]) == (held(1, "a"),)
-    assert predecessors(before, [Entry(GPUS[:1])], LISTED, [HEIR]) == (held(1, "a"),), "to whom is unknown: kubelet's word counts"
-    assert predecessors((), [Entry(GPUS[:2], "uid-a", "ns", "a")], LISTED, [HEIR]) == tuple(before), "no report had it yet"
+    assert predecessors(before, [JournalEntry(GPUS[:1], "uid-heir", "ns", "a")], LISTED, [HEIR]) == (held(1, "a"),)
+    assert predecessors(before, [JournalEntry(GPUS[:1])], LISTED, [HEIR]) == (held(1, "a"),), (
+        "to whom is unknown: kubelet's word counts"
+    )
+    assert predecessors((), [JournalEntry(GPUS[:2], "uid-a", "ns", "a")], LISTED, [HEIR]) == tuple(before), "no report had it yet"
 
 
 def test_who_has_no_successor_or_is_no_longer_listed_is_no_predecessor():
-    before = [held(0, "a"), held(1, "a"), Held(GPUS[2], "ns", "a", "")]
+    before = [held(0, "a"), held(1, "a"), GpuHolder(GPUS[2], "ns", "a", "")]
     assert predecessors(before, (), LISTED, [pod("a", 2)]) == ()
     assert predecessors(before, (), LISTED, []) == ()
     assert predecessors(before, (), {}, [HEIR]) == ()
@@ -66,28 +68,28 @@ def test_a_list_without_some_gpus_has_no_pod_without_any():
 
 
 def test_what_was_handed_over_a_moment_ago_is_held_though_no_report_had_it():
-    handed = [Entry(GPUS[:2], "uid-a", "ns", "a")]
+    handed = [JournalEntry(GPUS[:2], "uid-a", "ns", "a")]
     assert lingering((), handed, {}, [], [pod("a", 2)], EVERYBODY) == (held(0, "a"), held(1, "a"))
     assert lingering((), handed, {}, [pod("a", 2)], (), EVERYBODY) == (), "the API server knows it: it is no forgotten pod"
     assert lingering((), handed, {}, [], [pod("a", 2)], living("b")) == ()
 
 
 def test_where_nobody_knows_who_was_given_a_set_it_is_a_forgotten_pod_of_that_size():
-    handed = [Entry(GPUS[:2])]
+    handed = [JournalEntry(GPUS[:2])]
     assert lingering((), handed, {}, [], [pod("a", 1), pod("b", 2)], EVERYBODY) == (held(0, "b"), held(1, "b"))
     assert lingering((), handed, {}, [], [pod("a", 2), pod("b", 2)], EVERYBODY) == (held(0, "b"), held(1, "b")), "each GPU once"
     assert lingering((), handed, {}, [], [pod("a", 1)], EVERYBODY) == ()
 
 
 def test_tenants_are_all_that_were_given_a_gpu_and_did_not_finish():
-    before, handed = [held(0, "a"), held(1, "b")], [Entry(GPUS[2:], "uid-c", "ns", "c")]
+    before, handed = [held(0, "a"), held(1, "b")], [JournalEntry(GPUS[2:], "uid-c", "ns", "c")]
     assert tenants({GPUS[0]}, before, handed, (), {"uid-b"}) == {"uid-a"}
     assert tenants({GPUS[1]}, before, handed, (), {"uid-b"}) == set(), "it finished"
     assert tenants({GPUS[2]}, before, handed, (), {"uid-b"}) == {"uid-c"}
 
 
 def test_the_tenant_of_a_set_whose_owner_is_unknown_is_any_candidate_of_that_size():
-    handed = [Entry(GPUS[:1])]
+    handed = [JournalEntry(GPUS[:1])]
     assert tenants({GPUS[0]}, (), handed, [pod("a"), pod("b", 2), pod("c")], {"uid-c"}) == {"uid-a"}
     assert tenants({GPUS[1]}, (), handed, [pod("a")], ()) == set()
 

@@ -14,8 +14,8 @@ import urllib3
 from kompakt_client.access import Door
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.api import Api
-from kompakt_extender.leader_gate import Front
-from kompakt_extender.metrics import Metrics
+from kompakt_extender.leader_gate import LeaderGate
+from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import Inactive
 from kompakt_extender.wire import ExtenderArgs, decode_args
 
@@ -91,7 +91,7 @@ def args() -> ExtenderArgs:
     return decode_args(json.dumps({"Pod": ASKING, "NodeNames": ["n"]}).encode())
 
 
-async def answers(front: Front, words: str) -> None:
+async def answers(front: LeaderGate, words: str) -> None:
     """Until filter says this: an Inactive's text, or "serves"."""
     async with asyncio.timeout(20):
         while True:
@@ -109,7 +109,7 @@ def test_deciding_begins_after_everything_is_listed_and_ends_with_the_lease(serv
     state, api = server
 
     async def story() -> None:
-        front = Front(api, "ns", "pod-a", Metrics(), LEVEL_LABELS)
+        front = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
         following = asyncio.create_task(front.run())
         await answers(front, "nobody holds")
         state.hold_back.clear()
@@ -135,7 +135,7 @@ def test_a_second_time_begins_with_a_second_list(server: tuple[Server, Api], mon
     state.lease = lease("pod-a_1", "1", 1)
 
     async def story() -> None:
-        front = Front(api, "ns", "pod-a", Metrics(), LEVEL_LABELS)
+        front = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
         following = asyncio.create_task(front.run())
         await answers(front, "serves")
         assert state.listed.count("pods") == 1

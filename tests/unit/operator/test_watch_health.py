@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kompakt_operator.api import ApiRefused, ApiUnreachable
-from kompakt_operator.config import Config
-from kompakt_operator.watch_health import Owed, Witness, proven
+from kompakt_operator.config import OperatorConfig
+from kompakt_operator.watch_health import Owed, WatchHealth, proven
 from kompakt_operator.watching import SILENCES
 
 PATIENCE = 180.0
@@ -26,19 +26,19 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def witness(clock: Clock) -> Witness:
-    return Witness(clock)
+def witness(clock: Clock) -> WatchHealth:
+    return WatchHealth(clock)
 
 
 def pod(name: str, version: int) -> dict[str, Any]:
     return {"kind": "Pod", "metadata": {"namespace": "ml", "name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}}
 
 
-def overdue(witness: Witness) -> list[str]:
+def overdue(witness: WatchHealth) -> list[str]:
     return [owed.name for owed in witness.overdue(PATIENCE)]
 
 
-def test_what_was_answered_and_is_not_shown_is_overdue_in_time(witness: Witness, clock: Clock) -> None:
+def test_what_was_answered_and_is_not_shown_is_overdue_in_time(witness: WatchHealth, clock: Clock) -> None:
     witness.answered(pod("a", 7))
     clock.now = PATIENCE
     assert overdue(witness) == []
@@ -46,7 +46,7 @@ def test_what_was_answered_and_is_not_shown_is_overdue_in_time(witness: Witness,
     assert overdue(witness) == ["a"]
 
 
-def test_anything_as_new_that_the_watch_shows_clears_it(witness: Witness, clock: Clock) -> None:
+def test_anything_as_new_that_the_watch_shows_clears_it(witness: WatchHealth, clock: Clock) -> None:
     witness.answered(pod("a", 7))
     clock.now = PATIENCE + 1
     witness.watched("Pod", pod("b", 6))
@@ -57,7 +57,7 @@ def test_anything_as_new_that_the_watch_shows_clears_it(witness: Witness, clock:
     assert overdue(witness) == []
 
 
-def test_what_the_watch_has_shown_before_is_not_owed(witness: Witness, clock: Clock) -> None:
+def test_what_the_watch_has_shown_before_is_not_owed(witness: WatchHealth, clock: Clock) -> None:
     witness.watched("Pod", pod("a", 7))
     for version in (5, 7):
         witness.answered(pod("a", version))
@@ -65,7 +65,7 @@ def test_what_the_watch_has_shown_before_is_not_owed(witness: Witness, clock: Cl
     assert overdue(witness) == []
 
 
-def test_of_a_list_each_object_counts_though_it_names_no_kind(witness: Witness, clock: Clock) -> None:
+def test_of_a_list_each_object_counts_though_it_names_no_kind(witness: WatchHealth, clock: Clock) -> None:
     items = [{"metadata": pod(name, version)["metadata"]} for name, version in (("old", 3), ("new", 8))]
     witness.watched("Pod", pod("x", 5))
     witness.answered({"kind": "PodList", "metadata": {"resourceVersion": "99"}, "items": items})
@@ -76,7 +76,7 @@ def test_of_a_list_each_object_counts_though_it_names_no_kind(witness: Witness, 
 @pytest.mark.parametrize(
     "body", [{}, {"kind": "Status"}, {"kind": "Lease", "metadata": {"resourceVersion": "9"}}, {"kind": "PodList"}]
 )
-def test_other_answers_say_nothing(witness: Witness, clock: Clock, body: dict[str, Any]) -> None:
+def test_other_answers_say_nothing(witness: WatchHealth, clock: Clock, body: dict[str, Any]) -> None:
     witness.answered(body)
     clock.now = PATIENCE + 1
     assert overdue(witness) == []
@@ -105,7 +105,7 @@ class Answers:
     ],
 )
 def test_only_an_object_that_is_there_still_proves_it(
-    witness: Witness, clock: Clock, answer: dict[str, Any] | Exception, stuck: bool, still_owed: bool
+    witness: WatchHealth, clock: Clock, answer: dict[str, Any] | Exception, stuck: bool, still_owed: bool
 ) -> None:
     witness.answered(pod("a", 7))
     clock.now = PATIENCE + 1
@@ -114,7 +114,7 @@ def test_only_an_object_that_is_there_still_proves_it(
     assert witness.owes(owed) is still_owed
 
 
-def test_a_watch_that_shows_it_while_it_is_asked_for_is_not_stuck(witness: Witness, clock: Clock) -> None:
+def test_a_watch_that_shows_it_while_it_is_asked_for_is_not_stuck(witness: WatchHealth, clock: Clock) -> None:
     class Late(Answers):
         async def get(self, path: str) -> dict[str, Any]:
             witness.watched("Pod", pod("a", 7))
@@ -136,6 +136,6 @@ def test_paths_lead_to_the_object() -> None:
 
 
 def test_a_silent_connection_outlasts_bookmarks_and_is_given_up_twice_before_the_watch_counts_as_stuck() -> None:
-    patience = Config("image", "ns", "me").watch_patience
+    patience = OperatorConfig("image", "ns", "me").watch_patience
     assert patience / SILENCES > 60
     assert patience > 2 * (patience / SILENCES) + 15  # and what an answer may take

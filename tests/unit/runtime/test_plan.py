@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_runtime.plan import AHEAD, LAST, LEAVING, SHARE, Link, Row, plan
+from kompakt_runtime.plan import AHEAD, LAST, LEAVING, SHARE, HostLink, StorageTiming, plan
 
-FAST = Link(out=1e12, back=1e12, budget=1 << 60, least=0)
+FAST = HostLink(out=1e12, back=1e12, budget=1 << 60, least=0)
 
 
-def step(sizes: list[int], forward: float, backward: float, start: float = 0.0, number: int = 1) -> list[Row]:
+def step(sizes: list[int], forward: float, backward: float, start: float = 0.0, number: int = 1) -> list[StorageTiming]:
     """A forward pass whose layers take `forward` seconds each, read in reverse."""
     turn = start + forward * len(sizes)
     rows = enumerate(sizes)
-    return [Row((number, i), size, size, start + forward * i, turn + backward * (len(sizes) - i)) for i, size in rows]
+    return [StorageTiming((number, i), size, size, start + forward * i, turn + backward * (len(sizes) - i)) for i, size in rows]
 
 
 @st.composite
-def steps(draw) -> list[Row]:
+def steps(draw) -> list[StorageTiming]:
     """One or two passes one after another, or the second inside the first one's backward pass."""
     sizes = st.lists(st.integers(1, 10**6), min_size=1, max_size=12)
     seconds = st.floats(1e-4, 1e-1)
@@ -31,7 +31,7 @@ def steps(draw) -> list[Row]:
     return [replace(row, **draw(changes)) for row in [*first, *second]]
 
 
-def waits(rows: list[Row], chosen: set, link: Link) -> tuple[float, int]:
+def waits(rows: list[StorageTiming], chosen: set, link: HostLink) -> tuple[float, int]:
     """Seconds for which the device would wait or a copy out runs on into a backward pass, and the most host memory."""
     events = sorted(
         [(row.ready, 0, row) for row in rows] + [(row.opened, 1, row) for row in rows if row.opened is not None],
@@ -64,7 +64,7 @@ def waits(rows: list[Row], chosen: set, link: Link) -> tuple[float, int]:
 @settings(max_examples=150, deadline=None)
 @given(steps(), st.floats(1e4, 1e12), st.floats(1e4, 1e12), st.integers(0, 10**7), st.integers(1, 10**5))
 def test_nobody_waits_and_host_memory_suffices(rows, out, back, budget, least):
-    link = Link(out, back, budget, least)
+    link = HostLink(out, back, budget, least)
     found = plan(rows, link)
     lost, most = waits(rows, set(found.chosen), link)
     assert lost == 0
@@ -93,12 +93,12 @@ def test_with_two_passes_the_last_of_each_stay():
 
 def test_a_link_half_as_fast_as_layers_are_takes_every_other_one():
     """Bytes of a layer take two layers' time, of what the link is trusted with."""
-    link = Link(1000 / 0.02 / SHARE, 1e12, 1 << 60, 0)
+    link = HostLink(1000 / 0.02 / SHARE, 1e12, 1 << 60, 0)
     assert len(plan(step([1000] * 20, 0.01, 0.03), link).chosen) in (9, 10)
 
 
 def test_the_way_back_is_a_limit_too():
-    link = Link(1e12, 1000 / 0.02 / SHARE, 1 << 60, 0)
+    link = HostLink(1e12, 1000 / 0.02 / SHARE, 1 << 60, 0)
     found = plan(step([1000] * 20, 0.01, 0.01), link)
     assert 7 <= len(found.chosen) <= 10
     assert "NotHidden" in found.reasons.values()
