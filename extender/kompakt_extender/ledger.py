@@ -14,7 +14,8 @@ from kompakt_core import contract
 from kompakt_core.ids import GpuMask, GpuUuid, NodeName, PodUid, mask_of
 from kompakt_core.placement.model import NodeState, Reason, Snapshot
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_extender.reservations import ClusterView, Reservations, hiding, kept_gpus
+from kompakt_extender.cluster_view import ClusterView
+from kompakt_extender.reservations import Reservations, hiding, kept_gpus
 from kompakt_extender.views import NAME_FIELD, NodeView, PodView, TopologyView
 
 
