@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kompakt_runtime.autograd_state import innermost
 from kompakt_runtime.headroom import Headroom
-from tests.unit.runtime.small_training import Holder, batch, failed, gradients, network, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, failed, gradients, network, same, warm_up
 
 
 def test_inference_packs_nothing(running):

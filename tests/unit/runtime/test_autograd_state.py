@@ -15,7 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from kompakt_runtime import autograd_state, origin
 from kompakt_runtime.ledger import Plain
-from tests.unit.runtime.small_training import Holder, gradients, same
+from tests.support.runtime.small_training import Holder, gradients, same
 
 IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 

@@ -12,7 +12,7 @@ import torch
 
 from kompakt_runtime.carrier import Carrier
 from kompakt_runtime.codec import decode, encode
-from tests.unit.runtime.thread_lane import ThreadLane
+from tests.support.runtime.thread_lane import ThreadLane
 
 CHUNK = 1024
 

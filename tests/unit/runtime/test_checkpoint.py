@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from kompakt_runtime.hooks import Hooks
-from tests.unit.runtime.small_training import batch, warm_up
+from tests.support.runtime.small_training import batch, warm_up
 
 
 class Parts(nn.Module):

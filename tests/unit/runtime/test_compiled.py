@@ -12,7 +12,7 @@ from torch import nn
 
 from kompakt_runtime import export
 from kompakt_runtime.config import Config
-from tests.unit.runtime.small_training import batch, gradients, warm_up
+from tests.support.runtime.small_training import batch, gradients, warm_up
 
 # The compiler itself looks at .grad of a tensor that enters a compiled region in the middle of a model.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")

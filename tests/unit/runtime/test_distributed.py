@@ -14,8 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 from kompakt_runtime import entry
 from kompakt_runtime.config import Config
 from kompakt_runtime.session import Session
-from tests.unit.runtime.small_training import batch
-from tests.unit.runtime.two_ranks import collectives, in_two_ranks
+from tests.support.runtime.small_training import batch
+from tests.support.runtime.two_ranks import collectives, in_two_ranks
 
 STEPS = 5
 

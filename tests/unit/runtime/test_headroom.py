@@ -15,7 +15,7 @@ from benchmarks.memory import peak_of
 from kompakt_runtime import headroom
 from kompakt_runtime.batch import Taken, largest_batch
 from kompakt_runtime.export import report
-from tests.unit.runtime.small_training import network, warm_up
+from tests.support.runtime.small_training import network, warm_up
 
 
 def first_peak(batch: int) -> int:

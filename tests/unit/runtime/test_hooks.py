@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from kompakt_runtime.origin import is_input_of
-from tests.unit.runtime.small_training import Holder, batch, failed, gradients, network, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, failed, gradients, network, same, warm_up
 
 BREAKABLE = {
     "Lossless": ["hooks.Ledger.entry", "hooks.decide", "hooks.keep", "hooks.Saved"],

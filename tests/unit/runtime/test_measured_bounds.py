@@ -19,7 +19,7 @@ from kompakt_runtime.compare import SAMPLE, sample_error
 from kompakt_runtime.config import Override
 from kompakt_runtime.entry import whole_storage
 from kompakt_runtime.sigma import weight_gradient
-from tests.unit.runtime.small_training import batch, gradients, network, warm_up
+from tests.support.runtime.small_training import batch, gradients, network, warm_up
 
 
 def bounds_after(running, **options) -> dict[str, float]:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from kompakt_runtime.bounds import allowances, first_nonlinear_bound, nonlinear_bound
 from kompakt_runtime.config import Config, Override
-from tests.unit.runtime.small_training import Holder, batch, gradients, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, gradients, same, warm_up
 
 
 def network(norm: type[nn.Module] = nn.BatchNorm2d, act: type[nn.Module] = nn.GELU) -> nn.Sequential:

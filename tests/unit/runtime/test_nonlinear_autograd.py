@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from kompakt_runtime.aside import uncompressed
 from kompakt_runtime.autograd_state import innermost
 from kompakt_runtime.ledger import DecodeFailed
-from tests.unit.runtime.small_training import Holder, batch, failed, gradients, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, failed, gradients, same, warm_up
 
 KINDS = {"images.1 [norm]", "images.2 [gelu]", "before [norm]", "attention [attention]"}
 

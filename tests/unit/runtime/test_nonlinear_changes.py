@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.unit.runtime.small_training import Holder, batch, failed
+from tests.support.runtime.small_training import Holder, batch, failed
 
 CHANGES: dict[str, tuple[bool, Callable]] = {}
 

@@ -18,7 +18,7 @@ import kompakt_runtime
 from kompakt_runtime.carrier import Carrier
 from kompakt_runtime.config import Override
 from kompakt_runtime.offload import Offloading
-from tests.unit.runtime.thread_lane import ThreadLane
+from tests.support.runtime.thread_lane import ThreadLane
 
 torch.optim.SGD([torch.zeros(1)])  # loads the compiler once, which takes seconds
 ROWS, WIDTH, CHUNK = 64, 64, 4096

@@ -18,7 +18,7 @@ from kompakt_runtime import bounds, overhead
 from kompakt_runtime.config import Config
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.overhead import FIRST, TIMED, TURNS, Overhead
-from tests.unit.runtime.small_training import batch, network
+from tests.support.runtime.small_training import batch, network
 
 STEPS = FIRST + TURNS + TIMED + 2
 ROOT = Path(__file__).parents[3]

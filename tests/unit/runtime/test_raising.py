@@ -16,7 +16,7 @@ from torch import nn
 from kompakt_runtime import headroom
 from kompakt_runtime.config import Config, failure_policy
 from kompakt_runtime.raising import AFTER, STEPS
-from tests.unit.runtime.small_training import batch, network, warm_up
+from tests.support.runtime.small_training import batch, network, warm_up
 
 SCRIPT = """
 import os, sys, torch

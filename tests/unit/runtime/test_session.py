@@ -16,7 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from kompakt_runtime import hooks
 from kompakt_runtime.config import Override
 from kompakt_runtime.origin import is_parameter, self_check
-from tests.unit.runtime.small_training import Holder, batch, gradients, network, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, gradients, network, same, warm_up
 
 
 def test_only_weight_gradients_move_and_only_a_little(running):

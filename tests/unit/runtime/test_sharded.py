@@ -20,7 +20,7 @@ except ImportError:
 
 from kompakt_runtime.config import Config
 from kompakt_runtime.session import Session
-from tests.unit.runtime.two_ranks import collectives, in_two_ranks
+from tests.support.runtime.two_ranks import collectives, in_two_ranks
 
 STEPS = 6
 MICRO = 2  # batches before an optimizer step

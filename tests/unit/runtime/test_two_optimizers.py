@@ -12,7 +12,7 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
 import torch
 from torch import nn
 
-from tests.unit.runtime.small_training import batch, failed
+from tests.support.runtime.small_training import batch, failed
 
 Order = tuple[tuple[str, ...], ...]
 

@@ -15,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from kompakt_runtime import ledger
 from kompakt_runtime.config import Config
 from kompakt_runtime.session import Session
-from tests.unit.runtime.small_training import batch, gradients, network, same, warm_up
-from tests.unit.runtime.two_ranks import in_two_ranks
+from tests.support.runtime.small_training import batch, gradients, network, same, warm_up
+from tests.support.runtime.two_ranks import in_two_ranks
 
 
 def damage(session: Session, layer: str) -> None:

@@ -11,7 +11,7 @@ if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
 import torch
 from torch import nn
 
-from tests.unit.runtime.small_training import Holder, batch, gradients, network, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, gradients, network, same, warm_up
 
 MISUSES: dict[str, Callable[[nn.Sequential, torch.Tensor], torch.Tensor]] = {}
 
