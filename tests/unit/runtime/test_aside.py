@@ -2,13 +2,8 @@
 
 import concurrent.futures
 import copy
-import os
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -1,14 +1,9 @@
 """What autograd holds and whose hooks are innermost, in the way of newer torch and in the way of older: both tell the same."""
 
 import contextlib
-import os
 import threading
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks

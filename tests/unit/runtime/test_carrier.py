@@ -1,13 +1,8 @@
 """Copies to host memory and back: what must live lives, what is free again is used again, and bytes come back as they were."""
 
 import gc
-import os
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 
 from kompakt_runtime.carrier import Carrier

@@ -1,12 +1,6 @@
 """Activation checkpointing: what a region's recomputation starts from is exact and stored once."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -1,12 +1,6 @@
 """What torch.compile made is passed through whole and counted, however it was asked for; the rest of the model is compressed."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 

@@ -1,12 +1,6 @@
 """Two ranks under gloo: the same gradients, no collective more, and a rank whose codec fails holds nobody up."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel

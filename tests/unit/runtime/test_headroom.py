@@ -1,12 +1,6 @@
 """The largest batch that fits, from peaks measured in real training, and inside a running training."""
 
 import mmap
-import os
-
-import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
 
 import torch
 from torch import nn

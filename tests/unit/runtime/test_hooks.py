@@ -1,14 +1,9 @@
 """What becomes of one saved tensor: which copy serves whom, what stays as it is and by what word it is counted."""
 
 import math
-import os
 from types import SimpleNamespace
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 

@@ -1,14 +1,9 @@
 """Where bounds come from: statistics of real steps, whatever the loop around them does."""
 
-import os
 import random
 import statistics
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -1,13 +1,8 @@
 """Inputs of nonlinear operations, packed where that is asked for: how far errors reach is measured and kept to its share."""
 
 import math
-import os
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.nn import functional as F

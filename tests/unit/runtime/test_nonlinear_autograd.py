@@ -1,14 +1,9 @@
 """What autograd allows, with inputs of nonlinear operations packed: a network of a norm of each kind, GELU and attention."""
 
 import concurrent.futures
-import os
 from collections.abc import Callable
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.nn import functional as F

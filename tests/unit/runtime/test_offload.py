@@ -2,14 +2,9 @@
 
 import functools
 import gc
-import os
 import threading
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -8,10 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 
 from kompakt_runtime import bounds, overhead

@@ -2,13 +2,8 @@
 
 import copy
 import gc
-import os
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef

@@ -1,14 +1,9 @@
 """A copy that cannot be read when the backward pass wants it: its original is gone, so training must not just go on."""
 
 import gc
-import os
 import time
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
