@@ -8,9 +8,9 @@ from kompakt_core import contract as c
 from kompakt_extender import words
 from kompakt_extender.fragmentation import FragmentationCollector
 from kompakt_extender.refusals import OTHER, code_of, counted
-from tests.unit.extender.asking import Person, ask, bound
-from tests.unit.extender.scheduler import Desk, Scheduler
-from tests.unit.extender.world import pod
+from tests.support.extender.asking import Person, ask, bound
+from tests.support.extender.scheduler import Desk, Scheduler
+from tests.support.extender.world import pod
 
 LABELS = {"verb", "reason", "outcome", "state", "resource", "pattern", "node", "gpus", "le"}
 
