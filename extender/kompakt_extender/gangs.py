@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from kompakt_core import contract
-from kompakt_core.delay.preempt import Held, RunningGang
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import JobUid, NodeName, mask_of
 from kompakt_core.patterns.edges import Edges, make_edges, ranks_of
@@ -14,6 +13,7 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.model import Gang, Plan, Reason, Refusal, Wish, Worker
 from kompakt_core.placement.weave import with_edges
+from kompakt_core.policy.preempt import Held, RunningGang
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.record import PlanRecord, Record, SeatRecord, State, moment
 from kompakt_extender.views import JobView, PodView

@@ -9,10 +9,10 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NewType
 
-from kompakt_core.delay.levels import Levels
 from kompakt_core.errors import Bug, InvalidInput
 from kompakt_core.ids import GpuMask
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.levels import Levels
 
 GpuSet = NewType("GpuSet", int)  # a set of GPUs of the whole cluster: bit = first GPU of its machine + index
 NOTHING = GpuSet(0)

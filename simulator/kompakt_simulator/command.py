@@ -7,8 +7,8 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
-from kompakt_core.delay.model import OVERTAKEN_AT_MOST
 from kompakt_core.errors import InvalidInput
+from kompakt_core.policy.model import OVERTAKEN_AT_MOST
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import known_machine
 from kompakt_simulator.cluster import Cluster, Shape

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from kompakt_core.delay.model import OVERTAKEN_AT_MOST
 from kompakt_core.errors import InvalidInput
+from kompakt_core.policy.model import OVERTAKEN_AT_MOST
 from kompakt_simulator.network import FREE, Network
 from kompakt_simulator.rules import Rules
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kompakt_core.delay.model import Timers
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.model import Timers
 from kompakt_extender.main import Settings, parse
 from kompakt_extender.patience import DEFAULT, POLICIES
 from tools.kube import binaries

@@ -10,9 +10,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from kompakt_core import contract
-from kompakt_core.delay.preempt import Preemption, RunningGang
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.job.preemption import PreemptRequest
+from kompakt_core.policy.preempt import Preemption, RunningGang
 from kompakt_extender.gangs import defends_with, preempts_with, running_gang
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import Ledger

@@ -5,10 +5,10 @@ So an answer is always one about the past: before it counts, `same_gang`, `same_
 
 from dataclasses import dataclass, replace
 
-from kompakt_core.delay.gang import Patience
 from kompakt_core.ids import GpuMask, NodeName, mask_of
 from kompakt_core.placement.fit import node_refusal
 from kompakt_core.placement.model import Gang, NodeState, Plan, Seat, Snapshot
+from kompakt_core.policy.gang import Patience
 from kompakt_extender.record import Record
 from kompakt_extender.views import JobView, PodView
 

@@ -2,17 +2,17 @@
 
 What an event frees is offered, nothing else; an arrival offers all that is free. The lowest efficiency so far goes first.
 The first place that fits is taken, not the best. Offers and fit can be switched (rules.py). Two accepted levels and the tuner:
-kompakt_core.delay.
+kompakt_core.policy.
 """
 
 import math
 from collections import Counter
 
-from kompakt_core.delay.dally import dally as decide
-from kompakt_core.delay.dally import timers_in_leases
-from kompakt_core.delay.model import Decide, Offer, Place, Timers, Waiting, WaitUntil
-from kompakt_core.delay.timers import History, tuned_timers
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.dally import dally as decide
+from kompakt_core.policy.dally import timers_in_leases
+from kompakt_core.policy.model import Decide, Offer, Place, Timers, Waiting, WaitUntil
+from kompakt_core.policy.timers import History, tuned_timers
 from kompakt_simulator.cluster import GpuSet
 from kompakt_simulator.policies.policy import Policy
 from kompakt_simulator.schedulers.leased import Leased

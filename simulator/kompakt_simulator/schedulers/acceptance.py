@@ -1,4 +1,4 @@
-"""Who among the waiting jobs of one size takes the best level on offer, by what kompakt_core.delay says.
+"""Who among the waiting jobs of one size takes the best level on offer, by what kompakt_core.policy says.
 
 An answer changes by time, and when somebody joins. So a refusal by all of a size is kept until the first of them would accept.
 """
@@ -6,9 +6,9 @@ An answer changes by time, and when somebody joins. So a refusal by all of a siz
 import math
 from collections.abc import Iterable, Sequence
 
-from kompakt_core.delay.kompakt import kompakt as decide
-from kompakt_core.delay.model import Offer, Place, WaitUntil
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.kompakt import kompakt as decide
+from kompakt_core.policy.model import Offer, Place, WaitUntil
 from kompakt_simulator.schedulers.line import Entry
 from kompakt_simulator.schedulers.moves import as_waiting
 from kompakt_simulator.schedulers.pool import Pool

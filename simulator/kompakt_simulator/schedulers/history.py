@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kompakt_core.delay.order import bin_of, ranks
+from kompakt_core.policy.order import bin_of, ranks
 
 GROWTH = 1.1  # how many times more jobs have ended when the ranks are worked out again
 

@@ -1,11 +1,11 @@
 """Running jobs are started again at their best level, once it is open and the rest of the job pays for that.
 
-What moving saves is what waiting saves (kompakt_core.delay.kompakt): the gain of the level over the predicted work. What it costs
+What moving saves is what waiting saves (core.policy.kompakt): the gain of the level over the predicted work. What it costs
 is a checkpoint and a restart, with all GPUs of the job idle.
 """
 
-from kompakt_core.delay.kompakt import gain, predicted_work
-from kompakt_core.delay.model import Waiting
+from kompakt_core.policy.kompakt import gain, predicted_work
+from kompakt_core.policy.model import Waiting
 from kompakt_simulator.cluster import GpuSet
 from kompakt_simulator.schedulers.pool import Pool
 from kompakt_simulator.setting import Knowledge
@@ -45,7 +45,7 @@ def cost(world: World, task: Task) -> float:
 
 
 def as_waiting(world: World, task: Task, overtaken: int = 0) -> Waiting:
-    """A waiting or running job in the words of kompakt_core.delay, as far as this run may know it."""
+    """A waiting or running job in the words of kompakt_core.policy, as far as this run may know it."""
     remaining = None if world.knowledge is Knowledge.NONE else world.remaining(task) / 1000
     slowdown = world.setting.network.slowdowns(task.ratio, world.cluster.shape, task.gpus)
     attained = task.attained(world.now) / 1000

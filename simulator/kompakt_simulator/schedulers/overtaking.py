@@ -1,14 +1,14 @@
 """Others may pass a waiting job a bounded number of times; then GPUs are kept for it as they come free, as in the cluster.
 
-Who is placed passes all that stand before it in the order and wait on. Whether GPUs are kept says kompakt_core.delay (Reserve):
+Who is placed passes all that stand before it in the order and wait on. Whether GPUs are kept says kompakt_core.policy (Reserve):
 for a job without any place that was passed too often. They are kept on the member of its best level that lacks the fewest,
 until it is placed, anywhere. For one job at a time, so that no two wait for each other; none while a more important one waits.
 """
 
 from collections.abc import Mapping, Sequence
 
-from kompakt_core.delay.kompakt import kompakt as decide
-from kompakt_core.delay.model import Offer, Reserve
+from kompakt_core.policy.kompakt import kompakt as decide
+from kompakt_core.policy.model import Offer, Reserve
 from kompakt_simulator.cluster import NOTHING, GpuSet, lowest_of
 from kompakt_simulator.schedulers.line import Entry
 from kompakt_simulator.schedulers.moves import as_waiting

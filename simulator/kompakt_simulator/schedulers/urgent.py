@@ -1,16 +1,16 @@
-"""Running jobs end for a waiting one of higher priority, by the rules and the code that the cluster goes by (delay.preempt).
+"""Running jobs end for a waiting one of higher priority, by the rules and the code that the cluster goes by (policy.preempt).
 
 Traces know no workers: a job counts as single GPUs, as everywhere in the simulator but in placement `planned`.
 """
 
 from itertools import combinations
 
-from kompakt_core.delay.preempt import Held, NotBefore, Preemption, RunningGang, preempt
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, JobUid, MegabytesPerSecond, NodeName, PodUid, mask_of
 from kompakt_core.job.model import Preemption as Rules
 from kompakt_core.placement.model import Gang, Level, NodeState, Snapshot, Wish, Worker
 from kompakt_core.placement.seating import LEVEL_LABELS
+from kompakt_core.policy.preempt import Held, NotBefore, Preemption, RunningGang, preempt
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
 from kompakt_simulator.cluster import Cluster, GpuSet, Shape
 from kompakt_simulator.schedulers.acceptance import accepts

@@ -4,8 +4,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kompakt_core.delay.kompakt import kompakt as decide
-from kompakt_core.delay.model import Offer, Preempt
+from kompakt_core.policy.kompakt import kompakt as decide
+from kompakt_core.policy.model import Offer, Preempt
 from kompakt_simulator.cluster import NOTHING, GpuSet
 from kompakt_simulator.schedulers.line import Entry, Line
 from kompakt_simulator.schedulers.moves import as_waiting

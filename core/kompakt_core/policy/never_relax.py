@@ -3,8 +3,8 @@
 import math
 from dataclasses import replace
 
-from kompakt_core.delay.model import Decision, Offer, Timers, Waiting
-from kompakt_core.delay.timers import by_timers
+from kompakt_core.policy.model import Decision, Offer, Timers, Waiting
+from kompakt_core.policy.timers import by_timers
 
 FOR_EVER = Timers(math.inf, math.inf, math.inf)
 

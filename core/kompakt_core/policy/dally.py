@@ -1,7 +1,7 @@
 """Dally: insist on one machine for R leases, on one rack for N leases, then take anything. The caller sets the timers."""
 
-from kompakt_core.delay.model import Decision, Offer, Timers, Waiting
-from kompakt_core.delay.timers import by_timers
+from kompakt_core.policy.model import Decision, Offer, Timers, Waiting
+from kompakt_core.policy.timers import by_timers
 
 
 def dally(waiting: Waiting, offer: Offer, now: float) -> Decision:

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from kompakt_core.delay.keep import Keep, keep_at
-from kompakt_core.delay.levels import Levels
-from kompakt_core.delay.model import NO_WAITING, OVERTAKEN_AT_MOST, Decide, Offer, Place, Reserve, Timers, Waiting, WaitUntil
-from kompakt_core.delay.no_wait import no_wait
 from kompakt_core.ids import NO_GPUS, GpuMask, mask_of
 from kompakt_core.placement.gang import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Reason, Refusal, Snapshot
 from kompakt_core.placement.seating import WIDENING, SeatSearch
+from kompakt_core.policy.keep import Keep, keep_at
+from kompakt_core.policy.levels import Levels
+from kompakt_core.policy.model import NO_WAITING, OVERTAKEN_AT_MOST, Decide, Offer, Place, Reserve, Timers, Waiting, WaitUntil
+from kompakt_core.policy.no_wait import no_wait
 
 __all__ = ["NO_PATIENCE", "Patience", "Wait", "accepted_levels", "levels_for", "place_or_wait"]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_core.delay import order
-from kompakt_core.delay.order import BINS, bin_of, ranks
 from kompakt_core.errors import InvalidInput
+from kompakt_core.policy import order
+from kompakt_core.policy.order import BINS, bin_of, ranks
 
 SERVICES = st.lists(st.floats(0, 1e6), max_size=60)
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from kompakt_core.delay.kompakt import FIRST_GUESS_S, kompakt
-from kompakt_core.delay.levels import Levels
-from kompakt_core.delay.model import OVERTAKEN_AT_MOST, Offer, Place, Preempt, Reserve, Waiting, WaitUntil
-from kompakt_core.delay.table import POLICIES
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.kompakt import FIRST_GUESS_S, kompakt
+from kompakt_core.policy.levels import Levels
+from kompakt_core.policy.model import OVERTAKEN_AT_MOST, Offer, Place, Preempt, Reserve, Waiting, WaitUntil
+from kompakt_core.policy.table import POLICIES
 
 MACHINE, RACK, BLOCK, CLUSTER = Level
 LEVELS = Levels(((MACHINE, 8), (RACK, 32), (CLUSTER, 128)))

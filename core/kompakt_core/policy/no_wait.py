@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from kompakt_core.delay.model import NO_WAITING, Decision, Offer, Waiting
-from kompakt_core.delay.timers import by_timers
+from kompakt_core.policy.model import NO_WAITING, Decision, Offer, Waiting
+from kompakt_core.policy.timers import by_timers
 
 
 def no_wait(waiting: Waiting, offer: Offer, now: float) -> Decision:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kompakt_core.delay.levels import Levels
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.levels import Levels
 
 
 @dataclass(frozen=True, slots=True)

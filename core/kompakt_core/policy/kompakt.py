@@ -7,9 +7,9 @@ has run: the expectation under heavy-tailed durations, and the rule behind servi
 
 import math
 
-from kompakt_core.delay.levels import Levels
-from kompakt_core.delay.model import Decision, Offer, Place, Preempt, Reserve, Waiting, WaitUntil
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.levels import Levels
+from kompakt_core.policy.model import Decision, Offer, Place, Preempt, Reserve, Waiting, WaitUntil
 
 FIRST_GUESS_S = 3600.0  # what a job that has not run yet is taken to need: a first lease of an hour in the work compared with
 

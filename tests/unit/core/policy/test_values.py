@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kompakt_core.delay.chance import chance_of_none, offers_for, time_for
-from kompakt_core.delay.priority import Progress, priority
 from kompakt_core.errors import InvalidInput
+from kompakt_core.policy.chance import chance_of_none, offers_for, time_for
+from kompakt_core.policy.priority import Progress, priority
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kompakt_core.delay.levels import Levels
-from kompakt_core.delay.model import Decision, Offer, Place, Reserve, Waiting, WaitUntil
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.levels import Levels
+from kompakt_core.policy.model import Decision, Offer, Place, Reserve, Waiting, WaitUntil
 
 FLOOR_MACHINE, FLOOR_RACK = 6, 12  # leases
 CAP_MACHINE = 0.8  # of the window
