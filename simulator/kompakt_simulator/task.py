@@ -53,6 +53,6 @@ class Task:
         return self.ran + (max(0, now - self.computes_from) if self.held else 0)
 
     def efficiency(self, now: int) -> float:
-        """Share of its running time that was computing: Dally's value, 0 before it ever ran (core's `priority`)."""
+        """Share of its running time that was computing: Dally's value, 0 before it ever ran."""
         running = self.running(now)
         return self.attained(now) / running if running else 0.0

@@ -37,18 +37,15 @@ POLICIES: Final[Mapping[Policy, Callable[[Facts | GroupFacts, int, Masks, bool],
 )
 
 
-def choose(
-    graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: int = 0, must_exclude: int = 0
-) -> Choice | Refusal:
-    """The set of `size` GPUs within `free` and outside `must_exclude` that the wish's policy ranks first; it holds all of
-    `must_include`.
+def choose(graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: int = 0) -> Choice | Refusal:
+    """The set of `size` GPUs within `free` that the wish's policy ranks first; it holds all of `must_include`.
 
     Same inputs give the same answer; a request that fits is never refused. Refused are: too few free GPUs
     (have, need), no set of the required link or on one NUMA node, own edges that name more ranks than `size`, and
     machines of more GPUs than patterns are matched on. Raises InvalidInput when `must_include` is not within the free
     GPUs or too large.
     """
-    return _decide(graph.shared, free & ~must_exclude, size, wish, must_include)
+    return _decide(graph.shared, free, size, wish, must_include)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -80,10 +80,6 @@ class Facts:
                 found += (taken != 0) & (taken != island)
         return found
 
-    def numa_nodes(self, mask: int) -> frozenset[int]:
-        """NUMA nodes of the set's GPUs; -1 = unknown."""
-        return frozenset(self._around.numa[i] for i in indices_of(mask))
-
     def numa_domains(self, free: int) -> list[int]:
         """The free GPUs of each known NUMA node, by node."""
         numa = self._around.numa

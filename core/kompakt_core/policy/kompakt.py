@@ -9,7 +9,7 @@ import math
 
 from kompakt_core.placement.model import Level
 from kompakt_core.policy.levels import Levels
-from kompakt_core.policy.model import Decision, Offer, Place, Preempt, Reserve, Waiting, WaitUntil
+from kompakt_core.policy.model import Decision, Offer, Place, Reserve, Waiting, WaitUntil
 
 FIRST_GUESS_S = 3600.0  # what a job that has not run yet is taken to need: a first lease of an hour in the work compared with
 
@@ -22,8 +22,6 @@ def kompakt(waiting: Waiting, offer: Offer, now: float) -> Decision:
         opens = pays_until(waiting, levels, offer.level)
         if now >= opens:
             return Place(offer.level)
-    if offer.by_preemption is not None and not levels.worse_than(offer.by_preemption, ideal):
-        return Preempt(ideal)
     if offer.level is None and waiting.passed_over:
         return Reserve(ideal)
     return WaitUntil(None if offer.level is None else opens, ideal)

@@ -52,14 +52,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a gang could have now. `level`: the best that the GPUs on offer allow, None = they are too few.
-
-    `by_preemption`: the best level if jobs that may be stopped for this gang gave up theirs, None = no level.
-    """
+    """What a gang could have now. `level`: the best that the GPUs on offer allow, None = they are too few."""
 
     levels: Levels
     level: Level | None
-    by_preemption: Level | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +80,7 @@ class Reserve:
     level: Level
 
 
-@dataclass(frozen=True, slots=True)
-class Preempt:
-    """Stop the jobs whose GPUs give this level."""
-
-    level: Level
-
-
-Decision = Place | WaitUntil | Reserve | Preempt
+Decision = Place | WaitUntil | Reserve
 
 # A delay policy. 1. Its inputs are read-only. 2. Same inputs, same answer. 3. It never places worse than the offer's level,
 # and never while the offer has none. 4. It reads no duration but `remaining_s`.

@@ -16,7 +16,7 @@ from kompakt_simulator.schedulers.moves import move
 from kompakt_simulator.schedulers.overtaking import Overtaking
 from kompakt_simulator.schedulers.pool import Pool
 from kompakt_simulator.schedulers.urgent import Urgent
-from kompakt_simulator.schedulers.victims import Victims, wants
+from kompakt_simulator.schedulers.victims import Victims
 from kompakt_simulator.task import Task
 from kompakt_simulator.world import Instant, World
 
@@ -98,7 +98,7 @@ class Patient:
         victims = Victims(world, self._line)
         for entry in self._line.heads():
             found = victims.for_entry(entry)
-            if found is not None and wants(world, entry[-1]):
+            if found is not None:
                 self._assign(world, entry, found.place(world, entry[-1]), found.tasks)
                 victims.stopped()
 

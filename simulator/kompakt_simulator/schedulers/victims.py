@@ -4,11 +4,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kompakt_core.policy.kompakt import kompakt as decide
-from kompakt_core.policy.model import Offer, Preempt
 from kompakt_simulator.cluster import NOTHING, GpuSet
 from kompakt_simulator.schedulers.line import Entry, Line
-from kompakt_simulator.schedulers.moves import as_waiting
 from kompakt_simulator.schedulers.pool import Pool, members
 from kompakt_simulator.setting import Knowledge
 from kompakt_simulator.task import Task
@@ -71,13 +68,6 @@ class Victims:
         if self._world.knowledge is Knowledge.NONE:
             return victim > waiting
         return victim >= TWICE * waiting
-
-
-def wants(world: World, task: Task) -> bool:
-    """Whether a waiting job has others stopped, if that gives it its best level."""
-    levels = world.cluster.shape.levels
-    offer = Offer(levels, None, levels.ideal(task.gpus))
-    return isinstance(decide(as_waiting(world, task), offer, world.now / 1000), Preempt)
 
 
 def _cheapest(world: World, task: Task, allowed: Sequence[Task]) -> Found | None:

@@ -196,13 +196,6 @@ def test_must_include_is_kept_or_refused() -> None:
         choose(DGX, 255, 1, RING, must_include=mask_of([6, 7]))
 
 
-def test_what_must_be_left_out_counts_as_taken() -> None:
-    assert choose(DGX, 255, 2, RING, must_exclude=mask_of([0, 3])) == choose(DGX, 0b11110110, 2, RING)
-    assert choose(DGX, 255, 7, RING, must_exclude=0b11) == Refusal(Reason.NOT_ENOUGH_GPUS, have=6, need=7)
-    with pytest.raises(InvalidInput, match="GPUs to include, 3, must be free"):
-        choose(DGX, 255, 2, RING, must_include=0b1000, must_exclude=0b1000)
-
-
 def test_refusals_are_data() -> None:
     assert choose(DGX, 0b111, 4, RING) == Refusal(Reason.NOT_ENOUGH_GPUS, have=3, need=4)
     chain_of_three = replace(RING, pattern=Pattern.CUSTOM, edges=parse_edges("0-1,1-2"))

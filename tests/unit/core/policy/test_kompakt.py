@@ -3,10 +3,12 @@
 import pytest
 
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.dally import dally
 from kompakt_core.policy.kompakt import FIRST_GUESS_S, kompakt
 from kompakt_core.policy.levels import Levels
-from kompakt_core.policy.model import OVERTAKEN_AT_MOST, Offer, Place, Preempt, Reserve, Waiting, WaitUntil
-from kompakt_core.policy.table import POLICIES
+from kompakt_core.policy.model import OVERTAKEN_AT_MOST, Decide, Offer, Place, Reserve, Waiting, WaitUntil
+from kompakt_core.policy.never_relax import never_relax
+from kompakt_core.policy.no_wait import no_wait
 
 MACHINE, RACK, BLOCK, CLUSTER = Level
 LEVELS = Levels(((MACHINE, 8), (RACK, 32), (CLUSTER, 128)))
@@ -44,20 +46,12 @@ def test_a_job_that_communication_does_not_slow_waits_for_nothing() -> None:
     assert kompakt(Waiting(8, 0), Offer(LEVELS, CLUSTER), 0) == Place(CLUSTER)
 
 
-def test_jobs_are_stopped_only_for_the_ideal_level() -> None:
-    waiting = Waiting(8, 0, slowdown=SLOW)
-    assert kompakt(waiting, Offer(LEVELS, None, by_preemption=RACK), 0) == WaitUntil(None, MACHINE)
-    assert kompakt(waiting, Offer(LEVELS, None, by_preemption=MACHINE), 0) == Preempt(MACHINE)
-    assert kompakt(waiting, Offer(LEVELS, MACHINE, by_preemption=MACHINE), 0) == Place(MACHINE)
-
-
 def test_who_was_overtaken_often_enough_gets_a_reservation() -> None:
     waiting = Waiting(8, 0, slowdown=SLOW, overtaken=OVERTAKEN_AT_MOST)
     assert kompakt(waiting, Offer(LEVELS, None), 0) == Reserve(MACHINE)
     assert kompakt(Waiting(8, 0, overtaken=OVERTAKEN_AT_MOST - 1), Offer(LEVELS, None), 0) == WaitUntil(None, MACHINE)
 
 
-def test_all_policies_take_one_machine_at_once() -> None:
-    assert {name: policy(Waiting(8, 0), Offer(LEVELS, MACHINE), 0) for name, policy in POLICIES.items()} == dict.fromkeys(
-        POLICIES, Place(MACHINE)
-    )
+@pytest.mark.parametrize("policy", [dally, kompakt, never_relax, no_wait])
+def test_all_policies_take_one_machine_at_once(policy: Decide) -> None:
+    assert policy(Waiting(8, 0), Offer(LEVELS, MACHINE), 0) == Place(MACHINE)
