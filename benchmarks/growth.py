@@ -18,7 +18,7 @@ _ASKED: Final = (
     ("policies/dally.py", "opens"),
     ("policies/tiresias.py", "opens"),
     ("schedulers/rules.py", "opens"),
-    ("policy/kompakt.py", "kompakt"),
+    ("policy/delay.py", "kompakt"),
     ("placements/levels.py", "levels"),
 )
 _PLACES: Final = (("schedulers/pool.py", "level"), ("placements/levels.py", "best_level"), ("placements/levels.py", "at_level"))

@@ -20,7 +20,7 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.model import MAX_WAIT_SECONDS
 from kompakt_core.placement.model import Level
-from kompakt_core.policy.estimate import parse_factors
+from kompakt_core.policy.levels import parse_factors
 from kompakt_core.policy.model import Timers
 from kompakt_extender.api import load
 from kompakt_extender.front import Front

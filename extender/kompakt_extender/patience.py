@@ -7,12 +7,10 @@ from typing import Final
 from kompakt_core import contract
 from kompakt_core.job.model import Consolidation, ConsolidationMode
 from kompakt_core.placement.model import Level
-from kompakt_core.policy.dally import dally
-from kompakt_core.policy.estimate import COMMUNICATION, LEVEL_FACTORS, slowdowns
-from kompakt_core.policy.gang import NO_PATIENCE, Patience
-from kompakt_core.policy.kompakt import kompakt
+from kompakt_core.policy.delay import dally, kompakt, never_relax
+from kompakt_core.policy.levels import COMMUNICATION, LEVEL_FACTORS, slowdowns
 from kompakt_core.policy.model import Timers
-from kompakt_core.policy.never_relax import never_relax
+from kompakt_core.policy.place_or_wait import NO_PATIENCE, Patience
 from kompakt_extender.views import PodView
 
 POLICIES: Final = ("kompakt", "no-wait", "never-relax", "fixed")
@@ -48,7 +46,7 @@ def patience_of(
 ) -> Patience:
     """How this gang waits. `dally` is the policy of plain timers; in the cluster they count seconds, there are no leases.
 
-    `measured`: as in policy.estimate.slowdowns; `remaining_s`: as in core's Waiting.
+    `measured`: as in policy.levels.slowdowns; `remaining_s`: as in core's Waiting.
     """
     match wanted.mode:
         case ConsolidationMode.NO_WAIT:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kompakt_core import contract as c
-from kompakt_core.policy.estimate import COMMUNICATION
+from kompakt_core.policy.levels import COMMUNICATION
 from kompakt_simulator.cluster import Cluster as SimulatedCluster
 from kompakt_simulator.cluster import Shape
 from kompakt_simulator.network import Network

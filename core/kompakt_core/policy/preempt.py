@@ -14,7 +14,7 @@ from kompakt_core.ids import GpuMask, JobUid, NodeName
 from kompakt_core.placement.gang import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Snapshot
 from kompakt_core.placement.seating import WIDENING, SeatSearch
-from kompakt_core.policy.gang import gang_gpus, sick_gpus
+from kompakt_core.policy.place_or_wait import gang_gpus, sick_gpus
 
 TOGETHER_AT_MOST = 2  # so many victims are found with certainty where so few are enough; for more, each is needed
 TRIES = 256  # sets of victims tried for one place

@@ -14,8 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.fit import selected
 from kompakt_core.placement.model import Level, Plan, Reason, Refusal
-from kompakt_core.policy.gang import Wait, accepted_levels, place_or_wait
-from kompakt_core.policy.keep import Keep
+from kompakt_core.policy.place_or_wait import Keep, Wait, accepted_levels, place_or_wait
 from kompakt_core.policy.preempt import NotBefore, Preemption, RunningGang, freed, preempt
 from kompakt_extender import record as records
 from kompakt_extender import words

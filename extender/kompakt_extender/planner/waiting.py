@@ -8,8 +8,7 @@ from typing import Final
 
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.placement.model import Level
-from kompakt_core.policy.gang import Wait
-from kompakt_core.policy.keep import Keep
+from kompakt_core.policy.place_or_wait import Keep, Wait
 from kompakt_extender.record import Record, State, Victim, stamp
 
 LATEST: Final = 4102444800.0  # the year 2100: a moment beyond it is none

@@ -9,10 +9,9 @@ import math
 from collections import Counter
 
 from kompakt_core.placement.model import Level
-from kompakt_core.policy.dally import dally as decide
-from kompakt_core.policy.dally import timers_in_leases
+from kompakt_core.policy.delay import dally as decide
 from kompakt_core.policy.model import Decide, Offer, Place, Timers, Waiting, WaitUntil
-from kompakt_core.policy.timers import History, tuned_timers
+from kompakt_core.policy.tuner import History, timers_in_leases, tuned_timers
 from kompakt_simulator.cluster import GpuSet
 from kompakt_simulator.policies.policy import Policy
 from kompakt_simulator.schedulers.leased import Leased

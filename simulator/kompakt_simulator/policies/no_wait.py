@@ -1,6 +1,6 @@
 """Dally without waiting: both timers are 0."""
 
-from kompakt_core.policy.no_wait import no_wait as decide
+from kompakt_core.policy.delay import no_wait as decide
 from kompakt_simulator.policies.dally import DallyRule
 from kompakt_simulator.policies.policy import Policy
 from kompakt_simulator.schedulers.leased import Leased

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from kompakt_core.placement.model import Level
-from kompakt_core.policy.kompakt import kompakt as decide
+from kompakt_core.policy.delay import kompakt as decide
 from kompakt_core.policy.model import Offer, Place, WaitUntil
 from kompakt_simulator.schedulers.line import Entry
 from kompakt_simulator.schedulers.moves import as_waiting

@@ -1,10 +1,10 @@
 """Running jobs are started again at their best level, once it is open and the rest of the job pays for that.
 
-What moving saves is what waiting saves (core.policy.kompakt): the gain of the level over the predicted work. What it costs
+What moving saves is what waiting saves (core.policy.delay): the gain of the level over the predicted work. What it costs
 is a checkpoint and a restart, with all GPUs of the job idle.
 """
 
-from kompakt_core.policy.kompakt import gain, predicted_work
+from kompakt_core.policy.delay import gain, predicted_work
 from kompakt_core.policy.model import Waiting
 from kompakt_simulator.cluster import GpuSet
 from kompakt_simulator.schedulers.pool import Pool

@@ -7,7 +7,7 @@ until it is placed, anywhere. For one job at a time, so that no two wait for eac
 
 from collections.abc import Mapping, Sequence
 
-from kompakt_core.policy.kompakt import kompakt as decide
+from kompakt_core.policy.delay import kompakt as decide
 from kompakt_core.policy.model import Offer, Reserve
 from kompakt_simulator.cluster import NOTHING, GpuSet, lowest_of
 from kompakt_simulator.schedulers.line import Entry

@@ -3,12 +3,9 @@
 import pytest
 
 from kompakt_core.placement.model import Level
-from kompakt_core.policy.dally import dally
-from kompakt_core.policy.kompakt import FIRST_GUESS_S, kompakt
+from kompakt_core.policy.delay import FIRST_GUESS_S, dally, kompakt, never_relax, no_wait
 from kompakt_core.policy.levels import Levels
 from kompakt_core.policy.model import OVERTAKEN_AT_MOST, Decide, Offer, Place, Reserve, Waiting, WaitUntil
-from kompakt_core.policy.never_relax import never_relax
-from kompakt_core.policy.no_wait import no_wait
 
 MACHINE, RACK, BLOCK, CLUSTER = Level
 LEVELS = Levels(((MACHINE, 8), (RACK, 32), (CLUSTER, 128)))

@@ -12,11 +12,9 @@ from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid, mask_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.gang import plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Policy, Snapshot, Wish, Worker
-from kompakt_core.policy.dally import dally
-from kompakt_core.policy.gang import NO_PATIENCE, Patience, accepted_levels
-from kompakt_core.policy.kompakt import kompakt
+from kompakt_core.policy.delay import dally, kompakt, never_relax
 from kompakt_core.policy.model import Timers
-from kompakt_core.policy.never_relax import never_relax
+from kompakt_core.policy.place_or_wait import NO_PATIENCE, Patience, accepted_levels
 from kompakt_core.policy.preempt import Held, NotBefore, Preemption, RunningGang, freed, preempt
 from kompakt_core.topology.describe import read_description
 

@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
-from kompakt_core.policy.dally import dally, timers_in_leases
+from kompakt_core.policy.delay import dally, never_relax, no_wait
 from kompakt_core.policy.levels import Levels
 from kompakt_core.policy.model import Offer, Place, Timers, Waiting, WaitUntil
-from kompakt_core.policy.never_relax import never_relax
-from kompakt_core.policy.no_wait import no_wait
-from kompakt_core.policy.timers import History, Wait, Waits, estimate, tuned_timers
+from kompakt_core.policy.tuner import History, Wait, Waits, estimate, timers_in_leases, tuned_timers
 
 MACHINE, RACK, BLOCK, CLUSTER = Level
 # 4 racks of 4 machines of 8 GPUs, a lease of an hour, R = 6 and N = 12 leases.

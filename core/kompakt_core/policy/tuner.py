@@ -1,4 +1,4 @@
-"""Waiting by timers, and the tuner that sets them from past waits.
+"""Dally's tuner: how long to insist on a level, from past waits.
 
 Source of every rule and constant: the scheduler of Dally (arXiv 2401.16492) as published in aakash-sharma/cluster-sim,
 classes DallyIntraJobScheduler and DallyInterJobScheduler, read as facts; the words and the code here are ours.
@@ -10,36 +10,16 @@ from dataclasses import dataclass, field
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
-from kompakt_core.policy.levels import Levels
-from kompakt_core.policy.model import Decision, Offer, Place, Reserve, Waiting, WaitUntil
+from kompakt_core.policy.model import Timers
 
 FLOOR_MACHINE, FLOOR_RACK = 6, 12  # leases
 CAP_MACHINE = 0.8  # of the window
 _UNITS = 1 << 52
 
 
-def by_timers(waiting: Waiting, offer: Offer, now: float) -> Decision:
-    """One machine: at once. A worse level: when the timer of the level within has run out, or nothing within could hold it.
-
-    Who would else wait without end and was passed over often enough gets what would serve it reserved. (That is not Dally's.)
-    """
-    levels, need = offer.levels, waiting.gpus
-    ideal = levels.ideal(need)
-    if offer.level is None:
-        return Reserve(ideal) if waiting.passed_over else WaitUntil(None, ideal)
-    opens = acceptable_from(waiting, levels, offer.level)
-    if now >= opens:
-        return Place(offer.level)
-    if not math.isinf(opens):
-        return WaitUntil(opens, levels.within(offer.level))
-    return Reserve(ideal) if waiting.passed_over else WaitUntil(None, levels.within(offer.level))
-
-
-def acceptable_from(waiting: Waiting, levels: Levels, level: Level) -> float:
-    """The moment from which this level is good enough, on the clock of `since`; the comparison with it is >=."""
-    if not levels.worse_than(level, levels.ideal(waiting.gpus)):
-        return -math.inf
-    return waiting.since + waiting.timers.of(levels.within(level))
+def timers_in_leases(r: float, n: float, lease_s: float) -> Timers:
+    """Dally's two timers, counted in leases, in seconds. A block counts as a rack's outside: N opens both."""
+    return Timers(r * lease_s, n * lease_s, n * lease_s)
 
 
 @dataclass(frozen=True, slots=True)

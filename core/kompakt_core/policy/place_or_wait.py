@@ -1,19 +1,19 @@
 """A gang's places on the real cluster, or what it waits for: the planner of core.placement and a delay policy together."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from kompakt_core.ids import NO_GPUS, GpuMask, mask_of
+from kompakt_core.ids import NO_GPUS, GpuMask, NodeName, mask_of
 from kompakt_core.placement.gang import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Reason, Refusal, Snapshot
 from kompakt_core.placement.seating import WIDENING, SeatSearch
-from kompakt_core.policy.keep import Keep, keep_at
+from kompakt_core.policy.delay import no_wait
 from kompakt_core.policy.levels import Levels
 from kompakt_core.policy.model import NO_WAITING, OVERTAKEN_AT_MOST, Decide, Offer, Place, Reserve, Timers, Waiting, WaitUntil
-from kompakt_core.policy.no_wait import no_wait
 
-__all__ = ["NO_PATIENCE", "Patience", "Wait", "accepted_levels", "levels_for", "place_or_wait"]
+__all__ = ["NO_PATIENCE", "Keep", "Patience", "Wait", "accepted_levels", "levels_for", "place_or_wait"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,16 @@ class Wait:
     offered: Level
     level: Level
     at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What is kept for a gang that others have passed too often, where it would sit if it could: so many GPUs of each of these
+    nodes, taken or free now, are the next that it gets; `level` is how it sits there.
+    """
+
+    level: Level
+    gpus: Mapping[NodeName, int]
 
 
 def place_or_wait(
@@ -152,3 +162,20 @@ def _emptied(state: NodeState) -> NodeState:
         free_memory_bytes=state.memory_bytes,
         free_pods=state.pods,
     )
+
+
+def keep_at(level: Level, empty: SeatSearch, now: Snapshot) -> Keep | None:
+    """The place at that level which lacks the fewest GPUs now; ties end on names. None where no place could hold the gang.
+
+    `empty`: the gang on the cluster as if nothing ran, without nodes that are kept for others.
+    """
+    best: tuple[int, tuple[NodeName, ...], Keep] | None = None
+    for seating in empty.seatings(level):
+        gpus = Counter[NodeName]()
+        for worker, node, _ in seating:
+            gpus[node] += worker.gpus
+        lacking = sum(max(0, number - now.nodes[node].free.bit_count()) for node, number in gpus.items())
+        found = lacking, tuple(sorted(gpus)), Keep(level, dict(gpus))
+        if best is None or found[:2] < best[:2]:
+            best = found
+    return None if best is None else best[2]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
-from kompakt_core.policy.estimate import LEVEL_FACTORS, parse_factors, slowdowns
+from kompakt_core.policy.levels import LEVEL_FACTORS, parse_factors, slowdowns
 
 
 def test_insensitive_jobs_communicate_for_free() -> None:

@@ -7,12 +7,9 @@ import pytest
 from kompakt_core.ids import JobUid, NodeName, PodUid, mask_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Policy, Reason, Refusal, Snapshot, Wish, Worker
-from kompakt_core.policy.dally import dally
-from kompakt_core.policy.gang import NO_PATIENCE, Patience, Wait, levels_for, place_or_wait
-from kompakt_core.policy.keep import Keep
-from kompakt_core.policy.kompakt import FIRST_GUESS_S, kompakt
+from kompakt_core.policy.delay import FIRST_GUESS_S, dally, kompakt, never_relax
 from kompakt_core.policy.model import Timers
-from kompakt_core.policy.never_relax import never_relax
+from kompakt_core.policy.place_or_wait import NO_PATIENCE, Keep, Patience, Wait, levels_for, place_or_wait
 from kompakt_core.topology.describe import read_description
 
 MACHINE, RACK, BLOCK, CLUSTER = Level
