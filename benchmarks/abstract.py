@@ -28,14 +28,14 @@ from typing import Final
 from benchmarks.policies import BASE, MODELS, SIX
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import Cluster
-from kompakt_simulator.clusters import read_shape
+from kompakt_simulator.cluster_file import read_shape
+from kompakt_simulator.figures import summarize
+from kompakt_simulator.jobs import Job, Milliseconds
 from kompakt_simulator.network import Network
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.reading import load_trace
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.simulation import simulate
-from kompakt_simulator.summary import summarize
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.traces.reading import load_trace
 
 TRACES: Final = ("muri-cluster", "philly-0e4a51", "philly-ee9e8c", "gavel-0e4a51", "shockwave-900")
 CLUSTERS: Final = ("2x8x8", "4x4x8", "8x2x8", "8x4x4")  # 128 GPUs each; 4x4x8 is the cluster of the published code's own runs

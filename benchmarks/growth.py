@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.jobs import Job, Milliseconds
 
 T = TypeVar("T")
 WAYS: Final = ("first", "thin", "repeat")
@@ -15,13 +15,16 @@ WAYS: Final = ("first", "thin", "repeat")
 # Functions by the end of their file's name and their own: what a waiting job (or all of one size) is asked by, and what looks
 # for a place among free GPUs.
 _ASKED: Final = (
-    ("policies/dally.py", "opens"),
-    ("policies/tiresias.py", "opens"),
-    ("schedulers/rules.py", "opens"),
+    ("schedulers/lease_rules.py", "opens"),
+    ("schedulers/leased.py", "opens"),
     ("policy/delay.py", "kompakt"),
-    ("placements/levels.py", "levels"),
+    ("kompakt_simulator/placements.py", "levels"),
 )
-_PLACES: Final = (("schedulers/pool.py", "level"), ("placements/levels.py", "best_level"), ("placements/levels.py", "at_level"))
+_PLACES: Final = (
+    ("schedulers/pool.py", "level"),
+    ("kompakt_simulator/placements.py", "best_level"),
+    ("kompakt_simulator/placements.py", "at_level"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,13 @@ from benchmarks.growth import WAYS, Work, counted, exponent, n_log_n, of_length
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import Cluster
-from kompakt_simulator.clusters import read_shape
+from kompakt_simulator.cluster_file import read_shape
 from kompakt_simulator.network import Network
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.reading import load_trace
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.setting import Setting
 from kompakt_simulator.simulation import Outcome, simulate
+from kompakt_simulator.traces.reading import load_trace
 
 # The compute-to-communication ratios of six models, see benchmarks/policies.py.
 CONGESTED = Network({Level.MACHINE: 0.05, Level.RACK: 1, Level.CLUSTER: 32}, unnamed=(0.6, 0.5, 0.3, 0.15, 0.08, 0.06))

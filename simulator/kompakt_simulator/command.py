@@ -12,22 +12,19 @@ from kompakt_core.policy.model import OVERTAKEN_AT_MOST
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import known_machine
 from kompakt_simulator.cluster import Cluster, Shape
-from kompakt_simulator.clusters import read_shape
-from kompakt_simulator.formats import WORK
+from kompakt_simulator.cluster_file import read_shape
+from kompakt_simulator.figures import ring_share, summarize
 from kompakt_simulator.html import html_of
+from kompakt_simulator.jobs import Trace
 from kompakt_simulator.network import FREE, Network, load_network, network_on
-from kompakt_simulator.placements.table import PLACEMENTS, Placement, placements_on
-from kompakt_simulator.policies.policy import Policy
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.quality import ring_share
-from kompakt_simulator.reading import BUILT_IN, load_trace
+from kompakt_simulator.placements import PLACEMENTS, Placement, placements_on
+from kompakt_simulator.policies import POLICIES, Policy
 from kompakt_simulator.report import Run, json_of, table_of
-from kompakt_simulator.rules import WORDS, Rules, parse_rules
-from kompakt_simulator.setting import Knowledge, Setting
+from kompakt_simulator.setting import WORDS, Knowledge, Rules, Setting, parse_rules
 from kompakt_simulator.simulation import known_to
 from kompakt_simulator.simulation import simulate as run_simulation
-from kompakt_simulator.summary import summarize
-from kompakt_simulator.trace import Trace
+from kompakt_simulator.traces.formats import WORK
+from kompakt_simulator.traces.reading import BUILT_IN, load_trace
 
 CLUSTER = "1x4x4"
 _T = TypeVar("_T")

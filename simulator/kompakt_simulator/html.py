@@ -4,8 +4,8 @@ import html
 from collections.abc import Sequence
 
 from kompakt_simulator.cluster import Shape
+from kompakt_simulator.figures import jct_ms
 from kompakt_simulator.report import Run, figures
-from kompakt_simulator.summary import jct_ms
 from kompakt_simulator.world import Stretch
 
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")

@@ -15,9 +15,9 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
 from kompakt_core.topology.document import Document, read_document
 from kompakt_simulator.cluster import GpuSet, Shape
-from kompakt_simulator.clusters import SHAPE_KEYS, shape_in
+from kompakt_simulator.cluster_file import SHAPE_KEYS, shape_in
 from kompakt_simulator.files import read_text
-from kompakt_simulator.trace import Job
+from kompakt_simulator.jobs import Job
 
 _ROOT = "network"
 _KEYS = ("levels", "models", "unnamed", "nic")

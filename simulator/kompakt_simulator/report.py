@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
+from kompakt_simulator.figures import Summary
 from kompakt_simulator.simulation import Outcome
-from kompakt_simulator.summary import Summary
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from kompakt_core.errors import Bug, InvalidInput
 from kompakt_simulator.cluster import Cluster, GpuSet
-from kompakt_simulator.placements.table import Placement
-from kompakt_simulator.policies.policy import Policy
+from kompakt_simulator.jobs import Job, Milliseconds, Task
+from kompakt_simulator.placements import Placement
+from kompakt_simulator.policies import Policy
 from kompakt_simulator.setting import Knowledge, Setting
-from kompakt_simulator.task import Task
-from kompakt_simulator.trace import Job, Milliseconds
 from kompakt_simulator.world import Stretch, World
 
 

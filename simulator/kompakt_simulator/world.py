@@ -11,9 +11,8 @@ from heapq import heappop, heappush
 
 from kompakt_core.errors import Bug
 from kompakt_simulator.cluster import NOTHING, Cluster, GpuSet
+from kompakt_simulator.jobs import Milliseconds, Task
 from kompakt_simulator.setting import Knowledge, Setting
-from kompakt_simulator.task import Task
-from kompakt_simulator.trace import Milliseconds
 
 
 class _Kind(IntEnum):

@@ -17,13 +17,13 @@ from kompakt_core import contract as c
 from kompakt_core.policy.levels import COMMUNICATION
 from kompakt_simulator.cluster import Cluster as SimulatedCluster
 from kompakt_simulator.cluster import Shape
+from kompakt_simulator.jobs import Job as TraceJob
+from kompakt_simulator.jobs import Milliseconds
 from kompakt_simulator.network import Network
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.setting import Setting
 from kompakt_simulator.simulation import simulate
-from kompakt_simulator.trace import Job as TraceJob
-from kompakt_simulator.trace import Milliseconds
 from tests.cluster.waits import FACTORS
 from tools.kube import simulated
 from tools.kube.holding import HoldingWatch

@@ -17,10 +17,10 @@ from kompakt_extender.ledger import Ledger
 from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, NodeView, PodView, TopologyView
 from kompakt_simulator.cluster import Cluster, GpuSet
-from kompakt_simulator.placements.planned import Planned
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.reading import load_trace
+from kompakt_simulator.placements import Planned
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.simulation import simulate
+from kompakt_simulator.traces.reading import load_trace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NOTHING_DECIDED = Record(attempt=1, state=State.WAITING, reason="", message="", waiting_since="")

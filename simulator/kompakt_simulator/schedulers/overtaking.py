@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from kompakt_core.policy.delay import kompakt as decide
 from kompakt_core.policy.model import Offer, Reserve
 from kompakt_simulator.cluster import NOTHING, GpuSet, lowest_of
+from kompakt_simulator.jobs import Task
+from kompakt_simulator.schedulers.consolidation import as_waiting
 from kompakt_simulator.schedulers.line import Entry
-from kompakt_simulator.schedulers.moves import as_waiting
 from kompakt_simulator.schedulers.pool import Pool, members
-from kompakt_simulator.task import Task
 from kompakt_simulator.world import World
 
 Waiting = Mapping[int, Sequence[Entry]]  # by number of GPUs, each in order

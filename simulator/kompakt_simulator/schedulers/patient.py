@@ -10,14 +10,12 @@ from collections.abc import Iterable
 
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import GpuSet
-from kompakt_simulator.schedulers.acceptance import Acceptance, accepts
+from kompakt_simulator.jobs import Task
+from kompakt_simulator.schedulers.consolidation import Acceptance, accepts, move
 from kompakt_simulator.schedulers.line import Entry, Line
-from kompakt_simulator.schedulers.moves import move
 from kompakt_simulator.schedulers.overtaking import Overtaking
 from kompakt_simulator.schedulers.pool import Pool
-from kompakt_simulator.schedulers.urgent import Urgent
-from kompakt_simulator.schedulers.victims import Victims
-from kompakt_simulator.task import Task
+from kompakt_simulator.schedulers.preemption import Urgent, Victims
 from kompakt_simulator.world import Instant, World
 
 LOOK_EVERY_MS = 300_000  # for victims, and for better places

@@ -2,7 +2,7 @@
 
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import Cluster, GpuSet, Shape, lowest_of
-from kompakt_simulator.placements.levels import at_level
+from kompakt_simulator.placements import at_level
 
 
 class Pool:

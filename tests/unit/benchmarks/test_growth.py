@@ -7,11 +7,11 @@ import pytest
 
 from benchmarks.growth import WAYS, Work, counted, exponent, n_log_n, of_length, repeated
 from kompakt_simulator.cluster import Cluster
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.reading import load_trace
+from kompakt_simulator.jobs import Job, Milliseconds
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.simulation import simulate
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.traces.reading import load_trace
 
 TRACE = [Job(number, Milliseconds(at), Milliseconds(50 + number), 1 + number) for number, at in enumerate((10, 20, 20, 70))]
 

@@ -13,10 +13,10 @@ from typer.testing import CliRunner, Result
 
 from kompakt_core.errors import InvalidInput
 from kompakt_simulator.command import simulate
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.figures import summarize
+from kompakt_simulator.jobs import Job, Milliseconds
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.simulation import Outcome
-from kompakt_simulator.summary import summarize
-from kompakt_simulator.trace import Job, Milliseconds
 
 APP = typer.Typer()
 APP.command()(simulate)

@@ -10,12 +10,12 @@ import pytest
 
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import Cluster, Shape
+from kompakt_simulator.jobs import Job, Milliseconds
 from kompakt_simulator.network import FREE, Network
-from kompakt_simulator.placements.levels import levels
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.placements import levels
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.setting import Setting
 from kompakt_simulator.simulation import Outcome, simulate
-from kompakt_simulator.trace import Job, Milliseconds
 
 CONGESTED = Network({Level.MACHINE: 0.05, Level.RACK: 1, Level.CLUSTER: 32})
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import Cluster, GpuSet, Shape
-from kompakt_simulator.clusters import parse_shape
+from kompakt_simulator.cluster_file import parse_shape
+from kompakt_simulator.jobs import Job, Milliseconds
 from kompakt_simulator.network import Network, network_on, parse_network
-from kompakt_simulator.placements.levels import levels
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.placements import levels
 
 GRID = Shape.grid(2, 2, 4)
 LEVELS = {"machine": 0.05, "rack": 1, "cluster": 8}

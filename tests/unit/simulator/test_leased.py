@@ -7,18 +7,15 @@ import pytest
 
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import Cluster, Shape
+from kompakt_simulator.jobs import Job, Milliseconds, Task
 from kompakt_simulator.network import FREE, Network
-from kompakt_simulator.placements.levels import levels
-from kompakt_simulator.policies.dally import DallyRule
-from kompakt_simulator.policies.policy import Policy
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.rules import Rules
+from kompakt_simulator.placements import levels
+from kompakt_simulator.policies import POLICIES, Policy
+from kompakt_simulator.schedulers.lease_rules import DallyRule
 from kompakt_simulator.schedulers.leased import Leased
 from kompakt_simulator.schedulers.pool import Pool
-from kompakt_simulator.setting import Setting
+from kompakt_simulator.setting import Rules, Setting
 from kompakt_simulator.simulation import Outcome, simulate
-from kompakt_simulator.task import Task
-from kompakt_simulator.trace import Job, Milliseconds
 from kompakt_simulator.world import World
 
 # With these the timers of seed 0 go down while jobs wait by the old ones, and it shows.

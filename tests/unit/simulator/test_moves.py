@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from kompakt_simulator.jobs import Job
 from kompakt_simulator.setting import Knowledge
-from kompakt_simulator.trace import Job
 from tests.unit.simulator.test_schedulers import HOUR, SETTING, job, run
 
 SPREAD_AT = 60 + 1800  # job 2 waits as long as a machine can pay for a first guess of an hour, and takes the rack

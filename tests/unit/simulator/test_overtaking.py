@@ -7,14 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import Bug
-from kompakt_simulator.audit import violations_of
 from kompakt_simulator.cluster import Cluster, GpuSet, Shape
-from kompakt_simulator.placements.levels import levels
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.figures import violations_of
+from kompakt_simulator.jobs import Job, Milliseconds, Task
+from kompakt_simulator.placements import levels
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.setting import Knowledge, Setting
 from kompakt_simulator.simulation import Outcome, simulate
-from kompakt_simulator.task import Task
-from kompakt_simulator.trace import Job, Milliseconds
 from kompakt_simulator.world import World
 
 LARGE = 99

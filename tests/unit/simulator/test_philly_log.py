@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.reading import load_trace, parse_trace
-from kompakt_simulator.trace import Job, Milliseconds, Trace
+from kompakt_simulator.jobs import Job, Milliseconds, Trace
+from kompakt_simulator.traces.reading import load_trace, parse_trace
 from tests.unit.simulator.test_command import APP
 from tests.unit.simulator.test_reading import words_or_trace
 

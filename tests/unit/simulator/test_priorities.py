@@ -7,17 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.placement.model import Level
-from kompakt_simulator.audit import violations_of
 from kompakt_simulator.cluster import Cluster, Shape
+from kompakt_simulator.figures import violations_of
+from kompakt_simulator.jobs import Job, Milliseconds
 from kompakt_simulator.network import Network
-from kompakt_simulator.placements.levels import levels
-from kompakt_simulator.policies.policy import Policy
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.placements import levels
+from kompakt_simulator.policies import POLICIES, Policy
 from kompakt_simulator.schedulers.patient import Patient
-from kompakt_simulator.schedulers.urgent import MIN_RUN_S
+from kompakt_simulator.schedulers.preemption import MIN_RUN_S
 from kompakt_simulator.setting import Knowledge, Setting
 from kompakt_simulator.simulation import Outcome, simulate
-from kompakt_simulator.trace import Job, Milliseconds
 from kompakt_simulator.world import Instant, World
 
 HOUR = 3600

@@ -8,15 +8,14 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import Bug, InvalidInput
 from kompakt_core.placement.model import Level
-from kompakt_simulator.audit import violations_of
 from kompakt_simulator.cluster import Cluster, GpuSet, Shape
+from kompakt_simulator.figures import violations_of
+from kompakt_simulator.jobs import Job, Milliseconds
 from kompakt_simulator.network import Network
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.policy import Policy
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES, Policy
 from kompakt_simulator.setting import Knowledge, Setting
 from kompakt_simulator.simulation import Outcome, simulate
-from kompakt_simulator.trace import Job, Milliseconds
 
 NETWORK = Network({Level.MACHINE: 0.05, Level.RACK: 1, Level.CLUSTER: 8}, unnamed=(0.6, 0.3, 0.06))
 COSTLY = Setting(restart_s=3, checkpoint_s_per_gpu=1, lease_s=20, network=NETWORK)

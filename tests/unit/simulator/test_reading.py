@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.formats import FORMATS, Format
-from kompakt_simulator.reading import BUILT_IN, load_trace, parse_trace
-from kompakt_simulator.trace import Job, Milliseconds, Trace
+from kompakt_simulator.jobs import Job, Milliseconds, Trace
+from kompakt_simulator.traces.formats import FORMATS, Format
+from kompakt_simulator.traces.reading import BUILT_IN, load_trace, parse_trace
 
 BY_NAME = {known.name: known for known in FORMATS}
 TIRESIAS, MURI, POLLUX = BY_NAME["tiresias"], BY_NAME["muri"], BY_NAME["pollux"]

@@ -3,11 +3,11 @@
 import pytest
 
 from kompakt_simulator.cluster import Cluster
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.reading import load_trace
+from kompakt_simulator.figures import Summary, summarize
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.simulation import simulate
-from kompakt_simulator.summary import Summary, summarize
+from kompakt_simulator.traces.reading import load_trace
 
 
 def figures(trace: str, machines: int, gpus: int, policy: str, placement: str) -> Summary:

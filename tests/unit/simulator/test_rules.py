@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_simulator.cluster import Cluster
-from kompakt_simulator.placements.count import count
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.rules import SWITCHES, Rules, parse_rules
-from kompakt_simulator.setting import Setting
+from kompakt_simulator.figures import summarize
+from kompakt_simulator.jobs import Job, Milliseconds
+from kompakt_simulator.placements import count
+from kompakt_simulator.policies import POLICIES
+from kompakt_simulator.setting import SWITCHES, Rules, Setting, parse_rules
 from kompakt_simulator.simulation import Outcome, simulate
-from kompakt_simulator.summary import summarize
-from kompakt_simulator.trace import Job, Milliseconds
 
 
 def job(number: int, submit_s: int, duration_s: int, gpus: int = 4) -> Job:

@@ -3,14 +3,14 @@
 import pytest
 
 from kompakt_core.placement.model import Level
-from kompakt_simulator.audit import violations_of
 from kompakt_simulator.cluster import Cluster, GpuSet, Shape
+from kompakt_simulator.figures import violations_of
+from kompakt_simulator.jobs import Job, Milliseconds
 from kompakt_simulator.network import Network
-from kompakt_simulator.placements.levels import levels
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.placements import levels
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.setting import Knowledge, Setting
 from kompakt_simulator.simulation import Finished, Outcome, simulate
-from kompakt_simulator.trace import Job, Milliseconds
 from kompakt_simulator.world import Stretch
 
 HOUR = 3600

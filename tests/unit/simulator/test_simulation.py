@@ -7,14 +7,11 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.topology.machines import machine
 from kompakt_simulator.cluster import Cluster, GpuSet
-from kompakt_simulator.placements.consolidated import consolidated
-from kompakt_simulator.placements.count import count
-from kompakt_simulator.placements.planned import Planned
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.quality import ring_share
+from kompakt_simulator.figures import ring_share
+from kompakt_simulator.jobs import Job, Milliseconds
+from kompakt_simulator.placements import PLACEMENTS, Planned, consolidated, count
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.simulation import Finished, Outcome, simulate
-from kompakt_simulator.trace import Job, Milliseconds
 
 
 def job(number: int, submit: int, duration: int, gpus: int) -> Job:

@@ -8,9 +8,9 @@ from importlib import resources
 from typing import TypeVar
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator import fields as f
-from kompakt_simulator.philly_log import WORK as LOG_WORK
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.jobs import Job, Milliseconds
+from kompakt_simulator.traces import fields as f
+from kompakt_simulator.traces.philly_log import WORK as LOG_WORK
 
 _T = TypeVar("_T")
 

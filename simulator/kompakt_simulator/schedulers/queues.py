@@ -1,35 +1,83 @@
-"""Whoever has the least left runs: at every arrival and completion the jobs that should run are chosen anew, free of cost.
-
-Chosen means: in the order of remaining time, each job that still finds its number among the GPUs not yet given. Walking that
-order from its start at every event would cost running jobs times events; three facts leave only its end to walk.
-- While jobs run their order among each other stays, and that of the waiting ones too.
-- A job that comes where enough GPUs are idle changes nothing for others; one that finds too few left at its place in the
-  order changes nothing at all.
-- Otherwise only jobs behind the first one that no longer fits are decided anew.
-Jobs that go on keep their GPUs; those that start are placed in order, and who finds no place there waits.
-Where a network slows running jobs, they keep the place in the order that they had when they started.
-"""
+"""Schedulers that keep one order of waiting jobs and no leases: a fixed one, and one by remaining time with preemption."""
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
+from heapq import heappop, heappush
 from itertools import accumulate
 
-from kompakt_simulator.placements.table import Placement
-from kompakt_simulator.task import Task
+from kompakt_simulator.jobs import Task
+from kompakt_simulator.placements import Placement
 from kompakt_simulator.world import Instant, World
 
+Key = Callable[[World, Task], float]
+_Entry = tuple[float, tuple[int, int], Task]  # key, tie: unique, so that two tasks are never compared
+
+
+class Queued:
+    """One queue in a fixed order; who runs runs to its end.
+
+    It is kept per number of GPUs: where no two jobs of one size differ in what they need, one refusal speaks for all.
+    `skips`: a job that cannot be placed is passed over and nothing is reserved for it; else it blocks all behind it.
+    """
+
+    def __init__(self, place: Placement, key: Key, skips: bool) -> None:
+        self._place = place
+        self._key = key
+        self._skips = skips
+        self._by_size: dict[int, list[_Entry]] = {}
+
+    def step(self, world: World, instant: Instant) -> None:
+        """One pass over the queue.
+
+        A size that was refused is not tried again in the same pass: GPUs only become fewer while it lasts, and a
+        placement that refuses a size also refuses it with fewer free GPUs.
+        """
+        for task in instant.arrived:
+            heappush(self._by_size.setdefault(task.gpus, []), (self._key(world, task), world.tie(task), task))
+        sizes = set(self._by_size)
+        while sizes:
+            size = min(sizes, key=lambda size: self._by_size[size][0][:2])
+            gpus = self._place(world.cluster, size)
+            if gpus is not None:
+                world.assign(self._pop(size), gpus)
+                sizes &= self._by_size.keys()
+            elif self._skips:
+                sizes.discard(size)
+            else:
+                return
+
+    def _pop(self, size: int) -> Task:
+        task = heappop(self._by_size[size])[2]
+        if not self._by_size[size]:
+            del self._by_size[size]
+        return task
+
+
 _Tie = tuple[int, int]
-_Entry = tuple[float, _Tie, Task]
+_Chosen = tuple[float, _Tie, Task]
 
 
 class Shortest:
-    """Running jobs by the moment of their end, waiting ones by remaining time, one sorted list per number of GPUs."""
+    """Whoever has the least left runs: at every arrival and completion the jobs that should run are chosen anew, free of cost.
+
+    Chosen means: in the order of remaining time, each job that still finds its number among the GPUs not yet given. Walking that
+    order from its start at every event would cost running jobs times events; three facts leave only its end to walk.
+    - While jobs run their order among each other stays, and that of the waiting ones too.
+    - A job that comes where enough GPUs are idle changes nothing for others; one that finds too few left at its place in the
+      order changes nothing at all.
+    - Otherwise only jobs behind the first one that no longer fits are decided anew.
+    Jobs that go on keep their GPUs; those that start are placed in order, and who finds no place there waits.
+    Where a network slows running jobs, they keep the place in the order that they had when they started.
+
+    Running jobs are kept by the moment of their end, waiting ones by remaining time, one sorted list per number of GPUs.
+    """
 
     def __init__(self, place: Placement) -> None:
         self._place = place
-        self._chosen: list[_Entry] = []  # (end if it runs on, tie, task)
-        self._in: list[_Entry] = []  # chosen at this instant
+        self._chosen: list[_Chosen] = []  # (end if it runs on, tie, task)
+        self._in: list[_Chosen] = []  # chosen at this instant
         self._out: list[Task] = []  # dropped at this instant
-        self._waiting: dict[int, list[_Entry]] = {}  # size -> (remaining, tie, task)
+        self._waiting: dict[int, list[_Chosen]] = {}  # size -> (remaining, tie, task)
 
     def step(self, world: World, instant: Instant) -> None:
         """Choose anew, stop who is out, place who is in."""

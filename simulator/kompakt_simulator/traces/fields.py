@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 
-from kompakt_simulator.trace import Milliseconds
+from kompakt_simulator.jobs import Milliseconds
 
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,6})?", re.ASCII)
 _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)

@@ -8,9 +8,9 @@ from importlib import resources
 
 from kompakt_core.errors import InvalidInput
 from kompakt_simulator.files import read_bytes, text_of
-from kompakt_simulator.formats import FORMATS, NAMES, Format, Row
-from kompakt_simulator.philly_log import WORK, is_log, jobs_of
-from kompakt_simulator.trace import Job, Milliseconds, Trace
+from kompakt_simulator.jobs import Job, Milliseconds, Trace
+from kompakt_simulator.traces.formats import FORMATS, NAMES, Format, Row
+from kompakt_simulator.traces.philly_log import WORK, is_log, jobs_of
 
 BUILT_IN: Mapping[str, str] = {
     "tiresias-60": "tiresias_60_job.csv.gz",

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.fields import timestamp
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.jobs import Job, Milliseconds
+from kompakt_simulator.traces.fields import timestamp
 
 WORK = "start_time to end_time of its attempts, in seconds"
 _NONE = (None, "", "None")  # how the log says that it does not know a time
