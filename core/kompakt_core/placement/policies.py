@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kompakt_core.patterns.sets import Masks
-from kompakt_core.placement.facts import Facts, Keys
+from kompakt_core.placement.facts import GpuSetFacts, Keys
 from kompakt_core.placement.grouped import GroupFacts
 from kompakt_core.placement.model import Policy
 
@@ -17,16 +17,16 @@ from kompakt_core.placement.model import Policy
 # 1. It gives the keys by which sets of one size within `free` are compared, the most important first, smaller is better.
 # 2. Two different sets differ in some key, and the same inputs give the same keys.
 # 3. It never refuses: a set that is allowed and the only one is chosen.
-PlacementRule = Callable[[Facts | GroupFacts, int, Masks, bool], Keys]
+PlacementRule = Callable[[GpuSetFacts | GroupFacts, int, Masks, bool], Keys]
 
 
-def best(facts: Facts | GroupFacts, free: int, masks: Masks, sensitive: bool) -> Keys:
+def best(facts: GpuSetFacts | GroupFacts, free: int, masks: Masks, sensitive: bool) -> Keys:
     """Highest value; of equals the set that leaves the most NVLink among the GPUs still free."""
     value, second = facts.values(masks)
     return (-value, -second, -facts.left(free, masks), *facts.ties(free, masks))
 
 
-def preserve(facts: Facts | GroupFacts, free: int, masks: Masks, sensitive: bool) -> Keys:
+def preserve(facts: GpuSetFacts | GroupFacts, free: int, masks: Masks, sensitive: bool) -> Keys:
     """Sensitive: highest value, then the most NVLink left behind. Insensitive: the other way round."""
     value, second = facts.values(masks)
     left = -facts.left(free, masks)
@@ -34,7 +34,7 @@ def preserve(facts: Facts | GroupFacts, free: int, masks: Masks, sensitive: bool
     return (*first, *facts.ties(free, masks))
 
 
-def packed(facts: Facts | GroupFacts, free: int, masks: Masks, sensitive: bool) -> Keys:
+def packed(facts: GpuSetFacts | GroupFacts, free: int, masks: Masks, sensitive: bool) -> Keys:
     """Fewest islands that were wholly free and now lose only a part; then the highest value, then the most NVLink left behind.
 
     Islands are groups joined by NVLink, by a PCIe switch, or by a NUMA node.
@@ -43,7 +43,7 @@ def packed(facts: Facts | GroupFacts, free: int, masks: Masks, sensitive: bool) 
     return (facts.broken(free, masks), -value, -second, -facts.left(free, masks), *facts.ties(free, masks))
 
 
-def lowest_indices(facts: Facts | GroupFacts, free: int, masks: Masks, sensitive: bool) -> Keys:
+def lowest_indices(facts: GpuSetFacts | GroupFacts, free: int, masks: Masks, sensitive: bool) -> Keys:
     """Lowest GPU indices, as a scheduler without topology would number them: a baseline to compare with."""
     return (facts.by_index(free, masks),)
 

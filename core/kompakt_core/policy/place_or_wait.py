@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from kompakt_core.ids import NO_GPUS, GpuMask, NodeName, mask_of
-from kompakt_core.placement.gang import LEVEL_LABELS, plan_gang
+from kompakt_core.placement.gang_placement import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Reason, Refusal, Snapshot
 from kompakt_core.placement.seating import WIDENING, SeatSearch
 from kompakt_core.policy.delay import no_wait

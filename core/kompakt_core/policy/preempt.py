@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, combinations, islice
 
 from kompakt_core.ids import GpuMask, JobUid, NodeName
-from kompakt_core.placement.gang import LEVEL_LABELS, plan_gang
+from kompakt_core.placement.gang_placement import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Snapshot
 from kompakt_core.placement.seating import WIDENING, SeatSearch
 from kompakt_core.policy.place_or_wait import gang_gpus, sick_gpus

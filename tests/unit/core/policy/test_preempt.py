@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid, mask_of
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.gang import plan_gang
+from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Policy, Snapshot, Wish, Worker
 from kompakt_core.policy.delay import dally, kompakt, never_relax
 from kompakt_core.policy.model import Timers
