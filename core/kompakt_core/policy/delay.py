@@ -15,13 +15,23 @@ from typing import Final
 
 from kompakt_core.placement.model import Level
 from kompakt_core.policy.levels import Levels
-from kompakt_core.policy.model import NO_WAITING, Decide, Decision, Offer, Place, Reserve, Timers, Waiting, WaitUntil
+from kompakt_core.policy.model import (
+    NO_WAITING,
+    DelayDecision,
+    DelayPolicy,
+    LevelOffer,
+    PlaceAt,
+    Reserve,
+    Timers,
+    WaitingGang,
+    WaitUntil,
+)
 
 FOR_EVER = Timers(math.inf, math.inf, math.inf)
 FIRST_GUESS_S = 3600.0  # what a job that has not run yet is taken to need: a first lease of an hour in the work compared with
 
 
-def dally(waiting: Waiting, offer: Offer, now: float) -> Decision:
+def dally(waiting: WaitingGang, offer: LevelOffer, now: float) -> DelayDecision:
     """One machine: at once. A worse level: when the timer of the level within has run out, or nothing within could hold it.
 
     Who would else wait without end and was passed over often enough gets what would serve it reserved; that is not Dally's.
@@ -32,43 +42,43 @@ def dally(waiting: Waiting, offer: Offer, now: float) -> Decision:
         return Reserve(ideal) if waiting.passed_over else WaitUntil(None, ideal)
     opens = acceptable_from(waiting, levels, offer.level)
     if now >= opens:
-        return Place(offer.level)
+        return PlaceAt(offer.level)
     if not math.isinf(opens):
         return WaitUntil(opens, levels.within(offer.level))
     return Reserve(ideal) if waiting.passed_over else WaitUntil(None, levels.within(offer.level))
 
 
-def acceptable_from(waiting: Waiting, levels: Levels, level: Level) -> float:
+def acceptable_from(waiting: WaitingGang, levels: Levels, level: Level) -> float:
     """The moment from which this level is good enough, on the clock of `since`; the comparison with it is >=."""
     if not levels.worse_than(level, levels.ideal(waiting.gpus)):
         return -math.inf
     return waiting.since + waiting.timers.of(levels.within(level))
 
 
-def never_relax(waiting: Waiting, offer: Offer, now: float) -> Decision:
+def never_relax(waiting: WaitingGang, offer: LevelOffer, now: float) -> DelayDecision:
     """The innermost level that can hold the gang at all, however long that takes: timers that never run out."""
     return dally(replace(waiting, timers=FOR_EVER), offer, now)
 
 
-def no_wait(waiting: Waiting, offer: Offer, now: float) -> Decision:
+def no_wait(waiting: WaitingGang, offer: LevelOffer, now: float) -> DelayDecision:
     """The best level there is now: timers that have run out."""
     return dally(replace(waiting, timers=NO_WAITING, since=now), offer, now)
 
 
-def kompakt(waiting: Waiting, offer: Offer, now: float) -> Decision:
+def kompakt(waiting: WaitingGang, offer: LevelOffer, now: float) -> DelayDecision:
     """Place at the ideal level at once; at a worse one when waiting has cost what it could gain; else say until when."""
     levels = offer.levels
     ideal = levels.ideal(waiting.gpus)
     if offer.level is not None:
         opens = pays_until(waiting, levels, offer.level)
         if now >= opens:
-            return Place(offer.level)
+            return PlaceAt(offer.level)
     if offer.level is None and waiting.passed_over:
         return Reserve(ideal)
     return WaitUntil(None if offer.level is None else opens, ideal)
 
 
-def pays_until(waiting: Waiting, levels: Levels, level: Level) -> float:
+def pays_until(waiting: WaitingGang, levels: Levels, level: Level) -> float:
     """Until when waiting for the ideal level can still pay, given that `level` could be had now."""
     ideal = levels.ideal(waiting.gpus)
     if not levels.worse_than(level, ideal):
@@ -76,18 +86,18 @@ def pays_until(waiting: Waiting, levels: Levels, level: Level) -> float:
     return waiting.since + predicted_work(waiting) * max(0.0, gain(waiting, ideal, level))
 
 
-def gain(waiting: Waiting, better: Level, worse: Level) -> float:
+def gain(waiting: WaitingGang, better: Level, worse: Level) -> float:
     """Seconds saved by the better level for each second of computing."""
     return waiting.slowdown.get(worse, 0.0) - waiting.slowdown.get(better, 0.0)
 
 
-def predicted_work(waiting: Waiting) -> float:
+def predicted_work(waiting: WaitingGang) -> float:
     """Seconds of computing still to come: as declared, else as much again as was done, at least the first guess."""
     if waiting.remaining_s is not None:
         return waiting.remaining_s
     return max(FIRST_GUESS_S, waiting.attained_s)
 
 
-DELAY_POLICIES: Final[Mapping[str, Decide]] = MappingProxyType(
+DELAY_POLICIES: Final[Mapping[str, DelayPolicy]] = MappingProxyType(
     {"dally": dally, "no-wait": no_wait, "never-relax": never_relax, "kompakt": kompakt}
 )

@@ -26,7 +26,7 @@ OVERTAKEN_AT_MOST = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingGang:
     """A gang without GPUs. `since`: when its timers began, on the clock of `now`.
 
     `slowdown`: extra seconds per second of pure computing, by level (0 = communication is free); levels left out count 0.
@@ -51,7 +51,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class LevelOffer:
     """What a gang could have now. `level`: the best that the GPUs on offer allow, None = they are too few."""
 
     levels: Levels
@@ -59,7 +59,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlaceAt:
     """Take it now, at this level."""
 
     level: Level
@@ -80,8 +80,8 @@ class Reserve:
     level: Level
 
 
-Decision = Place | WaitUntil | Reserve
+DelayDecision = PlaceAt | WaitUntil | Reserve
 
 # A delay policy. 1. Its inputs are read-only. 2. Same inputs, same answer. 3. It never places worse than the offer's level,
 # and never while the offer has none. 4. It reads no duration but `remaining_s`.
-Decide = Callable[[Waiting, Offer, float], Decision]
+DelayPolicy = Callable[[WaitingGang, LevelOffer, float], DelayDecision]

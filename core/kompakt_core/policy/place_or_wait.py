@@ -11,27 +11,37 @@ from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Reason, R
 from kompakt_core.placement.seating import WIDENING, SeatSearch
 from kompakt_core.policy.delay import no_wait
 from kompakt_core.policy.levels import Levels
-from kompakt_core.policy.model import NO_WAITING, OVERTAKEN_AT_MOST, Decide, Offer, Place, Reserve, Timers, Waiting, WaitUntil
+from kompakt_core.policy.model import (
+    NO_WAITING,
+    OVERTAKEN_AT_MOST,
+    DelayPolicy,
+    LevelOffer,
+    PlaceAt,
+    Reserve,
+    Timers,
+    WaitingGang,
+    WaitUntil,
+)
 
-__all__ = ["NO_PATIENCE", "Keep", "Patience", "Wait", "accepted_levels", "levels_for", "place_or_wait"]
+__all__ = ["NO_DELAY", "DelayConfig", "GangReservation", "LevelWait", "accepted_levels", "levels_for", "place_or_wait"]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How a gang waits. `timers`, `slowdown` and `remaining_s`: as in Waiting, for the policies that read them."""
+class DelayConfig:
+    """How a gang waits. `timers`, `slowdown` and `remaining_s`: as in WaitingGang, for the policies that read them."""
 
-    policy: Decide
+    policy: DelayPolicy
     timers: Timers = NO_WAITING
     slowdown: Mapping[Level, float] = field(default_factory=dict)
     remaining_s: float | None = None
     overtaken_at_most: int = OVERTAKEN_AT_MOST
 
 
-NO_PATIENCE = Patience(no_wait)
+NO_DELAY = DelayConfig(no_wait)
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class LevelWait:
     """The gang could be placed at `offered`, but waits for `level`. `at`: when that ends by time alone, None = never."""
 
     offered: Level
@@ -40,7 +50,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class GangReservation:
     """What is kept for a gang that others have passed too often, where it would sit if it could: so many GPUs of each of these
     nodes, taken or free now, are the next that it gets; `level` is how it sits there.
     """
@@ -52,22 +62,22 @@ class Keep:
 def place_or_wait(
     snapshot: Snapshot,
     gang: Gang,
-    patience: Patience,
+    patience: DelayConfig,
     since: float,
     now: float,
     labels: Mapping[Level, str] = LEVEL_LABELS,
     overtaken: int = 0,
-) -> Plan | Wait | Refusal | Keep:
+) -> Plan | LevelWait | Refusal | GangReservation:
     """The plan of `plan_gang`, unless the policy says that waiting for a better level still pays.
 
-    `since`: the first moment at which the gang could be placed anywhere, on the clock of `now`. `overtaken`: as in Waiting;
+    `since`: the first moment at which the gang could be placed anywhere, on the clock of `now`. `overtaken`: as in WaitingGang;
     a gang that was passed over too often gets what to keep for it instead of a refusal or an endless wait.
     Refusals and errors are those of plan_gang.
     """
     plan = plan_gang(snapshot, gang, labels)
     if patience.policy is no_wait or gang_gpus(gang) == 1 or (isinstance(plan, Plan) and plan.level is Level.MACHINE):
         return plan  # a single GPU communicates with nobody
-    waiting = Waiting(
+    waiting = WaitingGang(
         gang_gpus(gang),
         since,
         patience.timers,
@@ -81,29 +91,29 @@ def place_or_wait(
     found = plan.level if isinstance(plan, Plan) else None
     empty = SeatSearch(if_nothing_ran(snapshot), gang, labels)
     levels = _levels_for(snapshot, empty, found)
-    answer = patience.policy(waiting, Offer(levels, found), now)
+    answer = patience.policy(waiting, LevelOffer(levels, found), now)
     if isinstance(answer, WaitUntil):
-        return plan if found is None else Wait(found, answer.level, answer.at)
+        return plan if found is None else LevelWait(found, answer.level, answer.at)
     if isinstance(answer, Reserve):
         kept = keep_at(answer.level, empty, snapshot)
-        return kept or (plan if found is None else Wait(found, answer.level, None))
+        return kept or (plan if found is None else LevelWait(found, answer.level, None))
     return plan
 
 
 def accepted_levels(
-    snapshot: Snapshot, gang: Gang, patience: Patience, since: float, now: float, labels: Mapping[Level, str] = LEVEL_LABELS
+    snapshot: Snapshot, gang: Gang, patience: DelayConfig, since: float, now: float, labels: Mapping[Level, str] = LEVEL_LABELS
 ) -> Callable[[Level], bool]:
     """Whether the gang would take a place at a level now, if it had one there; arguments as of place_or_wait."""
     if patience.policy is no_wait or gang_gpus(gang) == 1:
         return lambda _: True
     empty = SeatSearch(if_nothing_ran(snapshot), gang, labels)
-    waiting = Waiting(gang_gpus(gang), since, patience.timers, patience.slowdown, remaining_s=patience.remaining_s)
+    waiting = WaitingGang(gang_gpus(gang), since, patience.timers, patience.slowdown, remaining_s=patience.remaining_s)
 
     @cache
     def accepts(level: Level) -> bool:
         levels = _levels_for(snapshot, empty, level)
         there = any(level is one for one, _ in levels.sizes)  # no place can be at a level that the cluster has not got
-        return there and isinstance(patience.policy(waiting, Offer(levels, level), now), Place)
+        return there and isinstance(patience.policy(waiting, LevelOffer(levels, level), now), PlaceAt)
 
     return accepts
 
@@ -164,18 +174,18 @@ def _emptied(state: NodeState) -> NodeState:
     )
 
 
-def keep_at(level: Level, empty: SeatSearch, now: Snapshot) -> Keep | None:
+def keep_at(level: Level, empty: SeatSearch, now: Snapshot) -> GangReservation | None:
     """The place at that level which lacks the fewest GPUs now; ties end on names. None where no place could hold the gang.
 
     `empty`: the gang on the cluster as if nothing ran, without nodes that are kept for others.
     """
-    best: tuple[int, tuple[NodeName, ...], Keep] | None = None
+    best: tuple[int, tuple[NodeName, ...], GangReservation] | None = None
     for seating in empty.seatings(level):
         gpus = Counter[NodeName]()
         for worker, node, _ in seating:
             gpus[node] += worker.gpus
         lacking = sum(max(0, number - now.nodes[node].free.bit_count()) for node, number in gpus.items())
-        found = lacking, tuple(sorted(gpus)), Keep(level, dict(gpus))
+        found = lacking, tuple(sorted(gpus)), GangReservation(level, dict(gpus))
         if best is None or found[:2] < best[:2]:
             best = found
     return None if best is None else best[2]

@@ -23,7 +23,7 @@ WHOLE_DOMAIN_AT_MOST = 64  # nodes; of a larger one only those where the gang wo
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PodHolding:
     """What one pod of a running gang gives back. `cpu_millis`, `memory_bytes`: its requests."""
 
     node: NodeName
@@ -43,11 +43,11 @@ class RunningGang:
     priority: int
     since: float
     protected_until: float
-    pods: tuple[Held, ...]
+    pods: tuple[PodHolding, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Preemption:
+class PreemptionPlan:
     """These gangs end, and then the waiting one sits as planned. No victim could be spared."""
 
     victims: tuple[RunningGang, ...]
@@ -72,12 +72,12 @@ def preempt(
     accepts: Accepts,
     now: float,
     labels: Mapping[Level, str] = LEVEL_LABELS,
-) -> Preemption | NotBefore | None:
+) -> PreemptionPlan | NotBefore | None:
     """Whom to end for a gang that has no place now; None where ending all it may end would not help.
 
     `accepts`: whether the gang's delay policy would take a place at that level now; who takes a level takes any narrower one.
     """
-    search = _Search(snapshot, gang, accepts, labels)
+    search = _VictimSearch(snapshot, gang, accepts, labels)
     lower = sorted((one for one in running if one.priority < priority), key=_first_to_end)
     if not lower or search.plan(lower) is None:
         return None
@@ -95,7 +95,7 @@ def freed(snapshot: Snapshot, victims: Sequence[RunningGang]) -> Snapshot:
     return Snapshot(nodes)
 
 
-def _without(state: NodeState, pod: Held) -> NodeState:
+def _without(state: NodeState, pod: PodHolding) -> NodeState:
     return replace(
         state,
         taken=GpuMask(state.taken & ~pod.gpus | sick_gpus(state)),
@@ -109,7 +109,7 @@ def _first_to_end(one: RunningGang) -> tuple[int, float, str]:
     return one.priority, -one.since, one.job_uid
 
 
-def _not_before(search: "_Search", lower: Sequence[RunningGang], now: float) -> NotBefore | None:
+def _not_before(search: "_VictimSearch", lower: Sequence[RunningGang], now: float) -> NotBefore | None:
     """The first moment at which those who may end by then would be enough."""
     times = sorted({one.protected_until for one in lower if one.protected_until > now})
     low, high = 0, len(times) - 1
@@ -142,7 +142,7 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _VictimSearch:
     """One gang's look for victims."""
 
     snapshot: Snapshot
@@ -155,7 +155,7 @@ class _Search:
         found = plan_gang(freed(self.snapshot, victims), self.gang, self.labels)
         return found if isinstance(found, Plan) and self.accepts(found.level) else None
 
-    def fewest(self, ready: Sequence[RunningGang]) -> Preemption | None:
+    def fewest(self, ready: Sequence[RunningGang]) -> PreemptionPlan | None:
         """The best way to end some of these; `ready` stands in the order in which they end."""
         best: tuple[tuple[object, ...], _Place, list[RunningGang]] | None = None
         places = sorted(self._places(ready), key=lambda place: (place.bound, sorted(place.names)))
@@ -167,12 +167,12 @@ class _Search:
                 best = _cost(victims, place.level), place, victims
         return None if best is None else self._checked(*best[1:])
 
-    def _checked(self, place: _Place, victims: list[RunningGang]) -> Preemption | None:
+    def _checked(self, place: _Place, victims: list[RunningGang]) -> PreemptionPlan | None:
         """What ends elsewhere as well, and nodes that were not looked at, may spare a victim."""
         if not place.whole or any(pod.node not in place.names for one in victims for pod in one.pods):
             victims = self._needed(victims, self.plan)
         plan = self.plan(victims)
-        return Preemption(tuple(victims), plan) if plan is not None and victims else None
+        return PreemptionPlan(tuple(victims), plan) if plan is not None and victims else None
 
     def _places(self, ready: Sequence[RunningGang]) -> Iterator[_Place]:
         search = SeatSearch(freed(self.snapshot, ready), self.gang, self.labels)

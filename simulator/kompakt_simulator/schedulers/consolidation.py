@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from kompakt_core.placement.model import Level
 from kompakt_core.policy.delay import gain, predicted_work
 from kompakt_core.policy.delay import kompakt as decide
-from kompakt_core.policy.model import Offer, Place, Waiting, WaitUntil
+from kompakt_core.policy.model import LevelOffer, PlaceAt, WaitingGang, WaitUntil
 from kompakt_simulator.cluster import GpuSet
 from kompakt_simulator.jobs import Task
 from kompakt_simulator.schedulers.line import Entry
@@ -45,8 +45,8 @@ class Acceptance:
             return None
         until = math.inf
         for entry in entries:
-            answer = decide(as_waiting(world, entry[-1]), Offer(levels, level), world.now / 1000)
-            if isinstance(answer, Place):
+            answer = decide(as_waiting(world, entry[-1]), LevelOffer(levels, level), world.now / 1000)
+            if isinstance(answer, PlaceAt):
                 return entry, level
             if isinstance(answer, WaitUntil) and answer.at is not None:
                 until = min(until, answer.at * 1000)
@@ -61,8 +61,8 @@ class Acceptance:
 
 def accepts(world: World, task: Task, level: Level) -> bool:
     """Whether a waiting job would take a place at this level now."""
-    offer = Offer(world.cluster.shape.levels, level)
-    return isinstance(decide(as_waiting(world, task), offer, world.now / 1000), Place)
+    offer = LevelOffer(world.cluster.shape.levels, level)
+    return isinstance(decide(as_waiting(world, task), offer, world.now / 1000), PlaceAt)
 
 
 WORTH = 2.0  # times its cost that a move must save: predictions are off by such a factor
@@ -97,12 +97,12 @@ def cost(world: World, task: Task) -> float:
     return world.setting.restart_s + world.setting.checkpoint_s_per_gpu * task.gpus
 
 
-def as_waiting(world: World, task: Task, overtaken: int = 0) -> Waiting:
+def as_waiting(world: World, task: Task, overtaken: int = 0) -> WaitingGang:
     """A waiting or running job in the words of kompakt_core.policy, as far as this run may know it."""
     remaining = None if world.knowledge is Knowledge.NONE else world.remaining(task) / 1000
     slowdown = world.setting.network.slowdowns(task.ratio, world.cluster.shape, task.gpus)
     attained = task.attained(world.now) / 1000
-    return Waiting(
+    return WaitingGang(
         task.gpus,
         task.since / 1000,
         slowdown=slowdown,

@@ -6,8 +6,8 @@ from collections import Counter
 
 from kompakt_core.placement.model import Level
 from kompakt_core.policy.delay import dally
-from kompakt_core.policy.model import Decide, Offer, Place, Timers, Waiting, WaitUntil
-from kompakt_core.policy.tuner import History, timers_in_leases, tuned_timers
+from kompakt_core.policy.model import DelayPolicy, LevelOffer, PlaceAt, Timers, WaitingGang, WaitUntil
+from kompakt_core.policy.tuner import WaitHistory, timers_in_leases, tuned_timers
 from kompakt_simulator.cluster import GpuSet, lowest_of
 from kompakt_simulator.jobs import Task
 from kompakt_simulator.schedulers.leased import Leased, Roomy
@@ -61,14 +61,14 @@ class DallyRule:
 
     by_since = True
 
-    def __init__(self, setting: Setting, decide: Decide = dally) -> None:
+    def __init__(self, setting: Setting, decide: DelayPolicy = dally) -> None:
         self._decide = decide
         self.offers_all = not setting.rules.offers_of_events
         self._first_fits = setting.rules.first_fits
         self._manual = None if setting.timers is None else timers_in_leases(*setting.timers, setting.lease_s)
         self._lease_s = setting.lease_s
         self._window = setting.history
-        self._history = History(setting.lease_s)
+        self._history = WaitHistory(setting.lease_s)
         self._tuned: dict[int, Timers] = {}  # by size; valid until the history changes
         self._changes: Counter[int] = Counter()  # of the timers of each size
         self._patience: dict[tuple[int, Level], float] = {}  # by size and level; valid until the timers change
@@ -89,8 +89,8 @@ class DallyRule:
         levels = world.cluster.shape.levels
         if level is Level.MACHINE or not levels.worse_than(level, levels.ideal(gpus)):
             return -math.inf
-        answer = self._decide(Waiting(gpus, 0.0, self._timers(gpus)), Offer(levels, level), 0.0)
-        if isinstance(answer, Place):
+        answer = self._decide(WaitingGang(gpus, 0.0, self._timers(gpus)), LevelOffer(levels, level), 0.0)
+        if isinstance(answer, PlaceAt):
             return -math.inf
         return answer.at if isinstance(answer, WaitUntil) and answer.at is not None else math.inf
 

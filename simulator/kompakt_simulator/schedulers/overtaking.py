@@ -8,7 +8,7 @@ until it is placed, anywhere. For one job at a time, so that no two wait for eac
 from collections.abc import Mapping, Sequence
 
 from kompakt_core.policy.delay import kompakt as decide
-from kompakt_core.policy.model import Offer, Reserve
+from kompakt_core.policy.model import LevelOffer, Reserve
 from kompakt_simulator.cluster import NOTHING, GpuSet, lowest_of
 from kompakt_simulator.jobs import Task
 from kompakt_simulator.schedulers.consolidation import as_waiting
@@ -61,7 +61,7 @@ class Overtaking:
     def _reserves(self, world: World, task: Task) -> bool:
         level = Pool(world.cluster.shape, world.open).level(task.gpus)
         waiting = as_waiting(world, task, self._passed[task])
-        return isinstance(decide(waiting, Offer(world.cluster.shape.levels, level), world.now / 1000), Reserve)
+        return isinstance(decide(waiting, LevelOffer(world.cluster.shape.levels, level), world.now / 1000), Reserve)
 
 
 def _least_lacking(world: World, gpus: int) -> int:

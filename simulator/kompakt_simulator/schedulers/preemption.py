@@ -12,10 +12,10 @@ from itertools import combinations
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, JobUid, MegabytesPerSecond, NodeName, PodUid, mask_of
-from kompakt_core.job.model import Preemption as Rules
+from kompakt_core.job.model import Preemption as PreemptionRules
 from kompakt_core.placement.model import Gang, Level, NodeState, Snapshot, Wish, Worker
 from kompakt_core.placement.seating import LEVEL_LABELS
-from kompakt_core.policy.preempt import Held, NotBefore, Preemption, RunningGang, preempt
+from kompakt_core.policy.preempt import NotBefore, PodHolding, PreemptionPlan, RunningGang, preempt
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
 from kompakt_simulator.cluster import NOTHING, Cluster, GpuSet, Shape
 from kompakt_simulator.jobs import Task
@@ -108,7 +108,7 @@ def _cheapest(world: World, task: Task, allowed: Sequence[Task]) -> Found | None
 
 
 MOST_GPUS = 64  # of a machine, for kompakt_core.placement
-MIN_RUN_S = Rules().min_runtime_seconds  # what a TrainingJob has that says nothing
+MIN_RUN_S = PreemptionRules().min_runtime_seconds  # what a TrainingJob has that says nothing
 
 
 class Urgent:
@@ -149,13 +149,13 @@ class Urgent:
             return found.at
         return None if found is None else self._chosen(world, found)
 
-    def _chosen(self, world: World, found: Preemption) -> tuple[list[Task], GpuSet]:
+    def _chosen(self, world: World, found: PreemptionPlan) -> tuple[list[Task], GpuSet]:
         gpus = (world.cluster.on_machine(int(seat.node), mask_of(seat.gpus)) for seat in found.plan.seats)
         return [world.running[int(one.job_uid)] for one in found.victims], GpuSet(sum(gpus))
 
     def _running(self, task: Task) -> RunningGang:
         held = Cluster.of(self._shape, task.held)
-        pods = (Held(_name(machine), held.free_of(machine)) for machine in self._shape.per_machine(task.held))
+        pods = (PodHolding(_name(machine), held.free_of(machine)) for machine in self._shape.per_machine(task.held))
         since = task.begin / 1000
         return RunningGang(JobUid(str(task.number)), 1, task.job.priority, since, since + MIN_RUN_S, tuple(pods))
 

@@ -5,7 +5,7 @@ import pytest
 from kompakt_core.placement.model import Level
 from kompakt_core.policy.delay import FIRST_GUESS_S, dally, kompakt, never_relax, no_wait
 from kompakt_core.policy.levels import Levels
-from kompakt_core.policy.model import OVERTAKEN_AT_MOST, Decide, Offer, Place, Reserve, Waiting, WaitUntil
+from kompakt_core.policy.model import OVERTAKEN_AT_MOST, DelayPolicy, LevelOffer, PlaceAt, Reserve, WaitingGang, WaitUntil
 
 MACHINE, RACK, BLOCK, CLUSTER = Level
 LEVELS = Levels(((MACHINE, 8), (RACK, 32), (CLUSTER, 128)))
@@ -13,8 +13,8 @@ SLOW = {MACHINE: 0.03, RACK: 0.6, CLUSTER: 2.4}
 
 
 def test_the_ideal_level_is_taken_at_once() -> None:
-    assert kompakt(Waiting(8, 0, slowdown=SLOW), Offer(LEVELS, MACHINE), 0) == Place(MACHINE)
-    assert kompakt(Waiting(9, 0, slowdown=SLOW), Offer(LEVELS, RACK), 0) == Place(RACK)
+    assert kompakt(WaitingGang(8, 0, slowdown=SLOW), LevelOffer(LEVELS, MACHINE), 0) == PlaceAt(MACHINE)
+    assert kompakt(WaitingGang(9, 0, slowdown=SLOW), LevelOffer(LEVELS, RACK), 0) == PlaceAt(RACK)
 
 
 @pytest.mark.parametrize(
@@ -30,25 +30,25 @@ def test_the_ideal_level_is_taken_at_once() -> None:
 def test_a_worse_level_is_taken_when_the_wait_has_cost_the_gain(
     attained: float, remaining: float | None, level: Level, seconds: float
 ) -> None:
-    waiting = Waiting(8, 500, slowdown=SLOW, attained_s=attained, remaining_s=remaining)
+    waiting = WaitingGang(8, 500, slowdown=SLOW, attained_s=attained, remaining_s=remaining)
     opens = 500 + seconds
-    assert kompakt(waiting, Offer(LEVELS, level), opens + 0.01) == Place(level)
+    assert kompakt(waiting, LevelOffer(LEVELS, level), opens + 0.01) == PlaceAt(level)
     if seconds:
-        early = kompakt(waiting, Offer(LEVELS, level), opens - 1)
+        early = kompakt(waiting, LevelOffer(LEVELS, level), opens - 1)
         assert isinstance(early, WaitUntil)
         assert (early.at, early.level) == (pytest.approx(opens), MACHINE)
 
 
 def test_a_job_that_communication_does_not_slow_waits_for_nothing() -> None:
-    assert kompakt(Waiting(8, 0), Offer(LEVELS, CLUSTER), 0) == Place(CLUSTER)
+    assert kompakt(WaitingGang(8, 0), LevelOffer(LEVELS, CLUSTER), 0) == PlaceAt(CLUSTER)
 
 
 def test_who_was_overtaken_often_enough_gets_a_reservation() -> None:
-    waiting = Waiting(8, 0, slowdown=SLOW, overtaken=OVERTAKEN_AT_MOST)
-    assert kompakt(waiting, Offer(LEVELS, None), 0) == Reserve(MACHINE)
-    assert kompakt(Waiting(8, 0, overtaken=OVERTAKEN_AT_MOST - 1), Offer(LEVELS, None), 0) == WaitUntil(None, MACHINE)
+    waiting = WaitingGang(8, 0, slowdown=SLOW, overtaken=OVERTAKEN_AT_MOST)
+    assert kompakt(waiting, LevelOffer(LEVELS, None), 0) == Reserve(MACHINE)
+    assert kompakt(WaitingGang(8, 0, overtaken=OVERTAKEN_AT_MOST - 1), LevelOffer(LEVELS, None), 0) == WaitUntil(None, MACHINE)
 
 
 @pytest.mark.parametrize("policy", [dally, kompakt, never_relax, no_wait])
-def test_all_policies_take_one_machine_at_once(policy: Decide) -> None:
-    assert policy(Waiting(8, 0), Offer(LEVELS, MACHINE), 0) == Place(MACHINE)
+def test_all_policies_take_one_machine_at_once(policy: DelayPolicy) -> None:
+    assert policy(WaitingGang(8, 0), LevelOffer(LEVELS, MACHINE), 0) == PlaceAt(MACHINE)

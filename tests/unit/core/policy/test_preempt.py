@@ -14,8 +14,8 @@ from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Policy, Snapshot, Wish, Worker
 from kompakt_core.policy.delay import dally, kompakt, never_relax
 from kompakt_core.policy.model import Timers
-from kompakt_core.policy.place_or_wait import NO_PATIENCE, Patience, accepted_levels
-from kompakt_core.policy.preempt import Held, NotBefore, Preemption, RunningGang, freed, preempt
+from kompakt_core.policy.place_or_wait import NO_DELAY, DelayConfig, accepted_levels
+from kompakt_core.policy.preempt import NotBefore, PodHolding, PreemptionPlan, RunningGang, freed, preempt
 from kompakt_core.topology.describe import read_description
 
 MACHINE, RACK, BLOCK, CLUSTER = Level
@@ -24,7 +24,7 @@ Pods = dict[str, tuple[int, int]]  # node -> first GPU, how many
 
 
 def runs(name: str, pods: Pods, priority: int = 0, since: float = 0, protected_until: float = 0) -> RunningGang:
-    held = tuple(Held(NodeName(node), mask_of(list(range(first, first + count)))) for node, (first, count) in pods.items())
+    held = tuple(PodHolding(NodeName(node), mask_of(list(range(first, first + count)))) for node, (first, count) in pods.items())
     return RunningGang(JobUid(name), 1, priority, since, protected_until, held)
 
 
@@ -52,14 +52,14 @@ def asked(
     wanted: Gang,
     running: Sequence[RunningGang],
     priority: int = 10,
-    patience: Patience = NO_PATIENCE,
+    patience: DelayConfig = NO_DELAY,
     now: float = 1000,
-) -> Preemption | NotBefore | None:
+) -> PreemptionPlan | NotBefore | None:
     return preempt(snapshot, wanted, priority, running, accepted_levels(snapshot, wanted, patience, now, now), now)
 
 
-def ended(answer: Preemption | NotBefore | None) -> list[str]:
-    assert isinstance(answer, Preemption)
+def ended(answer: PreemptionPlan | NotBefore | None) -> list[str]:
+    assert isinstance(answer, PreemptionPlan)
     return sorted(one.job_uid for one in answer.victims)
 
 
@@ -67,7 +67,7 @@ def test_a_gang_of_lower_priority_ends_and_the_waiting_one_sits_on_its_gpus() ->
     running = [runs("low", {"a": (0, 8)})]
     answer = asked(cluster(running, nodes="a"), gang(2, 4), running)
     assert ended(answer) == ["low"]
-    assert isinstance(answer, Preemption)
+    assert isinstance(answer, PreemptionPlan)
     assert [seat.node for seat in answer.plan.seats] == ["a", "a"]
 
 
@@ -117,7 +117,7 @@ def test_a_gang_spread_over_machines_ends_whole_and_nobody_beside_it() -> None:
     running = [runs("wide", {"a": (0, 8), "b": (0, 8)}), runs("other", {"c": (0, 8), "d": (0, 8)}, priority=3)]
     answer = asked(cluster(running), gang(2, 8), running)
     assert ended(answer) == ["wide"]
-    assert isinstance(answer, Preemption)
+    assert isinstance(answer, PreemptionPlan)
     assert {seat.node for seat in answer.plan.seats} == {"a", "b"}
 
 
@@ -126,9 +126,9 @@ def test_only_a_level_that_the_policy_accepts_is_worth_a_victim() -> None:
     running = [runs("x", {"a": (0, 4)}), runs("y", {"c": (0, 4)})]
     split = cluster(running, {"a": (4, 4), "b": (0, 8), "c": (4, 4), "d": (0, 8)})
     assert ended(asked(split, gang(2, 4), running)) == ["x", "y"], "NoWait takes any level"
-    assert asked(split, gang(2, 4), running, patience=Patience(never_relax)) is None
-    assert asked(split, gang(2, 4), running, patience=Patience(dally, Timers(600, 1800, 3600))) is None
-    slow = Patience(kompakt, slowdown={MACHINE: 0.025, RACK: 0.5, CLUSTER: 2.0})
+    assert asked(split, gang(2, 4), running, patience=DelayConfig(never_relax)) is None
+    assert asked(split, gang(2, 4), running, patience=DelayConfig(dally, Timers(600, 1800, 3600))) is None
+    slow = DelayConfig(kompakt, slowdown={MACHINE: 0.025, RACK: 0.5, CLUSTER: 2.0})
     assert asked(split, gang(2, 4), running, patience=slow) is None
     assert asked(split, gang(2, 4, required_level=RACK), running) is None
 
@@ -142,12 +142,12 @@ def test_no_moment_is_told_where_only_an_unaccepted_level_would_be_free_then() -
     running = [runs("x", {"a": (0, 4)}, protected_until=2000), runs("y", {"c": (0, 4)}, protected_until=2000)]
     split = cluster(running, {"a": (4, 4), "b": (0, 8), "c": (4, 4), "d": (0, 8)})
     assert asked(split, gang(2, 4), running) == NotBefore(2000)
-    assert asked(split, gang(2, 4), running, patience=Patience(never_relax)) is None
+    assert asked(split, gang(2, 4), running, patience=DelayConfig(never_relax)) is None
 
 
 def test_a_cluster_without_blocks_is_no_obstacle_for_a_gang_that_waits_for_a_rack() -> None:
     running = [runs("rack", {"a": (0, 8), "b": (0, 8)}), runs("x", {"c": (0, 8)}), runs("y", {"d": (0, 8)}, priority=1)]
-    answer = asked(cluster(running), gang(2, 8), running, patience=Patience(dally, Timers(600, 1800, 3600)))
+    answer = asked(cluster(running), gang(2, 8), running, patience=DelayConfig(dally, Timers(600, 1800, 3600)))
     assert ended(answer) == ["rack"]
 
 
@@ -155,7 +155,7 @@ def test_a_narrow_level_is_taken_where_it_costs_as_many_victims() -> None:
     running = [runs("here", {"a": (0, 8)}), runs("there", {"b": (0, 8)})]
     snapshot = cluster(running, {"a": (0, 0)}, nodes="ab")
     answer = asked(snapshot, gang(2, 4), running)
-    assert isinstance(answer, Preemption)
+    assert isinstance(answer, PreemptionPlan)
     assert (len(answer.victims), answer.plan.level) == (1, MACHINE)
 
 
@@ -211,7 +211,7 @@ def test_whatever_is_decided_keeps_the_rules(world: tuple[Snapshot, list[Running
     if not helping:
         assert isinstance(answer, NotBefore) == places(freed(snapshot, lower), wanted)
         return
-    assert isinstance(answer, Preemption)
+    assert isinstance(answer, PreemptionPlan)
     assert set(answer.victims) <= set(ready)
     assert plan_gang(freed(snapshot, answer.victims), wanted) == answer.plan, "it really fits, and there"
     assert not any(set(each) < set(answer.victims) for each in helping), "none could be spared"
@@ -232,8 +232,8 @@ def test_the_moment_told_is_the_first_at_which_somebody_may_end(
         return
     answer = asked(snapshot, wanted, running, priority, now=0)
     if isinstance(answer, NotBefore):
-        assert isinstance(asked(snapshot, wanted, running, priority, now=answer.at), Preemption)
-        assert not isinstance(asked(snapshot, wanted, running, priority, now=answer.at - 0.5), Preemption)
+        assert isinstance(asked(snapshot, wanted, running, priority, now=answer.at), PreemptionPlan)
+        assert not isinstance(asked(snapshot, wanted, running, priority, now=answer.at - 0.5), PreemptionPlan)
 
 
 @settings(max_examples=25, deadline=None)
