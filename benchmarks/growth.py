@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from kompakt_simulator.jobs import Job, Milliseconds
+from kompakt_simulator.jobs import Milliseconds, TraceJob
 
 T = TypeVar("T")
 WAYS: Final = ("first", "thin", "repeat")
@@ -36,7 +36,7 @@ class Work:
     calls: int
 
 
-def of_length(jobs: Sequence[Job], way: str, index: int, parts: int) -> list[Job]:
+def of_length(jobs: Sequence[TraceJob], way: str, index: int, parts: int) -> list[TraceJob]:
     """The jobs of the length `index` of `parts`, each twice the one before; by `first` and `thin` the last has all."""
     part = parts - 1 - index
     if way == "repeat":
@@ -46,7 +46,7 @@ def of_length(jobs: Sequence[Job], way: str, index: int, parts: int) -> list[Job
     return [replace(job, submit=Milliseconds(job.submit >> part)) for job in jobs[:: 1 << part]]
 
 
-def repeated(jobs: Sequence[Job], times: int) -> list[Job]:
+def repeated(jobs: Sequence[TraceJob], times: int) -> list[TraceJob]:
     """These jobs so many times in a row, each copy with numbers of its own.
 
     A copy begins one mean gap between submissions after the last submission of the one before: as many jobs an hour as ever.

@@ -3,7 +3,7 @@
 import re
 
 from kompakt_core.topology.document import Document, read_document
-from kompakt_simulator.cluster import MOST_GPUS, Shape
+from kompakt_simulator.cluster import MOST_GPUS, ClusterShape
 from kompakt_simulator.files import read_text
 
 SHAPE_KEYS = ("racks", "blocks")
@@ -12,15 +12,15 @@ _WANTED = 'expected {"racks": [[GPUs of each machine], ...]} or {"blocks": [rack
 _ROOT = "cluster"
 
 
-def read_shape(text: str) -> Shape:
+def read_shape(text: str) -> ClusterShape:
     """The shape that `--cluster` names. Raises InvalidInput with what is allowed."""
     grid = _GRID.fullmatch(text)
     if grid:
-        return Shape.grid(*(int(number) for number in grid.groups()))
+        return ClusterShape.grid(*(int(number) for number in grid.groups()))
     return parse_shape(read_text(text, "cluster", "expected RACKSxMACHINESxGPUS such as 4x16x8, or a YAML or JSON file"), text)
 
 
-def parse_shape(text: str, name: str) -> Shape:
+def parse_shape(text: str, name: str) -> ClusterShape:
     """The shape in a text: `racks`, a list of racks, or `blocks`, a list of lists of racks. Raises InvalidInput with the line."""
     document = read_document(text, _ROOT, name)
     raw = document.value
@@ -30,7 +30,7 @@ def parse_shape(text: str, name: str) -> Shape:
     return shape
 
 
-def shape_in(document: Document, root: str) -> Shape | None:
+def shape_in(document: Document, root: str) -> ClusterShape | None:
     """The shape that an object has under `racks` or `blocks`; None without either. Raises InvalidInput with the line."""
     given = [key for key in SHAPE_KEYS if key in document.value]
     if len(given) != 1:
@@ -46,7 +46,7 @@ def shape_in(document: Document, root: str) -> Shape | None:
             blocks += [block] * len(machines)
     if sum(sizes) > MOST_GPUS:
         raise document.wrong(f"{root}.{given[0]}", f"{sum(sizes)} GPUs; expected at most {MOST_GPUS}")
-    return Shape(tuple(sizes), tuple(racks), tuple(blocks) if given[0] == "blocks" else None)
+    return ClusterShape(tuple(sizes), tuple(racks), tuple(blocks) if given[0] == "blocks" else None)
 
 
 def _blocks(document: Document, root: str, kind: str) -> list[tuple[str, list[object]]]:

@@ -11,16 +11,16 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.policy.model import OVERTAKEN_AT_MOST
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import known_machine
-from kompakt_simulator.cluster import Cluster, Shape
+from kompakt_simulator.cluster import ClusterShape, ClusterState
 from kompakt_simulator.cluster_file import read_shape
 from kompakt_simulator.figures import ring_share, summarize
 from kompakt_simulator.html import html_of
 from kompakt_simulator.jobs import Trace
 from kompakt_simulator.network import FREE, Network, load_network, network_on
 from kompakt_simulator.placements import PLACEMENTS, Placement, placements_on
-from kompakt_simulator.policies import POLICIES, Policy
-from kompakt_simulator.report import Run, json_of, table_of
-from kompakt_simulator.setting import WORDS, Knowledge, Rules, Setting, parse_rules
+from kompakt_simulator.policies import POLICIES, SchedulingPolicy
+from kompakt_simulator.report import PolicyRun, json_of, table_of
+from kompakt_simulator.setting import WORDS, Knowledge, Setting, SimulationRules, parse_rules
 from kompakt_simulator.simulation import known_to
 from kompakt_simulator.simulation import simulate as run_simulation
 from kompakt_simulator.traces.formats import WORK
@@ -30,7 +30,7 @@ CLUSTER = "1x4x4"
 _T = TypeVar("_T")
 
 
-class Output(StrEnum):
+class SimulationOutput(StrEnum):
     """What is printed."""
 
     TABLE = "table"
@@ -63,13 +63,13 @@ def simulate(
     ] = OVERTAKEN_AT_MOST,
     seed: Annotated[int, typer.Option(help="for all that chance decides")] = 0,
     rules: Annotated[str | None, typer.Option(help=f"where simulators differ, comma-separated: {WORDS}; first = default")] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="what is printed")] = Output.TABLE,
+    output: Annotated[SimulationOutput, typer.Option("--output", "-o", help="what is printed")] = SimulationOutput.TABLE,
 ) -> None:
     """Run a trace of jobs through scheduling policies in virtual time and compare completion times."""
     loaded = load_trace(trace, format)
     graph = None if machine is None else known_machine(machine).graph()
     where, shape, costs = _world(cluster, network)
-    world = Cluster.of(shape)
+    world = ClusterState.of(shape)
     setting = Setting(
         restart_s=restart_s,
         checkpoint_s_per_gpu=checkpoint_s_per_gpu,
@@ -82,7 +82,7 @@ def simulate(
         overtaken_at_most=overtaken_at_most,
         seed=seed,
         network=costs,
-        rules=Rules() if rules is None else parse_rules(rules),
+        rules=SimulationRules() if rules is None else parse_rules(rules),
     )
     place = _chosen("--placement", [placement], placements_on(graph))[placement.lower()]
     chosen = _chosen("--policy", _split(policy), POLICIES)
@@ -92,7 +92,7 @@ def simulate(
     _print(loaded, world, where, runs, output)
 
 
-def _world(cluster: str | None, network: str | None) -> tuple[str, Shape, Network]:
+def _world(cluster: str | None, network: str | None) -> tuple[str, ClusterShape, Network]:
     """Where the cluster is described, its shape, and its network; the network's file may describe both."""
     if network is None:
         return cluster or CLUSTER, read_shape(cluster or CLUSTER), FREE
@@ -103,13 +103,15 @@ def _world(cluster: str | None, network: str | None) -> tuple[str, Shape, Networ
     return network if file.shape is not None else cluster or CLUSTER, shape, network_on(file, shape)
 
 
-def _run(trace: Trace, cluster: Cluster, policy: Policy, place: Placement, setting: Setting, graph: LinkGraph | None) -> Run:
+def _run(
+    trace: Trace, cluster: ClusterState, policy: SchedulingPolicy, place: Placement, setting: Setting, graph: LinkGraph | None
+) -> PolicyRun:
     outcome = run_simulation(trace.jobs, cluster, policy, place, setting)
     ring = None if graph is None else ring_share(outcome, cluster, graph)
-    return Run(policy.name, summarize(outcome, setting.rules), outcome, ring)
+    return PolicyRun(policy.name, summarize(outcome, setting.rules), outcome, ring)
 
 
-def _print(trace: Trace, world: Cluster, cluster: str, runs: list[Run], output: Output) -> None:
+def _print(trace: Trace, world: ClusterState, cluster: str, runs: list[PolicyRun], output: SimulationOutput) -> None:
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     if trace.left_out:
         errors.print(f"left out: {trace.left_out} jobs of which {trace.name} tells no time of running")
@@ -117,9 +119,9 @@ def _print(trace: Trace, world: Cluster, cluster: str, runs: list[Run], output: 
         at = f" (line {job.line} of the trace)" if job.line else ""
         errors.print(f"refused: job {job.number} needs {job.gpus} GPUs; the largest possible is {world.size}{at}")
     title = f"{trace.name}: {len(trace.jobs)} jobs on {cluster}; work = {trace.work}"
-    if output is Output.JSON:
+    if output is SimulationOutput.JSON:
         typer.echo(json_of(runs))
-    elif output is Output.HTML:
+    elif output is SimulationOutput.HTML:
         typer.echo(html_of(title, runs, world.shape))
     else:
         Console().print(table_of(title, runs))

@@ -7,17 +7,17 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_simulator.cluster import Cluster, GpuSet
-from kompakt_simulator.setting import Rules
-from kompakt_simulator.simulation import Finished, Outcome
+from kompakt_simulator.cluster import ClusterState, GpuSet
+from kompakt_simulator.setting import SimulationRules
+from kompakt_simulator.simulation import FinishedJob, SimulationResult
 
 
-def violations_of(outcome: Outcome) -> list[str]:
+def violations_of(outcome: SimulationResult) -> list[str]:
     """Broken rules in words: a GPU held twice, a gang that held a part, a job that ran before its submission or too short."""
     return [*_held_twice(outcome), *_parts(outcome), *_wrong_times(outcome)]
 
 
-def _held_twice(outcome: Outcome) -> list[str]:
+def _held_twice(outcome: SimulationResult) -> list[str]:
     # At one moment ends come before beginnings. A stretch without length holds nothing.
     moments = [(each.end, 0, each.gpus, each.number) for each in outcome.stretches if each.end > each.start]
     moments += [(each.start, 1, each.gpus, each.number) for each in outcome.stretches if each.end > each.start]
@@ -29,13 +29,13 @@ def _held_twice(outcome: Outcome) -> list[str]:
     return found
 
 
-def _parts(outcome: Outcome) -> list[str]:
+def _parts(outcome: SimulationResult) -> list[str]:
     wanted = {done.job.number: done.job.gpus for done in outcome.finished}
     wrong = [each for each in outcome.stretches if each.gpus.bit_count() != wanted.get(each.number)]
     return [f"at {each.start} ms job {each.number} held {each.gpus.bit_count()} GPUs" for each in wrong]
 
 
-def _wrong_times(outcome: Outcome) -> list[str]:
+def _wrong_times(outcome: SimulationResult) -> list[str]:
     held: dict[int, int] = {}
     first: dict[int, int] = {}
     for each in outcome.stretches:
@@ -58,7 +58,7 @@ class Summary:
     """A job's completion time (JCT) runs from its submission to its end; its queue time is that minus holding GPUs.
 
     p50 and p99 stand at positions int(.5 n) and int(.99 n) of all n in ascending order. `makespan_s` is the last end on the
-    trace's own clock (or since the first submission, see Rules). `comm_s_per_job`: time spent computing and communicating,
+    trace's own clock (or since the first submission, see SimulationRules). `comm_s_per_job`: time of computing and communicating,
     minus computing. `restart_s_per_job`: time spent starting again and repeating lost work. `gpu_utilization`: GPU-seconds
     held, those while giving up included, of all GPUs until the makespan. `refused`: jobs larger than the cluster.
     `violations`: rules found broken afterwards, see audit.
@@ -84,7 +84,7 @@ class Summary:
         return {name: getattr(self, name) for name in self.__slots__ if name not in inner}
 
 
-def summarize(outcome: Outcome, rules: Rules = Rules()) -> Summary:  # noqa: B008 - frozen
+def summarize(outcome: SimulationResult, rules: SimulationRules = SimulationRules()) -> Summary:  # noqa: B008 - frozen
     """Raises InvalidInput when not one job fitted the cluster."""
     done = outcome.finished
     if not done:
@@ -111,7 +111,7 @@ def summarize(outcome: Outcome, rules: Rules = Rules()) -> Summary:  # noqa: B00
     )
 
 
-def jct_ms(done: Finished) -> int:
+def jct_ms(done: FinishedJob) -> int:
     """Completion time of one job."""
     return done.end - done.job.submit
 
@@ -124,7 +124,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) / 1000
 
 
-def ring_share(outcome: Outcome, cluster: Cluster, graph: LinkGraph) -> float | None:
+def ring_share(outcome: SimulationResult, cluster: ClusterState, graph: LinkGraph) -> float | None:
     """Bandwidth of the ring through a job's GPUs as a share of the best of its size on an empty machine, mean over jobs.
 
     Counted are jobs of two GPUs up to one machine's; one that is spread over machines counts 0, since no ring of links
@@ -141,7 +141,7 @@ def ring_share(outcome: Outcome, cluster: Cluster, graph: LinkGraph) -> float | 
     return sum(shares) / len(shares) if shares else None
 
 
-def _on_one_machine(cluster: Cluster, gpus: GpuSet) -> int:
+def _on_one_machine(cluster: ClusterState, gpus: GpuSet) -> int:
     """The set as a mask of its machine; empty when it is spread."""
     lowest = (gpus & -gpus).bit_length() - 1
     mask = gpus >> lowest // cluster.gpus_per_machine * cluster.gpus_per_machine

@@ -12,7 +12,7 @@ Milliseconds = NewType("Milliseconds", int)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TraceJob:
     """One job of a trace: `gpus` for `duration` once it runs, without communication; all of them at once or none.
 
     `model`: what it trains, "" where the trace does not say. `comm_ratio`: seconds of communication per second of computing
@@ -38,20 +38,20 @@ class Trace:
     """
 
     name: str
-    jobs: tuple[Job, ...]
+    jobs: tuple[TraceJob, ...]
     work: str = ""
     left_out: int = 0
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class SimulatedJob:
     """Underscored fields are the world's: they tell how long the job still takes, which policies learn only from the world.
 
     `since`: when it last got or lost GPUs, at first its submission. `done`, `ran`: milliseconds of computing, and of wall time
     spent on it with the network's share, in stretches that are over.
     """
 
-    job: Job
+    job: TraceJob
     ratio: float  # c of the network model; 0: communication is free
     since: Milliseconds
     _left: float  # milliseconds of computing

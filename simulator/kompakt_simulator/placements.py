@@ -12,15 +12,15 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Refusal, Snapshot, Wish, Worker
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_simulator.cluster import Cluster, GpuSet, lowest_of
+from kompakt_simulator.cluster import ClusterState, GpuSet, lowest_of
 
 
-def count(cluster: Cluster, gpus: int) -> GpuSet | None:
+def count(cluster: ClusterState, gpus: int) -> GpuSet | None:
     """The `gpus` lowest free GPUs of the cluster, None if there are fewer."""
     return lowest_of(cluster.free, gpus) if cluster.free.bit_count() >= gpus else None
 
 
-def consolidated(cluster: Cluster, gpus: int) -> GpuSet | None:
+def consolidated(cluster: ClusterState, gpus: int) -> GpuSet | None:
     """floor(gpus / machine) empty machines plus one for the remainder, lowest index on ties; None if that is not free.
 
     A machine here is the cluster's largest: where machines differ, only the largest serve as whole ones.
@@ -42,13 +42,13 @@ def consolidated(cluster: Cluster, gpus: int) -> GpuSet | None:
     return GpuSet(chosen)
 
 
-def levels(cluster: Cluster, gpus: int) -> GpuSet | None:
+def levels(cluster: ClusterState, gpus: int) -> GpuSet | None:
     """The best fit at the best level there is; None when the cluster has fewer free GPUs."""
     level = best_level(cluster, gpus)
     return None if level is None else at_level(cluster, gpus, level)
 
 
-def best_level(cluster: Cluster, gpus: int) -> Level | None:
+def best_level(cluster: ClusterState, gpus: int) -> Level | None:
     """The innermost level that has so many free GPUs now."""
     if max(cluster.counts) >= gpus:
         return Level.MACHINE
@@ -62,7 +62,7 @@ def best_level(cluster: Cluster, gpus: int) -> Level | None:
     return Level.CLUSTER
 
 
-def at_level(cluster: Cluster, gpus: int, level: Level) -> GpuSet:
+def at_level(cluster: ClusterState, gpus: int, level: Level) -> GpuSet:
     """The best fit at a level that has so many free GPUs: the member that will have the fewest left, few machines in it."""
     counts, shape = cluster.counts, cluster.shape
     if level is Level.MACHINE:
@@ -76,7 +76,7 @@ def at_level(cluster: Cluster, gpus: int, level: Level) -> GpuSet:
     return GpuSet(sum(_over_racks(cluster, groups[chosen], gpus)))
 
 
-def _over_racks(cluster: Cluster, machines: tuple[int, ...], gpus: int) -> list[int]:
+def _over_racks(cluster: ClusterState, machines: tuple[int, ...], gpus: int) -> list[int]:
     """The racks with most free GPUs whole, and for the rest the rack that fits it best."""
     by_rack: dict[int, list[int]] = {}
     for machine in machines:
@@ -92,7 +92,7 @@ def _over_racks(cluster: Cluster, machines: tuple[int, ...], gpus: int) -> list[
     return chosen
 
 
-def _packed(cluster: Cluster, machines: tuple[int, ...], gpus: int) -> list[int]:
+def _packed(cluster: ClusterState, machines: tuple[int, ...], gpus: int) -> list[int]:
     """The machines with most free GPUs whole, and for the rest the machine that fits it best."""
     free = {machine: cluster.counts[machine] for machine in machines if cluster.counts[machine]}
     chosen: list[int] = []
@@ -117,7 +117,7 @@ class Planned:
     def __init__(self, graph: LinkGraph) -> None:
         self._graph = graph
 
-    def __call__(self, cluster: Cluster, gpus: int) -> GpuSet | None:
+    def __call__(self, cluster: ClusterState, gpus: int) -> GpuSet | None:
         """What `plan_gang` decides; None for its refusals."""
         if cluster.gpus_per_machine != self._graph.size:
             given = f"machines of {cluster.gpus_per_machine} GPUs with a link graph of {self._graph.size}"
@@ -129,7 +129,7 @@ class Planned:
             return None
         return GpuSet(sum(cluster.on_machine(int(seat.node), mask_of(seat.gpus)) for seat in plan.seats))
 
-    def _snapshot(self, cluster: Cluster) -> Snapshot:
+    def _snapshot(self, cluster: ClusterState) -> Snapshot:
         every = self._graph.all_gpus
         names = {machine: NodeName(f"{machine:06}") for machine in range(cluster.machines)}
         states = (NodeState(name, self._graph, GpuMask(every & ~cluster.free_of(machine))) for machine, name in names.items())
@@ -141,7 +141,7 @@ class Planned:
         return tuple(Worker(index, f"worker-{index}", PodUid(str(index)), size) for index, size in enumerate(sizes))
 
 
-Placement = Callable[[Cluster, int], GpuSet | None]
+Placement = Callable[[ClusterState, int], GpuSet | None]
 
 PLACEMENTS: Mapping[str, Placement] = {"count": count, "consolidated": consolidated, "levels": levels}
 

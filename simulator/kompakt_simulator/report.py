@@ -7,25 +7,25 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from kompakt_simulator.figures import Summary
-from kompakt_simulator.simulation import Outcome
+from kompakt_simulator.simulation import SimulationResult
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PolicyRun:
     """One policy's run."""
 
     policy: str
     summary: Summary
-    outcome: Outcome
+    outcome: SimulationResult
     ring_share: float | None = None  # see quality.ring_share; None where it is not known
 
 
-def json_of(runs: Sequence[Run]) -> str:
+def json_of(runs: Sequence[PolicyRun]) -> str:
     """An object per policy name."""
     return json.dumps({run.policy: run.summary.as_json() for run in runs}, indent=2)
 
 
-def table_of(title: str, runs: Sequence[Run]) -> Table:
+def table_of(title: str, runs: Sequence[PolicyRun]) -> Table:
     """All runs with their figures in seconds; "ring" = bandwidth of the jobs' rings as a share of the ideal."""
     table = Table(title=f"{title}; times in seconds", title_justify="left", box=None, padding=(0, 1, 0, 0))
     # A narrow terminal folds figures onto a second line; it never cuts them.

@@ -12,7 +12,7 @@ from kompakt_simulator.network import FREE, Network
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SimulationRules:
     """`submission_breaks_ties`: where two jobs stand alike in a queue, the earlier goes first, then the smaller id; else the id.
 
     `one_pass`: all completions of an instant, then all arrivals, then the scheduler is called once; else after each of them.
@@ -32,7 +32,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class RuleSwitch:
     """How a rule is written: the word for what we do, which is the default, and the word for the other."""
 
     field: str
@@ -40,21 +40,21 @@ class Switch:
     other: str
 
 
-SWITCHES: Final[Mapping[str, Switch]] = MappingProxyType(
+SWITCHES: Final[Mapping[str, RuleSwitch]] = MappingProxyType(
     {
-        "ties": Switch("submission_breaks_ties", "submit", "id"),
-        "passes": Switch("one_pass", "instant", "event"),
-        "srtf": Switch("srtf_is_free", "free", "charged"),
-        "makespan": Switch("clock_of_trace", "clock", "submission"),
-        "too-large": Switch("too_large_refused", "refuse", "error"),
-        "offers": Switch("offers_of_events", "event", "all"),
-        "fit": Switch("first_fits", "first", "best"),
+        "ties": RuleSwitch("submission_breaks_ties", "submit", "id"),
+        "passes": RuleSwitch("one_pass", "instant", "event"),
+        "srtf": RuleSwitch("srtf_is_free", "free", "charged"),
+        "makespan": RuleSwitch("clock_of_trace", "clock", "submission"),
+        "too-large": RuleSwitch("too_large_refused", "refuse", "error"),
+        "offers": RuleSwitch("offers_of_events", "event", "all"),
+        "fit": RuleSwitch("first_fits", "first", "best"),
     }
 )
 WORDS: Final = ", ".join(f"{name}={one.ours}|{one.other}" for name, one in SWITCHES.items())
 
 
-def parse_rules(text: str) -> Rules:
+def parse_rules(text: str) -> SimulationRules:
     """Rules from `ties=id,srtf=charged`; what is not named stays as ours. Raises InvalidInput with what is allowed."""
     chosen: dict[str, bool] = {}
     for part in text.split(","):
@@ -63,7 +63,7 @@ def parse_rules(text: str) -> Rules:
         if switch is None or word not in (switch.ours, switch.other) or switch.field in chosen:
             raise InvalidInput(f"--rules {part.strip()[:80]}: expected some of {WORDS}, each at most once")
         chosen[switch.field] = word == switch.ours
-    return Rules(**chosen)
+    return SimulationRules(**chosen)
 
 
 class Knowledge(IntEnum):
@@ -97,7 +97,7 @@ class Setting:
     declared_error: float = 1.0
     overtaken_at_most: int = OVERTAKEN_AT_MOST
     network: Network = field(default=FREE)
-    rules: Rules = field(default=Rules())
+    rules: SimulationRules = field(default=SimulationRules())
 
     def __post_init__(self) -> None:
         for name in ("restart_s", "checkpoint_s_per_gpu", "checkpoint_interval_s"):

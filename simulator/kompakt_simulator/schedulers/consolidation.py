@@ -13,11 +13,11 @@ from kompakt_core.policy.delay import gain, predicted_work
 from kompakt_core.policy.delay import kompakt as decide
 from kompakt_core.policy.model import LevelOffer, PlaceAt, WaitingGang, WaitUntil
 from kompakt_simulator.cluster import GpuSet
-from kompakt_simulator.jobs import Task
+from kompakt_simulator.jobs import SimulatedJob
 from kompakt_simulator.schedulers.line import Entry
 from kompakt_simulator.schedulers.pool import Pool
 from kompakt_simulator.setting import Knowledge
-from kompakt_simulator.world import World
+from kompakt_simulator.world import SimulatedWorld
 
 
 class Acceptance:
@@ -34,7 +34,7 @@ class Acceptance:
         """All sizes are asked again."""
         self._closed.clear()
 
-    def first(self, world: World, pool: Pool, size: int, entries: Sequence[Entry]) -> tuple[Entry, Level] | None:
+    def first(self, world: SimulatedWorld, pool: Pool, size: int, entries: Sequence[Entry]) -> tuple[Entry, Level] | None:
         """The first of these waiting jobs, all of that size, that accepts the best level on offer, and the level."""
         level, levels = pool.level(size), world.cluster.shape.levels
         if level is None:
@@ -59,7 +59,7 @@ class Acceptance:
         return min((until.get(level, math.inf) for until, level in closed if level is not None), default=math.inf)
 
 
-def accepts(world: World, task: Task, level: Level) -> bool:
+def accepts(world: SimulatedWorld, task: SimulatedJob, level: Level) -> bool:
     """Whether a waiting job would take a place at this level now."""
     offer = LevelOffer(world.cluster.shape.levels, level)
     return isinstance(decide(as_waiting(world, task), offer, world.now / 1000), PlaceAt)
@@ -68,7 +68,7 @@ def accepts(world: World, task: Task, level: Level) -> bool:
 WORTH = 2.0  # times its cost that a move must save: predictions are off by such a factor
 
 
-def move(world: World) -> None:
+def move(world: SimulatedWorld) -> None:
     """Move running jobs to their best level where it is open, those first that save most."""
     found = [(saved(world, task), task) for task in world.running.values() if task.slow]
     for saves, task in sorted(found, key=lambda one: (-one[0], one[1].number)):
@@ -82,7 +82,7 @@ def move(world: World) -> None:
             world.assign(task, gpus)
 
 
-def saved(world: World, task: Task) -> float:
+def saved(world: SimulatedWorld, task: SimulatedJob) -> float:
     """Seconds that the rest of a running job would take less at its best level; 0 where it has it."""
     shape = world.cluster.shape
     here, ideal = shape.level_of(task.held), shape.levels.ideal(task.gpus)
@@ -92,12 +92,12 @@ def saved(world: World, task: Task) -> float:
     return predicted_work(waiting) * gain(waiting, ideal, here)
 
 
-def cost(world: World, task: Task) -> float:
+def cost(world: SimulatedWorld, task: SimulatedJob) -> float:
     """Seconds of a checkpoint and a restart."""
     return world.setting.restart_s + world.setting.checkpoint_s_per_gpu * task.gpus
 
 
-def as_waiting(world: World, task: Task, overtaken: int = 0) -> WaitingGang:
+def as_waiting(world: SimulatedWorld, task: SimulatedJob, overtaken: int = 0) -> WaitingGang:
     """A waiting or running job in the words of kompakt_core.policy, as far as this run may know it."""
     remaining = None if world.knowledge is Knowledge.NONE else world.remaining(task) / 1000
     slowdown = world.setting.network.slowdowns(task.ratio, world.cluster.shape, task.gpus)

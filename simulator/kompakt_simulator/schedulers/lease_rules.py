@@ -9,17 +9,17 @@ from kompakt_core.policy.delay import dally
 from kompakt_core.policy.model import DelayPolicy, LevelOffer, PlaceAt, Timers, WaitingGang, WaitUntil
 from kompakt_core.policy.tuner import WaitHistory, timers_in_leases, tuned_timers
 from kompakt_simulator.cluster import GpuSet, lowest_of
-from kompakt_simulator.jobs import Task
+from kompakt_simulator.jobs import SimulatedJob
 from kompakt_simulator.schedulers.leased import Leased, Roomy
 from kompakt_simulator.schedulers.pool import Pool
 from kompakt_simulator.setting import Setting
-from kompakt_simulator.world import Instant, World
+from kompakt_simulator.world import Instant, SimulatedWorld
 
 
 class Las(Roomy):
     """Least attained service first: GPUs times wall time spent running; any level will do."""
 
-    def key(self, world: World, task: Task) -> float:
+    def key(self, world: SimulatedWorld, task: SimulatedJob) -> float:
         """GPUs times milliseconds of running."""
         return task.gpus * task.running(world.now)
 
@@ -38,12 +38,12 @@ class Tiresias(Roomy):
     tell; here SKEWED_FROM of the network model's c stands for it.
     """
 
-    def key(self, world: World, task: Task) -> float:
+    def key(self, world: SimulatedWorld, task: SimulatedJob) -> float:
         """By queue, then by submission."""
         served = task.gpus * task.running(world.now) >= QUEUE_GPU_S * 1000
         return task.job.submit + (_LATER if served else 0.0)
 
-    def opens(self, world: World, task: Task, level: Level) -> float:
+    def opens(self, world: SimulatedWorld, task: SimulatedJob, level: Level) -> float:
         """At once, but for skewed jobs: never outside their best level."""
         levels = world.cluster.shape.levels
         takes = task.ratio < SKEWED_FROM or not levels.worse_than(level, levels.ideal(task.gpus))
@@ -54,7 +54,7 @@ class DallyRule:
     """Dally (arXiv 2401.16492) as its published scheduler works: delay timers, manual or tuned, network-sensitive preemption.
 
     What an event frees is offered, nothing else; an arrival offers all that is free. The lowest efficiency so far goes first.
-    The first place that fits is taken, not the best. Offers and fit can be switched (setting.Rules). Two accepted levels and
+    The first place that fits is taken, not the best. Offers and fit can be switched (SimulationRules). Two accepted levels and
     the tuner: kompakt_core.policy. `decide` is the delay policy; `setting.timers` None: R and N are tuned before each decision
     about a worse level.
     """
@@ -73,18 +73,18 @@ class DallyRule:
         self._changes: Counter[int] = Counter()  # of the timers of each size
         self._patience: dict[tuple[int, Level], float] = {}  # by size and level; valid until the timers change
 
-    def key(self, world: World, task: Task) -> float:
+    def key(self, world: SimulatedWorld, task: SimulatedJob) -> float:
         """Average efficiency so far."""
         return task.efficiency(world.now)
 
-    def opens(self, world: World, task: Task, level: Level) -> float:
+    def opens(self, world: SimulatedWorld, task: SimulatedJob, level: Level) -> float:
         """When the delay policy says so."""
         place = task.gpus, level
         if place not in self._patience:
             self._patience[place] = self._insists(world, *place)
         return task.since / 1000 + self._patience[place]
 
-    def _insists(self, world: World, gpus: int, level: Level) -> float:
+    def _insists(self, world: SimulatedWorld, gpus: int, level: Level) -> float:
         """Seconds for which any job of that size would rather wait than take this level: the policy knows no other difference."""
         levels = world.cluster.shape.levels
         if level is Level.MACHINE or not levels.worse_than(level, levels.ideal(gpus)):
@@ -98,7 +98,7 @@ class DallyRule:
         """How often its timers have."""
         return self._changes[gpus]
 
-    def place(self, world: World, pool: Pool, task: Task, level: Level) -> GpuSet:
+    def place(self, world: SimulatedWorld, pool: Pool, task: SimulatedJob, level: Level) -> GpuSet:
         """The first that fits, or where the rules want it the best; the wait that ends here goes into the tuner's history."""
         if self._manual is None:
             waited = (world.now - task.since) / 1000
@@ -127,15 +127,15 @@ class _Slices(Roomy):
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
 
-    def key(self, world: World, task: Task) -> float:
+    def key(self, world: SimulatedWorld, task: SimulatedJob) -> float:
         return float(world.now if task.held else task.since)
 
-    def place(self, world: World, pool: Pool, task: Task, level: Level) -> GpuSet:
+    def place(self, world: SimulatedWorld, pool: Pool, task: SimulatedJob, level: Level) -> GpuSet:
         if level is not Level.MACHINE:
             return pool.best_fit(task.gpus, level)
         return self.machine_for(world, pool, task.gpus)
 
-    def machine_for(self, world: World, pool: Pool, gpus: int) -> GpuSet:
+    def machine_for(self, world: SimulatedWorld, pool: Pool, gpus: int) -> GpuSet:
         """A machine of the pool that has so many GPUs, one that runs jobs of that size if there is one."""
         masks = world.cluster.shape.masks
         room = [mask for mask in masks if (pool.gpus & mask).bit_count() >= gpus]
@@ -157,13 +157,13 @@ class Gandiva(Leased):
         self._slices = _Slices(setting.seed)
         super().__init__(self._slices, setting.lease_s)
 
-    def step(self, world: World, instant: Instant) -> None:
+    def step(self, world: SimulatedWorld, instant: Instant) -> None:
         """Move first, then share out."""
         if instant.freed and not self._waiting:
             self._move(world)
         super().step(world, instant)
 
-    def _move(self, world: World) -> None:
+    def _move(self, world: SimulatedWorld) -> None:
         shape = world.cluster.shape
         for task in sorted(world.running.values(), key=lambda task: task.number):
             fits = task.gpus <= max(shape.sizes) and shape.level_of(task.held) is not Level.MACHINE

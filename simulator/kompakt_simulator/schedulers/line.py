@@ -8,14 +8,14 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 
 from kompakt_core.policy.order import bin_of, ranks
-from kompakt_simulator.jobs import Task
+from kompakt_simulator.jobs import SimulatedJob
 from kompakt_simulator.setting import Knowledge
-from kompakt_simulator.world import World
+from kompakt_simulator.world import SimulatedWorld
 
 GROWTH = 1.1  # how many times more jobs have ended when the ranks are worked out again
 
 
-class History:
+class ServiceHistory:
     """Ranks by service in GPU-hours; `told` counts how often they changed."""
 
     def __init__(self) -> None:
@@ -46,7 +46,8 @@ HOUR_MS = 3_600_000
 CLASS = 1e15  # part of a key; more milliseconds than any submission
 LOOK_AT_MOST = 30  # waiting jobs, in order, whenever somebody could be stopped for them
 
-Entry = tuple[int, float, int, int, Task]  # minus priority, key, since, number: unique, so that two tasks are never compared
+# Minus priority, key, since, number, and whose they are: unique before the job, so that two jobs are never compared.
+Entry = tuple[int, float, int, int, SimulatedJob]
 
 
 class Line:
@@ -54,9 +55,9 @@ class Line:
 
     def __init__(self) -> None:
         self.by_size: dict[int, list[Entry]] = {}
-        self._history = History()
+        self._history = ServiceHistory()
 
-    def key(self, world: World, task: Task) -> float:
+    def key(self, world: SimulatedWorld, task: SimulatedJob) -> float:
         """The lowest goes first."""
         if world.knowledge is Knowledge.NONE:
             return self._history.rank(_service(world, task)) * CLASS + task.job.submit
@@ -64,7 +65,7 @@ class Line:
         slowdown = world.setting.network.slowdowns(task.ratio, shape, task.gpus).get(shape.levels.ideal(task.gpus), 0.0)
         return task.gpus * world.remaining(task) * (1 + slowdown)
 
-    def add(self, world: World, task: Task) -> None:
+    def add(self, world: SimulatedWorld, task: SimulatedJob) -> None:
         """It waits from now on."""
         entry = -task.job.priority, self.key(world, task), task.since, task.number, task
         insort(self.by_size.setdefault(task.gpus, []), entry)
@@ -76,7 +77,7 @@ class Line:
         if not entries:
             del self.by_size[entry[-1].gpus]
 
-    def of(self, task: Task) -> Entry:
+    def of(self, task: SimulatedJob) -> Entry:
         """The entry of a job that waits."""
         return next(entry for entry in self.by_size[task.gpus] if entry[-1] is task)
 
@@ -84,7 +85,7 @@ class Line:
         """The first few of all."""
         return sorted(entry for entries in self.by_size.values() for entry in entries[:LOOK_AT_MOST])[:LOOK_AT_MOST]
 
-    def learn(self, world: World, ended: Sequence[Task]) -> bool:
+    def learn(self, world: SimulatedWorld, ended: Sequence[SimulatedJob]) -> bool:
         """From the jobs that ended. Whether that changed ranks: then those who wait have lined up anew."""
         if world.knowledge is not Knowledge.NONE:
             return False
@@ -100,6 +101,6 @@ class Line:
         return True
 
 
-def _service(world: World, task: Task) -> float:
+def _service(world: SimulatedWorld, task: SimulatedJob) -> float:
     """GPUs times hours of running."""
     return task.gpus * task.running(world.now) / HOUR_MS

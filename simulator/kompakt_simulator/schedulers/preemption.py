@@ -17,26 +17,26 @@ from kompakt_core.placement.model import Gang, Level, NodeState, Snapshot, Wish,
 from kompakt_core.placement.seating import LEVEL_LABELS
 from kompakt_core.policy.preempt import NotBefore, PodHolding, PreemptionPlan, RunningGang, preempt
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
-from kompakt_simulator.cluster import NOTHING, Cluster, GpuSet, Shape
-from kompakt_simulator.jobs import Task
+from kompakt_simulator.cluster import NOTHING, ClusterShape, ClusterState, GpuSet
+from kompakt_simulator.jobs import SimulatedJob
 from kompakt_simulator.schedulers.consolidation import accepts
 from kompakt_simulator.schedulers.line import Entry, Line
 from kompakt_simulator.schedulers.pool import Pool, members
 from kompakt_simulator.setting import Knowledge
-from kompakt_simulator.world import World
+from kompakt_simulator.world import SimulatedWorld
 
 MIN_RUN_MS = 7_200_000  # nobody is stopped earlier for another
 TWICE = 2.0  # a victim has declared that much more work than who gets its GPUs
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class VictimChoice:
     """Victims, and the machine, rack or block (as a mask) that has room for the waiting job without them."""
 
-    tasks: Sequence[Task]
+    tasks: Sequence[SimulatedJob]
     member: int
 
-    def place(self, world: World, task: Task) -> GpuSet:
+    def place(self, world: SimulatedWorld, task: SimulatedJob) -> GpuSet:
         """The GPUs for the waiting job; asked before the victims are stopped."""
         freed = NOTHING
         for victim in self.tasks:
@@ -50,14 +50,14 @@ class Found:
 class Victims:
     """Looks for victims at one moment, for one waiting job after the other."""
 
-    def __init__(self, world: World, line: Line) -> None:
+    def __init__(self, world: SimulatedWorld, line: Line) -> None:
         self._world = world
         running = (task for task in world.running.values() if world.now - task.begin >= MIN_RUN_MS)
         self._by_key = sorted(((line.key(world, task), task.number, task) for task in running), reverse=True)
         # For which nothing was found, by priority and size: those behind of that kind may stop no others.
         self._hopeless = set[tuple[int, int]]()
 
-    def for_entry(self, entry: Entry) -> Found | None:
+    def for_entry(self, entry: Entry) -> VictimChoice | None:
         """Whose GPUs would give this job its best level; None where nobody's would."""
         task = entry[-1]
         kind = task.job.priority, task.gpus
@@ -71,7 +71,7 @@ class Victims:
         """Some have been: those who wait are looked at anew."""
         self._hopeless.clear()
 
-    def _allowed(self, entry: Entry) -> list[Task]:
+    def _allowed(self, entry: Entry) -> list[SimulatedJob]:
         """Who may be stopped for a waiting job: the first by key, the highest first; nobody of higher priority."""
         _, key, *_, task = entry
         end = bisect_left(self._by_key, True, key=lambda one: not self._may_stop(one[0], key))
@@ -84,13 +84,13 @@ class Victims:
         return victim >= TWICE * waiting
 
 
-def _cheapest(world: World, task: Task, allowed: Sequence[Task]) -> Found | None:
+def _cheapest(world: SimulatedWorld, task: SimulatedJob, allowed: Sequence[SimulatedJob]) -> VictimChoice | None:
     """Victims, most service first, whose GPUs make room at the best level, where they leave the fewest GPUs idle.
 
     None where no member of that level would have room.
     """
     shape, now, gpus = world.cluster.shape, world.open_to(task), task.gpus
-    best: tuple[int, int, Found] | None = None
+    best: tuple[int, int, VictimChoice] | None = None
     for index, member in enumerate(members(shape, shape.levels.ideal(gpus))):
         room = (now & member).bit_count()
         chosen, freed = [], 0
@@ -103,7 +103,7 @@ def _cheapest(world: World, task: Task, allowed: Sequence[Task]) -> Found | None
                 freed += victim.gpus
                 chosen.append(victim)
         if room >= gpus and chosen and (best is None or (freed, index) < best[:2]):
-            best = freed, index, Found(chosen, member)
+            best = freed, index, VictimChoice(chosen, member)
     return None if best is None else best[2]
 
 
@@ -114,7 +114,7 @@ MIN_RUN_S = PreemptionRules().min_runtime_seconds  # what a TrainingJob has that
 class Urgent:
     """Finds victims by priority, by the cluster's own rules; keeps what is the same from moment to moment."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ClusterShape) -> None:
         """Raises InvalidInput for machines larger than core plans on."""
         if max(shape.sizes) > MOST_GPUS:
             raise InvalidInput(
@@ -132,7 +132,7 @@ class Urgent:
             labels[LEVEL_LABELS[Level.BLOCK]] = str(self._shape.blocks[machine])
         return labels
 
-    def victims(self, world: World, task: Task) -> tuple[list[Task], GpuSet] | float | None:
+    def victims(self, world: SimulatedWorld, task: SimulatedJob) -> tuple[list[SimulatedJob], GpuSet] | float | None:
         """Whom to stop for a job that has no place, and the GPUs that it then gets; or from which second on that would help, as
         nobody is stopped before a minimum run time; None where it would not.
         """
@@ -149,18 +149,18 @@ class Urgent:
             return found.at
         return None if found is None else self._chosen(world, found)
 
-    def _chosen(self, world: World, found: PreemptionPlan) -> tuple[list[Task], GpuSet]:
+    def _chosen(self, world: SimulatedWorld, found: PreemptionPlan) -> tuple[list[SimulatedJob], GpuSet]:
         gpus = (world.cluster.on_machine(int(seat.node), mask_of(seat.gpus)) for seat in found.plan.seats)
         return [world.running[int(one.job_uid)] for one in found.victims], GpuSet(sum(gpus))
 
-    def _running(self, task: Task) -> RunningGang:
-        held = Cluster.of(self._shape, task.held)
+    def _running(self, task: SimulatedJob) -> RunningGang:
+        held = ClusterState.of(self._shape, task.held)
         pods = (PodHolding(_name(machine), held.free_of(machine)) for machine in self._shape.per_machine(task.held))
         since = task.begin / 1000
         return RunningGang(JobUid(str(task.number)), 1, task.job.priority, since, since + MIN_RUN_S, tuple(pods))
 
     def _snapshot(self, gpus: GpuSet) -> Snapshot:
-        open_ = Cluster.of(self._shape, gpus)
+        open_ = ClusterState.of(self._shape, gpus)
         parts = enumerate(zip(self._graphs, self._labels, strict=True))
         states = (
             NodeState(_name(machine), graph, GpuMask(graph.all_gpus & ~open_.free_of(machine)), labels)
@@ -180,6 +180,6 @@ def _name(machine: int) -> NodeName:
     return NodeName(f"{machine:06}")
 
 
-def _gang(task: Task) -> Gang:
+def _gang(task: SimulatedJob) -> Gang:
     workers = tuple(Worker(index, f"worker-{index}", PodUid(str(index)), 1) for index in range(task.gpus))
     return Gang(JobUid(str(task.number)), 1, workers, Wish())

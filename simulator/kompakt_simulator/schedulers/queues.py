@@ -5,12 +5,12 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import accumulate
 
-from kompakt_simulator.jobs import Task
+from kompakt_simulator.jobs import SimulatedJob
 from kompakt_simulator.placements import Placement
-from kompakt_simulator.world import Instant, World
+from kompakt_simulator.world import Instant, SimulatedWorld
 
-Key = Callable[[World, Task], float]
-_Entry = tuple[float, tuple[int, int], Task]  # key, tie: unique, so that two tasks are never compared
+Key = Callable[[SimulatedWorld, SimulatedJob], float]
+_Entry = tuple[float, tuple[int, int], SimulatedJob]  # key, tie: unique, so that two tasks are never compared
 
 
 class Queued:
@@ -26,7 +26,7 @@ class Queued:
         self._skips = skips
         self._by_size: dict[int, list[_Entry]] = {}
 
-    def step(self, world: World, instant: Instant) -> None:
+    def step(self, world: SimulatedWorld, instant: Instant) -> None:
         """One pass over the queue.
 
         A size that was refused is not tried again in the same pass: GPUs only become fewer while it lasts, and a
@@ -46,7 +46,7 @@ class Queued:
             else:
                 return
 
-    def _pop(self, size: int) -> Task:
+    def _pop(self, size: int) -> SimulatedJob:
         task = heappop(self._by_size[size])[2]
         if not self._by_size[size]:
             del self._by_size[size]
@@ -54,7 +54,7 @@ class Queued:
 
 
 _Tie = tuple[int, int]
-_Chosen = tuple[float, _Tie, Task]
+_Chosen = tuple[float, _Tie, SimulatedJob]
 
 
 class Shortest:
@@ -76,10 +76,10 @@ class Shortest:
         self._place = place
         self._chosen: list[_Chosen] = []  # (end if it runs on, tie, task)
         self._in: list[_Chosen] = []  # chosen at this instant
-        self._out: list[Task] = []  # dropped at this instant
+        self._out: list[SimulatedJob] = []  # dropped at this instant
         self._waiting: dict[int, list[_Chosen]] = {}  # size -> (remaining, tie, task)
 
-    def step(self, world: World, instant: Instant) -> None:
+    def step(self, world: SimulatedWorld, instant: Instant) -> None:
         """Choose anew, stop who is out, place who is in."""
         if instant.ended:
             ended = {task.number for task in instant.ended}
@@ -91,7 +91,7 @@ class Shortest:
         self._choose(world)
         self._apply(world)
 
-    def _choose(self, world: World) -> None:
+    def _choose(self, world: SimulatedWorld) -> None:
         """Take in, one after the other, the earliest waiting job that has room at its place; drop behind it who has not."""
         bound = (-1.0, (-1, -1))  # jobs before it are decided
         while (found := self._first_fitting(world, bound)) is not None:
@@ -105,7 +105,7 @@ class Shortest:
             self._drop_behind(world)
             bound = (remaining, tie)
 
-    def _first_fitting(self, world: World, bound: tuple[float, _Tie]) -> tuple[int, int] | None:
+    def _first_fitting(self, world: SimulatedWorld, bound: tuple[float, _Tie]) -> tuple[int, int] | None:
         """(size, index) of the first waiting job beyond `bound` with its number of GPUs left at its place in the order."""
         taken = [0, *accumulate(entry[2].gpus for entry in self._chosen)]
         best: tuple[float, _Tie, int, int] | None = None
@@ -121,7 +121,7 @@ class Shortest:
                 best = (remaining, tie, size, index)
         return None if best is None else best[2:]
 
-    def _drop_behind(self, world: World) -> None:
+    def _drop_behind(self, world: SimulatedWorld) -> None:
         """Back to waiting with those that no longer fit, each as it comes in the order."""
         taken = 0
         for index, entry in enumerate(self._chosen):
@@ -130,7 +130,7 @@ class Shortest:
                 self._drop_from(world, index, world.cluster.size - taken + entry[2].gpus)
                 return
 
-    def _drop_from(self, world: World, index: int, left: int) -> None:
+    def _drop_from(self, world: SimulatedWorld, index: int, left: int) -> None:
         tail, self._chosen[index:] = self._chosen[index:], []
         for entry in tail:
             if entry[2].gpus <= left:
@@ -140,10 +140,10 @@ class Shortest:
                 self._out.append(entry[2])
                 self._put_back(world, entry[2])
 
-    def _put_back(self, world: World, task: Task) -> None:
+    def _put_back(self, world: SimulatedWorld, task: SimulatedJob) -> None:
         insort(self._waiting.setdefault(task.gpus, []), (world.remaining(task), world.tie(task), task))
 
-    def _apply(self, world: World) -> None:
+    def _apply(self, world: SimulatedWorld) -> None:
         chosen_again = {entry[2].number for entry in self._in}
         out = {task.number for task in self._out}
         for task in self._out:
@@ -160,6 +160,6 @@ class Shortest:
             else:
                 world.assign(task, gpus)
 
-    def _is_out(self, task: Task) -> bool:
+    def _is_out(self, task: SimulatedJob) -> bool:
         """Whether a job that was both dropped and chosen at this instant ended up outside."""
         return all(entry[2] is not task for entry in self._chosen)

@@ -13,7 +13,7 @@ _SIGNED = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 _STAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1)
 
-Instant = Callable[[str], Milliseconds]
+TimeReader = Callable[[str], Milliseconds]
 
 
 def whole(text: str) -> int:
@@ -85,7 +85,7 @@ def timestamp(text: str) -> Milliseconds:
     return Milliseconds(int(since.total_seconds()) * 1000)
 
 
-def above_zero(read: Instant) -> Instant:
+def above_zero(read: TimeReader) -> TimeReader:
     """The same reader, which refuses 0."""
 
     def checked(text: str) -> Milliseconds:

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import TypeVar
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.jobs import Job, Milliseconds
+from kompakt_simulator.jobs import Milliseconds, TraceJob
 from kompakt_simulator.traces import fields as f
 from kompakt_simulator.traces.philly_log import WORK as LOG_WORK
 
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceRow:
     """One line of a file, by column; `at` says where it stands, `count` how many came before it."""
 
     at: str
@@ -32,7 +32,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class TraceFormat:
     """One layout of a file. `work` says in words which column is the work of a job and its unit.
 
     `headed`: the first line names the columns; else there is none, and fields are separated by tabs.
@@ -42,14 +42,14 @@ class Format:
     name: str
     columns: tuple[str, ...]
     work: str
-    job: Callable[[Row], Job]
+    job: Callable[[TraceRow], TraceJob]
     headed: bool = True
     numbered: bool = True
     dated: bool = False
 
 
-def _kompakt(row: Row) -> Job:
-    return Job(
+def _kompakt(row: TraceRow) -> TraceJob:
+    return TraceJob(
         number=row.read("job_id", f.whole),
         submit=row.read("submit_s", f.seconds),
         duration=row.read("duration_s", f.above_zero(f.seconds)),
@@ -60,11 +60,11 @@ def _kompakt(row: Row) -> Job:
     )
 
 
-def _listed(time: f.Instant) -> Callable[[Row], Job]:
+def _listed(time: f.TimeReader) -> Callable[[TraceRow], TraceJob]:
     """Tiresias and, grown from its simulator, Muri: the same columns, other units."""
 
-    def job(row: Row) -> Job:
-        return Job(
+    def job(row: TraceRow) -> TraceJob:
+        return TraceJob(
             number=row.read("job_id", f.whole),
             submit=row.read("submit_time", time),
             duration=row.read("duration", f.above_zero(time)),
@@ -75,8 +75,8 @@ def _listed(time: f.Instant) -> Callable[[Row], Job]:
     return job
 
 
-def _pollux(row: Row) -> Job:
-    return Job(
+def _pollux(row: TraceRow) -> TraceJob:
+    return TraceJob(
         number=row.count,
         submit=row.read("timestamp", f.timestamp),
         duration=row.read("duration", f.above_zero(f.seconds)),
@@ -84,7 +84,7 @@ def _pollux(row: Row) -> Job:
     )
 
 
-def _gavel(row: Row) -> Job:
+def _gavel(row: TraceRow) -> TraceJob:
     gpus, steps = row.read("scale_factor", f.gpus), row.read("total_steps", f.whole)
     model = row.read("job_type", f.name)
     rates = _steps_per_second().get(model)
@@ -92,7 +92,7 @@ def _gavel(row: Row) -> Job:
         known = ", ".join(sorted(_steps_per_second()))
         raise InvalidInput(f"{row.at}: {steps} steps of {model!r}; expected at least one step of a measured model: {known}")
     measured = max(number for number in rates if number <= gpus)
-    return Job(
+    return TraceJob(
         number=row.count,
         submit=row.read("arrival_time", f.seconds),
         duration=Milliseconds(max(1, round(steps / rates[measured] * 1000))),
@@ -101,8 +101,8 @@ def _gavel(row: Row) -> Job:
     )
 
 
-def _shockwave(row: Row) -> Job:
-    return Job(
+def _shockwave(row: TraceRow) -> TraceJob:
+    return TraceJob(
         number=row.count,
         submit=row.read("arrival_time", f.seconds),
         duration=row.read("duration", f.above_zero(f.seconds)),
@@ -132,16 +132,16 @@ _SHOCKWAVE = (
 _OURS = ("job_id", "submit_s", "gpus", "duration_s", "model", "comm_ratio", "priority")
 _SECONDS = "duration, in seconds"
 
-FORMATS: tuple[Format, ...] = (
-    Format("kompakt", _OURS, "duration_s, in seconds without communication", _kompakt),
-    Format("tiresias", _TIRESIAS, _SECONDS, _listed(f.seconds)),
-    Format("muri", _MURI, "duration, in milliseconds", _listed(f.milliseconds)),
-    Format("philly", ("job_id", "num_gpu", "submit_time", "duration"), _SECONDS, _listed(f.seconds)),
+FORMATS: tuple[TraceFormat, ...] = (
+    TraceFormat("kompakt", _OURS, "duration_s, in seconds without communication", _kompakt),
+    TraceFormat("tiresias", _TIRESIAS, _SECONDS, _listed(f.seconds)),
+    TraceFormat("muri", _MURI, "duration, in milliseconds", _listed(f.milliseconds)),
+    TraceFormat("philly", ("job_id", "num_gpu", "submit_time", "duration"), _SECONDS, _listed(f.seconds)),
     # The selection of the Philly trace in the artifact of Pollux (OSDI'21): simulator/traces/philly.csv; known by both names.
-    Format("philly", _POLLUX, _SECONDS, _pollux, numbered=False, dated=True),
-    Format("pollux", _POLLUX, _SECONDS, _pollux, numbered=False, dated=True),
-    Format("gavel", _GAVEL, "total_steps, in steps at the measured rate of V100 GPUs", _gavel, headed=False, numbered=False),
-    Format("shockwave", _SHOCKWAVE, _SECONDS, _shockwave, headed=False, numbered=False),
+    TraceFormat("philly", _POLLUX, _SECONDS, _pollux, numbered=False, dated=True),
+    TraceFormat("pollux", _POLLUX, _SECONDS, _pollux, numbered=False, dated=True),
+    TraceFormat("gavel", _GAVEL, "total_steps, in steps at the measured rate of V100 GPUs", _gavel, headed=False, numbered=False),
+    TraceFormat("shockwave", _SHOCKWAVE, _SECONDS, _shockwave, headed=False, numbered=False),
 )
 NAMES = tuple(dict.fromkeys(known.name for known in FORMATS))
 WORK = "; ".join(dict.fromkeys(f"{known.name}: {known.work}" for known in FORMATS)) + f"; philly's job log: {LOG_WORK}"

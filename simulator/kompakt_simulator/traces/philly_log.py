@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.jobs import Job, Milliseconds
+from kompakt_simulator.jobs import Milliseconds, TraceJob
 from kompakt_simulator.traces.fields import timestamp
 
 WORK = "start_time to end_time of its attempts, in seconds"
@@ -22,7 +22,7 @@ def is_log(text: str) -> bool:
     return text[:1000].lstrip().startswith("[")
 
 
-def jobs_of(text: str, name: str) -> tuple[list[Job], int]:
+def jobs_of(text: str, name: str) -> tuple[list[TraceJob], int]:
     """The jobs that ran, numbered by their place in the log from 0, and how many stand there. Raises InvalidInput."""
     try:
         raw = json.loads(text)
@@ -32,7 +32,7 @@ def jobs_of(text: str, name: str) -> tuple[list[Job], int]:
     return [job for job in jobs if job is not None], len(raw)
 
 
-def _job(number: int, entry: object, at: str) -> Job | None:
+def _job(number: int, entry: object, at: str) -> TraceJob | None:
     if not isinstance(entry, dict) or not isinstance(entry.get("attempts"), list):
         raise InvalidInput(f"{at}: got {entry!r:.80}; expected an object with submitted_time and a list of attempts")
     at += f" ({entry.get('jobid')!r:.60})"
@@ -48,7 +48,7 @@ def _job(number: int, entry: object, at: str) -> Job | None:
             f"{at}: submitted {entry.get('submitted_time')!r:.40}, ran {duration / 1000:g} s on {gpus} GPUs; "
             "expected a date and time, attempts that end after they start, and 1 to 1000000 GPUs"
         )
-    return Job(number, submit, Milliseconds(duration), gpus)
+    return TraceJob(number, submit, Milliseconds(duration), gpus)
 
 
 def _objects(value: object, at: str) -> Iterator[Mapping[str, Any]]:

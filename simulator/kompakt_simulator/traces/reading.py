@@ -8,8 +8,8 @@ from importlib import resources
 
 from kompakt_core.errors import InvalidInput
 from kompakt_simulator.files import read_bytes, text_of
-from kompakt_simulator.jobs import Job, Milliseconds, Trace
-from kompakt_simulator.traces.formats import FORMATS, NAMES, Format, Row
+from kompakt_simulator.jobs import Milliseconds, Trace, TraceJob
+from kompakt_simulator.traces.formats import FORMATS, NAMES, TraceFormat, TraceRow
 from kompakt_simulator.traces.philly_log import WORK, is_log, jobs_of
 
 BUILT_IN: Mapping[str, str] = {
@@ -47,12 +47,12 @@ def parse_trace(content: bytes, name: str, format_name: str | None = None) -> Tr
     if format_name in (None, "philly") and is_log(text):
         return _of_log(text, name)
     layout, rows = _told(text, name, format_name)
-    jobs: dict[int, tuple[Job, int]] = {}
+    jobs: dict[int, tuple[TraceJob, int]] = {}
     for count, (line, row) in enumerate(rows):
         at = f"{name}, line {line}"
         if len(row) != len(layout.columns):
             raise InvalidInput(f"{at}: {len(row)} fields; expected {len(layout.columns)}: {','.join(layout.columns)}")
-        job = layout.job(Row(at, count, dict(zip(layout.columns, row, strict=True))))
+        job = layout.job(TraceRow(at, count, dict(zip(layout.columns, row, strict=True))))
         if job.number in jobs:
             raise InvalidInput(f"{at}: column job_id: job {job.number} stands above already; expected each job once")
         jobs[job.number] = job, line
@@ -68,14 +68,14 @@ def _of_log(text: str, name: str) -> Trace:
     return Trace(name, _ordered(jobs, dated=True), WORK, left_out=all_ - len(jobs))
 
 
-def _ordered(jobs: list[Job], dated: bool) -> tuple[Job, ...]:
+def _ordered(jobs: list[TraceJob], dated: bool) -> tuple[TraceJob, ...]:
     """By submission; the clock of a trace with dates starts at the first."""
     jobs.sort(key=lambda job: (job.submit, job.number))
     start = jobs[0].submit if dated else 0
     return tuple(replace(job, submit=Milliseconds(job.submit - start)) if start else job for job in jobs)
 
 
-def _told(text: str, name: str, format_name: str | None) -> tuple[Format, Iterator[tuple[int, Sequence[str]]]]:
+def _told(text: str, name: str, format_name: str | None) -> tuple[TraceFormat, Iterator[tuple[int, Sequence[str]]]]:
     """The layout of a file, and its rows below the header."""
     allowed = [known for known in FORMATS if format_name in (None, known.name)]
     rows = _rows(text, name)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kompakt_simulator.jobs import Job
+from kompakt_simulator.jobs import TraceJob
 from kompakt_simulator.setting import Knowledge
 from tests.unit.simulator.test_schedulers import HOUR, SETTING, job, run
 
@@ -13,7 +13,7 @@ FREED_AT = 2 * HOUR
 DONE = (FREED_AT - SPREAD_AT) / 1.5  # what it has computed by then
 
 
-def jobs(seconds: float) -> tuple[Job, ...]:
+def jobs(seconds: float) -> tuple[TraceJob, ...]:
     """Jobs 0 and 1 leave two GPUs of one machine and one of the other; then job 0 ends. Job 2 needs so many seconds."""
     return job(0, 0, FREED_AT, 2), job(1, 0, 9 * HOUR, 3), job(2, 60, seconds, 3)
 

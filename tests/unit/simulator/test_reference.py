@@ -2,7 +2,7 @@
 
 import pytest
 
-from kompakt_simulator.cluster import Cluster
+from kompakt_simulator.cluster import ClusterState
 from kompakt_simulator.figures import Summary, summarize
 from kompakt_simulator.placements import PLACEMENTS
 from kompakt_simulator.policies import POLICIES
@@ -12,7 +12,7 @@ from kompakt_simulator.traces.reading import load_trace
 
 def figures(trace: str, machines: int, gpus: int, policy: str, placement: str) -> Summary:
     jobs = load_trace(trace).jobs
-    return summarize(simulate(jobs, Cluster.empty(machines, gpus), POLICIES[policy], PLACEMENTS[placement]))
+    return summarize(simulate(jobs, ClusterState.empty(machines, gpus), POLICIES[policy], PLACEMENTS[placement]))
 
 
 @pytest.mark.parametrize(
