@@ -19,7 +19,7 @@ from kompakt_simulator.jobs import Trace
 from kompakt_simulator.network import FREE, Network, load_network, network_on
 from kompakt_simulator.placements import PLACEMENTS, Placement, placements_on
 from kompakt_simulator.policies import POLICIES, SchedulingPolicy
-from kompakt_simulator.report import PolicyRun, json_of, table_of
+from kompakt_simulator.report import PolicyRun, csv_of, json_of, table_of
 from kompakt_simulator.setting import WORDS, Knowledge, Setting, SimulationRules, parse_rules
 from kompakt_simulator.simulation import known_to
 from kompakt_simulator.simulation import simulate as run_simulation
@@ -36,6 +36,7 @@ class SimulationOutput(StrEnum):
     TABLE = "table"
     JSON = "json"
     HTML = "html"
+    CSV = "csv"
 
 
 def simulate(
@@ -63,9 +64,14 @@ def simulate(
     ] = OVERTAKEN_AT_MOST,
     seed: Annotated[int, typer.Option(help="for all that chance decides")] = 0,
     rules: Annotated[str | None, typer.Option(help=f"where simulators differ, comma-separated: {WORDS}; first = default")] = None,
-    output: Annotated[SimulationOutput, typer.Option("--output", "-o", help="what is printed")] = SimulationOutput.TABLE,
+    output: Annotated[
+        SimulationOutput, typer.Option("--output", "-o", help="csv: a row per policy and job")
+    ] = SimulationOutput.TABLE,
+    jobs: Annotated[bool, typer.Option("--jobs", help="with -o json: also an object per job")] = False,
 ) -> None:
     """Run a trace of jobs through scheduling policies in virtual time and compare completion times."""
+    if jobs and output is not SimulationOutput.JSON:
+        raise InvalidInput(f"--jobs with -o {output}: expected -o json; -o csv prints a row per job as it is")
     loaded = load_trace(trace, format)
     graph = None if machine is None else known_machine(machine).graph()
     where, shape, costs = _world(cluster, network)
@@ -89,7 +95,7 @@ def simulate(
     for each in chosen.values():
         known_to(each, setting)
     runs = [_run(loaded, world, each, place, setting, graph) for each in chosen.values()]
-    _print(loaded, world, where, runs, output)
+    _print(loaded, world, where, runs, output, jobs)
 
 
 def _world(cluster: str | None, network: str | None) -> tuple[str, ClusterShape, Network]:
@@ -111,7 +117,7 @@ def _run(
     return PolicyRun(policy.name, summarize(outcome, setting.rules), outcome, ring)
 
 
-def _print(trace: Trace, world: ClusterState, cluster: str, runs: list[PolicyRun], output: SimulationOutput) -> None:
+def _print(trace: Trace, world: ClusterState, cluster: str, runs: list[PolicyRun], output: SimulationOutput, jobs: bool) -> None:
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     if trace.left_out:
         errors.print(f"left out: {trace.left_out} jobs of which {trace.name} tells no time of running")
@@ -120,7 +126,9 @@ def _print(trace: Trace, world: ClusterState, cluster: str, runs: list[PolicyRun
         errors.print(f"refused: job {job.number} needs {job.gpus} GPUs; the largest possible is {world.size}{at}")
     title = f"{trace.name}: {len(trace.jobs)} jobs on {cluster}; work = {trace.work}"
     if output is SimulationOutput.JSON:
-        typer.echo(json_of(runs))
+        typer.echo(json_of(runs, world.shape if jobs else None))
+    elif output is SimulationOutput.CSV:
+        typer.echo(csv_of(runs, world.shape), nl=False)
     elif output is SimulationOutput.HTML:
         typer.echo(html_of(title, runs, world.shape))
     else:

@@ -1,13 +1,14 @@
 """The figures of a run, all times in seconds, and what must hold of its record: checked by other code than that which made it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_simulator.cluster import ClusterState, GpuSet
+from kompakt_simulator.cluster import ClusterShape, ClusterState, GpuSet
 from kompakt_simulator.setting import SimulationRules
 from kompakt_simulator.simulation import FinishedJob, SimulationResult
 
@@ -108,6 +109,67 @@ def summarize(outcome: SimulationResult, rules: SimulationRules = SimulationRule
         refused=len(outcome.dropped),
         violations=len(violations_of(outcome)),
         finished=len(done),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job of a run, all times in seconds on the trace's clock. Refused: it needs more GPUs than the cluster has, and all but
+    what the trace says of it is None.
+
+    `start_s`: when it first got GPUs. `queue_s`: jct_s minus holding GPUs. `comm_s`, `restart_s`: as in Summary. `level`,
+    `machines`: of the GPUs that it held last.
+    """
+
+    job_id: int
+    state: str
+    model: str
+    priority: int
+    gpus: int
+    submit_s: float
+    duration_s: float
+    start_s: float | None = None
+    end_s: float | None = None
+    jct_s: float | None = None
+    queue_s: float | None = None
+    comm_s: float | None = None
+    restart_s: float | None = None
+    preemptions: int | None = None
+    level: str | None = None
+    machines: int | None = None
+
+
+def job_rows(outcome: SimulationResult, shape: ClusterShape) -> Iterator[JobRow]:
+    """Every job of the trace once, by number."""
+    starts = Counter(each.number for each in outcome.stretches)
+    finished = {done.job.number: done for done in outcome.finished}
+    jobs = [*(done.job for done in outcome.finished), *outcome.dropped]
+    for job in sorted(jobs, key=lambda job: job.number):
+        done = finished.get(job.number)
+        row = JobRow(
+            job_id=job.number,
+            state="Refused" if done is None else "Finished",
+            model=job.model,
+            priority=job.priority,
+            gpus=job.gpus,
+            submit_s=job.submit / 1000,
+            duration_s=job.duration / 1000,
+        )
+        yield row if done is None else _ran(row, done, starts[job.number] - 1, shape)
+
+
+def _ran(row: JobRow, done: FinishedJob, preemptions: int, shape: ClusterShape) -> JobRow:
+    return replace(
+        row,
+        start_s=done.start / 1000,
+        end_s=done.end / 1000,
+        jct_s=jct_ms(done) / 1000,
+        queue_s=(jct_ms(done) - done.held) / 1000,
+        comm_s=done.comm / 1000,
+        restart_s=done.restart / 1000,
+        preemptions=preemptions,
+        level=shape.level_of(done.gpus).value,
+        machines=len(shape.per_machine(done.gpus)),
     )
 
 
