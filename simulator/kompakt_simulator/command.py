@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -13,20 +13,22 @@ from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import known_machine
 from kompakt_simulator.cluster import ClusterShape, ClusterState
 from kompakt_simulator.cluster_file import read_shape
+from kompakt_simulator.extensions import Installed, installed_placements, installed_policies, installed_traces, trace_named
 from kompakt_simulator.figures import ring_share, summarize
 from kompakt_simulator.html import html_of
 from kompakt_simulator.jobs import Trace
 from kompakt_simulator.network import FREE, Network, load_network, network_on
-from kompakt_simulator.placements import PLACEMENTS, Placement, placements_on
+from kompakt_simulator.placements import PLACEMENTS, Placement
 from kompakt_simulator.policies import POLICIES, SchedulingPolicy
 from kompakt_simulator.report import PolicyRun, csv_of, json_of, table_of
 from kompakt_simulator.setting import WORDS, Knowledge, Setting, SimulationRules, parse_rules
 from kompakt_simulator.simulation import known_to
 from kompakt_simulator.simulation import simulate as run_simulation
 from kompakt_simulator.traces.formats import WORK
-from kompakt_simulator.traces.reading import BUILT_IN, load_trace
+from kompakt_simulator.traces.reading import BUILT_IN
 
 CLUSTER = "1x4x4"
+_ADDED = "what installed packages add"
 _T = TypeVar("_T")
 
 
@@ -40,13 +42,17 @@ class SimulationOutput(StrEnum):
 
 
 def simulate(
-    trace: Annotated[str, typer.Option(help=f"{', '.join(BUILT_IN)}, or the path of a file (plain or gzip)")] = "tiresias-60",
+    trace: Annotated[
+        str, typer.Option(help=f"{', '.join(BUILT_IN)}, {_ADDED}, or the path of a file (plain or gzip)")
+    ] = "tiresias-60",
     format: Annotated[str | None, typer.Option(help=f"default: told by the file's columns. What counts as work: {WORK}")] = None,
     cluster: Annotated[
         str | None, typer.Option(help=f"RACKSxMACHINESxGPUS, or a YAML or JSON file with unequal racks; default: {CLUSTER}")
     ] = None,
-    policy: Annotated[list[str] | None, typer.Option(help=f"{', '.join(POLICIES)}; comma-separated; default: all")] = None,
-    placement: Annotated[str, typer.Option(help=f"{', '.join(PLACEMENTS)}; planned with --machine")] = "levels",
+    policy: Annotated[
+        list[str] | None, typer.Option(help=f"{', '.join(POLICIES)}, {_ADDED}; comma-separated; default: all")
+    ] = None,
+    placement: Annotated[str, typer.Option(help=f"{', '.join(PLACEMENTS)}, {_ADDED}; planned with --machine")] = "levels",
     machine: Annotated[str | None, typer.Option(help="known machine whose link graph all machines have")] = None,
     network: Annotated[str | None, typer.Option(help="YAML or JSON file: what communication costs; default: nothing")] = None,
     restart_s: Annotated[float, typer.Option(help="seconds a stopped job needs to start again")] = 30,
@@ -72,7 +78,9 @@ def simulate(
     """Run a trace of jobs through scheduling policies in virtual time and compare completion times."""
     if jobs and output is not SimulationOutput.JSON:
         raise InvalidInput(f"--jobs with -o {output}: expected -o json; -o csv prints a row per job as it is")
-    loaded = load_trace(trace, format)
+    traces = installed_traces()
+    _leave_out(traces)
+    loaded = trace_named(trace, format, traces.rows)
     graph = None if machine is None else known_machine(machine).graph()
     where, shape, costs = _world(cluster, network)
     world = ClusterState.of(shape)
@@ -90,8 +98,10 @@ def simulate(
         network=costs,
         rules=SimulationRules() if rules is None else parse_rules(rules),
     )
-    place = _chosen("--placement", [placement], placements_on(graph))[placement.lower()]
-    chosen = _chosen("--policy", _split(policy), POLICIES)
+    placements, policies = installed_placements(graph), installed_policies()
+    _leave_out(placements, policies)
+    place = _chosen("--placement", [placement], placements.rows)[placement.lower()]
+    chosen = _chosen("--policy", _split(policy), policies.rows)
     for each in chosen.values():
         known_to(each, setting)
     runs = [_run(loaded, world, each, place, setting, graph) for each in chosen.values()]
@@ -118,7 +128,7 @@ def _run(
 
 
 def _print(trace: Trace, world: ClusterState, cluster: str, runs: list[PolicyRun], output: SimulationOutput, jobs: bool) -> None:
-    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    errors = _errors()
     if trace.left_out:
         errors.print(f"left out: {trace.left_out} jobs of which {trace.name} tells no time of running")
     for job in runs[0].outcome.dropped:
@@ -135,6 +145,15 @@ def _print(trace: Trace, world: ClusterState, cluster: str, runs: list[PolicyRun
         Console().print(table_of(title, runs))
     if any(run.summary.violations for run in runs):
         raise typer.Exit(1)
+
+
+def _errors() -> Console:
+    return Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def _leave_out(*installed: Installed[Any]) -> None:
+    for reason in (reason for one in installed for reason in one.left_out):
+        _errors().print(f"left out: {reason}", markup=False)
 
 
 def _split(names: list[str] | None) -> list[str] | None:

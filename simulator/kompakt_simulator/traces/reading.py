@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 
@@ -25,8 +25,8 @@ BUILT_IN: Mapping[str, str] = {
 }
 
 
-def load_trace(name: str, format_name: str | None = None) -> Trace:
-    """A trace that comes with the simulator, by name, or else a file (plain or gzip), by path.
+def load_trace(name: str, format_name: str | None = None, others: Iterable[str] = ()) -> Trace:
+    """A trace that comes with the simulator, by name, or else a file (plain or gzip), by path. `others`: more names, to be told.
 
     Without a format it is told by the header, or by the number of fields where there is none. Raises InvalidInput that names
     file, line and column, and what would be right there.
@@ -36,7 +36,7 @@ def load_trace(name: str, format_name: str | None = None) -> Trace:
     if name in BUILT_IN:
         content = (resources.files("kompakt_simulator") / "data" / BUILT_IN[name]).read_bytes()
         return parse_trace(content, name, format_name)
-    wanted = f"give the path of a trace file, or one of: {', '.join(BUILT_IN)}"
+    wanted = f"give the path of a trace file, or one of: {', '.join((*BUILT_IN, *others))}"
     content = read_bytes(name, "trace", wanted)
     return parse_trace(content, name, format_name)
 
