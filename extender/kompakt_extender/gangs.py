@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from kompakt_core import contract
-from kompakt_core.delay.preempt import Held, RunningGang
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import JobUid, NodeName, mask_of
 from kompakt_core.patterns.edges import Edges, make_edges, ranks_of
@@ -14,6 +13,7 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.model import Gang, Plan, Reason, Refusal, Wish, Worker
 from kompakt_core.placement.rank_mapping import with_edges
+from kompakt_core.policy.preempt import PodHolding, RunningGang
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.record import PlanRecord, Record, SeatRecord, State, moment
 from kompakt_extender.views import JobView, PodView
@@ -143,10 +143,10 @@ def running_gang(
     )
 
 
-def _held(pod: PodView, node: NodeName, graph: LinkGraph | None) -> Held:
+def _held(pod: PodView, node: NodeName, graph: LinkGraph | None) -> PodHolding:
     own = set(pod.written_gpus)
     gpus = tuple(gpu.index for gpu in graph.gpus if gpu.uuid in own) if graph is not None else ()
-    return Held(node, mask_of(gpus), pod.cpu_millis, pod.memory_bytes)
+    return PodHolding(node, mask_of(gpus), pod.cpu_millis, pod.memory_bytes)
 
 
 def placed_message(plan: Plan) -> str:
