@@ -18,8 +18,8 @@ from kompakt_core import contract as c
 from kompakt_core.contract import timestamps
 from kompakt_core.ids import NodeName
 from kompakt_core.job.preemption import read_request
-from kompakt_extender.patience import ClusterPolicy
-from kompakt_extender.planner.standing import EXCLUDE_SECONDS
+from kompakt_extender.consolidation import ClusterPolicy
+from kompakt_extender.planner.released_gangs import EXCLUDE_SECONDS
 from tests.unit.extender.office import Office
 from tests.unit.extender.world import World, worker
 
