@@ -16,9 +16,9 @@ from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.model import Gang, Plan, Reason, Refusal, Wish, Worker
 from kompakt_core.placement.rank_mapping import with_edges
 from kompakt_core.topology.graph import LinkGraph
+from kompakt_extender.placement_annotations import wish_of
 from kompakt_extender.record import PlanRecord, Record, SeatRecord, State
 from kompakt_extender.views import JobView, PodView
-from kompakt_extender.wishes import wish_of
 
 _GATE_PATH = "/spec/schedulingGates/0"
 

@@ -15,10 +15,10 @@ from kompakt_extender.decide import Request
 from kompakt_extender.explain.models import Decision, GpuSet, OtherNode, PodAnswer, Refusals
 from kompakt_extender.explain.survey import asked_of, survey
 from kompakt_extender.gangs import worker_of
+from kompakt_extender.placement_annotations import wish_of
 from kompakt_extender.placement_history import PlacementRecord
 from kompakt_extender.record import Record
 from kompakt_extender.views import JobView, PodView
-from kompakt_extender.wishes import wish_of
 
 _WHOLE_GANG = "the planner placed the whole gang at once; it compared gangs of nodes, not nodes for this pod"
 _BY_EDGES = (

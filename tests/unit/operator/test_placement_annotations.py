@@ -6,7 +6,7 @@ import pytest
 
 from kompakt_core import contract as c
 from kompakt_core.job.spec import parse_job
-from kompakt_operator.wishes import wishes
+from kompakt_operator.placement_annotations import wishes
 
 EDGES = [{"from": 0, "to": 1, "weight": 3}, {"from": 3, "to": 4}]
 
