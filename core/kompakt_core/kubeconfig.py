@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.job.fields import Fields, shown
+from kompakt_core.schema.fields import Fields, shown
 
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LARGEST: Final = 10_000  # clusters, contexts or users in one file

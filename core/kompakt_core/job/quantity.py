@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Final
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.job.fields import shown
+from kompakt_core.schema.fields import shown
 
 # Suffixes as apimachinery's resource.Quantity defines them: powers of 1024, powers of 1000, decimal exponents.
 FACTORS: Final = {

@@ -9,10 +9,10 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import JobUid
 from kompakt_core.job import model, refusals
-from kompakt_core.job.fields import Fields, shown
 from kompakt_core.job.quantity import parse_bytes
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.profile import document
+from kompakt_core.schema.fields import Fields, shown
 
 LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)  # as a Service's name (RFC 1035)
 TARGET: Final = re.compile(r"0?\.[0-9]{1,9}", re.ASCII)
