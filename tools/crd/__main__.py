@@ -34,12 +34,13 @@ def committed_template() -> dict[str, Any]:
     crd = yaml.load((FOLDER / "trainingjobs.yaml").read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     template: dict[str, Any] = spec["properties"]["roles"]["items"]["properties"]["template"]
+    template.pop("description", None)  # ours
     return template
 
 
 def files(template: dict[str, Any]) -> dict[str, str]:
     """Name and text of every generated file."""
-    return {"trainingjobs.yaml": dump(trainingjob.definition(template)), "gputopologies.yaml": dump(gputopology.definition())}
+    return {"trainingjobs.yaml": dump(trainingjob.trainingjob(template)), "gputopologies.yaml": dump(gputopology.gputopology())}
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from kompakt_core.job import refusals
 from kompakt_core.job.choices import MAX_EDGE_RANK, MAX_EDGES, EdgeScope, Sensitivity
 from kompakt_core.job.quantity import QUANTITY_SCHEMA, parse_bytes
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.schema.meta import Declared, Rule, about, unless
+from kompakt_core.schema.meta import Declared, ValidationRule, about, unless
 
 
 class Edge(Declared, frozen=True):
@@ -27,8 +27,8 @@ class Edge(Declared, frozen=True):
         ),
     ] = 1
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.from != self.to", refusals.EDGE_SELF, unless(lambda edge: edge.start != edge.end, "to")),
+    RULES: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule("self.from != self.to", refusals.EDGE_SELF, unless(lambda edge: edge.start != edge.end, "to")),
     )
 
 
@@ -90,8 +90,8 @@ class Communication(Declared, frozen=True):
         ),
     ] = -1
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    RULES: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
             "has(self.customEdges) == (self.pattern == 'Custom')",
             refusals.EDGES_WITHOUT_CUSTOM,
             unless(lambda found: (found.custom_edges is not None) == (found.pattern is Pattern.CUSTOM), "customEdges"),

@@ -16,8 +16,9 @@ from kompakt_core.job.choices import (
     Offload,
 )
 from kompakt_core.schema.fields import shown
-from kompakt_core.schema.meta import Broken, Declared, Rule, about, unless
+from kompakt_core.schema.meta import Broken, Declared, ValidationRule, about, unless
 
+TARGET_CEL: Final = r"self.matches('^0?\\.[0-9]+$') && double(self) > 0.0 && double(self) <= 0.1"
 TARGET: Final = re.compile(r"0?\.[0-9]{1,9}", re.ASCII)
 
 
@@ -65,9 +66,7 @@ class Compression(Declared, frozen=True):
             unit="share of the mean |momentum| of the layer's weight",
             longest=11,
             example="0.03",
-            rules=(
-                Rule(r"self.matches('^0?\\.[0-9]+$') && double(self) > 0.0 && double(self) <= 0.1", refusals.TARGET, _no_target),
-            ),
+            rules=(ValidationRule(TARGET_CEL, refusals.TARGET, _no_target),),
         ),
     ] = field(default="0.01", name="targetGradientError")
     overrides: Annotated[
@@ -134,13 +133,13 @@ class Compression(Declared, frozen=True):
         ),
     ] = FailurePolicy.IGNORE
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    RULES: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
             "self.mode != 'None' || self.offload == 'Never'",
             refusals.OFFLOAD_WITHOUT_MODE,
             unless(lambda c: c.mode is not CompressionMode.NONE or c.offload is Offload.NEVER, "offload"),
         ),
-        Rule(
+        ValidationRule(
             "self.nonlinearInputs == 'Keep' || self.mode == 'ErrorBounded'",
             refusals.NONLINEAR,
             unless(
@@ -148,17 +147,17 @@ class Compression(Declared, frozen=True):
                 "nonlinearInputs",
             ),
         ),
-        Rule(
+        ValidationRule(
             "self.mode != 'None' || self.batchSize == 'Keep'",
             refusals.BATCH_WITHOUT_MODE,
             unless(lambda c: c.mode is not CompressionMode.NONE or c.batch_size is BatchSize.KEEP, "batchSize"),
         ),
-        Rule(
+        ValidationRule(
             "has(self.baseBatchSize) == (self.batchSize == 'Raise')",
             refusals.BATCH_BASE,
             unless(lambda c: bool(c.base_batch) == (c.batch_size is BatchSize.RAISE), "baseBatchSize"),
         ),
-        Rule(
+        ValidationRule(
             "!has(self.maxBatchSize) || has(self.baseBatchSize) && self.maxBatchSize >= self.baseBatchSize",
             refusals.BATCH_MAX,
             unless(lambda c: not c.max_batch or 0 < c.base_batch <= c.max_batch, "maxBatchSize"),

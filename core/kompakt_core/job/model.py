@@ -56,7 +56,7 @@ from kompakt_core.job.run_policy import (
     SuccessPolicy,
 )
 from kompakt_core.profile.document import Profile
-from kompakt_core.schema.meta import Declared, Rule, about
+from kompakt_core.schema.meta import Declared, ValidationRule, about
 
 __all__ = [
     "MAX_BATCH",
@@ -205,7 +205,7 @@ class TrainingJobSpec(Declared, frozen=True, kw_only=True):
         ),
     ] = -1
 
-    RULES: ClassVar[tuple[Rule, ...]] = (*IMMUTABLE, *ACROSS)
+    RULES: ClassVar[tuple[ValidationRule, ...]] = (*IMMUTABLE, *ACROSS)
 
     @property
     def workers(self) -> int:

@@ -7,7 +7,7 @@ from msgspec import field
 
 from kompakt_core.job import refusals
 from kompakt_core.job.choices import MAX_WAIT_SECONDS, ConsolidationMode, LevelName, PolicyName, RequiredLink
-from kompakt_core.schema.meta import Declared, Rule, about, unless
+from kompakt_core.schema.meta import Declared, ValidationRule, about, unless
 
 WAITS: Final = {"machineWaitSeconds": 600, "rackWaitSeconds": 1800, "blockWaitSeconds": 3600}
 _UNCHANGED: Final = " && ".join(f"self.{name} == {seconds}" for name, seconds in WAITS.items())
@@ -56,13 +56,13 @@ class Consolidation(Declared, frozen=True):
         ),
     ] = WAITS["blockWaitSeconds"]
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    RULES: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
             f"self.mode == 'Fixed' || {_UNCHANGED}",
             refusals.WAITS,
             unless(lambda found: found.mode is ConsolidationMode.FIXED or found == Consolidation(found.mode)),
         ),
-        Rule(
+        ValidationRule(
             _IN_ORDER,
             refusals.WAITS_ORDER,
             unless(lambda found: found.machine_wait_seconds <= found.rack_wait_seconds <= found.block_wait_seconds),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from kompakt_core.job import refusals
 from kompakt_core.job.choices import MAX_JOB_NAME, MAX_ROLE_NAME, CompressionMode, EdgeScope, Injection
 from kompakt_core.schema.fields import shown
-from kompakt_core.schema.meta import Broken, Rule, unless
+from kompakt_core.schema.meta import Broken, ValidationRule, unless
 
 if TYPE_CHECKING:
     from kompakt_core.job.model import TrainingJobSpec
@@ -15,11 +15,11 @@ _LABEL: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"  # as a Service's name (RFC 1035)
 _IS_LABEL: Final = re.compile(_LABEL, re.ASCII)
 
 
-def _name(cel: str, longest: int, sentence: str) -> Rule:
+def _name(cel: str, longest: int, sentence: str) -> ValidationRule:
     def broken(text: str) -> Broken:
         return None if len(text) <= longest and _IS_LABEL.fullmatch(text) else ("", f"; got {shown(text)}")
 
-    return Rule(f"size({cel}) <= {longest} && {cel}.matches('^{_LABEL}$')", sentence, broken)
+    return ValidationRule(f"size({cel}) <= {longest} && {cel}.matches('^{_LABEL}$')", sentence, broken)
 
 
 JOB_NAME_RULE: Final = _name("self.metadata.name", MAX_JOB_NAME, refusals.JOB_NAME)
@@ -30,9 +30,12 @@ _FREE: Final = "oldSelf.suspend || self.suspend || "
 _WHILE_RUNNING: Final = "{0} can change only while suspended, or in the write that suspends or resumes the job"
 _EQUAL: Final = "has(self.{0}) == has(oldSelf.{0}) && (!has(self.{0}) || self.{0} == oldSelf.{0})"
 IMMUTABLE: Final = (
-    Rule("self.managedBy == oldSelf.managedBy", "managedBy cannot change"),
-    Rule(f"{_FREE}self.roles == oldSelf.roles", _WHILE_RUNNING.format("roles")),
-    *(Rule(_FREE + _EQUAL.format(name), _WHILE_RUNNING.format(name)) for name in ("communication", "activationCompression")),
+    ValidationRule("self.managedBy == oldSelf.managedBy", "managedBy cannot change"),
+    ValidationRule(f"{_FREE}self.roles == oldSelf.roles", _WHILE_RUNNING.format("roles")),
+    *(
+        ValidationRule(_FREE + _EQUAL.format(name), _WHILE_RUNNING.format(name))
+        for name in ("communication", "activationCompression")
+    ),
 )
 
 
@@ -66,23 +69,23 @@ _GANG: Final = "self.roles.map(r, r.replicas * r.gpusPerReplica).sum()"
 _POD: Final = "self.roles.filter(r, r.gpusPerReplica > 0).all(r, " + _RANKS.format("r.gpusPerReplica") + ")"
 _TARGETS: Final = "self.runPolicy.successPolicy.targetRoles.all(t, self.roles.exists(r, r.name == t))"
 ACROSS: Final = (
-    Rule(
+    ValidationRule(
         "self.roles.exists(r, r.gpusPerReplica > 0)",
         refusals.NO_GPU_ROLE,
         unless(lambda spec: any(role.gpus_per_replica for role in spec.roles), "roles"),
     ),
-    Rule(
+    ValidationRule(
         "self.injection != 'Never' || !has(self.activationCompression) || self.activationCompression.mode == 'None'",
         refusals.INJECTION,
         unless(lambda spec: spec.injection is not Injection.NEVER or spec.compression.mode is CompressionMode.NONE, "injection"),
     ),
-    Rule(f"{_EDGES}self.communication.customEdges.scope != 'Pod' || {_POD}", refusals.EDGE_RANK_POD, _outside_pod),
-    Rule(
+    ValidationRule(f"{_EDGES}self.communication.customEdges.scope != 'Pod' || {_POD}", refusals.EDGE_RANK_POD, _outside_pod),
+    ValidationRule(
         f"{_EDGES}self.communication.customEdges.scope != 'Gang' || {_RANKS.format(_GANG)}",
         refusals.EDGE_RANK_GANG,
         _outside_gang,
     ),
-    Rule(
+    ValidationRule(
         "!has(self.runPolicy) || !has(self.runPolicy.successPolicy) || "
         f"!has(self.runPolicy.successPolicy.targetRoles) || {_TARGETS}",
         refusals.TARGET_ROLES,

@@ -20,7 +20,7 @@ def _by_the_api_server(value: Any) -> Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ValidationRule:
     """What no type can demand. API servers evaluate `cel`, the parser `broken`; both answer with `sentence`.
 
     `broken` returns None for a good value, else the path of the wrong field inside the value ("" for the value itself) and
@@ -33,7 +33,7 @@ class Rule:
 
 
 def unless(good: Callable[[Any], bool], at: str = "") -> Callable[[Any], Broken]:
-    """For `Rule.broken`: the field `at` is wrong unless `good(value)`."""
+    """For `ValidationRule.broken`: the field `at` is wrong unless `good(value)`."""
     return lambda value: None if good(value) else (at, "")
 
 
@@ -43,7 +43,7 @@ class Declared(msgspec.Struct, frozen=True, rename="camel"):
     `RULES` hold for the object as a whole. An `OPEN` object may have fields that are not ours; in any other one they are refused.
     """
 
-    RULES: ClassVar[tuple[Rule, ...]] = ()
+    RULES: ClassVar[tuple[ValidationRule, ...]] = ()
     OPEN: ClassVar[bool] = False
 
 
@@ -61,10 +61,10 @@ def about(
     """What a field is: a sentence or two for people, an example, its unit, the least and the largest number, or how long a text
     or list is.
 
-    `extra` may have: `rules` (of type Rule), `right` (what a good value is, where the general words say too little), `read` (a
-    function of value and path that makes the value) and `schema` (what the API server is told instead of the type), `key` (the
-    field by which items of a list are told apart), `pattern` and `format` (for the schema only), `default` (the schema's, where
-    the value has another one).
+    `extra` may have:
+    rules: of type ValidationRule; right: what a good value is, where the general words say too little; read: a function of value
+    and path that makes the value, with schema: what the API server is told instead of the type; key: the field by which items of
+    a list are told apart, with twice: what is said where two are the same; pattern, format: for the schema only.
     """
     told = {
         "ge": low,
@@ -75,6 +75,11 @@ def about(
     }
     bounds: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
     return msgspec.Meta(description=description, extra={**({"unit": unit} if unit else {}), **extra}, **bounds)
+
+
+def moment(description: str) -> msgspec.Meta:
+    """As `about`, for a moment: RFC 3339, UTC."""
+    return about(description, example="2026-01-31T12:00:00Z", format="date-time")
 
 
 def plain(value: Any) -> Any:

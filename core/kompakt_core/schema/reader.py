@@ -9,7 +9,7 @@ from msgspec import inspect
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.schema.fields import Fields, shown
-from kompakt_core.schema.meta import Declared, Rule
+from kompakt_core.schema.meta import Declared, ValidationRule
 
 Made = TypeVar("Made", bound=Declared)
 Read = Callable[[Any, str], Any]
@@ -36,7 +36,7 @@ def read(kind: type[Made], value: object, path: str) -> Made:
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class _FieldReader:
     name: str
     written: str
     required: bool
@@ -44,13 +44,13 @@ class _Field:
 
 
 @cache
-def _fields(kind: type[Declared]) -> tuple[_Field, ...]:
+def _fields(kind: type[Declared]) -> tuple[_FieldReader, ...]:
     known = inspect.type_info(kind)
     assert isinstance(known, inspect.StructType)
-    return tuple(_Field(field.name, field.encode_name, field.required, _reader(field.type)) for field in known.fields)
+    return tuple(_FieldReader(field.name, field.encode_name, field.required, _reader(field.type)) for field in known.fields)
 
 
-def _hold(rules: Iterable[Rule], value: object, path: str) -> None:
+def _hold(rules: Iterable[ValidationRule], value: object, path: str) -> None:
     for rule in rules:
         broken = rule.broken(value)
         if broken is not None:
