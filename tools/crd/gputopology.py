@@ -4,6 +4,7 @@ from typing import Final
 
 from kompakt_core import contract
 from kompakt_core.topology.resource import GPUTopologySpec, GPUTopologyStatus
+from tools.crd.reference import ResourcePage
 from tools.crd.resource import column, custom_resource, whole_object
 from tools.crd.structural import Schema, structural
 
@@ -34,3 +35,13 @@ def gputopology() -> Schema:
         {"description": STATUS, **structural(GPUTopologyStatus)},
     )
     return custom_resource(NAMES, "Cluster", whole_object(WHAT, spec, status), COLUMNS)
+
+
+PAGE: Final = ResourcePage(
+    WHAT,
+    NAMES,
+    "Cluster",
+    COLUMNS,
+    {"spec": (SPEC, GPUTopologySpec), "status": (STATUS, GPUTopologyStatus)},
+    "Where it comes from: [device plugin](../device-plugin.md).",
+)

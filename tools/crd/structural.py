@@ -16,7 +16,7 @@ def structural(kind: type[Declared]) -> Schema:
     """The schema of an object, without a description of the object itself."""
     known = inspect.type_info(kind)
     assert isinstance(known, inspect.StructType)
-    schema: Schema = {"type": "object", "properties": {field.encode_name: _field(field) for field in known.fields}}
+    schema: Schema = {"type": "object", "properties": {field.encode_name: field_schema(field) for field in known.fields}}
     required = sorted(field.encode_name for field in known.fields if field.required)
     if required:
         schema["required"] = required
@@ -43,7 +43,8 @@ def ruled(rules: tuple[ValidationRule, ...]) -> Schema:
     return {"x-kubernetes-validations": found} if found else {}
 
 
-def _field(field: inspect.Field) -> Schema:
+def field_schema(field: inspect.Field) -> Schema:
+    """The schema of one field of an object."""
     node, extra, more = opened(field.type)
     schema = _type(node, extra)
     if field.default is not NODEFAULT and _is_default(field.default, schema):

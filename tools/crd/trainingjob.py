@@ -6,6 +6,7 @@ from kompakt_core import contract
 from kompakt_core.job.model import TrainingJobSpec
 from kompakt_core.job.rules import JOB_NAME_RULE
 from kompakt_core.job.status_fields import NOT_SEEN, TrainingJobStatus
+from tools.crd.reference import ResourcePage
 from tools.crd.resource import column, custom_resource, whole_object
 from tools.crd.structural import Schema, ruled, structural
 
@@ -56,3 +57,13 @@ def _spec(template: Schema) -> Schema:
 def _status() -> Schema:
     # Without the default kstatus (helm --wait, Flux, Argo CD) takes a job that no operator has seen yet for finished.
     return {"description": STATUS, **structural(TrainingJobStatus), "default": {"observedGeneration": NOT_SEEN}}
+
+
+PAGE: Final = ResourcePage(
+    WHAT,
+    NAMES,
+    "Namespaced",
+    COLUMNS,
+    {"spec": (SPEC, TrainingJobSpec), "status": (STATUS, TrainingJobStatus)},
+    "What the fields mean together: [TrainingJob](../trainingjob.md).",
+)
