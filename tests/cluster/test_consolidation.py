@@ -24,7 +24,7 @@ from kompakt_simulator.setting import Setting
 from kompakt_simulator.simulation import simulate
 from kompakt_simulator.trace import Job as TraceJob
 from kompakt_simulator.trace import Milliseconds
-from tests.cluster.waits import FACTORS
+from tests.support.cluster.waits import FACTORS
 from tools.kube import simulated
 from tools.kube.holding import HoldingWatch
 from tools.kube.jobs import JobManifest, apply, training_job
