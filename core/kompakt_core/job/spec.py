@@ -10,7 +10,7 @@ from kompakt_core.ids import JobUid
 from kompakt_core.job import model
 from kompakt_core.job.rules import JOB_NAME_RULE
 from kompakt_core.profile import document
-from kompakt_core.schema.fields import Fields
+from kompakt_core.schema.fields import ObjectFields
 from kompakt_core.schema.meta import Declared, about
 from kompakt_core.schema.reader import read
 
@@ -33,7 +33,7 @@ def parse_job(obj: Mapping[str, Any]) -> model.TrainingJob:
     Raises InvalidInput that names the field for anything the resource's schema would refuse and for every field
     that this version does not honour.
     """
-    whole = Fields(obj, "")
+    whole = ObjectFields(obj, "")
     meta = read(JobMetadata, whole.raw("metadata", {}), "metadata")
     spec = read(model.TrainingJobSpec, whole.raw("spec"), "spec")
     return model.TrainingJob(
@@ -41,7 +41,7 @@ def parse_job(obj: Mapping[str, Any]) -> model.TrainingJob:
         namespace=meta.namespace,
         uid=JobUid(meta.uid),
         generation=meta.generation,
-        profile=_profile(Fields(meta.annotations, "metadata.annotations")),
+        profile=_profile(ObjectFields(meta.annotations, "metadata.annotations")),
         **{**msgspec.structs.asdict(spec), "compression": _implied(spec.compression)},
     )
 
@@ -53,6 +53,6 @@ def _implied(found: model.Compression) -> model.Compression:
     return msgspec.structs.replace(found, failure_policy=model.FailurePolicy.FAIL)
 
 
-def _profile(annotations: Fields) -> document.Profile | None:
+def _profile(annotations: ObjectFields) -> document.Profile | None:
     text = annotations.text(contract.ANN_PROFILE, "")
     return document.read(text, f"annotation {contract.ANN_PROFILE}") if text else None

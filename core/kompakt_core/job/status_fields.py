@@ -129,7 +129,7 @@ class BatchStatus(Declared, frozen=True):
     rounds: Annotated[int, about("Attempts that have measured.", unit="attempts", low=0, example=2)] = ABSENT
 
 
-class ProgressStatus(Declared, frozen=True):
+class ReportedProgress(Declared, frozen=True):
     """What the script reports in KOMPAKT_PROGRESS_FILE."""
 
     step: Annotated[int, about("Step that the script is at.", unit="steps", low=0, example=900)] = ABSENT
@@ -167,7 +167,7 @@ class StallStatus(Declared, frozen=True):
     fetch: Annotated[StallShare, about("Waiting for data to be read from storage.")] = ABSENT
 
 
-class ProfileStatus(Declared, frozen=True):
+class MeasuredProfile(Declared, frozen=True):
     """What the training was measured to do."""
 
     source: Annotated[
@@ -224,5 +224,7 @@ class TrainingJobStatus(Declared, frozen=True):
     scheduling: Annotated[SchedulingStatus, about("What the planner has decided about the gang.")] = ABSENT
     compression: Annotated[CompressionStatus, about("What activationCompression saved.")] = ABSENT
     batch: Annotated[BatchStatus, about("What batchSize Raise has found.")] = ABSENT
-    progress: Annotated[ProgressStatus, about("What the script reports in the file KOMPAKT_PROGRESS_FILE.")] = ABSENT
-    profile: Annotated[ProfileStatus, about("What was measured of the training; bandwidthSensitivity Auto goes by it.")] = ABSENT
+    progress: Annotated[ReportedProgress, about("What the script reports in the file KOMPAKT_PROGRESS_FILE.")] = ABSENT
+    profile: Annotated[MeasuredProfile, about("What was measured of the training; bandwidthSensitivity Auto goes by it.")] = (
+        ABSENT
+    )

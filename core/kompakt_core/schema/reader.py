@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from msgspec import inspect
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.schema.fields import Fields, shown
+from kompakt_core.schema.fields import ObjectFields, shown
 from kompakt_core.schema.meta import Declared, ValidationRule
 
 Made = TypeVar("Made", bound=Declared)
@@ -22,7 +22,7 @@ def read(kind: type[Made], value: object, path: str) -> Made:
 
     Raises InvalidInput for a field that is missing, unknown, of a wrong type or out of its bounds, and for a broken rule.
     """
-    fields = Fields(value, path)
+    fields = ObjectFields(value, path)
     found = {}
     for one in _fields(kind):
         raw = fields.raw(one.written) if one.required else fields.raw(one.written, None)
@@ -158,7 +158,7 @@ def _object(node: inspect.StructType, extra: Mapping[str, Any]) -> Read:
 
 def _mapping(node: inspect.DictType, extra: Mapping[str, Any]) -> Read:
     def reading(value: Any, path: str) -> Mapping[str, Any]:
-        Fields(value, path)
+        ObjectFields(value, path)
         found: Mapping[str, Any] = value
         return found
 
