@@ -4,13 +4,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from tools.docs.decisions import decision_pages, decision_problems
+from tools.docs.pages import page_problems
 from tools.docs.repository import ROOT
 from tools.docs.rooms import room_pages, room_problems
 
 
 def made_pages(root: Path) -> dict[str, str]:
     """Every page with a made part, as it should be."""
-    return room_pages(root)
+    return room_pages(root) | decision_pages(root)
 
 
 def stale(root: Path, pages: dict[str, str]) -> list[str]:
@@ -28,8 +30,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.docs", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail and say what is stale or broken")
     if not parser.parse_args().check:
+        write(ROOT, decision_pages(ROOT))  # a status that was missing is in the index below
         write(ROOT, made_pages(ROOT))
-    problems = [*room_problems(ROOT), *stale(ROOT, made_pages(ROOT))]
+    problems = [*room_problems(ROOT), *decision_problems(ROOT), *stale(ROOT, made_pages(ROOT)), *page_problems(ROOT)]
     print("\n".join(problems) or "docs say what the code says", file=sys.stderr if problems else sys.stdout)
     return int(bool(problems))
 
