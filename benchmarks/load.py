@@ -37,7 +37,7 @@ from benchmarks.path import (
 )
 from benchmarks.pod_times import BOUND, watching
 from kompakt_core.contract import API_VERSION, JOB_PLURAL, LABEL_JOB_NAME
-from tools.kube.session import Cluster
+from tools.kube.session import ClusterSession
 
 PATIENCE = 600.0  # seconds without any progress
 LOOK = 5.0  # seconds between two looks at all jobs
@@ -51,7 +51,7 @@ BURST = Shape(2, 4)  # one node's GPUs
 class Crowd:
     """The jobs that are there all the time."""
 
-    def __init__(self, cluster: Cluster, namespace: str, jobs: int, running: int, pods: int) -> None:
+    def __init__(self, cluster: ClusterSession, namespace: str, jobs: int, running: int, pods: int) -> None:
         self._cluster, self._namespace, self._jobs, self._running = cluster, namespace, jobs, running
         shape = Shape(pods // running, 1)
         self._kind = training_jobs(cluster.api, namespace, shape)
@@ -113,7 +113,7 @@ def phases(text: str) -> Counter[str]:
     return Counter(str(row["cells"][column] or "none") for row in table["rows"] or ())
 
 
-def burst(cluster: Cluster, kind: Kind, namespace: str, label: str, jobs: int) -> list[float]:
+def burst(cluster: ClusterSession, kind: Kind, namespace: str, label: str, jobs: int) -> list[float]:
     """Seconds of each of so many jobs that come at once. Raises SystemExit when one is lost."""
     began: dict[str, float] = {}
     with watching(cluster.api, namespace, (label,)) as times:
@@ -129,14 +129,14 @@ def burst(cluster: Cluster, kind: Kind, namespace: str, label: str, jobs: int) -
 
 
 @contextmanager
-def counted(cluster: Cluster, name: str) -> Iterator[None]:
+def counted(cluster: ClusterSession, name: str) -> Iterator[None]:
     """Print what a part of the run cost."""
     before = costs(cluster)
     yield
     print(f"{name}:", *costs(cluster).since(before).lines(), sep="\n", flush=True)
 
 
-def memory(cluster: Cluster) -> tuple[float, float]:
+def memory(cluster: ClusterSession) -> tuple[float, float]:
     """MB that the operator's process takes now, and took at most."""
     loop = cluster.plane.processes["operator-0"].pid
     pid = Path(f"/proc/{loop}/task/{loop}/children").read_text().split()[0]
@@ -162,7 +162,7 @@ def quantile(since: Mapping[float, int], until: Mapping[float, int], share: floa
     raise AssertionError("the last bound holds them all")
 
 
-def report(name: str, cluster: Cluster, since: Mapping[float, int]) -> dict[float, int]:
+def report(name: str, cluster: ClusterSession, since: Mapping[float, int]) -> dict[float, int]:
     """Print memory and looks since the last reading; answers this reading."""
     now, most = memory(cluster)
     flag = next(flag for flag in cluster.components["operator-0"].argv if flag.startswith("--health-port="))
@@ -188,7 +188,7 @@ def _metrics(port: int) -> str:
         return str(answer.read().decode())
 
 
-def run(cluster: Cluster, given: argparse.Namespace) -> None:
+def run(cluster: ClusterSession, given: argparse.Namespace) -> None:
     with own_namespace(cluster.api) as namespace:
         crowd = Crowd(cluster, namespace, given.jobs, given.running, given.pods)
         with counted(cluster, f"{given.jobs - given.running} suspended jobs"):
@@ -206,7 +206,7 @@ def run(cluster: Cluster, given: argparse.Namespace) -> None:
         check_gpus(_annotations(cluster, namespace), given.pods)
 
 
-def bursts(cluster: Cluster, jobs: int) -> None:
+def bursts(cluster: ClusterSession, jobs: int) -> None:
     """Both kinds, each in a namespace of its own."""
     for make, label in ((training_jobs, LABEL_JOB_NAME), (plain_jobs, PLAIN_LABEL)):
         with own_namespace(cluster.api) as namespace:
@@ -218,7 +218,7 @@ def bursts(cluster: Cluster, jobs: int) -> None:
                 check_gpus(_annotations(cluster, namespace), jobs * BURST.workers * BURST.gpus)
 
 
-def _annotations(cluster: Cluster, namespace: str) -> list[dict[str, str]]:
+def _annotations(cluster: ClusterSession, namespace: str) -> list[dict[str, str]]:
     """Of all pods there, without the pods."""
     found = json.loads(fetch(cluster, f"/api/v1/namespaces/{namespace}/pods?resourceVersion=0", METADATA))
     return [item["metadata"]["annotations"] for item in found["items"]]

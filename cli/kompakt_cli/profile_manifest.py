@@ -21,7 +21,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepLimits:
     """How each run is made. `limit_s`: from its creation to its end, waiting for GPUs included. `paths`: the data's files and
     folders in the container, if they are named.
     """
@@ -77,7 +77,7 @@ def _role(job: TrainingJob) -> Role:
     return roles[0]
 
 
-def run_document(document: Document, mode: str, gpus: int, plan: Steps, node: str = "") -> Document:
+def run_document(document: Document, mode: str, gpus: int, plan: StepLimits, node: str = "") -> Document:
     """The TrainingJob of one measured run: one worker with so many GPUs, as the job has it, without compression.
 
     For `halves` two such workers, one on `node` and one on any other.

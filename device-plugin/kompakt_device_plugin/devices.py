@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_core.topology.graph import HEALTHY, UNHEALTHY, LinkGraph
-from kompakt_device_plugin.report import Held
+from kompakt_device_plugin.report import GpuHolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Devices:
         self._holding: frozenset[PodUid] = frozenset()
         self._asked: frozenset[PodUid] = frozenset()
         self._lingering: frozenset[GpuUuid] = frozenset()
-        self._held: tuple[Held, ...] = ()
+        self._held: tuple[GpuHolder, ...] = ()
         self._known: frozenset[GpuUuid] = frozenset()  # ever offered, or said to be strange
 
     def publish(self, graph: LinkGraph | None) -> None:
@@ -98,11 +98,11 @@ class Devices:
         self._lingering = frozenset(gpus)
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[GpuHolder, ...]:
         """What pods held when it was last looked at."""
         return self._held
 
-    def keep(self, held: tuple[Held, ...]) -> None:
+    def keep(self, held: tuple[GpuHolder, ...]) -> None:
         """This is what pods hold."""
         self._held = held
 

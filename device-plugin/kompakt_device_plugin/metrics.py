@@ -11,7 +11,7 @@ _SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 _PREFIX: Final = "kompakt_device_plugin"
 
 
-class Metrics:
+class PluginMetrics:
     """All figures of one process, in a registry of their own so that tests can make as many as they like."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from kompakt_core.patterns.edges import Edges, make_edges, ranks_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.model import Gang, Plan, Reason, Refusal, Wish, Worker
-from kompakt_core.placement.weave import with_edges
+from kompakt_core.placement.rank_mapping import with_edges
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.record import PlanRecord, Record, SeatRecord, State, moment
 from kompakt_extender.views import JobView, PodView

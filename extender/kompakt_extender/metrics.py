@@ -2,14 +2,14 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from kompakt_extender.fleet import FleetCollector
+from kompakt_extender.fragmentation import FragmentationCollector
 
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1.0)
 # Bounds follow what the verbs cost: a tenth of a millisecond for small clusters, milliseconds for 5,000 nodes.
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0)
 
 
-class Metrics:
+class ExtenderMetrics:
     """All figures of one process, in a registry of their own so that tests can make as many as they like."""
 
     def __init__(self) -> None:
@@ -61,6 +61,6 @@ class Metrics:
             "Bound pods whose GPUs were corrected afterwards, because the kubelet gave others than those chosen",
             registry=self.registry,
         )
-        self.fleet = FleetCollector()
+        self.fleet = FragmentationCollector()
         self.registry.register(self.fleet)
         ProcessCollector(registry=self.registry)

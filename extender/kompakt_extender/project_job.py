@@ -7,10 +7,10 @@ from kompakt_core.job import clock
 from kompakt_core.job.model import MAX_WAIT_SECONDS, Consolidation, ConsolidationMode, EdgeScope, Preemption
 from kompakt_core.placement.model import Level
 from kompakt_core.profile.sensitivity import MOST
-from kompakt_extender.objects import CommunicationSpec, ConsolidationSpec, Job, RunPolicySpec
+from kompakt_extender.objects import CommunicationSpec, ConsolidationSpec, JobObject, RunPolicySpec
 from kompakt_extender.views import JobView
 
-_JOB = msgspec.json.Decoder(Job)
+_JOB = msgspec.json.Decoder(JobObject)
 
 
 def read_job(raw: bytes) -> JobView:
@@ -18,7 +18,7 @@ def read_job(raw: bytes) -> JobView:
     return job_view(_JOB.decode(raw))
 
 
-def job_view(job: Job) -> JobView:
+def job_view(job: JobObject) -> JobView:
     """The projection of a TrainingJob."""
     conditions = {c.type: c for c in job.status.conditions or ()}
     placed, running = conditions.get("Placed"), conditions.get("Running")
@@ -48,7 +48,7 @@ def job_view(job: Job) -> JobView:
     )
 
 
-def _measured(job: Job) -> float | None:
+def _measured(job: JobObject) -> float | None:
     """What the job's own steps say of its communication, where the user leaves that open."""
     asked, found = job.spec.communication, job.status.profile
     if asked is None or asked.bandwidth_sensitivity not in (None, "Auto") or found is None:
@@ -65,7 +65,7 @@ def _gang_edges(spec: CommunicationSpec | None) -> tuple[tuple[int, int, int], .
     return tuple((edge.start, edge.to, edge.weight) for edge in own.edges) if own and own.scope == EdgeScope.GANG else ()
 
 
-def _remaining(job: Job) -> float | None:
+def _remaining(job: JobObject) -> float | None:
     found = None if job.status.progress is None else job.status.progress.remaining_seconds
     return None if found is None else float(min(found, MAX_WAIT_SECONDS))
 

@@ -12,7 +12,7 @@ STUCK_SECONDS: Final = 120.0  # a look is a handful of requests of at most 15 s 
 
 
 @dataclass
-class Pulse:
+class OperatorHealth:
     """What the process knows about itself. Moments are the event loop's."""
 
     active: bool = False
@@ -52,7 +52,7 @@ class Pulse:
         )
 
 
-async def serve(pulse: Pulse, port: int) -> web.AppRunner:
+async def serve(pulse: OperatorHealth, port: int) -> web.AppRunner:
     """Start serving on all addresses; port 0 is for tests: any free one."""
 
     async def healthz(_: web.Request) -> web.Response:

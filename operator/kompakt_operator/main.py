@@ -15,15 +15,15 @@ from typing import Any, cast
 import kopf
 
 from kompakt_core.errors import InvalidInput
-from kompakt_operator import definition, watching
+from kompakt_operator import crd, watching
 from kompakt_operator.api import Api, ApiRefused, ApiUnreachable
 from kompakt_operator.cache import Cache
-from kompakt_operator.config import Config, read_config
-from kompakt_operator.health import Pulse, serve
+from kompakt_operator.config import OperatorConfig, read_config
+from kompakt_operator.health import OperatorHealth, serve
 from kompakt_operator.lease import Elector
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
-from kompakt_operator.witness import Witness, judge
+from kompakt_operator.watch_health import WatchHealth, judge
 from kompakt_operator.workqueue import Key, WorkQueue
 
 CONFLICT_SECONDS = 0.02
@@ -45,13 +45,13 @@ def main() -> None:
     sys.exit(asyncio.run(run(config)))
 
 
-async def run(config: Config) -> int:
+async def run(config: OperatorConfig) -> int:
     """Exit code 0 after a signal, 1 when the Lease was lost."""
-    stop, pulse = asyncio.Event(), Pulse()
+    stop, pulse = asyncio.Event(), OperatorHealth()
     _end_by_signal(stop)
     health = await serve(pulse, config.health_port) if config.health_port else None
     try:
-        witness = Witness(asyncio.get_running_loop().time)
+        witness = WatchHealth(asyncio.get_running_loop().time)
         # The Lease has a connection of its own: in line behind the pods of many gangs it would not be renewed in time.
         async with Api(config, witness.answered) as api, Api(config) as apart:
             elector = Elector(apart, config.lease_namespace, config.identity)
@@ -88,9 +88,9 @@ async def _first(*waits: Awaitable[object]) -> None:
         task.result()
 
 
-async def _operate(config: Config, api: Api, pulse: Pulse, witness: Witness, stop: asyncio.Event) -> None:
+async def _operate(config: OperatorConfig, api: Api, pulse: OperatorHealth, witness: WatchHealth, stop: asyncio.Event) -> None:
     """Watch and look until cancelled."""
-    cache, queue, first = Cache(), WorkQueue(), await definition.served(api)
+    cache, queue, first = Cache(), WorkQueue(), await crd.served(api)
     await watching.fill(api, config, cache)  # before the first look: a pod not seen yet must not count as missing
     scraper = Scraper(queue, config.progress_seconds)
     reconciler = Reconciler(api, cache, queue, scraper, config.runtime_image, config.keep_nodes)
@@ -99,10 +99,10 @@ async def _operate(config: Config, api: Api, pulse: Pulse, witness: Witness, sto
     registry = watching.registry_for(config, cache, queue, witness, relisted, reconciler.notice)
     resync = watching.resync(api, config, cache, queue, relisted, reconciler.notice)
     judging = judge(api, witness, pulse, config.watch_patience)
-    await _first(_watch(config, registry, stop), resync, judging, scraper.run(), definition.changed(api, first), *workers)
+    await _first(_watch(config, registry, stop), resync, judging, scraper.run(), crd.changed(api, first), *workers)
 
 
-async def _watch(config: Config, registry: kopf.OperatorRegistry, stop: asyncio.Event) -> None:
+async def _watch(config: OperatorConfig, registry: kopf.OperatorRegistry, stop: asyncio.Event) -> None:
     """kopf, until cancelled; it then gets a moment to close its connections.
 
     Signals set `stop`, as before: kopf takes them over, and would give all tasks of this process five seconds, then cancel them.
@@ -121,7 +121,7 @@ async def _watch(config: Config, registry: kopf.OperatorRegistry, stop: asyncio.
         await asyncio.wait([task], timeout=CLOSING_SECONDS)
 
 
-async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: Pulse) -> None:
+async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: OperatorHealth) -> None:
     """One look after the other, for ever."""
     clock = asyncio.get_running_loop().time
     while True:

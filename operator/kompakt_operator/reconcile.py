@@ -18,12 +18,12 @@ from kompakt_core.job.status import JobStatus, read_status
 from kompakt_operator import environment, injection, refusals, render
 from kompakt_operator.api import Api, ApiRefused, core_path, jobs_path
 from kompakt_operator.cache import Cache, pod_entry
-from kompakt_operator.definition import is_gone
+from kompakt_operator.crd import is_gone
 from kompakt_operator.events import announce
+from kompakt_operator.garbage_collector import GarbageCollector
 from kompakt_operator.listing import list_all
 from kompakt_operator.perform import NameTaken, NotMade, Performer, write_status
 from kompakt_operator.scrape import Scraper
-from kompakt_operator.strays import Strays
 from kompakt_operator.views import JobId
 from kompakt_operator.workqueue import Key, WorkQueue
 
@@ -44,7 +44,7 @@ class Reconciler:
     def __init__(self, api: Api, cache: Cache, queue: WorkQueue, scraper: Scraper, image: str, keeps_node: bool = True) -> None:
         self._api, self._cache, self._queue, self._scraper, self._image = api, cache, queue, scraper, image
         self._keeps_node = keeps_node
-        self._strays = Strays(api, cache, queue)
+        self._strays = GarbageCollector(api, cache, queue)
         self._short_of_quota: dict[Key, str] = {}  # and when the job was made
 
     async def look(self, key: Key) -> None:

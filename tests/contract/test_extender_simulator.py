@@ -8,12 +8,12 @@ import pytest
 
 from kompakt_core import contract as c
 from kompakt_core.ids import GpuUuid, NodeName, PodUid, mask_of
-from kompakt_core.placement.gang import plan_gang
+from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Level, Plan
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import MACHINES
 from kompakt_extender.gangs import gang_of
-from kompakt_extender.ledger import Ledger
+from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, NodeView, PodView, TopologyView
 from kompakt_simulator.cluster import Cluster, GpuSet
@@ -46,9 +46,9 @@ def graph_of(machine: str, node: str) -> LinkGraph:
     return MACHINES[machine].graph(lambda index: f"GPU-{node}-{index}")
 
 
-def ledger_of(machine: str, cluster: Cluster) -> Ledger:
+def ledger_of(machine: str, cluster: Cluster) -> GpuLedger:
     """The same cluster as the extender would read it: taken GPUs are reported as held by the device plugin."""
-    ledger = Ledger()
+    ledger = GpuLedger()
     for number in range(cluster.machines):
         name = NodeName(f"node-{number:03}")
         graph, free = graph_of(machine, name), cluster.free_of(number)

@@ -28,7 +28,7 @@ from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.prefer import Offer, admit
 from kompakt_device_plugin.reconcile import held_of
 from kompakt_device_plugin.report import NodeReport, TopologyReporter
-from kompakt_device_plugin.source import NamedMachines, Source
+from kompakt_device_plugin.source import NamedMachines, TopologySource
 from kompakt_device_plugin.watching import API_ERRORS, Watching
 from kompakt_device_plugin.writing import PodCorrector
 
@@ -80,7 +80,7 @@ class SimulatedNode:
 class SimulatedNodes:
     """Watches nodes, pods and GPUTopologies; `look` brings one node into order."""
 
-    def __init__(self, api: Api, source: Source, stop: threading.Event) -> None:
+    def __init__(self, api: Api, source: TopologySource, stop: threading.Event) -> None:
         self._api, self._source, self._stop = api, source, stop
         self._nodes, self._topologies = Objects(), Objects()
         self._known: dict[str, SimulatedNode] = {}

@@ -9,7 +9,7 @@ from kompakt_core.delay.levels import Levels
 from kompakt_core.delay.model import NO_WAITING, OVERTAKEN_AT_MOST, Decide, Offer, Place, Reserve, Timers, Waiting, WaitUntil
 from kompakt_core.delay.no_wait import no_wait
 from kompakt_core.ids import NO_GPUS, GpuMask, mask_of
-from kompakt_core.placement.gang import LEVEL_LABELS, plan_gang
+from kompakt_core.placement.gang_placement import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Reason, Refusal, Snapshot
 from kompakt_core.placement.seating import WIDENING, SeatSearch
 

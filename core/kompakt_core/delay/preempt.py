@@ -12,7 +12,7 @@ from itertools import accumulate, combinations, islice
 
 from kompakt_core.delay.gang import gang_gpus, sick_gpus
 from kompakt_core.ids import GpuMask, JobUid, NodeName
-from kompakt_core.placement.gang import LEVEL_LABELS, plan_gang
+from kompakt_core.placement.gang_placement import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Snapshot
 from kompakt_core.placement.seating import WIDENING, SeatSearch
 

@@ -13,7 +13,7 @@ from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED, Phase, moved
 from kompakt_core.job.pods import PodView
 from kompakt_core.job.preemption import PreemptRequest, read_request
-from kompakt_core.job.reports import Heard
+from kompakt_core.job.reports import ReceivedReport
 
 # Every field the operator owns; server-side apply deletes an owned field that a write leaves out.
 FIELDS: Final = (
@@ -49,7 +49,7 @@ class JobStatus:
     batch: Batch | None = None
     progress: Mapping[str, Any] = field(default_factory=dict)
     pace: Pace | None = None
-    heard: Heard | None = None
+    heard: ReceivedReport | None = None
     written: Mapping[str, Any] = field(default_factory=dict)
 
     @property

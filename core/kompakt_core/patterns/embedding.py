@@ -16,7 +16,7 @@ import numpy as np
 from kompakt_core.ids import GpuIndex, MegabytesPerSecond, indices_of
 from kompakt_core.patterns.edges import Edges, ranks_of
 from kompakt_core.patterns.names import Measure, Pattern
-from kompakt_core.patterns.search import Found, search
+from kompakt_core.patterns.search import SearchResult, search
 from kompakt_core.patterns.sets import NOWHERE, UNLIMITED, Masks, Matrix, Values
 
 # Links looked at (sets x ways x edges) up to which every way is tried: about half a second.
@@ -90,7 +90,7 @@ class EdgeTable:
         found: Values = np.array([self._known[mask][column] for mask in wanted], dtype=np.int64).reshape(masks.shape)
         return found
 
-    def find(self, size: int, free: int, twins: Sequence[int] = (), must: int = 0) -> Found | None:
+    def find(self, size: int, free: int, twins: Sequence[int] = (), must: int = 0) -> SearchResult | None:
         """The best placement on `size` GPUs of `free` that `search` meets; None when none is possible."""
         alone = [1 << i for i in range(len(self._weights))]
         return search(self._weights.tolist(), self._edges, size, free, self.measure, twins or alone, must)

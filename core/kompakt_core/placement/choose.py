@@ -17,7 +17,7 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.sets import Masks
 from kompakt_core.patterns.table import MAX_GPUS, sets_within
 from kompakt_core.placement.best import best
-from kompakt_core.placement.facts import Facts, Keys, facts_for
+from kompakt_core.placement.facts import GpuSetFacts, Keys, facts_for
 from kompakt_core.placement.first import first
 from kompakt_core.placement.grouped import GroupFacts, group_facts
 from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
@@ -32,7 +32,7 @@ __all__ = ["POLICIES", "Choice", "choose", "facts_on", "runner_up", "sets_allowe
 # 1. It gives the keys by which sets of one size within `free` are compared, the most important first, smaller is better.
 # 2. Two different sets differ in some key, and the same inputs give the same keys.
 # 3. It never refuses: a set that is allowed and the only one is chosen.
-POLICIES: Final[Mapping[Policy, Callable[[Facts | GroupFacts, int, Masks, bool], Keys]]] = MappingProxyType(
+POLICIES: Final[Mapping[Policy, Callable[[GpuSetFacts | GroupFacts, int, Masks, bool], Keys]]] = MappingProxyType(
     {Policy.BEST: best, Policy.PRESERVE: preserve, Policy.PACKED: packed, Policy.FIRST: first}
 )
 
@@ -108,7 +108,7 @@ def _partitioned(graph: LinkGraph, free: int, size: int, wish: Wish, must_includ
     return candidates if isinstance(candidates, Refusal) else _first_of(facts, free, candidates, wish)
 
 
-def ranked(facts: Facts, free: int, size: int, wish: Wish, must_include: int = 0, leave_out: int = 0) -> Choice | Refusal:
+def ranked(facts: GpuSetFacts, free: int, size: int, wish: Wish, must_include: int = 0, leave_out: int = 0) -> Choice | Refusal:
     """What the policy ranks first among all sets that the wish allows, the set `leave_out` excepted."""
     candidates = sets_allowed(facts, free, size, wish, must_include)
     if isinstance(candidates, Refusal):
@@ -119,7 +119,7 @@ def ranked(facts: Facts, free: int, size: int, wish: Wish, must_include: int = 0
     return _first_of(facts, free, candidates, wish)
 
 
-def _first_of(facts: Facts, free: int, candidates: Masks, wish: Wish) -> Choice:
+def _first_of(facts: GpuSetFacts, free: int, candidates: Masks, wish: Wish) -> Choice:
     keys = POLICIES[wish.policy](facts, free, candidates, wish.sensitive)
     return chosen(facts, int(candidates[first_ranked(keys)]))
 
@@ -144,7 +144,7 @@ def edges_refusal(wish: Wish, size: int) -> Refusal | None:
 
 
 def searched(
-    graph: LinkGraph, facts: Facts, table: EdgeTable, free: int, size: int, wish: Wish, must_include: int
+    graph: LinkGraph, facts: GpuSetFacts, table: EdgeTable, free: int, size: int, wish: Wish, must_include: int
 ) -> Choice | Refusal:
     """Own edges on too many sets to try every way. A policy that puts value first gets the best placement that the
     search meets; for the others it is the best placement on the set that they rank first, value apart.
@@ -185,12 +185,12 @@ def first_ranked(keys: Keys) -> int:
     return int(left[0])
 
 
-def chosen(facts: Facts, mask: int) -> Choice:
+def chosen(facts: GpuSetFacts, mask: int) -> Choice:
     """A set as an answer: in the order of its pattern, with its values."""
     return Choice(GpuMask(mask), facts.table.order(mask), facts.value(mask), facts.second(mask))
 
 
-def wished_facts(graph: LinkGraph, wish: Wish) -> Facts | GroupFacts:
+def wished_facts(graph: LinkGraph, wish: Wish) -> GpuSetFacts | GroupFacts:
     """The facts a wish is judged by: with a required link, only NVLink and its like counts.
 
     Raises InvalidInput for machines on which patterns are not matched.
@@ -199,7 +199,7 @@ def wished_facts(graph: LinkGraph, wish: Wish) -> Facts | GroupFacts:
     return facts_for(graph, wish) if large is None else large
 
 
-def facts_on(graph: LinkGraph, mask: int, wish: Wish) -> Facts | GroupFacts:
+def facts_on(graph: LinkGraph, mask: int, wish: Wish) -> GpuSetFacts | GroupFacts:
     """The facts that this very set is judged by: where a fabric joins GPUs by partitions only, its links count for none else.
 
     Raises InvalidInput as wished_facts.
@@ -217,7 +217,7 @@ def large_facts(graph: LinkGraph, wish: Wish) -> GroupFacts | None:
 
 
 def sets_allowed(
-    facts: Facts, free: int, size: int, wish: Wish, must_include: int = 0, among: Masks | None = None
+    facts: GpuSetFacts, free: int, size: int, wish: Wish, must_include: int = 0, among: Masks | None = None
 ) -> Masks | Refusal:
     """All sets of `size` GPUs within `free` (or those of `among`) that obey the wish's hard demands, by index; never an
     empty list.

@@ -37,7 +37,7 @@ class Surroundings:
         self.islands = islands_of(graph)
 
 
-class Facts:
+class GpuSetFacts:
     """One machine and pattern. All look-ups take GPU sets as bitmasks; those named in the plural take many sets."""
 
     def __init__(self, table: SubsetTable | EdgeTable, around: Surroundings) -> None:
@@ -108,7 +108,7 @@ class Facts:
         return self._around.by_index[masks]
 
 
-def facts_for(graph: LinkGraph, wish: Wish) -> Facts:
+def facts_for(graph: LinkGraph, wish: Wish) -> GpuSetFacts:
     """The facts a wish is judged by: with a required link, only NVLink and its like counts. InvalidInput as table_for."""
     only = wish.required_link == "NVLink"
     table = (
@@ -116,7 +116,7 @@ def facts_for(graph: LinkGraph, wish: Wish) -> Facts:
         if wish.pattern is Pattern.CUSTOM
         else table_for(graph, wish.pattern, fabric_only=only, measure=wish.measure)
     )
-    return Facts(table, _surroundings(graph.shared))
+    return GpuSetFacts(table, _surroundings(graph.shared))
 
 
 @lru_cache(maxsize=64)

@@ -5,11 +5,11 @@ leaves some jobs waiting although they fit (`mapa2021` shows it). Here values ar
 """
 
 from kompakt_core.patterns.sets import Masks
-from kompakt_core.placement.facts import Facts, Keys
+from kompakt_core.placement.facts import GpuSetFacts, Keys
 from kompakt_core.placement.grouped import GroupFacts
 
 
-def preserve(facts: Facts | GroupFacts, free: int, masks: Masks, sensitive: bool) -> Keys:
+def preserve(facts: GpuSetFacts | GroupFacts, free: int, masks: Masks, sensitive: bool) -> Keys:
     """Sensitive: highest value, then the most NVLink left behind. Insensitive: the other way round."""
     value, second = facts.values(masks)
     left = -facts.left(free, masks)

@@ -22,7 +22,7 @@ from kompakt_core.placement.choose import (
     sets_allowed,
     values_first,
 )
-from kompakt_core.placement.facts import Facts, Keys, facts_for
+from kompakt_core.placement.facts import GpuSetFacts, Keys, facts_for
 from kompakt_core.placement.model import Choice, Refusal, Wish
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
@@ -99,7 +99,7 @@ def _partitions(free: int, size: int, pods: int, allowed: frozenset[int]) -> Ite
                     yield (mask, *others)
 
 
-def _keys(facts: Facts, free: int, ways: Masks, wish: Wish) -> Keys:
+def _keys(facts: GpuSetFacts, free: int, ways: Masks, wish: Wish) -> Keys:
     """Keys of many ways, a row of sets each; of equal ones the first, whose sets have the lowest indices."""
     value, second = facts.values(ways)
     smallest = (-value.min(axis=1), -second.min(axis=1)) if values_first(wish) else ()

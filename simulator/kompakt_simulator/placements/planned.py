@@ -3,7 +3,7 @@
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid, mask_of
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.gang import plan_gang
+from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Gang, NodeState, Refusal, Snapshot, Wish, Worker
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_simulator.cluster import Cluster, GpuSet

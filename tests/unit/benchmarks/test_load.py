@@ -7,11 +7,11 @@ import pytest
 from benchmarks import load
 from benchmarks.costs import Costs, read_requests
 from benchmarks.load import Waiting, buckets, phases, quantile
-from kompakt_operator.health import Pulse
+from kompakt_operator.health import OperatorHealth
 
 
 def text_after(*seconds: float) -> str:
-    pulse = Pulse()
+    pulse = OperatorHealth()
     for each in seconds:
         pulse.looked("done", each)
     return pulse.text()

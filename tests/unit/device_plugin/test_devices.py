@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from kompakt_device_plugin.advertisement import only
 from kompakt_device_plugin.devices import Devices
-from kompakt_device_plugin.outlook import only
 
 
 def sick(graph, *indices):

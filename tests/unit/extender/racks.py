@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from kompakt_extender.patience import ClusterPolicy
+from kompakt_extender.consolidation import ClusterPolicy
 from tests.unit.extender.office import Office
 from tests.unit.extender.world import World, pod
 

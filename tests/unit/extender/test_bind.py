@@ -9,7 +9,7 @@ import pytest
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_core.topology.machines import machine
-from kompakt_extender.ledger import Source
+from kompakt_extender.ledger import ClaimSource
 from tests.unit.extender.office import Office
 from tests.unit.extender.world import World, pod
 
@@ -85,7 +85,7 @@ def test_a_bind_of_unknown_outcome_keeps_its_gpus_until_the_pod_is_seen_bound() 
         office.world.arrive_late()
         for _ in range(10):
             await asyncio.sleep(0)  # it reads the pod by itself; no watch event is needed
-        assert office.ledger.claims_of(office.world.pods["p"]["metadata"]["uid"], Source.BIND) == ()
+        assert office.ledger.claims_of(office.world.pods["p"]["metadata"]["uid"], ClaimSource.BIND) == ()
         assert held(office) == 4
 
     run(story)
@@ -120,7 +120,7 @@ def test_a_bind_sent_again_after_an_unknown_outcome_names_the_same_gpus() -> Non
         office.see()
         office.world.outcomes.append("late")
         await office.bind("p", "n0")
-        claimed = office.ledger.claims_of(office.world.pods["p"]["metadata"]["uid"], Source.BIND)[0].gpus
+        claimed = office.ledger.claims_of(office.world.pods["p"]["metadata"]["uid"], ClaimSource.BIND)[0].gpus
         office.world.delete_pod("other")  # a better set may be free now
         office.world.report("n0")
         office.see()

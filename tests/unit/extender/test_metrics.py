@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kompakt_core import contract as c
 from kompakt_extender import words
-from kompakt_extender.fleet import FleetCollector
+from kompakt_extender.fragmentation import FragmentationCollector
 from kompakt_extender.refusals import OTHER, code_of, counted
 from tests.unit.extender.asking import Person, ask, bound
 from tests.unit.extender.scheduler import Desk, Scheduler
@@ -123,7 +123,7 @@ def test_every_text_of_ours_has_a_word_and_others_share_one() -> None:
 
 def test_equal_nodes_are_computed_once() -> None:
     async def story(person: Person) -> None:
-        collector = FleetCollector()
+        collector = FragmentationCollector()
         collector.look(person.states())
         (left, _) = collector.collect()
         assert len(left.samples) == 60

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kompakt_core import contract as c
 from kompakt_core.delay.model import Timers
-from kompakt_extender.patience import ClusterPolicy
+from kompakt_extender.consolidation import ClusterPolicy
 from tests.unit.extender.office import Office
 from tests.unit.extender.world import World, pod, worker
 

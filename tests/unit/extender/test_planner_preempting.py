@@ -7,7 +7,7 @@ import pytest
 
 from kompakt_core import contract as c
 from kompakt_core.job.preemption import read_request
-from kompakt_extender.patience import ClusterPolicy
+from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.record import stamp
 from tests.unit.extender.office import Office
 from tests.unit.extender.office import run as on_nodes

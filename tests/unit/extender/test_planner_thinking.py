@@ -177,7 +177,7 @@ def test_the_loop_goes_on_while_core_thinks(monkeypatch: pytest.MonkeyPatch) -> 
         assert heard.wait(1.5), "the loop was blocked"
         raise RuntimeError("no answer")
 
-    monkeypatch.setattr("kompakt_extender.planner.thinking.place_or_wait", slow)
+    monkeypatch.setattr("kompakt_extender.planner.scheduling_attempt.place_or_wait", slow)
 
     async def story(office: Office) -> None:
         planner = Planner(office.ledger, office.jobs, None, office.metrics, lambda: office.now, {})  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_core.job.preemption import read_request
-from kompakt_extender.patience import ClusterPolicy
-from kompakt_extender.planner.standing import EXCLUDE_SECONDS
+from kompakt_extender.consolidation import ClusterPolicy
+from kompakt_extender.planner.released_gangs import EXCLUDE_SECONDS
 from kompakt_extender.record import moment, stamp
 from tests.unit.extender.office import Office
 from tests.unit.extender.world import World, worker

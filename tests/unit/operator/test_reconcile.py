@@ -12,10 +12,10 @@ from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import read_status
 from kompakt_operator.api import NOT_SERVED, Api, ApiRefused
 from kompakt_operator.cache import Cache
-from kompakt_operator.definition import DEFINITIONS, is_gone, served
+from kompakt_operator.crd import DEFINITIONS, is_gone, served
+from kompakt_operator.garbage_collector import COLLECTOR_SECONDS, GarbageCollector, left_behind
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
-from kompakt_operator.strays import COLLECTOR_SECONDS, Strays, left_behind
 from kompakt_operator.workqueue import Key, WorkQueue
 
 KEY: Key = ("ml", "j")
@@ -141,7 +141,7 @@ def test_what_a_job_leaves_is_removed_only_when_the_collector_had_its_time() -> 
     cache.see_pod(pod())
 
     async def story() -> list[int]:
-        strays, loop = Strays(api, cache, WorkQueue()), asyncio.get_running_loop()
+        strays, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
         counts = []
         for seconds in (0.0, COLLECTOR_SECONDS - 1, COLLECTOR_SECONDS):
             loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
@@ -158,7 +158,7 @@ def test_a_living_job_has_no_strays() -> None:
     cache.see_pod(pod())
 
     async def story() -> None:
-        strays, loop = Strays(api, cache, WorkQueue()), asyncio.get_running_loop()
+        strays, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
         for seconds in (0.0, 2 * COLLECTOR_SECONDS):
             loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
             await strays.look(KEY, "u")

@@ -16,7 +16,7 @@ from kompakt_core.delay.never_relax import never_relax
 from kompakt_core.delay.preempt import Held, NotBefore, Preemption, RunningGang, freed, preempt
 from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid, mask_of
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.gang import plan_gang
+from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Policy, Snapshot, Wish, Worker
 from kompakt_core.topology.describe import read_description
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.job import actions as do
-from kompakt_core.job.reports import LIMIT, PAGE_MARK, Heard, is_news, merged, read_page
+from kompakt_core.job.reports import LIMIT, PAGE_MARK, ReceivedReport, is_news, merged, read_page
 
 SAID = {
     "kompakt": 1,
@@ -35,7 +35,7 @@ def left(**fields: Any) -> tuple[str, ...]:
 def heard(world: Any, **fields: Any) -> Any:
     """Rank 0 of the current attempt has said so."""
     pod = next(pod for pod in world.pods.values() if pod.worker_index == 0)
-    world.heard = Heard(pod.uid, SAID | fields)
+    world.heard = ReceivedReport(pod.uid, SAID | fields)
     return world
 
 

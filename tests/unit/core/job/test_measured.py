@@ -14,7 +14,7 @@ from kompakt_core.job import measured
 from kompakt_core.job.measured import Pace
 from kompakt_core.job.model import Sensitivity, TrainingJob
 from kompakt_core.job.spec import parse_job
-from kompakt_core.profile.document import Profile, Run
+from kompakt_core.profile.document import Profile, ProfiledRun
 
 PAGE = "# TYPE kompakt_ranks gauge\nkompakt_step_seconds 0.24771\nkompakt_gradient_bytes 531400000\nkompakt_ranks 16\n"
 VGG = Pace(0.25, 531_400_000, 16)
@@ -88,7 +88,7 @@ def test_a_job_that_says_nothing_of_communication_stays_insensitive() -> None:
     assert measured.resolved(silent, {"sensitivity": "High"}).communication.sensitivity is Sensitivity.LOW
 
 
-RUN = Run(0.2, (0.2,), 0.0, 1, 531_400_000, 1)
+RUN = ProfiledRun(0.2, (0.2,), 0.0, 1, 531_400_000, 1)
 PROFILED = Profile(
     "box", 4, "GPU", 5, 20, {"one": RUN, "all": replace(RUN, step_seconds=0.25, ranks=4), "warm": replace(RUN, step_seconds=0.4)}
 )

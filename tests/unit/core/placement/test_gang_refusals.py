@@ -9,9 +9,9 @@ from kompakt_core.ids import NodeName
 from kompakt_core.patterns.edges import parse_edges
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.gang import plan_gang
+from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Gang, Reason, Refusal, Taint
-from tests.unit.core.placement.test_gang import RING, cluster, gang, node
+from tests.unit.core.placement.test_gang_placement import RING, cluster, gang, node
 
 
 def test_a_gang_gets_all_or_nothing() -> None:
