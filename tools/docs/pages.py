@@ -14,6 +14,7 @@ HISTORY: Final = ("CHANGELOG.md", f"{DECISIONS}/")
 _FOLDERS: Final = "|".join(("benchmarks", "charts", "crds", "docs", "examples", "kind", "requirements", "tests", *ROOMS))
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _PATH = re.compile(rf"(?:{_FOLDERS})/[\w./*-]*")
+_TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 _BARE = re.compile(r"[\w/-]+\.py")
 
 
@@ -74,10 +75,17 @@ def _missing_paths(root: Path, page: str, line: str) -> Iterator[str]:
     """Files and folders of ours in backticks: from the root on every page, and modules of its own room in a room's README."""
     room = page.removesuffix("/README.md")
     for token in re.findall(r"`([^`]+)`", line):
-        if _PATH.fullmatch(token) and not _exists(root, token):
+        test = _TEST.fullmatch(token)
+        if test and not _defines(root / test[1], test[2]):
+            yield f"`{token}`: there is no such test"
+        elif _PATH.fullmatch(token) and not _exists(root, token):
             yield f"`{token}`: there is no such file"
         elif room in ROOMS and _BARE.fullmatch(token) and not _PATH.fullmatch(token) and not _exists(root / room, f"**/{token}"):
             yield f"`{token}`: there is no such file in {room}/"
+
+
+def _defines(path: Path, test: str) -> bool:
+    return path.exists() and f"def {test}(" in path.read_text()
 
 
 def _exists(root: Path, pattern: str) -> bool:
