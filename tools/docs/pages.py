@@ -14,7 +14,7 @@ HISTORY: Final = ("CHANGELOG.md", f"{DECISIONS}/")
 _FOLDERS: Final = "|".join(("benchmarks", "charts", "crds", "docs", "examples", "kind", "requirements", "tests", *ROOMS))
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _PATH = re.compile(rf"(?:{_FOLDERS})/[\w./*-]*")
-_TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
+_NAMED = re.compile(r"([\w./-]+\.py)::(\w+)")
 _BARE = re.compile(r"[\w/-]+\.py")
 
 
@@ -72,20 +72,27 @@ def anchors(text: str) -> set[str]:
 
 
 def _missing_paths(root: Path, page: str, line: str) -> Iterator[str]:
-    """Files and folders of ours in backticks: from the root on every page, and modules of its own room in a room's README."""
+    """What a line names in backticks and is gone: files and folders from the root, `file::name`, and modules alone: those
+    of its own room in a room's README, elsewhere those beside the file that the line names before.
+    """
     room = page.removesuffix("/README.md")
+    inside = f"{room}/**/" if room in ROOMS else ""
     for token in re.findall(r"`([^`]+)`", line):
-        test = _TEST.fullmatch(token)
-        if test and not _defines(root / test[1], test[2]):
-            yield f"`{token}`: there is no such test"
-        elif _PATH.fullmatch(token) and not _exists(root, token):
-            yield f"`{token}`: there is no such file"
-        elif room in ROOMS and _BARE.fullmatch(token) and not _PATH.fullmatch(token) and not _exists(root / room, f"**/{token}"):
-            yield f"`{token}`: there is no such file in {room}/"
+        named = _NAMED.fullmatch(token)
+        if named and not _defines(root / named[1], named[2]):
+            yield f"`{token}`: there is no such name"
+        elif _PATH.fullmatch(token):
+            inside = f"{token.rpartition('/')[0]}/" if room not in ROOMS else inside
+            if not _exists(root, token):
+                yield f"`{token}`: there is no such file"
+        elif inside and _BARE.fullmatch(token) and not _exists(root, inside + token):
+            yield f"`{token}`: there is no such file in {inside.removesuffix('**/')}"
 
 
-def _defines(path: Path, test: str) -> bool:
-    return path.exists() and f"def {test}(" in path.read_text()
+def _defines(path: Path, name: str) -> bool:
+    """Whether a module has this test, function, method, class or constant."""
+    definition = re.compile(rf"^ *(async )?(def|class) {name}\b|^{name}\b", re.MULTILINE)
+    return path.exists() and definition.search(path.read_text()) is not None
 
 
 def _exists(root: Path, pattern: str) -> bool:

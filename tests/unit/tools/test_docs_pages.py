@@ -17,7 +17,7 @@ def checkout(tmp_path: Path) -> Path:
     for name, text in {
         "docs/other.md": "# Other\n\n## How it is, `really`\n",
         "core/kompakt_core/one.py": "",
-        "tests/test_a.py": "def test_a():\n    pass\n",
+        "tests/test_a.py": "B: int = 1\nclass A:\n    def test_a(self): ...\n",
         "docs/decisions/0001-one-thing.md": FIRST,
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -35,8 +35,9 @@ def problems_of(checkout: Path, page: str, text: str) -> list[str]:
     "text",
     [
         "[a](docs/other.md), [b](docs/other.md#how-it-is-really), [c](https://example.org/x), [d](#top)\n\n# Top\n",
-        "`core/kompakt_core/one.py`, `docs/*.md`, `core/`, `tests/test_a.py::test_a`, `train.py`, `a/b.py`",
+        "`core/kompakt_core/one.py`, `docs/*.md`, `core/`, `tests/test_a.py::test_a`, `tests/test_a.py::A`, `tests/test_a.py::B`",
         "```\n[a](gone.md) `docs/gone.md`\n```\n\n    [a](gone.md)\n",
+        "`train.py`, `a/b.py`",
         "x" * 130,
         "| " + "x" * 200 + " |",
     ],
@@ -52,8 +53,10 @@ def test_a_sound_page_has_no_problem(checkout: Path, text: str) -> None:
         ("README.md", "one [a\nb](docs/other.md#gone)", "README.md:1: link to docs/other.md#gone: no heading gives this anchor"),
         ("README.md", "`core/kompakt_core/gone.py`", "README.md:1: `core/kompakt_core/gone.py`: there is no such file"),
         ("core/README.md", "`gone.py`", "core/README.md:1: `gone.py`: there is no such file in core/"),
-        ("docs/a.md", "`tests/test_a.py::test_gone`", "docs/a.md:1: `tests/test_a.py::test_gone`: there is no such test"),
-        ("docs/a.md", "`tests/gone.py::test_a`", "docs/a.md:1: `tests/gone.py::test_a`: there is no such test"),
+        ("docs/a.md", "`core/kompakt_core/one.py`, `b.py`", "docs/a.md:1: `b.py`: there is no such file in core/kompakt_core/"),
+        ("docs/a.md", "`tests/test_a.py::test_gone`", "docs/a.md:1: `tests/test_a.py::test_gone`: there is no such name"),
+        ("docs/a.md", "`tests/test_a.py::self`", "docs/a.md:1: `tests/test_a.py::self`: there is no such name"),
+        ("docs/a.md", "`tests/gone.py::test_a`", "docs/a.md:1: `tests/gone.py::test_a`: there is no such name"),
         ("docs/decisions/0002-b.md", "[a](gone.md)", "docs/decisions/0002-b.md:1: link to gone.md: there is no such file"),
     ],
 )
