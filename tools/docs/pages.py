@@ -1,4 +1,4 @@
-"""What must hold of every page: links lead somewhere and named files exist."""
+"""What must hold of every page: links lead somewhere, named files exist, lines of prose are short enough."""
 
 import re
 from collections.abc import Iterator
@@ -8,8 +8,9 @@ from typing import Final
 from tools.docs.decisions import FOLDER as DECISIONS
 from tools.docs.repository import ROOMS, tracked
 
-PAGES: Final = ("*.md", "docs/**.md", "examples/**.md", "kind/**.md", *(f"{room}/README.md" for room in ROOMS))
-# The history of changes names files that are gone, and so do decisions.
+WIDTH: Final = 130
+PAGES: Final = "*.md"  # in every folder
+# The history of changes names files that are gone, and so do decisions; lines of both are as they were written.
 HISTORY: Final = ("CHANGELOG.md", f"{DECISIONS}/")
 _FOLDERS: Final = "|".join(("benchmarks", "charts", "crds", "docs", "examples", "kind", "requirements", "tests", *ROOMS))
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -20,8 +21,7 @@ _BARE = re.compile(r"[\w/-]+\.py")
 
 def page_problems(root: Path) -> list[str]:
     """Everything wrong with pages, as `path:line: what is wrong`."""
-    pages = sorted({path for pattern in PAGES for path in tracked(root, pattern)})
-    return [problem for page in pages for problem in _of_page(root, page)]
+    return [problem for page in tracked(root, PAGES) for problem in _of_page(root, page)]
 
 
 def _of_page(root: Path, page: str) -> Iterator[str]:
@@ -29,7 +29,7 @@ def _of_page(root: Path, page: str) -> Iterator[str]:
     yield from (f"{page}:{number}: {problem}" for number, problem in _broken_links(root, page, "\n".join(lines)))
     if not page.startswith(HISTORY):
         for number, line in enumerate(lines, 1):
-            yield from (f"{page}:{number}: {problem}" for problem in _missing_paths(root, page, line))
+            yield from (f"{page}:{number}: {problem}" for problem in (*_missing_paths(root, page, line), *_too_long(line)))
 
 
 def prose(text: str) -> list[str]:
@@ -40,6 +40,12 @@ def prose(text: str) -> list[str]:
         found.append("" if fenced or mark or line.startswith("    ") else line)
         fenced ^= mark
     return found
+
+
+def _too_long(line: str) -> Iterator[str]:
+    """A row of a table cannot be broken, and a quotation stays as its author wrote it."""
+    if len(line) > WIDTH and not line.lstrip().startswith(("|", ">")):
+        yield f"{len(line)} characters; break lines of prose at {WIDTH}"
 
 
 def _broken_links(root: Path, page: str, text: str) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""What the check of pages and decisions finds: broken links, files that are gone, decisions without a status."""
+"""What the check of pages and decisions finds: broken links, files that are gone, long lines, decisions without a status."""
 
 import subprocess
 from pathlib import Path
@@ -39,7 +39,7 @@ def problems_of(checkout: Path, page: str, text: str) -> list[str]:
         "```\n[a](gone.md) `docs/gone.md`\n```\n\n    [a](gone.md)\n",
         "`train.py`, `a/b.py`",
         "x" * 130,
-        "| " + "x" * 200 + " |",
+        "| " + "x" * 200 + " |\n\n> " + "x" * 200,
     ],
 )
 def test_a_sound_page_has_no_problem(checkout: Path, text: str) -> None:
@@ -57,6 +57,7 @@ def test_a_sound_page_has_no_problem(checkout: Path, text: str) -> None:
         ("docs/a.md", "`tests/test_a.py::test_gone`", "docs/a.md:1: `tests/test_a.py::test_gone`: there is no such name"),
         ("docs/a.md", "`tests/test_a.py::self`", "docs/a.md:1: `tests/test_a.py::self`: there is no such name"),
         ("docs/a.md", "`tests/gone.py::test_a`", "docs/a.md:1: `tests/gone.py::test_a`: there is no such name"),
+        ("docs/a.md", "x" * 131, "docs/a.md:1: 131 characters; break lines of prose at 130"),
         ("docs/decisions/0002-b.md", "[a](gone.md)", "docs/decisions/0002-b.md:1: link to gone.md: there is no such file"),
     ],
 )
