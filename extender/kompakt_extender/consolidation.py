@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kompakt_core import contract
+from kompakt_core.contract import placement_annotations
+from kompakt_core.contract.words import BandwidthSensitivity
 from kompakt_core.delay.dally import dally
 from kompakt_core.delay.estimate import COMMUNICATION, LEVEL_FACTORS, slowdowns
 from kompakt_core.delay.gang import NO_PATIENCE, Patience
@@ -76,5 +77,5 @@ def _by_policy(cluster: ClusterPolicy, pods: Iterable[PodView], measured: float 
 
 def _sensitivity(pods: Iterable[PodView]) -> str:
     """The most sensitive word among the gang's pods; a pod without one is not sensitive."""
-    found = (pod.annotations.get(contract.ANN_SENSITIVITY, "None") for pod in pods)
-    return max(found, key=lambda word: COMMUNICATION.get(word, 0.0), default="None")
+    found = (placement_annotations.readable(pod.annotations).sensitivity.value for pod in pods)
+    return max(found, key=lambda word: COMMUNICATION.get(word, 0.0), default=BandwidthSensitivity.NONE.value)

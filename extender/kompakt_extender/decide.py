@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kompakt_core import contract
+from kompakt_core.contract import planned_seat
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mask_of
 from kompakt_core.placement.choose import choose, facts_on, wished_facts
@@ -62,16 +62,7 @@ def request_of(pod: PodView) -> Request:
         return Request(pod.gpus, wish)
     if not pod.planned_node or len(pod.planned_gpus) != pod.gpus:
         raise InvalidInput(words.NO_PLAN)
-    return Request(pod.gpus, wish, pod.planned_node, pod.planned_gpus, _minimum(pod))
-
-
-def _minimum(pod: PodView) -> int | None:
-    text = pod.annotations.get(contract.ANN_MIN_VALUE)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidInput(f"{contract.ANN_MIN_VALUE}: {text[:80]!r} is not a whole number of MB/s")
-    return int(text)
+    return Request(pod.gpus, wish, pod.planned_node, pod.planned_gpus, planned_seat.min_value(pod.annotations))
 
 
 def grant(request: Request, state: NodeState | None) -> Grant | No:
