@@ -8,7 +8,6 @@ from typing import Any
 from kompakt_core import contract
 from kompakt_core.contract import planned_seat, timestamps, worker_labels
 from kompakt_core.contract.planned_seat import PlannedSeat
-from kompakt_core.delay.preempt import Held, RunningGang
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import JobUid, NodeName, mask_of
 from kompakt_core.patterns.edges import Edges, make_edges, ranks_of
@@ -16,6 +15,7 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.model import Gang, Plan, Reason, Refusal, Wish, Worker
 from kompakt_core.placement.rank_mapping import with_edges
+from kompakt_core.policy.preempt import PodHolding, RunningGang
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.placement_annotations import wish_of
 from kompakt_extender.record import PlanRecord, Record, SeatRecord, State
@@ -140,10 +140,10 @@ def running_gang(
     )
 
 
-def _held(pod: PodView, node: NodeName, graph: LinkGraph | None) -> Held:
+def _held(pod: PodView, node: NodeName, graph: LinkGraph | None) -> PodHolding:
     own = set(pod.written_gpus)
     gpus = tuple(gpu.index for gpu in graph.gpus if gpu.uuid in own) if graph is not None else ()
-    return Held(node, mask_of(gpus), pod.cpu_millis, pod.memory_bytes)
+    return PodHolding(node, mask_of(gpus), pod.cpu_millis, pod.memory_bytes)
 
 
 def placed_message(plan: Plan) -> str:

@@ -28,7 +28,7 @@ AS_A_WHOLE = {
 }  # fmt: skip
 # Reading and writing of moments: the simulator's are those of recorded logs, in other forms.
 MOMENTS = {"strftime", "strptime", "fromisoformat", "isoformat"}
-OTHER_MOMENTS = {"simulator/kompakt_simulator/fields.py": {"fromisoformat"}}
+OTHER_MOMENTS = {"simulator/kompakt_simulator/traces/fields.py": {"fromisoformat"}}
 OTHER_LISTS = {"core/kompakt_core/topology/graph.py"}  # NUMA nodes of GPUs, for a digest
 
 
@@ -55,10 +55,10 @@ def names_used(tree: ast.AST) -> set[str]:
 
 
 def literals(tree: ast.AST) -> set[str]:
-    """Annotations and labels that a module spells out."""
+    """Annotations and labels that a module spells out; sentences for people may name them."""
     told = docstrings(tree)
     texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in told]
-    return {name for name in NAMES.values() if any(name in text for text in texts)}
+    return {name for name in NAMES.values() if any(name in text and " " not in text for text in texts)}
 
 
 def calls(tree: ast.AST, names: set[str]) -> set[str]:
@@ -104,6 +104,7 @@ def test_lists_of_gpus_are_joined_and_split_by_the_contract_alone() -> None:
         ("from kompakt_core.contract import LABEL_ATTEMPT", (names_used, {"LABEL_ATTEMPT"})),
         ('labels["kompakt.dev/attempt"]', (literals, {"kompakt.dev/attempt"})),
         ('f"{x}/kompakt.dev/gpus"', (literals, {"kompakt.dev/gpus"})),
+        ('"the annotation kompakt.dev/gpus says so"', (literals, set())),
         ('def f():\n    "The annotation kompakt.dev/gpus."', (literals, set())),
         ('now.strftime("%Y")', (lambda tree: calls(tree, MOMENTS), {"strftime"})),
         ('",".join(pod.gpus)', (gpu_lists_by_hand, {1})),

@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kompakt_core.contract import timestamps
-from kompakt_core.delay.gang import Wait
-from kompakt_core.delay.keep import Keep
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.place_or_wait import GangReservation, LevelWait
 from kompakt_extender.record import Record, State, Victim
 
 LATEST: Final = 4102444800.0  # the year 2100: a moment beyond it is none
@@ -23,7 +22,7 @@ _ROOM: Final[Mapping[Level, str]] = {level: f"in {place}" for level, place in _P
 }
 
 
-def waiting_for_level(record: Record, wait: Wait, since: float) -> Record:
+def waiting_for_level(record: Record, wait: LevelWait, since: float) -> Record:
     """The record of a gang that goes on waiting; `since` (seconds since the epoch): where its timers begin."""
     began = _at(since)
     until = None if wait.at is None or wait.at >= LATEST else _at(math.ceil(wait.at))
@@ -46,7 +45,7 @@ def not_waiting_for_level(record: Record) -> Record:
     return replace(record, waits_for="", until="", kept=(), victims=(), held=(), decided_at="")
 
 
-def with_gpus_kept(record: Record, keep: Keep) -> Record:
+def with_gpus_kept(record: Record, keep: GangReservation) -> Record:
     """The record of a gang for which GPUs are kept."""
     kept = tuple(sorted(keep.gpus.items()))
     names = ", ".join(node for node, _ in kept[:_NAMED]) + (f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else "")
@@ -89,7 +88,7 @@ def from_then_on(message: str, at: float) -> str:
     return f"{message}; running jobs of lower priority can make room, and may be ended for it from {begin} on"
 
 
-def _message(wait: Wait, since: datetime, until: datetime | None) -> str:
+def _message(wait: LevelWait, since: datetime, until: datetime | None) -> str:
     room = f"now there is room only {_ROOM[wait.offered]}"
     place = _PLACE[wait.level]
     if until is None:

@@ -1,12 +1,12 @@
 """How far a training is: what is read, what is estimated, and what of it the status shows."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kompakt_core.contract import timestamps
 from kompakt_core.job import progress
@@ -119,10 +119,10 @@ def test_a_disrupted_or_suspended_job_keeps_how_much_is_left_until_it_speaks_aga
     world.settle()
     assert (world.status.attempt, world.stored["progress"]) == (2, {"remainingSeconds": 2000})
     world.stored["progress"] = told
-    world.job = replace(world.job, suspend=True, generation=2)
+    world.job = structs.replace(world.job, suspend=True, generation=2)
     world.settle()
     assert world.stored["progress"] == {"step": 5, "total": 10, "remainingSeconds": 2000}
     world.now += 9999
-    world.job = replace(world.job, suspend=False, generation=3)
+    world.job = structs.replace(world.job, suspend=False, generation=3)
     world.settle()
     assert (world.status.attempt, world.stored["progress"]) == (3, {"remainingSeconds": 2000})
