@@ -6,7 +6,7 @@ from kompakt_core.contract import planned_seat
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mask_of
 from kompakt_core.placement.choose import choose, facts_on, wished_facts
-from kompakt_core.placement.model import NodeState, Policy, Reason, Refusal, Wish
+from kompakt_core.placement.model import NodeState, Policy, Reason, Rejection, Wish
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender import words
 from kompakt_extender.placement_annotations import wish_of
@@ -96,7 +96,7 @@ def _planned(request: Request, state: NodeState, graph: LinkGraph) -> Grant | No
 
 def _chosen(request: Request, state: NodeState, graph: LinkGraph) -> Grant | No:
     choice = choose(graph, state.free, request.gpus, request.wish)
-    if isinstance(choice, Refusal):
+    if isinstance(choice, Rejection):
         return No(words.text_of(choice.reason))
     if request.minimum is not None and choice.value < request.minimum:
         return No(words.text_of(Reason.VALUE_TOO_LOW))

@@ -13,7 +13,7 @@ from kompakt_core.ids import JobUid, NodeName, mask_of
 from kompakt_core.patterns.edges import Edges, make_edges, ranks_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.model import Gang, Plan, Reason, Refusal, Wish, Worker
+from kompakt_core.placement.model import Gang, Plan, Reason, Rejection, Wish, Worker
 from kompakt_core.placement.rank_mapping import with_edges
 from kompakt_core.policy.preempt import PodHolding, RunningGang
 from kompakt_core.topology.graph import LinkGraph
@@ -153,7 +153,7 @@ def placed_message(plan: Plan) -> str:
     return f"all workers have their places on {where}, level {plan.level.value}, {plan.value} of {plan.ideal} MB/s"
 
 
-def waiting_message(refusal: Refusal) -> str:
+def waiting_message(refusal: Rejection) -> str:
     """Why a gang waits, one sentence for people. Without counts that change with every other pod: each change would be a
     write for each waiting gang; the explain API has the counts of the moment.
     """

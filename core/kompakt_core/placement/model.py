@@ -40,7 +40,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     """A no with its reason as data. `have` and `need` are counts or MB/s as the reason says; `node` None: all nodes."""
 
     reason: Reason
