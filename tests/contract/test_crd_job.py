@@ -142,8 +142,8 @@ def test_the_committed_template_is_the_pinned_kubernetes_own() -> None:
 
 
 def test_every_word_of_placement_that_a_job_may_use_is_honoured() -> None:
-    from kompakt_core.placement.choose import POLICIES
     from kompakt_core.placement.model import Level
+    from kompakt_core.placement.policies import POLICIES
 
     assert {str(policy) for policy in POLICIES} == {str(p) for p in model.PolicyName}
     assert {str(level) for level in Level} == {str(level) for level in model.LevelName}
