@@ -105,7 +105,8 @@ def simulate(
     for each in chosen.values():
         known_to(each, setting)
     runs = [_run(loaded, world, each, place, setting, graph) for each in chosen.values()]
-    _print(loaded, world, where, runs, output, jobs)
+    title = f"{loaded.name}: {len(loaded.jobs)} jobs on {where}; work = {loaded.work}{_communication(costs, network)}"
+    _print(title, loaded, world, runs, output, jobs)
 
 
 def _world(cluster: str | None, network: str | None) -> tuple[str, ClusterShape, Network]:
@@ -127,14 +128,20 @@ def _run(
     return PolicyRun(policy.name, summarize(outcome, setting.rules), outcome, ring)
 
 
-def _print(trace: Trace, world: ClusterState, cluster: str, runs: list[PolicyRun], output: SimulationOutput, jobs: bool) -> None:
+def _communication(costs: Network, path: str | None) -> str:
+    """Part of the title: figures without a network must not be taken for figures with one."""
+    if not costs.free:
+        return ""
+    return "; communication is free" + (" (no --network)" if path is None else "")
+
+
+def _print(title: str, trace: Trace, world: ClusterState, runs: list[PolicyRun], output: SimulationOutput, jobs: bool) -> None:
     errors = _errors()
     if trace.left_out:
         errors.print(f"left out: {trace.left_out} jobs of which {trace.name} tells no time of running")
     for job in runs[0].outcome.dropped:
         at = f" (line {job.line} of the trace)" if job.line else ""
         errors.print(f"refused: job {job.number} needs {job.gpus} GPUs; the largest possible is {world.size}{at}")
-    title = f"{trace.name}: {len(trace.jobs)} jobs on {cluster}; work = {trace.work}"
     if output is SimulationOutput.JSON:
         typer.echo(json_of(runs, world.shape if jobs else None))
     elif output is SimulationOutput.CSV:
