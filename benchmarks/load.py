@@ -1,10 +1,10 @@
-"""Thousands of TrainingJobs at once, on simulated nodes: the operator's memory, its looks, and how soon a burst is bound.
+"""Thousands of TrainingJobs at once, on simulated nodes: the operator's memory, how long it reconciles, how soon pods are bound.
 
     python -m benchmarks.load                              # 5,000 jobs, of which 200 run with 2,000 pods; then 100 at once
     python -m benchmarks.load --jobs 500 --running 20 --pods 200 --burst 20 --hold 0
 
 The jobs that do not run are suspended; the operator goes over all of them every five minutes all the same. Its memory is read
-from /proc; how long its looks take, from its own histogram; `--hold` seconds pass in between, so that one such round is among
+from /proc; how long it reconciles, from its own histogram; `--hold` seconds pass in between, so that one such round is among
 them. Then TrainingJobs come at once, and after them plain Jobs of the default scheduler, as many with as many pods: for each job
 the time from sending its request until the watch shows its last pod with a node. After each part: the processor time of every
 program and what the API server was asked for. Nothing is given up while anything still changes within ten minutes.
@@ -146,13 +146,13 @@ def memory(cluster: ClusterSession) -> tuple[float, float]:
 
 
 def buckets(text: str) -> dict[float, int]:
-    """The operator's histogram of looks: how many took at most so many seconds."""
-    found = re.findall(r'kompakt_operator_look_seconds_bucket\{le="([^"]+)"\} (\d+)', text)
+    """The operator's histogram of reconciliations: how many took at most so many seconds."""
+    found = re.findall(r'kompakt_operator_reconcile_seconds_bucket\{le="([^"]+)"\} (\d+)', text)
     return {float(bound): int(count) for bound, count in found}
 
 
 def quantile(since: Mapping[float, int], until: Mapping[float, int], share: float) -> tuple[float, float]:
-    """Between which bounds of the histogram, in seconds, that share of the looks between two readings lies."""
+    """Between which bounds of the histogram, in seconds, that share of the reconciliations between two readings lies."""
     counts = {bound: until[bound] - since.get(bound, 0) for bound in sorted(until)}
     wanted, below = share * max(counts.values()), 0.0
     for bound, count in counts.items():
@@ -163,20 +163,20 @@ def quantile(since: Mapping[float, int], until: Mapping[float, int], share: floa
 
 
 def report(name: str, cluster: ClusterSession, since: Mapping[float, int]) -> dict[float, int]:
-    """Print memory and looks since the last reading; answers this reading."""
+    """Print memory and reconciliations since the last reading; answers this reading."""
     now, most = memory(cluster)
     flag = next(flag for flag in cluster.components["operator-0"].argv if flag.startswith("--health-port="))
     until = buckets(_metrics(int(flag.partition("=")[2])))
     if max(until.values()) < max(since.values(), default=0):
         name, since = f"{name} (the operator began anew meanwhile)", {}
-    looks = max(until.values()) - max(since.values(), default=0)
+    count = max(until.values()) - max(since.values(), default=0)
     spread = ", ".join(
         f"p{share * 100:.0f} in {low:g} to {high:g} s"
-        for share in ((0.5, 0.99) if looks else ())
+        for share in ((0.5, 0.99) if count else ())
         for low, high in [quantile(since, until, share)]
     )
     print(
-        f"{name}: operator {now:.0f} MB, at most {most:.0f} MB so far; {looks} looks{', ' if looks else ''}{spread}; "
+        f"{name}: operator {now:.0f} MB, at most {most:.0f} MB so far; {count} reconciliations{', ' if count else ''}{spread}; "
         f"load {os.getloadavg()[0]:.1f}",
         flush=True,
     )

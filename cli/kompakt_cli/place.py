@@ -55,7 +55,9 @@ Matrix = Annotated[str, typer.Option(help="a file: output of `nvidia-smi topo -m
 Gpus = Annotated[int, typer.Option(help="how many GPUs the pod asks for", min=1)]
 Free = Annotated[str, typer.Option(help="the free GPUs, such as 0,1,4-7 (default: all)")]
 PatternName = Annotated[str, typer.Option(help=", ".join(Pattern), metavar="PATTERN")]
-EdgeList = Annotated[str, typer.Option(help="own edges between ranks, such as 0-1,1-2:3 (with weights); means --pattern custom")]
+EdgeList = Annotated[
+    str, typer.Option(help="custom edges between ranks, such as 0-1,1-2:3 (with weights); means --pattern custom")
+]
 PolicyName = Annotated[str, typer.Option(help=", ".join((*Policy, MAPA)), metavar="POLICY")]
 MeasureName = Annotated[str, typer.Option(help="what value counts: the slowest link (Bottleneck) or all added up (Sum)")]
 SensitivityName = Annotated[

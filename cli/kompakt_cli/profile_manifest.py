@@ -109,7 +109,7 @@ def run_document(document: Document, mode: str, gpus: int, plan: StepLimits, nod
 def _kept(job: TrainingJob, spec: Document, mode: str) -> Document:
     """What else of the job's spec its runs have too."""
     kept = ["placement", "priorityClassName", "sharedMemory"]
-    if job.communication.custom_edges is None:  # own edges are for the job's own number of GPUs
+    if job.communication.custom_edges is None:  # custom edges are for the job's own number of GPUs
         kept.append("communication")
     found = {name: copy.deepcopy(spec[name]) for name in kept if name in spec}
     if mode == "halves":  # they are to be spread

@@ -82,7 +82,7 @@ class Agent:
         self._wake.set()
 
     def heard(self, change: Change) -> None:
-        """Something happened to a GPU: what is sick is taken back before this returns, report and offer follow at once."""
+        """Something happened to a GPU: what is unhealthy is taken back before this returns, report and offer follow at once."""
         word = f"XID {change.xid}" if change.xid else change.kind
         log.warning("%s: %s (%s)", change.uuid or "node", change.message, word)
         self._withdraw()
@@ -143,7 +143,7 @@ class Agent:
         return all(watch.beat.alive for watch in self._watches)
 
     def step(self) -> None:
-        """One round: what is sick is taken back, then kubelet's truth, report, offer, corrections, and what is to be told.
+        """One round: what is unhealthy is taken back, then kubelet's truth, report, offer, corrections, and what is to be told.
 
         Raises one of API_ERRORS, and grpc.RpcError.
         """
@@ -172,7 +172,7 @@ class Agent:
         self._corrector.correct(taken, pods, report)
 
     def _withdraw(self) -> Advertisement | None:
-        """Takes back what is not to be offered any more. Waits for nobody: a GPU may be sick while API server or kubelet hang."""
+        """Takes back what is not to be offered any more. Waits for nobody: a GPU may break while API server or kubelet hang."""
         with self._offering:
             seen = self._look()
             if seen:
@@ -194,8 +194,8 @@ class Agent:
         return outlook(sight, self._read(node), self._source, self._own)
 
     def _prepare(self, graph: LinkGraph) -> None:
-        """Works out before kubelet asks what an answer needs, once for each machine: not when a GPU turns sick or well. Tidying
-        up takes a tenth of a second, in which no call of kubelet's is answered.
+        """Works out before kubelet asks what an answer needs, once for each machine: not when its health changes. Tidying up
+        takes a tenth of a second, in which no call of kubelet's is answered.
         """
         if graph.digest != self._prepared:
             warm(graph)

@@ -34,7 +34,7 @@ class StillRunning:
 
 
 class Allocations:
-    """`held` is what stands in `status.held` after the last look; None before the first one."""
+    """`held` is what stands in `status.held` after the last reading; None before the first one."""
 
     def __init__(
         self, resources: PodResources, pods: NodePods, devices: Devices, journal: Journal, still_running: StillRunning

@@ -17,7 +17,7 @@ class Offered:
     version: int = 0
 
 
-def sickened(graph: LinkGraph, well: Container[GpuUuid]) -> LinkGraph:
+def marked_unhealthy(graph: LinkGraph, well: Container[GpuUuid]) -> LinkGraph:
     """The graph with every GPU that is not among `well` marked unhealthy."""
     return replace(graph, gpus=tuple(gpu if gpu.uuid in well else replace(gpu, health=UNHEALTHY) for gpu in graph.gpus))
 
@@ -53,7 +53,7 @@ class Devices:
             return
         well = {gpu.uuid for gpu in wanted.gpus if gpu.health == HEALTHY} if wanted else set()
         if wanted is None or any(gpu.uuid not in well for gpu in old.gpus if gpu.health == HEALTHY):
-            self.publish(sickened(old, well) if wanted else None)
+            self.publish(marked_unhealthy(old, well) if wanted else None)
 
     @property
     def offered(self) -> Offered:

@@ -130,7 +130,7 @@ class Plugin:
                 for change in self._source.wait(SOURCE_SECONDS):
                     self.agent.heard(change)
                 beat.beat()
-            except Exception:  # without this thread no sick GPU would ever be noticed
+            except Exception:  # without this thread no unhealthy GPU would ever be noticed
                 log.exception("waiting for news of the GPUs broke, again in %.0f s", SOURCE_PAUSE)
                 self.stop.wait(SOURCE_PAUSE)
 

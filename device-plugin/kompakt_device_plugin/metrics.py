@@ -23,7 +23,7 @@ class PluginMetrics:
         self.registrations = counter("registrations", "Registrations with kubelet")
         self.allocations = counter("allocations", "Sets handed over to containers")
         self.refusals = counter(
-            "refused_allocations", "Sets not handed over since a process still used, or may have used, a GPU of them"
+            "rejected_allocations", "Sets not handed over since a process still used, or may have used, a GPU of them"
         )
         self.late_writes = counter("late_writes", "Sets handed over before the write-ahead file said so: its disk was busy")
         # hit: the set written on a pod was answered; late: the same, after asking the API server; miss: the best free set was.

@@ -74,11 +74,11 @@ def status_of(report: NodeReport, before: Iterable[Mapping[str, Any]], now: str)
 
 
 def counted(report: NodeReport) -> dict[str, int]:
-    """GPUs by state. A GPU that turned sick while a pod holds it counts as both allocated and unhealthy."""
+    """GPUs by state. A GPU that turned unhealthy while a pod holds it counts as both allocated and unhealthy."""
     known = {gpu.uuid for gpu in report.graph.gpus}
     held = {entry.uuid for entry in report.held} & known
-    sick = {gpu.uuid for gpu in report.graph.gpus if gpu.health != HEALTHY}
-    return {"free": 0 if report.problem else len(known - held - sick), "allocated": len(held), "unhealthy": len(sick)}
+    unhealthy = {gpu.uuid for gpu in report.graph.gpus if gpu.health != HEALTHY}
+    return {"free": 0 if report.problem else len(known - held - unhealthy), "allocated": len(held), "unhealthy": len(unhealthy)}
 
 
 def conditions_of(report: NodeReport) -> tuple[TopologyCondition, ...]:

@@ -70,7 +70,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
             DeadlineExecutor("search"),
             DeadlineExecutor("processes"),
         )
-        self._answering, self._driver_looks = DeadlineExecutor("answer"), DeadlineExecutor("driver look")
+        self._answering, self._driver_checks = DeadlineExecutor("answer"), DeadlineExecutor("driver check")
         self._streams = 0
         self._lock = threading.Lock()
 
@@ -120,7 +120,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
     def _in_use(self, given: Collection[tuple[GpuUuid, ...]]) -> str:
         """Why these GPUs cannot be handed over yet; empty where they can. Driver and /proc are looked at at the same time."""
         gpus, patience = [gpu for some in given for gpu in some], CallDeadline(SEARCH_SECONDS)
-        seen = self._driver_looks.begin(lambda: [gpu for gpu in gpus if self._busy(gpu)])
+        seen = self._driver_checks.begin(lambda: [gpu for gpu in gpus if self._busy(gpu)])
         if left := self._left_behind(given, patience):
             return left
         used = seen.result() if seen.ended(patience.left) else []
@@ -155,7 +155,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         return self._written_on(gpus, pods)
 
     def _lists(self, context: grpc.ServicerContext) -> Iterator[Any]:
-        """One list for every change that kubelet can see: why a GPU is sick is not told there."""
+        """One list for every change that kubelet can see: why a GPU is unhealthy is not told there."""
         seen, sent = -1, None
         while context.is_active():
             offered = self._devices.wait(seen, context.is_active)

@@ -23,8 +23,8 @@ class ChangeKind(StrEnum):
     XID = "XID"  # the driver reported a critical error that is the GPU's fault, not the application's
     ECC = "ECC"  # memory that cannot be corrected or remapped
     LOST = "Lost"  # fell off the bus, or no longer answers
-    FABRIC = "Fabric"  # joined or left the NVLink fabric, or its fabric turned sick
-    SICK = "Sick"  # unhealthy for another reason, which the message tells
+    FABRIC = "Fabric"  # joined or left the NVLink fabric, or its fabric turned unhealthy
+    SICK = "Unhealthy"  # unhealthy for another reason, which the message tells
     LINKS = "Links"  # what joins the node's GPUs is other than before
     WELL = "Well"  # a GPU that was unhealthy is healthy again
 

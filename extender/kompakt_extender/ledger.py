@@ -1,7 +1,7 @@
 """Which GPUs are taken, computed from API objects; no store of its own.
 
 Taken = GPUs written on bound, unfinished pods + GPUs planned for released pods + GPUs the device plugin reports as held
-+ GPUs of binds whose outcome is not known yet + sick GPUs. Everything here is pure: views in, states out.
++ GPUs of binds whose outcome is not known yet + unhealthy GPUs. Everything here is pure: views in, states out.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,8 @@ from kompakt_core import contract
 from kompakt_core.ids import GpuMask, GpuUuid, NodeName, PodUid, mask_of
 from kompakt_core.placement.model import NodeState, Reason, Snapshot
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_extender.reservations import ClusterView, Reservations, hiding, kept_gpus
+from kompakt_extender.cluster_view import ClusterView
+from kompakt_extender.reservations import Reservations, hiding, kept_gpus
 from kompakt_extender.views import NAME_FIELD, NodeView, PodView, TopologyView
 
 
@@ -70,8 +71,8 @@ def taken_gpus(graph: LinkGraph, topology: TopologyView | None, pods: Iterable[P
         named.update(pod.written_gpus)
     for claim in claims:
         named.update(claim.gpus)
-    sick = [gpu.index for gpu in graph.gpus if gpu.health != "Healthy"]
-    return mask_of([*(index[uuid] for uuid in named if uuid in index), *sick])
+    unhealthy = [gpu.index for gpu in graph.gpus if gpu.health != "Healthy"]
+    return mask_of([*(index[uuid] for uuid in named if uuid in index), *unhealthy])
 
 
 def problem_of(node: NodeView, topology: TopologyView | None, pods: Iterable[PodView]) -> Reason | None:

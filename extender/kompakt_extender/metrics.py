@@ -28,23 +28,23 @@ class ExtenderMetrics:
         self.active = Gauge("kompakt_extender_active", "1 while this process decides", registry=self.registry)
         self.binds = Counter("kompakt_extender_binds", "Binds by outcome", ["outcome"], registry=self.registry)
         self.unknown_binds = Gauge(
-            "kompakt_extender_unknown_binds", "Reservations whose bind is not yet seen on the pod", registry=self.registry
+            "kompakt_extender_unconfirmed_binds", "Reservations whose bind is not yet seen on the pod", registry=self.registry
         )
         self.gangs = Gauge("kompakt_planner_gangs", "Gangs by state", ["state"], registry=self.registry)
         self.plans = Counter("kompakt_planner_plans", "Plans written", registry=self.registry)
         self.plans_overtaken = Counter(
-            "kompakt_planner_plans_overtaken", "Plans given up because a place was gone by then", registry=self.registry
+            "kompakt_planner_plan_conflicts", "Plans given up because a place was gone by then", registry=self.registry
         )
         self.withdrawals = Counter("kompakt_planner_withdrawals", "Plans withdrawn", registry=self.registry)
         self.preemptions = Counter(
             "kompakt_planner_preemptions", "Running jobs asked to end for one of higher priority", registry=self.registry
         )
         self.plan_seconds = Histogram(
-            "kompakt_planner_round_seconds", "Time of one planning round, in seconds", buckets=_SECONDS, registry=self.registry
+            "kompakt_planner_cycle_seconds", "Time of one planning round, in seconds", buckets=_SECONDS, registry=self.registry
         )
         self.relists = Counter("kompakt_extender_relists", "Lists read anew", ["resource"], registry=self.registry)
         self.refusals = Counter(
-            "kompakt_extender_refusals",
+            "kompakt_extender_rejections",
             "Nodes refused in answers of filter, and binds refused, by reason; nodes that a plan does not name are not counted",
             ["verb", "reason"],
             registry=self.registry,

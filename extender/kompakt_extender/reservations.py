@@ -1,4 +1,4 @@
-"""Who sees which GPUs as free: some are set apart for one job, and nobody else gets them. Values, which nothing changes later."""
+"""GPUs that are set apart for one job, which nobody else gets. Values, which nothing changes later."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -76,31 +76,3 @@ class Reservations:
         """A node as those see it for whom nothing is set apart."""
         state = self.without_held(state)
         return hiding(state, kept_gpus(state, self.kept.get(state.name, 0)))
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterView:
-    """All nodes at one moment, for any job to look at. `version`: that of the ledger.
-
-    `states`: what those see for whom nothing is set apart. `bare`: nodes where something is, with nothing of it hidden.
-    """
-
-    version: int
-    states: Mapping[NodeName, NodeState]
-    bare: Mapping[NodeName, NodeState]
-    reserved: Reservations
-
-    def seen_by(self, job_uid: str = "", priority: int | None = None) -> Mapping[NodeName, NodeState]:
-        """The nodes as this job may see them; priority None: it sees nothing of what is set apart for others."""
-        reserved = self.reserved
-        above = priority is not None and reserved.kept_against < priority
-        kept = reserved.kept if job_uid and (job_uid == reserved.kept_for or above) else {}
-        mine = {job_uid} if priority is None else {job_uid, *(uid for uid, _ in reserved.held_below(priority))}
-        names = {*kept, *(name for uid in mine for name in reserved.nodes_of(uid))}
-        if not names:
-            return self.states
-        return {**self.states, **{name: self._seen(name, mine, name in kept) for name in names & self.bare.keys()}}
-
-    def _seen(self, name: NodeName, mine: Collection[str], kept: bool) -> NodeState:
-        state = self.reserved.without_held(self.bare[name], mine)
-        return state if kept else hiding(state, kept_gpus(state, self.reserved.kept.get(name, 0)))

@@ -28,7 +28,7 @@ _TAILS = tuple(b"%d}" % score for score in range(TOP + 1))
 def scores_of(ranks: Iterable[Rank], *, ideal: bool) -> dict[Rank, int]:
     """From ranks to numbers over the whole range: the best rank gets 10 if it is `ideal`, else 9; the worst of several 0.
 
-    The best one stands alone at its number: kube-scheduler chooses by chance among equals.
+    The best one stands alone at its number: kube-scheduler chooses at random among equals.
     """
     ordered = sorted(set(ranks), reverse=True)
     best, last = TOP if ideal else TOP - 1, len(ordered) - 1

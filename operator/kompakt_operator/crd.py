@@ -1,4 +1,4 @@
-"""Whether the API server knows what a TrainingJob is, and whether that is still the same definition as at our start."""
+"""Whether the API server knows what a TrainingJob is, and whether that is still the same CRD as at our start."""
 
 import asyncio
 import logging
@@ -15,9 +15,9 @@ log = logging.getLogger(__name__)
 
 
 async def is_gone(api: Api, refusal: ApiRefused) -> bool:
-    """Whether a job that could not be read is no more: it alone, or its definition and with it all jobs.
+    """Whether a job that could not be read is no more: it alone, or its CRD and with it all jobs.
 
-    That the API server knows no TrainingJobs may be a moment's truth; that there is no definition is not. Raises as `Api.get`.
+    That the API server knows no TrainingJobs may be a moment's truth; that there is no CRD is not. Raises as `Api.get`.
     """
     if refusal.code != 404 or refusal.reason != NOT_SERVED:
         return refusal.code == 404
@@ -25,7 +25,7 @@ async def is_gone(api: Api, refusal: ApiRefused) -> bool:
 
 
 async def served(api: Api) -> str:
-    """Which definition of TrainingJob is served, by its uid; "" for none. Raises as `Api.get`."""
+    """Which CRD of TrainingJob is served, by its uid; "" for none. Raises as `Api.get`."""
     try:
         found = await api.get(f"/apis/{contract.API_VERSION}")
     except ApiRefused as refusal:
@@ -39,9 +39,9 @@ async def served(api: Api) -> str:
 
 
 async def changed(api: Api, first: str) -> None:
-    """Returns when another definition is served than was at `first`, before kopf began.
+    """Returns when another CRD is served than was at `first`, before kopf began.
 
-    kopf looks for what is served when a definition changes, and then not again: of one that is served a moment later it never
+    kopf looks for what is served when a CRD changes, and then not again: of one that is served a moment later it never
     hears. So the process begins anew.
     """
     while True:
@@ -51,12 +51,12 @@ async def changed(api: Api, first: str) -> None:
         except (ApiRefused, ApiUnreachable):
             continue  # that is not told by an API server that does not answer
         if now != first:
-            log.warning("the definition of TrainingJob %s: beginning anew", "came" if now else "went")
+            log.warning("the CRD of TrainingJob %s: beginning anew", "came" if now else "went")
             return
 
 
 async def _uid(api: Api) -> str | None:
-    """Of the definition; "" where there is none, None where that cannot be told: with rights in one namespace only."""
+    """Of the CRD; "" where there is none, None where that cannot be told: with rights in one namespace only."""
     try:
         found = await api.get(DEFINITIONS, accept=METADATA, fieldSelector=f"metadata.name={NAME}")
     except ApiRefused as refusal:

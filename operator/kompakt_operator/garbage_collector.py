@@ -1,6 +1,6 @@
 """What jobs leave behind that are no more.
 
-Kubernetes' garbage collector removes it. But when the definition of TrainingJob goes, and all jobs with it, the collector may
+Kubernetes' garbage collector removes it. But when the CRD of TrainingJob goes, and all jobs with it, the collector may
 hear of the jobs' end too late: it then knows no such kind any more, cannot ask whether the owner is there, and leaves
 everything as it is. So what still stands a while after its job has gone is removed here.
 """
@@ -26,7 +26,7 @@ class GarbageCollector:
         self._api, self._cache, self._queue = api, cache, queue
         self._since: dict[JobId, float] = {}
 
-    async def look(self, key: Key, living: str) -> None:
+    async def reconcile(self, key: Key, living: str) -> None:
         """Remove what is left of jobs of that name but the one with the uid `living` ("": none), once the collector had its time.
 
         Raises ApiRefused or ApiUnreachable.

@@ -1,4 +1,4 @@
-"""The operator's process: wait for the Lease, watch, look at jobs; end when the Lease is lost.
+"""The operator's process: wait for the Lease, watch, reconcile jobs; end when the Lease is lost.
 
 Its rights are those of charts/kompakt/templates/roles-operator.yaml, each with its reason there.
 """
@@ -28,7 +28,7 @@ from kompakt_operator.workqueue import Key, WorkQueue
 
 CONFLICT_SECONDS = 0.02
 CLOSING_SECONDS = 3.0
-WORKERS = 8  # looks at different jobs side by side
+WORKERS = 8  # reconciliations of different jobs side by side
 # A gang's pods come, are bound and start one by one; its status is written at most so often, not once for each of them.
 REST_SECONDS = 0.25
 log = logging.getLogger(__name__)
@@ -89,9 +89,9 @@ async def _first(*waits: Awaitable[object]) -> None:
 
 
 async def _operate(config: OperatorConfig, api: Api, pulse: OperatorHealth, witness: WatchHealth, stop: asyncio.Event) -> None:
-    """Watch and look until cancelled."""
+    """Watch and reconcile until cancelled."""
     cache, queue, first = Cache(), WorkQueue(), await crd.served(api)
-    await watching.fill(api, config, cache)  # before the first look: a pod not seen yet must not count as missing
+    await watching.fill(api, config, cache)  # before the first reconciliation: a pod not seen yet must not count as missing
     scraper = Scraper(queue, config.progress_seconds)
     reconciler = Reconciler(api, cache, queue, scraper, config.runtime_image, config.keep_nodes)
     workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
@@ -122,7 +122,7 @@ async def _watch(config: OperatorConfig, registry: kopf.OperatorRegistry, stop: 
 
 
 async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: OperatorHealth) -> None:
-    """One look after the other, for ever."""
+    """One reconciliation after the other, for ever."""
     clock = asyncio.get_running_loop().time
     while True:
         key = await queue.take()
@@ -130,7 +130,7 @@ async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: Op
         outcome = ""
         try:
             outcome = await _look(reconciler, queue, key)
-            pulse.looked(outcome, clock() - pulse.under_way[number])
+            pulse.reconciled(outcome, clock() - pulse.under_way[number])
         finally:
             del pulse.under_way[number]
             queue.done(key, REST_SECONDS if outcome == "done" else 0.0)
@@ -139,7 +139,7 @@ async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: Op
 async def _look(reconciler: Reconciler, queue: WorkQueue, key: Key) -> str:
     """The outcome for the metrics. Nothing that goes wrong with one job may stop the others."""
     try:
-        await reconciler.look(key)
+        await reconciler.reconcile(key)
     except ApiRefused as refusal:
         if refusal.code == 409:  # somebody else wrote in between: decide again on what stands there now
             queue.add_after(key, CONFLICT_SECONDS)

@@ -13,7 +13,7 @@ UNREADABLE: Final = frozenset({400, 422})  # 400 is what cannot be read as such 
 
 
 def judged(refusal: NotMade | NameTaken) -> tuple[Condition | None, bool]:
-    """The condition for a refusal, and whether it is final; None for one that only says: look again."""
+    """The condition for a refusal, and whether it is final; None where it only asks for a requeue."""
     if isinstance(refusal, NameTaken):
         return condition(Type.STALLED, True, "NameTaken", str(refusal)), False
     if refusal.code == 403 and QUOTA in refusal.message:

@@ -1,4 +1,4 @@
-"""Comes up once torch is imported: reads the settings, starts the session, sees to the figures. Called by the start-up hook.
+"""Starts once torch is imported: reads the settings, starts the session, sees to the figures. Called by the start-up hook.
 
 With the failure policy Ignore nothing that goes wrong here stops the user's program; it trains plainly and the reason
 is reported. With Fail the program ends before it trains.

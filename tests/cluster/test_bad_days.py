@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import MACHINES
+from tests.support.cluster.machines import MACHINES
 from tools.kube import kwok
 from tools.kube.api import connect
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.session import ClusterSession, eventually
 
-SICK = "simulate.kompakt.dev/sick-gpus"
+SICK = "simulate.kompakt.dev/unhealthy-gpus"
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def running_again(job: JobManifest, attempt: int = 2) -> dict[str, Any]:
 
 
 def test_a_gang_leaves_a_sick_gpu_and_says_which_it_was(kompakt: ClusterSession, namespace: str, mended: Any) -> None:
-    job = apply(kompakt, namespace, training_job("sick", replicas=2, gpus=4, seconds=None))
+    job = apply(kompakt, namespace, training_job("unhealthy", replicas=2, gpus=4, seconds=None))
     before = job.await_phase("Running")
-    (seat,) = [pod for pod in before["roles"][0]["pods"] if pod["name"] == "sick-worker-0-a1"]
+    (seat,) = [pod for pod in before["roles"][0]["pods"] if pod["name"] == "unhealthy-worker-0-a1"]
     index = (
         kompakt.core.read_namespaced_pod(seat["name"], namespace).metadata.annotations["kompakt.dev/gpu-indices"].split(",")[0]
     )
@@ -57,7 +57,7 @@ def test_a_gang_leaves_a_sick_gpu_and_says_which_it_was(kompakt: ClusterSession,
     assert (after["restarts"], after["lastRestart"]["reason"]) == (0, "Disruption")
     assert f"{lost} (index {index}): XID 79" in after["lastRestart"]["message"]
     assert job.condition("Degraded")["status"] == "False"
-    assert "has a sick GPU" in kompakt.kubectl("get", "events", "-n", namespace)
+    assert "has an unhealthy GPU" in kompakt.kubectl("get", "events", "-n", namespace)
 
 
 def test_a_gang_leaves_a_node_that_is_tainted_and_avoids_one_that_is_cordoned(

@@ -17,14 +17,13 @@ from kompakt_core import contract as c
 from kompakt_core.policy.levels import COMMUNICATION
 from kompakt_simulator.cluster import ClusterShape
 from kompakt_simulator.cluster import ClusterState as SimulatedCluster
-from kompakt_simulator.jobs import Milliseconds
-from kompakt_simulator.jobs import TraceJob as TraceJob
+from kompakt_simulator.jobs import Milliseconds, TraceJob
 from kompakt_simulator.network import Network
 from kompakt_simulator.placements import PLACEMENTS
 from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.setting import Setting
 from kompakt_simulator.simulation import simulate
-from tests.cluster.waits import FACTORS
+from tests.support.cluster.waits import FACTORS
 from tools.kube import simulated
 from tools.kube.holding import HoldingWatch
 from tools.kube.jobs import JobManifest, apply, training_job

@@ -129,12 +129,12 @@ def test_refusals_and_values_are_counted(kompakt: ClusterSession, pair: Pair, na
     eventually(lambda: all_free(pair), "all GPUs free")
     made = manifest("linked", 4)
     made["metadata"]["annotations"][ANN_REQUIRED_LINK] = "NVLink"
-    before = metric(pair, "kompakt_extender_refusals_total").get(("RequiredLinkMissing", "filter"), 0)
+    before = metric(pair, "kompakt_extender_rejections_total").get(("RequiredLinkMissing", "filter"), 0)
     told = ask(pair, "/what-if", {"pod": made})
     assert [(one["reason"], one["examples"]) for one in told["refusals"]] == [("RequiredLinkMissing", ["pcie-0"])]
     kompakt.core.create_namespaced_pod(namespace, made)
     assert bound(kompakt, namespace, "linked").spec.node_name.startswith("dgx-")
-    assert metric(pair, "kompakt_extender_refusals_total")["RequiredLinkMissing", "filter"] > before
+    assert metric(pair, "kompakt_extender_rejections_total")["RequiredLinkMissing", "filter"] > before
     assert metric(pair, "kompakt_extender_bind_value_ratio_count")[("Ring",)] >= 1
     assert metric(pair, "kompakt_extender_verb_seconds_count")[("filter",)] > 0
 

@@ -80,7 +80,7 @@ def without_controllers(cluster: ClusterSession) -> Iterator[None]:
 
 
 def undefined(cluster: ClusterSession) -> None:
-    """Deletes the definition of TrainingJob, and all jobs with it."""
+    """Deletes the CRD of TrainingJob, and all jobs with it."""
     cluster.kubectl("delete", "customresourcedefinition", DEFINITION, "--timeout=60s")
 
 

@@ -90,7 +90,7 @@ def start(node: RealNode, spaces: Namespaces) -> None:
     """Start a prepared node, or one that was killed (as after a reboot: its disk is kept).
 
     Raises:
-        RuntimeError: its first process did not come up; the end of its log says why.
+        RuntimeError: its first process did not start; the end of its log says why.
     """
     # Groups left by a killed node cost its kubelet 25 s at the start (three seconds for each dead container).
     cgroups.remove(node.cgroup(spaces.name))

@@ -70,7 +70,7 @@ def start(name: str, find: Find, machines: Sequence[str], images: Path, pause: s
     name left is removed first.
 
     Raises:
-        StartFailed, RuntimeError: something did not come up; the text holds the end of its log.
+        StartFailed, RuntimeError: something did not start; the text holds the end of its log.
     """
     remove(name, say)
     folder = cluster_folder(name)

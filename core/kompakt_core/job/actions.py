@@ -1,8 +1,8 @@
-"""What the operator does next about one job: one idempotent look at everything, no memory but the object's status.
+"""What the operator does next about one job: one idempotent reconciliation of everything, no memory but the object's status.
 
 Contract of `next_actions`:
 1. Pure: same job, status, pods, services and moment give the same actions.
-2. Performing them in order and looking again comes to rest: then the answer is empty (apart from a Wake).
+2. Performing them in order and reconciling again comes to rest: then the answer is empty (apart from a Wake).
 3. The status is written before what it announces is done: an attempt is raised before any of its pods exists.
 4. Whatever an action finds already done (pod exists, pod gone) counts as done.
 """
@@ -173,7 +173,7 @@ def _restarted(job: TrainingJob, after: JobStatus, verdict: Verdict, now: float)
     )
     return after.with_conditions(
         condition(Type.RUNNING, False, verdict.reason, verdict.message + then),
-        *([condition(Type.DEGRADED, True, "GPUUnhealthy", verdict.message)] if verdict.sick else []),
+        *([condition(Type.DEGRADED, True, "GPUUnhealthy", verdict.message)] if verdict.unhealthy else []),
         condition(Type.STALLED, True, STALLED_BY_DISRUPTIONS, words) if stalled else condition(Type.STALLED, False, "Restarting"),
     )
 
@@ -292,7 +292,7 @@ def _observed(job: TrainingJob, after: JobStatus, own: Sequence[PodView], incomp
 
 
 def _mended(after: JobStatus, reason: str) -> list[Condition]:
-    """The job holds no sick GPU any more."""
+    """The job holds no unhealthy GPU any more."""
     return [condition(Type.DEGRADED, False, reason)] if after.holds(Type.DEGRADED) else []
 
 

@@ -16,7 +16,7 @@ class Type(StrEnum):
     COMPRESSION_ACTIVE = "CompressionActive"
     COMPLETE = "Complete"
     FAILED = "Failed"
-    DEGRADED = "Degraded"  # a GPU of the job is sick
+    DEGRADED = "Degraded"  # a GPU of the job is unhealthy
     RECONCILING = "Reconciling"  # read by kstatus: in progress
     STALLED = "Stalled"  # read by kstatus: does not go on by itself
 

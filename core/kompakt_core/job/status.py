@@ -25,7 +25,7 @@ SHOWN_NODES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What the operator remembers of a job between two looks at it; all of it stands in the object's status.
+    """What the operator remembers of a job between two reconciliations; all of it stands in the object's status.
 
     `restarts` counts failures towards backoffLimit; `disruptions` counts restarts in a row for other causes.
     `preempt` is that the current attempt is asked to end; `batch` what its pods are told where batches are raised.

@@ -1,4 +1,4 @@
-"""Own edges on GPU sets: the best of all ways to give a set's GPUs to the ranks.
+"""Custom edges on GPU sets: the best of all ways to give a set's GPUs to the ranks.
 
 Bottleneck: the smallest of bandwidth / weight over the edges (rounded down), since an edge of weight w carries w shares.
 Sum: bandwidth times weight, added up. Up to 8 ranks every way is tried where that is little work (all sets of 8 GPUs
@@ -28,7 +28,7 @@ _AUTOMORPHISMS: Final = 64  # of the edges, used to leave out equal ways
 
 
 class EdgeTable:
-    """Values of own edges on sets of one machine, found as they are asked for and kept; like SubsetTable.
+    """Values of custom edges on sets of one machine, found as they are asked for and kept; like SubsetTable.
 
     A set of fewer GPUs than the edges have ranks cannot hold them; in a larger one the ranks beyond talk to nobody.
     Of more than 8 GPUs the value is the best found within `search.NODES`.

@@ -1,4 +1,4 @@
-"""Own edges where trying every way is too much: branch and bound over whole placements, with a proven bound.
+"""Custom edges where trying every way is too much: branch and bound over whole placements, with a proven bound.
 
 Ranks get GPUs one after another, the most connected first. A partial placement is left when even the fastest links of
 the GPUs it uses could not make it better than the best one met. The search ends after NODES partial placements at the

@@ -26,7 +26,7 @@ def choose(graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: 
     """The set of `size` GPUs within `free` that the wish's policy ranks first; it holds all of `must_include`.
 
     Same inputs give the same answer; a request that fits is never refused. Refused are: too few free GPUs
-    (have, need), no set of the required link or on one NUMA node, own edges that name more ranks than `size`, and
+    (have, need), no set of the required link or on one NUMA node, custom edges that name more ranks than `size`, and
     machines of more GPUs than patterns are matched on. Raises InvalidInput when `must_include` is not within the free
     GPUs or too large.
     """
@@ -118,7 +118,7 @@ def runner_up(graph: LinkGraph, free: int, size: int, wish: Wish, leave_out: int
 
 
 def edges_refusal(wish: Wish, size: int) -> Refusal | None:
-    """Why own edges cannot be laid over `size` GPUs, or None."""
+    """Why custom edges cannot be laid over `size` GPUs, or None."""
     if wish.pattern is not Pattern.CUSTOM:
         return None
     need = ranks_of(wish.edges)
@@ -128,7 +128,7 @@ def edges_refusal(wish: Wish, size: int) -> Refusal | None:
 def searched(
     graph: LinkGraph, facts: GpuSetFacts, table: EdgeTable, free: int, size: int, wish: Wish, must_include: int
 ) -> Choice | Refusal:
-    """Own edges on too many sets to try every way. A policy that puts value first gets the best placement that the
+    """Custom edges on too many sets to try every way. A policy that puts value first gets the best placement that the
     search meets; for the others it is the best placement on the set that they rank first, value apart.
     """
     if values_first(wish):
@@ -192,7 +192,7 @@ def facts_on(graph: LinkGraph, mask: int, wish: Wish) -> GpuSetFacts | GroupFact
 
 
 def large_facts(graph: LinkGraph, wish: Wish) -> GroupFacts | None:
-    """The facts of a machine of more than 16 GPUs; None where none can be had, as for own edges."""
+    """The facts of a machine of more than 16 GPUs; None where none can be had, as for custom edges."""
     if wish.pattern is Pattern.CUSTOM:
         return None
     return group_facts(graph.shared, wish.pattern, wish.required_link == "NVLink", wish.measure)

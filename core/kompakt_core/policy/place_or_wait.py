@@ -151,10 +151,10 @@ def gang_gpus(gang: Gang) -> int:
 
 
 def _healthy_gpus(state: NodeState) -> int:
-    return 0 if state.graph is None else state.graph.size - sick_gpus(state).bit_count()
+    return 0 if state.graph is None else state.graph.size - unhealthy_gpus(state).bit_count()
 
 
-def sick_gpus(state: NodeState) -> GpuMask:
+def unhealthy_gpus(state: NodeState) -> GpuMask:
     """The GPUs of a node that nobody may have."""
     return NO_GPUS if state.graph is None else mask_of([gpu.index for gpu in state.graph.gpus if gpu.health != "Healthy"])
 
@@ -167,7 +167,7 @@ def if_nothing_ran(snapshot: Snapshot) -> Snapshot:
 def _emptied(state: NodeState) -> NodeState:
     return replace(
         state,
-        taken=sick_gpus(state),
+        taken=unhealthy_gpus(state),
         free_cpu_millis=state.cpu_millis,
         free_memory_bytes=state.memory_bytes,
         free_pods=state.pods,

@@ -14,7 +14,7 @@ from kompakt_core.ids import GpuMask, JobUid, NodeName
 from kompakt_core.placement.gang_placement import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Snapshot
 from kompakt_core.placement.seating import WIDENING, SeatSearch
-from kompakt_core.policy.place_or_wait import gang_gpus, sick_gpus
+from kompakt_core.policy.place_or_wait import gang_gpus, unhealthy_gpus
 
 TOGETHER_AT_MOST = 2  # so many victims are found with certainty where so few are enough; for more, each is needed
 TRIES = 256  # sets of victims tried for one place
@@ -86,7 +86,7 @@ def preempt(
 
 
 def freed(snapshot: Snapshot, victims: Sequence[RunningGang]) -> Snapshot:
-    """The cluster without these gangs. Sick GPUs stay taken."""
+    """The cluster without these gangs. Unhealthy GPUs stay taken."""
     nodes = dict(snapshot.nodes)
     for victim in victims:
         for pod in victim.pods:
@@ -98,7 +98,7 @@ def freed(snapshot: Snapshot, victims: Sequence[RunningGang]) -> Snapshot:
 def _without(state: NodeState, pod: PodHolding) -> NodeState:
     return replace(
         state,
-        taken=GpuMask(state.taken & ~pod.gpus | sick_gpus(state)),
+        taken=GpuMask(state.taken & ~pod.gpus | unhealthy_gpus(state)),
         free_cpu_millis=state.free_cpu_millis + pod.cpu_millis,
         free_memory_bytes=state.free_memory_bytes + pod.memory_bytes,
         free_pods=state.free_pods + 1,

@@ -88,7 +88,7 @@ def _gpu(index: int, place: PciPlace, before: Reading | None, known: frozenset[s
             return _answers(index, place, known, silent)
         except GpuTrouble as error:
             trouble = error.reason
-        except pynvml.NVMLError as error:  # one sick GPU must not hide the others
+        except pynvml.NVMLError as error:  # one unhealthy GPU must not hide the others
             trouble = _trouble_of(error)
     return replace(_remembered(index, place, before), index=index, trouble=trouble)
 

@@ -125,7 +125,7 @@ class Asked(Model):
 
     gpus: int
     pattern: str
-    edges: str | None = Field(description="own edges over ranks, each pair once and in order; null for every other pattern")
+    edges: str | None = Field(description="custom edges over ranks, each pair once and in order; null for every other pattern")
     policy: str
     sensitive: bool
     required_link: str

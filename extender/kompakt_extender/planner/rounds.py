@@ -10,8 +10,8 @@ from datetime import datetime
 
 from kompakt_core.ids import GpuMask, NodeName
 from kompakt_core.placement.model import NodeState, Snapshot
+from kompakt_extender.cluster_view import ClusterView
 from kompakt_extender.ledger import GpuLedger
-from kompakt_extender.reservations import ClusterView
 
 Sights = tuple[ClusterView, ...]
 

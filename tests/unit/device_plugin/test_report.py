@@ -108,9 +108,9 @@ def test_writing_on_an_outdated_state_is_refused(report, reporter, api):
 
 
 def test_every_apply_holds_all_three_conditions(report, dgx1):
-    sick = replace(dgx1, gpus=(replace(dgx1.gpus[0], health="Unhealthy"), *dgx1.gpus[1:]))
+    unhealthy = replace(dgx1, gpus=(replace(dgx1.gpus[0], health="Unhealthy"), *dgx1.gpus[1:]))
     troubled = replace(
-        report, graph=sick, problem=TopologyCondition("Ready", False, "Conflict", "x"), other_owner="nvidia.com/gpu"
+        report, graph=unhealthy, problem=TopologyCondition("Ready", False, "Conflict", "x"), other_owner="nvidia.com/gpu"
     )
     assert [(c.type, c.status) for c in conditions_of(report)] == [("Ready", True), ("Degraded", False), ("Conflict", False)]
     assert [(c.type, c.status) for c in conditions_of(troubled)] == [("Ready", False), ("Degraded", True), ("Conflict", True)]
@@ -127,9 +127,9 @@ def test_a_condition_keeps_its_time_until_it_turns(report):
 
 
 def test_sick_and_held_gpus_are_not_free_and_a_problem_leaves_none(report, dgx1):
-    sick = replace(dgx1, gpus=(replace(dgx1.gpus[0], health="Unhealthy"), *dgx1.gpus[1:]))
+    unhealthy = replace(dgx1, gpus=(replace(dgx1.gpus[0], health="Unhealthy"), *dgx1.gpus[1:]))
     held = (GpuHolder(dgx1.gpus[1].uuid, "ns", "a", ""),)
-    status = status_of(replace(report, graph=sick, held=held), [], NOW)["status"]
+    status = status_of(replace(report, graph=unhealthy, held=held), [], NOW)["status"]
     assert (status["gpus"], status["free"], status["health"]) == (8, 6, "Degraded")
     assert status_of(replace(report, problem=TopologyCondition("Ready", False, "x", "y")), [], NOW)["status"]["free"] == 0
 

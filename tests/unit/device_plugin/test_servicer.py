@@ -332,7 +332,7 @@ def test_a_gpu_that_a_process_still_uses_is_not_handed_over_and_that_fails_the_p
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert refused.value.details() == f"a process of no pod here still uses {gpus[3]}"
     assert [entry.gpus for entry in serving.journal.entries] == [gpus[:2]]
-    assert serving.parts.metrics.value("refused_allocations_total") == 1
+    assert serving.parts.metrics.value("rejected_allocations_total") == 1
     serving.stop()
 
 

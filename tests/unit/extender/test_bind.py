@@ -10,8 +10,8 @@ from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_core.topology.machines import machine
 from kompakt_extender.ledger import ClaimSource
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World, pod
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, pod
 
 RING = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 

@@ -8,9 +8,9 @@ from kompakt_core import contract as c
 from kompakt_extender import words
 from kompakt_extender.fragmentation import FragmentationCollector
 from kompakt_extender.refusals import OTHER, code_of, counted
-from tests.unit.extender.asking import Person, ask, bound
-from tests.unit.extender.scheduler import Desk, Scheduler
-from tests.unit.extender.world import pod
+from tests.support.extender.asking import Person, ask, bound
+from tests.support.extender.scheduler import Desk, Scheduler
+from tests.support.extender.world import pod
 
 LABELS = {"verb", "reason", "outcome", "state", "resource", "pattern", "node", "gpus", "le"}
 
@@ -102,8 +102,8 @@ def test_refusals_are_counted_by_reason_of_filter_and_bind() -> None:
         office.see()
         await scheduler.filter("p", "n0", "n1", "gone")
         text = (await scheduler.get("/metrics")).text
-        assert 'kompakt_extender_refusals_total{reason="NotEnoughFreeGPUs",verb="filter"} 1.0' in text
-        assert 'kompakt_extender_refusals_total{reason="UnknownNode",verb="filter"} 1.0' in text
+        assert 'kompakt_extender_rejections_total{reason="NotEnoughFreeGPUs",verb="filter"} 1.0' in text
+        assert 'kompakt_extender_rejections_total{reason="UnknownNode",verb="filter"} 1.0' in text
         binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "n0"}
         await scheduler.post("bind", binding)
         assert '{reason="NotEnoughFreeGPUs",verb="bind"} 1.0' in (await scheduler.get("/metrics")).text

@@ -7,9 +7,9 @@ import pytest
 
 from kompakt_core import contract as c
 from kompakt_extender.record import moment
-from tests.unit.extender.office import Office
-from tests.unit.extender.office import run as on_nodes
-from tests.unit.extender.test_planner_preempting import PROTECTED, condition, ended, request, seats, touch, urgent
+from tests.support.extender.office import Office
+from tests.support.extender.office import run as on_nodes
+from tests.support.extender.preempting import PROTECTED, condition, ended, request, seats, touch, urgent
 
 
 async def placed(office: Office, name: str = "low", workers: int = 2) -> None:

@@ -20,8 +20,8 @@ from kompakt_core.job.preemption import read_request
 from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.planner.released_gangs import EXCLUDE_SECONDS
 from kompakt_extender.record import moment, stamp
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World, worker
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, worker
 
 NODES = ("n0", "n1")
 MINIMUM = 30

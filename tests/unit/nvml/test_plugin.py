@@ -15,8 +15,9 @@ from kompakt_device_plugin.api import NODES, TOPOLOGIES
 from kompakt_device_plugin.main import Plugin
 from kompakt_device_plugin.nvml.source import NvmlSource
 from kompakt_device_plugin.nvml.sysfs import Sysfs
-from tests.nvml_shim.machine import describe
-from tests.unit.device_plugin.conftest import NODE, FakeApi, FakeKubelet, PluginClient, wait_until
+from tests.support.device_plugin.api import FakeApi
+from tests.support.device_plugin.kubelet import NODE, FakeKubelet, PluginClient, wait_until
+from tests.support.nvml_shim.machine import describe
 
 
 class World:
@@ -75,8 +76,8 @@ def test_an_xid_takes_its_gpu_from_kubelet_and_stands_in_the_report(world):
     world.shim.event(5, pynvml.nvmlEventTypeXidCriticalError, 79)
     assert world.healthy() == world.uuids(5)
     wait_until(lambda: world.degraded()[0] == "True", 10)
-    sick = graph_from_spec(world.topology()["spec"]).gpus[5]
-    assert (sick.health != HEALTHY, sick.health_reason, sick.xid) == (True, "XID", 79)
+    unhealthy = graph_from_spec(world.topology()["spec"]).gpus[5]
+    assert (unhealthy.health != HEALTHY, unhealthy.health_reason, unhealthy.xid) == (True, "XID", 79)
     assert world.topology()["status"]["free"] == 7
 
 

@@ -145,7 +145,7 @@ def test_what_a_job_leaves_is_removed_only_when_the_collector_had_its_time() -> 
         counts = []
         for seconds in (0.0, COLLECTOR_SECONDS - 1, COLLECTOR_SECONDS):
             loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
-            await strays.look(KEY, "")
+            await strays.reconcile(KEY, "")
             counts.append(len(api.deleted))
         return counts
 
@@ -161,7 +161,7 @@ def test_a_living_job_has_no_strays() -> None:
         strays, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
         for seconds in (0.0, 2 * COLLECTOR_SECONDS):
             loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
-            await strays.look(KEY, "u")
+            await strays.reconcile(KEY, "u")
 
     asyncio.run(story())
     assert api.deleted == []
@@ -186,7 +186,7 @@ def test_only_what_belongs_to_the_missing_job_and_stays_is_left_behind(meta: dic
         (ApiRefused(404, NOT_SERVED, ""), {"items": [{"metadata": {"uid": "d"}}]}, False),
         (ApiRefused(404, NOT_SERVED, ""), ApiRefused(403, "Forbidden", ""), False),
     ],
-    ids=["the job alone", "not allowed", "the definition as well", "not served for a moment", "nobody may say"],
+    ids=["the job alone", "not allowed", "the CRD as well", "not served for a moment", "nobody may say"],
 )
 def test_a_job_is_gone_when_it_or_its_definition_is_not_there(refusal: ApiRefused, definitions: Any, gone: bool) -> None:
     assert asyncio.run(is_gone(Asked({DEFINITIONS: definitions}), refusal)) is gone

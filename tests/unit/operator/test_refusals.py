@@ -52,8 +52,8 @@ def looked(plural: str, code: int, message: str, **run_policy: str) -> tuple[Obj
     async def story() -> tuple[Object, bool]:
         queue, api = WorkQueue(), Refusing(job(**run_policy), plural, ApiRefused(code, "Invalid", message))
         both = Reconciler(api, Cache(), queue, Scraper(queue, 0), "runtime")
-        await both.look(KEY)
-        await both.look(KEY)
+        await both.reconcile(KEY)
+        await both.reconcile(KEY)
         held = {c["type"]: c for c in api.obj["status"]["conditions"] if c["status"] == "True"}
         return held, KEY in queue._held
 

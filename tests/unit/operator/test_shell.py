@@ -197,15 +197,15 @@ def test_a_look_that_takes_too_long_is_told() -> None:
     assert pulse.stuck(101.0 + STUCK_SECONDS)
 
 
-def test_looks_are_counted_by_outcome_and_by_how_long_they_took() -> None:
+def test_reconciliations_are_counted_by_outcome_and_by_how_long_they_took() -> None:
     pulse = OperatorHealth()
     for seconds in (0.004, 0.3, 30.0):
-        pulse.looked("done", seconds)
+        pulse.reconciled("done", seconds)
     text = pulse.text()
-    assert 'kompakt_operator_looks_total{outcome="done"} 3' in text
+    assert 'kompakt_operator_reconciles_total{outcome="done"} 3' in text
     counts = {
-        bound: f'look_seconds_bucket{{le="{bound}"}} {count}\n' in text
+        bound: f'reconcile_seconds_bucket{{le="{bound}"}} {count}\n' in text
         for bound, count in [("0.005", 1), ("0.5", 2), ("+Inf", 3)]
     }
     assert all(counts.values()), text
-    assert "look_seconds_sum 30.304000\n" in text
+    assert "reconcile_seconds_sum 30.304000\n" in text

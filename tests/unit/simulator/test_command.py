@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.command import simulate
 from kompakt_simulator.figures import summarize
 from kompakt_simulator.jobs import Milliseconds, TraceJob
 from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.simulation import SimulationResult
+from tests.support.simulator.command import call
 
-APP = typer.Typer()
-APP.command()(simulate)
 KEYS = [
     *("avg_jct_s", "p50_jct_s", "p99_jct_s", "avg_queue_s", "makespan_s", "comm_s_per_job", "restart_s_per_job"),
     *("gpu_utilization", "preemptions", "refused", "violations"),
@@ -36,10 +32,6 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
         self.found.append(tag)
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(APP, arguments, env={"COLUMNS": "160"})
 
 
 def figures(*arguments: str) -> dict[str, Any]:

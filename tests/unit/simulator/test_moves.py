@@ -6,7 +6,7 @@ import pytest
 
 from kompakt_simulator.jobs import TraceJob
 from kompakt_simulator.setting import Knowledge
-from tests.unit.simulator.test_schedulers import HOUR, SETTING, job, run
+from tests.support.simulator.jobs import HOUR, SETTING, job, run
 
 SPREAD_AT = 60 + 1800  # job 2 waits as long as a machine can pay for a first guess of an hour, and takes the rack
 FREED_AT = 2 * HOUR

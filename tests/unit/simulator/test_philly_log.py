@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from kompakt_core.errors import InvalidInput
 from kompakt_simulator.jobs import Milliseconds, Trace, TraceJob
 from kompakt_simulator.traces.reading import load_trace, parse_trace
-from tests.unit.simulator.test_command import APP
-from tests.unit.simulator.test_reading import words_or_trace
+from tests.support.simulator.command import APP
+from tests.support.simulator.reading import words_or_trace
 
 
 def attempt(start: str | None, end: str | None, *gpus: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_simulator.jobs import Milliseconds, Trace, TraceJob
 from kompakt_simulator.traces.formats import FORMATS, TraceFormat
 from kompakt_simulator.traces.reading import BUILT_IN, load_trace, parse_trace
+from tests.support.simulator.reading import words_or_trace
 
 BY_NAME = {known.name: known for known in FORMATS}
 TIRESIAS, MURI, POLLUX = BY_NAME["tiresias"], BY_NAME["muri"], BY_NAME["pollux"]
@@ -149,14 +150,6 @@ FIELDS = st.one_of(
     st.floats().map(str),
     st.sampled_from(["1", "0", "-1", "1e3", "\uff11", "1_0", '"', "\x00", "\r", "2017-10-09 07:01:55", "9" * 400]),
 )
-
-
-def words_or_trace(content: bytes) -> str | Trace:
-    """The trace, or what the reader said against it."""
-    try:
-        return parse_trace(content, "jobs.csv")
-    except InvalidInput as error:
-        return str(error)
 
 
 @settings(max_examples=50, deadline=None)

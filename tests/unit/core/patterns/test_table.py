@@ -14,7 +14,7 @@ from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.topology.graph import LinkGraph, LinkKind
 from kompakt_core.topology.machines import machine
-from tests.unit.core.patterns.graphs import by_search, edges_of, graph_of, graphs, worth
+from tests.support.core.graphs import by_search, edges_of, graph_of, graphs, worth
 
 PATTERNS = st.sampled_from(sorted(NAMED))
 MEASURES = st.sampled_from(sorted(Measure))
@@ -178,7 +178,7 @@ def test_graphs_that_differ_in_names_only_share_a_table() -> None:
 
 
 def test_own_edges_and_larger_machines_have_no_table() -> None:
-    with pytest.raises(InvalidInput, match="own edges have no table"):
+    with pytest.raises(InvalidInput, match="custom edges have no table"):
         table_for(machine("dgx1-v100"), Pattern.CUSTOM)
     with pytest.raises(InvalidInput, match="17 GPUs on one node; patterns are matched on at most 16"):
         table_for(graph_of(dict.fromkeys(combinations(range(17), 2), 1), 17), Pattern.RING)

@@ -20,7 +20,7 @@ from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph
 from kompakt_core.topology.machines import MACHINES, machine
-from tests.unit.core.patterns.graphs import graph_of, graphs
+from tests.support.core.graphs import graph_of, graphs
 
 DGX = machine("dgx1-v100")
 PAIRS = machine("a100-pcie-8-bridge-pairs")

@@ -15,8 +15,8 @@ from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
 from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import machine
-from tests.unit.core.patterns.graphs import graph_of
-from tests.unit.core.placement.test_gang_placement import cluster, gang, node
+from tests.support.core.gangs import cluster, gang, node
+from tests.support.core.graphs import graph_of
 
 CPX = machine("mi300x-8-cpx")
 WISHES = st.builds(

@@ -164,8 +164,8 @@ def test_sick_gpus_are_not_given_away() -> None:
     snapshot = cluster(running, nodes="a")
     state = snapshot.nodes[NodeName("a")]
     assert state.graph is not None
-    sick = replace(state.graph, gpus=(replace(state.graph.gpus[0], health="Unhealthy"), *state.graph.gpus[1:]))
-    snapshot = Snapshot({state.name: replace(state, graph=sick)})
+    unhealthy = replace(state.graph, gpus=(replace(state.graph.gpus[0], health="Unhealthy"), *state.graph.gpus[1:]))
+    snapshot = Snapshot({state.name: replace(state, graph=unhealthy)})
     assert freed(snapshot, running).nodes[state.name].taken == 1
     assert asked(snapshot, gang(1, 8), running) is None
 

@@ -14,7 +14,7 @@ from kompakt_core.contract import API_VERSION, JOB_KIND
 from tools.kube.kwok import SECONDS_ANNOTATION
 
 Schema = dict[str, Any]
-CRD = Path(__file__).resolve().parents[2] / "crds" / "trainingjobs.yaml"
+CRD = Path(__file__).resolve().parents[3] / "crds" / "trainingjobs.yaml"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 ODDITIES = (None, True, -1, 1 << 62, 0.5, "", "x", "\u0000\u1234", [], {}, [{}], [[]], {"a": {"b": []}})
 # What a pattern or a rule asks of a text is not in its type. The first one is right.

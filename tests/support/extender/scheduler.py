@@ -16,8 +16,8 @@ from kompakt_extender.health import health_app
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import Inactive, verbs_app
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World, pod
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, pod
 
 
 class Desk:

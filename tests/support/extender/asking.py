@@ -13,8 +13,8 @@ from kompakt_core.placement.model import NodeState
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.health import health_app
 from kompakt_extender.verbs import Inactive
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World, pod
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, pod
 
 SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 

@@ -19,7 +19,7 @@ from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.planner.loop import Planner
 from kompakt_extender.release_writer import ReleaseWriter
 from kompakt_extender.wire import BindingArgs
-from tests.unit.extender.world import World
+from tests.support.extender.world import World
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.nvml_shim.described import Described
+from tests.support.nvml_shim.described import Described
 
 SOURCE = Path(__file__).parent / "shim.c"
 # Warnings are no errors here (a test makes them so): compilers that nobody has tried yet may have new ones.

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 from kompakt_extender.consolidation import ClusterPolicy
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World, pod
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, pod
 
 
 def told(story: Any, policy: ClusterPolicy | None = None) -> Office:

@@ -10,7 +10,7 @@ import yaml
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph, LinkKind
 from kompakt_core.topology.machines import machine
 from kompakt_core.topology.matrix import text_uuid
-from tests.nvml_shim.described import ALL_F, Described
+from tests.support.nvml_shim.described import ALL_F, Described
 
 MACHINES: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "machines.yaml").read_text())
 LEVELS = {

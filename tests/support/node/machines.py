@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.node.conftest import World
+from tests.support.node.world import World
 from tools.kube import binaries, install, real, scatter, stack
 from tools.kube.components import Find
 from tools.kube.kubectl import await_state, condition

@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-from tests.nvml_shim.described import Described
+from tests.support.nvml_shim.described import Described
 
 FIELDS = {
     "links": pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT,
