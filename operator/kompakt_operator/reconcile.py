@@ -15,7 +15,7 @@ from kompakt_core.job.phases import FINISHED
 from kompakt_core.job.pods import PodView
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
-from kompakt_operator import environment, injection, refusals, render
+from kompakt_operator import environment, injection, rejections, render
 from kompakt_operator.api import Api, ApiRefused, core_path, jobs_path
 from kompakt_operator.cache import Cache, pod_entry
 from kompakt_operator.crd import is_gone
@@ -107,7 +107,7 @@ class Reconciler:
                 raise NotMade(422, "InvalidTemplate", problem)
             await performer.perform(wanted)
         except (NotMade, NameTaken) as refusal:
-            told, final = refusals.judged(refusal)
+            told, final = rejections.judged(refusal)
             if told is None:
                 raise
             await self._refuse(key, job, performer, told, final=final)

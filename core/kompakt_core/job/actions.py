@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kompakt_core.job import batches, clock, figures, measured, progress
+from kompakt_core.contract import timestamps
+from kompakt_core.job import batches, figures, measured, progress
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.conditions import Condition, Type, condition
@@ -166,7 +167,7 @@ def _restarted(job: TrainingJob, after: JobStatus, verdict: Verdict, now: float)
         progress=progress.begun(_halted(after, now)),
         heard=None,
     )
-    then = f"; attempt {last.attempt} begins at {clock.written(last.not_before)}" if delay else ""
+    then = f"; attempt {last.attempt} begins at {timestamps.encode(last.not_before)}" if delay else ""
     stalled = disruptions >= DISRUPTIONS_IN_A_ROW
     words = (
         f"{disruptions} restarts in a row for causes outside the job; next try {STALL_SECONDS} s later. Last: {verdict.message}"

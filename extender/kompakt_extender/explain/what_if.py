@@ -14,9 +14,9 @@ from kompakt_extender.explain.models import Offer, WhatIf, WhatIfAnswer
 from kompakt_extender.explain.survey import NodeFinding, asked_of, survey
 from kompakt_extender.gangs import worker_of
 from kompakt_extender.objects import Pod
+from kompakt_extender.placement_annotations import wish_of
 from kompakt_extender.project import pod_view
 from kompakt_extender.scores import scores_of
-from kompakt_extender.wishes import wish_of
 
 # Fields of the request that stand for a pod annotation each.
 _ANNOTATIONS: Final = {

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
+from kompakt_core.contract import timestamps
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.fit import selected
 from kompakt_core.placement.model import Level, Plan, Reason, Refusal
@@ -133,7 +134,7 @@ class SchedulingAttempt:
             self._refuse(job, record, Reason.NEVER_FITS.value, str(error), mark)
             return None
         patience = patience_of(job.consolidation, self._policy, pods, job.communication, job.remaining_s)
-        since = records.moment(record.placeable_since or records.stamp(now)).timestamp()
+        since = timestamps.decode(record.placeable_since or timestamps.encode(now)).timestamp()
         overtaken = record.overtaken if self._ledger.reserved.kept_for in ("", uid) else 0
         at = now.timestamp()
         return PlanningRequest(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, weight, priority)

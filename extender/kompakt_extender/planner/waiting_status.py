@@ -6,10 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from kompakt_core.contract import timestamps
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.placement.model import Level
 from kompakt_core.policy.place_or_wait import GangReservation, LevelWait
-from kompakt_extender.record import Record, State, Victim, stamp
+from kompakt_extender.record import Record, State, Victim
 
 LATEST: Final = 4102444800.0  # the year 2100: a moment beyond it is none
 _NAMED: Final = 3  # nodes in a sentence
@@ -31,9 +32,9 @@ def waiting_for_level(record: Record, wait: LevelWait, since: float) -> Record:
         reason=REASON,
         message=_message(wait, began, until),
         plan=None,
-        placeable_since=stamp(began),
+        placeable_since=timestamps.encode(began),
         waits_for=wait.level.value,
-        until="" if until is None else stamp(until),
+        until="" if until is None else timestamps.encode(until),
     )
 
 
@@ -73,17 +74,18 @@ def ending_others(
         state=State.RESERVED,
         reason=PREEMPTING,
         message=f"{len(victims)} running {ended} ended for it, of lower priority: {names}; {gpus} GPUs are kept for it since "
-        f"{stamp(now)}, and it starts when they are free",
+        f"{timestamps.encode(now)}, and it starts when they are free",
         plan=None,
         victims=tuple(victims),
         held=tuple(sorted(held.items())),
-        decided_at=stamp(now),
+        decided_at=timestamps.encode(now),
     )
 
 
 def from_then_on(message: str, at: float) -> str:
     """Why a gang waits, and when jobs of lower priority may be ended for it."""
-    return f"{message}; running jobs of lower priority can make room, and may be ended for it from {stamp(_at(math.ceil(at)))} on"
+    begin = timestamps.encode(math.ceil(at))
+    return f"{message}; running jobs of lower priority can make room, and may be ended for it from {begin} on"
 
 
 def _message(wait: LevelWait, since: datetime, until: datetime | None) -> str:
@@ -99,7 +101,7 @@ def _message(wait: LevelWait, since: datetime, until: datetime | None) -> str:
 
 def _clock(moment: datetime, since: datetime) -> str:
     """The time of day in UTC; with its date where that is another one than when the wait began."""
-    return stamp(moment) if moment.date() != since.date() else f"{moment:%H:%M:%SZ}"
+    return timestamps.encode(moment) if moment.date() != since.date() else f"{moment:%H:%M:%SZ}"
 
 
 def _at(seconds: float) -> datetime:

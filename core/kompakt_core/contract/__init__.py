@@ -43,9 +43,10 @@ ANN_EDGES: Final = "kompakt.dev/edges"
 ANN_SENSITIVITY: Final = "kompakt.dev/bandwidth-sensitivity"
 ANN_POLICY: Final = "kompakt.dev/policy"
 ANN_REQUIRED_LINK: Final = "kompakt.dev/required-link"
+ANN_SAME_NUMA: Final = "kompakt.dev/same-numa-node"  # true or false; absent is false
 # On a TrainingJob: what `kompakt profile -o json` printed.
 ANN_PROFILE: Final = "kompakt.dev/profile"
-INPUT_ANNOTATIONS: Final = frozenset({ANN_PATTERN, ANN_EDGES, ANN_SENSITIVITY, ANN_POLICY, ANN_REQUIRED_LINK})
+INPUT_ANNOTATIONS: Final = frozenset({ANN_PATTERN, ANN_EDGES, ANN_SENSITIVITY, ANN_POLICY, ANN_REQUIRED_LINK, ANN_SAME_NUMA})
 
 # Output annotations written by the planner in the same patch that removes the gate.
 ANN_PLANNED_NODE: Final = "kompakt.dev/planned-node"

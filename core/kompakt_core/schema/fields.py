@@ -16,7 +16,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-class Fields:
+class ObjectFields:
     """One mapping of an object. Reads are typed; `done` refuses fields that nobody read."""
 
     def __init__(self, value: object, path: str) -> None:
@@ -86,9 +86,9 @@ class Fields:
             self.refuse(name, f"must have {low} to {high} items, got {len(value)}")
         return [(item, f"{self.where(name)}[{i}]") for i, item in enumerate(value)]
 
-    def inner(self, name: str) -> "Fields":
+    def inner(self, name: str) -> "ObjectFields":
         """An object inside; absent reads like an empty one."""
-        return Fields(self.raw(name, {}), self.where(name))
+        return ObjectFields(self.raw(name, {}), self.where(name))
 
     def has(self, name: str) -> bool:
         """Whether the field is there and not null."""

@@ -17,10 +17,11 @@ _PATTERNS = {word.value: word for word in Pattern}
 _POLICIES = {word.value: word for word in Policy}
 _SENSITIVE = {"High": True, "Medium": True, "Auto": True, "Low": False, "None": False}
 _LINKS = {"Any": "Any", "NVLink": "NVLink"}
+_FLAGS = {"true": True, "false": False}
 
 
 def wish_of(annotations: Mapping[str, str], *, same_numa_node: bool = False) -> Wish:
-    """How a pod wants its GPUs chosen, from its input annotations.
+    """How a pod wants its GPUs chosen, from its input annotations; `same_numa_node`: its TrainingJob demands that.
 
     Raises:
         InvalidInput: an annotation holds a word that is not known, or edges that are none.
@@ -32,13 +33,20 @@ def wish_of(annotations: Mapping[str, str], *, same_numa_node: bool = False) -> 
         get(contract.ANN_SENSITIVITY),
         get(contract.ANN_REQUIRED_LINK),
         get(contract.ANN_EDGES),
+        get(contract.ANN_SAME_NUMA),
         same_numa_node,
     )
 
 
 @lru_cache(maxsize=256)  # many pods, few wishes
 def _wish(
-    pattern: str | None, policy: str | None, sensitivity: str | None, link: str | None, edges: str | None, same_numa_node: bool
+    pattern: str | None,
+    policy: str | None,
+    sensitivity: str | None,
+    link: str | None,
+    edges: str | None,
+    numa: str | None,
+    same_numa_node: bool,
 ) -> Wish:
     shape = _word(pattern, contract.ANN_PATTERN, _PATTERNS, Pattern.NONE)
     return Wish(
@@ -46,7 +54,7 @@ def _wish(
         policy=_word(policy, contract.ANN_POLICY, _POLICIES, Policy.PRESERVE),
         sensitive=_word(sensitivity, contract.ANN_SENSITIVITY, _SENSITIVE, False),
         required_link=_word(link, contract.ANN_REQUIRED_LINK, _LINKS, "Any"),
-        same_numa_node=same_numa_node,
+        same_numa_node=_word(numa, contract.ANN_SAME_NUMA, _FLAGS, False) or same_numa_node,
         edges=_edges(edges, shape),
     )
 

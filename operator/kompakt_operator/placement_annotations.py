@@ -17,6 +17,7 @@ def wishes(job: TrainingJob, role: Role, index: int) -> dict[str, str]:
         contract.ANN_SENSITIVITY: str(job.communication.sensitivity),
         contract.ANN_POLICY: str(job.placement.policy),
         contract.ANN_REQUIRED_LINK: str(job.placement.required_link),
+        **({contract.ANN_SAME_NUMA: "true"} if job.placement.same_numa_node else {}),
     }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from kompakt_core import contract as c
 from kompakt_core.job.spec import parse_job
-from kompakt_operator.wishes import wishes
+from kompakt_operator.placement_annotations import wishes
 
 EDGES = [{"from": 0, "to": 1, "weight": 3}, {"from": 3, "to": 4}]
 
@@ -43,3 +43,10 @@ def test_a_pod_carries_those_edges_of_its_gang_that_lie_inside_it(
 def test_edges_of_scope_pod_stand_on_every_pod() -> None:
     inside = [{"from": 1, "to": 0}]
     assert [written(0, index, 2, scope="Pod", edges=inside) for index in range(2)] == [("Custom", "0-1")] * 2
+
+
+@pytest.mark.parametrize(("asked", "text"), [({"sameNUMANode": True}, "true"), ({"sameNUMANode": False}, None), ({}, None)])
+def test_one_numa_node_stands_on_the_pods_of_a_job_that_demands_it(asked: dict[str, Any], text: str | None) -> None:
+    roles = [{"name": "r", "gpusPerReplica": 2, "template": {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}}]
+    job = parse_job({"metadata": {"name": "j", "namespace": "ml", "uid": "u"}, "spec": {"roles": roles, "placement": asked}})
+    assert wishes(job, job.roles[0], 0).get(c.ANN_SAME_NUMA) == text
