@@ -17,7 +17,7 @@ from kompakt_core.ids import NO_GPUS
 from kompakt_core.patterns.edges import parse_edges
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.model import Policy, Refusal, Wish
+from kompakt_core.placement.model import PlacementPolicy, Refusal, Wish
 
 REFUSED = 3  # exit code
 
@@ -58,7 +58,7 @@ PatternName = Annotated[str, typer.Option(help=", ".join(Pattern), metavar="PATT
 EdgeList = Annotated[
     str, typer.Option(help="custom edges between ranks, such as 0-1,1-2:3 (with weights); means --pattern custom")
 ]
-PolicyName = Annotated[str, typer.Option(help=", ".join((*Policy, MAPA)), metavar="POLICY")]
+PolicyName = Annotated[str, typer.Option(help=", ".join((*PlacementPolicy, MAPA)), metavar="POLICY")]
 MeasureName = Annotated[str, typer.Option(help="what value counts: the slowest link (Bottleneck) or all added up (Sum)")]
 SensitivityName = Annotated[
     str, typer.Option(help=f"{', '.join(SensitivityOption)}: whether the job needs bandwidth (for Preserve)")
@@ -98,7 +98,7 @@ def place(
     mapa = policy.casefold() == MAPA
     wish = Wish(
         pattern=_pattern(pattern, edges),
-        policy=Policy.PRESERVE if mapa else word_of(Policy, policy, "--policy"),
+        policy=PlacementPolicy.PRESERVE if mapa else word_of(PlacementPolicy, policy, "--policy"),
         sensitive=word_of(SensitivityOption, sensitivity, "--sensitivity") not in (SensitivityOption.LOW, SensitivityOption.NONE),
         required_link=word_of(RequiredLinkOption, require_link, "--require-link"),
         same_numa_node=same_numa_node,

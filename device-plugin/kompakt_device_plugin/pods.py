@@ -13,7 +13,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.patterns.edges import Edges, parse_edges
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.model import Policy, Wish
+from kompakt_core.placement.model import PlacementPolicy, Wish
 
 _Word = TypeVar("_Word", bound=StrEnum)
 _Found = TypeVar("_Found")
@@ -55,7 +55,7 @@ class NodePod:
         return Wish(
             pattern=Pattern.NONE if pattern is Pattern.CUSTOM and not edges else pattern,
             edges=edges if pattern is Pattern.CUSTOM else (),
-            policy=_member(Policy, notes.get(contract.ANN_POLICY), Policy.PRESERVE),
+            policy=_member(PlacementPolicy, notes.get(contract.ANN_POLICY), PlacementPolicy.PRESERVE),
             sensitive=notes.get(contract.ANN_SENSITIVITY, "Low") in {"High", "Medium", "Auto"},
             required_link="NVLink" if notes.get(contract.ANN_REQUIRED_LINK) == "NVLink" else "Any",
             same_numa_node=notes.get(contract.ANN_SAME_NUMA) == "true",

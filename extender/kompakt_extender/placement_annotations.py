@@ -8,13 +8,13 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.patterns.edges import Edges, parse_edges
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.model import Policy, Wish
+from kompakt_core.placement.model import PlacementPolicy, Wish
 
 _T = TypeVar("_T")
 
 
 _PATTERNS = {word.value: word for word in Pattern}
-_POLICIES = {word.value: word for word in Policy}
+_POLICIES = {word.value: word for word in PlacementPolicy}
 _SENSITIVE = {"High": True, "Medium": True, "Auto": True, "Low": False, "None": False}
 _LINKS = {"Any": "Any", "NVLink": "NVLink"}
 _FLAGS = {"true": True, "false": False}
@@ -51,7 +51,7 @@ def _wish(
     shape = _word(pattern, contract.ANN_PATTERN, _PATTERNS, Pattern.NONE)
     return Wish(
         pattern=shape,
-        policy=_word(policy, contract.ANN_POLICY, _POLICIES, Policy.PRESERVE),
+        policy=_word(policy, contract.ANN_POLICY, _POLICIES, PlacementPolicy.PRESERVE),
         sensitive=_word(sensitivity, contract.ANN_SENSITIVITY, _SENSITIVE, False),
         required_link=_word(link, contract.ANN_REQUIRED_LINK, _LINKS, "Any"),
         same_numa_node=_word(numa, contract.ANN_SAME_NUMA, _FLAGS, False) or same_numa_node,

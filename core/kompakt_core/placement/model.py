@@ -4,29 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from kompakt_core.contract.choices import Level as Level
+from kompakt_core.contract.choices import PlacementPolicy as PlacementPolicy
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NO_BANDWIDTH, NO_GPUS, GpuIndex, GpuMask, JobUid, MegabytesPerSecond, NodeName, PodUid
 from kompakt_core.patterns.edges import Edges
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.topology.graph import LinkGraph
-
-
-class Policy(StrEnum):
-    """How a set is chosen among those that fit."""
-
-    BEST = "Best"
-    PRESERVE = "Preserve"
-    PACKED = "Packed"
-    FIRST = "First"
-
-
-class Level(StrEnum):
-    """How far a gang is spread."""
-
-    MACHINE = "Machine"
-    RACK = "Rack"
-    BLOCK = "Block"
-    CLUSTER = "Cluster"
 
 
 class Reason(StrEnum):
@@ -152,7 +136,7 @@ class Wish:
     """How one pod's GPUs are to be chosen. Raises InvalidInput when pattern Custom comes without edges, or edges without it."""
 
     pattern: Pattern = Pattern.NONE
-    policy: Policy = Policy.PRESERVE
+    policy: PlacementPolicy = PlacementPolicy.PRESERVE
     sensitive: bool = False  # bandwidth sensitivity High, Medium or Auto
     required_link: str = "Any"  # Any NVLink
     same_numa_node: bool = False
