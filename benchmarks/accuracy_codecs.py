@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from kompakt_runtime import account, observe
-from kompakt_runtime.config import Config, Mode, Nonlinear
-from kompakt_runtime.entry import Entry, whole_storage
+from kompakt_runtime.config import Mode, Nonlinear, RuntimeConfig
+from kompakt_runtime.entry import SavedStorage, whole_storage
 from kompakt_runtime.lossless import Mask, sign_mask
 from kompakt_runtime.session import Session
 
@@ -54,7 +54,7 @@ class Groups:
 
 @contextmanager
 def compressed(mode: Mode, target: str = "0.01", nonlinear: Nonlinear = "Keep") -> Iterator[Session]:
-    session = Session(Config(mode, target, min_tensor_bytes=16384, nonlinear=nonlinear))
+    session = Session(RuntimeConfig(mode, target, min_tensor_bytes=16384, nonlinear=nonlinear))
     session.start()
     try:
         yield session
@@ -82,7 +82,7 @@ def disturbed(disturb: Callable[[Tensor, dict[str, Tensor]], None]) -> Iterator[
 
     hook = register_optimizer_step_pre_hook(before)
     try:
-        yield Session(Config("None"))  # never started: it counts nothing
+        yield Session(RuntimeConfig("None"))  # never started: it counts nothing
     finally:
         hook.remove()
 
@@ -116,7 +116,7 @@ def noisy(share: float) -> AbstractContextManager[Session]:
 def fixed_width(bits: int) -> Iterator[Session]:
     generator = torch.Generator().manual_seed(bits)
 
-    def compress(entry: Entry, t: Tensor, bound: float) -> bool:
+    def compress(entry: SavedStorage, t: Tensor, bound: float) -> bool:
         source = entry.alias if entry.alias is not None else whole_storage(t)
         entry.replace(Groups.of(source, bits, entry.signs > 0, generator), source, bound=bound)  # type: ignore[arg-type]
         return True
@@ -124,7 +124,7 @@ def fixed_width(bits: int) -> Iterator[Session]:
     kind = account.kind
     # Reads of such a copy are no promise, so nothing is to be compared with one.
     with (
-        mock.patch.object(Entry, "compress", compress),
+        mock.patch.object(SavedStorage, "compress", compress),
         mock.patch.object(account, "kind", lambda entry: "" if isinstance(entry.copy, Groups) else kind(entry)),
         compressed("ErrorBounded") as session,
     ):

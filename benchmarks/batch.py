@@ -25,7 +25,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.accuracy_tasks import Block
 from kompakt_runtime import headroom
 from kompakt_runtime.batch import Taken, largest_batch
-from kompakt_runtime.config import Config, Mode
+from kompakt_runtime.config import Mode, RuntimeConfig
 from kompakt_runtime.session import Session
 
 Tensor = Any
@@ -95,7 +95,7 @@ SIZES = {"small": SMALL, "large": LARGE}
 def train(case: Case, samples: int, mode: Mode, **settings: Any) -> Session:
     """STEPS steps from the weights of seed 0, the same at every call."""
     torch.manual_seed(0)
-    session = Session(Config(mode, **settings))
+    session = Session(RuntimeConfig(mode, **settings))
     session.start()
     try:
         model = case.network()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.kube.api import connect
-from tools.kube.session import Cluster
+from tools.kube.session import ClusterSession
 
 TICK = os.sysconf("SC_CLK_TCK")
 SHOWN = 12  # kinds of requests
@@ -44,13 +44,13 @@ class Costs:
             yield "  failed: " + ", ".join(f"{count} {name}" for name, count in Counter(self.failed).most_common(SHOWN))
 
 
-def costs(cluster: Cluster) -> Costs:
+def costs(cluster: ClusterSession) -> Costs:
     """Until now."""
     seconds = {name: sum(map(_seconds, _family(process.pid))) for name, process in cluster.plane.processes.items()}
     return Costs(seconds, *read_requests(fetch(cluster, "/metrics")))
 
 
-def fetch(cluster: Cluster, path: str, accept: str = "*/*") -> str:
+def fetch(cluster: ClusterSession, path: str, accept: str = "*/*") -> str:
     """The API server's answer as text."""
     api = connect(cluster.kubeconfig)
     request = urllib.request.Request(api.server + path, headers={"Accept": accept})

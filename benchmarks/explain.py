@@ -27,14 +27,14 @@ from benchmarks.extender import Busy, Client, body_of, fill, name_of, quantile
 from kompakt_client.access import Door
 from kompakt_core import contract
 from kompakt_core.ids import NodeName, PodUid
-from kompakt_core.placement.gang import LEVEL_LABELS
+from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_core.placement.model import NodeState
 from kompakt_extender.api import Api
-from kompakt_extender.explain_api.desk import Desk
+from kompakt_extender.explain.queries import Queries
 from kompakt_extender.health import health_app
+from kompakt_extender.leader_session import LeaderSession
 from kompakt_extender.main import listen, server
-from kompakt_extender.metrics import Metrics
-from kompakt_extender.tenure import Tenure
+from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import verbs_app
 from kompakt_extender.views import PodView
 
@@ -46,17 +46,17 @@ class Asked:
 
     trouble = stuck = ""
 
-    def __init__(self, tenure: Tenure) -> None:
+    def __init__(self, tenure: LeaderSession) -> None:
         self._tenure = tenure
 
-    def desk(self) -> Desk:
+    def desk(self) -> Queries:
         return self._tenure.desk
 
     def states(self) -> Mapping[NodeName, NodeState]:
         return self._tenure.ledger.snapshot().nodes
 
 
-def add_pods(tenure: Tenure, pods: int, nodes: int) -> None:
+def add_pods(tenure: LeaderSession, pods: int, nodes: int) -> None:
     """Pods without GPUs, as many as a cluster of that size runs."""
     for number in range(pods):
         node = NodeName(name_of(number % nodes))
@@ -66,8 +66,8 @@ def add_pods(tenure: Tenure, pods: int, nodes: int) -> None:
 
 async def serve(nodes: int, pods: int) -> None:
     """Answer until killed."""
-    metrics = Metrics()
-    tenure = Tenure(Api(Door("http://localhost", urllib3.PoolManager(), dict)), metrics, lambda: True, LEVEL_LABELS)
+    metrics = ExtenderMetrics()
+    tenure = LeaderSession(Api(Door("http://localhost", urllib3.PoolManager(), dict)), metrics, lambda: True, LEVEL_LABELS)
     fill(tenure, nodes)
     add_pods(tenure, pods, nodes)
     tenure.ledger.snapshot()

@@ -39,16 +39,16 @@ from kompakt_client.access import Door
 from kompakt_core.contract import ANN_GPUS, ANN_PATTERN, ANN_SENSITIVITY, RESOURCE
 from kompakt_core.ids import JobUid, NodeName, PodUid
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.gang import LEVEL_LABELS, plan_gang
+from kompakt_core.placement.gang_placement import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, Wish, Worker
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_to_spec
 from kompakt_extender.api import Api
+from kompakt_extender.leader_session import LeaderSession
 from kompakt_extender.main import SWITCH_SECONDS, listen, server
-from kompakt_extender.metrics import Metrics
+from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.objects import Pod
 from kompakt_extender.project import TopologyReader, read_node, read_pod
-from kompakt_extender.tenure import Tenure
 from kompakt_extender.verbs import verbs_app
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult, encode
 
@@ -85,7 +85,7 @@ def name_of(number: int) -> str:
 class Busy:
     """The decider of a running tenure, before each of whose answers one node has changed."""
 
-    def __init__(self, tenure: Tenure, nodes: int) -> None:
+    def __init__(self, tenure: LeaderSession, nodes: int) -> None:
         self._tenure = tenure
         self._turn = itertools.cycle(range(nodes))
 
@@ -110,7 +110,7 @@ class Busy:
         ledger.set_topology(msgspec.structs.replace(seen, held=(*rest, *more)))
 
 
-def fill(tenure: Tenure, nodes: int) -> None:
+def fill(tenure: LeaderSession, nodes: int) -> None:
     """Equal machines, on two of three of which one or two pods hold GPUs, read from JSON as the watches read it."""
     reader = TopologyReader()
     for number in range(nodes):
@@ -171,8 +171,8 @@ def echo_app() -> FastAPI:
 async def serve(nodes: int) -> None:
     """Answer until killed; prints both ports."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    metrics = Metrics()
-    tenure = Tenure(Api(Door("http://localhost", urllib3.PoolManager(), dict)), metrics, lambda: True, LEVEL_LABELS)
+    metrics = ExtenderMetrics()
+    tenure = LeaderSession(Api(Door("http://localhost", urllib3.PoolManager(), dict)), metrics, lambda: True, LEVEL_LABELS)
     fill(tenure, nodes)
     app = verbs_app(Busy(tenure, nodes), metrics)
     stop = threading.Event()

@@ -30,7 +30,7 @@ from tools.kube.control_plane import ControlPlane
 from tools.kube.ports import free_ports
 from tools.kube.processes import launch_tied, wait_until
 from tools.kube.programs import SIMULATED
-from tools.kube.session import Cluster
+from tools.kube.session import ClusterSession
 
 MACHINE, GPUS = "dgx1-v100", 8
 WORKERS = 4  # requests to the API server at once, of a kind
@@ -49,11 +49,11 @@ def name_of(number: int) -> NodeName:
 
 
 @contextmanager
-def fleet(folder: Path, nodes: int, values: Mapping[str, str], say: Say) -> Iterator[Cluster]:
+def fleet(folder: Path, nodes: int, values: Mapping[str, str], say: Say) -> Iterator[ClusterSession]:
     """The API server with so many Ready nodes of eight GPUs, definitions and rights of the chart (`values`: its settings)."""
     find = find_all([*SIMULATED, "helm"], say).__getitem__
     plane = control_plane.start(folder, find, launch=launch_tied)
-    cluster = Cluster(plane, find)
+    cluster = ClusterSession(plane, find)
     try:
         cluster.parts.install(values)
         for name in ("kube-controller-manager", "kube-scheduler"):

@@ -3,7 +3,7 @@
     python -m benchmarks.lifecycle                # brings up a cluster of its own, without root
     python -m benchmarks.lifecycle --rounds 20
 
-Each round: a worker deleted, a GPU fallen sick, suspension, resumption; then a pod of a plain Job deleted. Times are from request
+Each round: a worker deleted, an unhealthy GPU, suspension, resumption; then a pod of a plain Job deleted. Times are from request
 until the API server shows all pods running (suspended: none left), read every 20 ms. Simulated pods start and end at
 once, so what is measured is Kubernetes and kompakt, not images or the grace period. The first placement: benchmarks.path.
 """
@@ -120,7 +120,7 @@ def measure(api: client.ApiClient, rounds: int, workers: int) -> dict[str, list[
         for number in range(rounds + 1):
             times = {
                 "worker deleted -> whole gang runs again": world.worker_deleted(),
-                "GPU sick -> whole gang runs elsewhere": world.gpu_sick(),
+                "GPU unhealthy -> whole gang runs elsewhere": world.gpu_sick(),
                 "suspended -> no pods": world.suspended(),
                 "resumed -> gang runs": world.resumed(),
                 "plain Job: pod deleted -> all run again": world.plain_pod_deleted(),

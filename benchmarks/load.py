@@ -1,10 +1,10 @@
-"""Thousands of TrainingJobs at once, on simulated nodes: the operator's memory, its looks, and how soon a burst is bound.
+"""Thousands of TrainingJobs at once, on simulated nodes: the operator's memory, how long it reconciles, how soon pods are bound.
 
     python -m benchmarks.load                              # 5,000 jobs, of which 200 run with 2,000 pods; then 100 at once
     python -m benchmarks.load --jobs 500 --running 20 --pods 200 --burst 20 --hold 0
 
 The jobs that do not run are suspended; the operator goes over all of them every five minutes all the same. Its memory is read
-from /proc; how long its looks take, from its own histogram; `--hold` seconds pass in between, so that one such round is among
+from /proc; how long it reconciles, from its own histogram; `--hold` seconds pass in between, so that one such round is among
 them. Then TrainingJobs come at once, and after them plain Jobs of the default scheduler, as many with as many pods: for each job
 the time from sending its request until the watch shows its last pod with a node. After each part: the processor time of every
 program and what the API server was asked for. Nothing is given up while anything still changes within ten minutes.
@@ -37,7 +37,7 @@ from benchmarks.path import (
 )
 from benchmarks.pod_times import BOUND, watching
 from kompakt_core.contract import API_VERSION, JOB_PLURAL, LABEL_JOB_NAME
-from tools.kube.session import Cluster
+from tools.kube.session import ClusterSession
 
 PATIENCE = 600.0  # seconds without any progress
 LOOK = 5.0  # seconds between two looks at all jobs
@@ -51,7 +51,7 @@ BURST = Shape(2, 4)  # one node's GPUs
 class Crowd:
     """The jobs that are there all the time."""
 
-    def __init__(self, cluster: Cluster, namespace: str, jobs: int, running: int, pods: int) -> None:
+    def __init__(self, cluster: ClusterSession, namespace: str, jobs: int, running: int, pods: int) -> None:
         self._cluster, self._namespace, self._jobs, self._running = cluster, namespace, jobs, running
         shape = Shape(pods // running, 1)
         self._kind = training_jobs(cluster.api, namespace, shape)
@@ -113,7 +113,7 @@ def phases(text: str) -> Counter[str]:
     return Counter(str(row["cells"][column] or "none") for row in table["rows"] or ())
 
 
-def burst(cluster: Cluster, kind: Kind, namespace: str, label: str, jobs: int) -> list[float]:
+def burst(cluster: ClusterSession, kind: Kind, namespace: str, label: str, jobs: int) -> list[float]:
     """Seconds of each of so many jobs that come at once. Raises SystemExit when one is lost."""
     began: dict[str, float] = {}
     with watching(cluster.api, namespace, (label,)) as times:
@@ -129,14 +129,14 @@ def burst(cluster: Cluster, kind: Kind, namespace: str, label: str, jobs: int) -
 
 
 @contextmanager
-def counted(cluster: Cluster, name: str) -> Iterator[None]:
+def counted(cluster: ClusterSession, name: str) -> Iterator[None]:
     """Print what a part of the run cost."""
     before = costs(cluster)
     yield
     print(f"{name}:", *costs(cluster).since(before).lines(), sep="\n", flush=True)
 
 
-def memory(cluster: Cluster) -> tuple[float, float]:
+def memory(cluster: ClusterSession) -> tuple[float, float]:
     """MB that the operator's process takes now, and took at most."""
     loop = cluster.plane.processes["operator-0"].pid
     pid = Path(f"/proc/{loop}/task/{loop}/children").read_text().split()[0]
@@ -146,13 +146,13 @@ def memory(cluster: Cluster) -> tuple[float, float]:
 
 
 def buckets(text: str) -> dict[float, int]:
-    """The operator's histogram of looks: how many took at most so many seconds."""
-    found = re.findall(r'kompakt_operator_look_seconds_bucket\{le="([^"]+)"\} (\d+)', text)
+    """The operator's histogram of reconciliations: how many took at most so many seconds."""
+    found = re.findall(r'kompakt_operator_reconcile_seconds_bucket\{le="([^"]+)"\} (\d+)', text)
     return {float(bound): int(count) for bound, count in found}
 
 
 def quantile(since: Mapping[float, int], until: Mapping[float, int], share: float) -> tuple[float, float]:
-    """Between which bounds of the histogram, in seconds, that share of the looks between two readings lies."""
+    """Between which bounds of the histogram, in seconds, that share of the reconciliations between two readings lies."""
     counts = {bound: until[bound] - since.get(bound, 0) for bound in sorted(until)}
     wanted, below = share * max(counts.values()), 0.0
     for bound, count in counts.items():
@@ -162,21 +162,21 @@ def quantile(since: Mapping[float, int], until: Mapping[float, int], share: floa
     raise AssertionError("the last bound holds them all")
 
 
-def report(name: str, cluster: Cluster, since: Mapping[float, int]) -> dict[float, int]:
-    """Print memory and looks since the last reading; answers this reading."""
+def report(name: str, cluster: ClusterSession, since: Mapping[float, int]) -> dict[float, int]:
+    """Print memory and reconciliations since the last reading; answers this reading."""
     now, most = memory(cluster)
     flag = next(flag for flag in cluster.components["operator-0"].argv if flag.startswith("--health-port="))
     until = buckets(_metrics(int(flag.partition("=")[2])))
     if max(until.values()) < max(since.values(), default=0):
         name, since = f"{name} (the operator began anew meanwhile)", {}
-    looks = max(until.values()) - max(since.values(), default=0)
+    count = max(until.values()) - max(since.values(), default=0)
     spread = ", ".join(
         f"p{share * 100:.0f} in {low:g} to {high:g} s"
-        for share in ((0.5, 0.99) if looks else ())
+        for share in ((0.5, 0.99) if count else ())
         for low, high in [quantile(since, until, share)]
     )
     print(
-        f"{name}: operator {now:.0f} MB, at most {most:.0f} MB so far; {looks} looks{', ' if looks else ''}{spread}; "
+        f"{name}: operator {now:.0f} MB, at most {most:.0f} MB so far; {count} reconciliations{', ' if count else ''}{spread}; "
         f"load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
@@ -188,7 +188,7 @@ def _metrics(port: int) -> str:
         return str(answer.read().decode())
 
 
-def run(cluster: Cluster, given: argparse.Namespace) -> None:
+def run(cluster: ClusterSession, given: argparse.Namespace) -> None:
     with own_namespace(cluster.api) as namespace:
         crowd = Crowd(cluster, namespace, given.jobs, given.running, given.pods)
         with counted(cluster, f"{given.jobs - given.running} suspended jobs"):
@@ -206,7 +206,7 @@ def run(cluster: Cluster, given: argparse.Namespace) -> None:
         check_gpus(_annotations(cluster, namespace), given.pods)
 
 
-def bursts(cluster: Cluster, jobs: int) -> None:
+def bursts(cluster: ClusterSession, jobs: int) -> None:
     """Both kinds, each in a namespace of its own."""
     for make, label in ((training_jobs, LABEL_JOB_NAME), (plain_jobs, PLAIN_LABEL)):
         with own_namespace(cluster.api) as namespace:
@@ -218,7 +218,7 @@ def bursts(cluster: Cluster, jobs: int) -> None:
                 check_gpus(_annotations(cluster, namespace), jobs * BURST.workers * BURST.gpus)
 
 
-def _annotations(cluster: Cluster, namespace: str) -> list[dict[str, str]]:
+def _annotations(cluster: ClusterSession, namespace: str) -> list[dict[str, str]]:
     """Of all pods there, without the pods."""
     found = json.loads(fetch(cluster, f"/api/v1/namespaces/{namespace}/pods?resourceVersion=0", METADATA))
     return [item["metadata"]["annotations"] for item in found["items"]]

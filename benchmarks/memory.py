@@ -19,7 +19,7 @@ from torch import nn
 from torch.profiler import profile
 from torch.utils.checkpoint import checkpoint_sequential
 
-from kompakt_runtime.config import Config, Mode, Nonlinear
+from kompakt_runtime.config import Mode, Nonlinear, RuntimeConfig
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.session import Session
 
@@ -68,7 +68,7 @@ def compressed(mode: Mode | None, target: str, nonlinear: Nonlinear) -> Iterator
     if mode is None:
         yield None
         return
-    session = Session(Config(mode, target, nonlinear=nonlinear))
+    session = Session(RuntimeConfig(mode, target, nonlinear=nonlinear))
     session.start()
     try:
         yield session

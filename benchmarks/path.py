@@ -26,7 +26,7 @@ from tools.kube import simulated
 from tools.kube.binaries import find_all
 from tools.kube.processes import launch_tied
 from tools.kube.programs import SIMULATED
-from tools.kube.session import Cluster
+from tools.kube.session import ClusterSession
 
 PATIENCE = 60.0  # seconds after which a job counts as lost
 NODE_GPUS = 8  # of the simulated nodes
@@ -117,11 +117,11 @@ def own_cluster(nodes: int, say: Callable[[str], None]) -> Iterator[client.ApiCl
 
 
 @contextmanager
-def whole_cluster(nodes: int, say: Callable[[str], None]) -> Iterator[Cluster]:
+def whole_cluster(nodes: int, say: Callable[[str], None]) -> Iterator[ClusterSession]:
     """A control plane, simulated nodes of eight GPUs and all of kompakt's processes; gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="kompakt-path-") as folder:
         find = find_all([*SIMULATED, "helm"], say).__getitem__
-        cluster = Cluster(
+        cluster = ClusterSession(
             simulated.start(Path(folder) / "run", find, simulated.machines(nodes), launch=launch_tied, say=say), find
         )
         try:

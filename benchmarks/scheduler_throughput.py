@@ -37,7 +37,7 @@ from kompakt_extender.api import Api, load
 from tools.kube.components import Component, control_plane
 from tools.kube.parts import NAMESPACE
 from tools.kube.processes import wait_until
-from tools.kube.session import Cluster
+from tools.kube.session import ClusterSession
 
 KINDS = ("with", "without", "default")
 # A scheduler that stands still while pods are created keeps its Lease.
@@ -82,7 +82,7 @@ def bare(component: Component, name: str) -> Component:
     return replace(component, name=name, argv=component.argv[at:])
 
 
-def components(cluster: Cluster, kind: str) -> tuple[int, list[Component]]:
+def components(cluster: ClusterSession, kind: str) -> tuple[int, list[Component]]:
     """What runs in a run of this kind, the scheduler last, and the extender's health port."""
     plane = cluster.plane
     if kind == "default":
@@ -99,7 +99,7 @@ def components(cluster: Cluster, kind: str) -> tuple[int, list[Component]]:
 
 
 @contextmanager
-def running(cluster: Cluster, kind: str) -> Iterator[int]:
+def running(cluster: ClusterSession, kind: str) -> Iterator[int]:
     """The scheduler of a kind, leading and synced; gives the extender's health port (0: none)."""
     port, parts = components(cluster, kind)
     for part in parts:
@@ -119,7 +119,7 @@ def running(cluster: Cluster, kind: str) -> Iterator[int]:
         )
 
 
-def run(cluster: Cluster, api: Api, plugins: Plugins, kind: str, count: int) -> Run:
+def run(cluster: ClusterSession, api: Api, plugins: Plugins, kind: str, count: int) -> Run:
     """One backlog, from the first pod bound to the last."""
     binds = Binds(plugins)
     with running(cluster, kind) as port, binds.following(api, "default"):

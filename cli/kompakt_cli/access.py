@@ -11,7 +11,7 @@ import typer
 
 from kompakt_core.errors import InvalidInput
 
-TRIES: Final = 12  # a Service chooses by chance among two replicas, and only one of them decides: 1 in 4,096 fails
+TRIES: Final = 12  # a Service chooses at random among two replicas, and only one of them decides: 1 in 4,096 fails
 _PAUSE_SECONDS: Final = 0.2
 _TIMEOUT_SECONDS: Final = 30
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from kompakt_cli.asking import Question, asking
+from kompakt_cli.cluster_options import ClusterOptions, asking
 from kompakt_cli.output import Answer, columns, facts, gpus, refusals, show, wish, worth
 from kompakt_cli.picture import draw
 from kompakt_cli.words import gigabytes
@@ -25,7 +25,7 @@ Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="defaul
 
 @app.command()
 @asking
-def pod(question: Question, name: Name, namespace: Namespace = None) -> None:
+def pod(question: ClusterOptions, name: Name, namespace: Namespace = None) -> None:
     """Why a pod got its GPUs and what was second best, or why it waits."""
     answer = question.cluster.get("pods", namespace or question.cluster.namespace, name)
     show(answer, question.output, pod_text(answer))
@@ -33,7 +33,7 @@ def pod(question: Question, name: Name, namespace: Namespace = None) -> None:
 
 @app.command()
 @asking
-def job(question: Question, name: Name, namespace: Namespace = None) -> None:
+def job(question: ClusterOptions, name: Name, namespace: Namespace = None) -> None:
     """What is decided about a TrainingJob, and why it waits."""
     answer = question.cluster.get("jobs", namespace or question.cluster.namespace, name)
     show(answer, question.output, job_text(answer))
@@ -41,7 +41,7 @@ def job(question: Question, name: Name, namespace: Namespace = None) -> None:
 
 @app.command()
 @asking
-def node(question: Question, name: Name) -> None:
+def node(question: ClusterOptions, name: Name) -> None:
     """A node's link graph, who holds which GPU, and what is left."""
     answer = question.cluster.get("nodes", name)
     show(answer, question.output, node_text(answer))
@@ -49,7 +49,7 @@ def node(question: Question, name: Name) -> None:
 
 @app.command()
 @asking
-def nodes(question: Question) -> None:
+def nodes(question: ClusterOptions) -> None:
     """All nodes: free GPUs, the best Rings left, and why a node cannot be used."""
     items: list[dict[str, Any]] = []
     page = question.cluster.get("nodes", limit=1000)

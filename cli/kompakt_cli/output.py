@@ -14,20 +14,20 @@ from kompakt_cli.words import gigabytes
 Answer = Mapping[str, Any]
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """How an answer is printed."""
 
     TEXT = "text"
     JSON = "json"
 
 
-Output = Annotated[Format, typer.Option("-o", "--output", help="text or json", case_sensitive=False)]
+Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="text or json", case_sensitive=False)]
 
 
-def show(answer: Answer, output: Format, render: Iterable[RenderableType]) -> None:
+def show(answer: Answer, output: OutputFormat, render: Iterable[RenderableType]) -> None:
     """Print an answer."""
     console = Console()
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         console.out(json.dumps(answer, indent=2), highlight=False)
         return
     for part in render:

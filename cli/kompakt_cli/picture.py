@@ -22,7 +22,7 @@ FREE = "."
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class PictureHolder:
     """Who holds GPUs: a letter and a colour for the picture."""
 
     name: str
@@ -39,14 +39,14 @@ def draw(graph: LinkGraph, held: Mapping[int, str] | None = None, *, others: Col
     """
     names = dict.fromkeys((held or {}).values())
     holders = {
-        name: Holder(name, ascii_uppercase[i % len(ascii_uppercase)], COLOURS[i % len(COLOURS)], name not in others)
+        name: PictureHolder(name, ascii_uppercase[i % len(ascii_uppercase)], COLOURS[i % len(COLOURS)], name not in others)
         for i, name in enumerate(names)
     }
     by_gpu = {i: holders[name] for i, name in (held or {}).items()}
     return Group((_matrix if graph.size <= MOST_DRAWN else _folded)(graph, by_gpu), _legend(graph, by_gpu))
 
 
-def _matrix(graph: LinkGraph, held: Mapping[int, Holder]) -> Table:
+def _matrix(graph: LinkGraph, held: Mapping[int, PictureHolder]) -> Table:
     table = Table(box=None, padding=(0, 0), show_header=False, pad_edge=False)
     width = 4 if graph.size > 10 else 7
     for _ in range(graph.size + 1):
@@ -57,7 +57,7 @@ def _matrix(graph: LinkGraph, held: Mapping[int, Holder]) -> Table:
     return table
 
 
-def _folded(graph: LinkGraph, held: Mapping[int, Holder]) -> Table:
+def _folded(graph: LinkGraph, held: Mapping[int, PictureHolder]) -> Table:
     """One line for each group of equal GPUs: who they are, who holds them, and their links, fastest first."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, pad_edge=False, header_style="bold")
     for title in ("GPU", "", "LINKS (GPUs joined by them)"):
@@ -80,11 +80,11 @@ def _speed(item: tuple[tuple[str, int], list[int]]) -> int:
     return -item[0][1]
 
 
-def _name(index: int, held: Mapping[int, Holder]) -> Text:
+def _name(index: int, held: Mapping[int, PictureHolder]) -> Text:
     return Text(f"{index} ", f"bold {held[index].colour}" if index in held else "bold")
 
 
-def _cell(graph: LinkGraph, a: int, b: int, held: Mapping[int, Holder]) -> Text:
+def _cell(graph: LinkGraph, a: int, b: int, held: Mapping[int, PictureHolder]) -> Text:
     if a == b:
         return Text(f"{held[a].letter} ", f"bold {held[a].colour}") if a in held else Text(f"{FREE} ", "dim")
     link = graph.link(a, b)
@@ -96,7 +96,7 @@ def _cell(graph: LinkGraph, a: int, b: int, held: Mapping[int, Holder]) -> Text:
     return Text(f"{short(link)} ", "bold" if fabric else "dim")
 
 
-def _legend(graph: LinkGraph, held: Mapping[int, Holder]) -> Text:
+def _legend(graph: LinkGraph, held: Mapping[int, PictureHolder]) -> Text:
     words = [f"{found.word} {found.megabytes_per_second / 1000:.1f}" for found in classes(graph).values()]
     text = Text("GB/s one way: " + "  ".join(words), "dim") if words else Text()
     for holder in dict.fromkeys(held.values()):

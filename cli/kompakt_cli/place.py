@@ -9,7 +9,7 @@ import yaml
 from rich.console import Console
 
 from kompakt_cli.picture import draw
-from kompakt_cli.placed import Answer, document, lines, place_on
+from kompakt_cli.placed import PlacementAnswer, document, lines, place_on
 from kompakt_cli.svg import svg
 from kompakt_cli.words import gpu_set, read_machine, word_of
 from kompakt_core.errors import InvalidInput
@@ -22,7 +22,7 @@ from kompakt_core.placement.model import Policy, Refusal, Wish
 REFUSED = 3  # exit code
 
 
-class Form(StrEnum):
+class PlaceOutput(StrEnum):
     """How to show it."""
 
     PICTURE = "picture"
@@ -31,7 +31,7 @@ class Form(StrEnum):
     JSON = "json"
 
 
-class Sensitivity(StrEnum):
+class SensitivityOption(StrEnum):
     """As communication.bandwidthSensitivity of a TrainingJob."""
 
     HIGH = "High"
@@ -41,7 +41,7 @@ class Sensitivity(StrEnum):
     NONE = "None"
 
 
-class RequiredLink(StrEnum):
+class RequiredLinkOption(StrEnum):
     """As placement.requiredLink of a TrainingJob."""
 
     ANY = "Any"
@@ -55,15 +55,19 @@ Matrix = Annotated[str, typer.Option(help="a file: output of `nvidia-smi topo -m
 Gpus = Annotated[int, typer.Option(help="how many GPUs the pod asks for", min=1)]
 Free = Annotated[str, typer.Option(help="the free GPUs, such as 0,1,4-7 (default: all)")]
 PatternName = Annotated[str, typer.Option(help=", ".join(Pattern), metavar="PATTERN")]
-EdgeList = Annotated[str, typer.Option(help="own edges between ranks, such as 0-1,1-2:3 (with weights); means --pattern custom")]
+EdgeList = Annotated[
+    str, typer.Option(help="custom edges between ranks, such as 0-1,1-2:3 (with weights); means --pattern custom")
+]
 PolicyName = Annotated[str, typer.Option(help=", ".join((*Policy, MAPA)), metavar="POLICY")]
 MeasureName = Annotated[str, typer.Option(help="what value counts: the slowest link (Bottleneck) or all added up (Sum)")]
-SensitivityName = Annotated[str, typer.Option(help=f"{', '.join(Sensitivity)}: whether the job needs bandwidth (for Preserve)")]
+SensitivityName = Annotated[
+    str, typer.Option(help=f"{', '.join(SensitivityOption)}: whether the job needs bandwidth (for Preserve)")
+]
 Include = Annotated[str, typer.Option(help="GPUs that must be in the set")]
 Exclude = Annotated[str, typer.Option(help="GPUs that must not be")]
 Link = Annotated[str, typer.Option(help="NVLink: the pattern may use no other link")]
 SameNuma = Annotated[bool, typer.Option("--same-numa-node", help="all GPUs on one NUMA node")]
-Output = Annotated[str, typer.Option("-o", "--output", help=", ".join(Form))]
+Output = Annotated[str, typer.Option("-o", "--output", help=", ".join(PlaceOutput))]
 
 
 def place(
@@ -86,7 +90,7 @@ def place(
 
     Exit code 0: placed; 3: refused; 2: bad input.
     """
-    form = word_of(Form, output, "--output")
+    form = word_of(PlaceOutput, output, "--output")
     named = [word for word in (machine, matrix) if word]
     if len(named) != 1:
         raise InvalidInput("name one machine: --machine NAME or --matrix FILE")
@@ -95,8 +99,8 @@ def place(
     wish = Wish(
         pattern=_pattern(pattern, edges),
         policy=Policy.PRESERVE if mapa else word_of(Policy, policy, "--policy"),
-        sensitive=word_of(Sensitivity, sensitivity, "--sensitivity") not in (Sensitivity.LOW, Sensitivity.NONE),
-        required_link=word_of(RequiredLink, require_link, "--require-link"),
+        sensitive=word_of(SensitivityOption, sensitivity, "--sensitivity") not in (SensitivityOption.LOW, SensitivityOption.NONE),
+        required_link=word_of(RequiredLinkOption, require_link, "--require-link"),
         same_numa_node=same_numa_node,
         measure=word_of(Measure, measure, "--measure"),
         edges=parse_edges(edges) if edges else (),
@@ -109,14 +113,14 @@ def place(
     answer = place_on(graph, within, gpus, wish, must, mapa=mapa)
     _show(answer, form, available)
     if isinstance(answer.choice, Refusal):
-        if form in (Form.PICTURE, Form.SVG):
+        if form in (PlaceOutput.PICTURE, PlaceOutput.SVG):
             typer.echo(f"kompakt: {sentence(answer.choice)}", err=True)
         raise typer.Exit(REFUSED)
 
 
 def _only_rings(wish: Wish, must: int) -> None:
     """What MAPA's published rules would pass over is refused: they score rings and know no hard demands."""
-    if wish.pattern is not Pattern.RING or must or wish.same_numa_node or wish.required_link != RequiredLink.ANY:
+    if wish.pattern is not Pattern.RING or must or wish.same_numa_node or wish.required_link != RequiredLinkOption.ANY:
         raise InvalidInput(
             f"--policy {MAPA} knows the pattern Ring only, and neither --include, --require-link nor --same-numa-node; "
             "leave these out"
@@ -135,16 +139,16 @@ def _pattern(pattern: str, edges: str) -> Pattern:
     return found
 
 
-def _show(answer: Answer, form: Form, available: int) -> None:
+def _show(answer: PlacementAnswer, form: PlaceOutput, available: int) -> None:
     data: dict[str, Any] = document(answer)
-    if form is Form.JSON:
+    if form is PlaceOutput.JSON:
         typer.echo(json.dumps(data))
-    elif form is Form.YAML:
+    elif form is PlaceOutput.YAML:
         typer.echo(yaml.safe_dump(data, sort_keys=False), nl=False)
     elif not isinstance(answer.choice, Refusal):
         held: dict[int, str] = {i: "chosen" for i in answer.choice.order}  # noqa: C420 - typed by int, not by GpuIndex
         held |= {i: "taken" for i in range(answer.graph.size) if not available >> i & 1}
-        if form is Form.SVG:
+        if form is PlaceOutput.SVG:
             typer.echo(svg(answer.graph, "placement", held, lines(answer)), nl=False)
             return
         console = Console()

@@ -16,7 +16,7 @@ from kompakt_core.topology.graph import LinkGraph
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PlacementAnswer:
     """What was asked and what came of it. `ideal`: the best value of that size on the empty machine, MB/s; `preserved`:
     MB/s of the NVLink pairs among the GPUs that stay free.
     """
@@ -30,17 +30,17 @@ class Answer:
     preserved: int
 
 
-def place_on(graph: LinkGraph, free: int, gpus: int, wish: Wish, must_include: int, *, mapa: bool) -> Answer:
+def place_on(graph: LinkGraph, free: int, gpus: int, wish: Wish, must_include: int, *, mapa: bool) -> PlacementAnswer:
     """Choose on one machine. `mapa`: by the published rules of MAPA instead of the wish's policy."""
     choice = mapa2021(graph, free, gpus, wish) if mapa else choose(graph, free, gpus, wish, must_include=must_include)
     best = choose(graph, graph.all_gpus, gpus, replace(wish, policy=Policy.BEST))
     left = free if isinstance(choice, Refusal) else free & ~choice.mask
     preserved = wished_facts(graph, replace(wish, pattern=Pattern.NONE, edges=())).fabric(left)
     ideal = best.value if isinstance(best, Choice) else 0
-    return Answer(graph, GpuMask(free), wish, "mapa2021" if mapa else str(wish.policy), choice, ideal, preserved)
+    return PlacementAnswer(graph, GpuMask(free), wish, "mapa2021" if mapa else str(wish.policy), choice, ideal, preserved)
 
 
-def document(answer: Answer) -> dict[str, Any]:
+def document(answer: PlacementAnswer) -> dict[str, Any]:
     """The answer for programs: GPU indices (`order` by rank), integers of MB/s one way. `bound` null: value is exact."""
     choice = answer.choice
     bound = None if isinstance(choice, Refusal) else choice.bound
@@ -57,7 +57,7 @@ def document(answer: Answer) -> dict[str, Any]:
     }
 
 
-def lines(answer: Answer) -> list[str]:
+def lines(answer: PlacementAnswer) -> list[str]:
     """What was chosen and how it compares, as sentences."""
     choice, wish = answer.choice, answer.wish
     if isinstance(choice, Refusal):
@@ -79,7 +79,7 @@ def _order(choice: Choice, wish: Wish) -> str:
     return arrow.join(str(i) for i in choice.order) + closing
 
 
-def _values(answer: Answer, choice: Choice) -> list[str]:
+def _values(answer: PlacementAnswer, choice: Choice) -> list[str]:
     wish, ideal = answer.wish, answer.ideal
     share = f" ({choice.value / ideal:.0%} of the best on an empty one, {gigabytes(ideal)} GB/s)" if ideal else ""
     other = "slowest " if wish.measure is Measure.SUM else "sum     "

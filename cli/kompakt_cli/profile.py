@@ -14,20 +14,20 @@ from rich.console import Console
 from kompakt_cli import profile_document, profile_jobs, profile_manifest
 from kompakt_cli.access import Context, Kubeconfig
 from kompakt_cli.profile_manifest import Document
-from kompakt_cli.profile_manifest import Steps as JobSteps
-from kompakt_cli.profile_runs import Nodes, Plan, gpus_of, measure, read_script
+from kompakt_cli.profile_manifest import StepLimits as JobSteps
+from kompakt_cli.profile_runs import Nodes, ProfilePlan, gpus_of, measure, read_script
 from kompakt_cli.profile_table import render
 from kompakt_cli.words import word_of
 from kompakt_core.errors import InvalidInput
 from kompakt_core.profile import document
-from kompakt_core.profile.document import Profile, Run
+from kompakt_core.profile.document import Profile, ProfiledRun
 from kompakt_core.profile.prices import Offer, offers, parse_prices
 
 LEAST_STEPS: Final = 4
 CPU_PROCESSES: Final = 2
 
 
-class Form(StrEnum):
+class ProfileOutput(StrEnum):
     """How to show it."""
 
     TABLE = "table"
@@ -56,7 +56,7 @@ Timeout = Annotated[float, typer.Option(help="seconds that one run may take", mi
 Job = Annotated[str, typer.Option(help="TrainingJob (YAML) to profile in a cluster, in place of `-- python train.py`")]
 Annotate = Annotated[bool, typer.Option("--annotate", help="with --job: hand the profile to the job of that name in the cluster")]
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="with --job (default: the kubeconfig's)")]
-Output = Annotated[str, typer.Option("-o", "--output", help=", ".join(Form))]
+Output = Annotated[str, typer.Option("-o", "--output", help=", ".join(ProfileOutput))]
 
 
 def profile(
@@ -87,21 +87,21 @@ def profile(
 
     The script is not changed and its output is not shown; each run ends after the timed steps.
     """
-    form = word_of(Form, output, "--output")
+    form = word_of(ProfileOutput, output, "--output")
     table = parse_prices(_text(prices, "--prices"), prices) if prices else []
     if table and not batches:
         raise InvalidInput("--prices needs --batches: how many batches of one device the whole training takes")
     found = [_earlier(path) for path in read or ()]
     if program:
         paths = tuple(_there(path) for path in data or ())
-        plan = Plan(read_script(program), warm_up, steps, timeout, _nodes(nodes, node_rank, master), paths)
+        plan = ProfilePlan(read_script(program), warm_up, steps, timeout, _nodes(nodes, node_rank, master), paths)
         before = _earlier(single) if single else None
         found.append(_measured(plan, devices, machine or platform.node() or "this machine", before))
     if annotate and not job:
         raise InvalidInput("--annotate belongs to --job: it hands the profile to the TrainingJob of the file's name")
     if job:
         _alone(job, program, single, nodes, master)
-        cluster = profile_jobs.Cluster(kubeconfig, context, namespace)
+        cluster = profile_jobs.ProfilingCluster(kubeconfig, context, namespace)
         wished = JobSteps(warm_up, steps, timeout, tuple(data or ()))
         done, total = _in_cluster(cluster, profile_manifest.read_manifest(job), devices, wished, machine, annotate)
         found.append(done)
@@ -116,7 +116,7 @@ def profile(
 
 
 def _in_cluster(
-    cluster: profile_jobs.Cluster, manifest: Document, devices: int, wished: JobSteps, machine: str, annotate: bool
+    cluster: profile_jobs.ProfilingCluster, manifest: Document, devices: int, wished: JobSteps, machine: str, annotate: bool
 ) -> tuple[Profile, int]:
     """The profile of a manifest, and all GPUs that it asks for; where it is wished the profile is handed to the job itself."""
     name = manifest["metadata"]["name"]
@@ -151,12 +151,12 @@ def _nodes(count: int, number: int, master: str) -> Nodes:
     return Nodes(count, number, master)
 
 
-def _measured(plan: Plan, devices: int, machine: str, single: Profile | None) -> Profile:
+def _measured(plan: ProfilePlan, devices: int, machine: str, single: Profile | None) -> Profile:
     there = gpus_of(plan.script)
     devices = devices or there or CPU_PROCESSES
     if there and devices > there:
         raise InvalidInput(f"--devices {devices}: this machine has {there} GPUs")
-    runs: dict[str, Run]
+    runs: dict[str, ProfiledRun]
     if plan.nodes.count == 1:
         if single is not None:
             raise InvalidInput("--single belongs to --nodes 2 or more")
@@ -172,9 +172,9 @@ def _measured(plan: Plan, devices: int, machine: str, single: Profile | None) ->
     return Profile(machine, devices, done.kind, plan.warm_up, plan.steps, runs, tuple(notes))
 
 
-def _runs(plan: Plan, devices: int) -> tuple[dict[str, Run], list[str]]:
+def _runs(plan: ProfilePlan, devices: int) -> tuple[dict[str, ProfiledRun], list[str]]:
     """The runs of one machine, and what limits them."""
-    runs, notes = dict[str, Run](), list[str]()
+    runs, notes = dict[str, ProfiledRun](), list[str]()
     if devices > 1:
         runs["one"], _ = _run(plan, "on one device, data from memory", "synthetic", 1)
     all_ = f"on {devices} devices" if devices > 1 else "on one device"
@@ -189,7 +189,7 @@ def _runs(plan: Plan, devices: int) -> tuple[dict[str, Run], list[str]]:
     return runs, notes
 
 
-def _across(plan: Plan, devices: int, single: Profile | None) -> dict[str, Run]:
+def _across(plan: ProfilePlan, devices: int, single: Profile | None) -> dict[str, ProfiledRun]:
     """The run over several machines beside those of a single one."""
     total = plan.nodes.count * devices
     if single is not None and ("all" not in single.runs or single.devices != total):
@@ -198,7 +198,7 @@ def _across(plan: Plan, devices: int, single: Profile | None) -> dict[str, Run]:
     return runs | {"halves": _run(plan, f"on {total} devices of {plan.nodes.count} machines", "synthetic", devices)[0]}
 
 
-def _run(plan: Plan, name: str, data: str, devices: int) -> tuple[Run, object]:
+def _run(plan: ProfilePlan, name: str, data: str, devices: int) -> tuple[ProfiledRun, object]:
     print(f"kompakt: {name} ...", file=sys.stderr, flush=True)
     return measure(plan, name, data, devices)
 
@@ -215,8 +215,8 @@ def _text(path: str, what: str) -> str:
         raise InvalidInput(f"{what} {path}: {reason}; give the path of a text file") from error
 
 
-def _show(found: Profile, gpus: int, offered: list[Offer], form: Form) -> None:
-    if form is Form.JSON:
+def _show(found: Profile, gpus: int, offered: list[Offer], form: ProfileOutput) -> None:
+    if form is ProfileOutput.JSON:
         typer.echo(json.dumps(profile_document.to_json(found, gpus, offered), indent=2))
         return
     console = Console()

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from kompakt_core.profile.document import VERSION, Profile, Run, read_run
+from kompakt_core.profile.document import VERSION, Profile, ProfiledRun, read_run
 from kompakt_core.profile.prices import Measured, Offer
 from kompakt_core.profile.sensitivity import word_for
 
@@ -21,7 +21,7 @@ FIELDS: Final = {
 }
 
 
-def told_run(said: Mapping[str, Any], where: str) -> Run:
+def told_run(said: Mapping[str, Any], where: str) -> ProfiledRun:
     """A run in the start-up hook's words. Raises InvalidInput that names `where` and the field."""
     return read_run({field: said.get(name) for name, field in FIELDS.items()}, where)
 

@@ -13,19 +13,19 @@ from typing import Any, Final
 import yaml
 
 from kompakt_cli.profile_document import UNTOLD, cold_note, told_run
-from kompakt_cli.profile_manifest import Document, Steps, container_of, run_document
+from kompakt_cli.profile_manifest import Document, StepLimits, container_of, run_document
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.reports import read_report
 from kompakt_core.placement.model import Reason
-from kompakt_core.profile.document import Profile, Run, slowest
+from kompakt_core.profile.document import Profile, ProfiledRun, slowest
 
 PAUSE_S: Final = 1.0
 LAST_LINES: Final = 15
 LAST_WORDS_S: Final = 30.0  # for all pods to end once their job has
 
 
-class Cluster:
+class ProfilingCluster:
     """Where the runs are made, with the rights of a kubeconfig: TrainingJobs, and the pods that they make."""
 
     def __init__(self, kubeconfig: str | None, context: str | None, namespace: str | None) -> None:
@@ -107,12 +107,12 @@ class Cluster:
 class Done:
     """A measured run, the node of each of its workers, and the share of its data's files that was in the page cache."""
 
-    run: Run
+    run: ProfiledRun
     nodes: tuple[str, ...]
     cached: object = None
 
 
-def profile_job(cluster: Cluster, document: Document, devices: int, plan: Steps, machine: str) -> Profile:
+def profile_job(cluster: ProfilingCluster, document: Document, devices: int, plan: StepLimits, machine: str) -> Profile:
     """All runs, one after the other. Raises InvalidInput that says which run went wrong, and why.
 
     Where there are no two nodes with halves of the GPUs, a note says so, and the network stall is left out.
@@ -133,7 +133,7 @@ def profile_job(cluster: Cluster, document: Document, devices: int, plan: Steps,
     return Profile(name, devices, "GPU", plan.warm_up, plan.steps, runs, tuple(filter(None, notes)))
 
 
-def _halves(cluster: Cluster, document: Document, devices: int, plan: Steps, done: dict[str, Done]) -> list[str]:
+def _halves(cluster: ProfilingCluster, document: Document, devices: int, plan: StepLimits, done: dict[str, Done]) -> list[str]:
     """Adds the run on two nodes, or says why there is none."""
     half = run_document(document, "halves", devices // 2, plan, done["all"].nodes[0])
     try:
@@ -160,7 +160,7 @@ def _nodes_note(done: Mapping[str, Done]) -> str:
     )
 
 
-def measured(cluster: Cluster, document: Document, gpus: int, plan: Steps) -> Done:
+def measured(cluster: ProfilingCluster, document: Document, gpus: int, plan: StepLimits) -> Done:
     """One run, with so many GPUs for each of its workers. Raises InvalidInput that says why there are no figures."""
     with cluster.running(document) as name:
         workers = len(document["spec"]["roles"])
@@ -175,7 +175,7 @@ def measured(cluster: Cluster, document: Document, gpus: int, plan: Steps) -> Do
         return Done(run, cluster.nodes(name), said[0].get("cached"))
 
 
-def _last_words(cluster: Cluster, name: str, workers: int) -> list[dict[str, Any]]:
+def _last_words(cluster: ProfilingCluster, name: str, workers: int) -> list[dict[str, Any]]:
     """What the start-up hooks left; a worker may take a moment longer than its job."""
     until = time.monotonic() + (LAST_WORDS_S if workers > 1 else 0)
     while len(words := cluster.last_words(name)) < workers and time.monotonic() < until:
@@ -184,7 +184,7 @@ def _last_words(cluster: Cluster, name: str, workers: int) -> list[dict[str, Any
     return [one for one in said if isinstance(one, dict)]
 
 
-def _ended(cluster: Cluster, name: str, limit_s: float) -> Document:
+def _ended(cluster: ProfilingCluster, name: str, limit_s: float) -> Document:
     until = time.monotonic() + limit_s
     while (status := cluster.status(name)).get("phase") not in ("Succeeded", "Failed"):
         scheduling = status.get("scheduling") or {}
@@ -198,7 +198,7 @@ def _ended(cluster: Cluster, name: str, limit_s: float) -> Document:
     return status
 
 
-def _why(name: str, status: Mapping[str, Any], said: object, gpus: int, plan: Steps, lines: list[str]) -> str:
+def _why(name: str, status: Mapping[str, Any], said: object, gpus: int, plan: StepLimits, lines: list[str]) -> str:
     needed, last = plan.warm_up + plan.steps, "".join(f"\n  | {line}" for line in lines)
     if not isinstance(said, dict):
         failed = [one for one in status.get("conditions") or () if (one["type"], one["status"]) == ("Failed", "True")]

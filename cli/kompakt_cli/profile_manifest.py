@@ -21,7 +21,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepLimits:
     """How each run is made. `limit_s`: from its creation to its end, waiting for GPUs included. `paths`: the data's files and
     folders in the container, if they are named.
     """
@@ -77,7 +77,7 @@ def _role(job: TrainingJob) -> Role:
     return roles[0]
 
 
-def run_document(document: Document, mode: str, gpus: int, plan: Steps, node: str = "") -> Document:
+def run_document(document: Document, mode: str, gpus: int, plan: StepLimits, node: str = "") -> Document:
     """The TrainingJob of one measured run: one worker with so many GPUs, as the job has it, without compression.
 
     For `halves` two such workers, one on `node` and one on any other.
@@ -109,7 +109,7 @@ def run_document(document: Document, mode: str, gpus: int, plan: Steps, node: st
 def _kept(job: TrainingJob, spec: Document, mode: str) -> Document:
     """What else of the job's spec its runs have too."""
     kept = ["placement", "priorityClassName", "sharedMemory"]
-    if job.communication.custom_edges is None:  # own edges are for the job's own number of GPUs
+    if job.communication.custom_edges is None:  # custom edges are for the job's own number of GPUs
         kept.append("communication")
     found = {name: copy.deepcopy(spec[name]) for name in kept if name in spec}
     if mode == "halves":  # they are to be spread

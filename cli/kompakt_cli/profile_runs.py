@@ -19,7 +19,7 @@ from typing import Any, Final
 from kompakt_cli.profile_document import told_run
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
-from kompakt_core.profile.document import Run, slowest
+from kompakt_core.profile.document import ProfiledRun, slowest
 
 PAYLOAD: Final = "kompakt.payload"  # entry-point group: a context with the folder that has the start-up hook
 GRACE_S: Final = 15.0  # for a run to end once all ranks have written their figures
@@ -47,7 +47,7 @@ class Nodes:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProfilePlan:
     """How each run is made. `limit_s`: what one run may take in all. `paths`: the data's files and folders, if they are named."""
 
     script: Script
@@ -87,7 +87,7 @@ def gpus_of(script: Script) -> int:
     raise InvalidInput(f"{script.python} cannot import torch ({last}); profile needs the Python that the training runs with")
 
 
-def measure(plan: Plan, name: str, data: str, devices: int) -> tuple[Run, object]:
+def measure(plan: ProfilePlan, name: str, data: str, devices: int) -> tuple[ProfiledRun, object]:
     """Run the script once on so many devices with `data`: synthetic, real, or cold or warm (the plan's paths).
 
     With the run comes the share of these paths' files that was in the page cache at its beginning, None = not known. Raises
@@ -114,7 +114,7 @@ def _payload() -> Iterator[Path]:
         yield folder
 
 
-def _environment(plan: Plan, payload: Path, folder: str, data: str) -> dict[str, str]:
+def _environment(plan: ProfilePlan, payload: Path, folder: str, data: str) -> dict[str, str]:
     path = [str(payload / "bootstrap"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         "OMP_NUM_THREADS": "1",  # what torchrun sets for several processes, for one as well, or the two could not be compared
@@ -128,7 +128,7 @@ def _environment(plan: Plan, payload: Path, folder: str, data: str) -> dict[str,
     }
 
 
-def command(plan: Plan, devices: int) -> list[str]:
+def command(plan: ProfilePlan, devices: int) -> list[str]:
     """The torchrun command of one machine."""
     nodes = plan.nodes
     words = [plan.script.python, "-m", "torch.distributed.run", f"--nproc-per-node={devices}"]
@@ -140,7 +140,7 @@ def command(plan: Plan, devices: int) -> list[str]:
     return [*words, *plan.script.words]
 
 
-def _watched(plan: Plan, environ: Mapping[str, str], output: Any, folder: Path, devices: int, name: str) -> int:
+def _watched(plan: ProfilePlan, environ: Mapping[str, str], output: Any, folder: Path, devices: int, name: str) -> int:
     """The run's exit code; it is ended when its time is over, or some time after all ranks have told their figures."""
     child = subprocess.Popen(
         command(plan, devices), env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
@@ -173,7 +173,9 @@ def said_by_script(log: str) -> list[str]:
     return list(itertools.takewhile(lambda line: not TORCHRUN.match(line), lines)) or lines
 
 
-def _why(plan: Plan, name: str, rows: Sequence[Mapping[str, Any]], complete: int, devices: int, code: int, log: Path) -> str:
+def _why(
+    plan: ProfilePlan, name: str, rows: Sequence[Mapping[str, Any]], complete: int, devices: int, code: int, log: Path
+) -> str:
     needed = plan.warm_up + plan.steps
     steps = max((row.get("steps", 0) for row in rows), default=0)
     last = "".join(f"\n  | {line}" for line in said_by_script(log.read_text(errors="replace"))[-LAST_LINES:])

@@ -227,14 +227,14 @@ def _gpus(
 ) -> Iterator[str]:
     """One circle each, red where something is broken, in the colour of the links inside where it stands for several."""
     fills = _fills(held)
-    sick = {i for remark in remarks(graph) if remark.degraded for i in remark.gpus}
+    unhealthy = {i for remark in remarks(graph) if remark.degraded for i in remark.gpus}
     for spot in spots:
         first = spot.gpus[0]
         x, y = spot.at
         radius = 26 if len(spot.gpus) == 1 else 34
         inner = strokes[key_of(graph.link(*spot.gpus[:2]))].colour if len(spot.gpus) > 1 else INK
         fill = fills.get(held.get(first, ""), "#ffffff")
-        edge = ("#e03131", 4) if sick & set(spot.gpus) else (inner, 2 if inner is INK else 5)
+        edge = ("#e03131", 4) if unhealthy & set(spot.gpus) else (inner, 2 if inner is INK else 5)
         node = f", NUMA node {graph.gpus[first].numa_node}" if graph.gpus[first].numa_node >= 0 else ""
         said = f"GPU {ranges(spot.gpus)}{node}" + (f", held by {held[first]}" if first in held else "")
         circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}" stroke="{edge[0]}" stroke-width="{edge[1]}">'

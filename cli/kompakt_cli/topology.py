@@ -19,7 +19,7 @@ from kompakt_core.topology.machines import MACHINES
 from kompakt_core.topology.wire import graph_to_spec
 
 
-class Output(StrEnum):
+class TopologyOutput(StrEnum):
     """How to show it."""
 
     TEXT = "text"
@@ -37,17 +37,17 @@ Form = Annotated[str, typer.Option("-o", "--output", help="text, svg, yaml (a de
 
 def topology(name: Name = "", machine: MachineName = "", matrix: Matrix = "", held: Held = "", output: Form = "text") -> None:
     """Draw the link graph of a machine."""
-    form = word_of(Output, output, "--output")
+    form = word_of(TopologyOutput, output, "--output")
     named = [word for word in (name, machine, matrix) if word]
     if len(named) != 1:
         raise InvalidInput("name one machine: NAME, --machine NAME or --matrix FILE")
     graph = read_machine(named[0])
     taken: dict[int, str] = {i: "held" for i in indices_of(gpu_set(held, graph, "--held"))}  # noqa: C420 - typed by int
-    if form is Output.TEXT:
+    if form is TopologyOutput.TEXT:
         _print(graph, named[0], taken)
-    elif form is Output.SVG:
+    elif form is TopologyOutput.SVG:
         typer.echo(svg(graph, named[0] if named[0] in MACHINES else "machine", taken, _origin(named[0])), nl=False)
-    elif form is Output.YAML:
+    elif form is TopologyOutput.YAML:
         typer.echo(graph_to_yaml(graph), nl=False)
     else:
         typer.echo(json.dumps(graph_to_spec(graph, node_uid="", source="text"), indent=2))

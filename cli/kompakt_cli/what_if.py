@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from kompakt_cli.asking import Question, asking
+from kompakt_cli.cluster_options import ClusterOptions, asking
 from kompakt_cli.output import Answer, columns, facts, gpus, refusals, show, wish
 from kompakt_cli.words import gigabytes, word_of
 from kompakt_core.errors import InvalidInput
@@ -30,7 +30,7 @@ Limit = Annotated[int, typer.Option(help="how many nodes to list", min=1, max=20
 
 @asking
 def what_if(
-    question: Question,
+    question: ClusterOptions,
     gpus: Gpus = None,
     filename: Manifest = None,
     pattern: PatternName = None,

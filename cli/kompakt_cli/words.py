@@ -53,7 +53,7 @@ def read_machine(name: str) -> LinkGraph:
         return read_description(_text(sys.stdin.buffer, "standard input"), "machine")
     if not os.path.exists(name):  # unlike Path.exists it takes names of any length
         if len(name.split()) == 1 and ("/" in name or "." in name):
-            raise InvalidInput(f"{name[:_SHOWN]}: there is no such file, and no machine is called so")
+            raise InvalidInput(f"{name[:_SHOWN]}: there is no such file, and unknown machine name")
         return read_description(name, "machine")
     try:
         with open(name, "rb") as file:

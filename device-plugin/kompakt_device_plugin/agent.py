@@ -12,23 +12,23 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.topology.graph import LinkGraph
+from kompakt_device_plugin.advertisement import Advertisement, NodeReading, outlook
+from kompakt_device_plugin.allocations import Allocations
 from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, Api, Object, explain, status_code
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.devices import Devices
-from kompakt_device_plugin.health import Beat
-from kompakt_device_plugin.holding import Holdings
+from kompakt_device_plugin.event_recorder import EventRecorder
+from kompakt_device_plugin.health import Heartbeat
 from kompakt_device_plugin.journal import Journal
 from kompakt_device_plugin.memory import trim
-from kompakt_device_plugin.metrics import Metrics
+from kompakt_device_plugin.metrics import PluginMetrics
 from kompakt_device_plugin.objects import Objects
-from kompakt_device_plugin.outlook import Outlook, Sight, outlook
 from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.prefer import warm
 from kompakt_device_plugin.reconcile import event, holders
 from kompakt_device_plugin.registration import reason_of
-from kompakt_device_plugin.report import Condition, TopologyReporter
-from kompakt_device_plugin.source import Change, Source
-from kompakt_device_plugin.telling import Events
+from kompakt_device_plugin.report import TopologyCondition, TopologyReporter
+from kompakt_device_plugin.source import Change, TopologySource
 from kompakt_device_plugin.watching import API_ERRORS, Watching
 from kompakt_device_plugin.writing import PodCorrector
 
@@ -51,12 +51,12 @@ class Agent:
         self,
         api: Api,
         node: NodeName,
-        source: Source,
-        holdings: Holdings,
+        source: TopologySource,
+        holdings: Allocations,
         pods: NodePods,
         devices: Devices,
         journal: Journal,
-        metrics: Metrics,
+        metrics: PluginMetrics,
         stop: threading.Event,
         own: Collection[GpuUuid] = (),
     ) -> None:
@@ -65,7 +65,7 @@ class Agent:
         self._pods, self._devices, self._journal, self._metrics = pods, devices, journal, metrics
         self._stop, self._own = stop, frozenset(own)
         self._nodes, self._topologies, self._slices = Objects(), Objects(), Objects()
-        self._events = Events(api)
+        self._events = EventRecorder(api)
         self._reporter, self._corrector = TopologyReporter(api), PodCorrector(api, self._count, self._events)
         self._prepared = ""  # digest of a link graph
         self._wake, self._lock = threading.Event(), threading.Lock()
@@ -82,7 +82,7 @@ class Agent:
         self._wake.set()
 
     def heard(self, change: Change) -> None:
-        """Something happened to a GPU: what is sick is taken back before this returns, report and offer follow at once."""
+        """Something happened to a GPU: what is unhealthy is taken back before this returns, report and offer follow at once."""
         word = f"XID {change.xid}" if change.xid else change.kind
         log.warning("%s: %s (%s)", change.uuid or "node", change.message, word)
         self._withdraw()
@@ -90,7 +90,7 @@ class Agent:
 
     def strange(self, gpus: Collection[GpuUuid]) -> None:
         """kubelet speaks of GPUs that were never offered to it; call it once for each. Never waits."""
-        told = Condition("Ready", False, "UnknownGPUs", unknown(gpus))
+        told = TopologyCondition("Ready", False, "UnknownGPUs", unknown(gpus))
         log.error("%s", told.message)
         if node := self._nodes.get(self._name):
             self._events.owe(node_event(node, told))
@@ -120,7 +120,7 @@ class Agent:
             while not watch.listed.wait(0.2) and not self._stop.is_set():
                 pass
 
-    def run(self, beat: Beat) -> None:
+    def run(self, beat: Heartbeat) -> None:
         """Steps until stopped; an error of API server or kubelet is said and tried again.
 
         So is any other, but `beat` then stops until a step goes well.
@@ -143,7 +143,7 @@ class Agent:
         return all(watch.beat.alive for watch in self._watches)
 
     def step(self) -> None:
-        """One round: what is sick is taken back, then kubelet's truth, report, offer, corrections, and what is to be told.
+        """One round: what is unhealthy is taken back, then kubelet's truth, report, offer, corrections, and what is to be told.
 
         Raises one of API_ERRORS, and grpc.RpcError.
         """
@@ -171,8 +171,8 @@ class Agent:
             self._publish(seen.offered)
         self._corrector.correct(taken, pods, report)
 
-    def _withdraw(self) -> Outlook | None:
-        """Takes back what is not to be offered any more. Waits for nobody: a GPU may be sick while API server or kubelet hang."""
+    def _withdraw(self) -> Advertisement | None:
+        """Takes back what is not to be offered any more. Waits for nobody: a GPU may break while API server or kubelet hang."""
         with self._offering:
             seen = self._look()
             if seen:
@@ -186,16 +186,16 @@ class Agent:
             if seen and seen.offered == graph:
                 self._devices.publish(graph)
 
-    def _look(self) -> Outlook | None:
+    def _look(self) -> Advertisement | None:
         node = self._nodes.get(self._name)
         if node is None:
             return None
-        sight = Sight(node, self._topologies.get(self._name), self._slices.all())
+        sight = NodeReading(node, self._topologies.get(self._name), self._slices.all())
         return outlook(sight, self._read(node), self._source, self._own)
 
     def _prepare(self, graph: LinkGraph) -> None:
-        """Works out before kubelet asks what an answer needs, once for each machine: not when a GPU turns sick or well. Tidying
-        up takes a tenth of a second, in which no call of kubelet's is answered.
+        """Works out before kubelet asks what an answer needs, once for each machine: not when its health changes. Tidying up
+        takes a tenth of a second, in which no call of kubelet's is answered.
         """
         if graph.digest != self._prepared:
             warm(graph)
@@ -208,7 +208,7 @@ class Agent:
         except InvalidInput as error:
             return error
 
-    def _say(self, seen: Outlook) -> None:
+    def _say(self, seen: Advertisement) -> None:
         """A problem is logged and told by an Event once, not in every round."""
         said = seen.problem.message if seen.problem else ""
         if said == self._said:
@@ -273,7 +273,7 @@ def unknown(gpus: Collection[GpuUuid]) -> str:
     return f"kubelet offers {some}{more} as {resource}, which kompakt never offered: does another plugin serve that resource?"
 
 
-def node_event(node: Object, problem: Condition) -> Object:
+def node_event(node: Object, problem: TopologyCondition) -> Object:
     """The Event that tells of a node that offers nothing. Node events stand in the namespace default, as kubelet's do."""
     about = {"apiVersion": "v1", "kind": "Node", "name": node["metadata"]["name"], "uid": node["metadata"]["uid"]}
     return event(about, "default", "Warning", problem.reason, problem.message, now_text())

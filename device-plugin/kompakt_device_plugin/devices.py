@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_core.topology.graph import HEALTHY, UNHEALTHY, LinkGraph
-from kompakt_device_plugin.report import Held
+from kompakt_device_plugin.report import GpuHolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Offered:
     version: int = 0
 
 
-def sickened(graph: LinkGraph, well: Container[GpuUuid]) -> LinkGraph:
+def marked_unhealthy(graph: LinkGraph, well: Container[GpuUuid]) -> LinkGraph:
     """The graph with every GPU that is not among `well` marked unhealthy."""
     return replace(graph, gpus=tuple(gpu if gpu.uuid in well else replace(gpu, health=UNHEALTHY) for gpu in graph.gpus))
 
@@ -31,7 +31,7 @@ class Devices:
         self._holding: frozenset[PodUid] = frozenset()
         self._asked: frozenset[PodUid] = frozenset()
         self._lingering: frozenset[GpuUuid] = frozenset()
-        self._held: tuple[Held, ...] = ()
+        self._held: tuple[GpuHolder, ...] = ()
         self._known: frozenset[GpuUuid] = frozenset()  # ever offered, or said to be strange
 
     def publish(self, graph: LinkGraph | None) -> None:
@@ -53,7 +53,7 @@ class Devices:
             return
         well = {gpu.uuid for gpu in wanted.gpus if gpu.health == HEALTHY} if wanted else set()
         if wanted is None or any(gpu.uuid not in well for gpu in old.gpus if gpu.health == HEALTHY):
-            self.publish(sickened(old, well) if wanted else None)
+            self.publish(marked_unhealthy(old, well) if wanted else None)
 
     @property
     def offered(self) -> Offered:
@@ -98,11 +98,11 @@ class Devices:
         self._lingering = frozenset(gpus)
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[GpuHolder, ...]:
         """What pods held when it was last looked at."""
         return self._held
 
-    def keep(self, held: tuple[Held, ...]) -> None:
+    def keep(self, held: tuple[GpuHolder, ...]) -> None:
         """This is what pods hold."""
         self._held = held
 

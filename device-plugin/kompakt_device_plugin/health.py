@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 STALE_SECONDS = 60.0  # longer than any round takes while the API server is away
 
 
-class Beat:
+class Heartbeat:
     """Says that a thread still goes round."""
 
     def __init__(self, clock: Callable[[], float], stale: float = STALE_SECONDS) -> None:

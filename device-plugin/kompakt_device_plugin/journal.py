@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, PodUid
-from kompakt_device_plugin.latest import LatestFile
+from kompakt_device_plugin.coalescing_writer import CoalescingWriter
 from kompakt_device_plugin.node_lock import FOLDER
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.reconcile import PodKey
-from kompakt_device_plugin.report import Held
+from kompakt_device_plugin.report import GpuHolder
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _NOBODY: Final = PodUid("")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One set handed over to a container. The pod is the one on which that set was written; unknown (empty) where none was."""
 
     gpus: tuple[GpuUuid, ...]
@@ -41,14 +41,14 @@ class Entry:
     pod: str = ""
 
     @property
-    def held(self) -> tuple[Held, ...]:
+    def held(self) -> tuple[GpuHolder, ...]:
         """The entry as status.held has it."""
-        return tuple(Held(uuid, self.namespace, self.pod, self.pod_uid) for uuid in self.gpus)
+        return tuple(GpuHolder(uuid, self.namespace, self.pod, self.pod_uid) for uuid in self.gpus)
 
 
 def still_open(
-    entries: Iterable[Entry], listed: Mapping[PodKey, Collection[GpuUuid]], pods: Iterable[NodePod]
-) -> tuple[Entry, ...]:
+    entries: Iterable[JournalEntry], listed: Mapping[PodKey, Collection[GpuUuid]], pods: Iterable[NodePod]
+) -> tuple[JournalEntry, ...]:
     """Those that are not seen in kubelet's list and may still be. Pure.
 
     They may not when the pod has ended, or, where it is unknown, when no pod of that size is still without its GPUs.
@@ -57,13 +57,13 @@ def still_open(
     waiting = {pod.uid: pod.size for pod in pods if not pod.finished and pod.key not in listed}
     sizes = set(waiting.values())
 
-    def counts(entry: Entry) -> bool:
+    def counts(entry: JournalEntry) -> bool:
         return entry.pod_uid in waiting if entry.pod_uid else len(entry.gpus) in sizes
 
     return tuple(entry for entry in entries if not shown.intersection(entry.gpus) and counts(entry))
 
 
-def with_pending(held: tuple[Held, ...], pending: Iterable[Entry]) -> tuple[Held, ...]:
+def with_pending(held: tuple[GpuHolder, ...], pending: Iterable[JournalEntry]) -> tuple[GpuHolder, ...]:
     """`status.held` with what was handed over but is not listed yet; each GPU stands there once. Pure."""
     known = {one.uuid for one in held}
     more = {one.uuid: one for entry in pending for one in entry.held if one.uuid not in known}
@@ -76,10 +76,10 @@ class Journal:
     def __init__(self, plugins: Path) -> None:
         """`plugins` is kubelet's folder of device plugins."""
         self._path = plugins / FOLDER / FILE
-        self._file = LatestFile(self._path)
+        self._file = CoalescingWriter(self._path)
         self._lock = threading.Lock()
-        self._entries: tuple[Entry, ...] = ()
-        self._vain: frozenset[Entry] = frozenset()
+        self._entries: tuple[JournalEntry, ...] = ()
+        self._vain: frozenset[JournalEntry] = frozenset()
 
     def load(self) -> None:
         """Takes over what an earlier process left. A file that cannot be read is said and counts as empty."""
@@ -91,16 +91,16 @@ class Journal:
             log.error("%s is of no use, going by what kubelet lists: %s", self._path, error)
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[JournalEntry, ...]:
         """All entries, oldest first."""
         return self._entries
 
     @property
-    def in_vain(self) -> frozenset[Entry]:
+    def in_vain(self) -> frozenset[JournalEntry]:
         """Those whose GPUs kubelet has offered again since: to it they are free, whatever came of handing them over."""
         return self._vain
 
-    def begin(self, entry: Entry) -> bool:
+    def begin(self, entry: JournalEntry) -> bool:
         """Before GPUs are handed over, to whom nobody else has them any more. Whether it stands in the file; False after
         WRITE_SECONDS, in which case it will later.
         """
@@ -110,13 +110,13 @@ class Journal:
             number = self._keep((*others, entry))
         return self._file.wait(number, WRITE_SECONDS)
 
-    def end(self, over: Collection[Entry]) -> None:
+    def end(self, over: Collection[JournalEntry]) -> None:
         """These are seen, or in vain."""
         if over:
             with self._lock:
                 self._keep(tuple(entry for entry in self._entries if entry not in over))
 
-    def offered(self, gpus: Collection[GpuUuid]) -> frozenset[Entry]:
+    def offered(self, gpus: Collection[GpuUuid]) -> frozenset[JournalEntry]:
         """kubelet offers these again; what had been handed over of them. Never waits: this is part of its question."""
         again = frozenset(entry for entry in self._entries if not set(gpus).isdisjoint(entry.gpus))
         if not again <= self._vain:
@@ -130,18 +130,18 @@ class Journal:
             number = self._file.put(write_entries(self._entries))
         return self._file.wait(number, seconds)
 
-    def _keep(self, entries: tuple[Entry, ...]) -> int:
+    def _keep(self, entries: tuple[JournalEntry, ...]) -> int:
         self._entries = entries[-MAX_ENTRIES:]
         self._vain = self._vain.intersection(self._entries)
         return self._file.put(write_entries(self._entries))
 
 
-def write_entries(entries: Iterable[Entry]) -> bytes:
+def write_entries(entries: Iterable[JournalEntry]) -> bytes:
     """The file's content."""
     return json.dumps({"version": VERSION, "entries": [asdict(entry) for entry in entries]}).encode()
 
 
-def read_entries(data: bytes) -> tuple[Entry, ...]:
+def read_entries(data: bytes) -> tuple[JournalEntry, ...]:
     """The entries of a file's content. Raises InvalidInput with what is wrong where."""
     try:
         found = json.loads(data)
@@ -154,7 +154,7 @@ def read_entries(data: bytes) -> tuple[Entry, ...]:
     return tuple(_entry(number, raw) for number, raw in enumerate(found["entries"]))
 
 
-def _entry(number: int, raw: Any) -> Entry:
+def _entry(number: int, raw: Any) -> JournalEntry:
     names = ("pod_uid", "namespace", "pod")
     gpus = raw.get("gpus") if isinstance(raw, dict) else None
     if not isinstance(gpus, list) or not gpus or not all(isinstance(value, str) and value for value in gpus):
@@ -162,4 +162,4 @@ def _entry(number: int, raw: Any) -> Entry:
     texts = [raw.get(name, "") for name in names]
     if not all(isinstance(text, str) for text in texts):
         raise InvalidInput(f"entry {number}: {', '.join(names)} must be texts")
-    return Entry(tuple(GpuUuid(gpu) for gpu in gpus), PodUid(texts[0]), texts[1], texts[2])
+    return JournalEntry(tuple(GpuUuid(gpu) for gpu in gpus), PodUid(texts[0]), texts[1], texts[2])

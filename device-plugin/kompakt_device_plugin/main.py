@@ -16,18 +16,18 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_device_plugin import health, memory
 from kompakt_device_plugin.agent import Agent
+from kompakt_device_plugin.allocations import Allocations, StillRunning
 from kompakt_device_plugin.api import Api, connect
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.handover import Cdi, RealGpus, environment_only
-from kompakt_device_plugin.holding import Holdings, StillRunning
 from kompakt_device_plugin.journal import Journal
-from kompakt_device_plugin.metrics import Metrics
+from kompakt_device_plugin.metrics import PluginMetrics
 from kompakt_device_plugin.node_lock import NodeLock
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_device_plugin.pods import NodePods
 from kompakt_device_plugin.registration import SOCKETS, Registrar
 from kompakt_device_plugin.servicer import PluginServicer
-from kompakt_device_plugin.source import SOURCES, Source, open_source
+from kompakt_device_plugin.source import SOURCES, TopologySource, open_source
 
 log = logging.getLogger("kompakt_device_plugin")
 ANOTHER: Final = "another process that serves this node"
@@ -54,12 +54,12 @@ _DEFAULT: Final = Choices()
 class Plugin:
     """One device plugin for one node: the parts and the threads between them."""
 
-    def __init__(self, api: Api, node: NodeName, source: Source, kubelet_dir: Path, choices: Choices = _DEFAULT) -> None:
-        self.stop, self.metrics, self.devices = threading.Event(), Metrics(), Devices()
+    def __init__(self, api: Api, node: NodeName, source: TopologySource, kubelet_dir: Path, choices: Choices = _DEFAULT) -> None:
+        self.stop, self.metrics, self.devices = threading.Event(), PluginMetrics(), Devices()
         self._node, self._source, self.pods = node, source, NodePods()
         self._lock, self._journal = NodeLock(kubelet_dir / SOCKETS), Journal(kubelet_dir / SOCKETS)
         self._resources, self.still_running = PodResources(kubelet_dir), StillRunning(self.pods)
-        holdings = Holdings(self._resources, self.pods, self.devices, self._journal, self.still_running)
+        holdings = Allocations(self._resources, self.pods, self.devices, self._journal, self.still_running)
         self.agent = Agent(
             api, node, source, holdings, self.pods, self.devices, self._journal, self.metrics, self.stop, choices.own
         )
@@ -77,7 +77,7 @@ class Plugin:
             numa=choices.numa,
         )
         self._registrar = Registrar(kubelet_dir, self.devices, self._servicer, self.metrics, time.monotonic)
-        self._beats = [health.Beat(time.monotonic)]
+        self._beats = [health.Heartbeat(time.monotonic)]
         self._waits_for = ANOTHER
 
     def _real_gpus(self, cdi: Cdi) -> RealGpus:
@@ -116,7 +116,7 @@ class Plugin:
         self._waits_for = ""
         self._journal.load()
         for name, work in (("agent", self._keep_in_step), ("source", self._listen_to_source)):
-            self._beats.append(beat := health.Beat(time.monotonic))
+            self._beats.append(beat := health.Heartbeat(time.monotonic))
             threading.Thread(target=work, args=[beat], name=name, daemon=True).start()
         while not self.stop.wait(LOOK_SECONDS):
             self._registrar.step()
@@ -124,17 +124,17 @@ class Plugin:
         self._registrar.close()
         self._journal.flush(FLUSH_SECONDS)
 
-    def _listen_to_source(self, beat: health.Beat) -> None:
+    def _listen_to_source(self, beat: health.Heartbeat) -> None:
         while not self.stop.is_set():
             try:
                 for change in self._source.wait(SOURCE_SECONDS):
                     self.agent.heard(change)
                 beat.beat()
-            except Exception:  # without this thread no sick GPU would ever be noticed
+            except Exception:  # without this thread no unhealthy GPU would ever be noticed
                 log.exception("waiting for news of the GPUs broke, again in %.0f s", SOURCE_PAUSE)
                 self.stop.wait(SOURCE_PAUSE)
 
-    def _keep_in_step(self, beat: health.Beat) -> None:
+    def _keep_in_step(self, beat: health.Heartbeat) -> None:
         watching = threading.Thread(target=self.agent.watch, name="first lists", daemon=True)
         watching.start()
         while watching.is_alive():  # the API server may be away for long: that is no hanging thread

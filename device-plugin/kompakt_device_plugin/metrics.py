@@ -11,7 +11,7 @@ _SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 _PREFIX: Final = "kompakt_device_plugin"
 
 
-class Metrics:
+class PluginMetrics:
     """All figures of one process, in a registry of their own so that tests can make as many as they like."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Metrics:
         self.registrations = counter("registrations", "Registrations with kubelet")
         self.allocations = counter("allocations", "Sets handed over to containers")
         self.refusals = counter(
-            "refused_allocations", "Sets not handed over since a process still used, or may have used, a GPU of them"
+            "rejected_allocations", "Sets not handed over since a process still used, or may have used, a GPU of them"
         )
         self.late_writes = counter("late_writes", "Sets handed over before the write-ahead file said so: its disk was busy")
         # hit: the set written on a pod was answered; late: the same, after asking the API server; miss: the best free set was.

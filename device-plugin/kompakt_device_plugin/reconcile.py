@@ -11,9 +11,9 @@ from kompakt_core.placement.choose import wished_facts
 from kompakt_core.placement.model import Wish
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.api import Object
+from kompakt_device_plugin.correction_order import in_turn
 from kompakt_device_plugin.pods import NodePod
-from kompakt_device_plugin.report import Held
-from kompakt_device_plugin.turns import in_turn
+from kompakt_device_plugin.report import GpuHolder
 
 PodKey = tuple[str, str]  # namespace, name
 
@@ -33,7 +33,7 @@ class Correction:
 
 
 def keep(
-    before: Iterable[Held], now: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod]
+    before: Iterable[GpuHolder], now: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod]
 ) -> dict[PodKey, frozenset[GpuUuid]]:
     """What kubelet says now, and what was held before by unfinished pods that it does not mention.
 
@@ -49,10 +49,10 @@ def keep(
     return kept
 
 
-def held_in(topology: Mapping[str, Any] | None) -> tuple[Held, ...]:
+def held_in(topology: Mapping[str, Any] | None) -> tuple[GpuHolder, ...]:
     """`status.held` of a GPUTopology as it stands."""
     entries = ((topology or {}).get("status") or {}).get("held") or []
-    return tuple(Held(entry["uuid"], *(entry.get(name, "") for name in ("namespace", "pod", "podUID"))) for entry in entries)
+    return tuple(GpuHolder(entry["uuid"], *(entry.get(name, "") for name in ("namespace", "pod", "podUID"))) for entry in entries)
 
 
 def running(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod]) -> dict[PodKey, frozenset[GpuUuid]]:
@@ -63,7 +63,7 @@ def running(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod])
 
 def held_of(
     taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod], gone: Iterable[NodePod] = ()
-) -> tuple[Held, ...]:
+) -> tuple[GpuHolder, ...]:
     """`status.held` for what is taken, by UUID; a pod that is neither among `pods` nor among those that were deleted while
     kubelet listed them (`gone`) has no uid.
 
@@ -73,7 +73,7 @@ def held_of(
     before = {pod.key: pod.uid for pod in gone}
     arrival = {key: number for number, key in enumerate(uids)}
     oldest_first = sorted(taken, key=lambda key: (arrival.get(key, -1), key))
-    held = {uuid: Held(uuid, *key, uids.get(key, before.get(key, ""))) for key in oldest_first for uuid in taken[key]}
+    held = {uuid: GpuHolder(uuid, *key, uids.get(key, before.get(key, ""))) for key in oldest_first for uuid in taken[key]}
     return tuple(sorted(held.values()))
 
 

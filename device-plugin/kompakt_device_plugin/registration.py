@@ -12,7 +12,7 @@ import grpc
 
 from kompakt_core import contract
 from kompakt_device_plugin.devices import Devices
-from kompakt_device_plugin.metrics import Metrics
+from kompakt_device_plugin.metrics import PluginMetrics
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
 from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
 from kompakt_device_plugin.servicer import PluginServicer
@@ -35,7 +35,7 @@ class Registrar:
     """`step` does what is due; it is called a few times a second."""
 
     def __init__(
-        self, kubelet_dir: Path, devices: Devices, servicer: PluginServicer, metrics: Metrics, clock: Callable[[], float]
+        self, kubelet_dir: Path, devices: Devices, servicer: PluginServicer, metrics: PluginMetrics, clock: Callable[[], float]
     ) -> None:
         """`clock` gives monotonic seconds."""
         self._folder, self._devices, self._servicer, self._clock = kubelet_dir / SOCKETS, devices, servicer, clock

@@ -16,7 +16,7 @@ _IDENTITY: Final = {"apiVersion": contract.API_VERSION, "kind": contract.TOPOLOG
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Held:
+class GpuHolder:
     """One GPU that a pod holds. `pod_uid` is empty where the API server no longer knows the pod but kubelet does."""
 
     uuid: GpuUuid
@@ -26,7 +26,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class TopologyCondition:
     """A condition without its time, which is that of the last change of `status`."""
 
     type: str
@@ -43,8 +43,8 @@ class NodeReport:
     node_uid: str
     graph: LinkGraph
     source: str  # text or nvml
-    held: tuple[Held, ...] = ()
-    problem: Condition | None = None  # why no GPU is offered although the node is there
+    held: tuple[GpuHolder, ...] = ()
+    problem: TopologyCondition | None = None  # why no GPU is offered although the node is there
     other_owner: str = ""  # by what another plugin offers GPUs of this node
     driver_version: str = ""
 
@@ -74,34 +74,34 @@ def status_of(report: NodeReport, before: Iterable[Mapping[str, Any]], now: str)
 
 
 def counted(report: NodeReport) -> dict[str, int]:
-    """GPUs by state. A GPU that turned sick while a pod holds it counts as both allocated and unhealthy."""
+    """GPUs by state. A GPU that turned unhealthy while a pod holds it counts as both allocated and unhealthy."""
     known = {gpu.uuid for gpu in report.graph.gpus}
     held = {entry.uuid for entry in report.held} & known
-    sick = {gpu.uuid for gpu in report.graph.gpus if gpu.health != HEALTHY}
-    return {"free": 0 if report.problem else len(known - held - sick), "allocated": len(held), "unhealthy": len(sick)}
+    unhealthy = {gpu.uuid for gpu in report.graph.gpus if gpu.health != HEALTHY}
+    return {"free": 0 if report.problem else len(known - held - unhealthy), "allocated": len(held), "unhealthy": len(unhealthy)}
 
 
-def conditions_of(report: NodeReport) -> tuple[Condition, ...]:
+def conditions_of(report: NodeReport) -> tuple[TopologyCondition, ...]:
     """Ready, Degraded, Conflict: always all three, since an apply that leaves one out deletes it."""
-    ready = report.problem or Condition("Ready", True, "Reported", "the link graph is reported and the GPUs are offered")
+    ready = report.problem or TopologyCondition("Ready", True, "Reported", "the link graph is reported and the GPUs are offered")
     return ready, _degraded(report.graph), _conflict(report)
 
 
-def _conflict(report: NodeReport) -> Condition:
+def _conflict(report: NodeReport) -> TopologyCondition:
     other = f"another driver offers GPUs of this node as {report.other_owner}"
     if not report.other_owner:
-        return Condition("Conflict", False, "NoOtherPlugin", "no other device plugin offers this node's GPUs")
+        return TopologyCondition("Conflict", False, "NoOtherPlugin", "no other device plugin offers this node's GPUs")
     if report.problem and report.problem.reason == "Conflict":
-        return Condition("Conflict", True, "OtherDevicePlugin", other)
-    return Condition("Conflict", False, "OwnGPUsOnly", f"{other}; kompakt offers only those it was told are its own")
+        return TopologyCondition("Conflict", True, "OtherDevicePlugin", other)
+    return TopologyCondition("Conflict", False, "OwnGPUsOnly", f"{other}; kompakt offers only those it was told are its own")
 
 
-def _degraded(graph: LinkGraph) -> Condition:
+def _degraded(graph: LinkGraph) -> TopologyCondition:
     """The weightiest of what is broken gives the reason; the message holds all of it."""
     broken = [remark for remark in remarks(graph) if remark.degraded]
     if not broken:
-        return Condition("Degraded", False, "AllHealthy", "all GPUs are healthy and their links are as they should be")
-    return Condition("Degraded", True, broken[0].flag, "; ".join(remark.sentence for remark in broken)[:_MAX_MESSAGE])
+        return TopologyCondition("Degraded", False, "AllHealthy", "all GPUs are healthy and their links are as they should be")
+    return TopologyCondition("Degraded", True, broken[0].flag, "; ".join(remark.sentence for remark in broken)[:_MAX_MESSAGE])
 
 
 def fabric_of(graph: LinkGraph) -> str:
@@ -119,7 +119,7 @@ def holds(live: Any, wanted: Any) -> bool:
     return bool(live == wanted)
 
 
-def _timed(condition: Condition, before: Iterable[Mapping[str, Any]], now: str) -> Object:
+def _timed(condition: TopologyCondition, before: Iterable[Mapping[str, Any]], now: str) -> Object:
     status = str(condition.status)
     since = next((old["lastTransitionTime"] for old in before if old["type"] == condition.type and old["status"] == status), now)
     said = {"type": condition.type, "status": status, "reason": condition.reason, "message": condition.message}

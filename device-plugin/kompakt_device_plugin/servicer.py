@@ -10,12 +10,12 @@ import grpc
 from kompakt_core.ids import GpuUuid
 from kompakt_core.topology.graph import Gpu, LinkGraph
 from kompakt_device_plugin import processes
-from kompakt_device_plugin.aside import Aside, Patience
+from kompakt_device_plugin.deadline_executor import CallDeadline, DeadlineExecutor
 from kompakt_device_plugin.devices import Devices, Offered
 from kompakt_device_plugin.handover import Answer, environment_only
-from kompakt_device_plugin.journal import Entry, Journal
-from kompakt_device_plugin.lingering import Alive, tenants
-from kompakt_device_plugin.metrics import Metrics
+from kompakt_device_plugin.journal import Journal, JournalEntry
+from kompakt_device_plugin.metrics import PluginMetrics
+from kompakt_device_plugin.orphaned_allocations import Alive, tenants
 from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.prefer import Offer, admitted, best_free, first_offered
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
@@ -46,7 +46,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         devices: Devices,
         pods: NodePods,
         journal: Journal,
-        metrics: Metrics,
+        metrics: PluginMetrics,
         ask: Callable[[], None],
         *,
         allocated: Callable[[], None],
@@ -65,8 +65,12 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         self._devices, self._pods, self._journal, self._metrics = devices, pods, journal, metrics
         self._ask, self._allocated, self._strange, self._answer = ask, allocated, strange, answer
         self._busy, self._alive, self._numa = busy, alive, numa
-        self._asking, self._searching, self._processes = Aside("ask"), Aside("search"), Aside("processes")
-        self._answering, self._driver_looks = Aside("answer"), Aside("driver look")
+        self._asking, self._searching, self._processes = (
+            DeadlineExecutor("ask"),
+            DeadlineExecutor("search"),
+            DeadlineExecutor("processes"),
+        )
+        self._answering, self._driver_checks = DeadlineExecutor("answer"), DeadlineExecutor("driver check")
         self._streams = 0
         self._lock = threading.Lock()
 
@@ -90,7 +94,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
             self._listen(-1)
 
     def GetPreferredAllocation(self, request: Any, context: grpc.ServicerContext) -> Any:
-        patience = Patience(CALL_SECONDS)
+        patience = CallDeadline(CALL_SECONDS)
         with self._metrics.preferred_seconds.time():
             answers = [self._prefer(_offer(asked), patience) for asked in request.container_requests]
         return pb.PreferredAllocationResponse(
@@ -115,14 +119,14 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
 
     def _in_use(self, given: Collection[tuple[GpuUuid, ...]]) -> str:
         """Why these GPUs cannot be handed over yet; empty where they can. Driver and /proc are looked at at the same time."""
-        gpus, patience = [gpu for some in given for gpu in some], Patience(SEARCH_SECONDS)
-        seen = self._driver_looks.begin(lambda: [gpu for gpu in gpus if self._busy(gpu)])
+        gpus, patience = [gpu for some in given for gpu in some], CallDeadline(SEARCH_SECONDS)
+        seen = self._driver_checks.begin(lambda: [gpu for gpu in gpus if self._busy(gpu)])
         if left := self._left_behind(given, patience):
             return left
         used = seen.result() if seen.ended(patience.left) else []
         return f"a process of no pod here still uses {', '.join(used)}" if used else ""
 
-    def _left_behind(self, given: Collection[tuple[GpuUuid, ...]], patience: Patience) -> str:
+    def _left_behind(self, given: Collection[tuple[GpuUuid, ...]], patience: CallDeadline) -> str:
         """Whether processes of pods that were given these GPUs before still run; kubelet forgets pods that are deleted by
         force while it ends them. Where that cannot be told in time they may.
         """
@@ -151,7 +155,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         return self._written_on(gpus, pods)
 
     def _lists(self, context: grpc.ServicerContext) -> Iterator[Any]:
-        """One list for every change that kubelet can see: why a GPU is sick is not told there."""
+        """One list for every change that kubelet can see: why a GPU is unhealthy is not told there."""
         seen, sent = -1, None
         while context.is_active():
             offered = self._devices.wait(seen, context.is_active)
@@ -165,7 +169,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         with self._lock:
             self._streams += change
 
-    def _prefer(self, offer: Offer, patience: Patience) -> tuple[GpuUuid, ...]:
+    def _prefer(self, offer: Offer, patience: CallDeadline) -> tuple[GpuUuid, ...]:
         try:
             self._meet({*offer.offered, *offer.must})
             again = self._journal.offered(set(offer.offered).difference(offer.must))
@@ -180,14 +184,14 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         if strange := self._devices.strangers(gpus):
             self._strange(strange)
 
-    def _admitted(self, offer: Offer, patience: Patience) -> NodePod | None:
+    def _admitted(self, offer: Offer, patience: CallDeadline) -> NodePod | None:
         pod = admitted(self._pods.all(), offer, self._devices.holding)
         outcome = "hit" if pod else "late"
         pod = pod or self._awaited(offer, patience)
         self._metrics.preferred.labels(outcome if pod else "miss").inc()
         return pod
 
-    def _awaited(self, offer: Offer, patience: Patience) -> NodePod | None:
+    def _awaited(self, offer: Offer, patience: CallDeadline) -> NodePod | None:
         """Asks the API server, and takes what it or the watch delivers first; its answer without a match ends the wait."""
         answer = self._asking.begin(self._ask)
         answer.then(self._pods.wake)
@@ -197,7 +201,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
             answer.ended(0)  # says why there is none
         return pod
 
-    def _best_free(self, offer: Offer, patience: Patience) -> tuple[GpuUuid, ...]:
+    def _best_free(self, offer: Offer, patience: CallDeadline) -> tuple[GpuUuid, ...]:
         devices = self._devices
         search = self._searching.begin(
             best_free, self._pods.all(), offer, devices.holding, devices.offered.graph, devices.lingering
@@ -208,7 +212,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         """The order in which the container sees its GPUs: as written on the pod, else by index."""
         self._metrics.allocations.inc()
         pod = self._written_on(gpus, self._pods.all())
-        if not self._journal.begin(Entry(gpus, pod.uid, *pod.key) if pod else Entry(gpus)):
+        if not self._journal.begin(JournalEntry(gpus, pod.uid, *pod.key) if pod else JournalEntry(gpus)):
             self._metrics.late_writes.inc()
             log.warning("the disk is busy: %s handed over before it stands in the write-ahead file", ",".join(gpus))
         if pod:

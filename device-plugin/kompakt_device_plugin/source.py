@@ -23,8 +23,8 @@ class ChangeKind(StrEnum):
     XID = "XID"  # the driver reported a critical error that is the GPU's fault, not the application's
     ECC = "ECC"  # memory that cannot be corrected or remapped
     LOST = "Lost"  # fell off the bus, or no longer answers
-    FABRIC = "Fabric"  # joined or left the NVLink fabric, or its fabric turned sick
-    SICK = "Sick"  # unhealthy for another reason, which the message tells
+    FABRIC = "Fabric"  # joined or left the NVLink fabric, or its fabric turned unhealthy
+    SICK = "Unhealthy"  # unhealthy for another reason, which the message tells
     LINKS = "Links"  # what joins the node's GPUs is other than before
     WELL = "Well"  # a GPU that was unhealthy is healthy again
 
@@ -39,7 +39,7 @@ class Change:
     xid: int = 0
 
 
-class Source(Protocol):
+class TopologySource(Protocol):
     """A reader of one node's GPUs.
 
     1. read may be called at any time by any thread and is quick: it answers what is known. 2. What is wrong with the node
@@ -152,7 +152,9 @@ def read_limited(path: Path) -> str:
     return data.decode()
 
 
-def open_source(name: str, *, machines: Path, library: Path | None = None, skip_xids: str = "", heed_xids: str = "") -> Source:
+def open_source(
+    name: str, *, machines: Path, library: Path | None = None, skip_xids: str = "", heed_xids: str = ""
+) -> TopologySource:
     """The source of this name: text (descriptions in the folder `machines`), or nvml (`library`: another libnvidia-ml than the
     system's; XIDs as `verdict.xid_rules` reads them).
 
@@ -162,8 +164,8 @@ def open_source(name: str, *, machines: Path, library: Path | None = None, skip_
     if name == "text":
         return TextSource(machines)
     if name == "nvml":
+        from kompakt_device_plugin.nvml.gpu_health import xid_rules
         from kompakt_device_plugin.nvml.source import NvmlSource  # not every node needs NVML
-        from kompakt_device_plugin.nvml.verdict import xid_rules
 
         return NvmlSource(library, rules=xid_rules(skip_xids, heed_xids))
     raise InvalidInput(f"unknown source {name!r}; known are {' and '.join(SOURCES)}")

@@ -11,7 +11,7 @@ from typing import Final
 from urllib3.exceptions import HTTPError
 
 from kompakt_device_plugin.api import NO_QUERY, STREAM_SECONDS, Api, ApiException, Object, Query, explain, status_code
-from kompakt_device_plugin.health import Beat
+from kompakt_device_plugin.health import Heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Watching:
         self._api, self._path, self._query, self._optional = api, path, query, optional
         self._on_list, self._on_event, self._stop = on_list, on_event, stop
         self.listed = threading.Event()
-        self.beat = Beat(time.monotonic, STALE_SECONDS)
+        self.beat = Heartbeat(time.monotonic, STALE_SECONDS)
         self._pause = _FIRST_PAUSE
 
     def start(self) -> None:

@@ -8,10 +8,10 @@ from kompakt_core import contract
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin.api import Api, ApiException, explain, pod_path
 from kompakt_device_plugin.clock import now_text
+from kompakt_device_plugin.event_recorder import EventRecorder
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.reconcile import Correction, PodKey, annotations_of, corrections, event_of
 from kompakt_device_plugin.report import NodeReport
-from kompakt_device_plugin.telling import Events
 
 log = logging.getLogger(__name__)
 _SHOWN: Final = 300  # characters of an annotation in a log line
@@ -21,9 +21,11 @@ _MAX_TOLD: Final = 4096
 class PodCorrector:
     """Writes corrections; tells of each only once."""
 
-    def __init__(self, api: Api, count: Callable[[NodePod], None] = lambda pod: None, events: Events | None = None) -> None:
+    def __init__(
+        self, api: Api, count: Callable[[NodePod], None] = lambda pod: None, events: EventRecorder | None = None
+    ) -> None:
         """`count` is told of every pod that is corrected; `events` are made together with others' where it is given."""
-        self._api, self._count, self._events = api, count, events or Events(api)
+        self._api, self._count, self._events = api, count, events or EventRecorder(api)
         self._told: dict[PodUid, tuple[GpuUuid, ...]] = {}
 
     def correct(self, taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Sequence[NodePod], report: NodeReport) -> None:

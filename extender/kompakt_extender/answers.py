@@ -9,7 +9,7 @@ from kompakt_core.ids import NodeName
 from kompakt_extender import words
 from kompakt_extender.decide import Grant, No, Request, grant, request_of
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import Ledger
+from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.objects import Affinity, NodeAffinity, Pod
 from kompakt_extender.project import asking_view
 from kompakt_extender.scores import Boards
@@ -25,7 +25,7 @@ ENOUGH: Final = 100
 class Answers:
     """Answers the two verbs that only look."""
 
-    def __init__(self, ledger: Ledger, jobs: Jobs) -> None:
+    def __init__(self, ledger: GpuLedger, jobs: Jobs) -> None:
         self._ledger = ledger
         self._jobs = jobs
         self.boards = Boards(ledger)

@@ -13,7 +13,7 @@ from kompakt_client.access import Door, find
 from kompakt_core.errors import TryLater
 from kompakt_extender.objects import StatusObject
 
-# A write must be answered well before another scheduler could take the Lease over: see activity.py.
+# A write must be answered well before another scheduler could take the Lease over: see lease_observer.py.
 WRITE_SECONDS = 4.0
 CONNECT_SECONDS = 3.0
 LIST_SECONDS = 60.0

@@ -20,8 +20,8 @@ from kompakt_core.placement.model import NodeState
 from kompakt_extender import words
 from kompakt_extender.api import Answer
 from kompakt_extender.decide import Grant, No, Request, grant, request_of
-from kompakt_extender.ledger import Claim, Ledger, Source
-from kompakt_extender.metrics import Metrics
+from kompakt_extender.ledger import Claim, ClaimSource, GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.objects import Pod
 from kompakt_extender.project import pod_view
 from kompakt_extender.views import PodView
@@ -33,11 +33,11 @@ PLUGIN_SECONDS = 2.0  # how long a bind waits for the device plugin to report th
 _STEP = 0.01
 
 
-class Refused(Exception):
+class BindRejected(Exception):
     """The pod is not bound by this call; the text goes to kube-scheduler."""
 
 
-class _SurelyNot(Refused):
+class _SurelyNot(BindRejected):
     """This call's Binding was not written and never will be."""
 
 
@@ -51,8 +51,8 @@ class Binder:
     def __init__(
         self,
         writer: Sender,
-        ledger: Ledger,
-        metrics: Metrics,
+        ledger: GpuLedger,
+        metrics: ExtenderMetrics,
         released: Callable[[PodView], bool],
         *,
         pause: Pause = asyncio.sleep,
@@ -75,7 +75,7 @@ class Binder:
         try:
             async with lock:
                 await self._bind(args)
-        except (Refused, InvalidInput, NotSent, TryLater) as error:
+        except (BindRejected, InvalidInput, NotSent, TryLater) as error:
             return BindingResult(str(error))
         finally:
             self._metrics.unknown_binds.set(self._ledger.unknown_binds)
@@ -92,7 +92,7 @@ class Binder:
         if pod.node is not None:
             return self._already(pod, node)
         if not self._up_to_date(pod):
-            raise Refused(words.WITHDRAWN)
+            raise BindRejected(words.WITHDRAWN)
         await self._wait_for_plugin(node, pod)
         sent_before = self._reserved(pod, node)
         found = self._reserve(pod, node, sent_before)
@@ -100,7 +100,7 @@ class Binder:
             await self._post(args, pod, node, found)
         except _SurelyNot:
             if sent_before is None:  # else an earlier bind of the same set may still arrive
-                self._ledger.drop_claim(pod.uid, Source.BIND, node)
+                self._ledger.drop_claim(pod.uid, ClaimSource.BIND, node)
             raise
 
     def _up_to_date(self, pod: PodView) -> bool:
@@ -109,25 +109,25 @@ class Binder:
 
     def _already(self, pod: PodView, node: NodeName) -> None:
         if pod.node != node:
-            raise Refused(f"the pod is bound to {pod.node} already")
+            raise BindRejected(f"the pod is bound to {pod.node} already")
 
     def _reserved(self, pod: PodView, node: NodeName) -> Claim | None:
-        return next((claim for claim in self._ledger.claims_of(pod.uid, Source.BIND) if claim.node == node), None)
+        return next((claim for claim in self._ledger.claims_of(pod.uid, ClaimSource.BIND) if claim.node == node), None)
 
     def _reserve(self, pod: PodView, node: NodeName, sent_before: Claim | None) -> Grant:
         """Choose and take the GPUs; nothing else runs between looking and taking. A bind sent again names the same GPUs."""
         if not self._up_to_date(pod):
-            raise Refused(words.WITHDRAWN)
+            raise BindRejected(words.WITHDRAWN)
         request = request_of(pod)
         if sent_before is not None:
             request = replace(request, planned_node=node, planned=sent_before.gpus)
         state = self._ledger.state_for(node, pod.uid)
         found = grant(request, state)
         if isinstance(found, No):
-            raise Refused(found.text)
+            raise BindRejected(found.text)
         if state is not None and sent_before is None:
             self._note(pod, request, state, found)
-        self._ledger.claim(Source.BIND, pod, node, found.uuids)
+        self._ledger.claim(ClaimSource.BIND, pod, node, found.uuids)
         self._metrics.unknown_binds.set(self._ledger.unknown_binds)
         return found
 
@@ -138,7 +138,7 @@ class Binder:
                 return
             await self._pause(_STEP)
         if self._ledger.unreported(node, pod.gpus, pod.uid):
-            raise Refused("the node's device plugin has not reported an earlier pod of the same size yet")
+            raise BindRejected("the node's device plugin has not reported an earlier pod of the same size yet")
 
     async def _post(self, args: BindingArgs, pod: PodView, node: NodeName, found: Grant) -> None:
         path = f"/api/v1/namespaces/{args.namespace}/pods/{args.name}/binding"
@@ -147,7 +147,7 @@ class Binder:
         except TryLater as error:
             self._metrics.binds.labels("unknown").inc()
             self._settle(args, pod)
-            raise Refused(f"bind sent, outcome not known yet: {error}") from error
+            raise BindRejected(f"bind sent, outcome not known yet: {error}") from error
         except NotSent as error:
             raise _SurelyNot(str(error)) from error
         if answer.ok:
@@ -171,8 +171,8 @@ class Binder:
             return await self._read(args)
         except (TryLater, NotSent) as error:
             self._settle(args, pod)
-            raise Refused(f"bind refused, and the pod could not be read: {error}") from error
-        except Refused:
+            raise BindRejected(f"bind refused, and the pod could not be read: {error}") from error
+        except BindRejected:
             self._ledger.remove_pod(pod.uid)
             raise
 
@@ -181,12 +181,12 @@ class Binder:
         path = f"/api/v1/namespaces/{args.namespace}/pods/{args.name}"
         answer = await self._writer.send("GET", path)
         if answer.status == 404:
-            raise Refused("the pod is gone")
+            raise BindRejected("the pod is gone")
         if not answer.ok:
             raise TryLater(answer.message, 1.0)
         pod = pod_view(msgspec.json.decode(answer.body, type=Pod))
         if pod.uid != args.uid:
-            raise Refused("the pod was replaced by another one of the same name")
+            raise BindRejected("the pod was replaced by another one of the same name")
         return pod
 
     def _settle(self, args: BindingArgs, pod: PodView) -> None:
@@ -199,10 +199,10 @@ class Binder:
 
     async def _read_until_known(self, args: BindingArgs, pod: PodView) -> None:
         pause = 0.5
-        while self._ledger.claims_of(pod.uid, Source.BIND):
+        while self._ledger.claims_of(pod.uid, ClaimSource.BIND):
             try:
                 now = await self._read(args)
-            except Refused:
+            except BindRejected:
                 self._ledger.remove_pod(pod.uid)
                 return
             except NotSent:

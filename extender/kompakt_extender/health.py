@@ -8,12 +8,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
-from kompakt_extender.explain_api.body_limit import BodyLimit
-from kompakt_extender.explain_api.bureau import Bureau
-from kompakt_extender.explain_api.desk import Desk
-from kompakt_extender.explain_api.page import add_page
-from kompakt_extender.explain_api.routes import add_routes
-from kompakt_extender.metrics import Metrics
+from kompakt_extender.explain.body_limit import BodyLimit
+from kompakt_extender.explain.bounded_executor import BoundedExecutor
+from kompakt_extender.explain.page import add_page
+from kompakt_extender.explain.queries import Queries
+from kompakt_extender.explain.routes import add_routes
+from kompakt_extender.metrics import ExtenderMetrics
 
 _ABOUT = """Why a job waits, or why it is where it is. Nothing here changes anything.
 
@@ -34,7 +34,7 @@ class Explainer(Protocol):
         """Why this process must be restarted; empty when all is well."""
         ...
 
-    def desk(self) -> Desk:
+    def desk(self) -> Queries:
         """Answers about the running active time; raises Inactive on a standby."""
         ...
 
@@ -43,7 +43,7 @@ class Explainer(Protocol):
         ...
 
 
-def health_app(explainer: Explainer, metrics: Metrics) -> FastAPI:
+def health_app(explainer: Explainer, metrics: ExtenderMetrics) -> FastAPI:
     """Routes /healthz, /readyz, /metrics, the explain API below /v1alpha1, and its page /docs."""
     app = FastAPI(
         title="kompakt explain API",
@@ -56,8 +56,8 @@ def health_app(explainer: Explainer, metrics: Metrics) -> FastAPI:
     )
     app.add_middleware(BodyLimit)
     add_page(app)
-    add_routes(app, explainer, Bureau())
-    scrapes = Bureau()  # of its own: questions of people must not make a scrape fail
+    add_routes(app, explainer, BoundedExecutor())
+    scrapes = BoundedExecutor()  # of its own: questions of people must not make a scrape fail
 
     @app.get("/healthz", include_in_schema=False)
     async def healthz() -> Response:

@@ -1,7 +1,7 @@
 """Which GPUs are taken, computed from API objects; no store of its own.
 
 Taken = GPUs written on bound, unfinished pods + GPUs planned for released pods + GPUs the device plugin reports as held
-+ GPUs of binds whose outcome is not known yet + sick GPUs. Everything here is pure: views in, states out.
++ GPUs of binds whose outcome is not known yet + unhealthy GPUs. Everything here is pure: views in, states out.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,11 +14,12 @@ from kompakt_core import contract
 from kompakt_core.ids import GpuMask, GpuUuid, NodeName, PodUid, mask_of
 from kompakt_core.placement.model import NodeState, Reason, Snapshot
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_extender.sight import Reserved, Sight, hiding, kept_gpus
+from kompakt_extender.cluster_view import ClusterView
+from kompakt_extender.reservations import Reservations, hiding, kept_gpus
 from kompakt_extender.views import NAME_FIELD, NodeView, PodView, TopologyView
 
 
-class Source(StrEnum):
+class ClaimSource(StrEnum):
     """Where a claim comes from."""
 
     ANNOTATION = "annotation"  # planned GPUs written on a released pod
@@ -35,7 +36,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 _NO_PODS: Final[Mapping[PodUid, PodView]] = {}
-_NO_CLAIMS: Final[Mapping[tuple[PodUid, Source], Claim]] = {}
+_NO_CLAIMS: Final[Mapping[tuple[PodUid, ClaimSource], Claim]] = {}
 
 
 def node_state(node: NodeView, topology: TopologyView | None, pods: Iterable[PodView], claims: Iterable[Claim]) -> NodeState:
@@ -70,8 +71,8 @@ def taken_gpus(graph: LinkGraph, topology: TopologyView | None, pods: Iterable[P
         named.update(pod.written_gpus)
     for claim in claims:
         named.update(claim.gpus)
-    sick = [gpu.index for gpu in graph.gpus if gpu.health != "Healthy"]
-    return mask_of([*(index[uuid] for uuid in named if uuid in index), *sick])
+    unhealthy = [gpu.index for gpu in graph.gpus if gpu.health != "Healthy"]
+    return mask_of([*(index[uuid] for uuid in named if uuid in index), *unhealthy])
 
 
 def problem_of(node: NodeView, topology: TopologyView | None, pods: Iterable[PodView]) -> Reason | None:
@@ -101,7 +102,7 @@ def accounted(pod: PodView, known: Iterable[str]) -> bool:
     return len(pod.written_gpus) == pod.gpus and set(pod.written_gpus) <= set(known)
 
 
-class Ledger:
+class GpuLedger:
     """Nodes, pods, topologies and claims, indexed by node; states are computed when asked for and kept until touched."""
 
     def __init__(self) -> None:
@@ -109,14 +110,14 @@ class Ledger:
         self.topologies: dict[NodeName, TopologyView] = {}
         self.pods: dict[PodUid, PodView] = {}
         self._bound: dict[NodeName, dict[PodUid, PodView]] = {}
-        self._claims: dict[NodeName, dict[tuple[PodUid, Source], Claim]] = {}
-        self._claims_of: dict[PodUid, dict[Source, list[NodeName]]] = {}
+        self._claims: dict[NodeName, dict[tuple[PodUid, ClaimSource], Claim]] = {}
+        self._claims_of: dict[PodUid, dict[ClaimSource, list[NodeName]]] = {}
         self._states: dict[NodeName, NodeState] = {}
         self._dirty: set[NodeName] = set()
         self._watchers: list[set[NodeName]] = []
         self._withdrawn: set[PodUid] = set()
-        self.reserved = Reserved()
-        self._sight = Sight(-1, {}, {}, self.reserved)
+        self.reserved = Reservations()
+        self._sight = ClusterView(-1, {}, {}, self.reserved)
         self.version = 0
 
     # What is seen in the cluster
@@ -171,17 +172,17 @@ class Ledger:
 
     # What we decided
 
-    def claim(self, source: Source, pod: PodView, node: NodeName, gpus: tuple[GpuUuid, ...]) -> None:
+    def claim(self, source: ClaimSource, pod: PodView, node: NodeName, gpus: tuple[GpuUuid, ...]) -> None:
         """Take GPUs for a pod until it is seen bound, finished or gone, or the claim is dropped."""
         self._claims.setdefault(node, {})[pod.uid, source] = Claim(pod, node, gpus)
         nodes = self._claims_of.setdefault(pod.uid, {}).setdefault(source, [])
         if node not in nodes:
             nodes.append(node)
         self._touch(node)
-        if source is Source.PLAN:
+        if source is ClaimSource.PLAN:
             self._claim_annotation(pod)
 
-    def drop_claims(self, uid: PodUid, *sources: Source) -> None:
+    def drop_claims(self, uid: PodUid, *sources: ClaimSource) -> None:
         """End a pod's claims of these sources (none given: all)."""
         mine = self._claims_of.get(uid, {})
         for source in sources or tuple(mine):
@@ -191,7 +192,7 @@ class Ledger:
         if not mine:
             self._claims_of.pop(uid, None)
 
-    def drop_claim(self, uid: PodUid, source: Source, node: NodeName) -> None:
+    def drop_claim(self, uid: PodUid, source: ClaimSource, node: NodeName) -> None:
         """End one claim on one node."""
         nodes = self._claims_of.get(uid, {}).get(source, [])
         if node in nodes:
@@ -199,14 +200,14 @@ class Ledger:
             self._claims[node].pop((uid, source), None)
             self._touch(node)
 
-    def claims_of(self, uid: PodUid, source: Source) -> tuple[Claim, ...]:
+    def claims_of(self, uid: PodUid, source: ClaimSource) -> tuple[Claim, ...]:
         """A pod's claims of one source."""
         return tuple(self._claims[node][uid, source] for node in self._claims_of.get(uid, {}).get(source, ()))
 
     def withdraw(self, uid: PodUid) -> None:
         """The plan written on this pod counts no longer, and never again until `restore`."""
         self._withdrawn.add(uid)
-        self.drop_claims(uid, Source.ANNOTATION, Source.PLAN)
+        self.drop_claims(uid, ClaimSource.ANNOTATION, ClaimSource.PLAN)
 
     def restore(self, uid: PodUid) -> None:
         """What is planned on this pod counts (again)."""
@@ -248,7 +249,7 @@ class Ledger:
     @property
     def unknown_binds(self) -> int:
         """How many binds are not seen on their pods yet."""
-        return sum(len(sources.get(Source.BIND, ())) for sources in self._claims_of.values())
+        return sum(len(sources.get(ClaimSource.BIND, ())) for sources in self._claims_of.values())
 
     # What follows from it
 
@@ -269,10 +270,10 @@ class Ledger:
         """Whether a pod of that many GPUs (not that of uid `but`) is bound there, or about to be, and not reported as holding."""
         topology = self.topologies.get(node)
         reported = {uid for _, uid in topology.held} if topology else set()
-        waiting = [claim.pod for claim in self.claims_on(node, Source.BIND) if claim.pod.uid != but]
+        waiting = [claim.pod for claim in self.claims_on(node, ClaimSource.BIND) if claim.pod.uid != but]
         return any(one.gpus == gpus and one.uid not in reported for one in (*self.bound_to(node).values(), *waiting))
 
-    def claims_on(self, node: NodeName, *sources: Source) -> tuple[Claim, ...]:
+    def claims_on(self, node: NodeName, *sources: ClaimSource) -> tuple[Claim, ...]:
         """The claims of these sources on a node (none given: all)."""
         return tuple(
             claim for (_, source), claim in self._claims.get(node, _NO_CLAIMS).items() if not sources or source in sources
@@ -301,13 +302,13 @@ class Ledger:
         bare = self._bare(name, self.claims_on(name)) if number else None
         return state if bare is None else hiding(state, kept_gpus(self.reserved.without_held(bare), number))
 
-    def sight(self) -> Sight:
+    def sight(self) -> ClusterView:
         """All nodes at this moment, for any job to look at."""
         self._refresh()
         if self._sight.version != self.version:
             found = ((name, self._bare(name, self.claims_on(name))) for name in self.reserved.nodes)
             bare = {name: state for name, state in found if state is not None}
-            self._sight = Sight(self.version, dict(self._states), bare, self.reserved)
+            self._sight = ClusterView(self.version, dict(self._states), bare, self.reserved)
         return self._sight
 
     def snapshot(self, job_uid: str = "", priority: int | None = None) -> Snapshot:
@@ -326,15 +327,15 @@ class Ledger:
 
     def _claim_annotation(self, pod: PodView) -> None:
         """What is planned on a pod counts once it is released. Not so what an earlier plan wrote there: bind refuses that."""
-        known = self.claims_of(pod.uid, Source.ANNOTATION)
+        known = self.claims_of(pod.uid, ClaimSource.ANNOTATION)
         written = pod.planned_node, pod.planned_gpus
-        outdated = any((one.node, one.gpus) != written for one in self.claims_of(pod.uid, Source.PLAN))
+        outdated = any((one.node, one.gpus) != written for one in self.claims_of(pod.uid, ClaimSource.PLAN))
         if not outdated and len(known) == 1 and (known[0].node, known[0].gpus) == written:
             return
-        self.drop_claims(pod.uid, Source.ANNOTATION)
+        self.drop_claims(pod.uid, ClaimSource.ANNOTATION)
         released = pod.ours and pod.job_uid and not pod.gated and pod.uid not in self._withdrawn
         if released and not outdated and pod.planned_node and pod.planned_gpus:
-            self.claim(Source.ANNOTATION, pod, pod.planned_node, pod.planned_gpus)
+            self.claim(ClaimSource.ANNOTATION, pod, pod.planned_node, pod.planned_gpus)
 
     def _forget(self, uid: PodUid) -> None:
         old = self.pods.get(uid)

@@ -17,16 +17,16 @@ import uvloop
 from fastapi import FastAPI
 
 from kompakt_core import contract
-from kompakt_core.delay.estimate import parse_factors
-from kompakt_core.delay.model import Timers
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.model import MAX_WAIT_SECONDS
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.levels import parse_factors
+from kompakt_core.policy.model import Timers
 from kompakt_extender.api import load
-from kompakt_extender.front import Front
+from kompakt_extender.consolidation import DEFAULT, POLICIES, ClusterPolicy
 from kompakt_extender.health import health_app
-from kompakt_extender.metrics import Metrics
-from kompakt_extender.patience import DEFAULT, POLICIES, ClusterPolicy
+from kompakt_extender.leader_gate import LeaderGate
+from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import verbs_app
 
 _LOG = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Settings:
     preemption: bool
 
 
-class Server(uvicorn.Server):
+class VerbServer(uvicorn.Server):
     """uvicorn without its own signal handlers: two servers share one loop here, and main ends both."""
 
     @contextlib.contextmanager
@@ -178,9 +178,9 @@ def listen(address: str, port: int) -> socket.socket:
     return listening
 
 
-def server(app: FastAPI | Callable[..., Awaitable[None]]) -> Server:
+def server(app: FastAPI | Callable[..., Awaitable[None]]) -> VerbServer:
     """An HTTP server for one of our apps."""
-    return Server(
+    return VerbServer(
         uvicorn.Config(
             app,
             http="httptools",
@@ -197,7 +197,7 @@ def server(app: FastAPI | Callable[..., Awaitable[None]]) -> Server:
 
 async def serve(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT."""
-    metrics = Metrics()
+    metrics = ExtenderMetrics()
     levels = {Level.RACK: settings.rack_label, Level.BLOCK: settings.block_label}
     policy = ClusterPolicy(
         settings.consolidation,
@@ -206,7 +206,7 @@ async def serve(settings: Settings) -> None:
         settings.overtaken_at_most,
         settings.preemption,
     )
-    front = Front(load(settings.kubeconfig), settings.namespace, settings.identity, metrics, levels, policy)
+    front = LeaderGate(load(settings.kubeconfig), settings.namespace, settings.identity, metrics, levels, policy)
     verbs, health = server(verbs_app(front, metrics)), server(health_app(front, metrics))
     sockets = [listen("127.0.0.1", settings.verbs_port), listen(settings.health_address, settings.health_port)]
     loop = asyncio.get_running_loop()

@@ -123,7 +123,7 @@ class NodeSpec(msgspec.Struct):
     taints: list[TaintObject] | None = None
 
 
-class Condition(msgspec.Struct, rename="camel"):
+class ConditionObject(msgspec.Struct, rename="camel"):
     type: str = ""
     status: str = ""
     reason: str | None = None
@@ -133,22 +133,22 @@ class Condition(msgspec.Struct, rename="camel"):
 
 class NodeStatus(msgspec.Struct):
     allocatable: dict[str, str | int | float] | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[ConditionObject] | None = None
 
 
-class Node(msgspec.Struct):
+class NodeObject(msgspec.Struct):
     metadata: Meta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
-class Held(msgspec.Struct, rename="camel"):
+class HeldObject(msgspec.Struct, rename="camel"):
     uuid: str = ""
     pod_uid: str = msgspec.field(default="", name="podUID")
 
 
 class TopologyStatus(msgspec.Struct):
-    held: list[Held] | None = None
+    held: list[HeldObject] | None = None
 
 
 class Topology(msgspec.Struct):
@@ -159,7 +159,7 @@ class Topology(msgspec.Struct):
     status: TopologyStatus = msgspec.field(default_factory=TopologyStatus)
 
 
-class Role(msgspec.Struct, rename="camel"):
+class RoleObject(msgspec.Struct, rename="camel"):
     name: str = ""
     replicas: int = 1
     gpus_per_replica: int = 0
@@ -205,7 +205,7 @@ class RunPolicySpec(msgspec.Struct):
 class JobSpec(msgspec.Struct, rename="camel"):
     suspend: bool | None = None
     managed_by: str | None = None
-    roles: list[Role] = []
+    roles: list[RoleObject] = []
     placement: PlacementSpec | None = None
     communication: CommunicationSpec | None = None
     run_policy: RunPolicySpec | None = None
@@ -219,19 +219,19 @@ class ProgressStatus(msgspec.Struct, rename="camel"):
     remaining_seconds: int | None = None
 
 
-class JobStatus(msgspec.Struct):
+class JobStatusObject(msgspec.Struct):
     attempt: int | None = None
     phase: str | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[ConditionObject] | None = None
     scheduling: dict[str, Any] | None = None
     profile: ProfileStatus | None = None
     progress: ProgressStatus | None = None
 
 
-class Job(msgspec.Struct):
+class JobObject(msgspec.Struct):
     metadata: Meta
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
-    status: JobStatus = msgspec.field(default_factory=JobStatus)
+    status: JobStatusObject = msgspec.field(default_factory=JobStatusObject)
 
 
 class LeaseSpec(msgspec.Struct, rename="camel"):

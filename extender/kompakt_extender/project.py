@@ -14,13 +14,13 @@ from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.placement.model import Selector, Taint, Toleration
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
-from kompakt_extender.objects import Container, Node, Pod, Resources, Term, Topology
+from kompakt_extender.objects import Container, NodeObject, Pod, Resources, Term, Topology
 from kompakt_extender.quantities import count, millis, whole
 from kompakt_extender.views import FIELD_PREFIX, NOTHING, NodeView, PodView, TopologyView
 
 _PREFIX = f"{contract.GROUP}/"
 _POD = msgspec.json.Decoder(Pod)
-_NODE = msgspec.json.Decoder(Node)
+_NODE = msgspec.json.Decoder(NodeObject)
 _TOPOLOGY = msgspec.json.Decoder(Topology)
 
 
@@ -74,7 +74,7 @@ def asking_view(pod: Pod) -> PodView:
     )
 
 
-def node_view(node: Node) -> NodeView:
+def node_view(node: NodeObject) -> NodeView:
     """The projection of a node."""
     allocatable = node.status.allocatable or {}
     ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions or ())

@@ -3,14 +3,14 @@
 import msgspec
 
 from kompakt_core import contract
-from kompakt_core.job import clock
+from kompakt_core.contract import timestamps
 from kompakt_core.job.model import MAX_WAIT_SECONDS, Consolidation, ConsolidationMode, EdgeScope, Preemption
 from kompakt_core.placement.model import Level
 from kompakt_core.profile.sensitivity import MOST
-from kompakt_extender.objects import CommunicationSpec, ConsolidationSpec, Job, RunPolicySpec
+from kompakt_extender.objects import CommunicationSpec, ConditionObject, ConsolidationSpec, JobObject, RunPolicySpec
 from kompakt_extender.views import JobView
 
-_JOB = msgspec.json.Decoder(Job)
+_JOB = msgspec.json.Decoder(JobObject)
 
 
 def read_job(raw: bytes) -> JobView:
@@ -18,7 +18,7 @@ def read_job(raw: bytes) -> JobView:
     return job_view(_JOB.decode(raw))
 
 
-def job_view(job: Job) -> JobView:
+def job_view(job: JobObject) -> JobView:
     """The projection of a TrainingJob."""
     conditions = {c.type: c for c in job.status.conditions or ()}
     placed, running = conditions.get("Placed"), conditions.get("Running")
@@ -42,13 +42,18 @@ def job_view(job: Job) -> JobView:
         communication=_measured(job),
         edges=_gang_edges(job.spec.communication),
         placed=None if placed is None else (placed.status, placed.last_transition_time or ""),
-        running_since=clock.read(running.last_transition_time) if running is not None and running.status == "True" else None,
+        running_since=_since(running),
         min_runtime_seconds=_min_runtime(job.spec.run_policy),
         remaining_s=_remaining(job),
     )
 
 
-def _measured(job: Job) -> float | None:
+def _since(condition: ConditionObject | None) -> float | None:
+    """When a condition that holds began to; None while it does not."""
+    return timestamps.seconds(condition.last_transition_time) if condition is not None and condition.status == "True" else None
+
+
+def _measured(job: JobObject) -> float | None:
     """What the job's own steps say of its communication, where the user leaves that open."""
     asked, found = job.spec.communication, job.status.profile
     if asked is None or asked.bandwidth_sensitivity not in (None, "Auto") or found is None:
@@ -65,7 +70,7 @@ def _gang_edges(spec: CommunicationSpec | None) -> tuple[tuple[int, int, int], .
     return tuple((edge.start, edge.to, edge.weight) for edge in own.edges) if own and own.scope == EdgeScope.GANG else ()
 
 
-def _remaining(job: Job) -> float | None:
+def _remaining(job: JobObject) -> float | None:
     found = None if job.status.progress is None else job.status.progress.remaining_seconds
     return None if found is None else float(min(found, MAX_WAIT_SECONDS))
 

@@ -14,7 +14,7 @@ from kompakt_core.placement.model import Choice, NodeState, Policy
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 from kompakt_extender import words
 from kompakt_extender.decide import Grant, No, Request, grant, rank
-from kompakt_extender.ledger import Ledger
+from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.wire import encode_text
 
 TOP = 10  # extender/v1 MaxExtenderPriority
@@ -28,7 +28,7 @@ _TAILS = tuple(b"%d}" % score for score in range(TOP + 1))
 def scores_of(ranks: Iterable[Rank], *, ideal: bool) -> dict[Rank, int]:
     """From ranks to numbers over the whole range: the best rank gets 10 if it is `ideal`, else 9; the worst of several 0.
 
-    The best one stands alone at its number: kube-scheduler chooses by chance among equals.
+    The best one stands alone at its number: kube-scheduler chooses at random among equals.
     """
     ordered = sorted(set(ranks), reverse=True)
     best, last = TOP if ideal else TOP - 1, len(ordered) - 1
@@ -43,7 +43,7 @@ class Board:
     more than 0.
     """
 
-    def __init__(self, ledger: Ledger, request: Request) -> None:
+    def __init__(self, ledger: GpuLedger, request: Request) -> None:
         self._ledger = ledger
         self._request = request
         self._ideal = Ideal(request)
@@ -218,7 +218,7 @@ class Boards:
 
     LIMIT = 32
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: GpuLedger) -> None:
         self._ledger = ledger
         self._boards: dict[Request, Board] = {}
 

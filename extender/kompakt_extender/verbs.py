@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from kompakt_core.errors import InvalidInput
-from kompakt_extender.metrics import Metrics
-from kompakt_extender.refusals import NOT_PLANNED, code_of, counted
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.rejections import NOT_PLANNED, code_of, counted
 from kompakt_extender.wire import (
     BindingArgs,
     BindingResult,
@@ -57,7 +57,7 @@ class Decider(Protocol):
         ...
 
 
-def verbs_app(decider: Decider, metrics: Metrics) -> FastAPI:
+def verbs_app(decider: Decider, metrics: ExtenderMetrics) -> FastAPI:
     """The three routes that kube-scheduler calls. A body we cannot read is answered 400."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     times = {verb: metrics.verb_seconds.labels(verb) for verb in VERBS}
@@ -113,7 +113,7 @@ async def body_of(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def _count_refusals(metrics: Metrics, result: FilterResult) -> None:
+def _count_refusals(metrics: ExtenderMetrics, result: FilterResult) -> None:
     """Nodes refused, by reason. Those that a plan does not name say nothing about the cluster."""
     counts = counted(result.failed_nodes.values()) + counted(result.failed_and_unresolvable_nodes.values())
     for reason, nodes in counts.items():
@@ -121,7 +121,7 @@ def _count_refusals(metrics: Metrics, result: FilterResult) -> None:
             metrics.refusals.labels("filter", reason).inc(nodes)
 
 
-def _answer_errors(app: FastAPI, metrics: Metrics) -> None:
+def _answer_errors(app: FastAPI, metrics: ExtenderMetrics) -> None:
     """Errors as kube-scheduler understands them.
 
     Of a 200 answer it shows Error's text in the pod's event, of any other only the number; prioritize has no Error field.

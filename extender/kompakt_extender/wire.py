@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from kompakt_core.errors import InvalidInput
-from kompakt_extender.names import NameReader
+from kompakt_extender.node_name_lists import NameReader
 from kompakt_extender.objects import Meta, Pod, PodSpec
 
 _NULL = msgspec.Raw(b"null")

@@ -10,7 +10,7 @@ import aiohttp
 import kopf
 
 from kompakt_core import contract
-from kompakt_operator.config import ACCOUNT, Config
+from kompakt_operator.config import ACCOUNT, OperatorConfig
 
 Object = dict[str, Any]
 TIMEOUT: Final = aiohttp.ClientTimeout(total=15, connect=5)
@@ -31,7 +31,7 @@ class ApiUnreachable(Exception):
     """No answer, or one that says nothing about the request (5xx, too many requests): try again."""
 
 
-def login(config: Config) -> kopf.ConnectionInfo:
+def login(config: OperatorConfig) -> kopf.ConnectionInfo:
     """Where the API server is and who we are."""
     settings = kopf.OperatorSettings()
     if config.kubeconfig:
@@ -64,7 +64,7 @@ def budgets_path(namespace: str, name: str = "") -> str:
 class Api:
     """A connection pool; `answered` hears of each object that stands there. Every method raises ApiRefused or ApiUnreachable."""
 
-    def __init__(self, config: Config, answered: Callable[[Object], None] = lambda _: None) -> None:
+    def __init__(self, config: OperatorConfig, answered: Callable[[Object], None] = lambda _: None) -> None:
         self._config, self._answered = config, answered
         self._session: aiohttp.ClientSession | None = None
         self._renew_at = 0.0

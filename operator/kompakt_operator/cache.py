@@ -1,4 +1,4 @@
-"""What the watches have shown, projected to what decisions need: worker pods and Services by job, and sick GPUs."""
+"""What the watches have shown, projected to what decisions need: worker pods and Services by job, and unhealthy GPUs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -67,7 +67,7 @@ class Cache:
         self._pods: Views[PodView] = Views()
         self._services: Views[ServiceView] = Views()
         self._names = Names()
-        self._sick: dict[str, dict[str, str]] = {}  # node -> GPU -> words
+        self._unhealthy: dict[str, dict[str, str]] = {}  # node -> GPU -> words
 
     def pods(self, job: JobId) -> tuple[PodView, ...]:
         return tuple(self._pods.of(job).values())
@@ -75,10 +75,10 @@ class Cache:
     def services(self, job: JobId) -> tuple[str, ...]:
         return tuple(self._services.of(job))
 
-    def sickness(self, pod: PodView) -> str:
-        """What is wrong with the first sick GPU of a pod that has not ended; "" while all are well."""
-        sick = self._sick.get(pod.node, {})
-        return "" if pod.finished else next((sick[gpu] for gpu in pod.gpus if gpu in sick), "")
+    def unhealthy_reason(self, pod: PodView) -> str:
+        """What is wrong with the first unhealthy GPU of a pod that has not ended; "" while all are well."""
+        unhealthy = self._unhealthy.get(pod.node, {})
+        return "" if pod.finished else next((unhealthy[gpu] for gpu in pod.gpus if gpu in unhealthy), "")
 
     def jobs_named(self, key: Key) -> list[JobId]:
         """All jobs of that namespace and name of which anything is there: one, and older ones that are being removed."""
@@ -108,12 +108,12 @@ class Cache:
             self._names.drop(entry.job)
 
     def see_topology(self, obj: Object, *, gone: bool = False) -> list[Key]:
-        """Namespace and name of the jobs that hold GPUs which are sick on this node now and were well before."""
+        """Namespace and name of the jobs that hold GPUs which are unhealthy on this node now and were well before."""
         node = obj["metadata"]["name"]
         gpus = () if gone else (obj.get("spec") or {}).get("gpus") or ()
-        before, now = self._sick.pop(node, {}), {gpu["uuid"]: words_of(gpu) for gpu in gpus if words_of(gpu)}
+        before, now = self._unhealthy.pop(node, {}), {gpu["uuid"]: words_of(gpu) for gpu in gpus if words_of(gpu)}
         if now:
-            self._sick[node] = now
+            self._unhealthy[node] = now
         return self._holders(node, now.keys() - before.keys())
 
     def _holders(self, node: str, gpus: Iterable[str]) -> list[Key]:

@@ -17,7 +17,7 @@ NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class OperatorConfig:
     """`namespace` "": all; `kubeconfig` "": the pod's own account; `health_port` 0: no endpoint; `progress_seconds` 0: never.
 
     `keep_nodes`: workers tell autoscalers to leave their nodes alone. `watch_patience`: how many seconds a watch may take to show
@@ -36,7 +36,7 @@ class Config:
     log_level: str = "INFO"
 
 
-def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
+def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> OperatorConfig:
     """Flags win over KOMPAKT_OPERATOR_* variables (--runtime-image: KOMPAKT_OPERATOR_RUNTIME_IMAGE, and so on).
 
     Raises InvalidInput naming the flag.
@@ -58,7 +58,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Con
         raise InvalidInput(f"--keep-nodes: true or false; got {given.keep_nodes!r}")
     if given.log_level not in LEVELS:
         raise InvalidInput(f"--log-level: one of {', '.join(LEVELS)}; got {given.log_level!r}")
-    return Config(
+    return OperatorConfig(
         runtime_image=given.runtime_image,
         lease_namespace=given.lease_namespace or _own_namespace() or "default",
         identity=given.identity or socket.gethostname(),

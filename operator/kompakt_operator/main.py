@@ -1,4 +1,4 @@
-"""The operator's process: wait for the Lease, watch, look at jobs; end when the Lease is lost.
+"""The operator's process: wait for the Lease, watch, reconcile jobs; end when the Lease is lost.
 
 Its rights are those of charts/kompakt/templates/roles-operator.yaml, each with its reason there.
 """
@@ -15,20 +15,20 @@ from typing import Any, cast
 import kopf
 
 from kompakt_core.errors import InvalidInput
-from kompakt_operator import definition, watching
+from kompakt_operator import crd, watching
 from kompakt_operator.api import Api, ApiRefused, ApiUnreachable
 from kompakt_operator.cache import Cache
-from kompakt_operator.config import Config, read_config
-from kompakt_operator.health import Pulse, serve
+from kompakt_operator.config import OperatorConfig, read_config
+from kompakt_operator.health import OperatorHealth, serve
 from kompakt_operator.lease import Elector
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
-from kompakt_operator.witness import Witness, judge
+from kompakt_operator.watch_health import WatchHealth, judge
 from kompakt_operator.workqueue import Key, WorkQueue
 
 CONFLICT_SECONDS = 0.02
 CLOSING_SECONDS = 3.0
-WORKERS = 8  # looks at different jobs side by side
+WORKERS = 8  # reconciliations of different jobs side by side
 # A gang's pods come, are bound and start one by one; its status is written at most so often, not once for each of them.
 REST_SECONDS = 0.25
 log = logging.getLogger(__name__)
@@ -45,13 +45,13 @@ def main() -> None:
     sys.exit(asyncio.run(run(config)))
 
 
-async def run(config: Config) -> int:
+async def run(config: OperatorConfig) -> int:
     """Exit code 0 after a signal, 1 when the Lease was lost."""
-    stop, pulse = asyncio.Event(), Pulse()
+    stop, pulse = asyncio.Event(), OperatorHealth()
     _end_by_signal(stop)
     health = await serve(pulse, config.health_port) if config.health_port else None
     try:
-        witness = Witness(asyncio.get_running_loop().time)
+        witness = WatchHealth(asyncio.get_running_loop().time)
         # The Lease has a connection of its own: in line behind the pods of many gangs it would not be renewed in time.
         async with Api(config, witness.answered) as api, Api(config) as apart:
             elector = Elector(apart, config.lease_namespace, config.identity)
@@ -88,10 +88,10 @@ async def _first(*waits: Awaitable[object]) -> None:
         task.result()
 
 
-async def _operate(config: Config, api: Api, pulse: Pulse, witness: Witness, stop: asyncio.Event) -> None:
-    """Watch and look until cancelled."""
-    cache, queue, first = Cache(), WorkQueue(), await definition.served(api)
-    await watching.fill(api, config, cache)  # before the first look: a pod not seen yet must not count as missing
+async def _operate(config: OperatorConfig, api: Api, pulse: OperatorHealth, witness: WatchHealth, stop: asyncio.Event) -> None:
+    """Watch and reconcile until cancelled."""
+    cache, queue, first = Cache(), WorkQueue(), await crd.served(api)
+    await watching.fill(api, config, cache)  # before the first reconciliation: a pod not seen yet must not count as missing
     scraper = Scraper(queue, config.progress_seconds)
     reconciler = Reconciler(api, cache, queue, scraper, config.runtime_image, config.keep_nodes)
     workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
@@ -99,10 +99,10 @@ async def _operate(config: Config, api: Api, pulse: Pulse, witness: Witness, sto
     registry = watching.registry_for(config, cache, queue, witness, relisted, reconciler.notice)
     resync = watching.resync(api, config, cache, queue, relisted, reconciler.notice)
     judging = judge(api, witness, pulse, config.watch_patience)
-    await _first(_watch(config, registry, stop), resync, judging, scraper.run(), definition.changed(api, first), *workers)
+    await _first(_watch(config, registry, stop), resync, judging, scraper.run(), crd.changed(api, first), *workers)
 
 
-async def _watch(config: Config, registry: kopf.OperatorRegistry, stop: asyncio.Event) -> None:
+async def _watch(config: OperatorConfig, registry: kopf.OperatorRegistry, stop: asyncio.Event) -> None:
     """kopf, until cancelled; it then gets a moment to close its connections.
 
     Signals set `stop`, as before: kopf takes them over, and would give all tasks of this process five seconds, then cancel them.
@@ -121,8 +121,8 @@ async def _watch(config: Config, registry: kopf.OperatorRegistry, stop: asyncio.
         await asyncio.wait([task], timeout=CLOSING_SECONDS)
 
 
-async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: Pulse) -> None:
-    """One look after the other, for ever."""
+async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: OperatorHealth) -> None:
+    """One reconciliation after the other, for ever."""
     clock = asyncio.get_running_loop().time
     while True:
         key = await queue.take()
@@ -130,7 +130,7 @@ async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: Pu
         outcome = ""
         try:
             outcome = await _look(reconciler, queue, key)
-            pulse.looked(outcome, clock() - pulse.under_way[number])
+            pulse.reconciled(outcome, clock() - pulse.under_way[number])
         finally:
             del pulse.under_way[number]
             queue.done(key, REST_SECONDS if outcome == "done" else 0.0)
@@ -139,7 +139,7 @@ async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: Pu
 async def _look(reconciler: Reconciler, queue: WorkQueue, key: Key) -> str:
     """The outcome for the metrics. Nothing that goes wrong with one job may stop the others."""
     try:
-        await reconciler.look(key)
+        await reconciler.reconcile(key)
     except ApiRefused as refusal:
         if refusal.code == 409:  # somebody else wrote in between: decide again on what stands there now
             queue.add_after(key, CONFLICT_SECONDS)

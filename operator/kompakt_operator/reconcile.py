@@ -1,4 +1,4 @@
-"""One look at one job: read, let core decide, perform. Safe to run at any time, any number of times."""
+"""One reconciliation of one job: read, let core decide, perform. Safe to run at any time, any number of times."""
 
 import logging
 import time
@@ -15,15 +15,15 @@ from kompakt_core.job.phases import FINISHED
 from kompakt_core.job.pods import PodView
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
-from kompakt_operator import environment, injection, refusals, render
+from kompakt_operator import environment, injection, rejections, render
 from kompakt_operator.api import Api, ApiRefused, core_path, jobs_path
 from kompakt_operator.cache import Cache, pod_entry
-from kompakt_operator.definition import is_gone
+from kompakt_operator.crd import is_gone
 from kompakt_operator.events import announce
+from kompakt_operator.garbage_collector import GarbageCollector
 from kompakt_operator.listing import list_all
 from kompakt_operator.perform import NameTaken, NotMade, Performer, write_status
 from kompakt_operator.scrape import Scraper
-from kompakt_operator.strays import Strays
 from kompakt_operator.views import JobId
 from kompakt_operator.workqueue import Key, WorkQueue
 
@@ -39,18 +39,18 @@ def ours(obj: Object) -> bool:
 
 
 class Reconciler:
-    """Looks at jobs one key at a time."""
+    """Reconciles jobs one key at a time."""
 
     def __init__(self, api: Api, cache: Cache, queue: WorkQueue, scraper: Scraper, image: str, keeps_node: bool = True) -> None:
         self._api, self._cache, self._queue, self._scraper, self._image = api, cache, queue, scraper, image
         self._keeps_node = keeps_node
-        self._strays = Strays(api, cache, queue)
+        self._strays = GarbageCollector(api, cache, queue)
         self._short_of_quota: dict[Key, str] = {}  # and when the job was made
 
-    async def look(self, key: Key) -> None:
-        """Raises ApiUnreachable, or ApiRefused for a conflict: look again later."""
+    async def reconcile(self, key: Key) -> None:
+        """Raises ApiUnreachable, or ApiRefused for a conflict: requeue."""
         obj = await self._job_object(*key)
-        await self._strays.look(key, "" if obj is None else obj["metadata"]["uid"])
+        await self._strays.reconcile(key, "" if obj is None else obj["metadata"]["uid"])
         if obj is None or not ours(obj):
             self._forget(key)
             self._scraper.forget(key)
@@ -67,13 +67,13 @@ class Reconciler:
         key = obj["metadata"]["namespace"], obj["metadata"]["name"]
         try:
             rests = self._at_rest(key, obj)
-        except Exception:  # what is wrong with one job must not end the list of all; its look tells what it is
+        except Exception:  # what is wrong with one job must not end the list of all; its own reconciliation says what it is
             rests = False
         if not rests:
             self._queue.add(key)
 
     def _at_rest(self, key: Key, obj: Object) -> bool:
-        """Whether a look would do nothing, as far as can be told without a request; if so, all is noted as after a look."""
+        """Whether reconciling would be a no-op, judged without a request; if so, all is noted as after a reconciliation."""
         if not ours(obj):
             return False
         try:
@@ -107,7 +107,7 @@ class Reconciler:
                 raise NotMade(422, "InvalidTemplate", problem)
             await performer.perform(wanted)
         except (NotMade, NameTaken) as refusal:
-            told, final = refusals.judged(refusal)
+            told, final = rejections.judged(refusal)
             if told is None:
                 raise
             await self._refuse(key, job, performer, told, final=final)
@@ -116,7 +116,7 @@ class Reconciler:
         await announce(self._api, obj, performer.current)
 
     def _settle(self, key: Key, job: TrainingJob, status: JobStatus, wanted: list[do.Action]) -> None:
-        """All that was wanted is done: note when to look again, and whom to ask how it goes."""
+        """All that was wanted is done: note when to reconcile again, and whom to ask for progress."""
         self._wake(key, wanted)
         self._forget(key)
         if status.finished:
@@ -163,7 +163,7 @@ class Reconciler:
 
     def _views(self, job: TrainingJob) -> list[PodView]:
         """The job's pods, with what is known of their GPUs."""
-        return [replace(pod, sick=self._cache.sickness(pod)) for pod in self._cache.pods(_id(job))]
+        return [replace(pod, unhealthy=self._cache.unhealthy_reason(pod)) for pod in self._cache.pods(_id(job))]
 
     async def _is_lost(self, name: str) -> bool:
         """Whether a node is gone or not Ready: its pods may never be confirmed as ended."""

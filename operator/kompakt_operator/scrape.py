@@ -18,7 +18,7 @@ from kompakt_core.job import measured, progress, reports
 from kompakt_core.job.measured import Pace
 from kompakt_core.job.pods import PodView
 from kompakt_core.job.progress import Sample
-from kompakt_core.job.reports import Heard
+from kompakt_core.job.reports import ReceivedReport
 from kompakt_operator.workqueue import Key, WorkQueue
 
 TIMEOUT: Final = aiohttp.ClientTimeout(total=2)
@@ -78,10 +78,10 @@ class Scraper:
         known = self._of(key, job, attempt)
         return known.pace if known is not None and known.asked else None
 
-    def compression(self, key: Key, job: str, attempt: int) -> Heard | None:
+    def compression(self, key: Key, job: str, attempt: int) -> ReceivedReport | None:
         """What was heard last of that attempt's compression: it counts until the pod has left a last word."""
         known = self._of(key, job, attempt)
-        return None if known is None or known.report is None else Heard(known.pod.uid, known.report)
+        return None if known is None or known.report is None else ReceivedReport(known.pod.uid, known.report)
 
     def _of(self, key: Key, job: str, attempt: int) -> Watched | None:
         known = self._watched.get(key)

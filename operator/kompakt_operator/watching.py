@@ -14,9 +14,9 @@ import kopf
 from kompakt_core import contract
 from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path, jobs_path, login
 from kompakt_operator.cache import Cache, pod_entry, service_entry
-from kompakt_operator.config import Config
+from kompakt_operator.config import OperatorConfig
 from kompakt_operator.listing import PAGE, list_all, pages
-from kompakt_operator.witness import Witness
+from kompakt_operator.watch_health import WatchHealth
 from kompakt_operator.workqueue import Key, WorkQueue
 
 RESYNC_SECONDS: Final = 300.0
@@ -47,7 +47,7 @@ def settings_of(settings: kopf.OperatorSettings, patience: float) -> None:
 
 
 def registry_for(
-    config: Config, cache: Cache, queue: WorkQueue, witness: Witness, relisted: asyncio.Event, notice: Notice
+    config: OperatorConfig, cache: Cache, queue: WorkQueue, witness: WatchHealth, relisted: asyncio.Event, notice: Notice
 ) -> kopf.OperatorRegistry:
     """The handlers; they set `relisted` when a watch begins anew.
 
@@ -104,7 +104,7 @@ def _enqueue_owner(queue: WorkQueue, obj: dict[str, Any]) -> None:
         queue.add((meta["namespace"], name))
 
 
-async def fill(api: Api, config: Config, cache: Cache) -> set[Key]:
+async def fill(api: Api, config: OperatorConfig, cache: Cache) -> set[Key]:
     """All worker pods and Services as they stand now; the jobs of which one has vanished unseen."""
     with cache.listing():
         pods = await list_all(api, core_path("pods", config.namespace), pod_entry, labelSelector=contract.LABEL_JOB_UID)
@@ -114,7 +114,9 @@ async def fill(api: Api, config: Config, cache: Cache) -> set[Key]:
         return vanished | cache.replace_services(services)
 
 
-async def resync(api: Api, config: Config, cache: Cache, queue: WorkQueue, relisted: asyncio.Event, notice: Notice) -> None:
+async def resync(
+    api: Api, config: OperatorConfig, cache: Cache, queue: WorkQueue, relisted: asyncio.Event, notice: Notice
+) -> None:
     """Compare pods and Services whenever a watch began anew; every few minutes go over all jobs as well."""
     while True:
         due = not await within(relisted, RESYNC_SECONDS)
@@ -141,7 +143,7 @@ async def within(event: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-async def _all_jobs(api: Api, config: Config, notice: Notice) -> None:
+async def _all_jobs(api: Api, config: OperatorConfig, notice: Notice) -> None:
     """Of thousands, whole objects are never in memory together, and those that rest cost no request of their own."""
     async for page in pages(api, jobs_path(config.namespace)):
         for obj in page.objects:

@@ -1,4 +1,4 @@
-"""Keys to look at: each at most once in line and never twice at the same time; later moments and growing delays."""
+"""Keys to reconcile: each at most once in the queue and never twice at the same time; later moments and growing delays."""
 
 import asyncio
 from collections import deque
@@ -26,7 +26,7 @@ class WorkQueue:
         return len(self._line)
 
     def add(self, key: Key) -> None:
-        """Look at it as soon as possible; a key that is held waits for its moment."""
+        """Reconcile it as soon as possible; a key that is held waits for its moment."""
         held = self._held.get(key)
         if held is not None:
             self._at(key, held)
@@ -38,11 +38,11 @@ class WorkQueue:
             self._filled.set()
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Look at it again then, unless an earlier moment is set."""
+        """Reconcile it again then, unless an earlier moment is set."""
         self._at(key, asyncio.get_running_loop().time() + max(seconds, 0.0))
 
     def hold(self, key: Key, extra: float = 0.0) -> float:
-        """After a refusal: nothing looks at the key for a delay that doubles each time, plus `extra`. Returns the delay."""
+        """After a rejection: nothing reconciles the key for a delay that doubles each time, plus `extra`. Returns the delay."""
         delay = self._delay(key) + extra
         self._held[key] = asyncio.get_running_loop().time() + delay
         self._at(key, self._held[key])

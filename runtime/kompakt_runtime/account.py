@@ -6,7 +6,7 @@ from typing import Any
 
 from kompakt_runtime.codec.select import encoder
 from kompakt_runtime.compare import differences
-from kompakt_runtime.entry import Entry
+from kompakt_runtime.entry import SavedStorage
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.lossless import Indices
 from kompakt_runtime.policy import HELD, WAITS
@@ -36,7 +36,7 @@ class Account:
         self.held: set[str] = set()
 
     @_guarded
-    def opened(self, entry: Entry, held: bool) -> None:
+    def opened(self, entry: SavedStorage, held: bool) -> None:
         """A backward pass asked for this entry for the first time."""
         self._figures.count_storage(entry.nbytes, entry.kept_bytes, held or entry.reason == HELD.reason)
         if entry.plain:
@@ -54,12 +54,12 @@ class Account:
         return None
 
     @_guarded
-    def read(self, entry: Entry, flat: Tensor) -> None:
+    def read(self, entry: SavedStorage, flat: Tensor) -> None:
         """A copy was read whose original is still there."""
         if entry.original is not None:
             self.compare(entry, [(0, flat)], entry.original)
 
-    def compare(self, entry: Entry, copies: Iterable[tuple[int, Tensor]], original: Tensor) -> None:
+    def compare(self, entry: SavedStorage, copies: Iterable[tuple[int, Tensor]], original: Tensor) -> None:
         """Counts elements that differ by more than was promised. Waits for the device."""
         wrong, error = differences(entry, copies, original)
         self._figures.checked += original.numel()
@@ -71,7 +71,7 @@ class Account:
             self._figures.encoder = f"{works.name} ({works.reason})" if works.reason else works.name
 
 
-def kind(entry: Entry) -> str:
+def kind(entry: SavedStorage) -> str:
     """What stands behind the module's name in the table of layers; nothing for error-bounded inputs."""
     if entry.packed is not None:
         return ""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Observation:
+class LayerObservation:
     """One layer, from the forward and backward passes of one optimizer step.
 
     gradient_before: mean |weight gradient| after the last backward pass, still times the loss scale;
@@ -40,7 +40,7 @@ class Observation:
     size: float = 0.0
 
 
-def best_bound(seen: Observation, target: float) -> float | None:
+def best_bound(seen: LayerObservation, target: float) -> float | None:
     """The bound in units of the layer's input with which this step would have met the target; None where figures are zero or
     not finite and say nothing.
 
@@ -85,12 +85,12 @@ class Average:
         return math.sqrt(self._steps / self._squares)
 
 
-def error_bound(average: float | None, seen: Observation) -> float | None:
+def error_bound(average: float | None, seen: LayerObservation) -> float | None:
     """The bound to use: never wider than the mean magnitude, beyond which only signs would be left."""
     return None if average is None else min(average, seen.magnitude)
 
 
-def sigma_ratio(seen: Observation, bound: float) -> float | None:
+def sigma_ratio(seen: LayerObservation, bound: float) -> float | None:
     """Measured standard deviation of the weight gradient's error over the one that the model above predicts for `bound`.
 
     None where nothing was measured, or figures are not finite.
@@ -161,7 +161,7 @@ def first_bound(deviation: float, target: float) -> float | None:
     return UNMEASURED * target * math.sqrt(3) * math.sqrt(2 / math.pi) * deviation
 
 
-def aimed_at(seen: Observation, target: float, bound: float) -> float | None:
+def aimed_at(seen: LayerObservation, target: float, bound: float) -> float | None:
     """The share of its target that a layer had with `bound`, as the model above says; None where figures say nothing."""
     best = best_bound(seen, target)
     return None if best is None else bound / best

@@ -67,7 +67,7 @@ def run(
         config.ENV_DRY_RUN: str(int(dry_run)),
     }
     try:
-        wish = config.Config.from_env(settings)
+        wish = config.RuntimeConfig.from_env(settings)
     except config.ConfigError as error:
         raise typer.BadParameter(_as_typed(str(error))) from error
     if shutil.which(program[0]) is None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kompakt_runtime.codec import Packed, pieces
-from kompakt_runtime.entry import Entry
+from kompakt_runtime.entry import SavedStorage
 
 Tensor = Any
 
@@ -12,7 +12,7 @@ Tensor = Any
 SAMPLE = 8
 
 
-def differences(entry: Entry, copies: Iterable[tuple[int, Tensor]], original: Tensor) -> tuple[int, float]:
+def differences(entry: SavedStorage, copies: Iterable[tuple[int, Tensor]], original: Tensor) -> tuple[int, float]:
     """How many elements of an entry's copy differ by more than its uses allow, and the largest error. Waits for the device.
 
     copies: parts of the copy, each with the place of its first element in `original`.
@@ -24,7 +24,7 @@ def differences(entry: Entry, copies: Iterable[tuple[int, Tensor]], original: Te
     return wrong, largest
 
 
-def _difference(entry: Entry, copy: Tensor, original: Tensor) -> tuple[int, float]:
+def _difference(entry: SavedStorage, copy: Tensor, original: Tensor) -> tuple[int, float]:
     if entry.packed is not None:
         # Rounding of this subtraction aside; what is not finite must be equal bit for bit or NaN in both.
         error = (copy - original).abs_().masked_fill_(~original.isfinite(), 0)

@@ -61,7 +61,7 @@ class ConfigError(ValueError):
 
 
 @dataclass(frozen=True)
-class Override:
+class SiteOverride:
     """Modules get another mode: those whose name matches the pattern (as in `head.*`), or those of a class (`class:Conv2d`)."""
 
     modules: str
@@ -69,7 +69,7 @@ class Override:
 
 
 @dataclass(frozen=True)
-class Config:
+class RuntimeConfig:
     """target: allowed standard deviation of a weight gradient's error, as a share of the mean |momentum|; batch: whether to look
     for a larger one that fits (Suggest; Measure: and end once it is known), or one that only fits compressed is in force (Raise);
     replay: whether masks of dropout on CPUs are drawn again instead of kept;
@@ -80,7 +80,7 @@ class Config:
 
     mode: Mode = "None"
     target: str = DEFAULT_TARGET
-    overrides: tuple[Override, ...] = ()
+    overrides: tuple[SiteOverride, ...] = ()
     min_tensor_bytes: int = DEFAULT_MIN_TENSOR_BYTES
     failure_policy: FailurePolicy = "Ignore"
     state_dir: str | None = None
@@ -118,7 +118,7 @@ class Config:
         replay: bool = False,
         nonlinear: Any = "Keep",
         offload: Any = "Never",
-    ) -> "Config":
+    ) -> "RuntimeConfig":
         """From values of a program. Raises ConfigError that names the argument."""
         if isinstance(min_tensor_bytes, bool) or not isinstance(min_tensor_bytes, int):
             raise ConfigError(f"min_tensor_bytes is {min_tensor_bytes!r}; it must be a whole number of bytes")
@@ -126,7 +126,7 @@ class Config:
             raise ConfigError(f'overrides must map name patterns to modes, as {{"head.*": "None"}}, not {overrides!r}')
         rows = [{"modules": modules, "mode": other} for modules, other in overrides.items()]
         _agree("nonlinear", "offload", mode, nonlinear, offload)
-        return Config(
+        return RuntimeConfig(
             mode=cast(Mode, _one_of("mode", mode, MODES)),
             target=_target("target", str(target)),
             overrides=tuple(_override("overrides", number, row) for number, row in enumerate(rows)),
@@ -138,11 +138,11 @@ class Config:
         )
 
     @staticmethod
-    def from_env(environ: Mapping[str, str]) -> "Config":
+    def from_env(environ: Mapping[str, str]) -> "RuntimeConfig":
         """Raises ConfigError that begins with the variable's name. An empty variable counts as absent."""
         mode = environ.get(ENV_MODE) or "None"
         _agree(ENV_NONLINEAR, ENV_OFFLOAD, mode, environ.get(ENV_NONLINEAR), environ.get(ENV_OFFLOAD))
-        return Config(
+        return RuntimeConfig(
             mode=cast(Mode, _one_of(ENV_MODE, mode, MODES)),
             target=_target(ENV_TARGET, environ.get(ENV_TARGET) or DEFAULT_TARGET),
             overrides=_overrides(environ),
@@ -215,7 +215,7 @@ def _target(name: str, text: str) -> str:
     return text
 
 
-def _overrides(environ: Mapping[str, str]) -> tuple[Override, ...]:
+def _overrides(environ: Mapping[str, str]) -> tuple[SiteOverride, ...]:
     text = environ.get(ENV_OVERRIDES) or "[]"
     try:
         rows = json.loads(text)
@@ -226,11 +226,11 @@ def _overrides(environ: Mapping[str, str]) -> tuple[Override, ...]:
     return tuple(_override(ENV_OVERRIDES, number, row) for number, row in enumerate(rows))
 
 
-def _override(name: str, number: int, row: Any) -> Override:
+def _override(name: str, number: int, row: Any) -> SiteOverride:
     if not isinstance(row, dict) or set(row) != {"modules", "mode"}:
         raise ConfigError(f'{name}[{number}] must have exactly "modules" and "mode", not {row!r}')
     if not isinstance(row["modules"], str) or not row["modules"]:
         raise ConfigError(f"{name}[{number}].modules must be a name pattern such as head.*, not {row['modules']!r}")
     if row["mode"] not in MODES:
         raise ConfigError(f"{name}[{number}].mode is {row['mode']!r}; it must be one of {', '.join(MODES)}")
-    return Override(row["modules"], row["mode"])
+    return SiteOverride(row["modules"], row["mode"])

@@ -28,7 +28,7 @@ def _wrapped() -> int:
 WRAPPED: Final = _wrapped()
 
 
-class Entry:
+class SavedStorage:
     """One storage as it was at one version."""
 
     __slots__ = (

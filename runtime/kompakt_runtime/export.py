@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kompakt_runtime import progress
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import COMPILED, Figures
 
 VERSION: Final = 1  # of the line in the termination message
@@ -88,7 +88,7 @@ def read_reports(directory: str, attempt: int) -> list[Report]:
     return rows
 
 
-def merged(config: Config, rows: list[Report]) -> Report:
+def merged(config: RuntimeConfig, rows: list[Report]) -> Report:
     """One pod's summary. Processes that never trained (launchers, data loaders) count only if none did."""
     trained = [row for row in rows if row["forwards"]] or rows
     raw: Counter[str] = Counter()
@@ -132,7 +132,7 @@ def merged(config: Config, rows: list[Report]) -> Report:
     return summary
 
 
-def so_far(config: Config, rows: list[Report]) -> str:
+def so_far(config: RuntimeConfig, rows: list[Report]) -> str:
     """One pod's summary as a line of the page of metrics; "" while there is nothing to tell."""
     told = any(row["compressed"] or row["reason"] or row["steps"] >= EARLY_STEPS for row in rows)
     return f"{PAGE_MARK}{json.dumps(merged(config, rows))}\n" if told else ""
@@ -160,7 +160,7 @@ def in_host_memory(rows: list[Report]) -> Report:
     return {**sums, "reasons": dict(reasons.most_common(8))} if found else {}
 
 
-def _state(config: Config, rows: list[Report]) -> tuple[bool, str]:
+def _state(config: RuntimeConfig, rows: list[Report]) -> tuple[bool, str]:
     failures = [row["reason"] for row in rows if row["reason"]]
     if failures:
         return False, str(failures[0])
@@ -173,7 +173,7 @@ def _state(config: Config, rows: list[Report]) -> tuple[bool, str]:
     return False, "NothingCompressed"
 
 
-def write_words(config: Config, row: Report) -> None:
+def write_words(config: RuntimeConfig, row: Report) -> None:
     """Writes this process's file and then the pod's summary; whoever ends last writes the complete one."""
     if config.state_dir is None:
         rows = [row]

@@ -11,11 +11,11 @@ from torch.nn.modules import module as module_hooks
 
 from kompakt_runtime.autograd_state import innermost, noting, untraced
 from kompakt_runtime.calls import Call, Thread, calls_on_the_stack
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import COMPILED, Figures
 from kompakt_runtime.headroom import Headroom
 from kompakt_runtime.hooks import Hooks
-from kompakt_runtime.ledger import Handle, Plain
+from kompakt_runtime.ledger import Handle, PlainTensor
 from kompakt_runtime.linear import frozen
 from kompakt_runtime.obstacles import compiled, obstacle
 from kompakt_runtime.origin import is_plain, own_storages, saved_by_compiled_code
@@ -34,7 +34,7 @@ class Forwards:
     """
 
     def __init__(
-        self, config: Config, figures: Figures, sites: Sites, hooks: Hooks, overhead: Overhead, watch: Callable[..., None]
+        self, config: RuntimeConfig, figures: Figures, sites: Sites, hooks: Hooks, overhead: Overhead, watch: Callable[..., None]
     ) -> None:
         """watch: tells the watcher of memory of one of its moments, if there is one."""
         self._figures, self._sites, self._hooks = figures, sites, hooks
@@ -174,19 +174,19 @@ class Forwards:
         here, ours = self._threads, sys._getframe().f_back
         if not here.calls:
             # A thread of autograd's own: hooks are handed on to it, module calls are not.
-            return Plain(t)
+            return PlainTensor(t)
         try:
             if saved_by_compiled_code(ours and ours.f_back):
                 # All of a compiled region is unpacked before its first gradient: packing would raise the peak.
                 self._figures.count_raw(COMPILED)
-                return Plain(t)
+                return PlainTensor(t)
             with self._overhead.codec():
                 if here.gathers and t.grad_fn is None and not t.requires_grad and t.is_floating_point():
                     self._gathered(t)
                 return self._hooks.pack(t, here.calls[-1], here.own)
         except Exception as error:
             self._figures.count_raw(f"PackFailed{type(error).__name__}")
-            return Plain(t)
+            return PlainTensor(t)
 
     def _gathered(self, t: Tensor) -> None:
         """FSDP2 may have put whole parameters in place since the forward pass began; a detached one has no other mark."""

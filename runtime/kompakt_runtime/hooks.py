@@ -7,22 +7,22 @@ from typing import Any
 import torch
 
 from kompakt_runtime.account import Account
-from kompakt_runtime.aside import kept_out
 from kompakt_runtime.autograd_state import packed_in
 from kompakt_runtime.calls import Call, Saved
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.select import untried
-from kompakt_runtime.config import Config, Mode
+from kompakt_runtime.config import Mode, RuntimeConfig
+from kompakt_runtime.exclusions import kept_out
 from kompakt_runtime.figures import Figures
-from kompakt_runtime.keeping import Keeping, keep
-from kompakt_runtime.ledger import DecodeFailed, Handle, Ledger, Plain
+from kompakt_runtime.graph import pool_nodes, window_of
+from kompakt_runtime.ledger import DecodeFailed, Handle, PlainTensor, StorageLedger
 from kompakt_runtime.lossless import Window, window_indices
 from kompakt_runtime.nonlinear import Operation, Operations
 from kompakt_runtime.offload import Offloading
 from kompakt_runtime.origin import is_input_of, is_own_relu_save, is_parameter
-from kompakt_runtime.policy import WAITS, Exact, Facts, Keep, Lossy, Use, decide
-from kompakt_runtime.pools import pool_nodes, window_of
+from kompakt_runtime.policy import WAITS, Exact, KeepPlain, Lossy, TensorFacts, Use, decide
 from kompakt_runtime.sites import Site
+from kompakt_runtime.storage_actions import Keeping, keep
 
 Tensor = Any
 
@@ -31,7 +31,7 @@ class Hooks:
     """pack and unpack. What fails in `pack` is kept as it is and counted by who calls it."""
 
     def __init__(
-        self, config: Config, figures: Figures, operations: Operations | None = None, offloading: Offloading | None = None
+        self, config: RuntimeConfig, figures: Figures, operations: Operations | None = None, offloading: Offloading | None = None
     ) -> None:
         """operations: where nonlinear inputs are packed too; offloading: where host memory is used."""
         self.operations, self.offloading = operations, offloading
@@ -39,24 +39,24 @@ class Hooks:
         self._target = config.layer_target
         self._figures = figures
         self._account = Account(figures)
-        self.ledger = Ledger(self._account.opened, self._account.read if config.verify else None)
+        self.ledger = StorageLedger(self._account.opened, self._account.read if config.verify else None)
         self._keeping = Keeping(self.ledger, self._account, figures)
 
-    def pack(self, t: Tensor, call: Call, own: frozenset[int]) -> Handle | Plain:
+    def pack(self, t: Tensor, call: Call, own: frozenset[int]) -> Handle | PlainTensor:
         """`call` is the innermost module call; `own` are the storages of the model's parameters and buffers. Where it raises, the
         tensor is as it was.
         """
         if type(t) is not torch.Tensor or t.layout != torch.strided or t.is_conj() or t.is_neg():
             if not isinstance(t, torch.nn.Parameter):
                 self._figures.count_raw("NotPlainTensor")  # sparse, of a class of its own, or conjugated only when it is read
-            return Plain(t)
+            return PlainTensor(t)
         if not t.numel():
-            return Plain(t)
+            return PlainTensor(t)
         if is_parameter(t) or t.untyped_storage()._cdata in own:
-            return Plain(t)
+            return PlainTensor(t)
         if strange := untried(t.device):
             self._figures.count_raw(strange)
-            return Plain(t)
+            return PlainTensor(t)
         use = self._use(t, call)
         handle = Handle(self.ledger.entry(t), t, use)
         site = call.site if use is Use.WEIGHT_GRADIENT else None
@@ -77,7 +77,7 @@ class Hooks:
         entry, use = handle.entry, handle.use
         constant = t.grad_fn is None  # leaves that want a gradient did not come so far
         whole = 2 * t.numel() * t.element_size() >= entry.nbytes
-        facts = Facts(entry.nbytes, t.dtype in LOSSY, whole, t.dtype == torch.bool, constant, call.state is not None)
+        facts = TensorFacts(entry.nbytes, t.dtype in LOSSY, whole, t.dtype == torch.bool, constant, call.state is not None)
         held = site is not None and site.name in self._account.held and not site.observing
         mode: Mode = "None" if kept_out() else call.mode
         may_be_lossy = site is not None and mode == "ErrorBounded" and entry.nbytes >= self._minimum and facts.lossy_type
@@ -135,7 +135,7 @@ class Hooks:
             return None
         elements = sum(math.prod(other.shape) for other in held.values() if other.entry is entry)
         whole = 2 * elements * handle.dtype.itemsize >= entry.nbytes
-        facts = Facts(entry.nbytes, handle.dtype in LOSSY, whole)
+        facts = TensorFacts(entry.nbytes, handle.dtype in LOSSY, whole)
         judged = decide(Use.NONLINEAR, facts, mode, self._minimum, 1.0)
         x = handle.view(flat)
         bound = operation.bound_for(x, self._target, self.operations.expected) if isinstance(judged, Lossy) else None
@@ -143,7 +143,7 @@ class Hooks:
             Use.NONLINEAR, facts, mode, self._minimum, bound, operation.name in self._account.held and not operation.observing
         )
         if not isinstance(verdict, Lossy):
-            entry.reason = verdict.reason if isinstance(verdict, Keep) else entry.reason
+            entry.reason = verdict.reason if isinstance(verdict, KeepPlain) else entry.reason
             return None
         if operation.observing:
             operation.see_input(x, verdict.bound)
@@ -167,7 +167,7 @@ class Hooks:
             return Use.SIGN
         return Use.INDICES if _may_be_indices(t, call.last) else Use.VALUES
 
-    def unpack(self, handle: Handle | Plain) -> Tensor:
+    def unpack(self, handle: Handle | PlainTensor) -> Tensor:
         """Raises RuntimeError where plain autograd would: the tensor was changed in place meanwhile; DecodeFailed or an error for
         want of memory where a copy cannot be read.
         """

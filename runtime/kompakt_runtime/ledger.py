@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary, ref
 import torch
 
 from kompakt_runtime.codec import Packed, Room, decode
-from kompakt_runtime.entry import Copy, Entry
+from kompakt_runtime.entry import Copy, SavedStorage
 from kompakt_runtime.lossless import sign_mask
 from kompakt_runtime.policy import Use
 
@@ -32,7 +32,7 @@ class Handle:
 
     __slots__ = ("dtype", "entry", "offset", "shape", "strides", "use", "version")
 
-    def __init__(self, entry: Entry, t: Tensor, use: Use) -> None:
+    def __init__(self, entry: SavedStorage, t: Tensor, use: Use) -> None:
         entry.handles += 1
         self.entry, self.use = entry, use
         self.version = int(t._version)
@@ -53,7 +53,7 @@ class Handle:
         return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=device).zero_()
 
 
-class Plain:
+class PlainTensor:
     """A tensor that is kept as it is, outside the accounts: parameters, or what the ledger cannot describe."""
 
     __slots__ = ("tensor", "version")
@@ -64,36 +64,38 @@ class Plain:
         self.version = int(t._version)
 
 
-class Ledger:
+class StorageLedger:
     """The living entries, and the copy decoded last (several operations that saved one storage read it in a row)."""
 
-    def __init__(self, closed: Callable[[Entry, bool], None], compared: Callable[[Entry, Tensor], None] | None = None) -> None:
+    def __init__(
+        self, closed: Callable[[SavedStorage, bool], None], compared: Callable[[SavedStorage, Tensor], None] | None = None
+    ) -> None:
         """closed: an entry was read for the first time; compared: keep originals, and call this with each copy that is read."""
-        self._entries: WeakValueDictionary[int, Entry] = WeakValueDictionary()
+        self._entries: WeakValueDictionary[int, SavedStorage] = WeakValueDictionary()
         self._closed = closed
         self._compared = compared
         self._waiting = _Waiting()
         self._recent = threading.local()
         # What each layer's last tensor needed, and at which bound.
         self._rooms: dict[str, tuple[float, Room]] = {}
-        self._flying: deque[ref[Entry]] = deque()
+        self._flying: deque[ref[SavedStorage]] = deque()
         self._lock = threading.Lock()
 
-    def known(self, t: Tensor) -> Entry | None:
+    def known(self, t: Tensor) -> SavedStorage | None:
         entry = self._entries.get(t.untyped_storage()._cdata)
         return entry if entry is not None and entry.version == t._version else None
 
-    def entry(self, t: Tensor) -> Entry:
+    def entry(self, t: Tensor) -> SavedStorage:
         """The entry of the tensor's storage at its present version, a new one if need be."""
         entry = self.known(t)
         if entry is None:
-            entry = Entry(t)
+            entry = SavedStorage(t)
             if self._compared is not None:
                 entry.original = entry.alias
             self._entries[t.untyped_storage()._cdata] = entry
         return entry
 
-    def wait(self, entry: Entry) -> None:
+    def wait(self, entry: SavedStorage) -> None:
         """Only signs are read so far; `settle_waiting` makes a mask unless another use turns up."""
         self._waiting.entries.append(ref(entry))
 
@@ -125,7 +127,7 @@ class Ledger:
         handle.use = Use.NONLINEAR
         handle.entry.readers -= 1
 
-    def compress(self, entry: Entry, t: Tensor, bound: float, layer: str, at_once: bool) -> bool:
+    def compress(self, entry: SavedStorage, t: Tensor, bound: float, layer: str, at_once: bool) -> bool:
         """Keeps a compressed copy, now or (on a GPU, unless `at_once`) when its size is known; False where it is no gain."""
         known = self._rooms.get(layer)
         if at_once or not defers(t) or known is None or known[0] != bound:
@@ -151,18 +153,18 @@ class Ledger:
             if entry is not None:
                 self._settle(entry)
 
-    def _settle(self, entry: Entry) -> None:
+    def _settle(self, entry: SavedStorage) -> None:
         # A backward pass on another thread may want the same entry.
         with self._lock:
             room = entry.settle()
         if room is not None:
             self._rooms[entry.layer] = (entry.bound, room)
 
-    def open(self, handle: Handle | Plain) -> Tensor:
+    def open(self, handle: Handle | PlainTensor) -> Tensor:
         """The tensor again, as often as asked. Raises RuntimeError where plain autograd would: it was changed in place; and
         DecodeFailed or torch.OutOfMemoryError where a copy cannot be read.
         """
-        if isinstance(handle, Plain):
+        if isinstance(handle, PlainTensor):
             check_version(handle.tensor, handle.version, handle.tensor.shape, handle.tensor.dtype)
             return handle.tensor
         entry = handle.entry
@@ -177,7 +179,7 @@ class Ledger:
             return handle.shape_only(entry.probe.device)
         return handle.view(self._flat(entry))
 
-    def _flat(self, entry: Entry) -> Tensor:
+    def _flat(self, entry: SavedStorage) -> Tensor:
         if entry.copy is None:
             return entry.alias
         latest, flat = getattr(self._recent, "pair", (None, None))
@@ -188,7 +190,7 @@ class Ledger:
         self._recent.pair = (entry, flat) if entry.opened < entry.handles else (None, None)
         return flat
 
-    def _decoded(self, entry: Entry, copy: Copy) -> Tensor:
+    def _decoded(self, entry: SavedStorage, copy: Copy) -> Tensor:
         with contextlib.suppress(Exception):
             return _read(copy)
         self.forget_recent()  # perhaps what it takes was all that was missing
@@ -211,7 +213,7 @@ class _Waiting(threading.local):
     """Entries whose fate is open; forward passes of different threads do not wait for each other."""
 
     def __init__(self) -> None:
-        self.entries: list[ref[Entry]] = []
+        self.entries: list[ref[SavedStorage]] = []
 
 
 def _read(copy: Copy) -> Tensor:

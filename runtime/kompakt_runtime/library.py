@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final
 
-from kompakt_runtime.aside import exclude, uncompressed
-from kompakt_runtime.config import DEFAULT_MIN_TENSOR_BYTES, Config
+from kompakt_runtime.config import DEFAULT_MIN_TENSOR_BYTES, RuntimeConfig
+from kompakt_runtime.exclusions import exclude, uncompressed
 from kompakt_runtime.report import Report
 from kompakt_runtime.start import load_session
 
@@ -19,7 +19,7 @@ class Compression:
     It may be entered again for each step, and by several threads: what was measured goes on from step to step.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: RuntimeConfig) -> None:
         """Raises kompakt_runtime.start.Unsupported where this torch is not fit for it."""
         self._session = load_session()(config)
         self._depth = 0
@@ -47,7 +47,7 @@ class Compression:
         self._session.stop()
 
 
-_by_settings: Final[dict[Config, Compression]] = {}
+_by_settings: Final[dict[RuntimeConfig, Compression]] = {}
 
 
 def compression(
@@ -75,7 +75,7 @@ def compression(
     Equal settings give the same object in all of the process, so the call may stand inside the loop. Raises ConfigError (a
     ValueError) that names the argument, Unsupported where this torch is not fit for it.
     """
-    config = Config.of(mode, target, overrides or {}, min_tensor_bytes, verify, replay, nonlinear, offload)
+    config = RuntimeConfig.of(mode, target, overrides or {}, min_tensor_bytes, verify, replay, nonlinear, offload)
     if config not in _by_settings:
         _by_settings[config] = Compression(config)
     return _by_settings[config]

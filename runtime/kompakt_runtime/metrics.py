@@ -11,19 +11,19 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
 from kompakt_runtime import export, progress
-from kompakt_runtime.config import Config
-from kompakt_runtime.pace import Pace
+from kompakt_runtime.config import RuntimeConfig
+from kompakt_runtime.pace import StepCounter
 
 SECONDS: Final = 2.0  # what one client gets before it is left
 
 
-def text(config: Config, pace: Pace) -> str:
+def text(config: RuntimeConfig, pace: StepCounter) -> str:
     """The page as of now."""
     reports = [] if config.state_dir is None else export.read_reports(config.state_dir, config.attempt)
     return progress.page(progress.read(config.progress_file), pace.said(), reports) + export.so_far(config, reports)
 
 
-class Server(socketserver.TCPServer):
+class MetricsServer(socketserver.TCPServer):
     """On all addresses of the pod, of both families where there are two. (http.server's own asks DNS for a name first.)"""
 
     allow_reuse_address = True
@@ -38,7 +38,7 @@ class Server(socketserver.TCPServer):
         """A client that went away is nobody's concern; the trainer's output is the user's."""
 
 
-def serve(config: Config, pace: Pace | None = None) -> Server | None:
+def serve(config: RuntimeConfig, pace: StepCounter | None = None) -> MetricsServer | None:
     """Start serving, if the settings name a port and this is the pod's first process; else None. Never raises.
 
     `pace`: this process's.
@@ -46,7 +46,7 @@ def serve(config: Config, pace: Pace | None = None) -> Server | None:
     if config.metrics_port is None or os.environ.get("LOCAL_RANK", "0") != "0":
         return None
     try:
-        server = Server(("", config.metrics_port), _pages_of(config, pace or Pace()))
+        server = MetricsServer(("", config.metrics_port), _pages_of(config, pace or StepCounter()))
     except OSError:
         return None
     # A forked child (a data loader) must not keep the port when its parent has gone.
@@ -55,7 +55,7 @@ def serve(config: Config, pace: Pace | None = None) -> Server | None:
     return server
 
 
-def _pages_of(config: Config, pace: Pace) -> type[BaseHTTPRequestHandler]:
+def _pages_of(config: RuntimeConfig, pace: StepCounter) -> type[BaseHTTPRequestHandler]:
     class Pages(BaseHTTPRequestHandler):
         """One page; every other path is not there."""
 

@@ -16,9 +16,9 @@ import torch
 
 from kompakt_runtime import bounds
 from kompakt_runtime.autograd_state import packed_in
+from kompakt_runtime.graph import roots
 from kompakt_runtime.ledger import Handle
 from kompakt_runtime.noise import Noise, wide
-from kompakt_runtime.pools import roots
 from kompakt_runtime.sites import Sites
 
 Tensor = Any

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from kompakt_runtime.bounds import (
-    Observation,
+    LayerObservation,
     aimed_at,
     allowances,
     best_bound,
@@ -82,7 +82,7 @@ def _renew(measured: list[tuple[Site, Tensor]], target: float) -> list[Site]:
     rows = torch.stack([figures.to(first.device) for _, figures in measured]).tolist()
     renewed = []
     for (site, _), row in zip(measured, rows, strict=True):
-        seen = Observation(*row)
+        seen = LayerObservation(*row)
         if site.bound is not None:
             site.judge(sigma_ratio(seen, site.bound))
         elif site.unmeasured:

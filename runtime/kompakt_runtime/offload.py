@@ -15,12 +15,12 @@ from weakref import ref
 import torch
 
 from kompakt_runtime.carrier import Carrier, Hosted
-from kompakt_runtime.entry import Entry
+from kompakt_runtime.entry import SavedStorage
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.host_memory import may_pin
 from kompakt_runtime.lane import Lane, lane_of
-from kompakt_runtime.ledger import Handle, Plain
-from kompakt_runtime.placing import AHEAD, HOST_MEMORY, LEAVING, SMALL, Place, Plan
+from kompakt_runtime.ledger import Handle, PlainTensor
+from kompakt_runtime.plan import AHEAD, HOST_MEMORY, LEAVING, SMALL, OffloadPlan, Place
 from kompakt_runtime.timed import PROBE, Timed, TimedStep, movable
 
 LEAST: Final = 1 << 20  # bytes below which a copy costs the host more than it is worth
@@ -40,7 +40,7 @@ CAPTURED: Final = "GraphCapture"
 class Item:
     """A storage that waits for the end of the module call that saved it: what becomes of it is settled only then."""
 
-    entry: "ref[Entry]"
+    entry: "ref[SavedStorage]"
     place: Place
 
 
@@ -82,13 +82,13 @@ class Offloading:
         self._pass = self._place = self._met = 0
         self._timing: TimedStep | None = None  # the step that runs
         self._over: TimedStep | None = None  # one whose marks the device may not have reached
-        self._plan = Plan()
+        self._plan = OffloadPlan()
         self._away: list[ref[Hosted]] = []  # in the order in which they left
         self._coming: list[ref[Hosted]] = []
 
     def give_up(self, reason: str) -> None:
         """What is away comes back when it is asked for."""
-        self._reason, self._plan, self._lane = reason, Plan(), None
+        self._reason, self._plan, self._lane = reason, OffloadPlan(), None
         self._timing = self._over = None
         self._figures.away.count(reason)
 
@@ -104,7 +104,7 @@ class Offloading:
             self._away = [hosted for hosted in self._away if hosted() is not None]
 
     @_safely
-    def placed(self, entry: Entry, items: list[Item], allowed: bool) -> None:
+    def placed(self, entry: SavedStorage, items: list[Item], allowed: bool) -> None:
         """A storage is saved for the first time. items: of the innermost module call; allowed: the user did not leave it out."""
         if obstacle := self._foreign(entry):
             return self._stays(entry.nbytes, obstacle)
@@ -116,7 +116,7 @@ class Offloading:
         items.append(Item(ref(entry), place))
         return None
 
-    def _foreign(self, entry: Entry) -> str:
+    def _foreign(self, entry: SavedStorage) -> str:
         if self._thread != threading.get_ident():
             return OTHER_THREAD
         return OTHER_DEVICE if self._lane is not None and entry.probe.device != self._lane.device else ""
@@ -147,7 +147,7 @@ class Offloading:
                 self._send(entry)
         return left
 
-    def _send(self, entry: Entry) -> None:
+    def _send(self, entry: SavedStorage) -> None:
         if self._lane is None or self._carrier is None:
             return None
         obstacle = self._obstacle(entry)
@@ -160,14 +160,14 @@ class Offloading:
         self._figures.away.left(gone[0].nbytes)
         return self._carrier.release(LEAVING)
 
-    def _obstacle(self, entry: Entry) -> str:
+    def _obstacle(self, entry: SavedStorage) -> str:
         if self._lane is not None and self._lane.capturing():
             return CAPTURED
         if not movable(entry) or entry.pending is not None:
             return SMALL
         return CHANGED if entry.alias is not None and entry.alias._version != entry.version else ""
 
-    def opening(self, handle: Handle | Plain) -> None:
+    def opening(self, handle: Handle | PlainTensor) -> None:
         """A backward pass is about to read it."""
         timed = handle.entry.timed if isinstance(handle, Handle) else None
         if timed is not None and timed.opened is None:
@@ -225,12 +225,12 @@ class Offloading:
         assert self._lane is not None
         self._carrier = self._carrier or self._carriers(self._lane)
         self._timed_steps += 1
-        self._plan, self._timing = Plan(), TimedStep(self._carrier, self._probe)
+        self._plan, self._timing = OffloadPlan(), TimedStep(self._carrier, self._probe)
         if not self._timing.possible:
             self.give_up(HOST_MEMORY)
 
 
-def _open(entry: Entry) -> bool:
+def _open(entry: SavedStorage) -> bool:
     """It may still be packed, or become a mask."""
     return entry.pending is not None or (entry.alias is not None and not entry.whole)
 

@@ -22,7 +22,7 @@ METRICS: Final = {
 }
 
 
-class Pace:
+class StepCounter:
     """Counts the steps of the optimizer that stepped first; gradients of all optimizers between two of its steps."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:

@@ -19,7 +19,7 @@ class Use(Enum):
 
 
 @dataclass(frozen=True)
-class Facts:
+class TensorFacts:
     """nbytes: of the whole storage; whole: the tensor fills at least half of it; boolean: of type bool; constant: no operation
     made it that autograd knows, as with masks of dropout on CPUs, which hold zero and one other number; replayable: such a mask
     may be drawn again.
@@ -51,26 +51,28 @@ class Exact(Enum):
 
 
 @dataclass(frozen=True)
-class Keep:
+class KeepPlain:
     """Store as it is, and say why."""
 
     reason: str
 
 
 # A sign-exact copy serves SIGN too, so such a tensor waits for another use of the same storage.
-WAITS: Final = Keep("OnlySignNeeded")
+WAITS: Final = KeepPlain("OnlySignNeeded")
 # A batch that the training loop's own variable keeps alive: a packed copy beside it would only cost.
-HELD: Final = Keep("HeldElsewhere")
+HELD: Final = KeepPlain("HeldElsewhere")
 
 
-def decide(use: Use, facts: Facts, mode: Mode, minimum: int, bound: float | None, held: bool = False) -> Lossy | Exact | Keep:
+def decide(
+    use: Use, facts: TensorFacts, mode: Mode, minimum: int, bound: float | None, held: bool = False
+) -> Lossy | Exact | KeepPlain:
     """`mode` is the module's, `minimum` the smallest storage worth the work in bytes, `bound` None where the layer has none;
     `held`: somebody else still had this layer's input when it was read the last time.
     """
     if mode == "None":
-        return Keep("ModeNone")
+        return KeepPlain("ModeNone")
     if facts.nbytes < minimum:
-        return Keep("Small")
+        return KeepPlain("Small")
     if use is Use.SHAPE:
         return Exact.NOTHING
     if use is Use.INDICES:
@@ -78,21 +80,21 @@ def decide(use: Use, facts: Facts, mode: Mode, minimum: int, bound: float | None
     if facts.boolean:
         return Exact.BITS
     if not facts.lossy_type:
-        return Keep("OtherType")
+        return KeepPlain("OtherType")
     if use is Use.SIGN:
         return WAITS
     if use is Use.VALUES:
         if not facts.constant:
-            return Keep("ValuesNeeded")
+            return KeepPlain("ValuesNeeded")
         return Exact.REPLAY if facts.replayable else Exact.TRY_BITS
     return _lossy(facts, mode, bound, held)
 
 
-def _lossy(facts: Facts, mode: Mode, bound: float | None, held: bool) -> Lossy | Keep:
+def _lossy(facts: TensorFacts, mode: Mode, bound: float | None, held: bool) -> Lossy | KeepPlain:
     if mode == "Lossless":
-        return Keep("ModeLossless")
+        return KeepPlain("ModeLossless")
     if not facts.whole:
-        return Keep("PartOfStorage")
+        return KeepPlain("PartOfStorage")
     if bound is None:
-        return Keep("NoBound")
+        return KeepPlain("NoBound")
     return HELD if held else Lossy(bound)

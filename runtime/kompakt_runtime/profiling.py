@@ -36,7 +36,7 @@ MOST_STEPS: Final = 1_000_000
 
 
 @dataclass(frozen=True)
-class Wish:
+class ProfilingRequest:
     """Which data, how many steps are left out at the beginning, how many are timed; where to leave the figures.
 
     `paths`: the data's files and folders, for COLD and WARM.
@@ -50,7 +50,7 @@ class Wish:
     paths: tuple[str, ...] = ()
 
     @staticmethod
-    def from_env(environ: Mapping[str, str]) -> "Wish | None":
+    def from_env(environ: Mapping[str, str]) -> "ProfilingRequest | None":
         """None: no run is to be measured. Raises ConfigError."""
         text = environ.get(ENV_PROFILE, "")
         if not text:
@@ -71,7 +71,7 @@ class Wish:
             raise ConfigError(f"{ENV_PROFILE} needs {ENV_STATE_DIR}, a folder for the figures")
         last_words = environ.get(ENV_TERMINATION_LOG) or TERMINATION_LOG
         paths = _paths(environ.get(ENV_PROFILE_DATA, "")) if data in (COLD, WARM) else ()
-        return Wish(data, int(numbers[0]), int(numbers[1]), environ[ENV_STATE_DIR], last_words, paths)
+        return ProfilingRequest(data, int(numbers[0]), int(numbers[1]), environ[ENV_STATE_DIR], last_words, paths)
 
 
 def _paths(text: str) -> tuple[str, ...]:
@@ -87,9 +87,9 @@ def _paths(text: str) -> tuple[str, ...]:
 class Profiling:
     """Times the steps of this process. `start` puts the hooks in place."""
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: ProfilingRequest) -> None:
         self._wish = wish
-        self._pace = pace.Pace()
+        self._pace = pace.StepCounter()
         self._stamps: list[float] = []
         self._waited_before = 0.0
         self._waited = 0.0

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kompakt_runtime import export
-from kompakt_runtime.config import EXIT_CONFIG, Config
+from kompakt_runtime.config import EXIT_CONFIG, RuntimeConfig
 from kompakt_runtime.figures import Figures
 
 # The first three steps have bounds of their own, are measured, and make the optimizer's state; the others are ordinary ones.
@@ -23,7 +23,7 @@ FAILURES: Final = ("HookFailed", "PackFailed", "SettleFailed", "EncodeFailed")
 class Raising:
     """Looks at each step of the optimizer that stepped first."""
 
-    def __init__(self, config: Config, figures: Figures, end: Callable[[int], Any] = os._exit) -> None:
+    def __init__(self, config: RuntimeConfig, figures: Figures, end: Callable[[int], Any] = os._exit) -> None:
         """end: how the process ends once it has measured. Not by an exception: that would run the script's `finally`, which may
         save an untrained model over a trained one.
         """

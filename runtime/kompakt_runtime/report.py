@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kompakt_runtime import export
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
 
 
@@ -56,11 +56,11 @@ class Report:
     denominator: str = export.DENOMINATOR
 
     @staticmethod
-    def of(config: Config, figures: Figures) -> "Report":
+    def of(config: RuntimeConfig, figures: Figures) -> "Report":
         return Report.of_rows(config, [export.report(figures)])
 
     @staticmethod
-    def of_rows(config: Config, rows: Iterable[export.Report]) -> "Report":
+    def of_rows(config: RuntimeConfig, rows: Iterable[export.Report]) -> "Report":
         """The sum of what processes wrote; counts of forwards and steps are of the busiest one."""
         rows = list(rows)
         total = {name: sum(row[name] for row in rows) for name in (*export.SUMS, "checked")}

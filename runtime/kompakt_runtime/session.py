@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from kompakt_runtime.config import RAISING, Config, Mode
+from kompakt_runtime.config import RAISING, Mode, RuntimeConfig
 from kompakt_runtime.figures import COMPILED, Figures
 from kompakt_runtime.forwards import Forwards
 from kompakt_runtime.headroom import Headroom
@@ -26,7 +26,7 @@ DRY_RUN_STEPS = 8
 class Session:
     """One process's compression. `start` puts the global hooks in place, `stop` removes them."""
 
-    def __init__(self, config: Config, offloading: Callable[[Figures], Offloading] | None = None) -> None:
+    def __init__(self, config: RuntimeConfig, offloading: Callable[[Figures], Offloading] | None = None) -> None:
         """offloading: another link than a GPU's."""
         self.config = config
         self.figures = Figures()

@@ -1,4 +1,4 @@
-"""Comes up once torch is imported: reads the settings, starts the session, sees to the figures. Called by the start-up hook.
+"""Starts once torch is imported: reads the settings, starts the session, sees to the figures. Called by the start-up hook.
 
 With the failure policy Ignore nothing that goes wrong here stops the user's program; it trains plainly and the reason
 is reported. With Fail the program ends before it trains.
@@ -11,11 +11,11 @@ from multiprocessing import process, util
 from typing import Any, Final
 
 from kompakt_runtime import export, metrics
-from kompakt_runtime.config import EXIT_CONFIG, Config, ConfigError, failure_policy
+from kompakt_runtime.checkpoint_figures import Telling
+from kompakt_runtime.config import EXIT_CONFIG, ConfigError, RuntimeConfig, failure_policy
 from kompakt_runtime.figures import Figures
-from kompakt_runtime.pace import Pace
-from kompakt_runtime.profiling import Profiling, Wish
-from kompakt_runtime.telling import Telling
+from kompakt_runtime.pace import StepCounter
+from kompakt_runtime.profiling import Profiling, ProfilingRequest
 
 OLDEST_TORCH: Final = (2, 4)
 # In command lines of processes that multiprocessing starts anew; CPython 3.14 has another statement before.
@@ -35,11 +35,11 @@ class Unsupported(RuntimeError):
 
 def start(environ: Mapping[str, str] = os.environ) -> Any:
     """The running session, or None where there is none. Raises SystemExit only with the failure policy Fail."""
-    config, pace = Config(), Pace()
+    config, pace = RuntimeConfig(), StepCounter()
     try:
-        if (wish := Wish.from_env(environ)) is not None and not _child():
+        if (wish := ProfilingRequest.from_env(environ)) is not None and not _child():
             Profiling(wish).start()
-        config = Config.from_env(environ)
+        config = RuntimeConfig.from_env(environ)
         metrics.serve(config, pace)
         return _start(config, pace)
     except ConfigError as error:
@@ -51,7 +51,7 @@ def start(environ: Mapping[str, str] = os.environ) -> Any:
     return None
 
 
-def _start(config: Config, pace: Pace) -> Any:
+def _start(config: RuntimeConfig, pace: StepCounter) -> Any:
     pace.watch()
     if config.mode == "None":
         _report_at_exit(config, Figures(), "ModeNone", pace)
@@ -64,7 +64,7 @@ def _start(config: Config, pace: Pace) -> Any:
     return session
 
 
-def _offloading(config: Config) -> str:
+def _offloading(config: RuntimeConfig) -> str:
     if config.offload == "Never":
         return ""
     # Counting asks the driver's library where it can, so that children may still be forked.
@@ -101,16 +101,16 @@ def load_session() -> Any:
     return Session
 
 
-def _reporting(environ: Mapping[str, str], config: Config) -> Config:
+def _reporting(environ: Mapping[str, str], config: RuntimeConfig) -> RuntimeConfig:
     """Where to report a bad setting to: the settings that do not matter for it, if these can be read."""
     keep = {name: value for name, value in environ.items() if name in ("KOMPAKT_STATE_DIR", "KOMPAKT_TERMINATION_LOG")}
     attempt = environ.get("KOMPAKT_ATTEMPT", "")
     if attempt.isascii() and attempt.isdigit() and len(attempt) < 19:
         keep["KOMPAKT_ATTEMPT"] = attempt
-    return Config.from_env(keep)
+    return RuntimeConfig.from_env(keep)
 
 
-def _failed(config: Config, reason: str, message: str, environ: Mapping[str, str]) -> None:
+def _failed(config: RuntimeConfig, reason: str, message: str, environ: Mapping[str, str]) -> None:
     try:
         fail = failure_policy(environ) == "Fail"
     except ConfigError:
@@ -138,7 +138,7 @@ def _child() -> bool:
     return anew or process.parent_process() is not None
 
 
-def _report_at_exit(config: Config, figures: Figures, failure: str, pace: Pace | None = None) -> None:
+def _report_at_exit(config: RuntimeConfig, figures: Figures, failure: str, pace: StepCounter | None = None) -> None:
     """Of this process, and of those that multiprocessing forks from it: each of what it did itself.
 
     Not by atexit: what was registered before a fork is not called in the child, and in children up to CPython 3.12 nothing is.
@@ -158,7 +158,7 @@ def _report_at_exit(config: Config, figures: Figures, failure: str, pace: Pace |
     util.register_after_fork(figures, forked)
 
 
-def _last_words(config: Config, figures: Figures, failure: str, pace: Pace | None = None) -> None:
+def _last_words(config: RuntimeConfig, figures: Figures, failure: str, pace: StepCounter | None = None) -> None:
     """Never raises. Launchers never trained, and workers that load data may call modules but no optimizer."""
     if not (figures.forwards or figures.raw or "RANK" in os.environ or failure):
         return

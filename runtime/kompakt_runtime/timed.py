@@ -7,9 +7,9 @@ import torch
 
 from kompakt_runtime.carrier import Carrier
 from kompakt_runtime.codec import Packed
-from kompakt_runtime.entry import Entry
+from kompakt_runtime.entry import SavedStorage
 from kompakt_runtime.lane import Lane, Mark
-from kompakt_runtime.placing import Link, Place, Plan, Row, plan
+from kompakt_runtime.plan import HostLink, OffloadPlan, Place, StorageTiming, plan
 
 PROBE: Final = 1 << 24  # bytes copied to learn the link's rate
 
@@ -59,40 +59,40 @@ class TimedStep:
         carrier.release(0)
         return marks
 
-    def saved(self, entry: Entry, place: Place, movable: bool) -> None:
+    def saved(self, entry: SavedStorage, place: Place, movable: bool) -> None:
         """For the first time."""
         entry.timed = Timed(place, entry.nbytes, movable)
         self.storages.append(entry.timed)
 
-    def settled(self, entry: Entry, timed: Timed) -> None:
+    def settled(self, entry: SavedStorage, timed: Timed) -> None:
         """It is known what is kept of it."""
         timed.ready, timed.nbytes = self._lane.clock.now(), entry.kept_bytes
         timed.movable = timed.movable and movable(entry)
 
-    def opened(self, entry: Entry, timed: Timed) -> None:
+    def opened(self, entry: SavedStorage, timed: Timed) -> None:
         """A backward pass is about to read it."""
         timed.opened = self._lane.clock.now()
         timed.held = entry.alias is not None and not entry.alone
 
-    def plan(self, least: int) -> Plan | None:
+    def plan(self, least: int) -> OffloadPlan | None:
         """None while the device has not come so far."""
         out, back = (mark.seconds() for mark in self._probed or ())
         rows = [self._row(timed) for timed in self.storages if timed.ready is not None]
         if not out or not back or None in rows:
             return None
-        link = Link(self._bytes / out, self._bytes / back, self._budget, least)
+        link = HostLink(self._bytes / out, self._bytes / back, self._budget, least)
         return plan([row for row in rows if row is not None], link)
 
-    def _row(self, timed: Timed) -> Row | None:
+    def _row(self, timed: Timed) -> StorageTiming | None:
         ready, opened = (self._seconds(moment) for moment in (timed.ready, timed.opened))
         if ready is None or (opened is None and timed.opened is not None):
             return None
-        return Row(timed.place, timed.storage, timed.nbytes, ready, opened, timed.held, timed.movable)
+        return StorageTiming(timed.place, timed.storage, timed.nbytes, ready, opened, timed.held, timed.movable)
 
     def _seconds(self, moment: Moment) -> float | None:
         return None if moment is None else self._lane.clock.seconds(self._origin, moment)
 
 
-def movable(entry: Entry) -> bool:
+def movable(entry: SavedStorage) -> bool:
     """The storage itself, or a packed copy of it; not a mask, and not what is away already."""
     return entry.alias is not None or isinstance(entry.copy, Packed)

@@ -20,7 +20,7 @@ from tools.kube.binaries import find_all
 from tools.kube.parts import Pair, can_set_hostname
 from tools.kube.processes import launch_tied
 from tools.kube.programs import SIMULATED
-from tools.kube.session import Cluster, eventually
+from tools.kube.session import ClusterSession, eventually
 
 # A Lease that is taken over within seconds, so that a takeover can be waited for, and yet is kept by a busy machine:
 # with a deadline of 3 s kube-scheduler lost it while others used all cores.
@@ -28,12 +28,12 @@ LEASE = {"scheduler.lease.duration": "10s", "scheduler.lease.renewDeadline": "8s
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSession]:
     """Control plane, three simulated nodes, our definitions and rights; none of our processes."""
     folder: Path = tmp_path_factory.mktemp("cluster") / "run"
     find = find_all([*SIMULATED, "helm"]).__getitem__
     plane = simulated.start(folder, find, MACHINES, launch=launch_tied)
-    cluster = Cluster(plane, find)
+    cluster = ClusterSession(plane, find)
     try:
         cluster.parts.install(LEASE | waits.SETTINGS)
         yield cluster
@@ -42,20 +42,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def plugins(cluster: Cluster) -> Cluster:
+def plugins(cluster: ClusterSession) -> ClusterSession:
     """The cluster with its simulated device plugins."""
     cluster.start(cluster.parts.simulated_plugins())
     return cluster
 
 
 @pytest.fixture(scope="session")
-def pair(plugins: Cluster) -> Pair:
+def pair(plugins: ClusterSession) -> Pair:
     """The scheduler pair that decides; where hostnames cannot be given, it goes by the machine's."""
     return plugins.start_pair("scheduler-0" if can_set_hostname() else socket.gethostname())
 
 
 @pytest.fixture
-def standby(kompakt: Cluster, pair: Pair) -> Iterator[Pair]:
+def standby(kompakt: ClusterSession, pair: Pair) -> Iterator[Pair]:
     """A second pair; after the test the first one is at work again and alone."""
     if not can_set_hostname():
         pytest.skip("two pairs on one host need hostnames of their own, and this machine allows no user namespaces")
@@ -65,14 +65,14 @@ def standby(kompakt: Cluster, pair: Pair) -> Iterator[Pair]:
 
 
 @pytest.fixture(scope="session")
-def kompakt(plugins: Cluster, pair: Pair) -> Cluster:
+def kompakt(plugins: ClusterSession, pair: Pair) -> ClusterSession:
     """The cluster with all our parts at work."""
     plugins.start(plugins.parts.operator())
     return plugins
 
 
 @pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[str]:
+def namespace(cluster: ClusterSession) -> Iterator[str]:
     """A namespace that accepts pods; afterwards it is deleted, and waited for until no GPU is taken by a pod of it."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     cluster.core.create_namespace({"metadata": {"name": name}})
@@ -90,7 +90,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     cluster.core.delete_namespace(name)
 
 
-def held_from(cluster: Cluster, namespace: str) -> list[str]:
+def held_from(cluster: ClusterSession, namespace: str) -> list[str]:
     """The GPUs that device plugins report as held by pods of a namespace, as they do a little longer than the pods are there."""
     found = cluster.custom.list_cluster_custom_object(c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)["items"]
     held = [one for topology in found for one in topology.get("status", {}).get("held") or ()]

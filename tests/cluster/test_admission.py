@@ -11,7 +11,7 @@ from kubernetes.client import ApiException
 from kompakt_core import contract as c
 from tools.kube.parts import NAMESPACE
 from tools.kube.pki import token_kubeconfig
-from tools.kube.session import Cluster, eventually
+from tools.kube.session import ClusterSession, eventually
 
 STOLEN = {c.ANN_GPUS: "GPU-stolen"}
 
@@ -26,7 +26,7 @@ def pod(name: str, *, gpus: int = 1, gate: bool = True, notes: dict[str, str] | 
 
 
 @pytest.fixture(scope="module")
-def mallory(cluster: Cluster) -> Iterator[client.CoreV1Api]:
+def mallory(cluster: ClusterSession) -> Iterator[client.CoreV1Api]:
     """A user with every right that RBAC can give."""
     api = config.new_client_from_config(str(cluster.kubeconfig))
     api.set_default_header("Impersonate-User", "mallory")
@@ -123,7 +123,7 @@ def test_pods_with_our_gpus_come_through_our_scheduler(
     assert words in refused(mallory.create_namespaced_pod, namespace, body)
 
 
-def plugin_of(cluster: Cluster, node: str, folder: Path) -> client.ApiClient:
+def plugin_of(cluster: ClusterSession, node: str, folder: Path) -> client.ApiClient:
     """The device plugin's account as its pod on that node has it: its token names the node."""
     reference = {"kind": "Node", "apiVersion": "v1", "name": node}
     body = {"spec": {"audiences": [], "expirationSeconds": 3600, "boundObjectRef": reference}}
@@ -135,7 +135,7 @@ def plugin_of(cluster: Cluster, node: str, folder: Path) -> client.ApiClient:
 
 
 def test_a_device_plugin_reaches_its_own_nodes_pods_and_its_own_gputopology_only(
-    plugins: Cluster, mallory: client.CoreV1Api, namespace: str, tmp_path: Path
+    plugins: ClusterSession, mallory: client.CoreV1Api, namespace: str, tmp_path: Path
 ) -> None:
     mallory.create_namespaced_pod(namespace, pod("p", gpus=0, gate=False, nodeName="dgx-0", schedulerName="nobody"))
     own, other = (plugin_of(plugins, node, tmp_path) for node in ("dgx-0", "dgx-1"))
@@ -156,7 +156,7 @@ def test_a_device_plugin_reaches_its_own_nodes_pods_and_its_own_gputopology_only
             api.rest_client.pool_manager.clear()
 
 
-def test_who_may_edit_in_a_namespace_may_run_jobs_and_who_may_view_may_look(cluster: Cluster) -> None:
+def test_who_may_edit_in_a_namespace_may_run_jobs_and_who_may_view_may_look(cluster: ClusterSession) -> None:
     for role in ("view", "edit"):
         cluster.kubectl("create", "rolebinding", f"is-{role}", f"--clusterrole={role}", f"--user={role}er", "-n", "default")
     try:
@@ -168,7 +168,7 @@ def test_who_may_edit_in_a_namespace_may_run_jobs_and_who_may_view_may_look(clus
         cluster.kubectl("delete", "rolebinding", "is-view", "is-edit", "-n", "default")
 
 
-def _can(cluster: Cluster, user: str, verb: str, resource: str) -> bool:
+def _can(cluster: ClusterSession, user: str, verb: str, resource: str) -> bool:
     asked = {"namespace": "default", "verb": verb, "group": c.GROUP}
     name, _, part = resource.partition("/")
     spec = {"user": user, "resourceAttributes": {**asked, "resource": name, **({"subresource": part} if part else {})}}

@@ -32,8 +32,8 @@ from tools.kube import simulated
 from tools.kube.holding import HoldingWatch
 from tools.kube.kwok import SECONDS_ANNOTATION
 from tools.kube.parts import Pair
-from tools.kube.session import Cluster, eventually
-from tools.kube.simulated import Machine
+from tools.kube.session import ClusterSession, eventually
+from tools.kube.simulated import SimulatedMachine
 
 PODS = 200
 SEED = 20261121
@@ -41,14 +41,14 @@ LAG = 3.0  # seconds; see replay.free_masks
 TOPOLOGIES = f"/apis/{c.API_VERSION}/{c.TOPOLOGY_PLURAL}"
 # Besides the machines of all cluster tests; gone again afterwards.
 MORE = (
-    Machine("mixed-mesh", "dgx1-p100", 8),
-    Machine("mixed-fabric", "b200-8-gpu2-off-fabric", 8),
-    Machine("mixed-bridge", "a100-pcie-4-one-bridge", 4),
+    SimulatedMachine("mixed-mesh", "dgx1-p100", 8),
+    SimulatedMachine("mixed-fabric", "b200-8-gpu2-off-fabric", 8),
+    SimulatedMachine("mixed-bridge", "a100-pcie-4-one-bridge", 4),
 )
 
 
 @pytest.fixture(scope="module")
-def mixed(plugins: Cluster, pair: Pair) -> Iterator[Cluster]:
+def mixed(plugins: ClusterSession, pair: Pair) -> Iterator[ClusterSession]:
     """The cluster with scheduler pair and machines of further kinds."""
     simulated.add_machines(plugins.plane, MORE)
     eventually(plugins.parts.every_machine_reported, "a GPUTopology of every machine")
@@ -125,7 +125,7 @@ def pod(number: int, gpus: int, wish: Wish, seconds: float) -> dict[str, Any]:
     }
 
 
-def arrivals(cluster: Cluster, namespace: str) -> dict[str, tuple[int, Wish]]:
+def arrivals(cluster: ClusterSession, namespace: str) -> dict[str, tuple[int, Wish]]:
     """Creates the pods over some twenty seconds, now and then several at once; deletes some before their time."""
     chance = random.Random(SEED)
     asked: dict[str, tuple[int, Wish]] = {}
@@ -140,7 +140,7 @@ def arrivals(cluster: Cluster, namespace: str) -> dict[str, tuple[int, Wish]]:
     return asked
 
 
-def leave_early(cluster: Cluster, namespace: str, chance: random.Random) -> None:
+def leave_early(cluster: ClusterSession, namespace: str, chance: random.Random) -> None:
     """Delete one of the running pods, if there are any; one that was deleted before may be gone by then."""
     pods = cluster.core.list_namespaced_pod(namespace, field_selector="status.phase=Running").items
     if pods:
@@ -186,7 +186,7 @@ def graphs_of(record: Record) -> dict[str, LinkGraph]:
 
 
 @pytest.fixture
-def record(mixed: Cluster, namespace: str) -> Iterator[Record]:
+def record(mixed: ClusterSession, namespace: str) -> Iterator[Record]:
     """All that happens to the namespace's pods and to all GPUTopologies."""
     recording = Record(load(str(mixed.kubeconfig)))
     recording.follow(TOPOLOGIES)
@@ -196,7 +196,7 @@ def record(mixed: Cluster, namespace: str) -> Iterator[Record]:
 
 
 @pytest.fixture
-def watching(mixed: Cluster) -> Iterator[HoldingWatch]:
+def watching(mixed: ClusterSession) -> Iterator[HoldingWatch]:
     watch = HoldingWatch(str(mixed.kubeconfig))
     yield watch
     watch.close()
@@ -207,7 +207,7 @@ def pods_of(namespace: str) -> str:
 
 
 def test_every_set_is_the_oracles_choice_for_what_was_free(
-    mixed: Cluster, namespace: str, record: Record, watching: HoldingWatch
+    mixed: ClusterSession, namespace: str, record: Record, watching: HoldingWatch
 ) -> None:
     asked = arrivals(mixed, namespace)
 

@@ -8,14 +8,14 @@ import pytest
 from tests.support.cluster.machines import MACHINES
 from tools.kube import kwok
 from tools.kube.api import connect
-from tools.kube.jobs import Job, apply, training_job
-from tools.kube.session import Cluster, eventually
+from tools.kube.jobs import JobManifest, apply, training_job
+from tools.kube.session import ClusterSession, eventually
 
-SICK = "simulate.kompakt.dev/sick-gpus"
+SICK = "simulate.kompakt.dev/unhealthy-gpus"
 
 
 @pytest.fixture
-def mended(kompakt: Cluster) -> Iterator[Any]:
+def mended(kompakt: ClusterSession) -> Iterator[Any]:
     """Patches a node; afterwards every node is as it was."""
 
     def patch(node: str, body: dict[str, Any]) -> None:
@@ -34,19 +34,19 @@ def mended(kompakt: Cluster) -> Iterator[Any]:
     eventually(whole, "all GPUs offered again")
 
 
-def nodes_of(job: Job) -> set[str]:
+def nodes_of(job: JobManifest) -> set[str]:
     return {pod.spec.node_name for pod in job.bound()}
 
 
-def running_again(job: Job, attempt: int = 2) -> dict[str, Any]:
+def running_again(job: JobManifest, attempt: int = 2) -> dict[str, Any]:
     eventually(lambda: job.status.get("attempt") == attempt and job.phase == "Running", f"attempt {attempt} running")
     return job.status
 
 
-def test_a_gang_leaves_a_sick_gpu_and_says_which_it_was(kompakt: Cluster, namespace: str, mended: Any) -> None:
-    job = apply(kompakt, namespace, training_job("sick", replicas=2, gpus=4, seconds=None))
+def test_a_gang_leaves_a_sick_gpu_and_says_which_it_was(kompakt: ClusterSession, namespace: str, mended: Any) -> None:
+    job = apply(kompakt, namespace, training_job("unhealthy", replicas=2, gpus=4, seconds=None))
     before = job.await_phase("Running")
-    (seat,) = [pod for pod in before["roles"][0]["pods"] if pod["name"] == "sick-worker-0-a1"]
+    (seat,) = [pod for pod in before["roles"][0]["pods"] if pod["name"] == "unhealthy-worker-0-a1"]
     index = (
         kompakt.core.read_namespaced_pod(seat["name"], namespace).metadata.annotations["kompakt.dev/gpu-indices"].split(",")[0]
     )
@@ -57,11 +57,11 @@ def test_a_gang_leaves_a_sick_gpu_and_says_which_it_was(kompakt: Cluster, namesp
     assert (after["restarts"], after["lastRestart"]["reason"]) == (0, "Disruption")
     assert f"{lost} (index {index}): XID 79" in after["lastRestart"]["message"]
     assert job.condition("Degraded")["status"] == "False"
-    assert "has a sick GPU" in kompakt.kubectl("get", "events", "-n", namespace)
+    assert "has an unhealthy GPU" in kompakt.kubectl("get", "events", "-n", namespace)
 
 
 def test_a_gang_leaves_a_node_that_is_tainted_and_avoids_one_that_is_cordoned(
-    kompakt: Cluster, namespace: str, mended: Any
+    kompakt: ClusterSession, namespace: str, mended: Any
 ) -> None:
     job = apply(kompakt, namespace, training_job("moved", gpus=8, seconds=None))
     job.await_phase("Running")
@@ -76,7 +76,7 @@ def test_a_gang_leaves_a_node_that_is_tainted_and_avoids_one_that_is_cordoned(
 
 
 @pytest.fixture
-def whole_again(kompakt: Cluster) -> Iterator[None]:
+def whole_again(kompakt: ClusterSession) -> Iterator[None]:
     """Afterwards every machine has its Node and offers its GPUs."""
     yield
     nodes = (kwok.node(n.name, n.gpus, n.machine, dict(n.labels)) for n in MACHINES)
@@ -90,7 +90,7 @@ def whole_again(kompakt: Cluster) -> Iterator[None]:
     eventually(offered, "three nodes with their GPUs")
 
 
-def test_a_gang_comes_up_elsewhere_when_its_node_is_deleted(kompakt: Cluster, namespace: str, whole_again: None) -> None:
+def test_a_gang_comes_up_elsewhere_when_its_node_is_deleted(kompakt: ClusterSession, namespace: str, whole_again: None) -> None:
     """Pods of a Node that is gone are removed by the controller manager, 40 s to a minute later."""
     job = apply(kompakt, namespace, training_job("orphaned", replicas=2, gpus=4, seconds=None))
     job.await_phase("Running")

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from tools.kube.jobs import Job, training_job
-from tools.kube.session import Cluster, eventually
+from tools.kube.jobs import JobManifest, training_job
+from tools.kube.session import ClusterSession, eventually
 
 RAISE = {"batchSize": "Raise", "baseBatchSize": 64}
 # As the runtime writes it; a simulated pod says the same in every attempt, a real one only while it is told to measure.
@@ -19,16 +19,16 @@ MEASURED = {
 }
 
 
-def applied(kompakt: Cluster, namespace: str, body: dict[str, Any]) -> Job:
+def applied(kompakt: ClusterSession, namespace: str, body: dict[str, Any]) -> JobManifest:
     kompakt.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(body))
-    return Job(kompakt, namespace, body["metadata"]["name"])
+    return JobManifest(kompakt, namespace, body["metadata"]["name"])
 
 
 def variables(pod: Any) -> dict[str, str]:
     return {variable.name: variable.value for variable in pod.spec.containers[0].env}
 
 
-def test_the_second_attempt_has_the_batch_that_the_first_one_measured(kompakt: Cluster, namespace: str) -> None:
+def test_the_second_attempt_has_the_batch_that_the_first_one_measured(kompakt: ClusterSession, namespace: str) -> None:
     message = {"simulate.kompakt.dev/message": json.dumps({**MEASURED, "suggestedBatch": 19})}
     body = training_job("raised", replicas=2, seconds="2", annotations=message, activationCompression=RAISE)
     body["spec"]["roles"][0]["template"]["spec"]["containers"][0] |= {
@@ -57,7 +57,7 @@ def test_the_second_attempt_has_the_batch_that_the_first_one_measured(kompakt: C
     assert row[heading.index("BATCH") :].split()[0] == "76"
 
 
-def test_a_batch_that_grew_much_is_measured_again_before_it_is_kept(kompakt: Cluster, namespace: str) -> None:
+def test_a_batch_that_grew_much_is_measured_again_before_it_is_kept(kompakt: ClusterSession, namespace: str) -> None:
     """Half as much again is more than a quarter, so the second attempt measures too; the third has maxBatchSize."""
     message = {"simulate.kompakt.dev/message": json.dumps({**MEASURED, "suggestedBatch": 24})}
     body = training_job("again", seconds="2", annotations=message, activationCompression={**RAISE, "maxBatchSize": 100})
@@ -75,7 +75,7 @@ def test_a_batch_that_grew_much_is_measured_again_before_it_is_kept(kompakt: Clu
     assert status["batch"] | {"spec": ""} == {"state": "Raised", "size": 100, "base": 64, "spec": "", "rounds": 2}
 
 
-def test_a_batch_size_of_the_template_becomes_a_condition(kompakt: Cluster, namespace: str) -> None:
+def test_a_batch_size_of_the_template_becomes_a_condition(kompakt: ClusterSession, namespace: str) -> None:
     body = training_job("clash", activationCompression=RAISE)
     body["spec"]["roles"][0]["template"]["spec"]["containers"][0]["env"] = [{"name": "KOMPAKT_BATCH_SIZE", "value": "8"}]
     job = applied(kompakt, namespace, body)

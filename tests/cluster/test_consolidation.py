@@ -14,23 +14,22 @@ from typing import Any
 import pytest
 
 from kompakt_core import contract as c
-from kompakt_core.delay.estimate import COMMUNICATION
-from kompakt_simulator.cluster import Cluster as SimulatedCluster
-from kompakt_simulator.cluster import Shape
+from kompakt_core.policy.levels import COMMUNICATION
+from kompakt_simulator.cluster import ClusterShape
+from kompakt_simulator.cluster import ClusterState as SimulatedCluster
+from kompakt_simulator.jobs import Milliseconds, TraceJob
 from kompakt_simulator.network import Network
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.setting import Setting
 from kompakt_simulator.simulation import simulate
-from kompakt_simulator.trace import Job as TraceJob
-from kompakt_simulator.trace import Milliseconds
 from tests.support.cluster.waits import FACTORS
 from tools.kube import simulated
 from tools.kube.holding import HoldingWatch
-from tools.kube.jobs import Job, apply, training_job
+from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.parts import Pair
-from tools.kube.session import Cluster, eventually
-from tools.kube.simulated import Machine
+from tools.kube.session import ClusterSession, eventually
+from tools.kube.simulated import SimulatedMachine
 
 POOL = "test.kompakt.dev/pool"
 GPUS = 8
@@ -45,9 +44,9 @@ HOSTS = tuple(
 
 
 @pytest.fixture(scope="module")
-def racks(kompakt: Cluster) -> Iterator[Cluster]:
+def racks(kompakt: ClusterSession) -> Iterator[ClusterSession]:
     """The cluster with all our parts and the machines of this file; gone again afterwards."""
-    machines = [Machine(name, "dgx1-v100", GPUS, labels) for name, labels in (*RACKS, *HOSTS)]
+    machines = [SimulatedMachine(name, "dgx1-v100", GPUS, labels) for name, labels in (*RACKS, *HOSTS)]
     simulated.add_machines(kompakt.plane, machines)
     eventually(kompakt.parts.every_machine_reported, "a GPUTopology of every machine")
     yield kompakt
@@ -62,7 +61,7 @@ def racks(kompakt: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture(autouse=True)
-def no_gpu_is_held_twice(kompakt: Cluster) -> Iterator[None]:
+def no_gpu_is_held_twice(kompakt: ClusterSession) -> Iterator[None]:
     watching = HoldingWatch(str(kompakt.kubeconfig))
     yield
     watching.close()
@@ -83,7 +82,9 @@ def fixed(machine: int, rack: int = 3600) -> dict[str, Any]:
     return {"mode": "Fixed", "machineWaitSeconds": machine, "rackWaitSeconds": rack, "blockWaitSeconds": 3600}
 
 
-def blocked(cluster: Cluster, namespace: str, gpus: int, hosts: Sequence[str] = tuple(name for name, _ in RACKS)) -> list[Job]:
+def blocked(
+    cluster: ClusterSession, namespace: str, gpus: int, hosts: Sequence[str] = tuple(name for name, _ in RACKS)
+) -> list[JobManifest]:
     """So many GPUs of each host are taken."""
     jobs = [apply(cluster, namespace, gang(f"on-{host}", 1, gpus, host=host)) for host in hosts]
     for job in jobs:
@@ -91,20 +92,20 @@ def blocked(cluster: Cluster, namespace: str, gpus: int, hosts: Sequence[str] = 
     return jobs
 
 
-def scheduling(job: Job) -> dict[str, Any]:
+def scheduling(job: JobManifest) -> dict[str, Any]:
     found: dict[str, Any] = job.status.get("scheduling", {})
     return found
 
 
-def level_of(job: Job) -> str:
+def level_of(job: JobManifest) -> str:
     return str(scheduling(job).get("plan", {}).get("level", ""))
 
 
-def nodes_of(job: Job) -> set[str]:
+def nodes_of(job: JobManifest) -> set[str]:
     return {pod.spec.node_name for pod in job.pods()}
 
 
-def waits_for(job: Job, level: str) -> None:
+def waits_for(job: JobManifest, level: str) -> None:
     eventually(lambda: scheduling(job).get("waitsFor") == level, f"{job.name} waits for {level}")
 
 
@@ -112,7 +113,7 @@ def moment(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def relaxed_at_its_timer(job: Job, until: str) -> None:
+def relaxed_at_its_timer(job: JobManifest, until: str) -> None:
     """It was released less than two seconds after its timer (times in status are whole seconds, rounded down), and is bound."""
     eventually(lambda: scheduling(job).get("plan"), f"{job.name} is released")
     late = moment(scheduling(job)["plan"]["releasedAt"]) - moment(until)
@@ -120,7 +121,7 @@ def relaxed_at_its_timer(job: Job, until: str) -> None:
     eventually(lambda: len(job.bound()) == len(job.pods()) > 0, f"{job.name} is bound")
 
 
-def test_a_gang_takes_a_machine_that_frees_up_and_another_relaxes_at_its_timer(racks: Cluster, namespace: str) -> None:
+def test_a_gang_takes_a_machine_that_frees_up_and_another_relaxes_at_its_timer(racks: ClusterSession, namespace: str) -> None:
     blockers = blocked(racks, namespace, 4)
     patient = apply(racks, namespace, gang("patient", 2, 4, mode=fixed(300)))
     waits_for(patient, "Machine")
@@ -139,7 +140,7 @@ def test_a_gang_takes_a_machine_that_frees_up_and_another_relaxes_at_its_timer(r
     assert (level_of(hasty), nodes_of(hasty)) == ("Rack", {"lev-a0", "lev-a1"})
 
 
-def test_a_profile_made_beforehand_counts_in_the_first_attempt(racks: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_a_profile_made_beforehand_counts_in_the_first_attempt(racks: ClusterSession, namespace: str, tmp_path: Path) -> None:
     """As docs/profile.md says it: kubectl puts the file on the manifest. All of a step exchanged: 18 s for a machine, not 3."""
     run = {"step_seconds": 0.1, "parts": [0.1], "data_seconds": 0, "loaders": 1, "gradient_bytes": 10**10, "ranks": 1}
     runs = {"one": run, "all": run | {"step_seconds": 0.2, "ranks": 4}, "warm": run | {"step_seconds": 0.25, "ranks": 4}}
@@ -152,7 +153,7 @@ def test_a_profile_made_beforehand_counts_in_the_first_attempt(racks: Cluster, n
     annotation = f"{c.ANN_PROFILE}={json.dumps(told)}"
     annotated = racks.kubectl("annotate", "--local", "-f", str(manifest), "-o", "yaml", annotation)
     racks.kubectl("apply", "-n", namespace, "-f", "-", stdin=annotated)
-    job = Job(racks, namespace, "profiled")
+    job = JobManifest(racks, namespace, "profiled")
     waits_for(job, "Machine")
     assert {pod.metadata.annotations[c.ANN_SENSITIVITY] for pod in job.pods()} == {"High"}
     found = scheduling(job)
@@ -167,7 +168,7 @@ def test_a_profile_made_beforehand_counts_in_the_first_attempt(racks: Cluster, n
     eventually(lambda: "stalls" not in job.status["profile"], "another annotation takes the place of the first")
 
 
-def test_two_gangs_that_want_all_of_a_rack_never_hold_a_half_each(racks: Cluster, namespace: str) -> None:
+def test_two_gangs_that_want_all_of_a_rack_never_hold_a_half_each(racks: ClusterSession, namespace: str) -> None:
     """A and B fit only one after the other; whichever is first, no pod of the other is bound meanwhile."""
     blocked(racks, namespace, 8, ["lev-b0", "lev-b1"])
     both = [apply(racks, namespace, gang(name, 2, 8, seconds="1", mode=fixed(300))) for name in ("x", "y")]
@@ -184,7 +185,7 @@ def test_two_gangs_that_want_all_of_a_rack_never_hold_a_half_each(racks: Cluster
     assert {job.status["attempt"] for job in both} == {1}
 
 
-def test_gangs_of_eight_hosts_find_the_two_leaf_groups_that_hold_them(racks: Cluster, namespace: str) -> None:
+def test_gangs_of_eight_hosts_find_the_two_leaf_groups_that_hold_them(racks: ClusterSession, namespace: str) -> None:
     """64 hosts behind 15 leaf switches. The third gang finds no group any more, waits, and is spread when its time is over."""
     first = apply(racks, namespace, gang("first", 8, 8, pool="leaves", mode=fixed(60)))
     eventually(lambda: len(first.bound()) == 8, "the first is bound")
@@ -196,10 +197,10 @@ def test_gangs_of_eight_hosts_find_the_two_leaf_groups_that_hold_them(racks: Clu
     waits_for(third, "Rack")
     until = scheduling(third)["until"]
     relaxed_at_its_timer(third, until)
-    assert level_of(third) == "Cluster"
+    assert level_of(third) == "ClusterState"
 
 
-def test_timers_outlive_the_active_pair(racks: Cluster, namespace: str, pair: Pair, standby: Pair) -> None:
+def test_timers_outlive_the_active_pair(racks: ClusterSession, namespace: str, pair: Pair, standby: Pair) -> None:
     """The deciding pair is killed while two gangs wait: one timer runs out while nobody decides, the other goes on."""
     blocked(racks, namespace, 4)
     short = apply(racks, namespace, gang("short", 2, 4, mode=fixed(5)))
@@ -222,7 +223,7 @@ def test_timers_outlive_the_active_pair(racks: Cluster, namespace: str, pair: Pa
         racks.restart(pair.scheduler)
 
 
-def taken_over(cluster: Cluster, pair: Pair) -> float:
+def taken_over(cluster: ClusterSession, pair: Pair) -> float:
     """When the pair's extender had read the cluster and began to decide, by its log."""
     lines = [line for line in cluster.log_of(pair.extender).splitlines() if " all listed: " in line]
     return datetime.strptime(lines[-1][:23], "%Y-%m-%d %H:%M:%S,%f").timestamp()
@@ -243,7 +244,7 @@ EXPECTED = ["a", "b", "c", "e", "f", "g"]
 Placed = tuple[str, str, tuple[str, ...]]
 
 
-def test_the_same_scenario_gives_the_same_sequence_in_simulator_and_cluster(racks: Cluster, namespace: str) -> None:
+def test_the_same_scenario_gives_the_same_sequence_in_simulator_and_cluster(racks: ClusterSession, namespace: str) -> None:
     apply(racks, namespace, gang("ready", 1, 1, seconds="1")).await_phase("Succeeded")  # the pair killed before decides again
     eventually(lambda: not held(racks), "the plugins report all GPUs of earlier tests free")
     began = time.monotonic()
@@ -259,7 +260,7 @@ def test_the_same_scenario_gives_the_same_sequence_in_simulator_and_cluster(rack
     assert {level for _, level, _ in seen} == {"Machine", "Rack"}
 
 
-def held(cluster: Cluster) -> list[Any]:
+def held(cluster: ClusterSession) -> list[Any]:
     """What the plugins of this file's machines report as held."""
     found = cluster.custom.list_cluster_custom_object(c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)["items"]
     own = [one for one in found if one["metadata"]["name"].startswith(("lev-", "leaf-"))]
@@ -268,7 +269,7 @@ def held(cluster: Cluster) -> list[Any]:
 
 def simulated_sequence() -> list[Placed]:
     """What the simulator does with the same jobs under the same policy, in the order of the starts."""
-    shape = Shape.grid(2, 2, GPUS)
+    shape = ClusterShape.grid(2, 2, GPUS)
     hosts = [name for name, _ in RACKS]
     trace = [
         TraceJob(number, Milliseconds(at * 1000), Milliseconds(seconds * 1000), workers * gpus, comm_ratio=COMMUNICATION["High"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
-from tools.kube.session import Cluster
+from tools.kube.session import ClusterSession
 
 GROUP = ("kompakt.dev", "v1alpha1")
 
@@ -46,7 +46,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return made
 
 
-def refusal(cluster: Cluster, namespace: str, body: dict[str, Any]) -> str:
+def refusal(cluster: ClusterSession, namespace: str, body: dict[str, Any]) -> str:
     """The API server's sentence."""
     with pytest.raises(ApiException) as refused:
         cluster.custom.create_namespaced_custom_object(*GROUP, namespace, "trainingjobs", body, dry_run="All")
@@ -54,7 +54,7 @@ def refusal(cluster: Cluster, namespace: str, body: dict[str, Any]) -> str:
     return str(refused.value.body)
 
 
-def test_a_job_with_the_shown_fields_is_taken(cluster: Cluster, namespace: str) -> None:
+def test_a_job_with_the_shown_fields_is_taken(cluster: ClusterSession, namespace: str) -> None:
     made = cluster.custom.create_namespaced_custom_object(*GROUP, namespace, "trainingjobs", job(), dry_run="All")
     assert (made["spec"]["suspend"], made["spec"]["managedBy"]) == (False, "kompakt.dev/operator")
 
@@ -97,7 +97,7 @@ def test_a_job_with_the_shown_fields_is_taken(cluster: Cluster, namespace: str) 
     ],
 )
 def test_an_impossible_request_is_refused_with_a_sentence(
-    cluster: Cluster, namespace: str, path: str, value: Any, words: str
+    cluster: ClusterSession, namespace: str, path: str, value: Any, words: str
 ) -> None:
     assert words in refusal(cluster, namespace, changed(path, value))
 
@@ -112,7 +112,7 @@ def test_an_impossible_request_is_refused_with_a_sentence(
         ("spec.communication.gradientBytes", "102M"),
     ],
 )
-def test_what_is_honoured_is_taken_as_written(cluster: Cluster, namespace: str, path: str, value: Any) -> None:
+def test_what_is_honoured_is_taken_as_written(cluster: ClusterSession, namespace: str, path: str, value: Any) -> None:
     body = changed(path, value)
     made = cluster.custom.create_namespaced_custom_object(*GROUP, namespace, "trainingjobs", body, dry_run="All")
     place = made
@@ -121,7 +121,7 @@ def test_what_is_honoured_is_taken_as_written(cluster: Cluster, namespace: str, 
     assert place == value
 
 
-def test_an_unknown_field_is_refused_under_strict_validation(cluster: Cluster, namespace: str) -> None:
+def test_an_unknown_field_is_refused_under_strict_validation(cluster: ClusterSession, namespace: str) -> None:
     body = changed("spec.comunication", {"pattern": "Ring"})
     with pytest.raises(ApiException, match="comunication"):
         cluster.custom.create_namespaced_custom_object(
@@ -129,7 +129,7 @@ def test_an_unknown_field_is_refused_under_strict_validation(cluster: Cluster, n
         )
 
 
-def update(cluster: Cluster, namespace: str, body: dict[str, Any], **spec: Any) -> dict[str, Any]:
+def update(cluster: ClusterSession, namespace: str, body: dict[str, Any], **spec: Any) -> dict[str, Any]:
     made = copy.deepcopy(body)
     made["spec"] |= spec
     return dict(
@@ -137,7 +137,7 @@ def update(cluster: Cluster, namespace: str, body: dict[str, Any], **spec: Any) 
     )
 
 
-def test_roles_change_only_while_suspended(cluster: Cluster, namespace: str) -> None:
+def test_roles_change_only_while_suspended(cluster: ClusterSession, namespace: str) -> None:
     stored = cluster.custom.create_namespaced_custom_object(
         *GROUP, namespace, "trainingjobs", changed("spec.managedBy", "example.com/somebody-else")
     )
@@ -150,7 +150,7 @@ def test_roles_change_only_while_suspended(cluster: Cluster, namespace: str) -> 
     assert update(cluster, namespace, suspended, suspend=False)["spec"]["suspend"] is False
 
 
-def test_who_manages_a_job_cannot_change(cluster: Cluster, namespace: str) -> None:
+def test_who_manages_a_job_cannot_change(cluster: ClusterSession, namespace: str) -> None:
     body = changed("spec.managedBy", "example.com/somebody-else")
     stored = cluster.custom.create_namespaced_custom_object(*GROUP, namespace, "trainingjobs", body)
     with pytest.raises(ApiException, match="managedBy cannot change"):

@@ -5,10 +5,10 @@ from typing import Any
 from kompakt_core import contract as c
 from kompakt_core.topology.wire import graph_from_spec
 from tools.kube.jobs import apply, training_job
-from tools.kube.session import Cluster, eventually
+from tools.kube.session import ClusterSession, eventually
 
 
-def test_pods_that_talk_share_a_machine_and_its_fastest_links(kompakt: Cluster, namespace: str) -> None:
+def test_pods_that_talk_share_a_machine_and_its_fastest_links(kompakt: ClusterSession, namespace: str) -> None:
     """Four pods of three GPUs on two DGX-1: the first and the third exchange most, and so do the second and the fourth."""
     edges = [{"from": 0, "to": 6, "weight": 3}, {"from": 3, "to": 9, "weight": 3}, {"from": 0, "to": 3}]
     document = training_job("talk", replicas=4, gpus=3, seconds=None)

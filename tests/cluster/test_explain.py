@@ -22,7 +22,7 @@ from kompakt_core.contract import (
 )
 from tools.kube.jobs import apply, training_job
 from tools.kube.parts import NAMESPACE, Pair
-from tools.kube.session import Cluster, eventually
+from tools.kube.session import ClusterSession, eventually
 
 ROLE = "kompakt-explain-reader"
 
@@ -59,7 +59,7 @@ def manifest(name: str, gpus: int) -> dict[str, Any]:
     }
 
 
-def bound(cluster: Cluster, namespace: str, name: str) -> Any:
+def bound(cluster: ClusterSession, namespace: str, name: str) -> Any:
     def look() -> Any:
         pod = cluster.core.read_namespaced_pod(name, namespace)
         return pod if pod.spec.node_name else None
@@ -74,7 +74,7 @@ def metric(pair: Pair, name: str) -> dict[tuple[str, ...], float]:
     return {tuple(v for _, v in sorted(s.labels.items())): s.value for s in samples if s.name == name}
 
 
-def test_what_if_foretells_what_kube_scheduler_does(kompakt: Cluster, pair: Pair, namespace: str) -> None:
+def test_what_if_foretells_what_kube_scheduler_does(kompakt: ClusterSession, pair: Pair, namespace: str) -> None:
     eventually(lambda: len(ask(pair, "/nodes")["items"]) == 3, "three nodes known")
     made = manifest("foretold", 4)
     told = ask(pair, "/what-if", {"pod": made})
@@ -101,7 +101,7 @@ def test_what_if_foretells_what_kube_scheduler_does(kompakt: Cluster, pair: Pair
     assert holders == {"foretold"}
 
 
-def test_a_waiting_gang_is_told_why_and_counted(kompakt: Cluster, pair: Pair, namespace: str) -> None:
+def test_a_waiting_gang_is_told_why_and_counted(kompakt: ClusterSession, pair: Pair, namespace: str) -> None:
     holding = [manifest(f"hold-{number}", 6) for number in range(3)]
     for made in holding:
         kompakt.core.create_namespaced_pod(namespace, made)
@@ -124,22 +124,22 @@ def all_free(pair: Pair) -> bool:
     return all(len(node["free"]) == node["gpus"] for node in ask(pair, "/nodes")["items"])
 
 
-def test_refusals_and_values_are_counted(kompakt: Cluster, pair: Pair, namespace: str) -> None:
+def test_refusals_and_values_are_counted(kompakt: ClusterSession, pair: Pair, namespace: str) -> None:
     """kube-scheduler knows nothing of links: only our filter can refuse the machine whose GPUs NVLink joins in pairs."""
     eventually(lambda: all_free(pair), "all GPUs free")
     made = manifest("linked", 4)
     made["metadata"]["annotations"][ANN_REQUIRED_LINK] = "NVLink"
-    before = metric(pair, "kompakt_extender_refusals_total").get(("RequiredLinkMissing", "filter"), 0)
+    before = metric(pair, "kompakt_extender_rejections_total").get(("RequiredLinkMissing", "filter"), 0)
     told = ask(pair, "/what-if", {"pod": made})
     assert [(one["reason"], one["examples"]) for one in told["refusals"]] == [("RequiredLinkMissing", ["pcie-0"])]
     kompakt.core.create_namespaced_pod(namespace, made)
     assert bound(kompakt, namespace, "linked").spec.node_name.startswith("dgx-")
-    assert metric(pair, "kompakt_extender_refusals_total")["RequiredLinkMissing", "filter"] > before
+    assert metric(pair, "kompakt_extender_rejections_total")["RequiredLinkMissing", "filter"] > before
     assert metric(pair, "kompakt_extender_bind_value_ratio_count")[("Ring",)] >= 1
     assert metric(pair, "kompakt_extender_verb_seconds_count")[("filter",)] > 0
 
 
-def test_a_standby_says_who_decides(kompakt: Cluster, pair: Pair) -> None:
+def test_a_standby_says_who_decides(kompakt: ClusterSession, pair: Pair) -> None:
     _, extender, _ = kompakt.parts.pair("standby-0")
     kompakt.start(extender)
     try:
@@ -152,7 +152,7 @@ def test_a_standby_says_who_decides(kompakt: Cluster, pair: Pair) -> None:
 
 
 @pytest.fixture
-def reader(cluster: Cluster) -> Iterator[str]:
+def reader(cluster: ClusterSession) -> Iterator[str]:
     """A user to whom the chart's role is bound."""
     rbac, name = client.RbacAuthorizationV1Api(cluster.api), "explain-test-reader"
     body = {
@@ -177,7 +177,7 @@ def reader(cluster: Cluster) -> Iterator[str]:
     ],
 )
 def test_readers_may_ask_and_nothing_else(
-    cluster: Cluster, reader: str, verb: str, resource: str, name: str, allowed: bool
+    cluster: ClusterSession, reader: str, verb: str, resource: str, name: str, allowed: bool
 ) -> None:
     kind, _, sub = resource.partition("/")
     attributes = {"namespace": NAMESPACE, "verb": verb, "resource": kind, "subresource": sub, "name": name}
@@ -193,7 +193,7 @@ def test_readers_may_ask_and_nothing_else(
     assert not answer("somebody")
 
 
-def test_the_api_server_accepts_service_and_network_policy(cluster: Cluster) -> None:
+def test_the_api_server_accepts_service_and_network_policy(cluster: ClusterSession) -> None:
     ours = [found for found in cluster.parts.chart if found["kind"] in ("Service", "NetworkPolicy")]
     assert {found["kind"] for found in ours} == {"Service", "NetworkPolicy"}
     text = yaml.safe_dump_all(ours)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from tools.kube.holding import HoldingWatch
-from tools.kube.jobs import Job, apply, training_job
+from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.parts import Pair
-from tools.kube.session import Cluster, eventually, stays
+from tools.kube.session import ClusterSession, eventually, stays
 
 
 @pytest.fixture(autouse=True)
-def no_gpu_is_held_twice(kompakt: Cluster) -> Iterator[HoldingWatch]:
+def no_gpu_is_held_twice(kompakt: ClusterSession) -> Iterator[HoldingWatch]:
     watching = HoldingWatch(str(kompakt.kubeconfig))
     yield watching
     watching.close()
@@ -20,17 +20,17 @@ def no_gpu_is_held_twice(kompakt: Cluster) -> Iterator[HoldingWatch]:
     assert watching.events > 0
 
 
-def burst(cluster: Cluster, namespace: str, name: str, count: int) -> list[Job]:
+def burst(cluster: ClusterSession, namespace: str, name: str, count: int) -> list[JobManifest]:
     return [apply(cluster, namespace, training_job(f"{name}-{i}", replicas=2, gpus=2, seconds="1")) for i in range(count)]
 
 
-def all_succeed(jobs: list[Job], seconds: float = 90) -> None:
+def all_succeed(jobs: list[JobManifest], seconds: float = 90) -> None:
     for job in jobs:
         job.await_phase("Succeeded", seconds)
         assert job.status["attempt"] == 1, job.story()
 
 
-def test_jobs_outlive_the_operator(kompakt: Cluster, namespace: str) -> None:
+def test_jobs_outlive_the_operator(kompakt: ClusterSession, namespace: str) -> None:
     jobs = burst(kompakt, namespace, "survivor", 8)
     eventually(lambda: any(job.bound() for job in jobs), "something runs")
     kompakt.kill("operator-0")
@@ -44,7 +44,7 @@ def test_jobs_outlive_the_operator(kompakt: Cluster, namespace: str) -> None:
     stays(lambda: [(j.name, j.read()["metadata"]["resourceVersion"]) for j in jobs], rounds=5)
 
 
-def test_a_standby_pair_takes_over(kompakt: Cluster, namespace: str, pair: Pair, standby: Pair) -> None:
+def test_a_standby_pair_takes_over(kompakt: ClusterSession, namespace: str, pair: Pair, standby: Pair) -> None:
     jobs = burst(kompakt, namespace, "handed", 12)
     eventually(lambda: sum(len(job.bound()) for job in jobs) >= 4, "the first pair has begun")
     kompakt.kill_pair(pair)
@@ -60,7 +60,7 @@ def test_a_standby_pair_takes_over(kompakt: Cluster, namespace: str, pair: Pair,
         kompakt.restart(pair.scheduler)
 
 
-def test_the_extender_alone_comes_back(kompakt: Cluster, namespace: str, pair: Pair) -> None:
+def test_the_extender_alone_comes_back(kompakt: ClusterSession, namespace: str, pair: Pair) -> None:
     running = apply(kompakt, namespace, training_job("running", replicas=2, gpus=4, seconds=None))
     running.await_phase("Running")
     kompakt.kill(pair.extender)
@@ -72,7 +72,7 @@ def test_the_extender_alone_comes_back(kompakt: Cluster, namespace: str, pair: P
     waiting.await_phase("Succeeded")
 
 
-def test_gpus_stay_known_while_the_plugins_are_away(kompakt: Cluster, namespace: str) -> None:
+def test_gpus_stay_known_while_the_plugins_are_away(kompakt: ClusterSession, namespace: str) -> None:
     first = apply(kompakt, namespace, training_job("first", replicas=2, gpus=8, seconds=None))
     first.await_phase("Running")
     kompakt.kill("simulated-plugins")
@@ -84,7 +84,7 @@ def test_gpus_stay_known_while_the_plugins_are_away(kompakt: Cluster, namespace:
     assert nodes == {"dgx-0", "dgx-1", "pcie-0"}
 
 
-def test_jobs_outlive_crashes_of_everything_in_any_order(kompakt: Cluster, namespace: str, pair: Pair) -> None:
+def test_jobs_outlive_crashes_of_everything_in_any_order(kompakt: ClusterSession, namespace: str, pair: Pair) -> None:
     chance = random.Random(11)
     victims = [pair.extender, pair.scheduler, "operator-0", "simulated-plugins"]
     jobs = []

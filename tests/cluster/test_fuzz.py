@@ -20,7 +20,7 @@ from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
 from tests.support.cluster.manifests import Chance, spec_schema
 from tests.support.cluster.storm import held
-from tools.kube.session import Cluster, eventually
+from tools.kube.session import ClusterSession, eventually
 
 JUDGED = int(os.environ.get("KOMPAKT_FUZZ", "1500"))
 RUN = int(os.environ.get("KOMPAKT_FUZZ_RUN", "60"))
@@ -29,7 +29,7 @@ AT_ONCE = 20  # jobs that run side by side on 24 GPUs
 Document = dict[str, Any]
 
 
-def created(cluster: Cluster, namespace: str, body: Document, **options: str) -> tuple[int, Document]:
+def created(cluster: ClusterSession, namespace: str, body: Document, **options: str) -> tuple[int, Document]:
     """Status and answer of a creation, checked as strictly as kubectl asks for."""
     create = cluster.custom.create_namespaced_custom_object
     try:
@@ -63,7 +63,7 @@ def what_is_told(obj: Document) -> str:
 
 
 @pytest.mark.timeout(300 + JUDGED // 5)
-def test_random_jobs_are_accepted_or_clearly_refused(kompakt: Cluster, namespace: str) -> None:
+def test_random_jobs_are_accepted_or_clearly_refused(kompakt: ClusterSession, namespace: str) -> None:
     print(f"KOMPAKT_SEED={SEED}")
     chance, schema = Chance(random.Random(SEED)), spec_schema()
     bodies = [chance.manifest(schema) for _ in range(JUDGED)]
@@ -89,13 +89,13 @@ def rest(job: Document | None) -> str:
     return "Stalled" if holding.get("Stalled", {}).get("status") == "True" else ""
 
 
-def listed(cluster: Cluster, namespace: str) -> dict[str, Document]:
+def listed(cluster: ClusterSession, namespace: str) -> dict[str, Document]:
     found = cluster.custom.list_namespaced_custom_object(GROUP, VERSION, namespace, JOB_PLURAL)["items"]
     return {job["metadata"]["name"]: job for job in found}
 
 
 @pytest.mark.timeout(300 + 10 * RUN)
-def test_random_jobs_reach_an_end_and_leave_nothing(kompakt: Cluster, namespace: str) -> None:
+def test_random_jobs_reach_an_end_and_leave_nothing(kompakt: ClusterSession, namespace: str) -> None:
     print(f"KOMPAKT_SEED={SEED}")
     chance, schema, ends = Chance(random.Random(SEED + 1), oddity=0.003), spec_schema(), Counter[str]()
     number = 0

@@ -11,13 +11,13 @@ import yaml
 
 from kompakt_core.contract import OPERATOR_LEASE
 from tools.kube.parts import NAMESPACE
-from tools.kube.session import Cluster
+from tools.kube.session import ClusterSession
 
 NAME = "kompakt-check"
 
 
 @pytest.fixture(scope="module")
-def check(kompakt: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+def check(kompakt: ClusterSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """The command of the chart's test pod, with the account's folder and the API server's address of this machine."""
     hooks = [d for d in kompakt.parts.chart or [] if d["metadata"]["name"] == NAME]
     pod: dict[str, Any] = next(hook for hook in hooks if hook["kind"] == "Pod")
@@ -38,7 +38,7 @@ def test_it_says_who_holds_the_leases(check: list[str]) -> None:
     assert lines[2] == "kompakt.dev/v1alpha1 is served"
 
 
-def test_right_after_an_install_it_waits_until_an_operator_is_active(kompakt: Cluster, check: list[str]) -> None:
+def test_right_after_an_install_it_waits_until_an_operator_is_active(kompakt: ClusterSession, check: list[str]) -> None:
     kompakt.kill("operator-0")
     kompakt.kubectl("delete", "lease", OPERATOR_LEASE, f"--namespace={NAMESPACE}", "--ignore-not-found")
     waiting = subprocess.Popen(check, stdout=subprocess.PIPE, text=True)

@@ -11,9 +11,9 @@ from kubernetes import client
 
 from kompakt_core.contract import GATE, OPERATOR_LEASE
 from kompakt_operator.lease import DURATION
-from tools.kube.jobs import Job, training_job
+from tools.kube.jobs import JobManifest, training_job
 from tools.kube.parts import NAMESPACE
-from tools.kube.session import Cluster, eventually, names, stays
+from tools.kube.session import ClusterSession, eventually, names, stays
 
 REPORT = {"kompakt": 1, "ranks": 2, "active": True, "reason": "Active", "mode": "ErrorBounded", "target": "0.01", "steps": 9}
 FIGURES = {"plainBytes": 1000, "savedBytes": 300, "denominator": "unique storages", "raw": {"TooSmall": 2}, "violations": 0}
@@ -22,17 +22,17 @@ UNREADABLE = {"name": "second", "image": "simulated", "resources": {"limits": {"
 
 
 @pytest.fixture
-def operated(kompakt: Cluster, namespace: str) -> Any:
-    """Applies a job and gives it as `Job`."""
+def operated(kompakt: ClusterSession, namespace: str) -> Any:
+    """Applies a job and gives it as `JobManifest`."""
 
-    def apply(body: dict[str, Any]) -> Job:
+    def apply(body: dict[str, Any]) -> JobManifest:
         kompakt.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(body))
-        return Job(kompakt, namespace, body["metadata"]["name"])
+        return JobManifest(kompakt, namespace, body["metadata"]["name"])
 
     return apply
 
 
-def attempts(job: Job) -> set[str]:
+def attempts(job: JobManifest) -> set[str]:
     return {pod.metadata.name.rsplit("-", 1)[1] for pod in job.pods()}
 
 
@@ -143,7 +143,7 @@ def test_a_template_that_cannot_work_is_told_and_other_jobs_go_on(
     operated(training_job("fine")).await_phase("Succeeded")
 
 
-def test_a_strangers_service_is_never_adopted(operated: Any, kompakt: Cluster, namespace: str) -> None:
+def test_a_strangers_service_is_never_adopted(operated: Any, kompakt: ClusterSession, namespace: str) -> None:
     service = {"metadata": {"name": "mine-a1"}, "spec": {"clusterIP": "None", "selector": {"app": "stranger"}}}
     kompakt.core.create_namespaced_service(namespace, service)
     job = operated(training_job("mine"))
@@ -153,7 +153,7 @@ def test_a_strangers_service_is_never_adopted(operated: Any, kompakt: Cluster, n
     job.await_phase("Succeeded")
 
 
-def test_quota_never_leaves_a_half_gang(operated: Any, kompakt: Cluster, namespace: str) -> None:
+def test_quota_never_leaves_a_half_gang(operated: Any, kompakt: ClusterSession, namespace: str) -> None:
     kompakt.core.create_namespaced_resource_quota(namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
     job = operated(training_job("big", replicas=2))
     eventually(lambda: job.condition("Reconciling").get("reason") == "QuotaExceeded", "QuotaExceeded")
@@ -164,7 +164,7 @@ def test_quota_never_leaves_a_half_gang(operated: Any, kompakt: Cluster, namespa
 
 
 def test_a_quota_counts_what_a_limit_range_adds_and_the_gang_is_whole_or_not_there(
-    operated: Any, kompakt: Cluster, namespace: str
+    operated: Any, kompakt: ClusterSession, namespace: str
 ) -> None:
     """The template names no processors; only live pods show what they take."""
     limits = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}}
@@ -181,7 +181,7 @@ def test_a_quota_counts_what_a_limit_range_adds_and_the_gang_is_whole_or_not_the
     assert asked == ["1"] * 4
 
 
-def test_two_gangs_short_of_quota_take_turns(operated: Any, kompakt: Cluster, namespace: str) -> None:
+def test_two_gangs_short_of_quota_take_turns(operated: Any, kompakt: ClusterSession, namespace: str) -> None:
     kompakt.core.create_namespaced_resource_quota(namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "3"}}})
     jobs = [
         operated(training_job(name, replicas=3, seconds="0.5", runPolicy={"cleanPodPolicy": "All"})) for name in ("one", "two")
@@ -212,7 +212,7 @@ def test_only_kompakts_gate_is_added_and_no_output_annotation_of_the_user_surviv
     assert "kompakt.dev/gpus" not in pod.metadata.annotations
 
 
-def test_a_standby_takes_over_from_a_killed_operator(operated: Any, kompakt: Cluster) -> None:
+def test_a_standby_takes_over_from_a_killed_operator(operated: Any, kompakt: ClusterSession) -> None:
     running = operated(training_job("before", seconds=None))
     running.await_phase("Running")
     kompakt.start(kompakt.parts.operator("operator-1"))
@@ -229,7 +229,7 @@ def test_a_standby_takes_over_from_a_killed_operator(operated: Any, kompakt: Clu
         eventually(lambda: lease_holder(kompakt) == "operator-0", "operator-0 active again")
 
 
-def test_a_standby_takes_over_at_once_from_an_operator_that_ends_in_order(operated: Any, kompakt: Cluster) -> None:
+def test_a_standby_takes_over_at_once_from_an_operator_that_ends_in_order(operated: Any, kompakt: ClusterSession) -> None:
     kompakt.kill("operator-0")
     ending = kompakt.parts.operator("operator-2")
     kompakt.start(replace(ending, argv=ending.argv[3:]))  # the program itself: nothing starts it again
@@ -254,5 +254,5 @@ def test_a_standby_takes_over_at_once_from_an_operator_that_ends_in_order(operat
         eventually(lambda: lease_holder(kompakt) == "operator-0", "operator-0 active again")
 
 
-def lease_holder(cluster: Cluster) -> str:
+def lease_holder(cluster: ClusterSession) -> str:
     return cluster.kubectl("get", "lease", OPERATOR_LEASE, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}")

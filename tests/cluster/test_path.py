@@ -19,12 +19,12 @@ from kompakt_core.contract import (
     TOPOLOGY_PLURAL,
 )
 from tools.kube.holding import HoldingWatch
-from tools.kube.jobs import Job, apply, training_job
-from tools.kube.session import Cluster, eventually, stays
+from tools.kube.jobs import JobManifest, apply, training_job
+from tools.kube.session import ClusterSession, eventually, stays
 
 
 @pytest.fixture(autouse=True)
-def no_gpu_is_held_twice(kompakt: Cluster) -> Iterator[HoldingWatch]:
+def no_gpu_is_held_twice(kompakt: ClusterSession) -> Iterator[HoldingWatch]:
     """Every test of the path is watched for the one invariant."""
     watching = HoldingWatch(str(kompakt.kubeconfig))
     yield watching
@@ -33,12 +33,12 @@ def no_gpu_is_held_twice(kompakt: Cluster) -> Iterator[HoldingWatch]:
     assert watching.events > 0
 
 
-def topologies(cluster: Cluster) -> dict[str, Any]:
+def topologies(cluster: ClusterSession) -> dict[str, Any]:
     found = cluster.custom.list_cluster_custom_object("kompakt.dev", "v1alpha1", TOPOLOGY_PLURAL)["items"]
     return {item["metadata"]["name"]: item for item in found}
 
 
-def held(cluster: Cluster) -> dict[str, set[str]]:
+def held(cluster: ClusterSession) -> dict[str, set[str]]:
     """Pod name -> GPUs that the nodes' plugins report as held."""
     pods: dict[str, set[str]] = {}
     for topology in topologies(cluster).values():
@@ -52,13 +52,13 @@ def written(pod: Any, name: str) -> list[str]:
     return text.split(",") if text else []
 
 
-def snapshot(job: Job) -> tuple[Any, ...]:
+def snapshot(job: JobManifest) -> tuple[Any, ...]:
     """All that could still move."""
     found = job.read()
     return found["metadata"]["resourceVersion"], [(p.metadata.name, p.metadata.resource_version) for p in job.pods()]
 
 
-def test_a_gang_goes_from_apply_to_succeeded(kompakt: Cluster, namespace: str) -> None:
+def test_a_gang_goes_from_apply_to_succeeded(kompakt: ClusterSession, namespace: str) -> None:
     job = apply(kompakt, namespace, training_job("whole", replicas=2, gpus=4, seconds=None))
     status = job.await_phase("Running")
     nodes = topologies(kompakt)
@@ -95,7 +95,7 @@ def test_a_gang_goes_from_apply_to_succeeded(kompakt: Cluster, namespace: str) -
     stays(lambda: snapshot(job), rounds=5)
 
 
-def test_the_ring_of_four_avoids_the_slow_links(kompakt: Cluster, namespace: str) -> None:
+def test_the_ring_of_four_avoids_the_slow_links(kompakt: ClusterSession, namespace: str) -> None:
     """On a DGX-1 (V100) the first four GPUs form a full NVLink clique; any set across the boards loses links."""
     document = training_job("ring", gpus=4, seconds=None)
     document["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {LABEL_MACHINE: "dgx1-v100"}
@@ -111,7 +111,7 @@ def test_the_ring_of_four_avoids_the_slow_links(kompakt: Cluster, namespace: str
     eventually(lambda: not job.pods(), "the deleted job's pods are gone")
 
 
-def test_a_gang_that_does_not_fit_waits_and_holds_nothing(kompakt: Cluster, namespace: str) -> None:
+def test_a_gang_that_does_not_fit_waits_and_holds_nothing(kompakt: ClusterSession, namespace: str) -> None:
     blocker = apply(kompakt, namespace, training_job("blocker", replicas=2, gpus=8, seconds=None))
     blocker.await_phase("Running")
     before = held(kompakt)
@@ -131,7 +131,7 @@ def test_a_gang_that_does_not_fit_waits_and_holds_nothing(kompakt: Cluster, name
     gang.await_phase("Succeeded")
 
 
-def test_a_request_no_node_can_hold_says_so_and_others_go_on(kompakt: Cluster, namespace: str) -> None:
+def test_a_request_no_node_can_hold_says_so_and_others_go_on(kompakt: ClusterSession, namespace: str) -> None:
     huge = apply(kompakt, namespace, training_job("huge", gpus=16))
     eventually(lambda: huge.condition("Placed").get("reason") == "NeverFits", "NeverFits")
     assert huge.phase == "Pending"
@@ -139,7 +139,7 @@ def test_a_request_no_node_can_hold_says_so_and_others_go_on(kompakt: Cluster, n
     assert not huge.bound()
 
 
-def test_a_burst_of_jobs_all_succeed(kompakt: Cluster, namespace: str) -> None:
+def test_a_burst_of_jobs_all_succeed(kompakt: ClusterSession, namespace: str) -> None:
     jobs = [apply(kompakt, namespace, training_job(f"burst-{i}", replicas=1 + i % 2, gpus=1 + i % 4)) for i in range(20)]
     for job in jobs:
         job.await_phase("Succeeded")
@@ -147,7 +147,7 @@ def test_a_burst_of_jobs_all_succeed(kompakt: Cluster, namespace: str) -> None:
     eventually(lambda: not held(kompakt), "all GPUs are given back")
 
 
-def test_a_suspended_job_has_no_pods_until_it_is_resumed(kompakt: Cluster, namespace: str) -> None:
+def test_a_suspended_job_has_no_pods_until_it_is_resumed(kompakt: ClusterSession, namespace: str) -> None:
     job = apply(kompakt, namespace, training_job("later", gpus=2, seconds=None, suspend=True))
     job.await_phase("Suspended")
     assert job.pods() == []
@@ -159,7 +159,7 @@ def test_a_suspended_job_has_no_pods_until_it_is_resumed(kompakt: Cluster, names
     eventually(lambda: not held(kompakt), "no GPUs while suspended")
 
 
-def test_a_plain_pod_gets_gpus_from_our_scheduler(kompakt: Cluster, namespace: str) -> None:
+def test_a_plain_pod_gets_gpus_from_our_scheduler(kompakt: ClusterSession, namespace: str) -> None:
     container = {"name": "main", "image": "simulated", "resources": {"limits": {RESOURCE: "2"}}}
     spec = {"schedulerName": SCHEDULER_NAME, "restartPolicy": "Never", "containers": [container]}
     kompakt.core.create_namespaced_pod(namespace, {"metadata": {"name": "plain"}, "spec": spec})
@@ -173,7 +173,7 @@ def test_a_plain_pod_gets_gpus_from_our_scheduler(kompakt: Cluster, namespace: s
     eventually(lambda: held(kompakt).get("plain") == set(written(pod, ANN_GPUS)), "held as written")
 
 
-def test_a_pod_that_bypasses_us_keeps_its_gpus_from_others(kompakt: Cluster, namespace: str) -> None:
+def test_a_pod_that_bypasses_us_keeps_its_gpus_from_others(kompakt: ClusterSession, namespace: str) -> None:
     container = {"name": "main", "image": "simulated", "resources": {"limits": {RESOURCE: "6"}}}
     spec = {"nodeName": "dgx-0", "restartPolicy": "Never", "containers": [container]}
     kompakt.core.create_namespaced_pod(namespace, {"metadata": {"name": "bypass"}, "spec": spec})

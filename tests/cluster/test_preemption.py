@@ -10,10 +10,10 @@ from kubernetes import client
 
 from kompakt_core import contract as c
 from tools.kube.holding import HoldingWatch
-from tools.kube.jobs import Job, apply, training_job
+from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.kwok import LEAVING_ANNOTATION, NEVER_STARTS_ANNOTATION
 from tools.kube.parts import Pair
-from tools.kube.session import Cluster, eventually, stays
+from tools.kube.session import ClusterSession, eventually, stays
 
 HOST = "dgx-0"
 GRACE = 45
@@ -21,7 +21,7 @@ LEAVING = "2"  # seconds that a worker needs for its checkpoint
 
 
 @pytest.fixture(autouse=True)
-def no_gpu_is_held_twice(kompakt: Cluster) -> Iterator[None]:
+def no_gpu_is_held_twice(kompakt: ClusterSession) -> Iterator[None]:
     watching = HoldingWatch(str(kompakt.kubeconfig))
     yield
     watching.close()
@@ -29,7 +29,7 @@ def no_gpu_is_held_twice(kompakt: Cluster) -> Iterator[None]:
 
 
 @pytest.fixture
-def classes(kompakt: Cluster, namespace: str) -> Iterator[dict[str, str]]:
+def classes(kompakt: ClusterSession, namespace: str) -> Iterator[dict[str, str]]:
     """Names of priority classes: 1000, 1000 that never preempts, 2000."""
     priorities = client.SchedulingV1Api(kompakt.api)
     wanted = {"urgent": {"value": 1000}, "polite": {"value": 1000, "preemptionPolicy": "Never"}, "most": {"value": 2000}}
@@ -51,7 +51,7 @@ def gang(name: str, *, priority: str = "", host: str = HOST, minimum: int = 0, l
     return document
 
 
-def scheduling(job: Job) -> dict[str, Any]:
+def scheduling(job: JobManifest) -> dict[str, Any]:
     found: dict[str, Any] = job.status.get("scheduling", {})
     return found
 
@@ -60,17 +60,17 @@ def moment(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def gpus_of(job: Job) -> set[str]:
+def gpus_of(job: JobManifest) -> set[str]:
     """The GPUs written on its bound pods."""
     return {uuid for pod in job.bound() for uuid in (pod.metadata.annotations or {}).get(c.ANN_GPUS, "").split(",") if uuid}
 
 
-def events(job: Job, reason: str) -> list[Any]:
+def events(job: JobManifest, reason: str) -> list[Any]:
     found = job.cluster.core.list_namespaced_event(job.namespace).items
     return [one for one in found if one.reason == reason and one.involved_object.name == job.name]
 
 
-def graces(job: Job) -> dict[str, int]:
+def graces(job: JobManifest) -> dict[str, int]:
     """Grace periods of the job's pods on their way out, by pod."""
     return {
         pod.metadata.name: pod.metadata.deletion_grace_period_seconds for pod in job.pods() if pod.metadata.deletion_timestamp
@@ -78,7 +78,7 @@ def graces(job: Job) -> dict[str, int]:
 
 
 def test_a_gang_of_higher_priority_gets_the_gpus_and_the_other_comes_back(
-    kompakt: Cluster, namespace: str, classes: dict[str, str]
+    kompakt: ClusterSession, namespace: str, classes: dict[str, str]
 ) -> None:
     low = apply(kompakt, namespace, gang("low"))
     low.await_phase("Running")
@@ -108,7 +108,9 @@ def test_a_gang_of_higher_priority_gets_the_gpus_and_the_other_comes_back(
     assert gpus_of(low) == held
 
 
-def test_priorities_that_never_preempt_and_equal_ones_wait(kompakt: Cluster, namespace: str, classes: dict[str, str]) -> None:
+def test_priorities_that_never_preempt_and_equal_ones_wait(
+    kompakt: ClusterSession, namespace: str, classes: dict[str, str]
+) -> None:
     low = apply(kompakt, namespace, gang("low"))
     low.await_phase("Running")
     polite = apply(kompakt, namespace, gang("polite", priority=classes["polite"]))
@@ -121,7 +123,7 @@ def test_priorities_that_never_preempt_and_equal_ones_wait(kompakt: Cluster, nam
     assert equal.bound() == []
 
 
-def test_nobody_is_ended_before_its_minimum_run_time(kompakt: Cluster, namespace: str, classes: dict[str, str]) -> None:
+def test_nobody_is_ended_before_its_minimum_run_time(kompakt: ClusterSession, namespace: str, classes: dict[str, str]) -> None:
     minimum = 8
     low = apply(kompakt, namespace, gang("low", minimum=minimum))
     low.await_phase("Running")
@@ -135,7 +137,9 @@ def test_nobody_is_ended_before_its_minimum_run_time(kompakt: Cluster, namespace
     eventually(lambda: len(urgent.bound()) == 2, "the urgent gang is bound")
 
 
-def test_a_gang_that_was_placed_and_never_ran_is_ended_too(kompakt: Cluster, namespace: str, classes: dict[str, str]) -> None:
+def test_a_gang_that_was_placed_and_never_ran_is_ended_too(
+    kompakt: ClusterSession, namespace: str, classes: dict[str, str]
+) -> None:
     """Its image cannot be pulled; its minimum run time counts from the release."""
     minimum = 8
     document = gang("low", minimum=minimum)
@@ -158,7 +162,7 @@ def test_a_gang_that_was_placed_and_never_ran_is_ended_too(kompakt: Cluster, nam
 
 
 def test_three_priorities_end_each_other_once_and_never_in_turns(
-    kompakt: Cluster, namespace: str, classes: dict[str, str]
+    kompakt: ClusterSession, namespace: str, classes: dict[str, str]
 ) -> None:
     low = apply(kompakt, namespace, gang("low"))
     low.await_phase("Running")
@@ -177,7 +181,7 @@ def test_three_priorities_end_each_other_once_and_never_in_turns(
 
 
 def test_what_is_held_for_one_goes_to_one_of_still_higher_priority(
-    kompakt: Cluster, namespace: str, classes: dict[str, str]
+    kompakt: ClusterSession, namespace: str, classes: dict[str, str]
 ) -> None:
     """It comes while the victim stops; the first one would have to end again had it begun."""
     low = apply(kompakt, namespace, gang("low", leaving="30"))
@@ -197,7 +201,7 @@ def test_what_is_held_for_one_goes_to_one_of_still_higher_priority(
 
 
 def test_a_request_is_taken_back_when_the_urgent_job_is_deleted_before_anybody_ended(
-    kompakt: Cluster, namespace: str, classes: dict[str, str]
+    kompakt: ClusterSession, namespace: str, classes: dict[str, str]
 ) -> None:
     """The operator is away, so that nobody acts on the request."""
     low = apply(kompakt, namespace, gang("low", minimum=10))
@@ -217,7 +221,7 @@ def test_a_request_is_taken_back_when_the_urgent_job_is_deleted_before_anybody_e
 
 
 def test_another_planner_goes_on_where_the_first_one_was_killed(
-    kompakt: Cluster, namespace: str, classes: dict[str, str], pair: Pair, standby: Pair
+    kompakt: ClusterSession, namespace: str, classes: dict[str, str], pair: Pair, standby: Pair
 ) -> None:
     """The reservation is written, the request is not. Its minimum run time says that nothing else ends the victim."""
     low = apply(kompakt, namespace, gang("low", minimum=3600))
@@ -236,7 +240,7 @@ def test_another_planner_goes_on_where_the_first_one_was_killed(
         kompakt.restart(pair.scheduler)
 
 
-def reserve(urgent: Job, low: Job, gpus: set[str]) -> None:
+def reserve(urgent: JobManifest, low: JobManifest, gpus: set[str]) -> None:
     """What a planner writes before it asks."""
     found = urgent.read()
     now = scheduling(urgent)["waitingSince"]

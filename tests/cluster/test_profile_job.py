@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kompakt_cli import profile_jobs
-from kompakt_cli.profile_manifest import Steps, run_document
+from kompakt_cli.profile_manifest import StepLimits, run_document
 from kompakt_core.errors import InvalidInput
 from tools.kube.jobs import training_job
 from tools.kube.kwok import MESSAGE_ANNOTATION
-from tools.kube.session import Cluster, eventually
+from tools.kube.session import ClusterSession, eventually
 
 RUN = {
     "processes": 1,
@@ -26,7 +26,7 @@ RUN = {
 }
 
 
-def profiled(cluster: Cluster, namespace: str, manifest: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+def profiled(cluster: ClusterSession, namespace: str, manifest: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     command = [Path(sys.executable).parent / "kompakt", "profile", "--job", manifest, "-n", namespace]
     whole = [*command, "--kubeconfig", cluster.kubeconfig, *words]
     return subprocess.run(whole, capture_output=True, text=True, check=False)
@@ -40,7 +40,7 @@ def manifest(folder: Path, *, gpus: int = 1, **said: Any) -> Path:
     return folder / "job.json"
 
 
-def test_a_job_of_one_gpu_is_profiled_and_nothing_is_left(kompakt: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_a_job_of_one_gpu_is_profiled_and_nothing_is_left(kompakt: ClusterSession, namespace: str, tmp_path: Path) -> None:
     done = profiled(kompakt, namespace, manifest(tmp_path), "-o", "json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -50,7 +50,7 @@ def test_a_job_of_one_gpu_is_profiled_and_nothing_is_left(kompakt: Cluster, name
     assert kompakt.custom.list_namespaced_custom_object("kompakt.dev", "v1alpha1", namespace, "trainingjobs")["items"] == []
 
 
-def test_a_profile_is_handed_to_the_job_that_is_there(kompakt: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_a_profile_is_handed_to_the_job_that_is_there(kompakt: ClusterSession, namespace: str, tmp_path: Path) -> None:
     path = manifest(tmp_path)
     done = profiled(kompakt, namespace, path, "--annotate")
     assert done.returncode == 2
@@ -70,20 +70,20 @@ def test_a_profile_is_handed_to_the_job_that_is_there(kompakt: Cluster, namespac
     assert (status["source"], status["stalls"]["prep"]["seconds"]) == ("Annotation", "0")
 
 
-def test_two_halves_sit_on_two_nodes_and_the_slower_one_counts(kompakt: Cluster, namespace: str) -> None:
+def test_two_halves_sit_on_two_nodes_and_the_slower_one_counts(kompakt: ClusterSession, namespace: str) -> None:
     """As the run for the network stall. Simulated pods leave what they are told: here the second one other figures."""
     words = [json.dumps({"kompakt": 1, "run": RUN | {"ranks": 2, "stepSeconds": seconds}}) for seconds in (0.5, 0.75)]
     document = training_job("train", gpus=2, seconds="0", annotations={MESSAGE_ANNOTATION: words[0]})
-    plan = Steps(5, 20, 120.0)
+    plan = StepLimits(5, 20, 120.0)
     halves = run_document(document, "halves", 1, plan, "dgx-1")
     halves["spec"]["roles"][1]["template"]["metadata"]["annotations"][MESSAGE_ANNOTATION] = words[1]
-    cluster = profile_jobs.Cluster(str(kompakt.kubeconfig), None, namespace)
+    cluster = profile_jobs.ProfilingCluster(str(kompakt.kubeconfig), None, namespace)
     done = profile_jobs.measured(cluster, halves, 1, plan)
     assert (done.run.step_seconds, done.run.ranks, done.run.loaders) == (0.75, 2, 2)
     assert "dgx-1" in done.nodes
     assert len(set(done.nodes)) == 2
     with pytest.raises(InvalidInput, match=r"train-profile-halves: .*node"):
-        profile_jobs.measured(cluster, run_document(document, "halves", 1, plan, "no-such-node"), 1, Steps(5, 20, 20.0))
+        profile_jobs.measured(cluster, run_document(document, "halves", 1, plan, "no-such-node"), 1, StepLimits(5, 20, 20.0))
     assert kompakt.custom.list_namespaced_custom_object("kompakt.dev", "v1alpha1", namespace, "trainingjobs")["items"] == []
 
 
@@ -97,7 +97,7 @@ def test_two_halves_sit_on_two_nodes_and_the_slower_one_counts(kompakt: Cluster,
     ],
 )
 def test_a_run_that_gives_no_figures_says_why_and_is_gone(
-    kompakt: Cluster, namespace: str, tmp_path: Path, wishes: dict[str, Any], words: tuple[str, ...], sentence: str
+    kompakt: ClusterSession, namespace: str, tmp_path: Path, wishes: dict[str, Any], words: tuple[str, ...], sentence: str
 ) -> None:
     done = profiled(kompakt, namespace, manifest(tmp_path, **wishes), *words, "--devices", "0")
     assert done.returncode == 2

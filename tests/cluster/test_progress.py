@@ -8,17 +8,17 @@ import pytest
 
 from kompakt_core.contract import ANN_SENSITIVITY, METRICS_PORT
 from kompakt_runtime import export, metrics
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
-from kompakt_runtime.pace import Pace
-from tools.kube.jobs import Job, apply, training_job
-from tools.kube.session import Cluster, eventually, stays
+from kompakt_runtime.pace import StepCounter
+from tools.kube.jobs import JobManifest, apply, training_job
+from tools.kube.session import ClusterSession, eventually, stays
 
 LAST_WORD = {"kompakt": 1, "active": False, "reason": "ModeNone", "progress": {"step": 1000, "total": 1000, "loss": 0.25}}
 
 
 @pytest.fixture
-def asking(kompakt: Cluster) -> Iterator[Cluster]:
+def asking(kompakt: ClusterSession) -> Iterator[ClusterSession]:
     """The cluster with an operator that asks once a second."""
     kompakt.kill("operator-0")
     kompakt.start(kompakt.parts.operator("operator-0", "--progress-seconds=1"))
@@ -27,7 +27,7 @@ def asking(kompakt: Cluster) -> Iterator[Cluster]:
     kompakt.start(kompakt.parts.operator("operator-0"))
 
 
-class Steady(Pace):
+class Steady(StepCounter):
     """Steps as of a VGG: half a gigabyte of gradients every quarter of a second."""
 
     def said(self) -> dict[str, object]:
@@ -38,7 +38,7 @@ class Steady(Pace):
 def file(tmp_path: Path) -> Iterator[Path]:
     """A progress file that the runtime serves on the port of a worker, from this machine's loopback address."""
     path = tmp_path / "progress.json"
-    config = Config("ErrorBounded", progress_file=str(path), metrics_port=METRICS_PORT, state_dir=str(tmp_path))
+    config = RuntimeConfig("ErrorBounded", progress_file=str(path), metrics_port=METRICS_PORT, state_dir=str(tmp_path))
     server = metrics.serve(config, Steady())
     assert server is not None, f"another program listens on port {METRICS_PORT}"
     yield path
@@ -46,7 +46,7 @@ def file(tmp_path: Path) -> Iterator[Path]:
     server.server_close()
 
 
-def led_here(job: Job) -> None:
+def led_here(job: JobManifest) -> None:
     """A simulated pod has an address that leads nowhere; that of rank 0 leads to the page above once the job runs."""
     job.await_phase("Running")
     address = {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
@@ -54,7 +54,7 @@ def led_here(job: Job) -> None:
     job.cluster.core.patch_namespaced_pod_status(f"{job.name}-worker-0-a1", job.namespace, local)
 
 
-def test_progress_reaches_the_status_and_its_last_word_stays(asking: Cluster, namespace: str, file: Path) -> None:
+def test_progress_reaches_the_status_and_its_last_word_stays(asking: ClusterSession, namespace: str, file: Path) -> None:
     message = {"simulate.kompakt.dev/message": json.dumps(LAST_WORD)}
     made = training_job("told", replicas=2, gpus=2, seconds=None, annotations=message)
     made["spec"]["communication"] = {"pattern": "Ring", "gradientBytes": "531M"}
@@ -83,7 +83,7 @@ def test_progress_reaches_the_status_and_its_last_word_stays(asking: Cluster, na
 
 
 def test_after_a_suspension_pods_carry_the_measured_word_and_the_status_what_was_left(
-    asking: Cluster, namespace: str, file: Path
+    asking: ClusterSession, namespace: str, file: Path
 ) -> None:
     made = training_job("learned", replicas=2, gpus=2, seconds=None)
     made["spec"]["communication"] = {"pattern": "Ring"}
@@ -109,7 +109,7 @@ def test_after_a_suspension_pods_carry_the_measured_word_and_the_status_what_was
 
 
 def test_compression_shows_while_the_job_runs_and_stays_where_no_worker_leaves_a_word(
-    asking: Cluster, namespace: str, file: Path
+    asking: ClusterSession, namespace: str, file: Path
 ) -> None:
     def trained(plain: int, saved: int) -> None:
         figures = Figures(plain_bytes=plain, saved_bytes=saved, forwards=9, steps=9, compressed=1)

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from kubernetes import client
 
-from tools.kube.jobs import Document, Job, training_job
-from tools.kube.session import Cluster, eventually
+from tools.kube.jobs import Document, JobManifest, training_job
+from tools.kube.session import ClusterSession, eventually
 
 CRD = Path(__file__).resolve().parents[2] / "crds" / "trainingjobs.yaml"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -26,7 +26,7 @@ def definition(*, lax: bool) -> Document:
 
 
 @pytest.fixture
-def lax(kompakt: Cluster, namespace: str) -> Iterator[Any]:
+def lax(kompakt: ClusterSession, namespace: str) -> Iterator[Any]:
     """Puts the old rules or ours in force; afterwards ours are."""
     extensions = client.ApiextensionsV1Api(kompakt.api)
 
@@ -50,13 +50,13 @@ def lax(kompakt: Cluster, namespace: str) -> Iterator[Any]:
     enforce(lax=False)
 
 
-def create(cluster: Cluster, namespace: str, name: str, **options: str) -> Job:
+def create(cluster: ClusterSession, namespace: str, name: str, **options: str) -> JobManifest:
     body = training_job(name, suspend=True, activationCompression={"targetGradientError": "0.5"})
     cluster.custom.create_namespaced_custom_object("kompakt.dev", "v1alpha1", namespace, "trainingjobs", body, **options)
-    return Job(cluster, namespace, name)
+    return JobManifest(cluster, namespace, name)
 
 
-def test_a_stored_job_may_keep_what_new_rules_refuse(kompakt: Cluster, namespace: str, lax: Any) -> None:
+def test_a_stored_job_may_keep_what_new_rules_refuse(kompakt: ClusterSession, namespace: str, lax: Any) -> None:
     lax(lax=True)
     job = create(kompakt, namespace, "old")
     lax(lax=False)

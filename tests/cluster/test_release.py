@@ -14,26 +14,26 @@ import yaml
 
 from tools.kube import simulated
 from tools.kube.binaries import find_all
-from tools.kube.jobs import Job, apply, training_job
+from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.kwok import SECONDS_ANNOTATION
 from tools.kube.parts import NAMESPACE, RELEASE, ROOT, STAND_INS, can_set_hostname, render
 from tools.kube.processes import launch_tied
 from tools.kube.programs import SIMULATED
-from tools.kube.session import Cluster, KubectlFailed, eventually
+from tools.kube.session import ClusterSession, KubectlFailed, eventually
 
 CHART = ROOT / "charts" / "kompakt"
 NEW_FIELD = "lastRestart"
 LEASE = {"scheduler.lease.duration": "10s", "scheduler.lease.renewDeadline": "8s", "scheduler.lease.retryPeriod": "1s"}
 
 
-def helm(cluster: Cluster, *arguments: str, namespace: str = NAMESPACE) -> str:
+def helm(cluster: ClusterSession, *arguments: str, namespace: str = NAMESPACE) -> str:
     where = (f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}")
     done = subprocess.run([str(cluster.find("helm")), *arguments, *where], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def end_removal(cluster: Cluster) -> None:
+def end_removal(cluster: ClusterSession) -> None:
     """Play the end of the chart's hook before an uninstall, which simulated nodes do not run (test_uninstall.py runs it)."""
     hook = eventually(
         lambda: cluster.core.list_namespaced_pod(NAMESPACE, label_selector="batch.kubernetes.io/job-name=kompakt-removal").items,
@@ -67,12 +67,12 @@ def status_fields(definition: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory, older: Path) -> Iterator[Cluster]:
+def released(tmp_path_factory: pytest.TempPathFactory, older: Path) -> Iterator[ClusterSession]:
     """A cluster into which Helm installed the older chart, and our parts at work with the accounts that it made."""
     find = find_all([*SIMULATED, "helm"]).__getitem__
     machines = simulated.machines(2)
     plane = simulated.start(tmp_path_factory.mktemp("release") / "run", find, machines, launch=launch_tied)
-    cluster = Cluster(plane, find)
+    cluster = ClusterSession(plane, find)
     try:
         helm(cluster, "install", RELEASE, str(older), "--create-namespace", "--wait", "--timeout=60s", *settings())
         cluster.parts.await_definitions()
@@ -85,12 +85,12 @@ def released(tmp_path_factory: pytest.TempPathFactory, older: Path) -> Iterator[
         cluster.stop()
 
 
-def definition(cluster: Cluster) -> dict[str, Any]:
+def definition(cluster: ClusterSession) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(cluster.kubectl("get", "crd", "trainingjobs.kompakt.dev", "-o", "json"))
     return found
 
 
-def pods_of(job: Job) -> list[tuple[str, str]]:
+def pods_of(job: JobManifest) -> list[tuple[str, str]]:
     return [(pod.metadata.uid, pod.status.phase) for pod in job.pods()]
 
 
@@ -98,7 +98,7 @@ def pods_of(job: Job) -> list[tuple[str, str]]:
 class TestRelease:
     """In this order; each leaves the cluster to the next."""
 
-    def test_jobs_run_on_through_upgrade_and_rollback(self, released: Cluster) -> None:
+    def test_jobs_run_on_through_upgrade_and_rollback(self, released: ClusterSession) -> None:
         assert NEW_FIELD not in status_fields(definition(released))
         job = apply(released, "default", training_job("long", replicas=2, gpus=4, seconds=None))
         job.await_phase("Running")
@@ -114,21 +114,23 @@ class TestRelease:
             passing.await_phase("Succeeded")
             assert (pods_of(job), job.status["attempt"], job.phase) == (before, 1, "Running")
 
-    def test_a_chart_that_holds_a_job_is_installed_when_its_workers_run(self, released: Cluster, tmp_path: Path) -> None:
+    def test_a_chart_that_holds_a_job_is_installed_when_its_workers_run(self, released: ClusterSession, tmp_path: Path) -> None:
         (tmp_path / "templates").mkdir()
         (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: jobs, version: 0.0.1}")
         jobs = [training_job("charted", gpus=2, seconds=None), training_job("parked", suspend=True)]
         (tmp_path / "templates" / "jobs.yaml").write_text("\n---\n".join(map(json.dumps, jobs)))
         helm(released, "install", "jobs", str(tmp_path), "--wait", "--timeout=60s", namespace="default")
-        assert Job(released, "default", "charted").phase == "Running"
-        assert Job(released, "default", "parked").phase == "Suspended"
+        assert JobManifest(released, "default", "charted").phase == "Running"
+        assert JobManifest(released, "default", "parked").phase == "Suspended"
         released.kubectl("wait", "--for=condition=Running", "tj/charted", "-n", "default", "--timeout=5s")
-        charted = Job(released, "default", "charted")
+        charted = JobManifest(released, "default", "charted")
         helm(released, "uninstall", "jobs", "--wait", namespace="default")
         # The garbage collector looks for new definitions every 30 s; before that, it never hears of a job's end.
         eventually(lambda: not charted.pods(), "the job's pods are gone with it")
 
-    def test_the_charts_own_check_passes_with_the_rights_that_the_chart_gives_it(self, released: Cluster, tmp_path: Path) -> None:
+    def test_the_charts_own_check_passes_with_the_rights_that_the_chart_gives_it(
+        self, released: ClusterSession, tmp_path: Path
+    ) -> None:
         account = tmp_path / "account"
         account.mkdir()
         hooks = [h for h in yaml.safe_load_all(helm(released, "get", "hooks", RELEASE)) if h]
@@ -142,7 +144,7 @@ class TestRelease:
         done = subprocess.run(server, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout.count("held by")) == (0, 2), done.stdout + done.stderr
 
-    def test_an_operator_of_one_namespace_runs_its_jobs_with_roles_only(self, released: Cluster) -> None:
+    def test_an_operator_of_one_namespace_runs_its_jobs_with_roles_only(self, released: ClusterSession) -> None:
         helm(released, "upgrade", RELEASE, str(CHART), *settings(**{"operator.namespace": "default"}))
         released.kill("operator-0")
         released.kubectl("delete", "lease", "kompakt-operator", "-n", NAMESPACE)  # it was killed: nobody waits the 15 s here
@@ -152,17 +154,19 @@ class TestRelease:
         released.start(replace(usual, argv=(*usual.argv, "--namespace=default")))
         job = apply(released, "default", training_job("local", gpus=1, seconds="1"))
         job.await_phase("Succeeded")
-        assert Job(released, "default", "long").status["attempt"] == 1
+        assert JobManifest(released, "default", "long").status["attempt"] == 1
 
-    def test_uninstall_leaves_definitions_jobs_and_pods_and_a_new_install_goes_on(self, released: Cluster) -> None:
-        job = Job(released, "default", "long")
+    def test_uninstall_leaves_definitions_jobs_and_pods_and_a_new_install_goes_on(self, released: ClusterSession) -> None:
+        job = JobManifest(released, "default", "long")
         before = pods_of(job)
         helm(released, "uninstall", RELEASE, "--wait", "--timeout=60s")
         assert (pods_of(job), job.phase) == (before, "Running")
         helm(released, "install", RELEASE, str(CHART), "--wait", "--timeout=60s", *settings(**{"crds.keep": "false"}))
         assert pods_of(job) == before
 
-    def test_nothing_stays_once_jobs_and_then_the_release_with_the_definitions_are_removed(self, released: Cluster) -> None:
+    def test_nothing_stays_once_jobs_and_then_the_release_with_the_definitions_are_removed(
+        self, released: ClusterSession
+    ) -> None:
         released.kubectl("delete", "trainingjobs", "--all", "--all-namespaces")
         eventually(lambda: not released.core.list_namespaced_pod("default").items, "no pods of jobs")
         with ThreadPoolExecutor(1) as aside:
@@ -205,7 +209,7 @@ VALUES: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-def test_the_api_server_takes_what_the_chart_makes_of_these_values(cluster: Cluster, values: list[str]) -> None:
+def test_the_api_server_takes_what_the_chart_makes_of_these_values(cluster: ClusterSession, values: list[str]) -> None:
     command = [str(cluster.find("helm")), "template", "dry", str(CHART), "-n", NAMESPACE, "--kube-version=1.37.1", "--no-hooks"]
     done = subprocess.run([*command, *(f"--set={value}" for value in values)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -2,12 +2,12 @@
 
 from kompakt_core.contract import ANN_GPUS, ANN_RANK, LABEL_WORKER_INDEX
 from tools.kube.jobs import apply, training_job
-from tools.kube.session import Cluster
+from tools.kube.session import ClusterSession
 
 GPUS = (1, 2, 0, 4, 1, 1, 2, 1)  # by role; the first has two pods
 
 
-def test_eight_roles_are_one_gang(kompakt: Cluster, namespace: str) -> None:
+def test_eight_roles_are_one_gang(kompakt: ClusterSession, namespace: str) -> None:
     body = training_job("many", seconds=None)
     (role,) = body["spec"]["roles"]
     roles = [{**role, "name": f"role-{i}", "gpusPerReplica": gpus, "replicas": 1 + (i == 0)} for i, gpus in enumerate(GPUS)]

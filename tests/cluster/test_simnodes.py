@@ -9,14 +9,14 @@ from kompakt_core import contract
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_from_spec
 from tools.kube import kwok
-from tools.kube.session import Cluster, eventually, stays
+from tools.kube.session import ClusterSession, eventually, stays
 
 GROUP = (contract.GROUP, contract.VERSION, contract.TOPOLOGY_PLURAL)
 MACHINE = "dgx1-v100"
 
 
 @pytest.fixture(scope="module")
-def node(plugins: Cluster) -> Iterator[str]:
+def node(plugins: ClusterSession) -> Iterator[str]:
     """A node of its own, tainted so that pods of other tests stay away."""
     name = "simnodes-test"
     plugins.core.create_node(kwok.node(name, 0, MACHINE, tainted=True))
@@ -26,17 +26,17 @@ def node(plugins: Cluster) -> Iterator[str]:
     eventually(lambda: not topology(plugins, name), "the topology gone with its node")
 
 
-def topology(cluster: Cluster, name: str) -> dict[str, Any]:
+def topology(cluster: ClusterSession, name: str) -> dict[str, Any]:
     """The node's GPUTopology, empty where there is none."""
     found = cluster.custom.list_cluster_custom_object(*GROUP, field_selector=f"metadata.name={name}")["items"]
     return dict(found[0]) if found else {}
 
 
-def gpus_of(cluster: Cluster, node: str) -> list[str]:
+def gpus_of(cluster: ClusterSession, node: str) -> list[str]:
     return [gpu["uuid"] for gpu in topology(cluster, node)["spec"]["gpus"]]
 
 
-def held(cluster: Cluster, node: str) -> dict[str, set[str]]:
+def held(cluster: ClusterSession, node: str) -> dict[str, set[str]]:
     """GPUs by pod, as status.held has them."""
     by_pod: dict[str, set[str]] = {}
     for entry in topology(cluster, node)["status"].get("held", []):
@@ -44,31 +44,31 @@ def held(cluster: Cluster, node: str) -> dict[str, set[str]]:
     return by_pod
 
 
-def create(cluster: Cluster, namespace: str, name: str, gpus: int, node: str | None = None) -> None:
+def create(cluster: ClusterSession, namespace: str, name: str, gpus: int, node: str | None = None) -> None:
     limits = {contract.RESOURCE: str(gpus)}
     container = {"name": "c", "image": "none", "resources": {"limits": limits}}
     spec = {"containers": [container], "schedulerName": "nobody", "tolerations": [{"operator": "Exists"}], "nodeName": node}
     cluster.core.create_namespaced_pod(namespace, {"metadata": {"name": name}, "spec": spec})
 
 
-def bind(cluster: Cluster, namespace: str, name: str, node: str, gpus: list[str]) -> None:
+def bind(cluster: ClusterSession, namespace: str, name: str, node: str, gpus: list[str]) -> None:
     meta = {"name": name, "annotations": {contract.ANN_GPUS: ",".join(gpus)}}
     body = {"metadata": meta, "target": {"kind": "Node", "apiVersion": "v1", "name": node}}
     cluster.core.create_namespaced_binding(namespace, body, _preload_content=False).read()
 
 
-def annotation(cluster: Cluster, namespace: str, name: str, key: str) -> str:
+def annotation(cluster: ClusterSession, namespace: str, name: str, key: str) -> str:
     return str((cluster.core.read_namespaced_pod(name, namespace).metadata.annotations or {}).get(key, ""))
 
 
-def test_the_label_becomes_link_graph_owner_and_allocatable_gpus(plugins: Cluster, node: str) -> None:
+def test_the_label_becomes_link_graph_owner_and_allocatable_gpus(plugins: ClusterSession, node: str) -> None:
     found, machine = topology(plugins, node), plugins.core.read_node(node)
     assert graph_from_spec(found["spec"]) == read_description(MACHINE, node)
     assert found["spec"]["nodeUID"] == found["metadata"]["ownerReferences"][0]["uid"] == machine.metadata.uid
     eventually(lambda: plugins.core.read_node(node).status.allocatable.get(contract.RESOURCE) == "8", "8 allocatable GPUs")
 
 
-def test_a_bound_pod_holds_what_is_written_on_it(plugins: Cluster, node: str, namespace: str) -> None:
+def test_a_bound_pod_holds_what_is_written_on_it(plugins: ClusterSession, node: str, namespace: str) -> None:
     chosen = [gpus_of(plugins, node)[index] for index in (6, 1)]
     create(plugins, namespace, "a", 2)
     bind(plugins, namespace, "a", node, chosen)
@@ -79,7 +79,7 @@ def test_a_bound_pod_holds_what_is_written_on_it(plugins: Cluster, node: str, na
     eventually(lambda: not held(plugins, node), "the GPUs given back")
 
 
-def test_a_pod_bound_past_the_extender_is_reported(plugins: Cluster, node: str, namespace: str) -> None:
+def test_a_pod_bound_past_the_extender_is_reported(plugins: ClusterSession, node: str, namespace: str) -> None:
     create(plugins, namespace, "past", 3, node)
     eventually(lambda: annotation(plugins, namespace, "past", contract.ANN_GPUS), "GPUs written on the pod")
     written = set(annotation(plugins, namespace, "past", contract.ANN_GPUS).split(","))
@@ -89,7 +89,7 @@ def test_a_pod_bound_past_the_extender_is_reported(plugins: Cluster, node: str, 
     assert [event.involved_object.name for event in events] == ["past"]
 
 
-def test_gpus_that_are_held_are_not_held_again_and_the_pod_says_so(plugins: Cluster, node: str, namespace: str) -> None:
+def test_gpus_that_are_held_are_not_held_again_and_the_pod_says_so(plugins: ClusterSession, node: str, namespace: str) -> None:
     chosen = gpus_of(plugins, node)[:2]
     for name in ("first", "second"):
         create(plugins, namespace, name, 2)
@@ -104,19 +104,19 @@ def test_gpus_that_are_held_are_not_held_again_and_the_pod_says_so(plugins: Clus
     )
 
 
-def test_a_pod_that_does_not_fit_fails_as_a_kubelet_would_let_it(plugins: Cluster, node: str, namespace: str) -> None:
+def test_a_pod_that_does_not_fit_fails_as_a_kubelet_would_let_it(plugins: ClusterSession, node: str, namespace: str) -> None:
     create(plugins, namespace, "big", 9, node)
     eventually(lambda: plugins.core.read_namespaced_pod("big", namespace).status.phase == "Failed", "a failed pod")
     assert plugins.core.read_namespaced_pod("big", namespace).status.reason == "UnexpectedAdmissionError"
     assert "big" not in held(plugins, node)
 
 
-def test_a_deleted_topology_comes_back(plugins: Cluster, node: str) -> None:
+def test_a_deleted_topology_comes_back(plugins: ClusterSession, node: str) -> None:
     before = topology(plugins, node)["metadata"]["uid"]
     plugins.custom.delete_cluster_custom_object(*GROUP, node)
     eventually(lambda: topology(plugins, node).get("status", {}).get("gpus") == 8, "the topology again")
     assert topology(plugins, node)["metadata"]["uid"] != before
 
 
-def test_nothing_is_written_while_nothing_happens(plugins: Cluster, node: str) -> None:
+def test_nothing_is_written_while_nothing_happens(plugins: ClusterSession, node: str) -> None:
     stays(lambda: topology(plugins, node)["metadata"]["resourceVersion"], 4)

@@ -26,7 +26,7 @@ from tests.support.cluster.storm import (
 from tools.kube.api import connect
 from tools.kube.holding import HoldingWatch
 from tools.kube.parts import Pair
-from tools.kube.session import Cluster, eventually, stays
+from tools.kube.session import ClusterSession, eventually, stays
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 KILLS = int(os.environ.get("KOMPAKT_KILLS", "50"))
@@ -48,7 +48,7 @@ def left_sockets_are_collected_here() -> Iterator[None]:
 
 
 @pytest.mark.timeout(KILL_SECONDS * KILLS + 3 * REST_SECONDS)
-def test_jobs_come_and_go_while_everything_is_killed(kompakt: Cluster, namespace: str, pair: Pair) -> None:
+def test_jobs_come_and_go_while_everything_is_killed(kompakt: ClusterSession, namespace: str, pair: Pair) -> None:
     chance = random.Random(SEED)
     print(f"KOMPAKT_SEED={SEED}")
     crowd = Crowd(kompakt, namespace, chance)
@@ -93,7 +93,7 @@ def test_jobs_come_and_go_while_everything_is_killed(kompakt: Cluster, namespace
     assert len(crowd.lives) >= crowd.size + TURN * (KILLS // len(victims) - 1), "jobs came and went all the time"
 
 
-def await_no_orphan(cluster: Cluster, namespace: str) -> None:
+def await_no_orphan(cluster: ClusterSession, namespace: str) -> None:
     try:
         eventually(lambda: not orphans(cluster, namespace), "no orphan")
     except AssertionError as error:
@@ -109,6 +109,6 @@ def calm(crowd: Crowd, killer: Killer) -> None:
         pass
 
 
-def jobs_of(cluster: Cluster, namespace: str) -> list[dict[str, dict[str, str]]]:
+def jobs_of(cluster: ClusterSession, namespace: str) -> list[dict[str, dict[str, str]]]:
     found = connect(cluster.kubeconfig).get(f"/apis/{API_VERSION}/namespaces/{namespace}/{JOB_PLURAL}")["items"]
     return list(found)

@@ -16,11 +16,11 @@ from kompakt_core.contract import GROUP, JOB_PLURAL
 from tools.kube import simulated
 from tools.kube.binaries import find_all
 from tools.kube.components import control_plane
-from tools.kube.jobs import Job, apply, training_job
+from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.parts import NAMESPACE, ROOT, render
 from tools.kube.processes import launch_tied
 from tools.kube.programs import SIMULATED
-from tools.kube.session import Cluster, eventually, stays
+from tools.kube.session import ClusterSession, eventually, stays
 
 DEFINITION = f"{JOB_PLURAL}.{GROUP}"
 CRDS = str(ROOT / "crds")
@@ -28,11 +28,11 @@ HOOK = "kompakt-removal"
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSession]:
     """A cluster with all our parts at work."""
     find = find_all([*SIMULATED, "helm"]).__getitem__
     folder: Path = tmp_path_factory.mktemp("uninstall") / "run"
-    cluster = Cluster(simulated.start(folder, find, simulated.machines(2), launch=launch_tied), find)
+    cluster = ClusterSession(simulated.start(folder, find, simulated.machines(2), launch=launch_tied), find)
     try:
         cluster.parts.install()
         cluster.start(cluster.parts.simulated_plugins())
@@ -44,7 +44,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def defined(own: Cluster) -> Iterator[Cluster]:
+def defined(own: ClusterSession) -> Iterator[ClusterSession]:
     """The cluster; afterwards it has its definitions again, no job and no worker."""
     yield own
     own.kubectl("apply", "--server-side", "-f", CRDS)
@@ -53,13 +53,13 @@ def defined(own: Cluster) -> Iterator[Cluster]:
     own.kubectl("delete", "pods,services", "--selector=kompakt.dev/job-uid", "--namespace=default", "--timeout=60s")
 
 
-def running(cluster: Cluster, name: str, **more: Any) -> Job:
+def running(cluster: ClusterSession, name: str, **more: Any) -> JobManifest:
     job = apply(cluster, "default", training_job(name, replicas=2, gpus=2, seconds=None, **more))
     job.await_phase("Running")
     return job
 
 
-def left_of(job: Job) -> list[str]:
+def left_of(job: JobManifest) -> list[str]:
     """Pods, Services and budgets of a job."""
     selector = {"label_selector": f"kompakt.dev/job-name={job.name}"}
     budgets = client.PolicyV1Api(job.cluster.api).list_namespaced_pod_disruption_budget(job.namespace, **selector).items
@@ -68,7 +68,7 @@ def left_of(job: Job) -> list[str]:
 
 
 @contextmanager
-def without_controllers(cluster: Cluster) -> Iterator[None]:
+def without_controllers(cluster: ClusterSession) -> Iterator[None]:
     """Kubernetes' own controllers, the garbage collector among them, stand still."""
     plane, name = cluster.plane, "kube-controller-manager"
     plane.stop_component(name, grace=0)
@@ -79,12 +79,14 @@ def without_controllers(cluster: Cluster) -> Iterator[None]:
         plane.start_component(parts[name])
 
 
-def undefined(cluster: Cluster) -> None:
-    """Deletes the definition of TrainingJob, and all jobs with it."""
+def undefined(cluster: ClusterSession) -> None:
+    """Deletes the CRD of TrainingJob, and all jobs with it."""
     cluster.kubectl("delete", "customresourcedefinition", DEFINITION, "--timeout=60s")
 
 
-def test_the_operator_ends_pods_of_jobs_that_went_with_their_definition_where_the_collector_does_not(defined: Cluster) -> None:
+def test_the_operator_ends_pods_of_jobs_that_went_with_their_definition_where_the_collector_does_not(
+    defined: ClusterSession,
+) -> None:
     """The collector works in most cases; here it is away."""
     jobs = [running(defined, "first", runPolicy={"evictions": "Refuse"}), running(defined, "second")]
     assert len(left_of(jobs[0])) == 4
@@ -93,14 +95,14 @@ def test_the_operator_ends_pods_of_jobs_that_went_with_their_definition_where_th
         eventually(lambda: not any(map(left_of, jobs)), "nothing left of both jobs", 60)
 
 
-def test_a_job_runs_after_the_definition_came_back_while_the_operator_ran_on(defined: Cluster) -> None:
+def test_a_job_runs_after_the_definition_came_back_while_the_operator_ran_on(defined: ClusterSession) -> None:
     undefined(defined)
     defined.kubectl("apply", "--server-side", "-f", CRDS)
     defined.parts.await_definitions()
     apply(defined, "default", training_job("again", replicas=2, gpus=2)).await_phase("Succeeded")
 
 
-def test_what_was_orphaned_on_purpose_stays(defined: Cluster) -> None:
+def test_what_was_orphaned_on_purpose_stays(defined: ClusterSession) -> None:
     job = running(defined, "orphaning")
     before = left_of(job)
     defined.kubectl("delete", "trainingjob", job.name, "--cascade=orphan", "--timeout=60s")
@@ -110,7 +112,7 @@ def test_what_was_orphaned_on_purpose_stays(defined: Cluster) -> None:
 
 
 @pytest.fixture
-def hook(defined: Cluster, tmp_path: Path) -> list[str]:
+def hook(defined: ClusterSession, tmp_path: Path) -> list[str]:
     """The command of the chart's hook before an uninstall, with its account and nobody's rights but its own."""
     chart = render(defined.find, {"crds.keep": "false"})
     hooks = [one for one in chart if (one["metadata"].get("annotations") or {}).get("helm.sh/hook") == "pre-delete"]
@@ -125,7 +127,7 @@ def hook(defined: Cluster, tmp_path: Path) -> list[str]:
     return [sys.executable, flag, script, defined.plane.addresses.server, str(tmp_path), seconds]
 
 
-def test_the_hook_before_an_uninstall_ends_all_jobs_and_nothing_stays(defined: Cluster, hook: list[str]) -> None:
+def test_the_hook_before_an_uninstall_ends_all_jobs_and_nothing_stays(defined: ClusterSession, hook: list[str]) -> None:
     jobs = [running(defined, "one"), running(defined, "two")]
     parked = apply(defined, "default", training_job("parked", suspend=True))
     parked.await_phase("Suspended")
@@ -139,7 +141,7 @@ def test_the_hook_before_an_uninstall_ends_all_jobs_and_nothing_stays(defined: C
     assert again.returncode == 0, again.stderr
 
 
-def test_the_hook_says_which_pods_stay_and_gives_up(defined: Cluster, hook: list[str]) -> None:
+def test_the_hook_says_which_pods_stay_and_gives_up(defined: ClusterSession, hook: list[str]) -> None:
     running(defined, "staying")
     defined.kill("operator-0")
     try:

@@ -20,9 +20,9 @@ import pytest
 
 from tests.support.cluster.storm import LOOK, Crowd, held, left_sockets_collected, orphans
 from tools.kube.holding import HoldingWatch
-from tools.kube.jobs import Job, apply, training_job
+from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.parts import Pair, can_set_hostname
-from tools.kube.session import Cluster, eventually
+from tools.kube.session import ClusterSession, eventually
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 OUTAGE = float(os.environ.get("KOMPAKT_OUTAGE", "25"))
@@ -38,7 +38,7 @@ def left_sockets_are_collected_here() -> Iterator[None]:
 
 
 @pytest.fixture
-def watched(kompakt: Cluster) -> Iterator[HoldingWatch]:
+def watched(kompakt: ClusterSession) -> Iterator[HoldingWatch]:
     watch = HoldingWatch(str(kompakt.kubeconfig), rejoins=True)
     yield watch
     watch.close()
@@ -46,7 +46,7 @@ def watched(kompakt: Cluster) -> Iterator[HoldingWatch]:
 
 
 @pytest.mark.timeout(600 + OUTAGE)
-def test_jobs_outlive_an_api_server_that_hangs(kompakt: Cluster, namespace: str, watched: HoldingWatch) -> None:
+def test_jobs_outlive_an_api_server_that_hangs(kompakt: ClusterSession, namespace: str, watched: HoldingWatch) -> None:
     jobs = [
         apply(kompakt, namespace, training_job(f"hung-{i}", replicas=2, gpus=2, seconds="1", placement=NO_WAIT))
         for i in range(12)
@@ -64,7 +64,7 @@ def test_jobs_outlive_an_api_server_that_hangs(kompakt: Cluster, namespace: str,
 
 
 @pytest.fixture
-def detour(kompakt: Cluster, pair: Pair) -> Iterator[str]:
+def detour(kompakt: ClusterSession, pair: Pair) -> Iterator[str]:
     """Operator and scheduler pair reach the API server through a proxy that spoils one request in ten."""
     if not can_set_hostname():
         pytest.skip("two pairs on one host need hostnames of their own, and this machine allows no user namespaces")
@@ -87,7 +87,7 @@ def detour(kompakt: Cluster, pair: Pair) -> Iterator[str]:
 
 @pytest.mark.timeout(600)
 def test_jobs_come_and_go_while_one_request_in_ten_is_spoilt(
-    kompakt: Cluster, namespace: str, detour: str, watched: HoldingWatch
+    kompakt: ClusterSession, namespace: str, detour: str, watched: HoldingWatch
 ) -> None:
     crowd = Crowd(kompakt, namespace, random.Random(SEED), size=12)
     while len(crowd.lives) < JOBS:
@@ -103,11 +103,11 @@ def test_jobs_come_and_go_while_one_request_in_ten_is_spoilt(
     assert min(counts[way] for way in ("500", "503", "cut before", "cut after")) > 10
 
 
-def spoilt(cluster: Cluster, address: str) -> dict[str, int]:
+def spoilt(cluster: ClusterSession, address: str) -> dict[str, int]:
     return dict(asked(cluster, f"{address}/faulty"))
 
 
-def asked(cluster: Cluster, url: str, body: object = None) -> Any:
+def asked(cluster: ClusterSession, url: str, body: object = None) -> Any:
     """What the proxy answers; with a body it is PUT."""
     trust = ssl.create_default_context(cafile=str(cluster.plane.keys.authority.certificate_file))
     request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), method="PUT" if body else "GET")
@@ -119,7 +119,7 @@ def asked(cluster: Cluster, url: str, body: object = None) -> Any:
 class Silenced:
     """An operator whose watches a proxy can silence."""
 
-    cluster: Cluster
+    cluster: ClusterSession
     proxy: str
     liveness: str
 
@@ -139,7 +139,7 @@ class Silenced:
 
 
 @pytest.fixture
-def silenced(kompakt: Cluster) -> Iterator[Silenced]:
+def silenced(kompakt: ClusterSession) -> Iterator[Silenced]:
     kompakt.kill("operator-0")
     address, proxy = kompakt.parts.faulty_server(SEED, rate=0)
     kompakt.start(proxy)
@@ -155,7 +155,7 @@ def silenced(kompakt: Cluster) -> Iterator[Silenced]:
 
 
 @pytest.fixture
-def long(kompakt: Cluster, namespace: str, silenced: Silenced) -> Job:
+def long(kompakt: ClusterSession, namespace: str, silenced: Silenced) -> JobManifest:
     """A job that runs on: the operator is active, and its watches show what there is."""
     job = apply(kompakt, namespace, training_job("long", seconds=None, placement=NO_WAIT))
     job.await_phase("Running")
@@ -164,7 +164,7 @@ def long(kompakt: Cluster, namespace: str, silenced: Silenced) -> Job:
 
 
 def test_a_watch_of_pods_that_says_nothing_any_more_ends_the_operators_liveness(
-    kompakt: Cluster, namespace: str, silenced: Silenced, long: Job
+    kompakt: ClusterSession, namespace: str, silenced: Silenced, long: JobManifest
 ) -> None:
     """Of one pod only: the operator names the first that it hears of, and may list all pods at any moment."""
     silenced.silence("pods")
@@ -176,7 +176,7 @@ def test_a_watch_of_pods_that_says_nothing_any_more_ends_the_operators_liveness(
 
 
 def test_a_watch_of_jobs_that_says_nothing_any_more_ends_the_operators_liveness(
-    kompakt: Cluster, namespace: str, silenced: Silenced, long: Job
+    kompakt: ClusterSession, namespace: str, silenced: Silenced, long: JobManifest
 ) -> None:
     silenced.silence("trainingjobs")
     late = apply(kompakt, namespace, training_job("late", placement=NO_WAIT))

@@ -10,17 +10,17 @@ from kompakt_core import contract as c
 from kompakt_core.placement.model import Reason
 from kompakt_extender import words
 from tools.kube import simulated
-from tools.kube.session import Cluster, eventually
-from tools.kube.simulated import Machine
+from tools.kube.session import ClusterSession, eventually
+from tools.kube.simulated import SimulatedMachine
 
 POOL = "test.kompakt.dev/victims"
 # Their NVLinks join no eight GPUs each with each, however many are free.
-MACHINES = [Machine(f"victim-{number}", "dgx1-v100", 8, ((POOL, "yes"),)) for number in range(4)]
+MACHINES = [SimulatedMachine(f"victim-{number}", "dgx1-v100", 8, ((POOL, "yes"),)) for number in range(4)]
 CLIQUE = {c.ANN_PATTERN: "Clique", c.ANN_REQUIRED_LINK: "NVLink"}
 
 
 @pytest.fixture
-def machines(kompakt: Cluster) -> Iterator[list[str]]:
+def machines(kompakt: ClusterSession) -> Iterator[list[str]]:
     """Names of four machines; gone again afterwards."""
     names = [machine.name for machine in MACHINES]
     simulated.add_machines(kompakt.plane, MACHINES)
@@ -36,7 +36,7 @@ def machines(kompakt: Cluster) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def urgent(kompakt: Cluster, namespace: str) -> Iterator[str]:
+def urgent(kompakt: ClusterSession, namespace: str) -> Iterator[str]:
     """The name of a priority above that of other pods."""
     priorities, name = client.SchedulingV1Api(kompakt.api), f"urgent-{namespace}"
     priorities.create_priority_class({"metadata": {"name": name}, "value": 1000})
@@ -51,7 +51,7 @@ def pod(name: str, gpus: int, selector: dict[str, str], notes: dict[str, str] | 
 
 
 def test_no_pod_is_evicted_for_one_that_would_still_not_fit(
-    kompakt: Cluster, namespace: str, machines: list[str], urgent: str
+    kompakt: ClusterSession, namespace: str, machines: list[str], urgent: str
 ) -> None:
     core = kompakt.core
     for name in machines:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from tools.kube.jobs import Job, apply, training_job
-from tools.kube.session import Cluster, eventually
+from tools.kube.jobs import JobManifest, apply, training_job
+from tools.kube.session import ClusterSession, eventually
 
 Object = dict[str, Any]
 Verdict = Callable[[Object], Object]
@@ -62,7 +62,7 @@ class Webhook:
 
 
 @contextmanager
-def served(webhook: Webhook, cluster: Cluster) -> Iterator[int]:
+def served(webhook: Webhook, cluster: ClusterSession) -> Iterator[int]:
     """Its port."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -93,7 +93,7 @@ def served(webhook: Webhook, cluster: Cluster) -> Iterator[int]:
 
 
 @pytest.fixture
-def webhook(kompakt: Cluster, namespace: str) -> Iterator[Webhook]:
+def webhook(kompakt: ClusterSession, namespace: str) -> Iterator[Webhook]:
     """Asked about every pod of the namespace; until told otherwise it lets all pass as they are."""
     pod = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "simulated"}]}}
     with hooked(kompakt, namespace, "pods", lambda: kompakt.core.create_namespaced_pod(namespace, pod, dry_run="All")) as found:
@@ -101,7 +101,7 @@ def webhook(kompakt: Cluster, namespace: str) -> Iterator[Webhook]:
 
 
 @pytest.fixture
-def service_webhook(kompakt: Cluster, namespace: str) -> Iterator[Webhook]:
+def service_webhook(kompakt: ClusterSession, namespace: str) -> Iterator[Webhook]:
     """The same about every Service."""
     body = {"metadata": {"name": "probe"}, "spec": {"clusterIP": "None"}}
     with hooked(
@@ -111,7 +111,7 @@ def service_webhook(kompakt: Cluster, namespace: str) -> Iterator[Webhook]:
 
 
 @contextmanager
-def hooked(cluster: Cluster, namespace: str, resource: str, probe: Callable[[], object]) -> Iterator[Webhook]:
+def hooked(cluster: ClusterSession, namespace: str, resource: str, probe: Callable[[], object]) -> Iterator[Webhook]:
     """A webhook in force; `probe` makes something of that kind called "probe" in a dry run."""
     found = Webhook(lambda _: ALLOWED)
     admission = client.AdmissionregistrationV1Api(cluster.api)
@@ -144,7 +144,7 @@ def await_asked(webhook: Webhook, probe: Callable[[], object]) -> None:
     eventually(asked, "the webhook asked")
 
 
-def quota(cluster: Cluster, namespace: str, cpu: str) -> None:
+def quota(cluster: ClusterSession, namespace: str, cpu: str) -> None:
     body = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": cpu}}}
     cluster.core.create_namespaced_resource_quota(namespace, body)
 
@@ -155,12 +155,12 @@ def gang(name: str, replicas: int) -> Object:
     return made
 
 
-def containers(job: Job) -> list[list[str]]:
+def containers(job: JobManifest) -> list[list[str]]:
     return [[container.name for container in pod.spec.containers] for pod in job.pods()]
 
 
 def test_a_quota_counts_what_a_webhook_injects_and_the_gang_is_whole_or_not_there(
-    kompakt: Cluster, namespace: str, webhook: Webhook
+    kompakt: ClusterSession, namespace: str, webhook: Webhook
 ) -> None:
     webhook.verdict = with_sidecar("900m")
     quota(kompakt, namespace, "3")  # enough for three of the four as they are stored, and for all as the template says
@@ -172,7 +172,9 @@ def test_a_quota_counts_what_a_webhook_injects_and_the_gang_is_whole_or_not_ther
     assert containers(job) == [["trainer", "sidecar"]] * 4
 
 
-def test_the_planner_counts_processors_of_what_a_webhook_injects(kompakt: Cluster, namespace: str, webhook: Webhook) -> None:
+def test_the_planner_counts_processors_of_what_a_webhook_injects(
+    kompakt: ClusterSession, namespace: str, webhook: Webhook
+) -> None:
     """Both pods fit on one machine by their GPUs and by their template; 40 of its 64 processors are one sidecar's."""
     webhook.verdict = with_sidecar("40")
     job = apply(kompakt, namespace, gang("wide", 2))
@@ -186,7 +188,7 @@ def test_the_planner_counts_processors_of_what_a_webhook_injects(kompakt: Cluste
 
 @pytest.mark.parametrize("code", [403, 400, 422])
 def test_a_gang_of_which_a_webhook_refuses_one_worker_is_removed_again_until_it_may_be_whole(
-    kompakt: Cluster, namespace: str, webhook: Webhook, code: int
+    kompakt: ClusterSession, namespace: str, webhook: Webhook, code: int
 ) -> None:
     webhook.verdict = refusing("2", code)
     job = apply(kompakt, namespace, gang("maimed", 3))
@@ -201,7 +203,7 @@ def test_a_gang_of_which_a_webhook_refuses_one_worker_is_removed_again_until_it_
 
 
 def test_a_service_that_a_webhook_spoils_is_not_blamed_on_the_template(
-    kompakt: Cluster, namespace: str, service_webhook: Webhook
+    kompakt: ClusterSession, namespace: str, service_webhook: Webhook
 ) -> None:
     service_webhook.verdict = adding("/spec/ports", [{"port": 0}])
     job = apply(kompakt, namespace, gang("unserved", 2))
@@ -216,7 +218,7 @@ def test_a_service_that_a_webhook_spoils_is_not_blamed_on_the_template(
 
 
 @pytest.fixture
-def policy(kompakt: Cluster, namespace: str) -> Iterator[Callable[[], object]]:
+def policy(kompakt: ClusterSession, namespace: str) -> Iterator[Callable[[], object]]:
     """An admission policy, of the code that is theirs by default (422), refuses the last worker; the way to end it."""
     admission = client.AdmissionregistrationV1Api(kompakt.api)
     rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
@@ -248,7 +250,7 @@ def policy(kompakt: Cluster, namespace: str) -> Iterator[Callable[[], object]]:
 
 
 def test_a_gang_of_which_a_policy_refuses_one_worker_goes_on_when_the_policy_is_gone(
-    kompakt: Cluster, namespace: str, policy: Callable[[], object]
+    kompakt: ClusterSession, namespace: str, policy: Callable[[], object]
 ) -> None:
     job = apply(kompakt, namespace, gang("maimed", 3))
     eventually(lambda: job.condition("Stalled").get("reason") == "PodsForbidden", "PodsForbidden")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kompakt_core.delay.model import Timers
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.model import Timers
+from kompakt_extender.consolidation import DEFAULT, POLICIES
 from kompakt_extender.main import Settings, parse
-from kompakt_extender.patience import DEFAULT, POLICIES
 from tools.kube import binaries
 from tools.kube.control_plane import StartFailed
 from tools.kube.parts import extender_settings, render

@@ -2,12 +2,12 @@
 
 import pytest
 
-from kompakt_operator.config import Config, read_config
+from kompakt_operator.config import OperatorConfig, read_config
 from tools.kube import binaries
 from tools.kube.parts import render
 
 
-def config(**values: str) -> Config:
+def config(**values: str) -> OperatorConfig:
     """What the operator of a chart with these values is told."""
     chart = render(binaries.find, {f"operator.{name}": value for name, value in values.items()})
     (pod,) = [one["spec"]["template"]["spec"] for one in chart if (one["kind"], one["metadata"]["name"]) == DEPLOYMENT]

@@ -17,8 +17,8 @@ from kompakt_core.errors import InvalidInput
 from kompakt_extender import wire
 from kompakt_extender.answers import Answers
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import Ledger
-from kompakt_extender.metrics import Metrics
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import verbs_app
 
 DATA = Path(__file__).parent / "data" / "extender"
@@ -44,7 +44,7 @@ class Desk:
     """filter and prioritize over an empty ledger: no node is known yet."""
 
     def __init__(self) -> None:
-        answers = Answers(Ledger(), Jobs())
+        answers = Answers(GpuLedger(), Jobs())
         self.filter, self.prioritize = answers.filter, answers.prioritize
 
     async def bind(self, args: wire.BindingArgs) -> wire.BindingResult:
@@ -53,7 +53,7 @@ class Desk:
 
 def post(verb: str, body: bytes) -> httpx.Response:
     async def call() -> httpx.Response:
-        transport = httpx.ASGITransport(verbs_app(Desk(), Metrics()))
+        transport = httpx.ASGITransport(verbs_app(Desk(), ExtenderMetrics()))
         async with httpx.AsyncClient(transport=transport, base_url="http://extender") as client:
             return await client.post(f"/{verb}", content=body, headers={"Content-Type": "application/json"})
 

@@ -20,9 +20,9 @@ from kompakt_operator.scrape import Scraper, url_of
 from kompakt_operator.workqueue import WorkQueue
 from kompakt_runtime import export, metrics, pace
 from kompakt_runtime import progress as made
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
-from kompakt_runtime.pace import Pace
+from kompakt_runtime.pace import StepCounter
 
 KEY = ("ml", "j")
 UID = "job"
@@ -41,7 +41,7 @@ def test_both_sides_use_the_same_names() -> None:
     assert export.PAGE_MARK == reports.PAGE_MARK
 
 
-class Steady(Pace):
+class Steady(StepCounter):
     """A pace that has seen enough."""
 
     def said(self) -> dict[str, object]:
@@ -50,7 +50,7 @@ class Steady(Pace):
 
 async def test_the_pace_of_a_training_is_heard_with_its_progress_and_without() -> None:
     port, queue = free_port(), WorkQueue()
-    server = metrics.serve(Config(metrics_port=port), Steady())
+    server = metrics.serve(RuntimeConfig(metrics_port=port), Steady())
     assert server is not None
 
     async def heard_of() -> Scraper:
@@ -75,7 +75,7 @@ async def test_the_pace_of_a_training_is_heard_with_its_progress_and_without() -
 
 async def test_what_a_pod_saves_is_heard_while_it_trains_and_that_it_goes_on_is_no_news(tmp_path: Path) -> None:
     port, queue = free_port(), WorkQueue()
-    config = Config("ErrorBounded", state_dir=str(tmp_path), attempt=1, metrics_port=port)
+    config = RuntimeConfig("ErrorBounded", state_dir=str(tmp_path), attempt=1, metrics_port=port)
     server = metrics.serve(config)
     assert server is not None
     looks = []
@@ -126,7 +126,7 @@ async def asked(port: int, times: int = 1) -> tuple[dict[str, object], int]:
 async def test_what_a_script_writes_reaches_the_status(tmp_path: Path) -> None:
     port = free_port()
     file = tmp_path / "progress.json"
-    server = metrics.serve(Config(progress_file=str(file), metrics_port=port))
+    server = metrics.serve(RuntimeConfig(progress_file=str(file), metrics_port=port))
     assert server is not None
     try:
         assert await asked(port) == ({}, 0), "nothing said yet"
@@ -150,7 +150,7 @@ def test_another_pod_begins_anew_and_nobody_is_asked_once_the_job_is_over() -> N
     scraper.follow(KEY, UID, None)
     assert not scraper._watched[KEY].asked
     assert scraper.said(KEY, UID, 2) == {}
-    assert scraper.compression(KEY, UID, 2) == reports.Heard("other", {"kompakt": 1}), (
+    assert scraper.compression(KEY, UID, 2) == reports.ReceivedReport("other", {"kompakt": 1}), (
         "it counts until the pod has left a last word"
     )
     scraper.forget(KEY)

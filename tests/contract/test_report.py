@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def test_the_slowest_ranks_pace_arrives_in_the_status_as_its_schema_has_it() -> None:
     paces = [{"stepSeconds": seconds, "gradientBytes": 4096, "ranks": 2} for seconds in (0.1, 0.2)]
     rows = [export.report(Figures(), "", pace) for pace in paces]
-    message = json.dumps(export.merged(config.Config(), [*rows, export.report(Figures())]))
+    message = json.dumps(export.merged(config.RuntimeConfig(), [*rows, export.report(Figures())]))
     found = at_the_end([PodView("j-worker-0-a1", "uid", 1, "worker", 0, reports=(message,))])
     assert found == Pace(0.2, 4096, 2)
     template = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
@@ -47,7 +47,7 @@ def line(plain: int, saved: int) -> str:
         )
         for _ in range(2)
     ]
-    wish = config.Config(mode="ErrorBounded", attempt=3)
+    wish = config.RuntimeConfig(mode="ErrorBounded", attempt=3)
     return (
         "Traceback of the script's own\n"
         + json.dumps(export.merged(wish, [export.report(f, ended=True) for f in figures]))
@@ -85,7 +85,7 @@ def test_the_runtime_understands_what_the_operator_writes(wish: dict[str, object
     job = parse_job({"metadata": {"name": "j", "namespace": "ml", "uid": "u"}, "spec": spec})
     pod = render.pod(job, job.roles[0], 0, 7, image="i", labels={})
     environment = {v["name"]: v["value"] for v in pod["spec"]["containers"][0]["env"] if "value" in v}
-    read = config.Config.from_env(environment)
+    read = config.RuntimeConfig.from_env(environment)
     assert (read.mode, read.nonlinear, read.offload, read.target, read.failure_policy) == (
         job.compression.mode,
         job.compression.nonlinear_inputs,

@@ -2,7 +2,7 @@
 
 from kompakt_cli import profile_document, profile_manifest, profile_runs
 from kompakt_core import contract
-from kompakt_core.profile.document import Run
+from kompakt_core.profile.document import ProfiledRun
 from kompakt_runtime import config, export, profiling
 
 
@@ -23,7 +23,7 @@ def test_what_a_measured_run_leaves_in_a_pod_is_what_profile_reads():
     left = profiling.summary([row, {**row, "stepSeconds": 2.0, "loaders": 2}, {"complete": False, "steps": 0}])
     assert {profile_document.FIELDS[name]: left[name] for name in profile_document.FIELDS} == {
         field: {"step_seconds": 2.0, "parts": [1.0], "data_seconds": 0.1, "loaders": 3, "gradient_bytes": 8, "ranks": 2}[field]
-        for field in Run.__dataclass_fields__
+        for field in ProfiledRun.__dataclass_fields__
     }
     assert left["processes"] == 2
     assert profiling.summary([{"complete": False, "steps": 3}]) == {"processes": 0, "steps": 3}

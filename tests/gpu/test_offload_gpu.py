@@ -8,7 +8,7 @@ from torch import nn
 
 from kompakt_runtime import codec
 from kompakt_runtime.carrier import Carrier
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.lane import CudaLane
 from kompakt_runtime.offload import Offloading
 from kompakt_runtime.session import Session
@@ -107,7 +107,7 @@ def train(session: Session | None) -> tuple[list[torch.Tensor], int]:
 
 def test_training_is_plain_training_with_less_memory():
     carriers = functools.partial(Carrier, budget=4 << 30)
-    session = Session(Config("Lossless", offload="Auto"), offloading=functools.partial(Offloading, carriers=carriers))
+    session = Session(RuntimeConfig("Lossless", offload="Auto"), offloading=functools.partial(Offloading, carriers=carriers))
     plain, before = train(None)
     ours, after = train(session)
     away = session.figures.away

@@ -16,7 +16,7 @@ import pytest
 from kompakt_core.contract import RESOURCE, SCHEDULER_NAME
 from kompakt_device_plugin.registration import stamp_of
 from tools.kube import cgroups, node, stack
-from tools.kube.gpu_views import Eyes, Watcher, containers, kubelet_folder
+from tools.kube.gpu_views import GpuViewReader, GpuViewWatcher, containers, kubelet_folder
 from tools.kube.kubectl import await_state
 
 PODS = 100
@@ -212,8 +212,8 @@ def told(world):
 
 @pytest.fixture
 def watcher(kompakt):
-    eyes = Eyes(kompakt.cluster)
-    one = Watcher(eyes)
+    eyes = GpuViewReader(kompakt.cluster)
+    one = GpuViewWatcher(eyes)
     yield one
     one.close()
     eyes.close()

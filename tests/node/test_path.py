@@ -5,7 +5,7 @@ import pytest
 from kompakt_core.topology.wire import graph_from_spec
 from tools.kube import demo, scatter, stack
 from tools.kube.comparison import compare
-from tools.kube.steps import Steps
+from tools.kube.steps import StepPrinter
 
 
 @pytest.fixture(scope="module")
@@ -18,13 +18,13 @@ def stage(kompakt):
 @pytest.fixture(scope="module")
 def compressed(kompakt, stage):
     """The example's run with compression, and its workers as they were while it ran."""
-    return demo.train(stage, "job.yaml", Steps(), kompakt.images.names["kompakt-digits"])
+    return demo.train(stage, "job.yaml", StepPrinter(), kompakt.images.names["kompakt-digits"])
 
 
 @pytest.fixture(scope="module")
 def plain(kompakt, stage, compressed):
     """The run without, after the other, since both want the same GPUs."""
-    return demo.train(stage, "job-plain.yaml", Steps(), kompakt.images.names["kompakt-digits"])[0]
+    return demo.train(stage, "job-plain.yaml", StepPrinter(), kompakt.images.names["kompakt-digits"])[0]
 
 
 @pytest.fixture(scope="module")

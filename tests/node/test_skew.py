@@ -15,7 +15,7 @@ from tests.support.node.world import World
 from tools.kube import binaries
 from tools.kube.following import running_workers
 from tools.kube.kubectl import await_state
-from tools.kube.node import Node
+from tools.kube.node import RealNode
 from tools.kube.programs import ENV_KUBERNETES
 
 VERSION = os.environ.get("KOMPAKT_KUBELET", "")
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not VERSION, reason="KOMPAKT_KUBELET names no ol
 
 
 @pytest.fixture(scope="module")
-def older(kompakt: World) -> Iterator[Node]:
+def older(kompakt: World) -> Iterator[RealNode]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(ENV_KUBERNETES, VERSION)
         kubelet = binaries.find("kubelet")
@@ -35,7 +35,7 @@ def older(kompakt: World) -> Iterator[Node]:
         yield node
 
 
-def test_written_seen_and_held_gpus_are_the_same_under_an_older_kubelet(kompakt: World, older: Node, jobs: Jobs) -> None:
+def test_written_seen_and_held_gpus_are_the_same_under_an_older_kubelet(kompakt: World, older: RealNode, jobs: Jobs) -> None:
     told = kompakt.kubectl.get("node", older.name)["status"]["nodeInfo"]["kubeletVersion"]
     assert told.startswith(f"v{VERSION}."), told
     place = {"nodeSelector": {"kubernetes.io/hostname": older.name}}
@@ -52,7 +52,7 @@ def test_written_seen_and_held_gpus_are_the_same_under_an_older_kubelet(kompakt:
     await_state(lambda: kompakt.kubectl.get("gputopology", older.name)["status"]["free"] == 8, "its GPUs back", 30)
 
 
-def test_a_job_ends_well_with_a_worker_on_each_of_both_kubelets(kompakt: World, older: Node, jobs: Jobs) -> None:
+def test_a_job_ends_well_with_a_worker_on_each_of_both_kubelets(kompakt: World, older: RealNode, jobs: Jobs) -> None:
     """With eight GPUs each."""
     both = [older.name, "node-2"]
     terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": both}]}]

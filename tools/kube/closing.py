@@ -13,7 +13,7 @@ from tools.kube.comparison import Comparison
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class DemoRun:
     """One run of the example: its TrainingJob at the end, and the accuracy that its log states in percent."""
 
     job: dict[str, Any]
@@ -25,7 +25,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachinePicture:
     """A real node for the picture: which GPUs the job and others hold, by index."""
 
     node: str
@@ -34,7 +34,11 @@ class Machine:
 
 
 def show(
-    machines: Sequence[Machine], places: Sequence[Comparison], compressed: Run, plain: Run, taken: Sequence[tuple[str, float]]
+    machines: Sequence[MachinePicture],
+    places: Sequence[Comparison],
+    compressed: DemoRun,
+    plain: DemoRun,
+    taken: Sequence[tuple[str, float]],
 ) -> None:
     """Print everything to the terminal."""
     console = Console(width=100 if not Console().is_terminal else None)
@@ -63,7 +67,7 @@ def places_table(places: Sequence[Comparison]) -> Table:
     return table
 
 
-def runs_table(compressed: Run, plain: Run) -> Table:
+def runs_table(compressed: DemoRun, plain: DemoRun) -> Table:
     """Both runs of the example: kept activations and accuracy."""
     table = Table(
         title="The same training script, with and without compression of activations",
@@ -94,7 +98,7 @@ def times_table(taken: Sequence[tuple[str, float]]) -> Table:
     return table
 
 
-def _kept(run: Run) -> tuple[str, str]:
+def _kept(run: DemoRun) -> tuple[str, str]:
     figures = run.compression
     if not figures.get("active"):
         return "as plain autograd", "1"

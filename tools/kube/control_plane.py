@@ -24,7 +24,7 @@ ATTEMPTS = 3  # starts with new ports when somebody took one
 
 
 class StartFailed(Exception):
-    """A program of the cluster did not come up; the message holds the end of its log."""
+    """A program of the cluster did not start; the message holds the end of its log."""
 
 
 class AlreadyUp(Exception):
@@ -89,7 +89,7 @@ class ControlPlane:
 def start(folder: Path, find: Find, *, launch: Launch = launch_detached, say: Say = lambda text: None) -> ControlPlane:
     """A control plane in `folder`, ready for pods in the namespace default.
 
-    Raises AlreadyUp where one runs there, StartFailed where a program does not come up. Leftovers of a crashed run
+    Raises AlreadyUp where one runs there, StartFailed where a program does not start. Leftovers of a crashed run
     in that folder are removed first.
     """
     if is_up(folder):

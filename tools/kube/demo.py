@@ -8,15 +8,15 @@ from typing import Any, Final
 from kompakt_core.contract import ANN_GPU_INDICES, LABEL_MACHINE
 from kompakt_core.topology.wire import graph_from_spec
 from tools.kube import closing, elsewhere, following, install, scatter, stack
-from tools.kube.closing import Machine, Run
+from tools.kube.closing import DemoRun, MachinePicture
 from tools.kube.command import output
 from tools.kube.comparison import Comparison, compare
-from tools.kube.following import JobFailed, Worker, running_workers
+from tools.kube.following import FollowedWorker, JobFailed, running_workers
 from tools.kube.images import ROOT, TRAINER_FOLDER
 from tools.kube.kubectl import Kubectl
 from tools.kube.real import RealCluster
 from tools.kube.scatter import Stage
-from tools.kube.steps import Steps
+from tools.kube.steps import StepPrinter
 
 TRAINER: Final = "localhost/kompakt-digits:1"  # as the example's manifests name it
 JOBS: Final = ("digits", "digits-plain")
@@ -29,7 +29,7 @@ def run(name: str) -> None:
         host.CannotRun: real nodes cannot run here.
         CommandFailed, StartFailed, TimeoutError, JobFailed, RuntimeError: a step failed; the text says which and why.
     """
-    steps = Steps()
+    steps = StepPrinter()
     with steps.step("programs and images (25 to 50 minutes on two cores the first time, seconds afterwards)"):
         prepared = stack.prepare(steps.say)
     with steps.step("a control plane, two real nodes, three simulated ones"):
@@ -49,7 +49,7 @@ def run_elsewhere(name: str) -> None:
         host.CannotRun: it cannot be used.
         CommandFailed, TimeoutError, JobFailed, RuntimeError: a step failed; the text says which and why.
     """
-    steps = Steps()
+    steps = StepPrinter()
     with steps.step("the cluster, with two nodes that play machines"):
         cluster = elsewhere.brought(name, steps.say)
         steps.show(cluster.kubectl("get", "nodes", f"--label-columns={LABEL_MACHINE}"))
@@ -60,7 +60,7 @@ def run_elsewhere(name: str) -> None:
     show(cluster.kubeconfig, cluster.kubectl, cluster.machines, cluster.images, steps)
 
 
-def show(kubeconfig: Path, kubectl: Kubectl, nodes: Sequence[str], prepared: stack.Images, steps: Steps) -> None:
+def show(kubeconfig: Path, kubectl: Kubectl, nodes: Sequence[str], prepared: stack.Images, steps: StepPrinter) -> None:
     """What is shown once kompakt is installed: small pods on `nodes`, the example with and without compression, the tables."""
     with steps.step("small pods fill both machines, then some end: the free GPUs are scattered"):
         graphs = {node: graph_from_spec(kubectl.get("gputopology", node)["spec"]) for node in nodes}
@@ -104,20 +104,20 @@ def install_kompakt(cluster: RealCluster, kubectl: Kubectl, prepared: stack.Imag
     install.await_gpus(kubectl, dict.fromkeys(stack.REAL_NODES, scatter.GPUS))
 
 
-def train(stage: Stage, manifest: str, steps: Steps, image: str = TRAINER) -> tuple[Run, list[Worker]]:
+def train(stage: Stage, manifest: str, steps: StepPrinter, image: str = TRAINER) -> tuple[DemoRun, list[FollowedWorker]]:
     """Apply one of the example's manifests and follow it to its end; answers its workers as they were while they ran."""
     text = (ROOT / TRAINER_FOLDER / manifest).read_text().replace(TRAINER, image)
     began = time.monotonic()
     name = stage.kubectl("apply", "--filename=-", "--output=name", stdin=text).strip().rpartition("/")[2]
-    workers: list[Worker] = []
+    workers: list[FollowedWorker] = []
     job = following.follow(
         stage.kubectl, name, steps.say, when_running=lambda: workers.extend(running_workers(stage.kubectl, name))
     )
     steps.say(f"{name}: {time.monotonic() - began:.0f} s from kubectl apply to its end")
-    return Run(job, following.accuracy(following.trainer_log(stage.kubectl, name))), workers
+    return DemoRun(job, following.accuracy(following.trainer_log(stage.kubectl, name))), workers
 
 
-def check_workers(workers: list[Worker], steps: Steps) -> None:
+def check_workers(workers: list[FollowedWorker], steps: StepPrinter) -> None:
     """The GPUs written on each pod are those its container sees and kubelet accounts for; say so.
 
     Raises:
@@ -129,11 +129,11 @@ def check_workers(workers: list[Worker], steps: Steps) -> None:
         steps.say(f"{worker.pod} on {worker.node}: annotation, container and PodResources agree on {', '.join(worker.seen)}")
 
 
-def comparisons(stage: Stage, workers: list[Worker]) -> list[Comparison]:
+def comparisons(stage: Stage, workers: list[FollowedWorker]) -> list[Comparison]:
     return [compare(w.node, stage.graphs[w.node], stage.indices(w.node, w.seen), stage.free[w.node]) for w in workers]
 
 
-def machines(stage: Stage, workers: list[Worker]) -> list[Machine]:
+def machines(stage: Stage, workers: list[FollowedWorker]) -> list[MachinePicture]:
     """Who held which GPU of the real nodes while the job ran."""
     small: dict[str, dict[int, str]] = {node: {} for node in stage.graphs}
     for pod in stage.kubectl.items("pods", f"--selector={scatter.LABEL}"):
@@ -141,7 +141,7 @@ def machines(stage: Stage, workers: list[Worker]) -> list[Machine]:
     for worker in workers:
         for index in stage.indices(worker.node, worker.seen):
             small[worker.node][index] = worker.pod
-    return [Machine(node, graph, small[node]) for node, graph in stage.graphs.items()]
+    return [MachinePicture(node, graph, small[node]) for node, graph in stage.graphs.items()]
 
 
 def _index(pod: dict[str, Any]) -> int:

@@ -60,7 +60,7 @@ class Recorder:
         """The port it listens on."""
         recorder = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class SampleHandler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -74,11 +74,11 @@ class Recorder:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        class Server(ThreadingHTTPServer):
+        class SampleServer(ThreadingHTTPServer):
             def handle_error(self, request: Any, client_address: Any) -> None:
                 """A scheduler that is ended leaves broken connections behind; what was recorded by then counts."""
 
-        server = Server(("127.0.0.1", 0), Handler)
+        server = SampleServer(("127.0.0.1", 0), SampleHandler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield server.server_port

@@ -18,7 +18,7 @@ class JobFailed(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class FollowedWorker:
     """One pod of the job while it ran: the GPUs written on it, seen in its container, and held by kubelet's account."""
 
     pod: str
@@ -57,7 +57,7 @@ def follow(
     return job
 
 
-def running_workers(kubectl: Kubectl, name: str) -> list[Worker]:
+def running_workers(kubectl: Kubectl, name: str) -> list[FollowedWorker]:
     """The workers with their GPUs from all three sources; CommandFailed while a container does not run."""
     pods = kubectl.items("pods", f"--selector={LABEL_JOB_NAME}={name}", "--field-selector=status.phase=Running")
     return [_worker(kubectl, pod) for pod in pods]
@@ -94,10 +94,10 @@ def accuracy(log: str) -> float:
     return float(found[-1])
 
 
-def _worker(kubectl: Kubectl, pod: dict[str, Any]) -> Worker:
+def _worker(kubectl: Kubectl, pod: dict[str, Any]) -> FollowedWorker:
     name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
     written = tuple(pod["metadata"]["annotations"][ANN_GPUS].split(","))
-    return Worker(name, node, written, container_gpus(kubectl, name), held_gpus(kubectl, node, pod["metadata"]["uid"]))
+    return FollowedWorker(name, node, written, container_gpus(kubectl, name), held_gpus(kubectl, node, pod["metadata"]["uid"]))
 
 
 def _scheduling(job: dict[str, Any]) -> str:

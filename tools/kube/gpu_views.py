@@ -18,10 +18,10 @@ from kubernetes import client, config
 from kompakt_core.contract import ANN_GPUS, ENV_CUDA_VISIBLE, GROUP, RESOURCE, TOPOLOGY_PLURAL, VERSION
 from kompakt_core.ids import NodeName, indices_of
 from kompakt_device_plugin.podresources import PodResources
-from kompakt_extender.ledger import Ledger
+from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.project import TopologyReader, read_node, read_pod
 from tools.kube import cgroups
-from tools.kube.node import Node
+from tools.kube.node import RealNode
 from tools.kube.real import RealCluster
 
 Gpus = frozenset[str]
@@ -31,7 +31,7 @@ LOOK_SECONDS: Final = 0.15
 AGREE_SECONDS: Final = 1.0
 
 
-def kubelet_folder(node: Node) -> Path:
+def kubelet_folder(node: RealNode) -> Path:
     """kubelet's folder of a node, as it is seen from the host."""
     return node.home / "lib" / "kubelet"
 
@@ -52,7 +52,7 @@ class Inside:
         return max(self.began, other.began) < min(self.seen, other.seen)
 
 
-def containers(node: Node, cluster: str) -> dict[str, Inside]:
+def containers(node: RealNode, cluster: str) -> dict[str, Inside]:
     """What living processes of each pod (by uid) find in their environment; the host sees all processes of its nodes."""
     found: dict[str, Inside] = {}
     for folder, _, _ in os.walk(cgroups.MOUNT / "pids" / node.cgroup(cluster)):  # passes over groups that end meanwhile
@@ -88,7 +88,7 @@ def _inside(pid: str) -> Inside | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class GpuViews:
     """One look at everything. Sets by pod uid, but kubelet's by namespace and name; `ledger` by node."""
 
     at: float
@@ -113,7 +113,7 @@ class Sight:
 
 
 @dataclass
-class Eyes:
+class GpuViewReader:
     """Looks at a running cluster; close it afterwards."""
 
     cluster: RealCluster
@@ -123,7 +123,7 @@ class Eyes:
         self._core, self._custom = client.CoreV1Api(self.api), client.CustomObjectsApi(self.api)
         self._resources = {node.name: PodResources(kubelet_folder(node)) for node in self.cluster.nodes}
 
-    def look(self) -> Sight:
+    def look(self) -> GpuViews:
         """Containers first: every other view was there before them."""
         inside = {node.name: containers(node, self.cluster.name) for node in self.cluster.nodes}
         at = time.monotonic()
@@ -133,7 +133,7 @@ class Eyes:
         nodes = self._objects(self._core.list_node)
         held = {found["metadata"]["name"]: _held(found) for found in topologies}
         ledger = taken(nodes, topologies, pods)
-        return Sight(at, {pod["metadata"]["uid"]: pod for pod in pods}, inside, listed, held, ledger)
+        return GpuViews(at, {pod["metadata"]["uid"]: pod for pod in pods}, inside, listed, held, ledger)
 
     def close(self) -> None:
         for source in self._resources.values():
@@ -170,7 +170,7 @@ def taken(
     nodes: Iterable[dict[str, Any]], topologies: Iterable[dict[str, Any]], pods: Iterable[dict[str, Any]]
 ) -> dict[str, Gpus]:
     """The extender's own ledger over these objects: the GPUs of each node that it would give to nobody."""
-    ledger, reader = Ledger(), TopologyReader()
+    ledger, reader = GpuLedger(), TopologyReader()
     for node in nodes:
         ledger.set_node(read_node(json.dumps(node).encode()))
     for topology in topologies:
@@ -180,7 +180,7 @@ def taken(
     return {name: _uuids(ledger, name) for name in ledger.nodes}
 
 
-def _uuids(ledger: Ledger, name: NodeName) -> Gpus:
+def _uuids(ledger: GpuLedger, name: NodeName) -> Gpus:
     state = ledger.state(name)
     if state is None or state.graph is None:
         return frozenset()
@@ -188,10 +188,10 @@ def _uuids(ledger: Ledger, name: NodeName) -> Gpus:
 
 
 @dataclass
-class Watcher:
+class GpuViewWatcher:
     """Looks again and again from a thread of its own; `wrong` grows by a sentence for everything that must never be."""
 
-    eyes: Eyes
+    eyes: GpuViewReader
     wrong: list[str] = field(default_factory=list)
     looks: int = 0
     settled: dict[str, float] = field(default_factory=dict)  # uid -> seconds from the first process until all five agreed
@@ -241,7 +241,7 @@ class Watcher:
             self.looks += 1
             self.judge(sight)
 
-    def judge(self, sight: Sight) -> None:
+    def judge(self, sight: GpuViews) -> None:
         """Takes in one look."""
         for node, inside in sight.inside.items():
             self._no_gpu_twice(node, inside)
@@ -256,7 +256,7 @@ class Watcher:
             if both and inside[one].overlaps(inside[other]):
                 self.wrong.append(f"{node}: pods {one} {inside[one]} and {other} {inside[other]} both have {sorted(both)}")
 
-    def _agreed(self, sight: Sight, node: str, uid: str) -> None:
+    def _agreed(self, sight: GpuViews, node: str, uid: str) -> None:
         views = sight.views(node, uid)
         agreed = len(set(views.values())) == 1
         with self._lock:

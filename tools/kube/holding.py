@@ -20,7 +20,7 @@ TURN_SECONDS = 1  # how long one watch lasts, and so how long `close` may take
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class PodGpus:
     """What one pod holds: GPUs as UUIDs. `planned` GPUs are those of a released pod that is not bound yet; `corrected`: they are
     others than it was bound with, since kubelet gave it these.
     """
@@ -31,7 +31,7 @@ class Holder:
     corrected: bool = False
 
 
-def holder(pod: dict[str, Any]) -> Holder | None:
+def holder(pod: dict[str, Any]) -> PodGpus | None:
     """What a pod holds, None where it holds nothing (finished, gated, or without GPUs)."""
     metadata, spec = pod["metadata"], pod["spec"]
     if pod.get("status", {}).get("phase") in FINISHED:
@@ -42,10 +42,10 @@ def holder(pod: dict[str, Any]) -> Holder | None:
     text = annotations.get(ANN_GPUS if bound else ANN_PLANNED_GPUS, "")
     if gated or not text:
         return None
-    return Holder(f"{metadata['namespace']}/{metadata['name']}", frozenset(text.split(",")), not bound)
+    return PodGpus(f"{metadata['namespace']}/{metadata['name']}", frozenset(text.split(",")), not bound)
 
 
-class Holders:
+class GpuHolders:
     """Who holds what by the last version of each pod; `violations` grows by a sentence for each GPU held twice.
 
     While `crossing`, that is while kubelets and device plugins are killed, a plan that kubelet crossed is none: what it gives a
@@ -57,7 +57,7 @@ class Holders:
         self.crossing = False
         self.violations: list[str] = []
         self.crossed: list[str] = []
-        self._holders: dict[str, Holder] = {}
+        self._holders: dict[str, PodGpus] = {}
         self._given: dict[str, frozenset[str]] = {}  # what pods were bound with
 
     def see(self, kind: str, pod: dict[str, Any]) -> None:
@@ -77,7 +77,7 @@ class Holders:
         """All pods come anew, from a list."""
         self._holders.clear()
 
-    def _compare(self, one: Holder, other: Holder) -> None:
+    def _compare(self, one: PodGpus, other: PodGpus) -> None:
         if both := one.gpus & other.gpus:
             crossed = self.crossing and any(a.planned and b.corrected for a, b in ((one, other), (other, one)))
             (self.crossed if crossed else self.violations).append(f"{one} and {other} both hold {sorted(both)}")
@@ -95,7 +95,7 @@ class HoldingWatch:
     rejoins: bool = False
     events: int = 0
     gaps: int = 0
-    holders: Holders = field(default_factory=Holders)
+    holders: GpuHolders = field(default_factory=GpuHolders)
 
     def __post_init__(self) -> None:
         self._stop = threading.Event()

@@ -6,7 +6,7 @@ from typing import Any
 
 from kompakt_core.contract import GROUP, JOB_KIND, JOB_PLURAL, LABEL_JOB_NAME, VERSION
 from tools.kube.kwok import SECONDS_ANNOTATION
-from tools.kube.session import PATIENCE, Cluster, eventually
+from tools.kube.session import PATIENCE, ClusterSession, eventually
 
 Document = dict[str, Any]
 
@@ -37,10 +37,10 @@ def training_job(
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobManifest:
     """One job in the cluster."""
 
-    cluster: Cluster
+    cluster: ClusterSession
     namespace: str
     name: str
 
@@ -97,7 +97,7 @@ class Job:
         return "\n".join([f"status: {self.status}", pods, events, *texts])
 
 
-def apply(cluster: Cluster, namespace: str, document: Document) -> Job:
+def apply(cluster: ClusterSession, namespace: str, document: Document) -> JobManifest:
     """Create a job."""
     cluster.custom.create_namespaced_custom_object(GROUP, VERSION, namespace, JOB_PLURAL, document)
-    return Job(cluster, namespace, document["metadata"]["name"])
+    return JobManifest(cluster, namespace, document["metadata"]["name"])

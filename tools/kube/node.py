@@ -29,7 +29,7 @@ class Supplies:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class RealNode:
     """A node of the cluster: its number gives name, address and the range of its pods' addresses."""
 
     index: int
@@ -57,7 +57,7 @@ class Node:
         return f"{cgroup_of(cluster)}/{self.name}"
 
 
-def prepare(node: Node, nodes: Sequence[Node], spaces: Namespaces, supplies: Supplies) -> None:
+def prepare(node: RealNode, nodes: Sequence[RealNode], spaces: Namespaces, supplies: Supplies) -> None:
     """Write all files of the node: configuration, certificates, and a containerd root that holds the images."""
     for name in ("lib", "log", "etc"):
         (node.home / name).mkdir(parents=True)
@@ -75,7 +75,7 @@ def prepare(node: Node, nodes: Sequence[Node], spaces: Namespaces, supplies: Sup
     (node.home / "spec.json").write_text(json.dumps(spec, indent=1))
 
 
-def _programs(node: Node, supplies: Supplies) -> dict[str, list[str]]:
+def _programs(node: RealNode, supplies: Supplies) -> dict[str, list[str]]:
     folder = node.home / "etc"
     node_config.pod_network(folder, node.pods)
     identity = node_config.Identity(node.name, node.address, node.labels)
@@ -86,11 +86,11 @@ def _programs(node: Node, supplies: Supplies) -> dict[str, list[str]]:
     }
 
 
-def start(node: Node, spaces: Namespaces) -> None:
+def start(node: RealNode, spaces: Namespaces) -> None:
     """Start a prepared node, or one that was killed (as after a reboot: its disk is kept).
 
     Raises:
-        RuntimeError: its first process did not come up; the end of its log says why.
+        RuntimeError: its first process did not start; the end of its log says why.
     """
     # Groups left by a killed node cost its kubelet 25 s at the start (three seconds for each dead container).
     cgroups.remove(node.cgroup(spaces.name))
@@ -104,7 +104,7 @@ def start(node: Node, spaces: Namespaces) -> None:
     plug(spaces, f"kp{node.index}", pid)
 
 
-def kill(node: Node, spaces: Namespaces) -> None:
+def kill(node: RealNode, spaces: Namespaces) -> None:
     """The machine is gone at once: every process of the node, its mounts and its network."""
     pid = first_process(node, spaces)
     if pid is not None:
@@ -112,7 +112,7 @@ def kill(node: Node, spaces: Namespaces) -> None:
     cgroups.kill(node.cgroup(spaces.name))
 
 
-def first_process(node: Node, spaces: Namespaces) -> int | None:
+def first_process(node: RealNode, spaces: Namespaces) -> int | None:
     """Host pid of the node's process 1; None while it does not run."""
     for pid in cgroups.processes(node.cgroup(spaces.name)):
         if _pids_inside(pid)[-1:] == ["1"] and any(script in command_line(pid) for script in (b"node_init.py", b"reaper.py")):
@@ -120,7 +120,7 @@ def first_process(node: Node, spaces: Namespaces) -> int | None:
     return None
 
 
-def inside(node: Node, spaces: Namespaces, argv: Sequence[str]) -> list[str]:
+def inside(node: RealNode, spaces: Namespaces, argv: Sequence[str]) -> list[str]:
     """The command that runs `argv` in all namespaces of the node."""
     return ["nsenter", f"--target={first_process(node, spaces)}", "-a", "--", *argv]
 

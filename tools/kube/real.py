@@ -18,7 +18,7 @@ from tools.kube.command import output
 from tools.kube.components import Addresses, Find, Keys, control_plane, make_keys
 from tools.kube.control_plane import ControlPlane, await_service_account, start_groups
 from tools.kube.namespaces import ADDRESS, Namespaces
-from tools.kube.node import Node, Supplies
+from tools.kube.node import RealNode, Supplies
 from tools.kube.pki import certificate_kubeconfig
 
 Say = Callable[[str], None]
@@ -48,7 +48,7 @@ class RealCluster:
     folder: Path
     spaces: Namespaces
     plane: ControlPlane
-    nodes: tuple[Node, ...]
+    nodes: tuple[RealNode, ...]
 
     @property
     def kubeconfig(self) -> Path:
@@ -70,7 +70,7 @@ def start(name: str, find: Find, machines: Sequence[str], images: Path, pause: s
     name left is removed first.
 
     Raises:
-        StartFailed, RuntimeError: something did not come up; the text holds the end of its log.
+        StartFailed, RuntimeError: something did not start; the text holds the end of its log.
     """
     remove(name, say)
     folder = cluster_folder(name)
@@ -80,7 +80,7 @@ def start(name: str, find: Find, machines: Sequence[str], images: Path, pause: s
     with namespaces.network_of(spaces):
         plane = _start_plane(folder, find, spaces)
         say(f"API server, controller manager and scheduler serve after {time.monotonic() - began:.1f} s")
-        nodes = tuple(Node(index, folder, {LABEL_MACHINE: machine}) for index, machine in enumerate(machines, start=1))
+        nodes = tuple(RealNode(index, folder, {LABEL_MACHINE: machine}) for index, machine in enumerate(machines, start=1))
         _route_pods(spaces, nodes)
         supplies = Supplies(find, plane.addresses, plane.keys, images, pause)
         for one in nodes:
@@ -118,7 +118,7 @@ def _start_plane(folder: Path, find: Find, spaces: Namespaces) -> ControlPlane:
     return plane
 
 
-def _route_pods(spaces: Namespaces, nodes: Sequence[Node]) -> None:
+def _route_pods(spaces: Namespaces, nodes: Sequence[RealNode]) -> None:
     for one in nodes:
         output(spaces.in_network(["ip", "route", "add", one.pods, "via", one.address]))
 
@@ -129,16 +129,16 @@ def _write_kubeconfig(folder: Path, keys: Keys, port: int) -> None:
     (folder / "up.json").write_text(json.dumps({"port": port}))
 
 
-def add_node(cluster: RealCluster, machine: str, find: Find, images: Path, pause: str) -> Node:
+def add_node(cluster: RealCluster, machine: str, find: Find, images: Path, pause: str) -> RealNode:
     """One more node for a running cluster; the others reach its pods by way of the control plane. Raises as `start` does."""
-    one = Node(len(cluster.nodes) + 1, cluster.folder, {LABEL_MACHINE: machine})
+    one = RealNode(len(cluster.nodes) + 1, cluster.folder, {LABEL_MACHINE: machine})
     _route_pods(cluster.spaces, [one])
     node.prepare(one, cluster.nodes, cluster.spaces, Supplies(find, cluster.plane.addresses, cluster.plane.keys, images, pause))
     node.start(one, cluster.spaces)
     return one
 
 
-def remove_node(cluster: RealCluster, one: Node) -> None:
+def remove_node(cluster: RealCluster, one: RealNode) -> None:
     """End an added node and delete its files; its Node object is for the caller to delete."""
     node.kill(one, cluster.spaces)
     cgroups.remove(one.cgroup(cluster.name))

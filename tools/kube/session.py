@@ -29,7 +29,7 @@ class KubectlFailed(Exception):
 
 
 @dataclass
-class Cluster:
+class ClusterSession:
     """One running cluster. Nothing of it outlives `stop`."""
 
     plane: ControlPlane

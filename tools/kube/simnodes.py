@@ -28,12 +28,12 @@ from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.prefer import Offer, admit
 from kompakt_device_plugin.reconcile import held_of
 from kompakt_device_plugin.report import NodeReport, TopologyReporter
-from kompakt_device_plugin.source import NamedMachines, Source
+from kompakt_device_plugin.source import NamedMachines, TopologySource
 from kompakt_device_plugin.watching import API_ERRORS, Watching
 from kompakt_device_plugin.writing import PodCorrector
 
 KWOK_ANNOTATION: Final = "kwok.x-k8s.io/node"
-SICK_ANNOTATION: Final = "simulate.kompakt.dev/sick-gpus"  # on a node: indices of GPUs that fell off the bus, as "0,3"
+SICK_ANNOTATION: Final = "simulate.kompakt.dev/unhealthy-gpus"  # on a node: indices of GPUs that fell off the bus, as "0,3"
 WORKERS: Final = 8
 RETRY_SECONDS: Final = 0.5
 log = logging.getLogger("simnodes")
@@ -63,9 +63,9 @@ def hand_out(
 
 def with_sick(graph: LinkGraph, indices: str) -> LinkGraph:
     """The graph with these GPUs unhealthy by XID 79, as the real plugin would report them. Pure."""
-    sick = {int(index) for index in indices.split(",") if index.strip().isdecimal()}
-    gpus = [replace(gpu, health=UNHEALTHY, health_reason="XID", xid=79) if gpu.index in sick else gpu for gpu in graph.gpus]
-    return replace(graph, gpus=tuple(gpus)) if sick else graph
+    unhealthy = {int(index) for index in indices.split(",") if index.strip().isdecimal()}
+    gpus = [replace(gpu, health=UNHEALTHY, health_reason="XID", xid=79) if gpu.index in unhealthy else gpu for gpu in graph.gpus]
+    return replace(graph, gpus=tuple(gpus)) if unhealthy else graph
 
 
 @dataclass
@@ -80,7 +80,7 @@ class SimulatedNode:
 class SimulatedNodes:
     """Watches nodes, pods and GPUTopologies; `look` brings one node into order."""
 
-    def __init__(self, api: Api, source: Source, stop: threading.Event) -> None:
+    def __init__(self, api: Api, source: TopologySource, stop: threading.Event) -> None:
         self._api, self._source, self._stop = api, source, stop
         self._nodes, self._topologies = Objects(), Objects()
         self._known: dict[str, SimulatedNode] = {}

@@ -13,7 +13,7 @@ from tools.kube.processes import Launch, launch_detached
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SimulatedMachine:
     """A simulated node: its name, the known machine it plays, its number of GPUs, further labels."""
 
     name: str
@@ -22,13 +22,18 @@ class Machine:
     labels: tuple[tuple[str, str], ...] = ()
 
 
-def machines(count: int, machine: str = "dgx1-v100", gpus: int = 8) -> list[Machine]:
+def machines(count: int, machine: str = "dgx1-v100", gpus: int = 8) -> list[SimulatedMachine]:
     """That many equal machines, sim-0 and up."""
-    return [Machine(f"sim-{index}", machine, gpus) for index in range(count)]
+    return [SimulatedMachine(f"sim-{index}", machine, gpus) for index in range(count)]
 
 
 def start(
-    folder: Path, find: Find, nodes: Iterable[Machine] = (), *, launch: Launch = launch_detached, say: Say = lambda text: None
+    folder: Path,
+    find: Find,
+    nodes: Iterable[SimulatedMachine] = (),
+    *,
+    launch: Launch = launch_detached,
+    say: Say = lambda text: None,
 ) -> ControlPlane:
     """Bring the cluster up; see `control_plane.start` for what it raises."""
     plane = control_plane.start(folder, find, launch=launch, say=say)
@@ -38,6 +43,6 @@ def start(
     return plane
 
 
-def add_machines(plane: ControlPlane, nodes: Iterable[Machine]) -> None:
+def add_machines(plane: ControlPlane, nodes: Iterable[SimulatedMachine]) -> None:
     """Create Nodes for these machines."""
     kwok.add_nodes(connect(plane.kubeconfig), (kwok.node(n.name, n.gpus, n.machine, dict(n.labels)) for n in nodes))

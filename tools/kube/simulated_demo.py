@@ -19,8 +19,8 @@ from tools.kube.kubectl import Kubectl
 from tools.kube.parts import Parts
 from tools.kube.programs import SIMULATED
 from tools.kube.scatter import Stage
-from tools.kube.simulated import Machine
-from tools.kube.steps import Steps
+from tools.kube.simulated import SimulatedMachine
+from tools.kube.steps import StepPrinter
 
 RUN_SECONDS = "5"  # how long a simulated worker "runs"
 NOT_SHOWN = "containers, images and Helm's workloads, GPUs seen inside a pod, training, compression, accuracy"
@@ -32,7 +32,7 @@ def run(name: str, reason: str) -> None:
     Raises:
         StartFailed, CommandFailed, TimeoutError, JobFailed: a step failed; the text says which and why.
     """
-    steps = Steps()
+    steps = StepPrinter()
     print(f"No real nodes: {reason}.\nThe same sequence follows on simulated nodes. Not shown: {NOT_SHOWN}.", flush=True)
     with steps.step("programs (12 to 16 minutes the first time, seconds afterwards)"):
         find = binaries.find_all([*SIMULATED, "helm"], steps.say).__getitem__
@@ -64,12 +64,12 @@ def _fresh_folder(name: str) -> Path:
 def _nodes() -> list[dict[str, Any]]:
     """Two nodes that stand for the real ones, and three that ordinary pods keep away from."""
     named = zip(stack.REAL_NODES, stack.MACHINES, strict=True)
-    return [simulated_node(Machine(name, machine, 8)) for name, machine in named] + [
+    return [simulated_node(SimulatedMachine(name, machine, 8)) for name, machine in named] + [
         stack.kwok_node(machine) for machine in stack.SIMULATED
     ]
 
 
-def simulated_node(machine: Machine) -> dict[str, Any]:
+def simulated_node(machine: SimulatedMachine) -> dict[str, Any]:
     return kwok.node(machine.name, machine.gpus, machine.machine, dict(machine.labels))
 
 
@@ -82,7 +82,7 @@ def _start_parts(plane: ControlPlane, parts: Parts) -> None:
         plane.start_component(component)
 
 
-def _train(kubectl: Kubectl, path: Path, steps: Steps) -> dict[str, Any]:
+def _train(kubectl: Kubectl, path: Path, steps: StepPrinter) -> dict[str, Any]:
     """Apply a manifest whose pods end by themselves after a while."""
     job = yaml.safe_load(path.read_text())
     for role in job["spec"]["roles"]:
@@ -92,7 +92,7 @@ def _train(kubectl: Kubectl, path: Path, steps: Steps) -> dict[str, Any]:
     return following.follow(kubectl, job["metadata"]["name"], steps.say)
 
 
-def _tables(stage: Stage, job: dict[str, Any], steps: Steps) -> None:
+def _tables(stage: Stage, job: dict[str, Any], steps: StepPrinter) -> None:
     pods = stage.kubectl.items("pods", f"--selector={LABEL_JOB_NAME}={job['metadata']['name']}")
     places = []
     for pod in pods:

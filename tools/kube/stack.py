@@ -13,14 +13,14 @@ from tools.kube.images import Recipe
 from tools.kube.kubectl import Kubectl, await_state, condition
 from tools.kube.programs import REAL
 from tools.kube.real import RealCluster
-from tools.kube.simulated import Machine
+from tools.kube.simulated import SimulatedMachine
 
 Say = Callable[[str], None]
 LOG = "images.log"
 MACHINES = ("dgx1-v100", "a100-pcie-8-bridge-pairs")
 """The machines that real nodes play, in turn: their link graphs come from text descriptions."""
 REAL_NODES = tuple(f"node-{number}" for number in range(1, len(MACHINES) + 1))
-SIMULATED = tuple(Machine(f"sim-{number}", "dgx1-v100", 8) for number in range(3))
+SIMULATED = tuple(SimulatedMachine(f"sim-{number}", "dgx1-v100", 8) for number in range(3))
 _MANIFESTS = Path(__file__).parent / "manifests"
 
 
@@ -47,7 +47,7 @@ def prepare(say: Say) -> Images:
         return _images(_recipes(programs), say)
 
 
-def start(name: str, machines: Sequence[str], simulated: Sequence[Machine], prepared: Images, say: Say) -> RealCluster:
+def start(name: str, machines: Sequence[str], simulated: Sequence[SimulatedMachine], prepared: Images, say: Say) -> RealCluster:
     """Bring up the cluster until its nodes are Ready and its DNS answers."""
     cluster = real.start(name, binaries.find, machines, prepared.root, prepared.names["pause"], say)
     kubectl = kubectl_of(cluster)
@@ -64,7 +64,7 @@ def kubectl_of(cluster: RealCluster) -> Kubectl:
     return Kubectl(binaries.find("kubectl"), cluster.kubeconfig)
 
 
-def kwok_node(machine: Machine) -> dict[str, object]:
+def kwok_node(machine: SimulatedMachine) -> dict[str, object]:
     """A simulated node that ordinary pods keep away from."""
     return kwok.node(machine.name, machine.gpus, machine.machine, dict(machine.labels), tainted=True)
 

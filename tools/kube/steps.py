@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Steps:
+class StepPrinter:
     """Named steps in order; lines are printed at once, with the seconds since the beginning."""
 
     began: float = field(default_factory=time.monotonic)

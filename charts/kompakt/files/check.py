@@ -1,4 +1,4 @@
-"""`helm test`: both Leases are held by a living process, and the definitions are served. After an install it waits for that.
+"""`helm test`: both Leases are held by a living process, and the CRDs are served. After an install it waits for that.
 
 Arguments: the API server's URL, the folder of a service account (token, ca.crt), the namespace, then one Lease per name.
 """

@@ -1,8 +1,8 @@
-"""What the operator does next about one job: one idempotent look at everything, no memory but the object's status.
+"""What the operator does next about one job: one idempotent reconciliation of everything, no memory but the object's status.
 
 Contract of `next_actions`:
 1. Pure: same job, status, pods, services and moment give the same actions.
-2. Performing them in order and looking again comes to rest: then the answer is empty (apart from a Wake).
+2. Performing them in order and reconciling again comes to rest: then the answer is empty (apart from a Wake).
 3. The status is written before what it announces is done: an attempt is raised before any of its pods exists.
 4. Whatever an action finds already done (pod exists, pod gone) counts as done.
 """
@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kompakt_core.job import batches, clock, figures, measured, progress
+from kompakt_core.contract import timestamps
+from kompakt_core.job import batches, figures, measured, progress
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.conditions import Condition, Type, condition
@@ -166,14 +167,14 @@ def _restarted(job: TrainingJob, after: JobStatus, verdict: Verdict, now: float)
         progress=progress.begun(_halted(after, now)),
         heard=None,
     )
-    then = f"; attempt {last.attempt} begins at {clock.written(last.not_before)}" if delay else ""
+    then = f"; attempt {last.attempt} begins at {timestamps.encode(last.not_before)}" if delay else ""
     stalled = disruptions >= DISRUPTIONS_IN_A_ROW
     words = (
         f"{disruptions} restarts in a row for causes outside the job; next try {STALL_SECONDS} s later. Last: {verdict.message}"
     )
     return after.with_conditions(
         condition(Type.RUNNING, False, verdict.reason, verdict.message + then),
-        *([condition(Type.DEGRADED, True, "GPUUnhealthy", verdict.message)] if verdict.sick else []),
+        *([condition(Type.DEGRADED, True, "GPUUnhealthy", verdict.message)] if verdict.unhealthy else []),
         condition(Type.STALLED, True, STALLED_BY_DISRUPTIONS, words) if stalled else condition(Type.STALLED, False, "Restarting"),
     )
 
@@ -292,7 +293,7 @@ def _observed(job: TrainingJob, after: JobStatus, own: Sequence[PodView], incomp
 
 
 def _mended(after: JobStatus, reason: str) -> list[Condition]:
-    """The job holds no sick GPU any more."""
+    """The job holds no unhealthy GPU any more."""
     return [condition(Type.DEGRADED, False, reason)] if after.holds(Type.DEGRADED) else []
 
 

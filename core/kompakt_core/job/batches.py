@@ -3,13 +3,14 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
 from kompakt_core.job.model import MAX_BATCH, BatchSize, TrainingJob
 from kompakt_core.job.pods import PodView
 from kompakt_core.job.reports import count, read_report
+from kompakt_core.schema.meta import plain
 
 MEASURED: Final = "BatchMeasured"  # why the attempt that measured ended
 # What any batch takes is counted as if it grew with the batch, so the first answer is low: it is measured as well, until the
@@ -56,7 +57,7 @@ def read_batch(value: object) -> Batch | None:
 
 def fingerprint(job: TrainingJob) -> str:
     """The same as long as nothing changes on which the measured batch depends: roles and compression."""
-    parts = [[asdict(role) for role in job.roles], asdict(job.compression)]
+    parts = [[plain(role) for role in job.roles], plain(job.compression)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

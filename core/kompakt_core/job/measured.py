@@ -3,8 +3,10 @@ for Auto. Pure.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from kompakt_core.job.model import Sensitivity, TrainingJob
 from kompakt_core.job.pods import PodView

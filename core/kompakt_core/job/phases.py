@@ -6,7 +6,7 @@ from typing import Final
 
 
 class Phase(StrEnum):
-    """Where a job stands. NEW: the operator has not looked at it yet."""
+    """Where a job stands. NEW: the operator has not reconciled it yet."""
 
     NEW = ""
     SUSPENDED = "Suspended"  # no pods, on request

@@ -43,7 +43,7 @@ class Exit:
 class PodView:
     """What decisions need of one worker pod.
 
-    `node_lost`: it is being deleted on a node that is not Ready. `sick`: what is wrong with a GPU of it. `version` grows
+    `node_lost`: it is being deleted on a node that is not Ready. `unhealthy`: what is wrong with a GPU of it. `version` grows
     with each write of the pod.
     """
 
@@ -66,7 +66,7 @@ class PodView:
     reports: tuple[str, ...] = ()
     finished_at: str = ""
     node_lost: bool = False
-    sick: str = ""
+    unhealthy: str = ""
     version: int = 0
     ip: str = ""
 
@@ -136,7 +136,7 @@ def why_failed(pod: PodView, rules: Iterable[FailureRule]) -> Cause | None:
     """
     if pod.phase == "Succeeded":
         return None
-    if pod.disrupted or pod.deleting or pod.sick or pod.reason in NODE_REASONS:
+    if pod.disrupted or pod.deleting or pod.unhealthy or pod.reason in NODE_REASONS:
         return Cause.DISRUPTION
     if pod.phase != "Failed":
         return None
@@ -164,8 +164,8 @@ def told(pod: PodView) -> str:
     """One sentence about a pod that stopped working."""
     if pod.disrupted or pod.deleting:
         return f"pod {pod.name} was disrupted: {pod.disrupted or 'it was deleted'}"
-    if pod.sick:
-        return f"pod {pod.name} on node {pod.node} has a sick GPU: {pod.sick}"
+    if pod.unhealthy:
+        return f"pod {pod.name} on node {pod.node} has an unhealthy GPU: {pod.unhealthy}"
     codes = ", ".join(map(_said, pod.exits))
     return f"pod {pod.name} failed: {codes or pod.message or pod.reason or 'no reason given'}"
 

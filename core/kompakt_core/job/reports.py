@@ -28,7 +28,7 @@ NOTEWORTHY: Final = 0.01  # by what share of itself a ratio changes before that 
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedReport:
     """What a pod's page last said; `pod`: its uid."""
 
     pod: str

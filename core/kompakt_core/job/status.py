@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kompakt_core.job import backoff, clock
+from kompakt_core.contract import timestamps
+from kompakt_core.job import backoff
 from kompakt_core.job.backoff import Restart
 from kompakt_core.job.batches import Batch, read_batch
 from kompakt_core.job.conditions import OWNED, Condition, Type, read_conditions, stamped
@@ -13,7 +14,7 @@ from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED, Phase, moved
 from kompakt_core.job.pods import PodView
 from kompakt_core.job.preemption import PreemptRequest, read_request
-from kompakt_core.job.reports import Heard
+from kompakt_core.job.reports import ReceivedReport
 
 # Every field the operator owns; server-side apply deletes an owned field that a write leaves out.
 FIELDS: Final = (
@@ -25,7 +26,7 @@ SHOWN_NODES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What the operator remembers of a job between two looks at it; all of it stands in the object's status.
+    """What the operator remembers of a job between two reconciliations; all of it stands in the object's status.
 
     `restarts` counts failures towards backoffLimit; `disruptions` counts restarts in a row for other causes.
     `preempt` is that the current attempt is asked to end; `batch` what its pods are told where batches are raised.
@@ -49,7 +50,7 @@ class JobStatus:
     batch: Batch | None = None
     progress: Mapping[str, Any] = field(default_factory=dict)
     pace: Pace | None = None
-    heard: Heard | None = None
+    heard: ReceivedReport | None = None
     written: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -65,7 +66,7 @@ class JobStatus:
     def since(self, type_: Type) -> float | None:
         """When a condition last changed."""
         found = self.conditions.get(type_)
-        return None if found is None else clock.read(found.since)
+        return None if found is None else timestamps.seconds(found.since)
 
     def with_conditions(self, *changed: Condition) -> "JobStatus":
         """The same with these conditions in place of those of their types, moments still to be stamped."""
@@ -94,8 +95,8 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
         restarts=_count(status.get("restarts")),
         disruptions=_count(status.get("disruptions")),
         last_restart=backoff.read_restart(status.get("lastRestart")),
-        start_time=clock.read(status.get("startTime")),
-        completion_time=clock.read(status.get("completionTime")),
+        start_time=timestamps.seconds(status.get("startTime")),
+        completion_time=timestamps.seconds(status.get("completionTime")),
         conditions=owned,
         scheduling_attempt=_count(scheduling.get("attempt")),
         scheduling_state=str(scheduling.get("state", "")),
@@ -121,7 +122,7 @@ def to_write(generation: int, before: JobStatus, after: JobStatus, figures: Mapp
         "restarts": after.restarts,
         "disruptions": after.disruptions,
         **({"lastRestart": backoff.written(after.last_restart)} if after.last_restart else {}),
-        **{name: clock.written(moment) for name, moment in moments.items() if moment is not None},
+        **{name: timestamps.encode(moment) for name, moment in moments.items() if moment is not None},
         "conditions": stamped(ordered, before.conditions, generation, now),
         **({"batch": after.batch.written()} if after.batch else {}),
         **{name: value for name, value in figures.items() if value},

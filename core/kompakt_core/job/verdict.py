@@ -21,13 +21,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`counted`: whether a restart counts towards backoffLimit. `sick`: whether a sick GPU is why. `batch`: what was measured."""
+    """`counted`: whether a restart counts towards backoffLimit. `unhealthy`: whether a GPU is why. `batch`: what was measured."""
 
     outcome: Outcome
     reason: str = ""
     message: str = ""
     counted: bool = False
-    sick: bool = False
+    unhealthy: bool = False
     batch: Batch | None = None
 
 
@@ -89,7 +89,7 @@ def _after_break(job: TrainingJob, status: JobStatus, cause: Cause, pod: PodView
     if counted and status.restarts >= limit:
         words = f"{told(pod)}; backoffLimit {limit} is used up"
         return Verdict(Outcome.FAILED, "BackoffLimitExceeded", words)
-    return Verdict(Outcome.RESTART, str(cause), told(pod), counted, sick=bool(pod.sick))
+    return Verdict(Outcome.RESTART, str(cause), told(pod), counted, unhealthy=bool(pod.unhealthy))
 
 
 def _past_deadline(job: TrainingJob, status: JobStatus, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""Own edge lists: which ranks of a pod talk to each other, and how much."""
+"""Custom edge lists: which ranks of a pod talk to each other, and how much."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Own edges on GPU sets: the best of all ways to give a set's GPUs to the ranks.
+"""Custom edges on GPU sets: the best of all ways to give a set's GPUs to the ranks.
 
 Bottleneck: the smallest of bandwidth / weight over the edges (rounded down), since an edge of weight w carries w shares.
 Sum: bandwidth times weight, added up. Up to 8 ranks every way is tried where that is little work (all sets of 8 GPUs
@@ -16,7 +16,7 @@ import numpy as np
 from kompakt_core.ids import GpuIndex, MegabytesPerSecond, indices_of
 from kompakt_core.patterns.edges import Edges, ranks_of
 from kompakt_core.patterns.names import Measure, Pattern
-from kompakt_core.patterns.search import Found, search
+from kompakt_core.patterns.search import SearchResult, search
 from kompakt_core.patterns.sets import NOWHERE, UNLIMITED, Masks, Matrix, Values
 
 # Links looked at (sets x ways x edges) up to which every way is tried: about half a second.
@@ -28,7 +28,7 @@ _AUTOMORPHISMS: Final = 64  # of the edges, used to leave out equal ways
 
 
 class EdgeTable:
-    """Values of own edges on sets of one machine, found as they are asked for and kept; like SubsetTable.
+    """Values of custom edges on sets of one machine, found as they are asked for and kept; like SubsetTable.
 
     A set of fewer GPUs than the edges have ranks cannot hold them; in a larger one the ranks beyond talk to nobody.
     Of more than 8 GPUs the value is the best found within `search.NODES`.
@@ -90,7 +90,7 @@ class EdgeTable:
         found: Values = np.array([self._known[mask][column] for mask in wanted], dtype=np.int64).reshape(masks.shape)
         return found
 
-    def find(self, size: int, free: int, twins: Sequence[int] = (), must: int = 0) -> Found | None:
+    def find(self, size: int, free: int, twins: Sequence[int] = (), must: int = 0) -> SearchResult | None:
         """The best placement on `size` GPUs of `free` that `search` meets; None when none is possible."""
         alone = [1 << i for i in range(len(self._weights))]
         return search(self._weights.tolist(), self._edges, size, free, self.measure, twins or alone, must)

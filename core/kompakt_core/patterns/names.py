@@ -13,7 +13,7 @@ class Pattern(StrEnum):
     CLIQUE = "Clique"
     ALL_TO_ALL = "AllToAll"
     NONE = "None"
-    CUSTOM = "Custom"  # own edges
+    CUSTOM = "Custom"  # custom edges
 
 
 class Measure(StrEnum):

@@ -1,4 +1,4 @@
-"""Own edges where trying every way is too much: branch and bound over whole placements, with a proven bound.
+"""Custom edges where trying every way is too much: branch and bound over whole placements, with a proven bound.
 
 Ranks get GPUs one after another, the most connected first. A partial placement is left when even the fastest links of
 the GPUs it uses could not make it better than the best one met. The search ends after NODES partial placements at the
@@ -18,7 +18,7 @@ NODES: Final = 150_000  # below a second
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The best placement met: GPUs by rank, slowest link and sum of it, and what no placement exceeds (MB/s).
 
     `exact`: nothing better exists by the measure asked for.
@@ -42,12 +42,12 @@ class Found:
 
 def search(
     weights: Sequence[Sequence[int]], edges: Edges, size: int, free: int, measure: Measure, twins: Sequence[int], must: int = 0
-) -> Found | None:
+) -> SearchResult | None:
     """The best placement of ranks 0..size-1 on GPUs of `free`, all of `must` among them; None when none is possible.
 
     Negative weights are links that must not be used. `twins[i]` = the GPUs that can take the place of GPU i.
     """
-    walk = _Search(weights, edges, size, free, measure, twins, must)
+    walk = _BranchAndBound(weights, edges, size, free, measure, twins, must)
     walk.place(0, free, UNLIMITED, 0)
     if walk.best_order is None:
         return None
@@ -56,7 +56,7 @@ def search(
     slowest, total = walk.best if measure is Measure.BOTTLENECK else walk.best[::-1]
     bound = upper_bound(weights, edges, free, measure)
     exact = walk.nodes < NODES or walk.best[0] >= bound
-    return Found(order, slowest, total, exact, walk.best[0] if exact else bound)
+    return SearchResult(order, slowest, total, exact, walk.best[0] if exact else bound)
 
 
 def upper_bound(weights: Sequence[Sequence[int]], edges: Edges, free: int, measure: Measure) -> int:
@@ -72,7 +72,7 @@ def upper_bound(weights: Sequence[Sequence[int]], edges: Edges, free: int, measu
     return min(link // weight for link, weight in pairs)
 
 
-class _Search:
+class _BranchAndBound:
     def __init__(
         self,
         weights: Sequence[Sequence[int]],

@@ -118,7 +118,7 @@ def table_for(
     set must be connected by them. Raises InvalidInput for Custom, see edge_table_for, and for more than 16 GPUs.
     """
     if pattern is Pattern.CUSTOM:
-        raise InvalidInput("own edges have no table: their value depends on the edges")
+        raise InvalidInput("custom edges have no table: their value depends on the edges")
     if graph.size > MAX_GPUS:
         raise InvalidInput(f"{graph.size} GPUs on one node; patterns are matched on at most {MAX_GPUS}")
     return _table(graph.shared, pattern, fabric_only, measure)
@@ -127,7 +127,7 @@ def table_for(
 def edge_table_for(
     graph: LinkGraph, edges: Edges, *, fabric_only: bool = False, measure: Measure = Measure.BOTTLENECK
 ) -> EdgeTable:
-    """The values of own edges on a link graph, found as they are asked for; shared like tables. InvalidInput as table_for."""
+    """The values of custom edges on a link graph, found as they are asked for; shared like tables. InvalidInput as table_for."""
     if graph.size > MAX_GPUS:
         raise InvalidInput(f"{graph.size} GPUs on one node; patterns are matched on at most {MAX_GPUS}")
     return _edge_table(graph.shared, edges, fabric_only, measure)

@@ -1,11 +1,8 @@
 """Which GPUs of one node a pod gets."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import comb
-from types import MappingProxyType
-from typing import Final
 
 import numpy as np
 
@@ -16,39 +13,24 @@ from kompakt_core.patterns.embedding import EdgeTable
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.sets import Masks
 from kompakt_core.patterns.table import MAX_GPUS, sets_within
-from kompakt_core.placement.best import best
-from kompakt_core.placement.facts import Facts, Keys, facts_for
-from kompakt_core.placement.first import first
+from kompakt_core.placement.facts import GpuSetFacts, Keys, facts_for, without_fabric
 from kompakt_core.placement.grouped import GroupFacts, group_facts
 from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
-from kompakt_core.placement.packed import packed
-from kompakt_core.placement.partitions import without_fabric
-from kompakt_core.placement.preserve import preserve
+from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
-__all__ = ["POLICIES", "Choice", "choose", "facts_on", "runner_up", "sets_allowed", "values_first", "wished_facts"]
-
-# The contract of a policy, called as policy(facts, free, masks, sensitive):
-# 1. It gives the keys by which sets of one size within `free` are compared, the most important first, smaller is better.
-# 2. Two different sets differ in some key, and the same inputs give the same keys.
-# 3. It never refuses: a set that is allowed and the only one is chosen.
-POLICIES: Final[Mapping[Policy, Callable[[Facts | GroupFacts, int, Masks, bool], Keys]]] = MappingProxyType(
-    {Policy.BEST: best, Policy.PRESERVE: preserve, Policy.PACKED: packed, Policy.FIRST: first}
-)
+__all__ = ["Choice", "choose", "facts_on", "runner_up", "sets_allowed", "values_first", "wished_facts"]
 
 
-def choose(
-    graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: int = 0, must_exclude: int = 0
-) -> Choice | Refusal:
-    """The set of `size` GPUs within `free` and outside `must_exclude` that the wish's policy ranks first; it holds all of
-    `must_include`.
+def choose(graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: int = 0) -> Choice | Refusal:
+    """The set of `size` GPUs within `free` that the wish's policy ranks first; it holds all of `must_include`.
 
     Same inputs give the same answer; a request that fits is never refused. Refused are: too few free GPUs
-    (have, need), no set of the required link or on one NUMA node, own edges that name more ranks than `size`, and
+    (have, need), no set of the required link or on one NUMA node, custom edges that name more ranks than `size`, and
     machines of more GPUs than patterns are matched on. Raises InvalidInput when `must_include` is not within the free
     GPUs or too large.
     """
-    return _decide(graph.shared, free & ~must_exclude, size, wish, must_include)
+    return _decide(graph.shared, free, size, wish, must_include)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -108,7 +90,7 @@ def _partitioned(graph: LinkGraph, free: int, size: int, wish: Wish, must_includ
     return candidates if isinstance(candidates, Refusal) else _first_of(facts, free, candidates, wish)
 
 
-def ranked(facts: Facts, free: int, size: int, wish: Wish, must_include: int = 0, leave_out: int = 0) -> Choice | Refusal:
+def ranked(facts: GpuSetFacts, free: int, size: int, wish: Wish, must_include: int = 0, leave_out: int = 0) -> Choice | Refusal:
     """What the policy ranks first among all sets that the wish allows, the set `leave_out` excepted."""
     candidates = sets_allowed(facts, free, size, wish, must_include)
     if isinstance(candidates, Refusal):
@@ -119,7 +101,7 @@ def ranked(facts: Facts, free: int, size: int, wish: Wish, must_include: int = 0
     return _first_of(facts, free, candidates, wish)
 
 
-def _first_of(facts: Facts, free: int, candidates: Masks, wish: Wish) -> Choice:
+def _first_of(facts: GpuSetFacts, free: int, candidates: Masks, wish: Wish) -> Choice:
     keys = POLICIES[wish.policy](facts, free, candidates, wish.sensitive)
     return chosen(facts, int(candidates[first_ranked(keys)]))
 
@@ -136,7 +118,7 @@ def runner_up(graph: LinkGraph, free: int, size: int, wish: Wish, leave_out: int
 
 
 def edges_refusal(wish: Wish, size: int) -> Refusal | None:
-    """Why own edges cannot be laid over `size` GPUs, or None."""
+    """Why custom edges cannot be laid over `size` GPUs, or None."""
     if wish.pattern is not Pattern.CUSTOM:
         return None
     need = ranks_of(wish.edges)
@@ -144,9 +126,9 @@ def edges_refusal(wish: Wish, size: int) -> Refusal | None:
 
 
 def searched(
-    graph: LinkGraph, facts: Facts, table: EdgeTable, free: int, size: int, wish: Wish, must_include: int
+    graph: LinkGraph, facts: GpuSetFacts, table: EdgeTable, free: int, size: int, wish: Wish, must_include: int
 ) -> Choice | Refusal:
-    """Own edges on too many sets to try every way. A policy that puts value first gets the best placement that the
+    """Custom edges on too many sets to try every way. A policy that puts value first gets the best placement that the
     search meets; for the others it is the best placement on the set that they rank first, value apart.
     """
     if values_first(wish):
@@ -185,12 +167,12 @@ def first_ranked(keys: Keys) -> int:
     return int(left[0])
 
 
-def chosen(facts: Facts, mask: int) -> Choice:
+def chosen(facts: GpuSetFacts, mask: int) -> Choice:
     """A set as an answer: in the order of its pattern, with its values."""
     return Choice(GpuMask(mask), facts.table.order(mask), facts.value(mask), facts.second(mask))
 
 
-def wished_facts(graph: LinkGraph, wish: Wish) -> Facts | GroupFacts:
+def wished_facts(graph: LinkGraph, wish: Wish) -> GpuSetFacts | GroupFacts:
     """The facts a wish is judged by: with a required link, only NVLink and its like counts.
 
     Raises InvalidInput for machines on which patterns are not matched.
@@ -199,7 +181,7 @@ def wished_facts(graph: LinkGraph, wish: Wish) -> Facts | GroupFacts:
     return facts_for(graph, wish) if large is None else large
 
 
-def facts_on(graph: LinkGraph, mask: int, wish: Wish) -> Facts | GroupFacts:
+def facts_on(graph: LinkGraph, mask: int, wish: Wish) -> GpuSetFacts | GroupFacts:
     """The facts that this very set is judged by: where a fabric joins GPUs by partitions only, its links count for none else.
 
     Raises InvalidInput as wished_facts.
@@ -210,14 +192,14 @@ def facts_on(graph: LinkGraph, mask: int, wish: Wish) -> Facts | GroupFacts:
 
 
 def large_facts(graph: LinkGraph, wish: Wish) -> GroupFacts | None:
-    """The facts of a machine of more than 16 GPUs; None where none can be had, as for own edges."""
+    """The facts of a machine of more than 16 GPUs; None where none can be had, as for custom edges."""
     if wish.pattern is Pattern.CUSTOM:
         return None
     return group_facts(graph.shared, wish.pattern, wish.required_link == "NVLink", wish.measure)
 
 
 def sets_allowed(
-    facts: Facts, free: int, size: int, wish: Wish, must_include: int = 0, among: Masks | None = None
+    facts: GpuSetFacts, free: int, size: int, wish: Wish, must_include: int = 0, among: Masks | None = None
 ) -> Masks | Refusal:
     """All sets of `size` GPUs within `free` (or those of `among`) that obey the wish's hard demands, by index; never an
     empty list.

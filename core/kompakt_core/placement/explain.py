@@ -35,7 +35,7 @@ def _not_now(refusal: Refusal) -> str:
 def _too_many(refusal: Refusal) -> str:
     has = f"the node has {_gpus(refusal.have)}"
     if refusal.detail == "edges":
-        return f"{has}; own edges are matched on at most {refusal.need}"
+        return f"{has}; custom edges are matched on at most {refusal.need}"
     if refusal.detail == "mapa2021":
         return f"{has}; MAPA's rules score every order of every set, here on at most {refusal.need}"
     return f"{has}; patterns are matched on at most {refusal.need}, beyond only where links form a hierarchy"

@@ -1,6 +1,7 @@
 """What policies may ask about GPU sets of a machine: tables over all sets, built once per distinct link graph."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from kompakt_core.patterns.pairs import pair_sums
 from kompakt_core.patterns.sets import Masks, Values, compact, matrix, over_members
 from kompakt_core.patterns.table import SubsetTable, edge_table_for, fabric_weights, table_for
 from kompakt_core.placement.model import Wish
+from kompakt_core.topology import bandwidth
 from kompakt_core.topology.graph import FABRIC_KINDS, Link, LinkGraph, LinkKind, SharedGraph
 
 # NCCL's order of paths, best to worst (src/graph/topo.h; NODE between PHB and SYS): breaks ties between PCIe levels
@@ -37,7 +39,7 @@ class Surroundings:
         self.islands = islands_of(graph)
 
 
-class Facts:
+class GpuSetFacts:
     """One machine and pattern. All look-ups take GPU sets as bitmasks; those named in the plural take many sets."""
 
     def __init__(self, table: SubsetTable | EdgeTable, around: Surroundings) -> None:
@@ -80,10 +82,6 @@ class Facts:
                 found += (taken != 0) & (taken != island)
         return found
 
-    def numa_nodes(self, mask: int) -> frozenset[int]:
-        """NUMA nodes of the set's GPUs; -1 = unknown."""
-        return frozenset(self._around.numa[i] for i in indices_of(mask))
-
     def numa_domains(self, free: int) -> list[int]:
         """The free GPUs of each known NUMA node, by node."""
         numa = self._around.numa
@@ -108,7 +106,7 @@ class Facts:
         return self._around.by_index[masks]
 
 
-def facts_for(graph: LinkGraph, wish: Wish) -> Facts:
+def facts_for(graph: LinkGraph, wish: Wish) -> GpuSetFacts:
     """The facts a wish is judged by: with a required link, only NVLink and its like counts. InvalidInput as table_for."""
     only = wish.required_link == "NVLink"
     table = (
@@ -116,7 +114,7 @@ def facts_for(graph: LinkGraph, wish: Wish) -> Facts:
         if wish.pattern is Pattern.CUSTOM
         else table_for(graph, wish.pattern, fabric_only=only, measure=wish.measure)
     )
-    return Facts(table, _surroundings(graph.shared))
+    return GpuSetFacts(table, _surroundings(graph.shared))
 
 
 @lru_cache(maxsize=64)
@@ -194,3 +192,14 @@ def islands_of(graph: LinkGraph) -> tuple[int, ...]:
                 groups = [group for group in groups if group not in (one, two)] + [one | two]
         found.update(dict.fromkeys(sorted(group for group in groups if group.bit_count() > 1)))
     return tuple(found)
+
+
+def without_fabric(graph: LinkGraph) -> LinkGraph:
+    """The same GPUs with no partition switched on: what joins them then is not told, so it counts as the slowest PCIe path."""
+
+    def demoted(link: Link) -> Link:
+        if link.kind not in FABRIC_KINDS:
+            return link
+        return replace(link, kind=LinkKind.SYS, lanes=0, generation=0, megabytes_per_second=bandwidth.pcie()[LinkKind.SYS])
+
+    return replace(graph, links=tuple(demoted(link) for link in graph.links), partitions=())

@@ -47,7 +47,7 @@ class Reason(StrEnum):
     VALUE_TOO_LOW = "ValueTooLow"
     LINK_TOO_WEAK = "RequiredLinkMissing"
     NUMA_SPLIT = "SameNUMANodeMissing"  # enough free GPUs, but not on one NUMA node (or NUMA nodes unknown)
-    TOO_FEW_RANKS = "TooFewGPUsForEdges"  # own edges name ranks that the pod does not have
+    TOO_FEW_RANKS = "TooFewGPUsForEdges"  # custom edges name ranks that the pod does not have
     PARTITION_SPLIT = "NoFreePartition"  # the fabric offers NVLink in partitions only, and none of that size is free
     MAPA_BLOCKED = "BlockedByMAPA"  # the published rules take no set although the request fits; policy mapa2021 only
     TOO_MANY_GPUS = "TooManyGPUs"  # the node has more GPUs than patterns are matched on
@@ -109,7 +109,7 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node as the planner sees it. `taken` holds GPUs that are held, planned, reserved or sick.
+    """A node as the planner sees it. `taken` holds GPUs that are held, planned, reserved or unhealthy.
 
     `cpu_millis`, `memory_bytes`, `pods`: what it has for pods in all.
     """
@@ -161,7 +161,7 @@ class Wish:
 
     def __post_init__(self) -> None:
         if bool(self.edges) != (self.pattern is Pattern.CUSTOM):
-            raise InvalidInput("own edges and pattern Custom go together: give both or neither")
+            raise InvalidInput("custom edges and pattern Custom go together: give both or neither")
 
 
 @dataclass(frozen=True, slots=True)

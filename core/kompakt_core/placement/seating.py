@@ -9,8 +9,8 @@ from kompakt_core import contract
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.choose import values_first
 from kompakt_core.placement.model import Gang, Level, NodeState, Policy, Snapshot, Wish, Worker
+from kompakt_core.placement.rank_mapping import Seating, crossing, worst, woven
 from kompakt_core.placement.spread import Offer, fabric_lost, offer, spread, with_pods
-from kompakt_core.placement.weave import Seating, crossing, worst, woven
 
 # The node label that names the rack and the block of a node.
 LEVEL_LABELS: Final[Mapping[Level, str]] = MappingProxyType({Level.RACK: contract.LABEL_RACK, Level.BLOCK: contract.LABEL_BLOCK})

@@ -14,7 +14,6 @@ from kompakt_core.patterns.embedding import EdgeTable
 from kompakt_core.patterns.sets import Masks
 from kompakt_core.patterns.table import MAX_GPUS
 from kompakt_core.placement.choose import (
-    POLICIES,
     choose,
     chosen,
     edges_refusal,
@@ -22,8 +21,9 @@ from kompakt_core.placement.choose import (
     sets_allowed,
     values_first,
 )
-from kompakt_core.placement.facts import Facts, Keys, facts_for
+from kompakt_core.placement.facts import GpuSetFacts, Keys, facts_for
 from kompakt_core.placement.model import Choice, Refusal, Wish
+from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
 # Up to so many ways of giving the pods their sets are all compared (8 GPUs: at most 420, so always exact); beyond,
@@ -99,7 +99,7 @@ def _partitions(free: int, size: int, pods: int, allowed: frozenset[int]) -> Ite
                     yield (mask, *others)
 
 
-def _keys(facts: Facts, free: int, ways: Masks, wish: Wish) -> Keys:
+def _keys(facts: GpuSetFacts, free: int, ways: Masks, wish: Wish) -> Keys:
     """Keys of many ways, a row of sets each; of equal ones the first, whose sets have the lowest indices."""
     value, second = facts.values(ways)
     smallest = (-value.min(axis=1), -second.min(axis=1)) if values_first(wish) else ()

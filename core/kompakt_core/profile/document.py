@@ -16,7 +16,7 @@ MOST: Final = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ProfiledRun:
     """What one run gave: seconds per step of the slowest rank, the same for each quarter of the steps, seconds of a step spent
     waiting for data; how many data loaders were used; bytes of gradients of one rank; ranks that trained together.
     """
@@ -38,7 +38,7 @@ class Profile:
     kind: str
     warm_up: int
     steps: int
-    runs: Mapping[str, Run]
+    runs: Mapping[str, ProfiledRun]
     notes: tuple[str, ...] = ()
 
     @property
@@ -60,7 +60,7 @@ class Profile:
     def stalls(self) -> Stalls:
         return stalls(self.times())
 
-    def plain(self) -> Run | None:
+    def plain(self) -> ProfiledRun | None:
         """The run that tells of computing: on one device, where nothing is exchanged; else on all of a machine."""
         return self.runs.get("one") or self.runs.get("all")
 
@@ -99,11 +99,11 @@ def read(text: str, name: str) -> Profile:
     )
 
 
-def read_run(raw: object, where: str) -> Run:
+def read_run(raw: object, where: str) -> ProfiledRun:
     """One run of a profile. Raises InvalidInput that names `where` and the field."""
     if not isinstance(raw, dict) or not isinstance(raw.get("parts"), list):
         raise InvalidInput(f"{where}: got {raw!r:.60}; expected an object with step_seconds, parts, ...")
-    return Run(
+    return ProfiledRun(
         step_seconds=_number(raw.get("step_seconds"), f"{where}.step_seconds", 1e-9),
         parts=tuple(_number(part, f"{where}.parts", 0) for part in raw["parts"]),
         data_seconds=_number(raw.get("data_seconds"), f"{where}.data_seconds", 0),
@@ -113,9 +113,9 @@ def read_run(raw: object, where: str) -> Run:
     )
 
 
-def slowest(runs: Sequence[Run]) -> Run:
+def slowest(runs: Sequence[ProfiledRun]) -> ProfiledRun:
     """One run from what several processes, or pods, tell of it: at least one. A step is over when the last has ended it."""
-    return Run(
+    return ProfiledRun(
         step_seconds=max(run.step_seconds for run in runs),
         parts=tuple(map(max, zip(*(run.parts for run in runs), strict=True))),
         data_seconds=max(run.data_seconds for run in runs),

@@ -28,7 +28,7 @@ _KINDS: Final = {kind.value: kind for kind in LinkKind} | {"SOC": LinkKind.SYS}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LinkEntry:
     """One kind of link. `kind` None is `topo -m`'s NV<lanes>, which tells NVLink from NVSwitch by the number of lanes.
 
     `megabytes_per_second` -1 takes the planning figure, `pairs` None stands for all pairs not named elsewhere.
@@ -54,7 +54,7 @@ class Entry:
         return Link(*pair, kind, self.lanes, speed, own, self.access)
 
 
-def read_entry(item: Fields, size: int) -> Entry:
+def read_entry(item: Fields, size: int) -> LinkEntry:
     """One entry of `links` on a machine of `size` GPUs. Raises FieldError."""
     item.only(_KEYS)
     kind, lanes = _kind(item)
@@ -62,7 +62,7 @@ def read_entry(item: Fields, size: int) -> Entry:
     if generation > bandwidth.MAX_GENERATION:
         raise item.wrong("nvlinkGeneration", f"must be from 1 to {bandwidth.MAX_GENERATION}")
     access = item.word("peerAccess", PeerAccess, "")
-    return Entry(item.path, kind, lanes, generation, _speed(item), access, item.flag("uneven"), _pairs(item, size))
+    return LinkEntry(item.path, kind, lanes, generation, _speed(item), access, item.flag("uneven"), _pairs(item, size))
 
 
 def _kind(item: Fields) -> tuple[LinkKind | None, int]:
@@ -111,9 +111,9 @@ def _pair(item: Fields, name: str, word: object, size: int) -> Pair:
     return GpuIndex(a), GpuIndex(b)
 
 
-def assigned(top: Fields, entries: Sequence[Entry], size: int) -> dict[Pair, Entry]:
+def assigned(top: Fields, entries: Sequence[LinkEntry], size: int) -> dict[Pair, LinkEntry]:
     """Which entry each pair belongs to. Raises FieldError where a pair is named twice or not at all."""
-    table: dict[Pair, Entry] = {}
+    table: dict[Pair, LinkEntry] = {}
     for entry in entries:
         for pair in entry.pairs or ():
             if pair in table:
@@ -132,7 +132,7 @@ def assigned(top: Fields, entries: Sequence[Entry], size: int) -> dict[Pair, Ent
     return table
 
 
-def switched(table: dict[Pair, Entry], size: int) -> list[bool]:
+def switched(table: dict[Pair, LinkEntry], size: int) -> list[bool]:
     """Whether each GPU has more NV<lanes> with the others than any GPU has: then a switch is between them."""
     lanes = [0] * size
     for (a, b), entry in table.items():

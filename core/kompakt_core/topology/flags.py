@@ -46,7 +46,7 @@ class Remark:
 
 def remarks(graph: LinkGraph) -> tuple[Remark, ...]:
     """All peculiarities of a graph, broken things first; empty for a machine that is as it should be."""
-    found = [*_sick(graph), *_cliques(graph), *_off_fabric(graph), *_uneven(graph), *_lost_lanes(graph), *_plain(graph)]
+    found = [*_unhealthy(graph), *_cliques(graph), *_off_fabric(graph), *_uneven(graph), *_lost_lanes(graph), *_plain(graph)]
     order = list(Flag)
     return tuple(sorted(found, key=lambda remark: order.index(remark.flag)))
 
@@ -55,7 +55,7 @@ def _names(gpus: Iterable[int]) -> str:
     return ", ".join(f"GPU {i}" for i in gpus)
 
 
-def _sick(graph: LinkGraph) -> Iterator[Remark]:
+def _unhealthy(graph: LinkGraph) -> Iterator[Remark]:
     by_flag: dict[Flag, list[Gpu]] = {}
     for gpu in graph.gpus:
         if gpu.health != HEALTHY:

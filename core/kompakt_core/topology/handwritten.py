@@ -20,7 +20,7 @@ from kompakt_core.ids import GpuIndex, GpuUuid
 from kompakt_core.topology import bandwidth
 from kompakt_core.topology.cells import MAX_GPUS
 from kompakt_core.topology.document import read_document
-from kompakt_core.topology.entries import Entry, Pair, assigned, read_entry, switched
+from kompakt_core.topology.entries import LinkEntry, Pair, assigned, read_entry, switched
 from kompakt_core.topology.fields import FieldError, Fields, kind_of
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph
 from kompakt_core.topology.matrix import text_uuid
@@ -130,7 +130,7 @@ def _links(top: Fields, gpus: tuple[Gpu, ...]) -> tuple[tuple[Link, ...], tuple[
     return tuple(links), tuple(sorted(pair for pair, entry in table.items() if entry.uneven))
 
 
-def _lanes_per_gpu(table: dict[Pair, Entry], size: int, through_switches: bool) -> int:
+def _lanes_per_gpu(table: dict[Pair, LinkEntry], size: int, through_switches: bool) -> int:
     lanes = [[entry.lanes for pair, entry in table.items() if i in pair] for i in range(size)]
     return max((max(found, default=0) if through_switches else sum(found) for found in lanes), default=0)
 

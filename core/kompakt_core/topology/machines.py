@@ -44,7 +44,7 @@ _GPU_OF: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class KnownMachine:
     """A known machine: its name, number and kind of GPUs ("" unknown), where it was published, and what was assumed.
 
     `text` is what its reader takes: as `nvidia-smi topo -m` prints it (and `topo -p2p r` after it), or YAML.
@@ -69,7 +69,7 @@ class Machine:
         return with_access(graph, parse_access(access)) if access else graph
 
 
-def _machines() -> dict[str, Machine]:
+def _machines() -> dict[str, KnownMachine]:
     document: Any = json.loads((_DATA / "topo_matrices.json").read_text())
     known = [_printed(entry) for entry in document["matrices"]]
     known += [_with_access(entry) for entry in document["p2p_matrices"]]
@@ -77,27 +77,27 @@ def _machines() -> dict[str, Machine]:
     return {machine.name: machine for machine in sorted(known, key=lambda machine: machine.name)}
 
 
-def _printed(entry: Mapping[str, Any]) -> Machine:
+def _printed(entry: Mapping[str, Any]) -> KnownMachine:
     name = entry["id"]
     note = str(entry.get("note", "")) or (
         "no printed output: derived from another library's test node" if "derived" in entry else ""
     )
-    return Machine(name, len(entry["matrix"]), _GPU_OF.get(name, ""), entry["source"], _as_text(entry), note)
+    return KnownMachine(name, len(entry["matrix"]), _GPU_OF.get(name, ""), entry["source"], _as_text(entry), note)
 
 
-def _with_access(entry: Mapping[str, Any]) -> Machine:
+def _with_access(entry: Mapping[str, Any]) -> KnownMachine:
     size = len(entry["topo"])
     head = "\t".join(["", *(f"GPU{i}" for i in range(size))])
     rows = ["\t".join([f"GPU{i}", *row]) for i, row in enumerate(entry["p2p_read"])]
     text = _as_text({"matrix": entry["topo"]}) + "\n" + "\n".join([head, *rows]) + "\n"
     denied = sorted({cell for row in entry["p2p_read"] for cell in row if cell not in ("X", PeerAccess.OK)})
     note = f"peers cannot read each other's memory ({', '.join(denied)})" if denied else ""
-    return Machine(entry["id"], size, _GPU_OF.get(entry["id"], ""), entry["source"], text, note)
+    return KnownMachine(entry["id"], size, _GPU_OF.get(entry["id"], ""), entry["source"], text, note)
 
 
-def _written(name: str, text: str) -> Machine:
+def _written(name: str, text: str) -> KnownMachine:
     said = about(text)
-    return Machine(name, said.gpus, said.model, said.source, text, said.note, yaml=True)
+    return KnownMachine(name, said.gpus, said.model, said.source, text, said.note, yaml=True)
 
 
 def _as_text(entry: Mapping[str, Any]) -> str:
@@ -118,10 +118,10 @@ def _padded(values: Sequence[object], size: int, filler: str) -> list[str]:
     return [str(value) for value in values] + [filler] * (size - len(values))
 
 
-MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(_machines())
+MACHINES: Final[Mapping[str, KnownMachine]] = MappingProxyType(_machines())
 
 
-def known_machine(name: str) -> Machine:
+def known_machine(name: str) -> KnownMachine:
     """The known machine of this name; InvalidInput lists the names there are."""
     if name not in MACHINES:
         raise InvalidInput(f"unknown machine {name!r}; known are {', '.join(sorted(MACHINES))}")

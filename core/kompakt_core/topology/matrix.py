@@ -41,7 +41,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MatrixRow:
     """One GPU's row: paths to all GPUs (None for itself), to all NICs, CPU affinity text and NUMA node (-1 unknown)."""
 
     paths: tuple[Path | None, ...]
@@ -113,8 +113,8 @@ def _read_header(line: str, cells: Sequence[Cell]) -> Header:
     return Header(len(gpus), tuple(cell.text for cell in nics), tuple(trailing))
 
 
-def _read_rows(lines: Sequence[str], start: int, header: Header) -> list[Row]:
-    rows: list[Row] = []
+def _read_rows(lines: Sequence[str], start: int, header: Header) -> list[MatrixRow]:
+    rows: list[MatrixRow] = []
     for number, line in enumerate(lines[start:], start=start + 1):
         cells = cells_of(line, number)
         if not cells:
@@ -133,14 +133,14 @@ def _read_rows(lines: Sequence[str], start: int, header: Header) -> list[Row]:
     return rows
 
 
-def _read_row(line: str, cells: Sequence[Cell], index: int, header: Header) -> Row:
+def _read_row(line: str, cells: Sequence[Cell], index: int, header: Header) -> MatrixRow:
     columns = header.gpus + len(header.nics)
     if len(cells) <= columns:
         raise cells[-1].wrong(f"the row of GPU{index} ends here with {len(cells) - 1} of {columns} columns")
     paths = tuple(_gpu_path(cell, index, other) for other, cell in enumerate(cells[1 : header.gpus + 1]))
     nics = tuple(_nic_kind(cell) for cell in cells[header.gpus + 1 : columns + 1])
     cpus, numa = _affinity(line, cells[columns + 1 :], header)
-    return Row(paths, nics, cpus, numa)
+    return MatrixRow(paths, nics, cpus, numa)
 
 
 def _gpu_path(cell: Cell, index: int, other: int) -> Path | None:
@@ -181,7 +181,7 @@ def _affinity(line: str, cells: Sequence[Cell], header: Header) -> tuple[str, in
     return values.get("CPU Affinity", ""), int(numa) if re.fullmatch(r"[0-9]{1,4}", numa) else -1
 
 
-def _numa_nodes(rows: Sequence[Row]) -> list[int]:
+def _numa_nodes(rows: Sequence[MatrixRow]) -> list[int]:
     """NUMA node of each GPU. Old drivers print CPU lists only: then GPUs with one list share a node, in order of CPUs."""
     if any(row.numa >= 0 for row in rows) or not all(_CPU_LIST.fullmatch(row.cpus) for row in rows):
         return [row.numa for row in rows]
@@ -189,7 +189,9 @@ def _numa_nodes(rows: Sequence[Row]) -> list[int]:
     return [lists.index(row.cpus) for row in rows]
 
 
-def _links(rows: Sequence[Row], generation: int, model: str) -> tuple[tuple[Link, ...], tuple[tuple[GpuIndex, GpuIndex], ...]]:
+def _links(
+    rows: Sequence[MatrixRow], generation: int, model: str
+) -> tuple[tuple[Link, ...], tuple[tuple[GpuIndex, GpuIndex], ...]]:
     sums = [sum(path.lanes for path in row.paths if path) for row in rows]
     switched = [lanes > bandwidth.MAX_LANES_OF_A_GPU for lanes in sums]
     known = generation or bandwidth.generation_by_count(_lanes_per_gpu(rows, sums, switched))
@@ -207,7 +209,7 @@ def _links(rows: Sequence[Row], generation: int, model: str) -> tuple[tuple[Link
     return tuple(links), tuple(uneven)
 
 
-def _lanes_per_gpu(rows: Sequence[Row], sums: Sequence[int], switched: Sequence[bool]) -> int:
+def _lanes_per_gpu(rows: Sequence[MatrixRow], sums: Sequence[int], switched: Sequence[bool]) -> int:
     """Lanes of one GPU. Behind a switch every cell shows all of them: more lanes in a row than a GPU can have."""
     if any(switched):
         return max(path.lanes for row in rows for path in row.paths if path)
@@ -220,7 +222,7 @@ def _nic_legend(lines: Sequence[str]) -> dict[str, str]:
     return {match[1]: match[2] for match in found if match}
 
 
-def _nics(header: Header, rows: Sequence[Row], numa: Sequence[int], legend: dict[str, str]) -> tuple[Nic, ...]:
+def _nics(header: Header, rows: Sequence[MatrixRow], numa: Sequence[int], legend: dict[str, str]) -> tuple[Nic, ...]:
     """NICs by name; their NUMA node is that of a GPU with a path inside the node. Speed is not in the text: 0."""
     nics = []
     for column, name in enumerate(header.nics):

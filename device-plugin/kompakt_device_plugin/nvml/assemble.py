@@ -12,7 +12,7 @@ from kompakt_core.topology import bandwidth
 from kompakt_core.topology.graph import HEALTHY, UNHEALTHY, Gpu, Link, LinkGraph, LinkKind, Nic, PeerAccess
 from kompakt_core.topology.sides import Path, Side, link_of, nvlink_path
 from kompakt_device_plugin.nvml.facts import Fabric, GpuFacts, PairFacts, Reading
-from kompakt_device_plugin.nvml.verdict import Verdict
+from kompakt_device_plugin.nvml.gpu_health import GpuHealth
 
 _LEVELS: Final = {
     pynvml.NVML_TOPOLOGY_INTERNAL: LinkKind.PIX,  # two GPUs of one board: no closer word among topo -m's but PIX
@@ -42,7 +42,7 @@ _NO_CLUSTER: Final = "00000000-0000-0000-0000-000000000000"
 
 def assemble(
     reading: Reading,
-    verdicts: Mapping[str, Verdict],
+    verdicts: Mapping[str, GpuHealth],
     numa: Callable[[GpuFacts], int],
     nics: tuple[Nic, ...] = (),
     before: LinkGraph | None = None,
@@ -104,7 +104,7 @@ def clique(fabric: Fabric | None) -> str:
     return f"{fabric.cluster}.{fabric.clique}"
 
 
-def _gpu(facts: GpuFacts, verdict: Verdict, numa: int, modules_told: bool) -> Gpu:
+def _gpu(facts: GpuFacts, verdict: GpuHealth, numa: int, modules_told: bool) -> Gpu:
     return Gpu(
         index=GpuIndex(facts.index),
         uuid=GpuUuid(facts.uuid),

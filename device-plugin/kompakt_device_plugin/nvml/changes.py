@@ -38,7 +38,7 @@ def failed(before: LinkGraph | InvalidInput | None, error: InvalidInput) -> tupl
 def _of_gpu(old: Gpu | None, new: Gpu) -> Iterator[Change]:
     was = (old.health, old.health_reason, old.xid) if old else (HEALTHY, "", 0)
     if (new.health, new.health_reason, new.xid) != was:
-        yield _healthy(new) if new.health == HEALTHY else _sick(new)
+        yield _healthy(new) if new.health == HEALTHY else _unhealthy(new)
     if old and old.clique != new.clique:
         yield Change(ChangeKind.FABRIC, new.uuid, f"GPU {new.uuid} is registered with fabric {new.clique or 'none'} now")
 
@@ -49,7 +49,7 @@ def _healthy(gpu: Gpu) -> Change:
     return Change(ChangeKind.WELL, gpu.uuid, f"GPU {gpu.uuid} is healthy again")
 
 
-def _sick(gpu: Gpu) -> Change:
+def _unhealthy(gpu: Gpu) -> Change:
     if gpu.health_reason == "XID":
         return Change(ChangeKind.XID, gpu.uuid, f"GPU {gpu.uuid} reported XID {gpu.xid}", gpu.xid)
     kind, words = _SICK.get(gpu.health_reason, (ChangeKind.SICK, gpu.health_reason))

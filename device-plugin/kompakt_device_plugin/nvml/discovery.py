@@ -32,7 +32,7 @@ NODE_WORDS: Final = 16  # of 64 NUMA nodes each
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PciPlace:
     """Where one GPU is: its handle and bus id, or the trouble that keeps it from telling."""
 
     handle: Any
@@ -68,27 +68,27 @@ def minors() -> dict[str, int]:
     return found
 
 
-def _place(index: int) -> Place:
+def _place(index: int) -> PciPlace:
     """A GPU that fell off the bus has no handle: NVML says "lost" or "unknown error"."""
     handle = None
     try:
         handle = _needed(pynvml.nvmlDeviceGetHandleByIndex, index)
-        return Place(handle, bus_id(str(_needed(pynvml.nvmlDeviceGetPciInfo, handle).busId)))
+        return PciPlace(handle, bus_id(str(_needed(pynvml.nvmlDeviceGetPciInfo, handle).busId)))
     except GpuTrouble as trouble:
-        return Place(handle, trouble=trouble.reason)
+        return PciPlace(handle, trouble=trouble.reason)
     except pynvml.NVMLError as error:
         raise_trouble(error)
-        return Place(handle, trouble="LostGPU")
+        return PciPlace(handle, trouble="LostGPU")
 
 
-def _gpu(index: int, place: Place, before: Reading | None, known: frozenset[str], silent: Callable[[str], bool]) -> GpuFacts:
+def _gpu(index: int, place: PciPlace, before: Reading | None, known: frozenset[str], silent: Callable[[str], bool]) -> GpuFacts:
     trouble = place.trouble
     if not trouble:
         try:
             return _answers(index, place, known, silent)
         except GpuTrouble as error:
             trouble = error.reason
-        except pynvml.NVMLError as error:  # one sick GPU must not hide the others
+        except pynvml.NVMLError as error:  # one unhealthy GPU must not hide the others
             trouble = _trouble_of(error)
     return replace(_remembered(index, place, before), index=index, trouble=trouble)
 
@@ -101,14 +101,14 @@ def _trouble_of(error: Any) -> str:
     return "Unreadable"
 
 
-def _remembered(index: int, place: Place, before: Reading | None) -> GpuFacts:
+def _remembered(index: int, place: PciPlace, before: Reading | None) -> GpuFacts:
     """What was known of a GPU that does not answer: by its bus id where it tells that, else by its place in the list."""
     known = before.gpus if before else ()
     found = next((gpu for gpu in known if (gpu.bus_id == place.bus_id if place.bus_id else gpu.index == index)), None)
     return found or GpuFacts(index, f"GPU-lost-{index}", place.bus_id)
 
 
-def _answers(index: int, place: Place, known: frozenset[str], silent: Callable[[str], bool]) -> GpuFacts:
+def _answers(index: int, place: PciPlace, known: frozenset[str], silent: Callable[[str], bool]) -> GpuFacts:
     handle = place.handle
     memory = told(pynvml.nvmlDeviceGetMemoryInfo, handle)
     mig = told(pynvml.nvmlDeviceGetMigMode, handle)

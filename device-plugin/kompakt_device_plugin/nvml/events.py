@@ -12,14 +12,14 @@ _WANTED: Final = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoub
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class NvmlEvent:
     """One event. `uuid` is empty where the GPU no longer tells its own; `xid` is 0 for memory that could not be corrected."""
 
     uuid: str
     xid: int = 0
 
 
-class Events:
+class NvmlEvents:
     """The events of all GPUs at the time of making. Used by one thread; a GPU that does not support events sends none."""
 
     def __init__(self, count: int) -> None:
@@ -33,7 +33,7 @@ class Events:
             except pynvml.NVMLError:
                 self.deaf.append(index)
 
-    def next(self, seconds: float) -> Event | None:
+    def next(self, seconds: float) -> NvmlEvent | None:
         """The next event, None after `seconds` without one. Raises NVMLError where waiting fails."""
         try:
             data = pynvml.nvmlEventSetWait(self._set, max(0, round(seconds * 1000)))
@@ -42,7 +42,7 @@ class Events:
                 return None
             raise
         xid = data.eventData if data.eventType == pynvml.nvmlEventTypeXidCriticalError else 0
-        return Event(_uuid(data.device), int(xid))
+        return NvmlEvent(_uuid(data.device), int(xid))
 
     def close(self) -> None:
         """Gives the set back; errors of a driver that is gone do not matter."""

@@ -16,10 +16,10 @@ from kompakt_device_plugin.nvml import library
 from kompakt_device_plugin.nvml.assemble import assemble
 from kompakt_device_plugin.nvml.changes import changes, failed
 from kompakt_device_plugin.nvml.discovery import discover, minors
-from kompakt_device_plugin.nvml.events import Event, Events
+from kompakt_device_plugin.nvml.events import NvmlEvent, NvmlEvents
 from kompakt_device_plugin.nvml.facts import GpuFacts, Reading
+from kompakt_device_plugin.nvml.gpu_health import Fault, XidRules, standing, verdict
 from kompakt_device_plugin.nvml.sysfs import Sysfs
-from kompakt_device_plugin.nvml.verdict import Fault, XidRules, standing, verdict
 from kompakt_device_plugin.source import Change
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class NvmlSource:
         self._graph: LinkGraph | None = None  # the last one that there was
         self._minors: Mapping[str, int] = {}
         self._faults: dict[str, Fault] = {}
-        self._events: Events | None = None
+        self._events: NvmlEvents | None = None
         self._ears = threading.Lock()  # held while waiting for events: their set must not go meanwhile
         self._due = clock()
         self._closed = threading.Event()
@@ -123,7 +123,7 @@ class NvmlSource:
             self._closed.wait(seconds)
         return self._happened(event) if event else ()
 
-    def _happened(self, event: Event) -> tuple[Change, ...]:
+    def _happened(self, event: NvmlEvent) -> tuple[Change, ...]:
         if event.xid and not self._rules.counts(event.xid):
             log.info("XID %d of GPU %s is the application's, not the GPU's", event.xid, event.uuid or "unknown")
             return ()
@@ -179,9 +179,9 @@ class NvmlSource:
         self._events = self._subscribe()
         self._minors = minors()  # a driver that was loaded anew may have numbered them in another way
 
-    def _subscribe(self) -> Events | None:
+    def _subscribe(self) -> NvmlEvents | None:
         try:
-            events = Events(pynvml.nvmlDeviceGetCount())
+            events = NvmlEvents(pynvml.nvmlDeviceGetCount())
         except pynvml.NVMLError as error:
             log.warning("NVML sends no events: %s; GPUs are looked at every %.0f s", error, REFRESH_SECONDS)
             return None

@@ -13,21 +13,21 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
+from kompakt_core.contract import timestamps
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level
-from kompakt_extender import record as records
+from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
 from kompakt_extender.gangs import members, order, plannable, replannable
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import Ledger
-from kompakt_extender.metrics import Metrics
-from kompakt_extender.patience import DEFAULT, ClusterPolicy
-from kompakt_extender.planner.preempting import Preempting
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.pending_writes import PendingWrites
+from kompakt_extender.planner.preemption import PreemptionPlanner
+from kompakt_extender.planner.released_gangs import ReleasedGangs
 from kompakt_extender.planner.rounds import Round, Sights
-from kompakt_extender.planner.standing import Standing
-from kompakt_extender.planner.thinking import Think, Thinking
-from kompakt_extender.planner.writes import Writes
+from kompakt_extender.planner.scheduling_attempt import PlanningFunction, SchedulingAttempt
 from kompakt_extender.record import State
-from kompakt_extender.release import Releaser
+from kompakt_extender.release_writer import ReleaseWriter
 
 _LOG = logging.getLogger(__name__)
 _BATCH_SECONDS = 0.005  # changes come in flocks: a gang's pods, a node's conditions
@@ -41,15 +41,15 @@ class Planner:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: GpuLedger,
         jobs: Jobs,
-        releaser: Releaser,
-        metrics: Metrics,
+        releaser: ReleaseWriter,
+        metrics: ExtenderMetrics,
         clock: Callable[[], datetime],
         levels: Mapping[Level, str],
         policy: ClusterPolicy = DEFAULT,
         *,
-        think: Think = asyncio.to_thread,
+        think: PlanningFunction = asyncio.to_thread,
     ) -> None:
         self._ledger = ledger
         self._jobs = jobs
@@ -57,10 +57,12 @@ class Planner:
         self._clock = clock
         self._may_preempt = policy.preemption
         self._wake = asyncio.Event()
-        self._writes = Writes(ledger, jobs, releaser, metrics, clock, self.wake)
-        self._standing = Standing(ledger, jobs, self._writes, metrics, clock)
-        self._preempting = Preempting(ledger, jobs, self._writes, metrics, clock, self.wake)
-        self._thinking = Thinking(ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, think)
+        self._writes = PendingWrites(ledger, jobs, releaser, metrics, clock, self.wake)
+        self._standing = ReleasedGangs(ledger, jobs, self._writes, metrics, clock)
+        self._preempting = PreemptionPlanner(ledger, jobs, self._writes, metrics, clock, self.wake)
+        self._thinking = SchedulingAttempt(
+            ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, think
+        )
         self._shown: dict[str, Sights] = {}  # by uid of the gangs whose turn comes again: what they were shown
         self._late = Counter[str]()  # by uid: rounds in a row in which what core said about it came too late
         self._loop_task: asyncio.Task[None] | None = None
@@ -195,4 +197,4 @@ class Planner:
             return self._standing.attend_withdrawn(job, record, pods)
         if not plannable(job, pods) and not replannable(job, pods):
             return None
-        return order(job, pods, self._jobs.complete(job, record, records.stamp(self._clock())))
+        return order(job, pods, self._jobs.complete(job, record, timestamps.encode(self._clock())))

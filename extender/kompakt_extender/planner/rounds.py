@@ -10,10 +10,10 @@ from datetime import datetime
 
 from kompakt_core.ids import GpuMask, NodeName
 from kompakt_core.placement.model import NodeState, Snapshot
-from kompakt_extender.ledger import Ledger
-from kompakt_extender.sight import Sight
+from kompakt_extender.cluster_view import ClusterView
+from kompakt_extender.ledger import GpuLedger
 
-Sights = tuple[Sight, ...]
+Sights = tuple[ClusterView, ...]
 
 
 class Round:
@@ -22,12 +22,12 @@ class Round:
     Who was shown less than there is must be asked again: whatever frees something wakes the planner, events and ends of writes.
     """
 
-    def __init__(self, ledger: Ledger, began: datetime) -> None:
+    def __init__(self, ledger: GpuLedger, began: datetime) -> None:
         self._ledger = ledger
         self.began = began
         self.limits: Sights = (ledger.sight(),)
 
-    def limit(self, limits: Iterable[Sight]) -> None:
+    def limit(self, limits: Iterable[ClusterView]) -> None:
         """A gang is passed over that was shown this and whose turn comes again: the others see no more than it did."""
         self.limits += tuple(one for one in limits if all(one is not other for other in self.limits))
 

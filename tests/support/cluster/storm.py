@@ -21,11 +21,11 @@ from kompakt_core.contract import API_VERSION, GROUP, JOB_PLURAL, LABEL_JOB_NAME
 from tools.kube import kwok
 from tools.kube.api import connect
 from tools.kube.components import control_plane
-from tools.kube.jobs import Document, Job, training_job
+from tools.kube.jobs import Document, JobManifest, training_job
 from tools.kube.kwok import EXIT_CODE_ANNOTATION
 from tools.kube.parts import restarted
 from tools.kube.ports import free_ports
-from tools.kube.session import Cluster
+from tools.kube.session import ClusterSession
 
 Answer = TypeVar("Answer")
 STORAGE = ("etcd", "kube-apiserver")
@@ -105,7 +105,7 @@ def insisting(call: Callable[[], Answer], *done: int, seconds: float = AWAY_SECO
 class Life:
     """One job from its creation to its end; `step` is called with the object as it stands now."""
 
-    job: Job
+    job: JobManifest
     course: Course
     problems: list[str] = field(default_factory=list)
     deeds: int = 0
@@ -156,7 +156,7 @@ class Life:
 class Crowd:
     """So many jobs at a time: for each that is over another comes."""
 
-    cluster: Cluster
+    cluster: ClusterSession
     namespace: str
     chance: random.Random
     size: int = 20
@@ -172,7 +172,7 @@ class Crowd:
         document = self._document(name, course)
         create = self.cluster.custom.create_namespaced_custom_object
         insisting(lambda: create(GROUP, VERSION, self.namespace, JOB_PLURAL, document), 409)
-        self.lives[name] = Life(Job(self.cluster, self.namespace, name), course)
+        self.lives[name] = Life(JobManifest(self.cluster, self.namespace, name), course)
 
     def _document(self, name: str, course: Course) -> Document:
         notes = {EXIT_CODE_ANNOTATION: course.exit_code} if course.exit_code else {}
@@ -217,7 +217,7 @@ class Crowd:
 class Killer:
     """Kills programs without a warning, each as often as the others, in an order of chance."""
 
-    cluster: Cluster
+    cluster: ClusterSession
     chance: random.Random
     victims: tuple[str, ...]
     kills: Counter[str] = field(default_factory=Counter)
@@ -266,7 +266,7 @@ def programs(loop: int) -> Iterator[int]:
                 yield int(child)
 
 
-def orphans(cluster: Cluster, namespace: str) -> list[str]:
+def orphans(cluster: ClusterSession, namespace: str) -> list[str]:
     """Objects of jobs that are over or gone: Services, budgets, and pods but those that a finished job keeps to be read."""
     jobs = cluster.custom.list_namespaced_custom_object(GROUP, VERSION, namespace, JOB_PLURAL)["items"]
     attempts = {job["metadata"]["name"]: f"-a{job['status']['attempt']}" for job in jobs}
@@ -282,7 +282,7 @@ def orphans(cluster: Cluster, namespace: str) -> list[str]:
     return found
 
 
-def kubelets_anew(cluster: Cluster) -> None:
+def kubelets_anew(cluster: ClusterSession) -> None:
     """Start kwok once more. It gives up a write whose connection broke (its `shouldRetry` knows refused ones and time-outs)
     and looks at that pod no more until the pod changes; a kubelet would try again. Its leases go, or it would wait for their
     end.
@@ -293,13 +293,13 @@ def kubelets_anew(cluster: Cluster) -> None:
     cluster.start(kwok.component(cluster.find, cluster.kubeconfig, cluster.plane.folder, free_ports(1)[0]))
 
 
-def said_of(cluster: Cluster, name: str, *parts: str) -> str:
+def said_of(cluster: ClusterSession, name: str, *parts: str) -> str:
     """The last lines of these parts' logs that name something: why it stands as it stands."""
     lines = [f"{part}: {line[:600]}" for part in parts for line in cluster.log_of(part).splitlines() if name in line]
     return "\n".join(lines[-60:])
 
 
-def held(cluster: Cluster) -> list[str]:
+def held(cluster: ClusterSession) -> list[str]:
     """Nodes whose device plugin still reports a GPU as held."""
     topologies = connect(cluster.kubeconfig).get(f"/apis/{API_VERSION}/{TOPOLOGY_PLURAL}")["items"]
     return [t["metadata"]["name"] for t in topologies if t["status"].get("held")]

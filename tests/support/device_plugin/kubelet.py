@@ -13,7 +13,7 @@ import grpc
 from kompakt_core import contract
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.journal import Journal
-from kompakt_device_plugin.metrics import Metrics
+from kompakt_device_plugin.metrics import PluginMetrics
 from kompakt_device_plugin.node_lock import FOLDER
 from kompakt_device_plugin.pods import NodePods
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
@@ -170,7 +170,7 @@ class Parts:
     def __init__(self, kubelet_dir: Path) -> None:
         plugins = kubelet_dir / "device-plugins"
         (plugins / FOLDER).mkdir(parents=True, exist_ok=True)
-        self.devices, self.pods, self.journal, self.metrics = Devices(), NodePods(), Journal(plugins), Metrics()
+        self.devices, self.pods, self.journal, self.metrics = Devices(), NodePods(), Journal(plugins), PluginMetrics()
         self.allocated = 0
 
     def servicer(self, ask: Callable[[], None] = lambda: None, **more: Any) -> PluginServicer:

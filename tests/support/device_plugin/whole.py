@@ -43,7 +43,7 @@ class Running:
 
 
 class Ailing(Quiet):
-    """A source whose GPUs turn sick and well as the test says."""
+    """A source whose GPUs turn unhealthy and well as the test says."""
 
     name, driver_version = "nvml", "615.71"
 

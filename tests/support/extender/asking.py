@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
-from kompakt_extender.explain_api.desk import Desk
+from kompakt_extender.explain.queries import Queries
 from kompakt_extender.health import health_app
 from kompakt_extender.verbs import Inactive
 from tests.support.extender.office import Office
@@ -29,7 +29,7 @@ class Person:
         transport = httpx.ASGITransport(health_app(self, office.metrics))
         self.http = httpx.AsyncClient(transport=transport, base_url="http://x")
 
-    def desk(self) -> Desk:
+    def desk(self) -> Queries:
         if not self.active:
             raise Inactive("the scheduler's Lease is held by b_1, not by a")
         return self.office.desk

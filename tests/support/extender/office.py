@@ -5,19 +5,19 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from kompakt_core.placement.gang import LEVEL_LABELS
+from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.answers import Answers
 from kompakt_extender.api import Answer
 from kompakt_extender.binder import Binder
-from kompakt_extender.decisions import Decisions
-from kompakt_extender.explain_api.desk import Desk
+from kompakt_extender.consolidation import ClusterPolicy
+from kompakt_extender.event_handlers import EventHandlers
+from kompakt_extender.explain.queries import Queries
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import Ledger
-from kompakt_extender.metrics import Metrics
-from kompakt_extender.patience import ClusterPolicy
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.planner.loop import Planner
-from kompakt_extender.release import Releaser
-from kompakt_extender.sinks import Intake
+from kompakt_extender.release_writer import ReleaseWriter
 from kompakt_extender.wire import BindingArgs
 from tests.support.extender.world import World
 
@@ -31,17 +31,17 @@ class Office:
         self.world = world
         self._runs_since: float | None = None
         self.now = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-        self.ledger, self.jobs = Ledger(), Jobs()
+        self.ledger, self.jobs = GpuLedger(), Jobs()
         self.answers = Answers(self.ledger, self.jobs)
         self.readers = world.readers
-        self.metrics = metrics = Metrics()
-        releaser = Releaser(world, lambda pod: self.intake.see_pod(pod), pause=_no_pause)
+        self.metrics = metrics = ExtenderMetrics()
+        releaser = ReleaseWriter(world, lambda pod: self.intake.see_pod(pod), pause=_no_pause)
         self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core thinks
         self.planner = Planner(self.ledger, self.jobs, releaser, metrics, self._clock, LEVEL_LABELS, policy, think=self._think)
-        self.decisions = Decisions(self.ledger, lambda: self.now, self.answers.boards.peek, metrics)
-        self.desk = Desk(self.ledger, self.jobs, self.decisions, lambda: self.now)
+        self.decisions = PlacementHistory(self.ledger, lambda: self.now, self.answers.boards.peek, metrics)
+        self.desk = Queries(self.ledger, self.jobs, self.decisions, lambda: self.now)
         self.binder = Binder(world, self.ledger, metrics, self.jobs.released, pause=_no_pause, note=self.decisions.note)
-        self.intake = Intake(self.ledger, self.jobs, self.planner, metrics)
+        self.intake = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
 
     def _clock(self) -> datetime:
         if self._runs_since is None:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from kompakt_core import contract as c
+from kompakt_core.contract import timestamps
 from kompakt_core.job.preemption import read_request
-from kompakt_extender.record import stamp
 from tests.support.extender.office import Office
 
 PROTECTED = 300  # seconds that a job runs before it may be ended, unless it says otherwise
@@ -31,7 +31,10 @@ def condition(office: Office, name: str, kind: str, status: str) -> None:
     """The operator writes one; those of the planner stay."""
     found = office.world.jobs[name]
     others = [one for one in found["status"].get("conditions", ()) if one["type"] != kind]
-    found["status"]["conditions"] = [*others, {"type": kind, "status": status, "lastTransitionTime": stamp(office.now)}]
+    found["status"]["conditions"] = [
+        *others,
+        {"type": kind, "status": status, "lastTransitionTime": timestamps.encode(office.now)},
+    ]
     office.world.put("jobs", name, found)
 
 

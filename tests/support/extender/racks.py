@@ -1,6 +1,6 @@
 """Two racks of two DGX-1 (V100) each, and plain pods that occupy them."""
 
-from kompakt_extender.patience import ClusterPolicy
+from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender.office import Office
 from tests.support.extender.world import World, pod
 

@@ -10,9 +10,9 @@ import httpx
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
-from kompakt_extender.explain_api.desk import Desk as ExplainDesk
+from kompakt_extender.explain.queries import Queries as ExplainDesk
 from kompakt_extender.health import health_app
-from kompakt_extender.metrics import Metrics
+from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import Inactive, verbs_app
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
 from tests.support.extender.office import Office
@@ -57,7 +57,7 @@ class Scheduler:
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.office = desk.office
-        self.metrics = Metrics()
+        self.metrics = ExtenderMetrics()
         self._verbs = httpx.AsyncClient(
             transport=httpx.ASGITransport(verbs_app(desk, self.metrics), raise_app_exceptions=False), base_url="http://x"
         )

@@ -19,9 +19,9 @@ from kompakt_core.errors import TryLater
 from kompakt_core.topology.machines import machine
 from kompakt_core.topology.wire import graph_to_spec
 from kompakt_extender.api import Answer
+from kompakt_extender.event_handlers import EventHandlers
 from kompakt_extender.project import TopologyReader, read_node, read_pod
 from kompakt_extender.project_job import read_job
-from kompakt_extender.sinks import Intake
 
 WISH = {c.ANN_PATTERN: "Ring", c.ANN_POLICY: "Preserve", c.ANN_SENSITIVITY: "High"}
 
@@ -246,7 +246,7 @@ class World:
 
     # The watch
 
-    def deliver(self, intake: Intake, readers: "Readers", count: int = 1 << 30) -> None:
+    def deliver(self, intake: EventHandlers, readers: "Readers", count: int = 1 << 30) -> None:
         """Hand the oldest changes to the process under test."""
         sinks = {
             "pods": intake.pods(),
@@ -261,7 +261,7 @@ class World:
             else:
                 sinks[store].set(key, readers.read(store, made))
 
-    def relist(self, intake: Intake, readers: "Readers") -> None:
+    def relist(self, intake: EventHandlers, readers: "Readers") -> None:
         """One consistent list of everything, as at the beginning of a tenure."""
         self.news.clear()
         for store in ("nodes", "topologies", "jobs", "pods"):

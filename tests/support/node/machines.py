@@ -7,11 +7,11 @@ from tests.support.node.world import World
 from tools.kube import binaries, install, real, scatter, stack
 from tools.kube.components import Find
 from tools.kube.kubectl import await_state, condition
-from tools.kube.node import Node
+from tools.kube.node import RealNode
 
 
 @contextmanager
-def third_machine(world: World, find: Find = binaries.find) -> Iterator[Node]:
+def third_machine(world: World, find: Find = binaries.find) -> Iterator[RealNode]:
     """It plays the first machine, with the programs that `find` gives, and offers its GPUs; gone afterwards."""
     third = real.add_node(world.cluster, stack.MACHINES[0], find, world.images.root, world.images.names["pause"])
     try:

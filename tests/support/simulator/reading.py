@@ -1,8 +1,8 @@
 """Reading of traces that may be wrong."""
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.reading import parse_trace
-from kompakt_simulator.trace import Trace
+from kompakt_simulator.jobs import Trace
+from kompakt_simulator.traces.reading import parse_trace
 
 
 def words_or_trace(content: bytes) -> str | Trace:

@@ -7,22 +7,22 @@ import pytest
 from benchmarks import load
 from benchmarks.costs import Costs, read_requests
 from benchmarks.load import Waiting, buckets, phases, quantile
-from kompakt_operator.health import Pulse
+from kompakt_operator.health import OperatorHealth
 
 
 def text_after(*seconds: float) -> str:
-    pulse = Pulse()
+    pulse = OperatorHealth()
     for each in seconds:
-        pulse.looked("done", each)
+        pulse.reconciled("done", each)
     return pulse.text()
 
 
 @pytest.mark.parametrize(
     ("share", "bounds"), [(0.5, (0.01, 0.025)), (0.98, (0.01, 0.025)), (0.99, (0.25, 0.5)), (1.0, (10.0, float("inf")))]
 )
-def test_a_share_of_the_looks_lies_between_two_bounds(share: float, bounds: tuple[float, float]) -> None:
-    looks = [0.02] * 98 + [0.3] + [60.0]
-    assert quantile({}, buckets(text_after(*looks)), share) == bounds
+def test_a_share_of_reconciliations_lies_between_two_bounds(share: float, bounds: tuple[float, float]) -> None:
+    durations = [0.02] * 98 + [0.3] + [60.0]
+    assert quantile({}, buckets(text_after(*durations)), share) == bounds
 
 
 def test_what_was_before_the_first_reading_does_not_count() -> None:

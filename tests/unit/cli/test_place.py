@@ -57,7 +57,7 @@ def test_yaml_says_the_same_as_json() -> None:
         (("--machine", "l40s-4", "--gpus", "2", "--require-link", "nvlink"), "RequiredLinkMissing", "over NVLink alone"),
         (("--machine", "rtx8000-4", "--gpus", "2", "--same-numa-node"), "SameNUMANodeMissing", "share a known NUMA node"),
         (("--machine", "dgx1-v100", "--gpus", "2", "--edges", "0-1,1-2"), "TooFewGPUsForEdges", "name rank 2 but the pod has 2"),
-        (("--machine", "mi300x-8-cpx", "--gpus", "2", "--edges", "0-1"), "TooManyGPUs", "own edges are matched on at most 16"),
+        (("--machine", "mi300x-8-cpx", "--gpus", "2", "--edges", "0-1"), "TooManyGPUs", "custom edges are matched on at most 16"),
         (("--machine", "dgx2-16xv100", "--gpus", "2", "--policy", "mapa2021"), "TooManyGPUs", "MAPA's rules score every order"),
         (
             ("--machine", "dgx1-v100", "--gpus", "2", "--free", "0,7", "--policy", "mapa2021"),
@@ -158,9 +158,9 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "long").write_text("#" * (1 << 21))
     assert (
         sentence("--matrix", str(tmp_path / "none.txt"))
-        == f"{tmp_path}/none.txt: there is no such file, and no machine is called so"
+        == f"{tmp_path}/none.txt: there is no such file, and unknown machine name"
     )
-    assert sentence("--matrix", "box.yaml") == "box.yaml: there is no such file, and no machine is called so"
+    assert sentence("--matrix", "box.yaml") == "box.yaml: there is no such file, and unknown machine name"
     assert sentence("--matrix", str(tmp_path)) == f"{tmp_path}: cannot be read (Is a directory)"
     assert sentence("--matrix", str(tmp_path / "bytes")).startswith(f"{tmp_path}/bytes: cannot be read as text ('utf-8' codec")
     assert sentence("--matrix", str(tmp_path / "long")).startswith(f"{tmp_path}/long: more than 1048576 bytes")

@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 from kompakt_cli import profile_document
 from kompakt_cli.main import application
-from kompakt_cli.profile_runs import Nodes, Plan, Script, command, gpus_of, read_script, said_by_script
+from kompakt_cli.profile_runs import Nodes, ProfilePlan, Script, command, gpus_of, read_script, said_by_script
 from kompakt_cli.profile_table import render
 from kompakt_core.errors import InvalidInput
 from kompakt_core.profile import document
-from kompakt_core.profile.document import Profile, Run
+from kompakt_core.profile.document import Profile, ProfiledRun
 
-RUN = Run(0.2, (0.19, 0.2, 0.2, 0.21), 0.0, 2, 531_400_000, 2)
+RUN = ProfiledRun(0.2, (0.19, 0.2, 0.2, 0.21), 0.0, 2, 531_400_000, 2)
 RUNS = {"one": replace(RUN, ranks=1), "all": replace(RUN, step_seconds=0.25), "warm": replace(RUN, step_seconds=0.4)}
 PROFILE = Profile("box", 2, "GPU", 5, 20, RUNS)
 
@@ -90,7 +90,7 @@ def test_what_the_script_said_last_is_not_hidden_by_torchrun() -> None:
 
 
 def test_several_machines_are_one_training() -> None:
-    plan = Plan(Script("python3", ("train.py", "--lr", "1")), 5, 20, 60.0, Nodes(2, 1, "10.0.0.1:29400"))
+    plan = ProfilePlan(Script("python3", ("train.py", "--lr", "1")), 5, 20, 60.0, Nodes(2, 1, "10.0.0.1:29400"))
     words = ["--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29400", "train.py", "--lr", "1"]
     assert command(plan, 4) == ["python3", "-m", "torch.distributed.run", "--nproc-per-node=4", *words]
     assert "--standalone" in command(replace(plan, nodes=Nodes()), 1)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kompakt_cli.profile_manifest import MODES, Steps, gpus_of, read_manifest, run_document
+from kompakt_cli.profile_manifest import MODES, StepLimits, gpus_of, read_manifest, run_document
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.spec import parse_job
 
-PLAN = Steps(5, 20, 600.0)
-DATA = Steps(5, 20, 600.0, ("/data",))
+PLAN = StepLimits(5, 20, 600.0)
+DATA = StepLimits(5, 20, 600.0, ("/data",))
 
 
 def manifest(**spec: Any) -> dict[str, Any]:

@@ -40,14 +40,14 @@ def test_a_kubeconfig_that_is_not_there_ends_the_process_with_a_sentence(kubelet
 HANGING = """
 import sys, threading
 from kompakt_device_plugin import main as module
-from kompakt_device_plugin.aside import Aside
+from kompakt_device_plugin.deadline_executor import DeadlineExecutor
 from kompakt_device_plugin.source import Quiet
 
 class Hanging(Quiet):
     name = "nvml"
 
     def wait(self, timeout):
-        Aside("driver").begin(threading.Event().wait)
+        DeadlineExecutor("driver").begin(threading.Event().wait)
         print("listens", flush=True)
         threading.Event().wait()
 

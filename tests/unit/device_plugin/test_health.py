@@ -6,7 +6,7 @@ import urllib.request
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from kompakt_device_plugin.health import STALE_SECONDS, Beat, serve
+from kompakt_device_plugin.health import STALE_SECONDS, Heartbeat, serve
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_readyz_says_what_is_waited_for_and_unknown_pages_what_there_is(server):
 
 def test_a_thread_that_went_round_lately_is_alive():
     now = [0.0]
-    beat = Beat(lambda: now[0])
+    beat = Heartbeat(lambda: now[0])
     now[0] = STALE_SECONDS - 1
     assert beat.alive
     now[0] = STALE_SECONDS + 1

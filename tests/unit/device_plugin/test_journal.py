@@ -11,13 +11,22 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_device_plugin import journal as module
-from kompakt_device_plugin.journal import FILE, MAX_ENTRIES, Entry, Journal, read_entries, still_open, with_pending, write_entries
-from kompakt_device_plugin.latest import LatestFile
+from kompakt_device_plugin.coalescing_writer import CoalescingWriter
+from kompakt_device_plugin.journal import (
+    FILE,
+    MAX_ENTRIES,
+    Journal,
+    JournalEntry,
+    read_entries,
+    still_open,
+    with_pending,
+    write_entries,
+)
 from kompakt_device_plugin.pods import NodePod
-from kompakt_device_plugin.report import Held
+from kompakt_device_plugin.report import GpuHolder
 
-MATCHED = Entry(("GPU-0", "GPU-1"), "uid-a", "ns", "a")
-UNMATCHED = Entry(("GPU-2",))
+MATCHED = JournalEntry(("GPU-0", "GPU-1"), "uid-a", "ns", "a")
+UNMATCHED = JournalEntry(("GPU-2",))
 
 
 def pod(name, size, **more):
@@ -34,8 +43,8 @@ def plugins(tmp_path):
 def busy_disk(monkeypatch):
     """Nothing is written before the test says so; it goes on in the end, however that comes."""
     ready = threading.Event()
-    replace = LatestFile._replace
-    monkeypatch.setattr(LatestFile, "_replace", lambda file, content: ready.wait(30) and replace(file, content))
+    replace = CoalescingWriter._replace
+    monkeypatch.setattr(CoalescingWriter, "_replace", lambda file, content: ready.wait(30) and replace(file, content))
     yield ready
     ready.set()
 
@@ -68,8 +77,8 @@ def test_whoever_is_given_a_gpu_has_it_alone(plugins):
     journal = Journal(plugins)
     journal.begin(MATCHED)
     journal.begin(UNMATCHED)
-    journal.begin(Entry(("GPU-1",)))
-    assert journal.entries == (UNMATCHED, Entry(("GPU-1",)))
+    journal.begin(JournalEntry(("GPU-1",)))
+    assert journal.entries == (UNMATCHED, JournalEntry(("GPU-1",)))
 
 
 def test_a_set_handed_over_once_more_is_not_in_vain(plugins):
@@ -134,11 +143,11 @@ def test_an_entry_ends_with_its_pod_or_when_nobody_waits_for_so_many():
 
 
 def test_each_gpu_is_held_once():
-    held = (Held("GPU-0", "ns", "b", "uid-b"),)
+    held = (GpuHolder("GPU-0", "ns", "b", "uid-b"),)
     assert with_pending(held, [MATCHED, UNMATCHED, UNMATCHED]) == (
         held[0],
-        Held("GPU-1", "ns", "a", "uid-a"),
-        Held("GPU-2", "", "", ""),
+        GpuHolder("GPU-1", "ns", "a", "uid-a"),
+        GpuHolder("GPU-2", "", "", ""),
     )
 
 
@@ -172,7 +181,7 @@ def test_any_bytes_give_entries_or_a_sentence(content):
 
 
 TEXTS = st.text(max_size=5)
-ENTRIES = st.builds(Entry, st.lists(st.text(min_size=1, max_size=5), min_size=1).map(tuple), TEXTS, TEXTS, TEXTS)
+ENTRIES = st.builds(JournalEntry, st.lists(st.text(min_size=1, max_size=5), min_size=1).map(tuple), TEXTS, TEXTS, TEXTS)
 
 
 @given(st.lists(ENTRIES, max_size=5).map(tuple))

@@ -151,7 +151,7 @@ def test_gpus_of_another_driver_are_taken_back_while_kubelet_does_not_answer(run
 
 
 def test_a_graph_that_is_out_of_date_is_not_published(api, kubelet, machines, client, until, dgx1):
-    """A GPU turns sick between reading and publishing: what was read is well, what is known by then is not."""
+    """A GPU turns unhealthy between reading and publishing: what was read is well, what is known by then is not."""
     api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE}})
     source = Ailing(dgx1)
     one = Running(api, kubelet, machines, client, until, source)

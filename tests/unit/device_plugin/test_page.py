@@ -8,7 +8,7 @@ import yaml
 
 from kompakt_core.topology.flags import DEGRADED
 from kompakt_device_plugin.main import options_of
-from kompakt_device_plugin.metrics import Metrics
+from kompakt_device_plugin.metrics import PluginMetrics
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/device-plugin.md").read_text()
@@ -35,6 +35,6 @@ def test_every_option_is_one_of_chart_and_program(capsys):
 
 
 def test_every_metric_is_named():
-    families = {family.name.removeprefix("kompakt_device_plugin_") for family in Metrics().registry.collect()}
+    families = {family.name.removeprefix("kompakt_device_plugin_") for family in PluginMetrics().registry.collect()}
     shown = {re.sub(r"\{.*|_total$", "", word) for word in re.findall(r"`([a-z_]+(?:\{[^`]*\})?)`", section("Metrics"))}
     assert {name.removesuffix("_total") for name in families} <= {re.sub(r"_total$", "", word) for word in shown}

@@ -8,8 +8,8 @@ from kompakt_core.placement import choose
 from kompakt_device_plugin import agent, health
 from kompakt_device_plugin import main as main_module
 from kompakt_device_plugin.api import NODES, PODS, SLICES, ApiException
-from kompakt_device_plugin.health import Beat
-from kompakt_device_plugin.journal import Entry, Journal
+from kompakt_device_plugin.health import Heartbeat
+from kompakt_device_plugin.journal import Journal, JournalEntry
 from tests.support.device_plugin.whole import NODE, TOPOLOGY, Ailing, Running, bind
 
 
@@ -76,7 +76,7 @@ def test_a_folder_that_cannot_be_written_to_is_said_and_waited_for(running, unti
 def test_what_was_handed_over_before_a_crash_is_held_until_kubelet_says_who_has_it(running, make_pod, gpus, until):
     """The plugin died after Allocate of a set that stood on no pod, and kubelet starts anew: it lists no pods yet."""
     (running.kubelet.folder / "device-plugins" / "kompakt").mkdir(exist_ok=True)
-    Journal(running.kubelet.folder / "device-plugins").begin(Entry(gpus[3:5]))
+    Journal(running.kubelet.folder / "device-plugins").begin(JournalEntry(gpus[3:5]))
     bind(running.api, make_pod("a", 2, gpus[:2]))
     running.start().listened()
     until(lambda: running.held() == {gpus[3]: "", gpus[4]: ""})
@@ -134,7 +134,7 @@ def test_a_thread_that_breaks_is_noticed_and_goes_on_when_it_can(
 ):
     api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE}})
     ahead = [0.0]
-    monkeypatch.setattr(health, "Beat", lambda clock: Beat(lambda: clock() + ahead[0]))
+    monkeypatch.setattr(health, "Heartbeat", lambda clock: Heartbeat(lambda: clock() + ahead[0]))
     monkeypatch.setattr(agent, "PERIOD", 0.02)
     monkeypatch.setattr(main_module, "SOURCE_PAUSE", 0.02)
     source = Breaking(dgx1, function)
@@ -158,5 +158,5 @@ def test_a_watch_that_hangs_is_noticed(running, until):
     running.start()
     until(running.plugin.alive)
     until(lambda: running.plugin.agent._watches)
-    running.plugin.agent._watches[2].beat = Beat(lambda: 0.0, stale=0.0)
+    running.plugin.agent._watches[2].beat = Heartbeat(lambda: 0.0, stale=0.0)
     assert not running.plugin.alive()

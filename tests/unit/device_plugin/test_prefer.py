@@ -1,6 +1,7 @@
 """Which GPUs kubelet is told to take."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from kompakt_core.patterns import table
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement import choose
 from kompakt_core.topology.describe import read_description
+from kompakt_core.topology.graph import NVLINK_KINDS
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.prefer import Offer, admit, admitted, best_free, valid, warm
 
@@ -91,6 +93,54 @@ def test_without_a_match_the_pattern_of_the_waiting_pod_decides():
     assert table.value(mask) == table.value(table.best(255, 4))
 
 
+CLIQUE = {"kompakt.dev/pattern": "Clique", "kompakt.dev/required-link": "NVLink"}
+ONE_NUMA_NODE = {"kompakt.dev/same-numa-node": "true"}
+PLACE = {gpu.uuid: gpu for gpu in GRAPH.gpus}
+
+
+def all_linked(gpus):
+    return all(GRAPH.link(PLACE[a].index, PLACE[b].index).kind in NVLINK_KINDS for a, b in combinations(gpus, 2))
+
+
+def on_one_numa_node(gpus):
+    return len({PLACE[uuid].numa_node for uuid in gpus}) == 1
+
+
+@pytest.mark.parametrize("policy", ["Best", "Preserve", "Packed", "First"])
+@pytest.mark.parametrize(("demand", "met"), [(CLIQUE, all_linked), (ONE_NUMA_NODE, on_one_numa_node)], ids=["link", "numa"])
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_plugins_own_choice_keeps_what_the_pod_demands(policy, demand, met, data):
+    offered = data.draw(st.lists(st.sampled_from(ALL), unique=True, min_size=2).map(tuple))
+    size = data.draw(st.integers(2, len(offered)))
+    must = data.draw(st.lists(st.sampled_from(offered), unique=True, max_size=2).map(tuple))
+    bypassed = pod("bypassed", size=size, annotations=demand | {"kompakt.dev/policy": policy})
+    chosen = best_free([bypassed], Offer(offered, must, size), (), GRAPH)
+    possible = any(met(some) and set(must) <= set(some) for some in combinations(offered, size))
+    assert met(chosen) or not possible
+    assert valid(chosen, Offer(offered, must, size))
+
+
+def test_a_demand_goes_before_a_promise_to_a_pod_that_demands_nothing():
+    easy = pod("easy", ALL[:2])
+    picky = pod("picky", size=2, annotations=ONE_NUMA_NODE)
+    offer = Offer((*ALL[:3], ALL[4]), (), 2)
+    assert set(best_free([easy, picky], offer, (), GRAPH)) < set(ALL[:3])
+
+
+def test_a_demand_breaks_no_promise_to_a_pod_that_demands_as_well():
+    first = pod("first", ALL[:2], annotations=ONE_NUMA_NODE)
+    second = pod("second", size=2, annotations=ONE_NUMA_NODE)
+    offer = Offer((*ALL[:3], ALL[4]), (), 2)
+    assert set(best_free([first, second], offer, (), GRAPH)) == {ALL[2], ALL[4]}
+
+
+def test_a_demand_takes_no_gpu_that_is_to_be_avoided():
+    picky = pod("picky", size=2, annotations=ONE_NUMA_NODE)
+    offer = Offer((*ALL[:2], ALL[4]), (), 2)
+    assert set(best_free([picky], offer, (), GRAPH, avoid=ALL[:1])) == {ALL[1], ALL[4]}
+
+
 UUIDS = st.sampled_from([*ALL, "GPU-unknown-1", "GPU-unknown-2"])
 SETS = st.lists(UUIDS, unique=True, max_size=10).map(tuple)
 
@@ -107,7 +157,9 @@ def offers(draw):
 def some_pods(draw):
     def one(number):
         written = draw(SETS)
-        notes = draw(st.sampled_from([{}, {"kompakt.dev/pattern": "Ring"}, {"kompakt.dev/pattern": "Custom"}]))
+        notes = draw(
+            st.sampled_from([{}, {"kompakt.dev/pattern": "Ring"}, {"kompakt.dev/pattern": "Custom"}, CLIQUE, ONE_NUMA_NODE])
+        )
         return replace(pod(f"p{number}", written, size=draw(st.integers(1, 8))), finished=draw(st.booleans()), annotations=notes)
 
     return [one(number) for number in range(draw(st.integers(0, 4)))]
@@ -128,14 +180,15 @@ def test_validity_is_size_and_offer_and_insistence(offer):
     assert not valid((*answer[1:], answer[-1]), offer) or len(answer) == 1
 
 
+@pytest.mark.parametrize("link", ["Any", "NVLink"])
 @pytest.mark.parametrize("pattern", [pattern for pattern in Pattern if pattern is not Pattern.CUSTOM])
-def test_what_an_answer_needs_is_worked_out_before_kubelet_asks(pattern):
+def test_what_an_answer_needs_is_worked_out_before_kubelet_asks(pattern, link):
     graph = read_description("a100-pcie-8-bridge-pairs", f"warm-{pattern}")
     for known in (table._table, choose._decide):
         known.cache_clear()
     warm(graph)
     built = table._table.cache_info().misses
-    one = pod("a", size=3, annotations={"kompakt.dev/pattern": str(pattern)})
+    one = pod("a", size=3, annotations={"kompakt.dev/pattern": str(pattern), "kompakt.dev/required-link": link})
     offered = tuple(gpu.uuid for gpu in graph.gpus)
     assert len(best_free([one], Offer(offered, (), 3), (), graph)) == 3
     assert table._table.cache_info().misses == built

@@ -11,7 +11,7 @@ from kompakt_core.patterns.table import table_for
 from kompakt_core.topology.describe import read_description
 from kompakt_device_plugin.pods import NodePod, split_uuids
 from kompakt_device_plugin.reconcile import annotations_of, corrections, event_of, held_in, held_of, holders, keep, running
-from kompakt_device_plugin.report import Held
+from kompakt_device_plugin.report import GpuHolder
 
 GRAPH = read_description("dgx1-v100", "node-1")
 ALL = tuple(gpu.uuid for gpu in GRAPH.gpus)
@@ -27,6 +27,12 @@ def takes(**gpus):
 
 def test_pods_that_hold_what_is_written_need_no_correction():
     assert corrections(takes(a=(ALL[1], ALL[0])), [pod("a", ALL[:2])], GRAPH) == ()
+
+
+def test_a_set_without_the_link_that_the_pod_demands_is_written_as_it_is_and_is_worth_nothing():
+    demand = {"kompakt.dev/pattern": "Ring", "kompakt.dev/required-link": "NVLink"}
+    (one,) = corrections(takes(a=(ALL[0], ALL[5])), [pod("a", ALL[:2], annotations=demand)], GRAPH)
+    assert (set(one.gpus), set(one.indices), one.value) == ({ALL[0], ALL[5]}, {0, 5}, 0)
 
 
 def test_swapped_sets_are_swapped_back_on_paper():
@@ -106,7 +112,7 @@ def test_finished_pods_hold_nothing_even_while_kubelet_still_lists_them():
 
 
 def holding(**gpus):
-    return tuple(Held(uuid, "ns", name, f"uid-{name}") for name, of in gpus.items() for uuid in of)
+    return tuple(GpuHolder(uuid, "ns", name, f"uid-{name}") for name, of in gpus.items() for uuid in of)
 
 
 def test_a_kubelet_that_just_started_and_lists_nothing_takes_no_gpu_from_a_living_pod():
@@ -115,7 +121,7 @@ def test_a_kubelet_that_just_started_and_lists_nothing_takes_no_gpu_from_a_livin
 
 
 def test_a_later_pod_of_the_same_name_inherits_nothing():
-    assert keep([Held(ALL[0], "ns", "a", "uid-of-yesterday")], {}, [pod("a", ALL[1:2])]) == {}
+    assert keep([GpuHolder(ALL[0], "ns", "a", "uid-of-yesterday")], {}, [pod("a", ALL[1:2])]) == {}
 
 
 def test_what_kubelet_says_now_wins_over_what_was_held_before():

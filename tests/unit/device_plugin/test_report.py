@@ -10,7 +10,16 @@ from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_from_spec
 from kompakt_device_plugin import report as module
 from kompakt_device_plugin.api import TOPOLOGIES, ApiException
-from kompakt_device_plugin.report import Condition, Held, NodeReport, TopologyReporter, conditions_of, fabric_of, holds, status_of
+from kompakt_device_plugin.report import (
+    GpuHolder,
+    NodeReport,
+    TopologyCondition,
+    TopologyReporter,
+    conditions_of,
+    fabric_of,
+    holds,
+    status_of,
+)
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 PATH = f"{TOPOLOGIES}/node-1"
@@ -63,7 +72,7 @@ def test_a_report_that_stands_is_not_even_put_together_again_until_either_side_c
 def test_a_held_gpu_changes_the_status_alone(report, reporter, api, dgx1):
     live = reporter.report(report, None, NOW)
     api.calls.clear()
-    held = Held(dgx1.gpus[3].uuid, "default", "a", "uid-a")
+    held = GpuHolder(dgx1.gpus[3].uuid, "default", "a", "uid-a")
     live = reporter.report(replace(report, held=(held,)), live, NOW)
     assert [path for _, path, _ in api.calls] == [f"{PATH}/status"]
     assert live["status"]["held"] == [{"uuid": held.uuid, "namespace": "default", "pod": "a", "podUID": "uid-a"}]
@@ -99,8 +108,10 @@ def test_writing_on_an_outdated_state_is_refused(report, reporter, api):
 
 
 def test_every_apply_holds_all_three_conditions(report, dgx1):
-    sick = replace(dgx1, gpus=(replace(dgx1.gpus[0], health="Unhealthy"), *dgx1.gpus[1:]))
-    troubled = replace(report, graph=sick, problem=Condition("Ready", False, "Conflict", "x"), other_owner="nvidia.com/gpu")
+    unhealthy = replace(dgx1, gpus=(replace(dgx1.gpus[0], health="Unhealthy"), *dgx1.gpus[1:]))
+    troubled = replace(
+        report, graph=unhealthy, problem=TopologyCondition("Ready", False, "Conflict", "x"), other_owner="nvidia.com/gpu"
+    )
     assert [(c.type, c.status) for c in conditions_of(report)] == [("Ready", True), ("Degraded", False), ("Conflict", False)]
     assert [(c.type, c.status) for c in conditions_of(troubled)] == [("Ready", False), ("Degraded", True), ("Conflict", True)]
 
@@ -108,17 +119,19 @@ def test_every_apply_holds_all_three_conditions(report, dgx1):
 def test_a_condition_keeps_its_time_until_it_turns(report):
     before = status_of(report, [], NOW)["status"]["conditions"]
     same = status_of(report, before, LATER)["status"]["conditions"]
-    turned = status_of(replace(report, problem=Condition("Ready", False, "Conflict", "x")), before, LATER)["status"]["conditions"]
+    turned = status_of(replace(report, problem=TopologyCondition("Ready", False, "Conflict", "x")), before, LATER)["status"][
+        "conditions"
+    ]
     assert [c["lastTransitionTime"] for c in same] == [NOW, NOW, NOW]
     assert [c["lastTransitionTime"] for c in turned] == [LATER, NOW, NOW]
 
 
 def test_sick_and_held_gpus_are_not_free_and_a_problem_leaves_none(report, dgx1):
-    sick = replace(dgx1, gpus=(replace(dgx1.gpus[0], health="Unhealthy"), *dgx1.gpus[1:]))
-    held = (Held(dgx1.gpus[1].uuid, "ns", "a", ""),)
-    status = status_of(replace(report, graph=sick, held=held), [], NOW)["status"]
+    unhealthy = replace(dgx1, gpus=(replace(dgx1.gpus[0], health="Unhealthy"), *dgx1.gpus[1:]))
+    held = (GpuHolder(dgx1.gpus[1].uuid, "ns", "a", ""),)
+    status = status_of(replace(report, graph=unhealthy, held=held), [], NOW)["status"]
     assert (status["gpus"], status["free"], status["health"]) == (8, 6, "Degraded")
-    assert status_of(replace(report, problem=Condition("Ready", False, "x", "y")), [], NOW)["status"]["free"] == 0
+    assert status_of(replace(report, problem=TopologyCondition("Ready", False, "x", "y")), [], NOW)["status"]["free"] == 0
 
 
 def test_links_on_which_two_gpus_disagree_degrade_the_node(report, dgx1):

@@ -15,7 +15,7 @@ from kompakt_device_plugin.handover import environment_only
 from kompakt_device_plugin.prefer import Offer, best_free
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
 from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
-from kompakt_device_plugin.report import Held
+from kompakt_device_plugin.report import GpuHolder
 
 SLACK = 0.08  # seconds that waking up for three containers' answers may take on a busy machine
 
@@ -318,7 +318,7 @@ def test_a_miss_costs_at_most_half_a_second_in_all(stuck, gpus):
 def test_looks_at_driver_and_processes_cost_an_allocate_at_most_half_a_second_in_all(stuck, gpus, make_pod):
     parts, servicer = stuck
     parts.pods.event("ADDED", make_pod("before", 1, gpus[:1], phase="Running"))
-    parts.devices.keep((Held(gpus[0], "default", "before", "uid-before"),))
+    parts.devices.keep((GpuHolder(gpus[0], "default", "before", "uid-before"),))
     request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=gpus[:2])])
     assert 0.25 < seconds_of(servicer.Allocate, request, Context()) <= 0.5
 
@@ -332,7 +332,7 @@ def test_a_gpu_that_a_process_still_uses_is_not_handed_over_and_that_fails_the_p
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert refused.value.details() == f"a process of no pod here still uses {gpus[3]}"
     assert [entry.gpus for entry in serving.journal.entries] == [gpus[:2]]
-    assert serving.parts.metrics.value("refused_allocations_total") == 1
+    assert serving.parts.metrics.value("rejected_allocations_total") == 1
     serving.stop()
 
 

@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from kompakt_device_plugin.api import ApiException, pod_path
+from kompakt_device_plugin.event_recorder import MAX_OWED, EventRecorder
 from kompakt_device_plugin.pods import read_pod
 from kompakt_device_plugin.report import NodeReport
-from kompakt_device_plugin.telling import MAX_OWED, Events
 from kompakt_device_plugin.writing import PodCorrector
 
 PATH = pod_path("default", "a")
@@ -87,7 +87,7 @@ def test_an_event_that_the_api_server_will_never_take_is_given_up(api, report, p
 
 
 def test_events_are_made_in_order_and_the_oldest_go_first_when_there_are_too_many(api):
-    events = Events(api)
+    events = EventRecorder(api)
     api.fail = refusing(500)
     for number in range(MAX_OWED + 2):
         events.owe({"metadata": {"namespace": "ns"}, "involvedObject": {"name": "x"}, "reason": "Any", "number": number})
@@ -99,7 +99,7 @@ def test_events_are_made_in_order_and_the_oldest_go_first_when_there_are_too_man
 
 
 def test_an_event_that_hangs_holds_nobody_up_and_is_not_sent_twice(api, until):
-    events, let_go, begun = Events(api, seconds=0.05), threading.Event(), threading.Semaphore(0)
+    events, let_go, begun = EventRecorder(api, seconds=0.05), threading.Event(), threading.Semaphore(0)
 
     def hang(verb, path):
         begun.release()

@@ -8,7 +8,7 @@ import pytest
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_core.topology.machines import machine
-from kompakt_extender.ledger import Source
+from kompakt_extender.ledger import ClaimSource
 from tests.support.extender.office import Office
 from tests.support.extender.world import pod
 
@@ -61,7 +61,7 @@ async def test_a_bind_of_unknown_outcome_keeps_its_gpus_until_the_pod_is_seen_bo
     office.world.arrive_late()
     for _ in range(10):
         await asyncio.sleep(0)  # it reads the pod by itself; no watch event is needed
-    assert office.ledger.claims_of(office.world.pods["p"]["metadata"]["uid"], Source.BIND) == ()
+    assert office.ledger.claims_of(office.world.pods["p"]["metadata"]["uid"], ClaimSource.BIND) == ()
     assert held(office) == 4
 
 
@@ -89,7 +89,7 @@ async def test_a_bind_sent_again_after_an_unknown_outcome_names_the_same_gpus(of
     office.see()
     office.world.outcomes.append("late")
     await office.bind("p", "n0")
-    claimed = office.ledger.claims_of(office.world.pods["p"]["metadata"]["uid"], Source.BIND)[0].gpus
+    claimed = office.ledger.claims_of(office.world.pods["p"]["metadata"]["uid"], ClaimSource.BIND)[0].gpus
     office.world.delete_pod("other")  # a better set may be free now
     office.world.report("n0")
     office.see()
@@ -185,6 +185,16 @@ async def test_binds_of_one_pod_never_overlap_however_many_come(office: Office) 
     assert most == 1
 
 
+async def test_a_pod_that_demands_one_numa_node_gets_its_gpus_on_one(office: Office) -> None:
+    office.world.add_pod(pod("p", 2, annotations={c.ANN_POLICY: "First", c.ANN_SAME_NUMA: "true"}))
+    for index, uid in ((0, "a"), (1, "b"), (2, "d"), (5, "e"), (6, "f"), (7, "g")):
+        office.world.topologies["n0"]["status"]["held"].append({"uuid": f"GPU-n0-{index}", "podUID": uid})
+    office.world.put("topologies", "n0", office.world.topologies["n0"])
+    office.see()
+    assert "NUMA" in await office.bind("p", "n0")  # left are 3 and 4, one on each
+    assert await office.bind("p", "n1") == ""
+
+
 @pytest.mark.parametrize(
     ("annotations", "word"),
     [
@@ -195,6 +205,7 @@ async def test_binds_of_one_pod_never_overlap_however_many_come(office: Office) 
         ({c.ANN_PATTERN: "Custom"}, "go together"),
         ({c.ANN_REQUIRED_LINK: "Rope"}, "NVLink"),
         ({c.ANN_SENSITIVITY: "On"}, "High"),
+        ({c.ANN_SAME_NUMA: "yes"}, "true"),
     ],
 )
 async def test_an_annotation_with_an_unknown_word_is_refused_with_the_right_ones(

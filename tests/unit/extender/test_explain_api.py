@@ -18,10 +18,10 @@ from kompakt_core.placement.model import Choice, Policy, Wish
 from kompakt_core.topology.machines import machine
 from kompakt_extender.answers import Answers
 from kompakt_extender.decide import Request
-from kompakt_extender.explain_api.body_limit import MAX_BODY
-from kompakt_extender.explain_api.bureau import THREADS, WAITING
-from kompakt_extender.explain_api.nodes import best_ring
-from kompakt_extender.explain_api.pods import second_set
+from kompakt_extender.explain.body_limit import MAX_BODY
+from kompakt_extender.explain.bounded_executor import THREADS, WAITING
+from kompakt_extender.explain.nodes import best_ring
+from kompakt_extender.explain.pods import second_set
 from kompakt_extender.wire import decode_args
 from tests.support.extender.asking import SENSITIVE, Person, asking, bound
 from tests.support.extender.office import Office

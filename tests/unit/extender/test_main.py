@@ -12,10 +12,10 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
 from kompakt_extender.api import load
-from kompakt_extender.explain_api.desk import Desk
+from kompakt_extender.explain.queries import Queries
 from kompakt_extender.health import health_app
 from kompakt_extender.main import KEEP_ALIVE_SECONDS, listen, parse, server
-from kompakt_extender.metrics import Metrics
+from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import Inactive
 
 
@@ -75,7 +75,7 @@ def test_outside_a_cluster_without_a_kubeconfig_says_so(monkeypatch: pytest.Monk
 class Well:
     trouble = stuck = ""
 
-    def desk(self) -> Desk:
+    def desk(self) -> Queries:
         raise Inactive("nobody asks")
 
     def states(self) -> dict[NodeName, NodeState]:
@@ -85,7 +85,7 @@ class Well:
 async def test_answers_are_sent_at_once_and_idle_connections_outlive_those_of_go() -> None:
     """Go's client closes idle connections after 90 s; with Nagle's algorithm each answer costs 40 ms."""
     assert KEEP_ALIVE_SECONDS > 90
-    ours = server(health_app(Well(), Metrics()))
+    ours = server(health_app(Well(), ExtenderMetrics()))
     listening = listen("127.0.0.1", 0)
     task = asyncio.create_task(ours.serve([listening]))
     async with asyncio.timeout(10):
@@ -114,7 +114,7 @@ def test_an_answer_leaves_in_one_segment() -> None:
             return whole
 
     async def story() -> None:
-        ours = server(health_app(Well(), Metrics()))
+        ours = server(health_app(Well(), ExtenderMetrics()))
         with listen("127.0.0.1", 0) as listening:
             task = asyncio.create_task(ours.serve([listening]))
             async with asyncio.timeout(10):

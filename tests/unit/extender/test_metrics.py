@@ -6,8 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kompakt_core import contract as c
 from kompakt_extender import words
-from kompakt_extender.fleet import FleetCollector
-from kompakt_extender.refusals import OTHER, code_of, counted
+from kompakt_extender.fragmentation import FragmentationCollector
+from kompakt_extender.rejections import OTHER, code_of, counted
 from tests.support.extender.asking import Person, asking, bound
 from tests.support.extender.scheduler import Desk, Scheduler
 from tests.support.extender.world import pod
@@ -89,8 +89,8 @@ async def test_refusals_are_counted_by_reason_of_filter_and_bind(person: Person)
     office.see()
     await scheduler.filter("p", "n0", "n1", "gone")
     text = (await scheduler.get("/metrics")).text
-    assert 'kompakt_extender_refusals_total{reason="NotEnoughFreeGPUs",verb="filter"} 1.0' in text
-    assert 'kompakt_extender_refusals_total{reason="UnknownNode",verb="filter"} 1.0' in text
+    assert 'kompakt_extender_rejections_total{reason="NotEnoughFreeGPUs",verb="filter"} 1.0' in text
+    assert 'kompakt_extender_rejections_total{reason="UnknownNode",verb="filter"} 1.0' in text
     binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "n0"}
     await scheduler.post("bind", binding)
     assert '{reason="NotEnoughFreeGPUs",verb="bind"} 1.0' in (await scheduler.get("/metrics")).text
@@ -108,7 +108,7 @@ def test_every_text_of_ours_has_a_word_and_others_share_one() -> None:
 
 async def test_equal_nodes_are_computed_once() -> None:
     person = asking(*["dgx1-v100"] * 20)
-    collector = FleetCollector()
+    collector = FragmentationCollector()
     collector.look(person.states())
     (left, _) = collector.collect()
     assert len(left.samples) == 60

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kompakt_core import contract as c
-from kompakt_core.delay.model import Timers
-from kompakt_extender.patience import ClusterPolicy
+from kompakt_core.policy.model import Timers
+from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender.office import Office
 from tests.support.extender.world import World, pod, worker
 

@@ -2,8 +2,8 @@
 
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
-from kompakt_extender.patience import ClusterPolicy
-from kompakt_extender.planner.standing import EXCLUDE_SECONDS
+from kompakt_extender.consolidation import ClusterPolicy
+from kompakt_extender.planner.released_gangs import EXCLUDE_SECONDS
 from tests.support.extender.office import Office, on_nodes, slow_to_write
 from tests.support.extender.preempting import PROTECTED, condition, ended, request, runs, seats, urgent
 from tests.support.extender.world import worker

@@ -1,6 +1,6 @@
 """Later gangs may go before one that waits, but not without end: then GPUs are kept for it."""
 
-from kompakt_extender.patience import ClusterPolicy
+from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender.office import Office
 from tests.support.extender.racks import half_full, occupy, on_racks
 

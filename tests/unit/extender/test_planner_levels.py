@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kompakt_extender.patience import ClusterPolicy
+from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender.office import Office, gates
 from tests.support.extender.racks import half_full, occupy, on_racks
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kompakt_core import contract as c
-from kompakt_extender.record import moment
+from kompakt_core.contract import timestamps
 from tests.support.extender.office import Office, on_nodes
 from tests.support.extender.preempting import PROTECTED, condition, ended, request, seats, touch, urgent
 
@@ -129,5 +129,5 @@ async def test_a_gang_that_waits_is_asked_about_again_once_the_record_of_another
     await office.settle()
     assert office.scheduling("low")["state"] == "Released"
     assert office.jobs.turns > began
-    assert moment(office.scheduling("low")["plan"]["releasedAt"]) < office.now
+    assert timestamps.decode(office.scheduling("low")["plan"]["releasedAt"]) < office.now
     assert request(office, "low").name == "urgent"

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from kompakt_extender.patience import ClusterPolicy
-from kompakt_extender.record import stamp
+from kompakt_core.contract import timestamps
+from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender.office import Office, on_nodes
 from tests.support.extender.preempting import PROTECTED, condition, conditions, ended, request, runs, seats, touch, urgent
 from tests.support.extender.racks import occupy, on_racks
@@ -24,7 +24,7 @@ async def test_a_running_gang_of_lower_priority_is_asked_to_end_and_its_gpus_go_
     asked = request(office, "low")
     assert (asked.attempt, asked.name, asked.uid) == (1, "urgent", "uid-urgent")
     assert asked.message == "for default/urgent, priority 1000; this job has priority 0"
-    assert asked.requested_at == stamp(office.now)
+    assert asked.requested_at == timestamps.encode(office.now)
     assert office.metrics.registry.get_sample_value("kompakt_planner_preemptions_total") == 1
     assert conditions(office, "low")["PreemptionRequested"] == "True"
     assert office.scheduling("low")["state"] == "Released", "its plan stands until it ends"
@@ -77,7 +77,7 @@ async def test_nobody_is_asked_before_its_minimum_run_time_and_the_moment_is_tol
     urgent(office)
     await office.settle()
     message = office.scheduling("urgent")["message"]
-    assert message.endswith(f"may be ended for it from {stamp(began + timedelta(seconds=PROTECTED))} on")
+    assert message.endswith(f"may be ended for it from {timestamps.encode(began + timedelta(seconds=PROTECTED))} on")
     assert office.planner._thinking.next_timer() == (began + timedelta(seconds=PROTECTED)).timestamp()
     office.wait(59)
     await office.settle()

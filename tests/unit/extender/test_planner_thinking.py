@@ -159,7 +159,7 @@ async def test_the_loop_goes_on_while_core_thinks(monkeypatch: pytest.MonkeyPatc
         assert heard.wait(1.5), "the loop was blocked"
         raise RuntimeError("no answer")
 
-    monkeypatch.setattr("kompakt_extender.planner.thinking.place_or_wait", slow)
+    monkeypatch.setattr("kompakt_extender.planner.scheduling_attempt.place_or_wait", slow)
     planner = Planner(office.ledger, office.jobs, None, office.metrics, lambda: office.now, {})  # type: ignore[arg-type]
     office.world.add_gang("j", 1, 1)
     office.see()

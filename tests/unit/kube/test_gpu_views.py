@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tools.kube.gpu_views import AGREE_SECONDS, Inside, Sight, Watcher, _inside
+from tools.kube.gpu_views import AGREE_SECONDS, GpuViews, GpuViewWatcher, Inside, _inside
 
 GPU, OTHER = frozenset({"GPU-a"}), frozenset({"GPU-b"})
 
@@ -22,8 +22,8 @@ class Closed:
 
 @pytest.fixture
 def watcher(monkeypatch):
-    monkeypatch.setattr(Watcher, "_run", lambda self: None)
-    return Watcher(Closed())
+    monkeypatch.setattr(GpuViewWatcher, "_run", lambda self: None)
+    return GpuViewWatcher(Closed())
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def sight(at, *nodes):
     pods = {f"uid-{name}": {"metadata": {"name": name, "namespace": "default"}} for name in nodes}
     inside = {name: {f"uid-{name}": Inside(GPU, 0.0, at)} for name in nodes}
     nothing = {name: {} for name in nodes}
-    return Sight(at, pods, inside, nothing, nothing, dict.fromkeys(nodes, frozenset()))
+    return GpuViews(at, pods, inside, nothing, nothing, dict.fromkeys(nodes, frozenset()))
 
 
 def test_a_node_that_comes_back_gives_time_to_its_own_pods_only(watcher):

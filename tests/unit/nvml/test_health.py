@@ -8,8 +8,8 @@ import pytest
 
 from kompakt_core.topology.flags import Flag, remarks
 from kompakt_core.topology.graph import HEALTHY, UNHEALTHY
+from kompakt_device_plugin.nvml.gpu_health import APPLICATION_XIDS, QUIET_SECONDS, xid_rules
 from kompakt_device_plugin.nvml.source import REFRESH_SECONDS, SETTLE_SECONDS
-from kompakt_device_plugin.nvml.verdict import APPLICATION_XIDS, QUIET_SECONDS, xid_rules
 from kompakt_device_plugin.source import Change, ChangeKind
 from tests.support.nvml_shim.machine import describe
 from tests.support.nvml_shim.node import NODE

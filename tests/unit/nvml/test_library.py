@@ -12,9 +12,9 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.graph import LinkKind
 from kompakt_device_plugin.nvml import source as module
 from kompakt_device_plugin.nvml.discovery import discover
+from kompakt_device_plugin.nvml.gpu_health import xid_rules
 from kompakt_device_plugin.nvml.library import NEEDED
 from kompakt_device_plugin.nvml.source import REFRESH_SECONDS, NvmlSource
-from kompakt_device_plugin.nvml.verdict import xid_rules
 from kompakt_device_plugin.source import ChangeKind, open_source
 from tests.support.nvml_shim.machine import describe
 from tests.support.nvml_shim.node import NODE

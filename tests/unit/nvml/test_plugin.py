@@ -76,8 +76,8 @@ def test_an_xid_takes_its_gpu_from_kubelet_and_stands_in_the_report(world):
     world.shim.event(5, pynvml.nvmlEventTypeXidCriticalError, 79)
     assert world.healthy() == world.uuids(5)
     wait_until(lambda: world.degraded()[0] == "True", 10)
-    sick = graph_from_spec(world.topology()["spec"]).gpus[5]
-    assert (sick.health != HEALTHY, sick.health_reason, sick.xid) == (True, "XID", 79)
+    unhealthy = graph_from_spec(world.topology()["spec"]).gpus[5]
+    assert (unhealthy.health != HEALTHY, unhealthy.health_reason, unhealthy.xid) == (True, "XID", 79)
     assert world.topology()["status"]["free"] == 7
 
 

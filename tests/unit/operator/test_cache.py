@@ -93,9 +93,9 @@ def test_a_strangers_pod_with_a_jobs_labels_in_another_namespace_is_no_worker_of
     assert cache.pods(JOB) == ()
 
 
-def topology(*sick: str, node: str = "n1") -> dict[str, Any]:
+def topology(*unhealthy: str, node: str = "n1") -> dict[str, Any]:
     gpus = [
-        {"uuid": uuid, "index": i, **({"health": "Unhealthy", "xid": 79} if uuid in sick else {"health": "Healthy"})}
+        {"uuid": uuid, "index": i, **({"health": "Unhealthy", "xid": 79} if uuid in unhealthy else {"health": "Healthy"})}
         for i, uuid in enumerate(("GPU-a", "GPU-b", "GPU-c"))
     ]
     return {"metadata": {"name": node}, "spec": {"gpus": gpus}}
@@ -108,10 +108,10 @@ def test_a_gpu_that_falls_sick_calls_for_a_look_at_the_job_that_holds_it_and_for
     assert cache.see_topology(topology()) == []
     assert cache.see_topology(topology("GPU-c")) == []
     assert cache.see_topology(topology("GPU-b", "GPU-c")) == [KEY]
-    assert cache.sickness(view) == "GPU-b (index 1): XID 79"
+    assert cache.unhealthy_reason(view) == "GPU-b (index 1): XID 79"
     assert cache.see_topology(topology("GPU-b", "GPU-c")) == [], "known already"
     cache.see_topology(topology())
-    assert cache.sickness(view) == ""
+    assert cache.unhealthy_reason(view) == ""
 
 
 def test_a_list_keeps_nothing_of_pods_that_are_no_workers() -> None:

@@ -12,10 +12,10 @@ from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import read_status
 from kompakt_operator.api import NOT_SERVED, Api, ApiRefused
 from kompakt_operator.cache import Cache
-from kompakt_operator.definition import DEFINITIONS, is_gone, served
+from kompakt_operator.crd import DEFINITIONS, is_gone, served
+from kompakt_operator.garbage_collector import COLLECTOR_SECONDS, GarbageCollector, left_behind
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
-from kompakt_operator.strays import COLLECTOR_SECONDS, Strays, left_behind
 from kompakt_operator.workqueue import Key, WorkQueue
 
 KEY: Key = ("ml", "j")
@@ -131,11 +131,11 @@ async def test_what_a_job_leaves_is_removed_only_when_the_collector_had_its_time
     api = Asked({"/api/v1/namespaces/ml/pods": {"items": [pod()]}, "/api/v1/namespaces/ml/services": {"items": []}})
     cache = Cache()
     cache.see_pod(pod())
-    strays, loop = Strays(api, cache, WorkQueue()), asyncio.get_running_loop()
+    strays, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
     counts = []
     for seconds in (0.0, COLLECTOR_SECONDS - 1, COLLECTOR_SECONDS):
         loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
-        await strays.look(KEY, "")
+        await strays.reconcile(KEY, "")
         counts.append(len(api.deleted))
     assert counts == [0, 0, 1]
     assert api.deleted == [("/api/v1/namespaces/ml/pods/j-worker-0-a1", "p")]
@@ -144,10 +144,10 @@ async def test_what_a_job_leaves_is_removed_only_when_the_collector_had_its_time
 async def test_a_living_job_has_no_strays() -> None:
     cache, api = Cache(), Asked({})
     cache.see_pod(pod())
-    strays, loop = Strays(api, cache, WorkQueue()), asyncio.get_running_loop()
+    strays, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
     for seconds in (0.0, 2 * COLLECTOR_SECONDS):
         loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
-        await strays.look(KEY, "u")
+        await strays.reconcile(KEY, "u")
     assert api.deleted == []
 
 
@@ -170,7 +170,7 @@ def test_only_what_belongs_to_the_missing_job_and_stays_is_left_behind(meta: dic
         (ApiRefused(404, NOT_SERVED, ""), {"items": [{"metadata": {"uid": "d"}}]}, False),
         (ApiRefused(404, NOT_SERVED, ""), ApiRefused(403, "Forbidden", ""), False),
     ],
-    ids=["the job alone", "not allowed", "the definition as well", "not served for a moment", "nobody may say"],
+    ids=["the job alone", "not allowed", "the CRD as well", "not served for a moment", "nobody may say"],
 )
 async def test_a_job_is_gone_when_it_or_its_definition_is_not_there(refusal: ApiRefused, definitions: Any, gone: bool) -> None:
     assert await is_gone(Asked({DEFINITIONS: definitions}), refusal) is gone

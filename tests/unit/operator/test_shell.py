@@ -12,7 +12,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_operator.api import NOT_SERVED, ApiRefused, ApiUnreachable, _judged, _parsed
 from kompakt_operator.config import read_config
 from kompakt_operator.events import turns
-from kompakt_operator.health import STUCK_SECONDS, Pulse
+from kompakt_operator.health import STUCK_SECONDS, OperatorHealth
 from kompakt_operator.lease import DURATION, Observation
 from kompakt_operator.workqueue import LONGEST_DELAY, Key, WorkQueue
 
@@ -185,20 +185,20 @@ def test_events_tell_turns_not_states() -> None:
 
 
 def test_a_look_that_takes_too_long_is_told() -> None:
-    pulse = Pulse(active=True, under_way={0: 100.0})
+    pulse = OperatorHealth(active=True, under_way={0: 100.0})
     assert not pulse.stuck(100.0 + STUCK_SECONDS)
     assert pulse.stuck(101.0 + STUCK_SECONDS)
 
 
-def test_looks_are_counted_by_outcome_and_by_how_long_they_took() -> None:
-    pulse = Pulse()
+def test_reconciliations_are_counted_by_outcome_and_by_how_long_they_took() -> None:
+    pulse = OperatorHealth()
     for seconds in (0.004, 0.3, 30.0):
-        pulse.looked("done", seconds)
+        pulse.reconciled("done", seconds)
     text = pulse.text()
-    assert 'kompakt_operator_looks_total{outcome="done"} 3' in text
+    assert 'kompakt_operator_reconciles_total{outcome="done"} 3' in text
     counts = {
-        bound: f'look_seconds_bucket{{le="{bound}"}} {count}\n' in text
+        bound: f'reconcile_seconds_bucket{{le="{bound}"}} {count}\n' in text
         for bound, count in [("0.005", 1), ("0.5", 2), ("+Inf", 3)]
     }
     assert all(counts.values()), text
-    assert "look_seconds_sum 30.304000\n" in text
+    assert "reconcile_seconds_sum 30.304000\n" in text

@@ -51,13 +51,13 @@ def pod(payload, tmp_path):
 def running():
     """Starts sessions and stops them again."""
     from kompakt_runtime.autograd_state import innermost
-    from kompakt_runtime.config import Config
+    from kompakt_runtime.config import RuntimeConfig
     from kompakt_runtime.session import Session
 
     started = []
 
     def start(offloading=None, **settings):
-        session = Session(Config(**{"mode": "ErrorBounded", "min_tensor_bytes": 0, **settings}), offloading=offloading)
+        session = Session(RuntimeConfig(**{"mode": "ErrorBounded", "min_tensor_bytes": 0, **settings}), offloading=offloading)
         session.start()
         started.append(session)
         return session

@@ -9,7 +9,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from kompakt_runtime import autograd_state, origin
-from kompakt_runtime.ledger import Plain
+from kompakt_runtime.ledger import PlainTensor
 from tests.support.runtime.small_training import Holder, gradients, same
 
 IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(1))
@@ -136,4 +136,4 @@ def test_on_a_thread_of_autograd_s_own_tensors_stay_as_they_are(running):
     thread = threading.Thread(target=lambda: kept.append(session._forwards._pair[0](torch.ones(3))))
     thread.start()
     thread.join()
-    assert isinstance(kept[0], Plain)
+    assert isinstance(kept[0], PlainTensor)

@@ -13,7 +13,7 @@ from kompakt_runtime.bounds import (
     SPAN,
     UNMEASURED,
     Average,
-    Observation,
+    LayerObservation,
     aimed_at,
     best_bound,
     error_bound,
@@ -21,7 +21,7 @@ from kompakt_runtime.bounds import (
     observed,
 )
 
-SEEN = Observation(gradient_before=0.02, gradient=0.02, momentum=0.1, delta_squares=50.0, nonzero=0.5, magnitude=1.0)
+SEEN = LayerObservation(gradient_before=0.02, gradient=0.02, momentum=0.1, delta_squares=50.0, nonzero=0.5, magnitude=1.0)
 
 
 def test_the_bound_gives_the_gradient_error_it_was_asked_for():

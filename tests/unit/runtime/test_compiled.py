@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from kompakt_runtime import export
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from tests.support.runtime.small_training import batch, gradients, warm_up
 
 # The compiler itself looks at .grad of a tensor that enters a compiled region in the middle of a model.
@@ -55,7 +55,7 @@ def test_a_whole_model_that_compiles_itself_is_counted_and_reported(running):
     trained(model)
     assert (session.figures.forwards, session.figures.compressed) == (0, 0)
     assert session.figures.raw == {"Compiled": 1}
-    words = export.merged(Config("ErrorBounded"), [export.report(session.figures)])
+    words = export.merged(RuntimeConfig("ErrorBounded"), [export.report(session.figures)])
     assert (words["active"], words["reason"]) == (False, "Compiled")
 
 

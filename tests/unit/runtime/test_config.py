@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kompakt_runtime.config import READ_ENV, Config, ConfigError, Override
+from kompakt_runtime.config import READ_ENV, ConfigError, RuntimeConfig, SiteOverride
 
 
 def test_defaults_do_nothing():
-    config = Config.from_env({})
+    config = RuntimeConfig.from_env({})
     assert (config.mode, config.target, config.min_tensor_bytes, config.failure_policy) == ("None", "0.01", 65536, "Ignore")
     assert config.state_dir is None
 
 
 def test_every_setting_is_read():
-    config = Config.from_env(
+    config = RuntimeConfig.from_env(
         {
             "KOMPAKT_MODE": "ErrorBounded",
             "KOMPAKT_TARGET": "0.05",
@@ -30,10 +30,10 @@ def test_every_setting_is_read():
             "KOMPAKT_OFFLOAD": "Auto",
         }
     )
-    assert config == Config(
+    assert config == RuntimeConfig(
         "ErrorBounded",
         "0.05",
-        (Override("head.*", "None"),),
+        (SiteOverride("head.*", "None"),),
         0,
         "Fail",
         "/state",
@@ -48,9 +48,9 @@ def test_every_setting_is_read():
 
 
 def test_the_first_override_that_matches_wins():
-    overrides = (Override("a.*", "Lossless"), Override("*", "None"))
-    assert Config("ErrorBounded", overrides=overrides).mode_of("a.b") == "Lossless"
-    assert Config("ErrorBounded", overrides=overrides).mode_of("b") == "None"
+    overrides = (SiteOverride("a.*", "Lossless"), SiteOverride("*", "None"))
+    assert RuntimeConfig("ErrorBounded", overrides=overrides).mode_of("a.b") == "Lossless"
+    assert RuntimeConfig("ErrorBounded", overrides=overrides).mode_of("b") == "None"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_first_override_that_matches_wins():
 )
 def test_a_wrong_value_is_refused_by_the_variable_s_name(name, value):
     with pytest.raises(ConfigError, match=name):
-        Config.from_env({name: value})
+        RuntimeConfig.from_env({name: value})
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_wrong_value_is_refused_by_the_variable_s_name(name, value):
 )
 def test_what_the_mode_leaves_nothing_to_do_is_refused_by_the_variable_s_name(name, value, mode):
     with pytest.raises(ConfigError, match=f"^{name} is '{value}'; that needs"):
-        Config.from_env({name: value, "KOMPAKT_MODE": mode})
+        RuntimeConfig.from_env({name: value, "KOMPAKT_MODE": mode})
 
 
 # Printable text only: the tables of all of Unicode take seconds to build on a busy machine.
@@ -102,7 +102,7 @@ VALUES = st.text(string.printable, max_size=30) | st.sampled_from(
 @given(st.dictionaries(st.sampled_from(sorted(READ_ENV)), VALUES))
 def test_any_environment_is_understood_or_refused(environ):
     try:
-        config = Config.from_env(environ)
+        config = RuntimeConfig.from_env(environ)
     except ConfigError as error:
         refused = str(error)
         assert any(name in refused for name in environ)

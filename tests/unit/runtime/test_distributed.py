@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from kompakt_runtime import entry
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.session import Session
 from tests.support.runtime.small_training import batch
 from tests.support.runtime.two_ranks import collectives, in_two_ranks
@@ -26,7 +26,7 @@ def train(rank: int, mode: str | None, broken: bool) -> tuple[dict[str, list], i
     model = DistributedDataParallel(network())
     before = collectives()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    session = Session(Config(mode, min_tensor_bytes=0)) if mode else None
+    session = Session(RuntimeConfig(mode, min_tensor_bytes=0)) if mode else None
     encode = entry.encode
     if broken:
         entry.encode = lambda x, bound: 1 / 0

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kompakt_runtime import export
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
 
 
@@ -19,7 +19,7 @@ def trained(plain: int, saved: int, **raw: int) -> Figures:
 def config(tmp_path):
     log = tmp_path / "termination-log"
     log.touch()
-    return Config("ErrorBounded", state_dir=str(tmp_path), attempt=2, termination_log=str(log))
+    return RuntimeConfig("ErrorBounded", state_dir=str(tmp_path), attempt=2, termination_log=str(log))
 
 
 def last_words(config) -> dict:
@@ -72,7 +72,7 @@ def test_launchers_and_other_attempts_do_not_count(config):
     ],
 )
 def test_why_compression_was_not_active(mode, row, reason):
-    words = export.merged(Config(mode), [row])
+    words = export.merged(RuntimeConfig(mode), [row])
     assert (words["active"], words["reason"], words["ratio"]) == (False, reason, "1.00")
 
 
@@ -84,7 +84,7 @@ def test_the_summary_stays_below_two_kilobytes(config):
 
 def test_nothing_is_created_where_no_termination_log_waits(tmp_path):
     path = tmp_path / "none"
-    export.write_words(Config("ErrorBounded", termination_log=str(path)), export.report(Figures()))
+    export.write_words(RuntimeConfig("ErrorBounded", termination_log=str(path)), export.report(Figures()))
     assert not path.exists()
 
 

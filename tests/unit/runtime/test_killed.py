@@ -11,9 +11,9 @@ import pytest
 
 from kompakt_core.job.reports import merged, read_report
 from kompakt_runtime import export
-from kompakt_runtime.config import Config
+from kompakt_runtime.checkpoint_figures import SECONDS, Telling
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
-from kompakt_runtime.telling import SECONDS, Telling
 from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[3]
@@ -76,7 +76,9 @@ def test_figures_are_written_at_once_and_then_every_few_seconds(tmp_path):
     log, moment = tmp_path / "log", [100.0]
     log.touch()
     figures = Figures(forwards=1)
-    telling = Telling(Config("ErrorBounded", state_dir=str(tmp_path), termination_log=str(log)), figures, clock=lambda: moment[0])
+    telling = Telling(
+        RuntimeConfig("ErrorBounded", state_dir=str(tmp_path), termination_log=str(log)), figures, clock=lambda: moment[0]
+    )
 
     def steps_told_at(time: float) -> int:
         moment[0], figures.steps = time, figures.steps + 1
@@ -88,7 +90,7 @@ def test_figures_are_written_at_once_and_then_every_few_seconds(tmp_path):
 
 def test_a_folder_that_vanished_disturbs_no_step_and_is_counted(tmp_path):
     figures = Figures(forwards=1)
-    Telling(Config("ErrorBounded", state_dir=str(tmp_path / "none")), figures).stepped()
+    Telling(RuntimeConfig("ErrorBounded", state_dir=str(tmp_path / "none")), figures).stepped()
     assert figures.raw == {"StateDirUnwritable": 1}
 
 
@@ -124,10 +126,10 @@ def test_whenever_a_process_is_killed_a_whole_summary_can_be_read(tmp_path):
 
 FORKED = """
 import os, sys
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.start import _report_at_exit
-_report_at_exit(Config("ErrorBounded", state_dir=sys.argv[1]), Figures(forwards=1), "")
+_report_at_exit(RuntimeConfig("ErrorBounded", state_dir=sys.argv[1]), Figures(forwards=1), "")
 if os.fork():
     os.wait()
 """

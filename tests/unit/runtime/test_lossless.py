@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from kompakt_runtime import hooks
 from kompakt_runtime.autograd_state import innermost
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.lossless import PIECE, Window, bool_mask, sign_mask, two_valued, window_indices
 from kompakt_runtime.session import Session
 
@@ -79,7 +79,7 @@ def gradients(
     if channels_last:
         model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
     x.requires_grad_()
-    session = Session(Config(mode, min_tensor_bytes=0, **settings)) if mode else None
+    session = Session(RuntimeConfig(mode, min_tensor_bytes=0, **settings)) if mode else None
     if session:
         session.start()
     try:
@@ -113,7 +113,7 @@ def test_memory_formats_of_gradients_are_kept(kind):
 
 
 def test_a_copy_that_lies_is_noticed(monkeypatch):
-    monkeypatch.setattr("kompakt_runtime.keeping.two_valued", lambda flat: sign_mask(flat.abs() - 0.1))
+    monkeypatch.setattr("kompakt_runtime.storage_actions.two_valued", lambda flat: sign_mask(flat.abs() - 0.1))
     _, session = gradients("images", "Lossless", verify=True)
     assert session.figures.violations > 0
 
@@ -174,7 +174,7 @@ def test_a_user_s_hooks_around_a_pool_may_pack_into_anything():
             return F.max_pool2d(Inner()(F.max_pool2d(x * 1, 2)), 2)
 
     x = torch.randn(2, 3, 16, 16, requires_grad=True)
-    session = Session(Config("Lossless", min_tensor_bytes=0))
+    session = Session(RuntimeConfig("Lossless", min_tensor_bytes=0))
     session.start()
     try:
         Outer()(x).sum().backward()
@@ -199,7 +199,7 @@ def test_other_modules_with_a_pool_s_geometry_are_no_pools():
 
     torch.manual_seed(0)
     model, x = Lookup(), torch.randn(4, 4, 4, requires_grad=True)
-    session = Session(Config("Lossless", min_tensor_bytes=0))
+    session = Session(RuntimeConfig("Lossless", min_tensor_bytes=0))
     session.start()
     try:
         model(x).backward()

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kompakt_runtime.bounds import Observation, sigma_ratio
+from kompakt_runtime.bounds import LayerObservation, sigma_ratio
 from kompakt_runtime.codec import decode, encode
 from kompakt_runtime.compare import SAMPLE, sample_error
-from kompakt_runtime.config import Override
+from kompakt_runtime.config import SiteOverride
 from kompakt_runtime.entry import whole_storage
 from kompakt_runtime.sigma import weight_gradient
 from tests.support.runtime.small_training import batch, gradients, network, warm_up
@@ -191,14 +191,14 @@ def test_measured_sigma_agrees_with_the_model_on_synthetic_data(kind, least):
         error = decode(encode(x, bound)) - x
         moved = weight_gradient(module, error, delta)
         nonzero, squares = float((x != 0).float().mean()), float(delta.square().sum()) / shapes[1][1]
-        seen = Observation(1, 1, 1, squares, nonzero, 1, float(moved.square().mean().sqrt()))
+        seen = LayerObservation(1, 1, 1, squares, nonzero, 1, float(moved.square().mean().sqrt()))
         total += sigma_ratio(seen, bound) ** 2 * moved.numel()
         weights += moved.numel()
     assert least <= (total / weights) ** 0.5 <= 1.05
 
 
 def test_only_layers_that_may_be_lossy_are_measured(running):
-    session = running(mode="Lossless", overrides=(Override("2", "ErrorBounded"),))
+    session = running(mode="Lossless", overrides=(SiteOverride("2", "ErrorBounded"),))
     model = network()
     warm_up(model, steps=1)
     exact, lossy = (session.sites.of(model[place]) for place in (0, 2))

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from benchmarks.memory import peak_of
-from kompakt_runtime.config import Config
-from kompakt_runtime.entry import Entry
+from kompakt_runtime.config import RuntimeConfig
+from kompakt_runtime.entry import SavedStorage
 from kompakt_runtime.session import Session
 
 torch.optim.SGD([torch.zeros(1)])  # loads the compiler once, which takes seconds
@@ -28,7 +28,7 @@ def peaks(steps: int = 4) -> list[int]:
 
 
 def compressed_peaks(steps: int = 4) -> list[int]:
-    session = Session(Config("ErrorBounded"))
+    session = Session(RuntimeConfig("ErrorBounded"))
     session.start()
     try:
         return peaks(steps)
@@ -53,6 +53,6 @@ def test_the_peak_of_a_step_drops_and_a_pinned_original_would_be_noticed(monkeyp
     assert ours < 0.7 * plain
 
     pinned = []
-    compress = Entry.compress
-    monkeypatch.setattr(Entry, "compress", lambda entry, t, bound: pinned.append(t) or compress(entry, t, bound))
+    compress = SavedStorage.compress
+    monkeypatch.setattr(SavedStorage, "compress", lambda entry, t, bound: pinned.append(t) or compress(entry, t, bound))
     assert compressed_peaks(1)[0] > 0.9 * plain

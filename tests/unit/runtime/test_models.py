@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.session import Session
 
 torch.optim.SGD([torch.zeros(1)])  # loads the compiler once, which takes seconds
@@ -70,7 +70,7 @@ def train(kind: str, mode: str | None) -> tuple[dict[str, torch.Tensor], Session
     torch.manual_seed(0)
     model = make()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
-    session = Session(Config(mode, min_tensor_bytes=0)) if mode else None
+    session = Session(RuntimeConfig(mode, min_tensor_bytes=0)) if mode else None
     if session:
         session.start()
     try:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from kompakt_runtime.bounds import allowances, first_nonlinear_bound, nonlinear_bound
-from kompakt_runtime.config import Config, Override
+from kompakt_runtime.config import RuntimeConfig, SiteOverride
 from tests.support.runtime.small_training import Holder, batch, gradients, same, warm_up
 
 
@@ -91,7 +91,7 @@ def test_without_being_asked_nonlinear_inputs_stay_exact(running, settings):
 
 @pytest.mark.parametrize("pattern", ["class:BatchNorm2d", "[14]"])
 def test_a_class_or_a_name_may_be_left_out(running, pattern):
-    model, session = network(), running(nonlinear="Bounded", overrides=(Override(pattern, "None"),))
+    model, session = network(), running(nonlinear="Bounded", overrides=(SiteOverride(pattern, "None"),))
     warm_up(model)
     assert not rows(session, "norm")
     assert rows(session, "gelu").keys() == {"2 [gelu]", "5 [gelu]"}
@@ -242,5 +242,5 @@ def test_a_bound_follows_what_was_measured_and_grows_step_by_step():
 
 
 def test_linear_layers_have_half_of_the_variance_beside_nonlinear_inputs():
-    assert Config("ErrorBounded", "0.02", nonlinear="Bounded").layer_target == pytest.approx(0.02 / 2**0.5)
-    assert Config("ErrorBounded", "0.02").layer_target == 0.02
+    assert RuntimeConfig("ErrorBounded", "0.02", nonlinear="Bounded").layer_target == pytest.approx(0.02 / 2**0.5)
+    assert RuntimeConfig("ErrorBounded", "0.02").layer_target == 0.02

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from kompakt_runtime.aside import uncompressed
 from kompakt_runtime.autograd_state import innermost
+from kompakt_runtime.exclusions import uncompressed
 from kompakt_runtime.ledger import DecodeFailed
 from tests.support.runtime.small_training import Holder, batch, failed, gradients, same, warm_up
 

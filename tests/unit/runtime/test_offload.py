@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import kompakt_runtime
 from kompakt_runtime.carrier import Carrier
-from kompakt_runtime.config import Override
+from kompakt_runtime.config import SiteOverride
 from kompakt_runtime.offload import Offloading
 from tests.support.runtime.thread_lane import ThreadLane
 
@@ -288,7 +288,7 @@ def test_a_backward_pass_on_another_stream_gets_memory_of_its_own(offloaded):
     assert session.hooks.offloading._carrier.late > 0
 
 
-@pytest.mark.parametrize("settings", [{"overrides": (Override("*", "None"),)}, {"min_tensor_bytes": 0}])
+@pytest.mark.parametrize("settings", [{"overrides": (SiteOverride("*", "None"),)}, {"min_tensor_bytes": 0}])
 def test_what_the_user_left_out_stays(offloaded, settings):
     session = offloaded(**settings)
     model = network()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kompakt_runtime import bounds, overhead
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.overhead import FIRST, TIMED, TURNS, Overhead
 from tests.support.runtime.small_training import batch, network
@@ -124,8 +124,8 @@ def test_a_suggestion_is_of_the_steps_before_the_first_plain_one(running):
 
 @pytest.mark.parametrize(("told", "measures"), [({}, True), ({"KOMPAKT_VERIFY": "1"}, False), ({"KOMPAKT_DRY_RUN": "1"}, False)])
 def test_a_program_that_uses_the_library_is_not_disturbed(told, measures):
-    assert Config.from_env(told).overhead is measures
-    assert Config.of("Lossless", 0.01, {}, 0, False).overhead is False
+    assert RuntimeConfig.from_env(told).overhead is measures
+    assert RuntimeConfig.of("Lossless", 0.01, {}, 0, False).overhead is False
 
 
 SCRIPT = """

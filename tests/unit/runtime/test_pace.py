@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kompakt_runtime import metrics
-from kompakt_runtime.config import Config
-from kompakt_runtime.pace import LEAST, WARM_UP, Pace
+from kompakt_runtime.config import RuntimeConfig
+from kompakt_runtime.pace import LEAST, WARM_UP, StepCounter
 
 
 def optimizer(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.optim.Optimizer:
@@ -17,10 +17,10 @@ def optimizer(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.optim.Op
     return torch.optim.SGD(parameters, lr=0.1)
 
 
-def ticking(*seconds: float) -> Pace:
+def ticking(*seconds: float) -> StepCounter:
     """A pace whose clock moves on by these seconds, over and over."""
     moments = itertools.accumulate(itertools.cycle(seconds))
-    return Pace(lambda: next(moments))
+    return StepCounter(lambda: next(moments))
 
 
 def test_the_median_step_and_the_bytes_of_its_gradients():
@@ -41,17 +41,17 @@ def test_two_optimizers_are_one_step_and_both_have_gradients():
 
 
 def test_a_watched_process_counts_by_itself_and_shows_it_on_its_page():
-    pace, one = Pace(), optimizer(4)
+    pace, one = StepCounter(), optimizer(4)
     pace.watch()
     for _ in range(WARM_UP + LEAST + 1):
         one.step()
-    page = metrics.text(Config(), pace)
+    page = metrics.text(RuntimeConfig(), pace)
     assert "kompakt_gradient_bytes 16\n" in page
     assert "# TYPE kompakt_step_seconds gauge\n" in page
 
 
 def test_an_optimizer_that_is_none_disturbs_nothing():
-    pace = Pace()
+    pace = StepCounter()
     for _ in range(WARM_UP + 1):
         pace._hook(object(), (), {})
     assert pace.said() == {}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kompakt_runtime import export, metrics, progress
-from kompakt_runtime.config import Config, ConfigError
+from kompakt_runtime.config import ConfigError, RuntimeConfig
 from kompakt_runtime.figures import Figures
 
 
@@ -50,9 +50,9 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> tuple[Config, str]:
+def served(tmp_path: Path) -> tuple[RuntimeConfig, str]:
     port = free_port()
-    config = Config(state_dir=str(tmp_path), progress_file=str(tmp_path / "progress.json"), metrics_port=port)
+    config = RuntimeConfig(state_dir=str(tmp_path), progress_file=str(tmp_path / "progress.json"), metrics_port=port)
     server = metrics.serve(config)
     assert server is not None
     yield config, f"http://127.0.0.1:{port}/metrics"
@@ -65,7 +65,7 @@ def page(url: str) -> str:
         return answer.read().decode()
 
 
-def test_the_page_follows_the_file_and_the_figures(served: tuple[Config, str], tmp_path: Path) -> None:
+def test_the_page_follows_the_file_and_the_figures(served: tuple[RuntimeConfig, str], tmp_path: Path) -> None:
     config, url = served
     assert page(url) == ""
     Path(config.progress_file).write_text('{"step": 7, "loss": Infinity}')
@@ -85,18 +85,18 @@ def test_the_page_follows_the_file_and_the_figures(served: tuple[Config, str], t
 
 
 def test_where_the_port_is_taken_or_another_process_is_first_nothing_is_served(
-    served: tuple[Config, str], monkeypatch: pytest.MonkeyPatch
+    served: tuple[RuntimeConfig, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, _ = served
     assert metrics.serve(config) is None, "taken"
-    assert metrics.serve(Config()) is None, "no port asked for"
+    assert metrics.serve(RuntimeConfig()) is None, "no port asked for"
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert metrics.serve(Config(metrics_port=1)) is None
+    assert metrics.serve(RuntimeConfig(metrics_port=1)) is None
 
 
 def test_a_forked_child_does_not_keep_the_port(tmp_path: Path) -> None:
     port = free_port()
-    server = metrics.serve(Config(metrics_port=port))
+    server = metrics.serve(RuntimeConfig(metrics_port=port))
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:  # waits until the parent has ended its server
@@ -115,7 +115,7 @@ def test_a_forked_child_does_not_keep_the_port(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_none_is_refused() -> None:
-    assert Config.from_env({"KOMPAKT_METRICS_PORT": "9402"}).metrics_port == 9402
-    assert Config.from_env({"KOMPAKT_METRICS_PORT": "0"}).metrics_port is None
+    assert RuntimeConfig.from_env({"KOMPAKT_METRICS_PORT": "9402"}).metrics_port == 9402
+    assert RuntimeConfig.from_env({"KOMPAKT_METRICS_PORT": "0"}).metrics_port is None
     with pytest.raises(ConfigError, match="KOMPAKT_METRICS_PORT is '70000'"):
-        Config.from_env({"KOMPAKT_METRICS_PORT": "70000"})
+        RuntimeConfig.from_env({"KOMPAKT_METRICS_PORT": "70000"})

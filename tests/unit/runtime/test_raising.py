@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from kompakt_runtime import headroom
-from kompakt_runtime.config import Config, failure_policy
+from kompakt_runtime.config import RuntimeConfig, failure_policy
 from kompakt_runtime.raising import AFTER, STEPS
 from tests.support.runtime.small_training import batch, network, warm_up
 
@@ -125,7 +125,7 @@ def test_measuring_ends_two_steps_after_its_figures_are_written_if_they_can_be(r
 @pytest.mark.parametrize(("told", "policy"), [("Suggest", "Ignore"), ("Measure", "Fail"), ("Raise", "Fail")])
 def test_raising_implies_the_policy_fail(told, policy):
     environ = {"KOMPAKT_BATCH": told, "KOMPAKT_FAILURE_POLICY": "Ignore", "KOMPAKT_MODE": "Lossless"}
-    assert failure_policy(environ) == Config.from_env(environ).failure_policy == policy
+    assert failure_policy(environ) == RuntimeConfig.from_env(environ).failure_policy == policy
 
 
 def test_a_model_that_is_given_its_inputs_by_name_has_a_batch_too(running):

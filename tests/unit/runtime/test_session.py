@@ -9,7 +9,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from kompakt_runtime import hooks
-from kompakt_runtime.config import Override
+from kompakt_runtime.config import SiteOverride
 from kompakt_runtime.origin import is_parameter, self_check
 from tests.support.runtime.small_training import Holder, batch, gradients, network, same, warm_up
 
@@ -103,7 +103,7 @@ def test_modes_without_loss_are_bit_identical(running, mode):
 
 def test_an_override_takes_a_layer_out(running):
     model = network()
-    session = running(overrides=(Override("2", "None"),))
+    session = running(overrides=(SiteOverride("2", "None"),))
     warm_up(model)
     session.figures.forget()
     gradients(model, batch())

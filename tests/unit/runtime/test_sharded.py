@@ -12,7 +12,7 @@ try:
 except ImportError:
     pytest.skip(f"torch {torch.__version__} has no FSDP2 of this name yet", allow_module_level=True)
 
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.session import Session
 from tests.support.runtime.two_ranks import collectives, in_two_ranks
 
@@ -50,7 +50,7 @@ def gathered(rank: int) -> dict:
     """How often a storage of a whole parameter was put on the books, and how often one was there to be."""
     torch.manual_seed(0)
     model = fully_shard(nn.Sequential(fully_shard(Guises(), mesh=(mesh := init_device_mesh("cpu", (2,)))), nn.ReLU()), mesh=mesh)
-    session = Session(Config("ErrorBounded", min_tensor_bytes=0, nonlinear="Bounded"))
+    session = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0, nonlinear="Bounded"))
     booked, there = [], []
     entry = session.hooks.ledger.entry
 
@@ -76,7 +76,7 @@ def bounds_of_norms(rank: int) -> list[dict]:
     torch.manual_seed(0)
     model = fully_shard(nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.Linear(32, 4)), mesh=init_device_mesh("cpu", (2,)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-5, momentum=0.9)
-    session = Session(Config("ErrorBounded", min_tensor_bytes=0, nonlinear="Bounded"))
+    session = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0, nonlinear="Bounded"))
     session.start()
     found = []
     try:
@@ -94,7 +94,7 @@ def bounds_of_norms(rank: int) -> list[dict]:
 def first_bounds(parts: int) -> dict[str, float]:
     """After one step of so many equal batches."""
     model = network()
-    session = Session(Config("ErrorBounded", min_tensor_bytes=0))
+    session = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0))
     session.start()
     try:
         for _ in range(parts):
@@ -111,7 +111,7 @@ def train(rank: int, mode: str | None) -> dict:
     model = network()
     before = collectives()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
-    session = Session(Config(mode, min_tensor_bytes=0)) if mode else None
+    session = Session(RuntimeConfig(mode, min_tensor_bytes=0)) if mode else None
     if session:
         session.start()
     try:

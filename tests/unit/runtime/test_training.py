@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from kompakt_runtime import observe
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.session import Session
 
@@ -44,7 +44,7 @@ def trained(script, seed: int, epochs: int = 6) -> float:
 
 
 def compressed(script, seed: int) -> tuple[float, Figures]:
-    session = Session(Config("ErrorBounded"))
+    session = Session(RuntimeConfig("ErrorBounded"))
     session.start()
     try:
         return trained(script, seed), session.figures

@@ -8,7 +8,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from kompakt_runtime import ledger
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.session import Session
 from tests.support.runtime.small_training import batch, gradients, network, same, warm_up
 from tests.support.runtime.two_ranks import in_two_ranks
@@ -93,7 +93,7 @@ def test_a_failure_to_count_or_compare_ends_no_backward_pass(running, monkeypatc
 
 def one_rank_cannot_read(rank: int) -> tuple[str, float]:
     """What ended this rank's training, and after how many seconds."""
-    session = Session(Config("ErrorBounded", min_tensor_bytes=0))
+    session = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0))
     session.start()
     model = DistributedDataParallel(network())
     begun = time.monotonic()

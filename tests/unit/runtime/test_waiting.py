@@ -6,7 +6,7 @@ from torch import nn
 
 from kompakt_runtime import ledger
 from kompakt_runtime.codec import Pending, Room, begin
-from kompakt_runtime.config import Config
+from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.session import Session
 
 torch.set_num_threads(1)
@@ -17,7 +17,7 @@ def gradients(steps: int = 8) -> tuple[dict[str, torch.Tensor], Session]:
     """Weight gradients of the last step. Bounds are new after steps 3 and 5; the step after a new one reads sizes back."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))
-    session = Session(Config("ErrorBounded", min_tensor_bytes=0))
+    session = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0))
     session.start()
     try:
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -77,7 +77,7 @@ def test_a_failure_while_settling_leaves_plain_training(monkeypatch):
 
 
 def test_no_more_than_two_originals_wait():
-    session = Session(Config("ErrorBounded", min_tensor_bytes=0))
+    session = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0))
     book = session.hooks.ledger
     book._rooms["layer"] = (0.1, Room(0.04, 0.2, 0.001))
     with pytest.MonkeyPatch.context() as patch:

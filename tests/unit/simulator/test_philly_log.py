@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.reading import load_trace, parse_trace
-from kompakt_simulator.trace import Job, Milliseconds, Trace
-from tests.support.simulator.command import call
+from kompakt_simulator.jobs import Milliseconds, Trace, TraceJob
+from kompakt_simulator.traces.reading import load_trace, parse_trace
+from tests.support.simulator.command import APP
 from tests.support.simulator.reading import words_or_trace
 
 
@@ -42,8 +43,8 @@ def parse(*entries: object) -> Trace:
 def test_work_is_the_time_of_all_attempts_and_gpus_are_those_of_the_last() -> None:
     trace = parse(TWICE, EARLIER, STILL_RUNNING, NEVER_RAN)
     assert trace.jobs == (
-        Job(1, Milliseconds(0), Milliseconds(1000), 1),
-        Job(0, Milliseconds(3_600_000), Milliseconds((74 + 3600) * 1000), 12),
+        TraceJob(1, Milliseconds(0), Milliseconds(1000), 1),
+        TraceJob(0, Milliseconds(3_600_000), Milliseconds((74 + 3600) * 1000), 12),
     )
     assert trace.left_out == 2
 
@@ -51,7 +52,7 @@ def test_work_is_the_time_of_all_attempts_and_gpus_are_those_of_the_last() -> No
 def test_the_command_reads_it_and_says_what_it_left_out(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(gzip.compress(json.dumps([TWICE, NEVER_RAN]).encode()))
     flags = ["--trace", str(tmp_path / "log"), "--format", "philly", "--cluster", "1x2x8", "--policy", "fifo"]
-    shown = call(*flags)
+    shown = CliRunner().invoke(APP, flags, env={"COLUMNS": "160"})
     assert shown.exit_code == 0, shown.output
     assert "left out: 1 jobs of which" in shown.stderr
     assert "work = start_time to end_time of its attempts, in seconds" in " ".join(shown.stdout.split())

@@ -2,11 +2,11 @@
 
 import pytest
 
-from kompakt_simulator.audit import violations_of
 from kompakt_simulator.cluster import GpuSet
+from kompakt_simulator.figures import violations_of
+from kompakt_simulator.jobs import Milliseconds
 from kompakt_simulator.setting import Knowledge, Setting
-from kompakt_simulator.simulation import Finished, Outcome
-from kompakt_simulator.trace import Milliseconds
+from kompakt_simulator.simulation import FinishedJob, SimulationResult
 from kompakt_simulator.world import Stretch
 from tests.support.simulator.jobs import HOUR, NETWORK, job, run
 
@@ -78,5 +78,5 @@ def test_work_since_the_last_checkpoint_is_lost_where_there_is_an_interval() -> 
     ],
 )
 def test_the_audit_names_what_is_broken(stretches: tuple[Stretch, ...], words: str) -> None:
-    done = tuple(Finished(job(number, 0, 4, 2), Milliseconds(0), Milliseconds(9000), GpuSet(3)) for number in (0, 1))
-    assert any(words in line for line in violations_of(Outcome(done, (), 8, stretches=stretches)))
+    done = tuple(FinishedJob(job(number, 0, 4, 2), Milliseconds(0), Milliseconds(9000), GpuSet(3)) for number in (0, 1))
+    assert any(words in line for line in violations_of(SimulationResult(done, (), 8, stretches=stretches)))

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from tools.kube import closing, following
-from tools.kube.closing import Run
+from tools.kube.closing import DemoRun
 from tools.kube.comparison import Comparison
 
 FIGURES = {
@@ -23,7 +23,7 @@ FIGURES = {
 
 def run(name, accuracy, compression=None):
     status = {"phase": "Succeeded", **({"compression": compression} if compression else {})}
-    return Run({"metadata": {"name": name}, "status": status}, accuracy)
+    return DemoRun({"metadata": {"name": name}, "status": status}, accuracy)
 
 
 def text(table):

@@ -8,7 +8,7 @@ import pytest
 from kompakt_core.job import actions as do
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.pods import PodView
-from kompakt_core.job.reports import Heard
+from kompakt_core.job.reports import ReceivedReport
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
 
@@ -33,7 +33,7 @@ class World:
     pods: dict[str, PodView] = field(default_factory=dict)
     services: set[str] = field(default_factory=set)
     deleted: bool = False
-    heard: Heard | None = None
+    heard: ReceivedReport | None = None
     history: list[do.Action] = field(default_factory=list)
 
     @property

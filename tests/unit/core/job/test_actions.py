@@ -114,16 +114,16 @@ def test_a_gang_that_ran_for_ten_minutes_starts_again_at_once(world_of: Any) -> 
 
 
 def test_a_sick_gpu_recreates_the_gang_at_once_and_the_job_stays_degraded_until_it_runs_again(world: Any) -> None:
-    world.running().settle().change_one(1, sick="GPU-7 (index 3): XID 79").settle()
+    world.running().settle().change_one(1, unhealthy="GPU-7 (index 3): XID 79").settle()
     assert (world.stored["attempt"], world.stored["restarts"], world.stored["disruptions"]) == (2, 0, 1)
     assert world.condition("Degraded") == ("True", "GPUUnhealthy")
-    assert world.stored["lastRestart"]["message"] == "pod j-worker-1-a1 on node n1 has a sick GPU: GPU-7 (index 3): XID 79"
+    assert world.stored["lastRestart"]["message"] == "pod j-worker-1-a1 on node n1 has an unhealthy GPU: GPU-7 (index 3): XID 79"
     world.running().settle()
     assert world.condition("Degraded") == ("False", "AllWorkersRan")
 
 
 def test_a_suspended_job_holds_no_sick_gpu(world: Any, job_of: Any) -> None:
-    world.running().settle().change_one(1, sick="GPU-7 (index 3): XID 79").settle()
+    world.running().settle().change_one(1, unhealthy="GPU-7 (index 3): XID 79").settle()
     world.job = job_of(suspend=True)
     assert world.settle().condition("Degraded") == ("False", "Suspended")
 

@@ -176,3 +176,11 @@ def test_whatever_workers_claim_the_batch_is_no_smaller_than_the_base(base: int,
     found = measured(job, batch, pods)
     assert found is not None
     assert batch.base <= found.size <= (1 << 31) - 1
+
+
+def test_what_a_batch_was_measured_with_reads_the_same_after_an_upgrade_of_the_operator() -> None:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "digits"}]}}
+    roles = [{"name": "worker", "replicas": 2, "gpusPerReplica": 2, "template": template}]
+    compression = {"batchSize": "Raise", "baseBatchSize": 8, "overrides": [{"modules": "head.*"}]}
+    found = parse_job({"metadata": {"name": "digits"}, "spec": {"roles": roles, "activationCompression": compression}})
+    assert fingerprint(found) == "dd82bc891370409d"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
@@ -14,7 +15,7 @@ from kompakt_core.job import measured
 from kompakt_core.job.measured import Pace
 from kompakt_core.job.model import Sensitivity, TrainingJob
 from kompakt_core.job.spec import parse_job
-from kompakt_core.profile.document import Profile, Run
+from kompakt_core.profile.document import Profile, ProfiledRun
 
 PAGE = "# TYPE kompakt_ranks gauge\nkompakt_step_seconds 0.24771\nkompakt_gradient_bytes 531400000\nkompakt_ranks 16\n"
 VGG = Pace(0.25, 531_400_000, 16)
@@ -84,18 +85,18 @@ def test_auto_becomes_what_was_measured_and_a_declared_word_stays(declared: str,
 
 
 def test_a_job_that_says_nothing_of_communication_stays_insensitive() -> None:
-    silent = replace(job(), communication=parse_job(silent_object()).communication)
+    silent = structs.replace(job(), communication=parse_job(silent_object()).communication)
     assert measured.resolved(silent, {"sensitivity": "High"}).communication.sensitivity is Sensitivity.LOW
 
 
-RUN = Run(0.2, (0.2,), 0.0, 1, 531_400_000, 1)
+RUN = ProfiledRun(0.2, (0.2,), 0.0, 1, 531_400_000, 1)
 PROFILED = Profile(
     "box", 4, "GPU", 5, 20, {"one": RUN, "all": replace(RUN, step_seconds=0.25, ranks=4), "warm": replace(RUN, step_seconds=0.4)}
 )
 
 
 def profiled(profile: Profile = PROFILED, **communication: Any) -> TrainingJob:
-    return replace(job(**communication), profile=profile)
+    return structs.replace(job(**communication), profile=profile)
 
 
 def test_what_was_measured_beforehand_counts_until_the_job_has_steps_of_its_own() -> None:
@@ -160,7 +161,7 @@ def test_a_finished_gang_leaves_the_pace_of_its_slowest_worker_and_the_next_atte
     world.settle()
     kept = world.stored["profile"]
     assert (kept["stepSeconds"], kept["gradientBytes"]) == ("0.3", 10**6)
-    world.job = replace(world.job, suspend=True, generation=2)
+    world.job = structs.replace(world.job, suspend=True, generation=2)
     world.settle()
     assert not world.pods
     assert world.stored["profile"] == kept

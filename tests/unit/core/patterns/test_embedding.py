@@ -1,4 +1,4 @@
-"""Own edges: against trying every way, and the search beyond that with its bound."""
+"""Custom edges: against trying every way, and the search beyond that with its bound."""
 
 from itertools import combinations, permutations
 

@@ -178,7 +178,7 @@ def test_graphs_that_differ_in_names_only_share_a_table() -> None:
 
 
 def test_own_edges_and_larger_machines_have_no_table() -> None:
-    with pytest.raises(InvalidInput, match="own edges have no table"):
+    with pytest.raises(InvalidInput, match="custom edges have no table"):
         table_for(machine("dgx1-v100"), Pattern.CUSTOM)
     with pytest.raises(InvalidInput, match="17 GPUs on one node; patterns are matched on at most 16"):
         table_for(graph_of(dict.fromkeys(combinations(range(17), 2), 1), 17), Pattern.RING)

@@ -9,7 +9,7 @@ from kompakt_core.ids import NodeName
 from kompakt_core.patterns.edges import parse_edges
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.gang import plan_gang
+from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Gang, Reason, Refusal, Taint
 from tests.support.core.gangs import RING, cluster, gang, node
 

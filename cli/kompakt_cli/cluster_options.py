@@ -1,0 +1,57 @@
+"""The options of every command that asks a cluster, stated once: which cluster, and how to show the answer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, Concatenate, ParamSpec
+
+from kompakt_cli.access import DEFAULT_NAMESPACE, DEFAULT_SERVICE, Cluster, Context, Kubeconfig, Release, Service
+from kompakt_cli.output import Output, OutputFormat
+
+_Own = ParamSpec("_Own")
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """What the shared options say."""
+
+    output: OutputFormat
+    kubeconfig: str | None
+    context: str | None
+    release: str
+    service: str
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The cluster to ask. Raises InvalidInput where no kubeconfig can be used."""
+        return Cluster(self.kubeconfig, self.context, self.release, self.service)
+
+
+def _shared(
+    output: Output = OutputFormat.TEXT,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    release: Release = DEFAULT_NAMESPACE,
+    service: Service = DEFAULT_SERVICE,
+) -> ClusterOptions:
+    return ClusterOptions(output, kubeconfig, context, release, service)
+
+
+_SHARED = signature(_shared).parameters
+
+
+def asking(command: Callable[Concatenate[ClusterOptions, _Own], None]) -> Callable[..., None]:
+    """A command that takes the shared options after its own, and gets what they say as its first argument."""
+
+    @wraps(command)
+    def with_options(*own: _Own.args, **given: _Own.kwargs) -> None:
+        shared: dict[str, Any] = {name: given.pop(name) for name in _SHARED}
+        command(_shared(**shared), *own, **given)
+
+    _, *own = signature(command).parameters.values()
+    everything = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in (*own, *_SHARED.values())]
+    # typer reads both: the signature for order and defaults, the annotations for types.
+    with_options.__dict__["__signature__"] = Signature(everything)
+    with_options.__annotations__ = {one.name: one.annotation for one in everything}
+    return with_options

@@ -1,0 +1,129 @@
+"""What a node is to say and to offer at this moment. Pure: the node, its GPUTopology and a reading in, a report out."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import GpuIndex, GpuUuid, NodeName
+from kompakt_core.topology.graph import UNHEALTHY, LinkGraph
+from kompakt_core.topology.wire import graph_from_spec
+from kompakt_device_plugin.report import NodeReport, TopologyCondition
+
+# By which other drivers offer the same GPUs: NVIDIA's device plugin by resources (whole GPUs, shared ones, MIG slices),
+# NVIDIA's driver for dynamic resource allocation by ResourceSlices.
+_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
+_MIG_PREFIX: Final = "nvidia.com/mig-"
+DRA_DRIVER: Final = "gpu.nvidia.com"
+_NO_SLICES: Final[tuple[Mapping[str, Any], ...]] = ()
+_ALL: Final[frozenset[GpuUuid]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Advertisement:
+    """`report` None: nothing is or was known of the node's GPUs. `offered` None: no device is offered."""
+
+    report: NodeReport | None
+    offered: LinkGraph | None
+    problem: TopologyCondition | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReading:
+    """All that is known of a node: its object, its GPUTopology, and what another driver says of its GPUs."""
+
+    node: Mapping[str, Any]
+    live: Mapping[str, Any] | None = None
+    slices: Iterable[Mapping[str, Any]] = _NO_SLICES
+
+
+class SourceName(Protocol):
+    """A source, as far as it is reported."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def driver_version(self) -> str: ...
+
+
+def outlook(
+    sight: NodeReading, reading: LinkGraph | InvalidInput, source: SourceName, own: Collection[GpuUuid] = _ALL
+) -> Advertisement:
+    """A node whose description is broken, or whose GPUs another plugin owns, offers nothing and says why.
+
+    With a broken description an earlier GPUTopology keeps its spec (its pods still hold those GPUs) and turns not ready.
+    A node that has GPUs of `own` offers these only, whatever others do; elsewhere `own` means nothing. Who holds what is left
+    to the caller: what is offered does not depend on it, and whom to ask may not answer.
+    """
+    graph = reading if isinstance(reading, LinkGraph) else _known(sight.live)
+    mine = [gpu.uuid for gpu in graph.gpus if gpu.uuid in own] if graph else []
+    if graph:
+        graph = whole(only(graph, mine) if mine else graph)
+    owner = other_owner(sight)
+    problem = _problem(reading, "" if mine else owner)
+    if graph is None:
+        return Advertisement(None, None, problem)
+    meta = sight.node["metadata"]
+    report = NodeReport(NodeName(meta["name"]), meta["uid"], graph, source.name, (), problem, owner, source.driver_version)
+    return Advertisement(report, None if problem else graph, problem)
+
+
+def other_owner(sight: NodeReading) -> str:
+    """By what another driver offers GPUs of this node; empty where none does."""
+    capacity = (sight.node.get("status") or {}).get("capacity") or {}
+    resources = (name for name in capacity if name in _RESOURCES or name.startswith(_MIG_PREFIX))
+    claimed = (name for name in sorted(resources) if str(capacity[name]) != "0")
+    sliced = (
+        f"ResourceSlice {found['metadata']['name']} of {DRA_DRIVER}" for found in sight.slices if _offers(found, sight.node)
+    )
+    return next(claimed, "") or next(sliced, "")
+
+
+def only(graph: LinkGraph, uuids: Collection[GpuUuid]) -> LinkGraph:
+    """The graph of these GPUs alone, numbered anew from 0 in the same order."""
+    number = {gpu.index: GpuIndex(new) for new, gpu in enumerate(gpu for gpu in graph.gpus if gpu.uuid in uuids)}
+    modules = {gpu.module_id for gpu in graph.gpus if gpu.index in number}
+    return replace(
+        graph,
+        gpus=tuple(replace(gpu, index=number[gpu.index]) for gpu in graph.gpus if gpu.index in number),
+        nics=tuple(replace(nic, paths=tuple(kind for i, kind in enumerate(nic.paths) if i in number)) for nic in graph.nics),
+        partitions=tuple(part for part in graph.partitions if modules.issuperset(part.module_ids)),
+        links=tuple(replace(one, a=number[one.a], b=number[one.b]) for one in graph.links if one.a in number and one.b in number),
+        uneven=tuple((number[a], number[b]) for a, b in graph.uneven if a in number and b in number),
+    )
+
+
+def whole(graph: LinkGraph) -> LinkGraph:
+    """The graph with GPUs in MIG mode marked as not to be had: kompakt hands out whole GPUs."""
+    if not any(gpu.mig_enabled for gpu in graph.gpus):
+        return graph
+    return replace(
+        graph,
+        gpus=tuple(
+            replace(gpu, health=UNHEALTHY, health_reason=gpu.health_reason or "MIG") if gpu.mig_enabled else gpu
+            for gpu in graph.gpus
+        ),
+    )
+
+
+def _offers(found: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+    spec = found.get("spec") or {}
+    return spec.get("driver") == DRA_DRIVER and spec.get("nodeName") == node["metadata"]["name"] and bool(spec.get("devices"))
+
+
+def _problem(reading: LinkGraph | InvalidInput, owner: str) -> TopologyCondition | None:
+    if isinstance(reading, InvalidInput):
+        return TopologyCondition("Ready", False, "BrokenDescription", str(reading)[:1024])
+    if owner:
+        return TopologyCondition(
+            "Ready", False, "Conflict", f"another driver offers GPUs of this node as {owner}: kompakt offers nothing"
+        )
+    return None
+
+
+def _known(live: Mapping[str, Any] | None) -> LinkGraph | None:
+    """What an earlier GPUTopology says; None where there is none that can be read."""
+    try:
+        return graph_from_spec(live["spec"]) if live else None
+    except (InvalidInput, KeyError):
+        return None

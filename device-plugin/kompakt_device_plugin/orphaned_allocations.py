@@ -1,0 +1,93 @@
+"""GPUs of pods that API server and kubelet have forgotten, but that are not known to have ended. Pure.
+
+That is what deleting a pod by force does (grace period 0): kubelet gives its GPUs away while it still ends the containers.
+Three things know which GPUs such a pod may have: what was held in the last report, what was handed over, and, where nothing
+was written on the pod when that happened, its size.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from kompakt_core.ids import GpuUuid, PodUid
+from kompakt_device_plugin.journal import JournalEntry
+from kompakt_device_plugin.pods import NodePod
+from kompakt_device_plugin.reconcile import PodKey
+from kompakt_device_plugin.report import GpuHolder
+
+Alive = Callable[[Collection[PodUid]], Collection[PodUid]]  # those of these pods that have processes, or may get some yet
+
+
+def lingering(
+    before: Iterable[GpuHolder],
+    handed: Iterable[JournalEntry],
+    taken: Mapping[PodKey, frozenset[GpuUuid]],
+    pods: Iterable[NodePod],
+    gone: Collection[NodePod],
+    alive: Alive,
+) -> tuple[GpuHolder, ...]:
+    """What forgotten pods still have, each GPU once.
+
+    `before` was held in the last report, `handed` is what was handed over lately, `taken` what kubelet says now; `pods` are
+    those that the API server knows, `gone` those that it forgot although they had not finished.
+    """
+    known = {pod.uid for pod in pods}
+    given = frozenset[GpuUuid]().union(*taken.values())
+    theirs = [
+        one for one in (*before, *owned(handed, gone)) if one.pod_uid and one.pod_uid not in known and one.uuid not in given
+    ]
+    left = alive({PodUid(one.pod_uid) for one in theirs}) if theirs else frozenset()
+    return tuple({one.uuid: one for one in theirs if one.pod_uid in left}.values())
+
+
+def predecessors(
+    before: Iterable[GpuHolder],
+    handed: Iterable[JournalEntry],
+    listed: Mapping[PodKey, frozenset[GpuUuid]],
+    pods: Iterable[NodePod],
+) -> tuple[GpuHolder, ...]:
+    """What kubelet lists under the name of one of the `pods` and is not that pod's, but of an earlier one of that name.
+
+    kubelet's list says names only. A pod has what was handed over to it, so what an earlier pod `before` had, or was handed,
+    is that pod's until it is handed over once more.
+    """
+    now = {pod.key: pod.uid for pod in pods}
+    had = {one.uuid: one for one in before}
+    for entry in handed:
+        had.update((one.uuid, one) for one in entry.held)
+    return tuple(
+        one
+        for one in had.values()
+        if one.pod_uid
+        and one.uuid in listed.get((one.namespace, one.pod), ())
+        and now.get((one.namespace, one.pod), one.pod_uid) != one.pod_uid
+    )
+
+
+def without(listed: Mapping[PodKey, frozenset[GpuUuid]], held: Iterable[GpuHolder]) -> dict[PodKey, frozenset[GpuUuid]]:
+    """The list without these GPUs, and without those who have nothing then."""
+    uuids = {one.uuid for one in held}
+    return {key: gpus - uuids for key, gpus in listed.items() if gpus - uuids}
+
+
+def owned(handed: Iterable[JournalEntry], gone: Collection[NodePod]) -> Iterator[GpuHolder]:
+    """What was handed over, by whoever may have got it: where that is unknown, each forgotten pod of that size."""
+    for entry in handed:
+        if entry.pod_uid:
+            yield from entry.held
+        else:
+            fitting = (pod for pod in gone if pod.size == len(entry.gpus))
+            yield from (GpuHolder(uuid, *pod.key, pod.uid) for pod in fitting for uuid in entry.gpus)
+
+
+def tenants(
+    gpus: Collection[GpuUuid],
+    held: Iterable[GpuHolder],
+    handed: Iterable[JournalEntry],
+    candidates: Collection[NodePod],
+    ended: Collection[PodUid],
+) -> frozenset[PodUid]:
+    """Pods that may have been given one of these GPUs and have not `ended`, whoever knows them still.
+
+    Where it is unknown who was given a set, it is one of the `candidates` that asked for so many.
+    """
+    theirs = (one.pod_uid for one in (*held, *owned(handed, candidates)) if one.uuid in gpus)
+    return frozenset(PodUid(uid) for uid in theirs if uid and uid not in ended)

@@ -1,0 +1,118 @@
+"""Where the watches put what they see: into the ledger, the jobs, and the planner's ear."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from kompakt_core.ids import NodeName, PodUid
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.loop import Planner
+from kompakt_extender.views import JobView, NodeView, PodView, TopologyView
+
+View = TypeVar("View")
+# Reasons with which kubelet rejects a pod before any container starts; the second is a prefix (OutOfcpu, OutOfpods, ...).
+_REJECTED = ("UnexpectedAdmissionError", "OutOf")
+
+
+class KeyedSink(Generic[View]):
+    """A sink made of three functions; a fresh list removes what it no longer holds."""
+
+    def __init__(self, known: Callable[[], Iterable[str]], see: Callable[[View], None], lose: Callable[[str], None]) -> None:
+        self._known = known
+        self._see = see
+        self._lose = lose
+
+    def replace(self, views: Mapping[str, View]) -> None:
+        for key in set(self._known()) - views.keys():
+            self._lose(key)
+        for view in views.values():
+            self._see(view)
+
+    def set(self, key: str, view: View) -> None:
+        self._see(view)
+
+    def remove(self, key: str) -> None:
+        self._lose(key)
+
+
+class EventHandlers:
+    """Spreads each change to all who need it."""
+
+    def __init__(self, ledger: GpuLedger, jobs: Jobs, planner: Planner, metrics: ExtenderMetrics) -> None:
+        self._ledger = ledger
+        self._jobs = jobs
+        self._planner = planner
+        self._metrics = metrics
+
+    def pods(self) -> KeyedSink[PodView]:
+        return KeyedSink(lambda: self._ledger.pods, self.see_pod, self._lose_pod)
+
+    def nodes(self) -> KeyedSink[NodeView]:
+        return KeyedSink(lambda: self._ledger.nodes, self._see_node, self._lose_node)
+
+    def topologies(self) -> KeyedSink[TopologyView]:
+        return KeyedSink(lambda: self._ledger.topologies, self._see_topology, self._lose_topology)
+
+    def training_jobs(self) -> KeyedSink[JobView]:
+        return KeyedSink(lambda: self._jobs.views, self._see_job, self._lose_job)
+
+    def see_pod(self, pod: PodView) -> None:
+        """A pod as it was read or watched."""
+        before = self._ledger.pods.get(pod.uid)
+        if not self._ledger.set_pod(pod):
+            return
+        if _corrected(before, pod):
+            self._metrics.corrections.inc()
+        if pod.job_uid:
+            self._jobs.set_pod(pod)
+            if pod.node and _refused(pod):
+                self._planner.exclude(pod.job_uid, pod.node, pod.reason)
+        self._planner.wake()
+
+    def _lose_pod(self, uid: str) -> None:
+        pod = self._ledger.pods.get(PodUid(uid))
+        self._ledger.remove_pod(PodUid(uid))
+        if pod is not None and pod.job_uid:
+            self._jobs.remove_pod(pod)
+        self._planner.wake()
+
+    def _see_node(self, node: NodeView) -> None:
+        self._ledger.set_node(node)
+        self._planner.wake()
+
+    def _lose_node(self, name: str) -> None:
+        self._ledger.remove_node(NodeName(name))
+        self._planner.wake()
+
+    def _see_topology(self, topology: TopologyView) -> None:
+        self._ledger.set_topology(topology)
+        self._planner.wake()
+
+    def _lose_topology(self, name: str) -> None:
+        self._ledger.remove_topology(NodeName(name))
+        self._planner.wake()
+
+    def _see_job(self, job: JobView) -> None:
+        self._jobs.set_job(job)
+        self._planner.wake()
+
+    def _lose_job(self, uid: str) -> None:
+        self._jobs.remove_job(uid)
+        self._planner.forget(uid)
+
+
+def _corrected(before: PodView | None, now: PodView) -> bool:
+    """Whether the device plugin wrote other GPUs on a bound pod than we had chosen."""
+    return (
+        before is not None and before.node is not None and bool(before.written_gpus) and before.written_gpus != now.written_gpus
+    )
+
+
+def _refused(pod: PodView) -> bool:
+    """Whether kubelet turned the pod away.
+
+    A pod on its way out says nothing about its node: on a machine that comes back, kubelet admits the pods it had before
+    the device plugin is there again, and turns them away.
+    """
+    return pod.phase == "Failed" and not (pod.started or pod.deleting) and pod.reason.startswith(_REJECTED)

@@ -1,0 +1,44 @@
+"""What is decided about a job, and for a waiting one what each node says to its largest worker."""
+
+from dataclasses import dataclass
+
+from kompakt_core.placement.model import Gang, Snapshot
+from kompakt_extender.explain.models import JobAnswer, PodOfJob, Refusals, Workers
+from kompakt_extender.explain.survey import survey
+from kompakt_extender.record import Record, State, written
+from kompakt_extender.views import JobView, PodView
+
+
+@dataclass(frozen=True, slots=True)
+class JobExplanation:
+    """All that is known of one job at one moment; `pods`: the living ones of its attempt. `trouble`: why there is no gang."""
+
+    job: JobView
+    record: Record
+    pods: tuple[PodView, ...]
+    gang: Gang | None
+    trouble: str
+    snapshot: Snapshot
+
+
+def explain(case: JobExplanation) -> JobAnswer:
+    """The answer about one job."""
+    job, pods = case.job, case.pods
+    fits, refusals = 0, list[Refusals]()
+    if case.record.state in (State.WAITING, State.RESERVED) and case.gang is not None:
+        largest = max(case.gang.workers, key=lambda worker: worker.gpus)
+        if largest.gpus:
+            seen = survey(case.snapshot.nodes.values(), largest, case.gang.wish, case.gang)
+            fits, refusals = len(seen.found), seen.refusals()
+    elif case.trouble:
+        refusals = [Refusals(reason="InvalidRequest", message=case.trouble, nodes=len(case.snapshot.nodes), examples=[])]
+    return JobAnswer(
+        job=f"{job.namespace}/{job.name}",
+        attempt=job.attempt,
+        suspended=job.suspended,
+        workers=Workers(expected=job.workers, present=len(pods), bound=sum(pod.node is not None for pod in pods)),
+        scheduling=written(case.record),
+        pods=[PodOfJob(name=p.name, node=p.node or "", gpus=list(p.written_gpus or p.planned_gpus)) for p in pods],
+        fits=fits,
+        refusals=refusals,
+    )

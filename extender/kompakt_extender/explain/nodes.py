@@ -1,0 +1,142 @@
+"""Nodes as the explain API shows them."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kompakt_core.ids import GpuUuid, NodeName, PodUid, indices_of
+from kompakt_core.patterns.names import Pattern
+from kompakt_core.placement.choose import choose
+from kompakt_core.placement.explain import sentence
+from kompakt_core.placement.fit import node_refusal
+from kompakt_core.placement.model import Choice, NodeState, Policy, Reason, Refusal, Wish, Worker
+from kompakt_core.topology.graph import LinkGraph
+from kompakt_extender.explain.models import (
+    BestLeft,
+    GpuOfNode,
+    Holder,
+    LinkOfNode,
+    NodeAnswer,
+    NodePage,
+    NodeSummary,
+    Why,
+)
+from kompakt_extender.explain.survey import unhurried
+from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.views import FIELD_PREFIX, PodView
+
+SIZES: Final = (2, 4, 8)
+_RING: Final = Wish(Pattern.RING, Policy.BEST)
+_ONE_GPU: Final = Worker(index=0, pod="", uid=PodUid(""), gpus=1)
+_HOW: Final[Mapping[ClaimSource, str]] = {
+    ClaimSource.ANNOTATION: "Planned",
+    ClaimSource.PLAN: "Planned",
+    ClaimSource.BIND: "Binding",
+}
+
+
+def best_ring(graph: LinkGraph, free: int, size: int) -> int:
+    """The highest value (MB/s) that a Ring of `size` GPUs would get within `free` under policy Best; 0 where fewer are free,
+    and on machines on which patterns are not matched.
+    """
+    found = choose(graph, free, size, _RING)
+    return found.value if isinstance(found, Choice) else 0
+
+
+def summary(state: NodeState) -> NodeSummary:
+    """A node in the list."""
+    why, graph = why_not(state), state.graph
+    return NodeSummary(
+        name=state.name,
+        gpus=graph.size if graph else 0,
+        free=[int(index) for index in indices_of(state.free)],
+        free_mask=state.free,
+        usable=not why,
+        why_not=why,
+        best_left=_best_left(graph, state.free) if graph else [],
+    )
+
+
+def _best_left(graph: LinkGraph, free: int) -> list[BestLeft]:
+    return [
+        BestLeft(gpus=size, value=best_ring(graph, free, size), empty=best_ring(graph, graph.all_gpus, size))
+        for size in SIZES
+        if size <= graph.size
+    ]
+
+
+def why_not(state: NodeState) -> list[Why]:
+    """Why a pod that asks for one GPU and tolerates nothing gets none here; empty when it would. First what Kubernetes says."""
+    found = node_refusal(state, _ONE_GPU, None)
+    refusals = [found] if found else []
+    problem = state.problem or (Reason.NO_TOPOLOGY if state.graph is None else None)
+    if problem is not None and (found is None or found.reason is not problem):
+        refusals.append(Refusal(problem, state.name))
+    return [Why(reason=refusal.reason.value, message=sentence(refusal)) for refusal in refusals]
+
+
+def page(states: Mapping[NodeName, NodeState], after: str, limit: int) -> NodePage:
+    """The nodes whose names come after `after`, at most `limit`."""
+    names = sorted(states)
+    start = bisect_right(names, after)
+    chosen = names[start : start + limit]
+    more = start + limit < len(names)
+    items = [summary(states[name]) for name in unhurried(chosen)]
+    return NodePage(items=items, total=len(names), next=chosen[-1] if more and chosen else None)
+
+
+def detail(ledger: GpuLedger, state: NodeState) -> NodeAnswer:
+    """All that is known of one node; reads the ledger, so it runs on the loop."""
+    holders = _holders(ledger, state.name)
+    graph = state.graph
+    return NodeAnswer(
+        **vars(summary(state)),
+        gpu_list=_gpus(graph, state.free, holders) if graph else [],
+        links=_links(graph) if graph else [],
+        labels={key: value for key, value in state.labels.items() if not key.startswith(FIELD_PREFIX)},
+        free_cpu_millis=max(state.free_cpu_millis, 0),
+        free_memory_bytes=max(state.free_memory_bytes, 0),
+        free_pods=max(state.free_pods, 0),
+    )
+
+
+def _holders(ledger: GpuLedger, node: NodeName) -> dict[GpuUuid, list[Holder]]:
+    """Who has which GPU. A pod is named once for a GPU, by the strongest word: bound before binding before planned."""
+    found: dict[GpuUuid, dict[str, Holder]] = {}
+
+    def add(pod: PodView | None, uid: str, how: str, gpus: Iterable[GpuUuid]) -> None:
+        holder = Holder(namespace=pod.namespace if pod else "", name=pod.name if pod else "", uid=uid, how=how)
+        for gpu in gpus:
+            found.setdefault(gpu, {}).setdefault(uid, holder)
+
+    for pod in ledger.bound_to(node).values():
+        add(pod, pod.uid, "Bound", pod.written_gpus)
+    for source in (ClaimSource.BIND, ClaimSource.PLAN, ClaimSource.ANNOTATION):
+        for claim in ledger.claims_on(node, source):
+            add(claim.pod, claim.pod.uid, _HOW[source], claim.gpus)
+    topology = ledger.topologies.get(node)
+    for gpu, uid in topology.held if topology else ():
+        add(ledger.pods.get(uid), uid, "Reported", [gpu])
+    return {gpu: list(holders.values()) for gpu, holders in found.items()}
+
+
+def _gpus(graph: LinkGraph, free: int, holders: Mapping[GpuUuid, list[Holder]]) -> list[GpuOfNode]:
+    return [
+        GpuOfNode(
+            index=gpu.index,
+            uuid=gpu.uuid,
+            model=gpu.model,
+            numa_node=gpu.numa_node,
+            health=gpu.health,
+            free=bool(free >> gpu.index & 1),
+            holders=holders.get(gpu.uuid, []),
+        )
+        for gpu in graph.gpus
+    ]
+
+
+def _links(graph: LinkGraph) -> list[LinkOfNode]:
+    return [
+        LinkOfNode(a=link.a, b=link.b, kind=link.kind.value, lanes=link.lanes, megabytes_per_second=link.megabytes_per_second)
+        for link in graph.links
+    ]

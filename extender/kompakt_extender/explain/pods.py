@@ -1,0 +1,172 @@
+"""Why a pod is where it is, or why it waits."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kompakt_core import contract
+from kompakt_core.contract import timestamps
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import GpuIndex, NodeName, indices_of, mask_of
+from kompakt_core.placement.choose import runner_up
+from kompakt_core.placement.gang_placement import ideal_value
+from kompakt_core.placement.model import Gang, Snapshot, Wish
+from kompakt_core.topology.graph import LinkGraph
+from kompakt_extender.decide import Request
+from kompakt_extender.explain.models import Decision, GpuSet, OtherNode, PodAnswer, Refusals
+from kompakt_extender.explain.survey import asked_of, survey
+from kompakt_extender.gangs import worker_of
+from kompakt_extender.placement_annotations import wish_of
+from kompakt_extender.placement_history import PlacementRecord
+from kompakt_extender.record import Record
+from kompakt_extender.views import JobView, PodView
+
+_WHOLE_GANG = "the planner placed the whole gang at once; it compared gangs of nodes, not nodes for this pod"
+_BY_EDGES = (
+    "the planner placed the whole gang at once, by the edges between its pods too; values here count those inside this pod"
+)
+_NO_SECOND = "no other node that Kubernetes allows for this pod could have taken it at that moment"
+_NOT_COMPARED = "no other node was compared"
+_NOT_NOTED = "bound before this process began to decide: what else there was is not known any more"
+
+
+@dataclass(frozen=True, slots=True)
+class PodExplanation:
+    """All that is known of one pod at one moment. `gang` is None for plain pods and where the gang cannot be read."""
+
+    pod: PodView
+    job: JobView | None
+    record: Record | None
+    gang: Gang | None
+    decision: PlacementRecord | None
+    snapshot: Snapshot
+    planned: bool  # GPUs are promised to it
+
+
+def explain(case: PodExplanation) -> PodAnswer:
+    """The answer about one pod; takes milliseconds on thousands of nodes, so it runs beside the loop."""
+    pod = case.pod
+    wish, trouble = _wish(case)
+    state = _state(case)
+    fits, refusals = 0, list[Refusals]()
+    if state == "Waiting" and wish is not None and pod.gpus and not pod.problem:
+        seen = survey(case.snapshot.nodes.values(), worker_of(pod), wish, case.gang)
+        fits, refusals = len(seen.found), seen.refusals()
+    return PodAnswer(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        state=state,
+        message=trouble or _MESSAGES[state](case, fits),
+        job=case.job.name if case.job else "",
+        node=pod.node or pod.planned_node,
+        gpus=list(pod.written_gpus or pod.planned_gpus),
+        gpu_indices=_indices(case),
+        asked=asked_of(pod.gpus, wish) if wish is not None else None,
+        value=_value(pod),
+        ideal=ideal_value(case.snapshot, pod.gpus, wish) if wish is not None else None,
+        decision=_decision(case.decision, case.gang) if case.decision is not None and case.decision.node == pod.node else None,
+        fits=fits,
+        refusals=refusals,
+    )
+
+
+def _wish(case: PodExplanation) -> tuple[Wish | None, str]:
+    """How the pod wants its GPUs chosen, or what is wrong with its request."""
+    pod = case.pod
+    if pod.problem:
+        return None, pod.problem
+    if not pod.gpus:
+        return None, "" if pod.job_uid else f"the pod asks for no {contract.RESOURCE}: kompakt has no part in where it runs"
+    try:
+        return wish_of(pod.annotations, same_numa_node=bool(case.job and case.job.same_numa_node)), ""
+    except InvalidInput as error:
+        return None, str(error)
+
+
+def _state(case: PodExplanation) -> str:
+    if case.pod.finished:
+        return "Finished"
+    if case.pod.node is not None:
+        return "Bound"
+    return "Planned" if case.planned else "Waiting"
+
+
+def _bound(case: PodExplanation, fits: int) -> str:
+    where = f"bound to {case.pod.node}"
+    decision = case.decision
+    if decision is None or decision.node != case.pod.node:
+        return f"{where}; {_NOT_NOTED}"
+    chosen = tuple(decision.graph.gpus[i].uuid for i in decision.order)
+    if chosen != case.pod.written_gpus:
+        return f"{where}; the kubelet gave other GPUs than those chosen, and the device plugin corrected the pod's annotations"
+    return f"{where} with the GPUs that were chosen for it"
+
+
+def _waiting(case: PodExplanation, fits: int) -> str:
+    pod, record, job = case.pod, case.record, case.job
+    if not pod.ours:
+        return f"its schedulerName is not {contract.SCHEDULER_NAME}: another scheduler decides"
+    if others := [gate for gate in pod.gates if gate != contract.GATE]:
+        return f"held back by the scheduling gates {', '.join(others)}"
+    if job is not None and record is not None and record.message and record.attempt == job.attempt:
+        return record.message
+    if job is not None:
+        return "its gang is not planned yet"
+    if fits:
+        return f"{fits} nodes could take it now; kube-scheduler tries it again soon"
+    return "no node can take it now"
+
+
+_MESSAGES: dict[str, Callable[[PodExplanation, int], str]] = {
+    "Finished": lambda case, fits: f"finished: {case.pod.phase}; it holds no GPUs any more",
+    "Bound": _bound,
+    "Planned": lambda case, fits: f"GPUs on {case.pod.planned_node} are planned for it; kube-scheduler has not bound it yet",
+    "Waiting": _waiting,
+}
+
+
+def _indices(case: PodExplanation) -> list[int]:
+    """The GPUs as indices of their node, where the node is known."""
+    state = case.snapshot.nodes.get(NodeName(case.pod.node or case.pod.planned_node))
+    if state is None or state.graph is None:
+        return []
+    index = {gpu.uuid: int(gpu.index) for gpu in state.graph.gpus}
+    return [index[uuid] for uuid in case.pod.written_gpus or case.pod.planned_gpus if uuid in index]
+
+
+def _value(pod: PodView) -> int | None:
+    text = pod.annotations.get(contract.ANN_VALUE, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _decision(noted: PlacementRecord, gang: Gang | None) -> Decision:
+    request, second = noted.request, noted.second
+    planned_here = bool(request.planned_node) and request.planned_node == noted.node
+    whole_gang = planned_here and request.minimum is None
+    other = None if second is None else OtherNode(node=second.node, gpus=_plain(second.order), value=second.value)
+    return Decision(
+        at=timestamps.encode(noted.at),
+        node=noted.node,
+        free_before=_plain(indices_of(noted.free)),
+        chosen=GpuSet(gpus=_plain(noted.order), value=noted.value),
+        chosen_by="Planner" if planned_here else "Extender",
+        second_set=second_set(noted.graph, noted.free, request, mask_of(noted.order)),
+        second_node=other,
+        note=(_BY_EDGES if gang is not None and gang.edges else _WHOLE_GANG)
+        if whole_gang
+        else ""
+        if other
+        else _NO_SECOND
+        if noted.compared
+        else _NOT_COMPARED,
+    )
+
+
+def _plain(indices: Iterable[GpuIndex]) -> list[int]:
+    return [int(index) for index in indices]
+
+
+def second_set(graph: LinkGraph, free: int, request: Request, chosen: int) -> GpuSet | None:
+    """The set of the node that the policy ranks first when `chosen` is left out; None where there is no other."""
+    other = runner_up(graph, free, request.gpus, request.wish, chosen)
+    return None if other is None else GpuSet(gpus=_plain(other.order), value=other.value)

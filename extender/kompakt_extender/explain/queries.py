@@ -1,0 +1,88 @@
+"""Where questions meet the caches. Methods run on the loop and only gather; the work they return may run on another thread."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import NodeName
+from kompakt_core.placement.model import Gang
+from kompakt_extender.explain import jobs, nodes, pods, what_if
+from kompakt_extender.explain.models import JobAnswer, NodeAnswer, NodePage, PodAnswer, WhatIf, WhatIfAnswer
+from kompakt_extender.gangs import gang_of, members
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.placement_history import PlacementHistory
+from kompakt_extender.views import JobView, PodView
+
+
+class UnknownObject(Exception):
+    """There is no such object; the text says which."""
+
+
+class Queries:
+    """Answers about one active time. A snapshot holds frozen values, so that it may be read while the ledger goes on."""
+
+    def __init__(self, ledger: GpuLedger, jobs: Jobs, decisions: PlacementHistory, now: Callable[[], datetime]) -> None:
+        self._ledger = ledger
+        self._jobs = jobs
+        self._decisions = decisions
+        self._now = now
+
+    def nodes(self, after: str, limit: int) -> Callable[[], NodePage]:
+        """A page of nodes by name."""
+        states = self._ledger.snapshot().nodes
+        return lambda: nodes.page(states, after, limit)
+
+    def node(self, name: str) -> Callable[[], NodeAnswer]:
+        """One node; raises Unknown."""
+        state = self._ledger.state(NodeName(name))
+        if state is None:
+            raise UnknownObject(f"no node {name!r} is known; GET /v1alpha1/nodes lists them")
+        answer = nodes.detail(self._ledger, state)
+        return lambda: answer
+
+    def what_if(self, body: WhatIf) -> Callable[[], WhatIfAnswer]:
+        """Which nodes could take a request; raises InvalidInput."""
+        worker, wish = what_if.read(body)
+        snapshot = self._ledger.snapshot()
+        return lambda: what_if.answer(snapshot, worker, wish, body.limit)
+
+    def pod(self, namespace: str, name: str) -> Callable[[], PodAnswer]:
+        """One pod; raises Unknown. Of several generations of that name the one that is not finished."""
+        found = [pod for pod in self._ledger.pods.values() if pod.name == name and pod.namespace == namespace]
+        if not found:
+            raise UnknownObject(f"no pod {namespace}/{name} is known")
+        case = self._case(min(found, key=lambda pod: pod.finished))
+        return lambda: pods.explain(case)
+
+    def job(self, namespace: str, name: str) -> Callable[[], JobAnswer]:
+        """One TrainingJob; raises Unknown."""
+        job = next((one for one in self._jobs.views.values() if (one.namespace, one.name) == (namespace, name)), None)
+        if job is None:
+            raise UnknownObject(f"no TrainingJob {namespace}/{name} is known")
+        gang, trouble = self._gang(job)
+        mine = tuple(members(job, self._jobs.pods_of(job.uid)))
+        case = jobs.JobExplanation(job, self._jobs.record(job), mine, gang, trouble, self._ledger.snapshot())
+        return lambda: jobs.explain(case)
+
+    def _case(self, pod: PodView) -> pods.PodExplanation:
+        job = self._jobs.views.get(pod.job_uid)
+        return pods.PodExplanation(
+            pod=pod,
+            job=job,
+            record=self._jobs.record(job) if job else None,
+            gang=self._gang(job)[0] if job else None,
+            decision=self._decisions.of(pod.uid),
+            snapshot=self._ledger.snapshot(),
+            planned=any(self._ledger.claims_of(pod.uid, source) for source in ClaimSource),
+        )
+
+    def _gang(self, job: JobView) -> tuple[Gang | None, str]:
+        """The gang as the planner would plan it, or what is wrong with it."""
+        mine = members(job, self._jobs.pods_of(job.uid))
+        if not mine:
+            return None, ""
+        try:
+            return gang_of(job, mine, self._jobs.record(job), self._now()), ""
+        except InvalidInput as error:
+            return None, str(error)

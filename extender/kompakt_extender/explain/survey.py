@@ -1,0 +1,84 @@
+"""What every node says to one request, by the same rules as filter and prioritize. Pure, apart from giving way to the verbs."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from kompakt_core.patterns.edges import text_of
+from kompakt_core.placement.fit import node_refusal
+from kompakt_core.placement.model import Gang, NodeState, Wish, Worker
+from kompakt_extender import words
+from kompakt_extender.decide import Grant, No, Request, grant, rank
+from kompakt_extender.explain.models import EXAMPLES, Asked, Refusals
+from kompakt_extender.rejections import code_of
+
+Item = TypeVar("Item")
+_STRETCH: Final = 64
+_PAUSE_SECONDS: Final = 0.0001
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFinding:
+    """A node that can take the request, with the GPUs it would give; a larger rank is better."""
+
+    state: NodeState
+    grant: Grant
+    rank: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """`found`: best first, equals by name. `refused`: names by (word, sentence)."""
+
+    found: tuple[NodeFinding, ...]
+    refused: Mapping[tuple[str, str], tuple[str, ...]]
+
+    def refusals(self) -> list[Refusals]:
+        """The reasons, the most frequent first, with a few names each."""
+        ordered = sorted(self.refused.items(), key=lambda one: (-len(one[1]), one[0]))
+        return [
+            Refusals(reason=code, message=text, nodes=len(names), examples=list(names[:EXAMPLES]))
+            for (code, text), names in ordered
+        ]
+
+
+def unhurried(items: Iterable[Item]) -> Iterator[Item]:
+    """The items, with short pauses: Python runs one thread at a time, and kube-scheduler waits for the other one."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _STRETCH == 0:
+            time.sleep(_PAUSE_SECONDS)
+
+
+def survey(states: Iterable[NodeState], worker: Worker, wish: Wish, gang: Gang | None = None) -> Survey:
+    """Ask every node. `gang` adds the nodes that are left out for it."""
+    request = Request(worker.gpus, wish)
+    found: list[NodeFinding] = []
+    refused: dict[tuple[str, str], list[str]] = {}
+    for state in unhurried(sorted(states, key=lambda state: state.name)):
+        answer = _ask(state, worker, request, gang)
+        if isinstance(answer, Grant):
+            found.append(NodeFinding(state, answer, rank(request, state, answer)))
+        else:
+            refused.setdefault((code_of(answer.text), answer.text), []).append(state.name)
+    found.sort(key=lambda one: one.rank, reverse=True)  # stable: equals stay ordered by name
+    return Survey(tuple(found), {key: tuple(names) for key, names in refused.items()})
+
+
+def _ask(state: NodeState, worker: Worker, request: Request, gang: Gang | None) -> Grant | No:
+    refusal = node_refusal(state, worker, gang)
+    return grant(request, state) if refusal is None else No(words.text_of(refusal.reason))
+
+
+def asked_of(gpus: int, wish: Wish) -> Asked:
+    """The request in the words of the API."""
+    return Asked(
+        gpus=gpus,
+        pattern=wish.pattern.value,
+        edges=text_of(wish.edges) if wish.edges else None,
+        policy=wish.policy.value,
+        sensitive=wish.sensitive,
+        required_link=wish.required_link,
+        same_numa_node=wish.same_numa_node,
+    )

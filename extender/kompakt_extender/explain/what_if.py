@@ -1,0 +1,79 @@
+"""What-if: which nodes could take a request that nobody has made."""
+
+from typing import Any, Final
+
+import msgspec
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
+from kompakt_core.ids import PodUid
+from kompakt_core.placement.gang_placement import ideal_value
+from kompakt_core.placement.model import Snapshot, Wish, Worker
+from kompakt_extender import words
+from kompakt_extender.explain.models import Offer, WhatIf, WhatIfAnswer
+from kompakt_extender.explain.survey import NodeFinding, asked_of, survey
+from kompakt_extender.gangs import worker_of
+from kompakt_extender.objects import Pod
+from kompakt_extender.placement_annotations import wish_of
+from kompakt_extender.project import pod_view
+from kompakt_extender.scores import scores_of
+
+# Fields of the request that stand for a pod annotation each.
+_ANNOTATIONS: Final = {
+    "pattern": contract.ANN_PATTERN,
+    "edges": contract.ANN_EDGES,
+    "policy": contract.ANN_POLICY,
+    "sensitivity": contract.ANN_SENSITIVITY,
+    "required_link": contract.ANN_REQUIRED_LINK,
+}
+
+
+def read(body: WhatIf) -> tuple[Worker, Wish]:
+    """The pod that is asked about and how its GPUs are to be chosen.
+
+    Raises:
+        InvalidInput: neither or both of `gpus` and `pod`, a word that is not known, a pod that could never be served.
+    """
+    if (body.gpus is None) == (body.pod is None):
+        raise InvalidInput("give either gpus (a number, with pattern and the like) or pod (a manifest)")
+    if body.pod is not None:
+        return _of_pod(body, body.pod)
+    notes = {annotation: value for field, annotation in _ANNOTATIONS.items() if (value := getattr(body, field)) is not None}
+    assert body.gpus is not None
+    worker = Worker(index=0, pod="what-if", uid=PodUid(""), gpus=body.gpus)
+    return worker, wish_of(notes, same_numa_node=body.same_numa_node)
+
+
+def _of_pod(body: WhatIf, manifest: dict[str, Any]) -> tuple[Worker, Wish]:
+    if given := sorted(body.model_fields_set - {"pod", "limit"}):
+        raise InvalidInput(f"{', '.join(given)}: with a pod these stand in its annotations and requests")
+    try:
+        pod = pod_view(msgspec.convert(manifest, Pod))
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"pod: not a pod's manifest: {error}") from error
+    if pod.problem:
+        raise InvalidInput(pod.problem)
+    if pod.gpus == 0:
+        raise InvalidInput(words.NO_GPUS)
+    return worker_of(pod), wish_of(pod.annotations)
+
+
+def answer(snapshot: Snapshot, worker: Worker, wish: Wish, limit: int) -> WhatIfAnswer:
+    """Ask all nodes; the `limit` best are listed."""
+    seen = survey(snapshot.nodes.values(), worker, wish)
+    ideal = ideal_value(snapshot, worker.gpus, wish)
+    best = [one.grant.value for one in seen.found if one.rank == seen.found[0].rank]
+    scores = scores_of((one.rank for one in seen.found), ideal=min(best, default=0) >= ideal)
+    return WhatIfAnswer(
+        asked=asked_of(worker.gpus, wish),
+        ideal=ideal,
+        nodes=len(snapshot.nodes),
+        fits=len(seen.found),
+        offers=[_offer(one, scores[one.rank]) for one in seen.found[:limit]],
+        refusals=seen.refusals(),
+    )
+
+
+def _offer(one: NodeFinding, score: int) -> Offer:
+    after = (one.state.free & ~one.grant.mask).bit_count()
+    return Offer(node=one.state.name, gpus=list(one.grant.order), value=one.grant.value, score=score, free_after=after)

@@ -1,0 +1,147 @@
+"""The one object the routes talk to: it follows kube-scheduler's Lease and hands every question to the running tenure."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from kompakt_core import contract
+from kompakt_core.ids import NodeName
+from kompakt_core.placement.model import Level, NodeState
+from kompakt_extender.api import Api
+from kompakt_extender.cluster import Resource, Watcher
+from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
+from kompakt_extender.explain.queries import Queries
+from kompakt_extender.leader_session import LeaderSession
+from kompakt_extender.lease_observer import LeaseObserver
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.objects import Lease
+from kompakt_extender.verbs import Inactive
+from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
+
+_LOG = logging.getLogger(__name__)
+_LEASE = msgspec.json.Decoder(Lease)
+_TICK_SECONDS = 0.25
+
+
+class LeaderGate:
+    """Answers verbs and health. Active only while kube-scheduler beside this process holds the Lease."""
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        identity: str,
+        metrics: ExtenderMetrics,
+        levels: Mapping[Level, str],
+        policy: ClusterPolicy = DEFAULT,
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._identity = identity
+        self._metrics = metrics
+        self._levels = levels
+        self._policy = policy
+        self._tenancy = LeaseObserver()
+        self._tenure: LeaderSession | None = None
+        self._lease_listed = False
+        self._watcher: Watcher[Lease] | None = None
+
+    async def run(self) -> None:
+        """Follow the Lease until cancelled."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
+        selector = {"fieldSelector": f"metadata.name={contract.SCHEDULER_LEASE}"}
+        # The holder renews every 2 s: a watch that is silent for longer is dead, or nobody holds the Lease.
+        resource = Resource("lease", path, _LEASE.decode, by_name=True, query=selector, watch_seconds=30, silence_seconds=6.0)
+        self._watcher = Watcher(self._api, resource, self, self._listed)
+        self._watcher.start()
+        try:
+            while True:
+                self._decide()
+                await asyncio.sleep(_TICK_SECONDS)
+        finally:
+            self._watcher.stop()
+            self._end()
+
+    # Sink of the Lease watch
+
+    def replace(self, views: Mapping[str, Lease]) -> None:
+        self._observe(next(iter(views.values()), None))
+
+    def set(self, key: str, view: Lease) -> None:
+        self._observe(view)
+
+    def remove(self, key: str) -> None:
+        self._observe(None)
+
+    def _listed(self, name: str) -> None:
+        self._lease_listed = True
+
+    def _observe(self, lease: Lease | None) -> None:
+        self._tenancy = self._tenancy.observe(lease, time.monotonic())
+        self._decide()
+
+    def _decide(self) -> None:
+        """Begin or end a tenure; called at every change of the Lease and by the clock, since a silent Lease is no event."""
+        active = self._active()
+        self._metrics.active.set(active)
+        if active and self._tenure is None:
+            _LOG.info("active: %s holds the scheduler's Lease", self._tenancy.holder)
+            self._tenure = LeaderSession(self._api, self._metrics, self._active, self._levels, self._policy)
+            self._tenure.start()
+        elif not active and self._tenure is not None:
+            _LOG.warning("inactive: %s", self._tenancy.why_not(self._identity, time.monotonic()))
+            self._end()
+
+    def _end(self) -> None:
+        if self._tenure is not None:
+            self._tenure.stop()
+            self._tenure = None
+
+    def _active(self) -> bool:
+        """Also asked from the threads that write; reads one attribute, which is replaced as a whole."""
+        return self._tenancy.active(self._identity, time.monotonic())
+
+    def _serving(self) -> LeaderSession:
+        if self._tenure is None or not self._active():
+            raise Inactive(self._tenancy.why_not(self._identity, time.monotonic()))
+        if self._tenure.missing:
+            raise Inactive("the extender is still reading the cluster")
+        return self._tenure
+
+    # Verbs and health
+
+    def filter(self, args: ExtenderArgs) -> FilterResult:
+        return self._serving().filter(args)
+
+    def prioritize(self, args: ExtenderArgs) -> bytes:
+        return self._serving().prioritize(args)
+
+    async def bind(self, args: BindingArgs) -> BindingResult:
+        return await self._serving().bind(args)
+
+    def desk(self) -> Queries:
+        return self._serving().desk
+
+    def states(self) -> Mapping[NodeName, NodeState]:
+        tenure = self._tenure
+        return {} if tenure is None or tenure.missing else tenure.ledger.snapshot().nodes
+
+    @property
+    def trouble(self) -> str:
+        if not self._lease_listed:
+            return "the scheduler's Lease was not read yet"
+        if self._tenure is not None and self._tenure.missing:
+            return "not listed yet: " + ", ".join(sorted(self._tenure.missing))
+        if self._tenure is not None and self._tenure.silent:
+            return "the API server does not answer about " + ", ".join(sorted(self._tenure.silent))
+        return ""
+
+    @property
+    def stuck(self) -> str:
+        tenure = self._tenure
+        if tenure is not None and not tenure.missing and not tenure.planner.running:
+            return "the planner has ended"
+        return ""

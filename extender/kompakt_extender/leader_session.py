@@ -1,0 +1,109 @@
+"""The time during which this process decides: it begins with one consistent list of everything and leaves nothing behind."""
+
+import gc
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kompakt_core import contract
+from kompakt_core.placement.model import Level
+from kompakt_extender.answers import Answers
+from kompakt_extender.api import Api
+from kompakt_extender.binder import Binder
+from kompakt_extender.clock import utc_now
+from kompakt_extender.cluster import Resource, Watcher
+from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
+from kompakt_extender.event_handlers import EventHandlers
+from kompakt_extender.explain.queries import Queries
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.placement_history import PlacementHistory
+from kompakt_extender.planner.loop import Planner
+from kompakt_extender.project import TopologyReader, read_node, read_pod
+from kompakt_extender.project_job import read_job
+from kompakt_extender.release_writer import ReleaseWriter
+from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
+from kompakt_extender.writer import Writer
+
+SILENT_SECONDS = 150.0
+_LOG = logging.getLogger(__name__)
+_KOMPAKT = f"/apis/{contract.API_VERSION}"
+
+
+class LeaderSession:
+    """Caches, ledger, planner and binder of one active time."""
+
+    def __init__(
+        self,
+        api: Api,
+        metrics: ExtenderMetrics,
+        may_write: Callable[[], bool],
+        levels: Mapping[Level, str],
+        policy: ClusterPolicy = DEFAULT,
+    ) -> None:
+        self._metrics = metrics
+        self.ledger, self.jobs = GpuLedger(), Jobs()
+        self.answers = Answers(self.ledger, self.jobs)
+        writer = Writer(api, may_write)
+        releaser = ReleaseWriter(writer, lambda pod: intake.see_pod(pod))
+        self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels, policy)
+        decisions = PlacementHistory(self.ledger, utc_now, self.answers.boards.peek, metrics)
+        self.desk = Queries(self.ledger, self.jobs, decisions, utc_now)
+        self.binder = Binder(writer, self.ledger, metrics, self.jobs.released, note=decisions.note)
+        intake = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
+        self._watchers = self._watch(api, intake)
+        self._missing = {watcher.name for watcher in self._watchers}
+
+    def _watch(self, api: Api, intake: EventHandlers) -> list[Watcher[Any]]:
+        topologies = f"{_KOMPAKT}/{contract.TOPOLOGY_PLURAL}"
+        listed = self._listed
+        return [
+            Watcher(api, Resource("pods", "/api/v1/pods", read_pod), intake.pods(), listed),
+            Watcher(api, Resource("nodes", "/api/v1/nodes", read_node, by_name=True), intake.nodes(), listed),
+            Watcher(api, Resource("gputopologies", topologies, TopologyReader(), by_name=True), intake.topologies(), listed),
+            Watcher(api, Resource("trainingjobs", f"{_KOMPAKT}/{contract.JOB_PLURAL}", read_job), intake.training_jobs(), listed),
+        ]
+
+    def start(self) -> None:
+        for watcher in self._watchers:
+            watcher.start()
+
+    def stop(self) -> None:
+        """Halt at once."""
+        self.planner.stop()
+        self.binder.stop()
+        for watcher in self._watchers:
+            watcher.stop()
+
+    @property
+    def missing(self) -> set[str]:
+        """What is not listed yet; nothing is decided before all is."""
+        return self._missing
+
+    @property
+    def silent(self) -> list[str]:
+        """What the API server has not answered about for longer than any watch may be quiet."""
+        return [watcher.name for watcher in self._watchers if watcher.silent_seconds > SILENT_SECONDS]
+
+    def _listed(self, name: str) -> None:
+        self._metrics.relists.labels(name).inc()
+        if name in self._missing:
+            self._missing.discard(name)
+            if not self._missing:
+                nodes, pods, jobs = len(self.ledger.nodes), len(self.ledger.pods), len(self.jobs.views)
+                _LOG.info("all listed: %d nodes, %d pods, %d jobs", nodes, pods, jobs)
+                gc.freeze()  # the caches live long: the collector need not walk 5,000 nodes again and again
+                self.planner.adopt()
+                self.planner.start()
+
+    # Verbs
+
+    def filter(self, args: ExtenderArgs) -> FilterResult:
+        return self.answers.filter(args)
+
+    def prioritize(self, args: ExtenderArgs) -> bytes:
+        return self.answers.prioritize(args)
+
+    async def bind(self, args: BindingArgs) -> BindingResult:
+        return await self.binder.bind(args)

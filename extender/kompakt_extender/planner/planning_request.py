@@ -1,0 +1,78 @@
+"""What the planner asks core about one gang, as values: a thread thinks about it while the loop goes on changing things.
+
+So an answer is always one about the past: before it counts, `same_gang`, `same_machines` and `stands` compare it with now.
+"""
+
+from dataclasses import dataclass, replace
+
+from kompakt_core.ids import GpuMask, NodeName, mask_of
+from kompakt_core.placement.fit import node_refusal
+from kompakt_core.placement.model import Gang, NodeState, Plan, Seat, Snapshot
+from kompakt_core.policy.place_or_wait import DelayConfig
+from kompakt_extender.record import Record
+from kompakt_extender.views import JobView, PodView
+
+Mark = tuple[int, str, int, int]  # ledger version, the job's resourceVersion, number of nodes left out, turns of other jobs
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningRequest:
+    """Where would this gang go, and would it? `mark` tells whether the same question was asked before.
+
+    `since`, `asked_at`: seconds since the epoch; when the gang could first have been placed (now, if never yet), and now.
+    `overtaken`: as in core's Waiting; 0 while GPUs are kept for another gang, since that is done for one at a time.
+    `asks_with`: it may have what is kept or held for gangs below this priority. `priority`: with which it may end others, None =
+    it may not.
+    """
+
+    job: JobView
+    record: Record
+    pods: tuple[PodView, ...]
+    gang: Gang
+    snapshot: Snapshot
+    mark: Mark
+    patience: DelayConfig
+    since: float
+    asked_at: float
+    overtaken: int
+    asks_with: int
+    priority: int | None
+
+
+def same_gang(then: PlanningRequest, now: PlanningRequest) -> bool:
+    """Whether the gang is what it was: the same pods by uid, with the same demands."""
+    return now.gang == then.gang
+
+
+def same_machines(then: PlanningRequest, now: PlanningRequest) -> bool:
+    """Whether the cluster still consists of the same nodes with the same link graphs."""
+    before, after = then.snapshot.nodes, now.snapshot.nodes
+    return before.keys() == after.keys() and all(state.graph is after[name].graph for name, state in before.items())
+
+
+def stands(plan: Plan, then: PlanningRequest, now: PlanningRequest) -> bool:
+    """Whether every seat of a plan can still be taken, all of them together, on the nodes as they are now."""
+    left: dict[NodeName, NodeState] = {}
+    for seat in plan.seats:
+        state = left.get(seat.node) or now.snapshot.nodes.get(seat.node)
+        if state is None or not _same_machine(state, then.snapshot.nodes[seat.node]):
+            return False
+        if mask_of(seat.gpus) & ~state.free or node_refusal(state, seat.worker, now.gang) is not None:
+            return False
+        left[seat.node] = _seated(state, seat)
+    return True
+
+
+def _same_machine(now: NodeState, then: NodeState) -> bool:
+    """The same GPUs behind the same indices, and still in the rack that the plan's level was read from."""
+    return now is then or (now.graph == then.graph and now.labels == then.labels)
+
+
+def _seated(state: NodeState, seat: Seat) -> NodeState:
+    return replace(
+        state,
+        taken=GpuMask(state.taken | mask_of(seat.gpus)),
+        free_cpu_millis=state.free_cpu_millis - seat.worker.cpu_millis,
+        free_memory_bytes=state.free_memory_bytes - seat.worker.memory_bytes,
+        free_pods=state.free_pods - 1,
+    )

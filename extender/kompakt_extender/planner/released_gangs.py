@@ -1,0 +1,101 @@
+"""Gangs that were released already: their release is finished as written, or their plan is taken back as a whole."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from kompakt_core.contract import timestamps
+from kompakt_core.ids import NodeName
+from kompakt_extender.gangs import defends_with, order, replannable
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.pending_writes import PendingWrites
+from kompakt_extender.record import Record, State
+from kompakt_extender.views import JobView, PodView
+
+_LOG = logging.getLogger(__name__)
+WITHDRAW_SECONDS = 120.0  # a gang not bound that long after its release gives its places back
+WITHDRAW_VOLUMES_SECONDS = 600.0  # if a pod mounts a claim: kube-scheduler itself waits so long for a volume (bindTimeoutSeconds)
+EXCLUDE_SECONDS = 600.0  # a node that refused a gang is left out for so long
+
+
+class ReleasedGangs:
+    """Looks after plans that stand. `clock` is asked once more at the beginning: no patience runs before this process decides."""
+
+    def __init__(
+        self, ledger: GpuLedger, jobs: Jobs, writes: PendingWrites, metrics: ExtenderMetrics, clock: Callable[[], datetime]
+    ) -> None:
+        self._ledger = ledger
+        self._jobs = jobs
+        self._writes = writes
+        self._metrics = metrics
+        self._clock = clock
+        self._began = clock()
+
+    def adopt(self) -> None:
+        """Take over what an earlier leader decided: its plans hold GPUs, what it kept is kept, its withdrawn ones hold none."""
+        for job in self._jobs.views.values():
+            record = self._jobs.record(job)
+            standing = record.plan if record.state is State.RELEASED and record.attempt == job.attempt else None
+            places = {seat.uid: seat for seat in standing.pods} if standing else {}
+            if record.state is State.RESERVED and record.attempt == job.attempt and record.kept:
+                self._ledger.keep(job.uid, dict(record.kept), defends_with(self._jobs.pods_of(job.uid)))
+            for pod in self._jobs.pods_of(job.uid):
+                if pod.uid in places and pod.node is None and not pod.finished:
+                    self._ledger.claim(ClaimSource.PLAN, pod, places[pod.uid].node, places[pod.uid].gpus)
+                elif pod.node is None:
+                    self._ledger.withdraw(pod.uid)
+
+    def attend(self, job: JobView, record: Record, pods: list[PodView]) -> None:
+        """A released gang: finish its release as written, or take the plan back when it stays unbound."""
+        if record.plan is None:
+            return
+        places = {seat.uid: seat for seat in record.plan.pods}
+        unbound = [pod for pod in pods if pod.node is None and pod.uid in places]
+        if not unbound:
+            if len(pods) == job.workers:
+                self._jobs.rest(job.uid)
+            return
+        # One that was released before has no gate, and what an earlier plan wrote on it until the new one reaches it.
+        if unfinished := [pod for pod in unbound if pod.gated or not self._jobs.released(pod)]:
+            self._writes.rest_of(job, record, unfinished)
+            return
+        since = max(timestamps.decode(record.plan.released_at), self._began)
+        patience = WITHDRAW_VOLUMES_SECONDS if any(pod.mounts_claims for pod in unbound) else WITHDRAW_SECONDS
+        if self._clock() - since >= timedelta(seconds=patience):
+            message = f"not bound within {patience:.0f} s after the release"
+            self._withdraw(job, record, message, unbound, [places[pod.uid].node for pod in unbound])
+
+    def _withdraw(self, job: JobView, record: Record, message: str, unbound: list[PodView], nodes: list[NodeName]) -> None:
+        until = timestamps.encode(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))
+        withdrawn = replace(
+            record.excluding(nodes, until, "NotBound"), state=State.WITHDRAWN, reason="Withdrawn", message=message
+        )
+        _LOG.warning("%s/%s: plan withdrawn, %s", job.namespace, job.name, message)
+        self._metrics.withdrawals.inc()
+        self._jobs.decide(job, withdrawn)  # from here on bind refuses this plan
+        for pod in unbound:
+            self._ledger.withdraw(pod.uid)
+        self._writes.status(job, withdrawn)
+
+    def attend_withdrawn(self, job: JobView, record: Record, pods: list[PodView]) -> tuple[int, str, str] | None:
+        """All bound meanwhile: revoked. None bound: plan again. Some bound: the operator makes the next attempt."""
+        if record != self._jobs.written(job):
+            self._writes.status(job, record)
+            return None
+        if any(self._ledger.claims_of(pod.uid, ClaimSource.BIND) for pod in pods):
+            return None  # a bind is under way: its outcome decides
+        if len(pods) == job.workers and all(pod.node for pod in pods):
+            revoked = replace(record, state=State.RELEASED, reason="Released", message="bound after all")
+            self._writes.status(job, revoked)
+            return None
+        return order(job, pods, record) if replannable(job, pods) else None
+
+    def exclude(self, job_uid: str, node: NodeName, reason: str) -> None:
+        """A node failed a pod of this job before any container started: leave it out of the next plans."""
+        job = self._jobs.views.get(job_uid)
+        if job is not None:
+            until = timestamps.encode(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))
+            self._jobs.change(job, lambda record: record.excluding([node], until, reason))

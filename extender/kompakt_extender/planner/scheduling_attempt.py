@@ -1,0 +1,308 @@
+"""One gang's question to core, and what follows from the answer.
+
+Core thinks in a thread of its own, on values that nothing changes, because it takes tenths of a second on thousands of nodes and
+the verbs are served by this loop; its answer counts only if it holds for the cluster as it is by then.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import NamedTuple, Protocol, TypeVar
+
+from kompakt_core.contract import timestamps
+from kompakt_core.errors import InvalidInput
+from kompakt_core.placement.fit import selected
+from kompakt_core.placement.model import Level, Plan, Reason, Refusal
+from kompakt_core.policy.place_or_wait import GangReservation, LevelWait, accepted_levels, place_or_wait
+from kompakt_core.policy.preempt import NotBefore, PreemptionPlan, RunningGang, freed, preempt
+from kompakt_extender import record as records
+from kompakt_extender import words
+from kompakt_extender.consolidation import ClusterPolicy, patience_of
+from kompakt_extender.gangs import (
+    asks_with,
+    defends_with,
+    gang_of,
+    members,
+    placed_message,
+    plannable,
+    preempts_with,
+    replannable,
+    waiting_message,
+    worker_of,
+)
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.pending_writes import PendingWrites
+from kompakt_extender.planner.planning_request import Mark, PlanningRequest, same_gang, same_machines, stands
+from kompakt_extender.planner.preemption import PreemptionPlanner
+from kompakt_extender.planner.rounds import Round
+from kompakt_extender.planner.waiting_status import from_then_on, not_waiting_for_level, waiting_for_level, with_gpus_kept
+from kompakt_extender.record import Record, State
+from kompakt_extender.views import JobView, PodView
+
+_LOG = logging.getLogger(__name__)
+_COUNTS_WORTH_A_WRITE = 10
+Answer = Plan | LevelWait | Refusal | GangReservation
+_T = TypeVar("_T")
+
+
+class PlanningFunction(Protocol):
+    """Runs work that may take long, away from the loop."""
+
+    async def __call__(self, work: Callable[[], _T], /) -> _T:
+        """What the work gives; its errors are raised here."""
+        ...
+
+
+class _AttemptResult(NamedTuple):
+    """What the last refusal was based on, and when (seconds since the epoch) it ends by time alone; None = never."""
+
+    mark: Mark
+    ends: float | None = None
+
+
+class SchedulingAttempt:
+    """Asks and acts for one gang at a time. `again` is called where an answer came too late to count."""
+
+    def __init__(
+        self,
+        ledger: GpuLedger,
+        jobs: Jobs,
+        writes: PendingWrites,
+        preempting: PreemptionPlanner,
+        metrics: ExtenderMetrics,
+        clock: Callable[[], datetime],
+        levels: Mapping[Level, str],
+        policy: ClusterPolicy,
+        again: Callable[[], None],
+        think: PlanningFunction = asyncio.to_thread,
+    ) -> None:
+        self._ledger = ledger
+        self._jobs = jobs
+        self._writes = writes
+        self._preempting = preempting
+        self._metrics = metrics
+        self._clock = clock
+        self._levels = levels
+        self._policy = policy
+        self._wake = again
+        self._late = False
+        self._think = think
+        self._tried: dict[str, _AttemptResult] = {}  # by job uid
+        self.queue: list[str] = []  # uids of the gangs that wait, in order
+        self._round = Round(ledger, clock())
+
+    def begin(self, this: Round, queue: list[str]) -> None:
+        """From here on all questions are those of this round; `queue`: uids of the gangs that wait, in order."""
+        self._round, self.queue = this, queue
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        self._tried.pop(uid, None)
+        self._ledger.end_keeping(uid)
+        self._preempting.end(uid)
+
+    def next_timer(self) -> float | None:
+        """The first moment after the last round began, in seconds since the epoch, at which an answer changes by time alone."""
+        began = self._round.began.timestamp()
+        return min((tried.ends for tried in self._tried.values() if tried.ends is not None and tried.ends > began), default=None)
+
+    def ask(self, uid: str) -> PlanningRequest | None:
+        """What to think about for one gang; None where nothing has changed since the last refusal, and no timer has run out."""
+        question = self._pose(uid)
+        tried = self._tried.get(uid)
+        if question is None or tried is None or tried.mark != question.mark:
+            return question
+        return question if tried.ends is not None and tried.ends <= question.asked_at else None
+
+    def _pose(self, uid: str) -> PlanningRequest | None:
+        """The question as it stands now; None where there is nothing to plan."""
+        job, now = self._jobs.views[uid], self._round.began
+        record = self._jobs.record(job).without_expired(now)
+        pods = members(job, self._jobs.pods_of(uid))
+        if not _still(job, record, pods):
+            return None
+        weight, priority = asks_with(pods), preempts_with(pods) if self._policy.preemption else None
+        snapshot, version = self._round.look(uid, weight)
+        mark = (version, job.resource_version, len(record.excluded), self._jobs.turns)
+        try:
+            gang = gang_of(job, pods, record, now)
+        except InvalidInput as error:
+            self._refuse(job, record, Reason.NEVER_FITS.value, str(error), mark)
+            return None
+        patience = patience_of(job.consolidation, self._policy, pods, job.communication, job.remaining_s)
+        since = timestamps.decode(record.placeable_since or timestamps.encode(now)).timestamp()
+        overtaken = record.overtaken if self._ledger.reserved.kept_for in ("", uid) else 0
+        at = now.timestamp()
+        return PlanningRequest(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, weight, priority)
+
+    async def consider(self, question: PlanningRequest) -> bool:
+        """Let core think, and act on its answer if it still holds; False where it does not, and the gang is to be asked again."""
+        self._late = False
+        try:
+            answer = await self._think(lambda: self._answer(question))
+            running = self._could_end(question, answer)
+            self._act(question, answer, await self._think(lambda: self._whom(question, running)) if running else None)
+        except Exception:
+            _LOG.exception("%s/%s: planning failed", question.job.namespace, question.job.name)
+            self._writes.mark_stale(question.job)
+        return not self._late
+
+    def _again(self) -> None:
+        self._late = True
+        self._wake()
+
+    def _answer(self, question: PlanningRequest) -> Answer:
+        """Runs in the thread."""
+        one = question
+        return place_or_wait(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels, one.overtaken)
+
+    def _could_end(self, question: PlanningRequest, answer: Answer) -> list[RunningGang]:
+        """The running gangs of lower priority, if this one has no place by time alone and may have some ended."""
+        placeless = (
+            isinstance(answer, GangReservation)
+            or (isinstance(answer, LevelWait) and answer.at is None)
+            or (isinstance(answer, Refusal) and answer.reason is Reason.DOES_NOT_FIT_NOW)
+        )
+        if question.priority is None or question.record.victims or not placeless:
+            return []
+        return self._preempting.running(question.priority)
+
+    def _whom(self, one: PlanningRequest, running: list[RunningGang]) -> PreemptionPlan | NotBefore | None:
+        """Runs in the thread."""
+        assert one.priority is not None
+        accepts = accepted_levels(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels)
+        return preempt(one.snapshot, one.gang, one.priority, running, accepts, one.asked_at, self._levels)
+
+    def _act(self, then: PlanningRequest, answer: Answer, others: PreemptionPlan | NotBefore | None = None) -> None:
+        """Nothing that was true of the snapshot is taken to be true of now; what fails is asked again in the next round."""
+        uid = then.job.uid
+        now = None if self._writes.resting(uid) else self._pose(uid)
+        if now is None:
+            return
+        may_end = others.at if isinstance(others, NotBefore) else None
+        if not same_gang(then, now):
+            self._again()
+        elif now.record.victims and not isinstance(answer, Plan):
+            self._await_victims(then, now)
+        elif isinstance(others, PreemptionPlan):
+            self._end_others(then, now, others)
+        elif isinstance(answer, Refusal):
+            self._turn_down(then, now, answer, may_end)
+        elif isinstance(answer, LevelWait):
+            self._ledger.end_keeping(uid)
+            ends = answer.at if answer.at is not None else may_end
+            self._say(now.job, waiting_for_level(now.record, answer, then.since), _AttemptResult(then.mark, ends))
+        elif isinstance(answer, GangReservation):
+            self._keep(then, now, answer, may_end)
+        elif stands(answer, then, now):
+            self._tried.pop(uid, None)
+            self._reserve(now, answer)
+        else:
+            self._metrics.plans_overtaken.inc()
+            self._again()
+
+    def _end_others(self, then: PlanningRequest, now: PlanningRequest, found: PreemptionPlan) -> None:
+        """If the victims are still what they were, and so are the GPUs beside theirs."""
+        assert now.priority is not None
+        known = {one.job_uid: one for one in self._preempting.running(now.priority)}
+        same = all(known.get(one.job_uid) == one for one in found.victims)
+        if same and stands(found.plan, then, replace(now, snapshot=freed(now.snapshot, found.victims))):
+            self._tried[now.job.uid] = _AttemptResult(then.mark)
+            self._preempting.begin(now, found)
+        else:
+            self._again()
+
+    def _await_victims(self, then: PlanningRequest, now: PlanningRequest) -> None:
+        """GPUs are held for it and not free yet; where they never will be, all is thought about anew."""
+        if self._preempting.goes_on(now):
+            self._say(now.job, now.record, _AttemptResult(then.mark))
+            return
+        self._preempting.give_up(now.job.uid)
+        self._tried.pop(now.job.uid, None)
+        self._again()
+
+    def _turn_down(self, then: PlanningRequest, now: PlanningRequest, answer: Refusal, may_end: float | None) -> None:
+        """Never is said only of a cluster that is fully known, and that is still the one that was thought about.
+
+        `may_end`: when others may be ended for it, if that would help.
+        """
+        reason, message = answer.reason.value, waiting_message(answer)
+        if may_end is not None:
+            message = from_then_on(message, may_end)
+        if answer.reason is Reason.DOES_NOT_FIT_NOW:
+            reason = State.WAITING.value
+        elif answer.reason is Reason.NEVER_FITS:
+            if not same_machines(then, now):
+                self._again()
+                return
+            if self._ledger.awaits_reports:
+                reason, message = State.WAITING.value, words.NOT_ALL_REPORTED
+        self._refuse(now.job, now.record, reason, message, then.mark, may_end)
+
+    def _keep(self, then: PlanningRequest, now: PlanningRequest, answer: GangReservation, may_end: float | None) -> None:
+        """Keep GPUs for a gang that was passed over too often. What is kept stays the same while its nodes are well."""
+        uid = now.job.uid
+        if self._ledger.reserved.kept_for not in ("", uid):
+            self._again()  # another was first
+            return
+        nodes, before = now.snapshot.nodes, dict(now.record.kept)
+        well = before and all(node in nodes and nodes[node].ready for node in before)
+        kept = before if well else dict(answer.gpus)
+        if self._ledger.reserved.kept_for != uid or kept != before:
+            self._ledger.keep(uid, kept, defends_with(now.pods))
+        self._say(now.job, with_gpus_kept(now.record, GangReservation(answer.level, kept)), _AttemptResult(then.mark, may_end))
+
+    def _overtake(self, placed: PlanningRequest, plan: Plan) -> None:
+        """Count for every gang that stands before this one in the queue: it was passed, if one of these nodes could serve it."""
+        uid = placed.job.uid
+        ahead = self.queue[: self.queue.index(uid)] if uid in self.queue else []
+        self.queue = [one for one in self.queue if one != uid]
+        labels = [placed.snapshot.nodes[node].labels for node in {seat.node for seat in plan.seats}]
+        for one in ahead:
+            job = self._jobs.views.get(one)
+            record = None if job is None else self._jobs.record(job)
+            if job is None or record is None or record.attempt != job.attempt:
+                continue
+            pod = next((pod for pod in self._jobs.pods_of(one) if pod.gpus), None)
+            if pod is not None and any(selected(each, worker_of(pod)) for each in labels):
+                self._jobs.change(job, _passed)
+
+    def _reserve(self, now: PlanningRequest, answer: Plan) -> None:
+        plan = records.plan_record(answer, now.snapshot, self._clock())
+        by_uid = {pod.uid: pod for pod in now.pods}
+        self._preempting.take_over(now.asks_with, {gpu for seat in plan.pods for gpu in seat.gpus})
+        for seat in plan.pods:
+            self._ledger.claim(ClaimSource.PLAN, by_uid[seat.uid], seat.node, seat.gpus)
+        self._ledger.end_keeping(now.job.uid)
+        self._overtake(now, answer)
+        record = not_waiting_for_level(now.record)
+        released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(answer), plan=plan)
+        self._writes.plan(now.job, released)
+
+    def _refuse(self, job: JobView, record: Record, reason: str, message: str, mark: Mark, ends: float | None = None) -> None:
+        self._ledger.end_keeping(job.uid)
+        waiting = replace(not_waiting_for_level(record), state=State.WAITING, reason=reason, message=message, plan=None)
+        self._say(job, waiting, _AttemptResult(mark, ends))
+
+    def _say(self, job: JobView, waiting: Record, tried: _AttemptResult) -> None:
+        """Write why a gang waits, if that is not what stands there."""
+        self._tried[job.uid] = tried
+        before = self._jobs.written(job)
+        # The count alone is worth a write now and then only: each gang that is placed would cost one for each that waits.
+        same = before is not None and replace(waiting, overtaken=before.overtaken) == before
+        if not same or (before is not None and waiting.overtaken - before.overtaken >= _COUNTS_WORTH_A_WRITE):
+            self._writes.status(job, waiting)
+
+
+def _passed(record: Record) -> Record:
+    return record if record.state is State.RELEASED else replace(record, overtaken=record.overtaken + 1)
+
+
+def _still(job: JobView, record: Record, pods: list[PodView]) -> bool:
+    """Whether the gang can be planned (still, when others were planned meanwhile)."""
+    gone = job.suspended or job.finished or record.attempt != job.attempt
+    return not gone and (plannable(job, pods) or replannable(job, pods))

@@ -1,0 +1,108 @@
+"""What is written about a gang that waits although it could be placed. Absolute times, so that nothing changes by itself."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from kompakt_core.contract import timestamps
+from kompakt_core.ids import GpuUuid, NodeName
+from kompakt_core.placement.model import Level
+from kompakt_core.policy.place_or_wait import GangReservation, LevelWait
+from kompakt_extender.record import Record, State, Victim
+
+LATEST: Final = 4102444800.0  # the year 2100: a moment beyond it is none
+_NAMED: Final = 3  # nodes in a sentence
+REASON: Final = "WaitingForLevel"
+PREEMPTING: Final = "Preempting"
+_PLACE: Final[Mapping[Level, str]] = {Level.MACHINE: "one machine", Level.RACK: "one rack", Level.BLOCK: "one block"}
+_ROOM: Final[Mapping[Level, str]] = {level: f"in {place}" for level, place in _PLACE.items()} | {
+    Level.CLUSTER: "across the whole cluster"
+}
+
+
+def waiting_for_level(record: Record, wait: LevelWait, since: float) -> Record:
+    """The record of a gang that goes on waiting; `since` (seconds since the epoch): where its timers begin."""
+    began = _at(since)
+    until = None if wait.at is None or wait.at >= LATEST else _at(math.ceil(wait.at))
+    return replace(
+        not_waiting_for_level(record),
+        state=State.WAITING,
+        reason=REASON,
+        message=_message(wait, began, until),
+        plan=None,
+        placeable_since=timestamps.encode(began),
+        waits_for=wait.level.value,
+        until="" if until is None else timestamps.encode(until),
+    )
+
+
+def not_waiting_for_level(record: Record) -> Record:
+    """The same without a level that it waits for, GPUs kept for it and jobs that end for it; its timers go on from where they
+    began.
+    """
+    return replace(record, waits_for="", until="", kept=(), victims=(), held=(), decided_at="")
+
+
+def with_gpus_kept(record: Record, keep: GangReservation) -> Record:
+    """The record of a gang for which GPUs are kept."""
+    kept = tuple(sorted(keep.gpus.items()))
+    names = ", ".join(node for node, _ in kept[:_NAMED]) + (f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else "")
+    return replace(
+        not_waiting_for_level(record),
+        state=State.RESERVED,
+        reason=State.RESERVED.value,
+        message=f"too many later gangs were placed before it: {sum(keep.gpus.values())} GPUs of {names} are kept for it as they "
+        "become free; it starts when it has all of them, or room elsewhere at that level",
+        plan=None,
+        waits_for=keep.level.value,
+        kept=kept,
+    )
+
+
+def ending_others(
+    record: Record, victims: Sequence[Victim], held: Mapping[NodeName, tuple[GpuUuid, ...]], now: datetime
+) -> Record:
+    """The record of a gang for which others end."""
+    names = ", ".join(f"{one.namespace}/{one.name}" for one in victims[:_NAMED])
+    names += f" and {len(victims) - _NAMED} more" if len(victims) > _NAMED else ""
+    gpus = sum(len(uuids) for uuids in held.values())
+    ended = "job is" if len(victims) == 1 else "jobs are"
+    return replace(
+        not_waiting_for_level(record),
+        state=State.RESERVED,
+        reason=PREEMPTING,
+        message=f"{len(victims)} running {ended} ended for it, of lower priority: {names}; {gpus} GPUs are kept for it since "
+        f"{timestamps.encode(now)}, and it starts when they are free",
+        plan=None,
+        victims=tuple(victims),
+        held=tuple(sorted(held.items())),
+        decided_at=timestamps.encode(now),
+    )
+
+
+def from_then_on(message: str, at: float) -> str:
+    """Why a gang waits, and when jobs of lower priority may be ended for it."""
+    begin = timestamps.encode(math.ceil(at))
+    return f"{message}; running jobs of lower priority can make room, and may be ended for it from {begin} on"
+
+
+def _message(wait: LevelWait, since: datetime, until: datetime | None) -> str:
+    room = f"now there is room only {_ROOM[wait.offered]}"
+    place = _PLACE[wait.level]
+    if until is None:
+        return f"waits for {place} however long it takes; {room}; it starts as soon as {place} has room for all workers"
+    return (
+        f"waits for {place} until {_clock(until, since)}; {room}, which it takes then; it starts as soon as {place} has room "
+        "for all workers"
+    )
+
+
+def _clock(moment: datetime, since: datetime) -> str:
+    """The time of day in UTC; with its date where that is another one than when the wait began."""
+    return timestamps.encode(moment) if moment.date() != since.date() else f"{moment:%H:%M:%SZ}"
+
+
+def _at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,122 @@
+"""The planner's writes: status.scheduling first, then the pods."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput, TryLater
+from kompakt_extender import record as records
+from kompakt_extender.api import APPLY, JSON_PATCH, Answer
+from kompakt_extender.gangs import annotations_of, release_patch
+from kompakt_extender.objects import JobObject, Pod
+from kompakt_extender.project import pod_view
+from kompakt_extender.record import Record
+from kompakt_extender.views import JobView, PodView
+from kompakt_extender.writer import Pause, Sender
+
+_LOG = logging.getLogger(__name__)
+LONGEST_PAUSE = 5.0  # seconds
+_JOBS = f"/apis/{contract.API_VERSION}/namespaces"
+
+
+class WriteOutcome(StrEnum):
+    """What became of a write."""
+
+    DONE = "done"
+    OUTRUN = "outrun"  # surely not done: somebody changed the job first, or it is gone
+    REFUSED = "refused"  # the API server will not have it
+
+
+class ReleaseWriter:
+    """Writes plans."""
+
+    def __init__(self, writer: Sender, seen: Callable[[PodView], None], *, pause: Pause = asyncio.sleep) -> None:
+        self._writer = writer
+        self._seen = seen  # a patched pod, before the watch shows it
+        self._pause = pause
+
+    async def write(self, job: JobView, record: Record, now: datetime) -> WriteOutcome:
+        """Apply status.scheduling and Placed. An unknown outcome is resolved by reading the job.
+
+        Where the job stands there unchanged the same write is sent again: it carries the job's version, so that of the two
+        at most one succeeds.
+        """
+        path = f"{_JOBS}/{job.namespace}/{contract.JOB_PLURAL}/{job.name}"
+        query = {"fieldManager": contract.PLANNER_MANAGER, "force": "true"}
+        body = records.status_apply(job, record, now)
+        pause, unheard = 0.2, False
+        while True:
+            try:
+                answer = await self._writer.send("PATCH", f"{path}/status", body=body, query=query, content_type=APPLY)
+            except TryLater as error:
+                _LOG.warning("%s/%s: status write of unknown outcome: %s", job.namespace, job.name, error)
+            else:
+                if answer.ok:
+                    return WriteOutcome.DONE
+                if not (unheard and answer.status == 409):  # else the one that nobody heard of may have been first
+                    return self._refused(job, answer)
+            unheard = True
+            known = await self._find_out(path, job, record, pause)
+            if known is not None:
+                return known
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    @staticmethod
+    def _refused(job: JobView, answer: Answer) -> WriteOutcome:
+        if answer.status in (404, 409):
+            return WriteOutcome.OUTRUN
+        _LOG.error("%s/%s: status refused: %s", job.namespace, job.name, answer.message)
+        return WriteOutcome.REFUSED
+
+    async def _find_out(self, path: str, job: JobView, record: Record, pause: float) -> WriteOutcome | None:
+        """What became of the write; None where the job stands there as before it."""
+        while True:
+            await self._pause(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+            try:
+                answer = await self._writer.send("GET", path)
+            except TryLater:
+                continue
+            if answer.status == 404:
+                return WriteOutcome.OUTRUN
+            if not answer.ok:
+                continue
+            found = msgspec.json.decode(answer.body, type=JobObject)
+            if found.metadata.uid != job.uid:
+                return WriteOutcome.OUTRUN
+            try:
+                same = records.read(found.status.scheduling or {}) == record
+            except InvalidInput:
+                same = False
+            if same:
+                return WriteOutcome.DONE
+            # Our write carried the old version: where that has passed, it can no longer succeed.
+            return WriteOutcome.OUTRUN if found.metadata.resource_version != job.resource_version else None
+
+    async def release(self, record: Record, pods: Sequence[PodView]) -> None:
+        """Remove gates and write the plan on these pods; whatever fails is seen in the next round."""
+        if record.plan is None:
+            return
+        plan = record.plan
+        places = {seat.uid: seat for seat in plan.pods}
+        jobs = ((pod, annotations_of(places[pod.uid], plan, pod)) for pod in pods if pod.uid in places)
+        await asyncio.gather(*(self._patch(pod, notes) for pod, notes in jobs))
+
+    async def _patch(self, pod: PodView, notes: dict[str, str]) -> None:
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        try:
+            answer = await self._writer.send("PATCH", path, body=release_patch(pod, notes), content_type=JSON_PATCH)
+        except TryLater as error:
+            _LOG.warning("release of %s/%s: %s", pod.namespace, pod.name, error)
+            await self._pause(error.seconds)
+            return
+        if answer.ok:
+            self._seen(pod_view(msgspec.json.decode(answer.body, type=Pod)))
+        else:
+            _LOG.warning("release of %s/%s refused: %s", pod.namespace, pod.name, answer.message)
+            await self._pause(0.2)  # the watch will show why; do not ask again at once

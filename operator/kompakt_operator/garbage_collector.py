@@ -1,0 +1,77 @@
+"""What jobs leave behind that are no more.
+
+Kubernetes' garbage collector removes it. But when the CRD of TrainingJob goes, and all jobs with it, the collector may
+hear of the jobs' end too late: it then knows no such kind any more, cannot ask whether the owner is there, and leaves
+everything as it is. So what still stands a while after its job has gone is removed here.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from kompakt_core import contract
+from kompakt_operator.api import Api, ApiRefused, budgets_path, core_path
+from kompakt_operator.cache import Cache
+from kompakt_operator.listing import list_all
+from kompakt_operator.views import JobId
+from kompakt_operator.workqueue import Key, WorkQueue
+
+COLLECTOR_SECONDS: Final = 10.0  # the collector needs about one
+Object = dict[str, Any]
+
+
+class GarbageCollector:
+    """Knows since when jobs are missing of which something is there."""
+
+    def __init__(self, api: Api, cache: Cache, queue: WorkQueue) -> None:
+        self._api, self._cache, self._queue = api, cache, queue
+        self._since: dict[JobId, float] = {}
+
+    async def reconcile(self, key: Key, living: str) -> None:
+        """Remove what is left of jobs of that name but the one with the uid `living` ("": none), once the collector had its time.
+
+        Raises ApiRefused or ApiUnreachable.
+        """
+        now = asyncio.get_running_loop().time()
+        missing = [job for job in self._cache.jobs_named(key) if job[1] != living]
+        for job in missing:
+            end = self._since.setdefault(job, now) + COLLECTOR_SECONDS
+            if now < end:
+                self._queue.add_after(key, end - now)
+            else:
+                await self._remove(job)
+                del self._since[job]  # what happens later counts anew
+        self._since = {job: since for job, since in self._since.items() if self._cache.knows(job)}
+
+    async def _remove(self, job: JobId) -> None:
+        namespace, uid = job
+        for kind in ("pods", "services"):
+            path = core_path(kind, namespace)
+            for obj in (await list_all(self._api, path, whole, labelSelector=f"{contract.LABEL_JOB_UID}={uid}")).objects:
+                if left_behind(obj, uid):
+                    await self._delete(kind, obj["metadata"])
+
+    async def _delete(self, kind: str, meta: Object) -> None:
+        namespace, name = meta["namespace"], meta["name"]
+        paths = {core_path(kind, namespace, name): meta["uid"]}
+        if kind == "services":  # a budget, where there is one, has the name of the attempt's Service
+            paths[budgets_path(namespace, name)] = ""
+        for path, uid in paths.items():
+            try:
+                await self._api.delete(path, uid)
+            except ApiRefused as refusal:
+                if refusal.code not in (404, 409):
+                    raise
+
+
+def whole(obj: Object) -> Object:
+    """For a list of few objects."""
+    return obj
+
+
+def left_behind(obj: Object, uid: str) -> bool:
+    """Whether an object belongs to the job of that uid and is not going already.
+
+    `kubectl delete --cascade=orphan` takes the owner off: what it leaves is to stay.
+    """
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == uid for owner in owners) and not obj["metadata"].get("deletionTimestamp")

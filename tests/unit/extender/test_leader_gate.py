@@ -1,0 +1,143 @@
+"""Following the Lease against a real HTTP server: deciding begins with one list of everything and ends with the Lease."""
+
+import asyncio
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import urllib3
+
+from kompakt_client.access import Door
+from kompakt_core.placement.gang_placement import LEVEL_LABELS
+from kompakt_extender.api import Api
+from kompakt_extender.leader_gate import LeaderGate
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.verbs import Inactive
+from kompakt_extender.wire import ExtenderArgs, decode_args
+
+ASKING = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"resources": {"limits": {"kompakt.dev/gpu": "1"}}}]}}
+
+
+def lease(holder: str, renewed: str, version: int) -> dict[str, Any]:
+    meta = {"name": "kompakt-scheduler", "uid": "lease", "resourceVersion": str(version)}
+    return {"metadata": meta, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}}
+
+
+class Server:
+    """Empty lists of everything but the Lease; changes of the Lease come through `changes`."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.changes: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.listed: list[str] = []
+        self.hold_back = threading.Event()  # set: the list of pods is answered
+        self.hold_back.set()
+        self.done = threading.Event()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    state: Server
+
+    def do_GET(self) -> None:
+        kind = self.path.split("?")[0].rsplit("/", 1)[-1]
+        if "watch=true" in self.path:
+            self._watch(kind)
+            return
+        if kind == "pods":
+            self.state.hold_back.wait(5)
+        self.state.listed.append(kind)
+        items = [self.state.lease] if kind == "leases" and self.state.lease else []
+        body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _watch(self, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        if kind != "leases":
+            self.state.done.wait(10)
+        while kind == "leases" and (change := self.state.changes.get()) is not None:
+            data = json.dumps({"type": "MODIFIED", "object": change}).encode() + b"\n"
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[Server, Api]]:
+    state = Server()
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"state": state}))
+    listening.daemon_threads = True
+    threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    door = Door(f"http://127.0.0.1:{listening.server_port}", urllib3.PoolManager(), dict)
+    yield state, Api(door)
+    state.done.set()
+    state.changes.put(None)
+    listening.shutdown()
+    listening.server_close()
+
+
+def args() -> ExtenderArgs:
+    return decode_args(json.dumps({"Pod": ASKING, "NodeNames": ["n"]}).encode())
+
+
+async def answers(front: LeaderGate, words: str) -> None:
+    """Until filter says this: an Inactive's text, or "serves"."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                front.filter(args())
+                said = "serves"
+            except Inactive as error:
+                said = str(error)
+            if words in said:
+                return
+            await asyncio.sleep(0.005)
+
+
+async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_lease(server: tuple[Server, Api]) -> None:
+    state, api = server
+    front = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
+    following = asyncio.create_task(front.run())
+    await answers(front, "nobody holds")
+    state.hold_back.clear()
+    state.changes.put(lease("pod-a_1", "1", 2))
+    await answers(front, "still reading the cluster")
+    assert "pods" in front.trouble
+    state.hold_back.set()
+    await answers(front, "serves")
+    assert {"pods", "nodes", "gputopologies", "trainingjobs"} <= set(state.listed)
+    assert front.trouble == front.stuck == ""
+    state.changes.put(lease("pod-b_1", "2", 3))
+    await answers(front, "held by pod-b_1, not by pod-a")
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+
+
+async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, Api], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kompakt_extender.lease_observer.MARGIN_SECONDS", 0.0)  # the quiet time after a Lease was given up
+    state, api = server
+    state.lease = lease("pod-a_1", "1", 1)
+    front = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
+    following = asyncio.create_task(front.run())
+    await answers(front, "serves")
+    assert state.listed.count("pods") == 1
+    state.changes.put(lease("", "2", 2))
+    await answers(front, "nobody holds")
+    state.changes.put(lease("pod-a_2", "3", 3))
+    await answers(front, "serves")
+    assert state.listed.count("pods") == 2
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
