@@ -7,8 +7,8 @@ from typing import Final
 
 from tools.docs.decisions import FOLDER as DECISIONS
 from tools.docs.repository import ROOMS, tracked
+from tools.docs.wrap import WIDTH, wrapped
 
-WIDTH: Final = 130
 PAGES: Final = "*.md"  # in every folder
 # The history of changes names files that are gone, and so do decisions; lines of both are as they were written.
 HISTORY: Final = ("CHANGELOG.md", f"{DECISIONS}/")
@@ -17,6 +17,12 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _PATH = re.compile(rf"(?:{_FOLDERS})/[\w./*-]*")
 _NAMED = re.compile(r"([\w./-]+\.py)::(\w+)")
 _BARE = re.compile(r"[\w/-]+\.py")
+
+
+def wrapped_pages(root: Path) -> dict[str, str]:
+    """Pages of prose that have a too long line, broken anew."""
+    texts = {page: (root / page).read_text() for page in tracked(root, PAGES) if not page.startswith(HISTORY)}
+    return {page: wrapped(text) for page, text in texts.items() if wrapped(text) != text}
 
 
 def page_problems(root: Path) -> list[str]:
