@@ -27,15 +27,15 @@ from typing import Final
 
 from benchmarks.policies import BASE, MODELS, SIX
 from kompakt_core.placement.model import Level
-from kompakt_simulator.cluster import Cluster
-from kompakt_simulator.clusters import read_shape
+from kompakt_simulator.cluster import ClusterState
+from kompakt_simulator.cluster_file import read_shape
+from kompakt_simulator.figures import summarize
+from kompakt_simulator.jobs import Milliseconds, TraceJob
 from kompakt_simulator.network import Network
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.reading import load_trace
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.simulation import simulate
-from kompakt_simulator.summary import summarize
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.traces.reading import load_trace
 
 TRACES: Final = ("muri-cluster", "philly-0e4a51", "philly-ee9e8c", "gavel-0e4a51", "shockwave-900")
 CLUSTERS: Final = ("2x8x8", "4x4x8", "8x2x8", "8x4x4")  # 128 GPUs each; 4x4x8 is the cluster of the published code's own runs
@@ -94,7 +94,7 @@ def run(place: Place) -> list[Row]:
 def _row(place: Place, label: str, network: Network) -> Row:
     name, _, timers = label.partition(" ")
     setting = replace(BASE, network=network, timers=(12, 24) if timers else None)
-    cluster = Cluster.of(read_shape(place.cluster))
+    cluster = ClusterState.of(read_shape(place.cluster))
     told = summarize(simulate(_jobs(place.trace, place.load, place.mix), cluster, POLICIES[name], PLACEMENTS["levels"], setting))
     if told.violations:
         raise SystemExit(f"{place} {label}: {told.violations} rules were broken")
@@ -102,7 +102,7 @@ def _row(place: Place, label: str, network: Network) -> Row:
 
 
 @cache
-def _jobs(trace: str, load: str, mix: str) -> tuple[Job, ...]:
+def _jobs(trace: str, load: str, mix: str) -> tuple[TraceJob, ...]:
     jobs = (replace(job, submit=Milliseconds(round(job.submit * LOADS[load]))) for job in load_trace(trace).jobs)
     return tuple(replace(job, model="") if MIXES[mix] else job for job in jobs)
 

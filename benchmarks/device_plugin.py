@@ -38,8 +38,8 @@ from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
 from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
 from kompakt_device_plugin.proto import podresources_pb2 as pr
 from kompakt_device_plugin.proto import podresources_pb2_grpc as pr_grpc
-from tests.nvml_shim.machine import describe
-from tests.nvml_shim.shim import Shim, build
+from tests.support.nvml_shim.machine import describe
+from tests.support.nvml_shim.shim import Shim, build
 
 if TYPE_CHECKING:  # loaded only to print: the plugin's process imports this module, and its memory is measured
     from rich.table import Table

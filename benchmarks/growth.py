@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.jobs import Milliseconds, TraceJob
 
 T = TypeVar("T")
 WAYS: Final = ("first", "thin", "repeat")
@@ -15,13 +15,16 @@ WAYS: Final = ("first", "thin", "repeat")
 # Functions by the end of their file's name and their own: what a waiting job (or all of one size) is asked by, and what looks
 # for a place among free GPUs.
 _ASKED: Final = (
-    ("policies/dally.py", "opens"),
-    ("policies/tiresias.py", "opens"),
-    ("schedulers/rules.py", "opens"),
-    ("delay/kompakt.py", "kompakt"),
-    ("placements/levels.py", "levels"),
+    ("schedulers/lease_rules.py", "opens"),
+    ("schedulers/leased.py", "opens"),
+    ("policy/delay.py", "kompakt"),
+    ("kompakt_simulator/placements.py", "levels"),
 )
-_PLACES: Final = (("schedulers/pool.py", "level"), ("placements/levels.py", "best_level"), ("placements/levels.py", "at_level"))
+_PLACES: Final = (
+    ("schedulers/pool.py", "level"),
+    ("kompakt_simulator/placements.py", "best_level"),
+    ("kompakt_simulator/placements.py", "at_level"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Work:
     calls: int
 
 
-def of_length(jobs: Sequence[Job], way: str, index: int, parts: int) -> list[Job]:
+def of_length(jobs: Sequence[TraceJob], way: str, index: int, parts: int) -> list[TraceJob]:
     """The jobs of the length `index` of `parts`, each twice the one before; by `first` and `thin` the last has all."""
     part = parts - 1 - index
     if way == "repeat":
@@ -43,7 +46,7 @@ def of_length(jobs: Sequence[Job], way: str, index: int, parts: int) -> list[Job
     return [replace(job, submit=Milliseconds(job.submit >> part)) for job in jobs[:: 1 << part]]
 
 
-def repeated(jobs: Sequence[Job], times: int) -> list[Job]:
+def repeated(jobs: Sequence[TraceJob], times: int) -> list[TraceJob]:
     """These jobs so many times in a row, each copy with numbers of its own.
 
     A copy begins one mean gap between submissions after the last submission of the one before: as many jobs an hour as ever.

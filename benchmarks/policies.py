@@ -18,17 +18,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kompakt_core.placement.model import Level
-from kompakt_simulator.cluster import Cluster
-from kompakt_simulator.clusters import read_shape
+from kompakt_simulator.cluster import ClusterState
+from kompakt_simulator.cluster_file import read_shape
+from kompakt_simulator.figures import summarize
 from kompakt_simulator.html import html_of
 from kompakt_simulator.network import Network
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.reading import load_trace
-from kompakt_simulator.report import Run
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES
+from kompakt_simulator.report import PolicyRun
 from kompakt_simulator.setting import Knowledge, Setting
 from kompakt_simulator.simulation import simulate
-from kompakt_simulator.summary import summarize
+from kompakt_simulator.traces.reading import load_trace
 
 SIX = (0.6, 0.5, 0.3, 0.15, 0.08, 0.06)  # VGG, AlexNet, BERT, MobileNet, ResNet-50, ResNet-18
 MODELS = {
@@ -102,11 +102,11 @@ def columns(traces: str) -> Iterator[tuple[str, str]]:
     return ((trace, network) for trace in traces.split(",") for network in NETWORKS)
 
 
-def run(trace: str, network: str, entry: Entry) -> Run:
+def run(trace: str, network: str, entry: Entry) -> PolicyRun:
     setting = replace(entry.setting, network=NETWORKS[network])
-    cluster = Cluster.of(read_shape(CLUSTERS[trace]))
+    cluster = ClusterState.of(read_shape(CLUSTERS[trace]))
     outcome = simulate(load_trace(trace).jobs, cluster, POLICIES[entry.policy], PLACEMENTS["levels"], setting)
-    return Run(entry.label, summarize(outcome), outcome)
+    return PolicyRun(entry.label, summarize(outcome), outcome)
 
 
 def main() -> None:

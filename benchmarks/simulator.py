@@ -28,14 +28,14 @@ from typing import Final
 from benchmarks.growth import WAYS, Work, counted, exponent, n_log_n, of_length
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
-from kompakt_simulator.cluster import Cluster
-from kompakt_simulator.clusters import read_shape
+from kompakt_simulator.cluster import ClusterState
+from kompakt_simulator.cluster_file import read_shape
 from kompakt_simulator.network import Network
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.reading import load_trace
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.setting import Setting
-from kompakt_simulator.simulation import Outcome, simulate
+from kompakt_simulator.simulation import SimulationResult, simulate
+from kompakt_simulator.traces.reading import load_trace
 
 # The compute-to-communication ratios of six models, see benchmarks/policies.py.
 CONGESTED = Network({Level.MACHINE: 0.05, Level.RACK: 1, Level.CLUSTER: 32}, unnamed=(0.6, 0.5, 0.3, 0.15, 0.08, 0.06))
@@ -88,7 +88,7 @@ def arguments() -> argparse.Namespace:
 
 def run(task: Task) -> Seen:
     """In a process of its own."""
-    cluster = Cluster.of(read_shape(task.cluster))
+    cluster = ClusterState.of(read_shape(task.cluster))
     name, *timers = task.policy.split(":")
     setting = Setting(network=CONGESTED) if task.congested else Setting()
     setting = replace(setting, timers=(float(timers[0]), float(timers[1]))) if timers else setting
@@ -97,7 +97,7 @@ def run(task: Task) -> Seen:
     jobs = of_length(trace, task.lengths, task.index, task.parts)
     del trace
 
-    def call() -> Outcome:
+    def call() -> SimulationResult:
         return simulate(jobs, cluster, POLICIES[name], PLACEMENTS[task.placement], setting)
 
     began = time.process_time()
@@ -107,7 +107,7 @@ def run(task: Task) -> Seen:
     return Seen(len(jobs), outcome.events, outcome.preemptions, waiting(outcome), took, resident, work)
 
 
-def waiting(outcome: Outcome) -> float:
+def waiting(outcome: SimulationResult) -> float:
     """How many jobs wait at a time, on average until the last end."""
     waited = sum(done.end - done.job.submit - done.held for done in outcome.finished)
     return waited / max(done.end for done in outcome.finished)

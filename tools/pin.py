@@ -41,6 +41,7 @@ def main() -> None:
     export("build", "--only-group", "build")
     export("sbom", "--only-group", "sbom")
     export("go", "--only-group", "go")
+    export("browser", "--only-group", "browser")
     export("torch", "--only-group", "torch")
     export("recipes", "--only-group", "recipes")
     compile_alone("old-torch")

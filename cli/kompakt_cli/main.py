@@ -1,45 +1,34 @@
 """The kompakt command: collects sub-commands that packages register under the entry-point group `kompakt.commands`.
 
 A package that is not installed just lacks its commands; one whose command cannot be loaded says so when it is called.
+Only the command that is called is imported: `kompakt --help` must not cost what all commands together need.
 """
 
 import sys
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from importlib.metadata import entry_points
 
 import typer
 from typer.exceptions import TyperException
 
+from kompakt_cli.commands import GROUP, Commands, summary
 from kompakt_core.errors import KompaktError
-
-GROUP: Final = "kompakt.commands"
 
 
 def application() -> typer.Typer:
     """The command line with all sub-commands of the installed packages, by name."""
     app = typer.Typer(
         name="kompakt",
+        cls=Commands,
         help="Compact placement and compact activations for GPU training on Kubernetes.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # rich's help alone takes longer to import than everything else here
     )
     app.callback()(lambda: None)  # keeps sub-command names even when only one is installed
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        _add(app, entry)
+        app.command(name=entry.name, short_help=summary(entry))(lambda: None)
     return app
-
-
-def _add(app: typer.Typer, entry: EntryPoint) -> None:
-    try:
-        command = entry.load()
-    except ImportError as error:
-        print(f"kompakt: the command {entry.name} is left out: {error}", file=sys.stderr)
-        return
-    if isinstance(command, typer.Typer):
-        app.add_typer(command, name=entry.name)
-    else:
-        app.command(name=entry.name)(command)
 
 
 def main() -> None:
@@ -48,7 +37,9 @@ def main() -> None:
         code = application()(prog_name="kompakt", standalone_mode=False)
     except (KompaktError, TyperException) as error:
         words = error.format_message() if isinstance(error, TyperException) else str(error)
-        if words:  # without any: no command was named and the help is printed already
+        if words.startswith("Usage: "):  # no command was named, which raises with the whole help as its text
+            print(words)
+        else:
             print(f"kompakt: {words}", file=sys.stderr)
         sys.exit(2)
     except typer.Abort:

@@ -1,7 +1,7 @@
 """Which API server a kubeconfig or a pod's environment names, and by what one is believed there.
 
 Text in, values out: the files that a kubeconfig names are the caller's to read.
-Fields and what goes before what: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
+ObjectFields and what goes before what: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 """
 
 import binascii
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.job.fields import Fields, shown
+from kompakt_core.schema.fields import ObjectFields, shown
 
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LARGEST: Final = 10_000  # clusters, contexts or users in one file
@@ -61,11 +61,11 @@ def read(text: str) -> Access:
 
     Raises InvalidInput naming the field: no kubeconfig, a name that leads nowhere, or a way to log in that is not known here.
     """
-    top = Fields(_document(text), "")
+    top = ObjectFields(_document(text), "")
     context = _named(top, "context", top.text("current-context"))
     cluster = _named(top, "cluster", context.text("cluster"))
     name = context.text("user", "")
-    user = _named(top, "user", name) if name else Fields({}, "user")
+    user = _named(top, "user", name) if name else ObjectFields({}, "user")
     for unknown in (field for field in _PROGRAMS if user.has(field)):
         user.refuse(unknown, f"programs that log in are not started here; {_ELSEWHERE}")
     for harmless in (cluster, user):
@@ -97,23 +97,23 @@ def _document(text: str) -> object:
         raise InvalidInput(f"no YAML: {' '.join(str(error).split())}") from None
 
 
-def _named(top: Fields, kind: str, name: str) -> Fields:
+def _named(top: ObjectFields, kind: str, name: str) -> ObjectFields:
     """The `kind` of that name in the list of its kind."""
-    listed = [Fields(item, path) for item, path in top.items(f"{kind}s", high=_LARGEST)]
+    listed = [ObjectFields(item, path) for item, path in top.items(f"{kind}s", high=_LARGEST)]
     names = [str(one.text("name", "")) for one in listed]
     if name not in names:
         top.refuse(f"{kind}s", f"none is called {shown(name)}; there are: {', '.join(names) or 'none'}")
     return listed[names.index(name)].inner(kind)
 
 
-def _server(cluster: Fields) -> str:
+def _server(cluster: ObjectFields) -> str:
     server: str = cluster.text("server")
     if not server.startswith(("https://", "http://")):
         cluster.refuse("server", f"expected a URL such as https://10.0.0.1:6443, got {shown(server)}")
     return server.rstrip("/")
 
 
-def _pem(fields: Fields, name: str) -> Pem:
+def _pem(fields: ObjectFields, name: str) -> Pem:
     """`NAME-data` goes before the file `NAME`."""
     path, data = fields.text(name, ""), fields.text(f"{name}-data", "")
     if not data:

@@ -2,7 +2,9 @@
 
 from datetime import UTC, datetime
 
+from kompakt_core.contract import timestamps
+
 
 def now_text() -> str:
     """Now as RFC 3339 in whole seconds, as Kubernetes writes times."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: TID251 - this is that door
+    return timestamps.encode(datetime.now(UTC))  # noqa: TID251 - this is that door

@@ -57,6 +57,8 @@ class NodePod:
             edges=edges if pattern is Pattern.CUSTOM else (),
             policy=_member(Policy, notes.get(contract.ANN_POLICY), Policy.PRESERVE),
             sensitive=notes.get(contract.ANN_SENSITIVITY, "Low") in {"High", "Medium", "Auto"},
+            required_link="NVLink" if notes.get(contract.ANN_REQUIRED_LINK) == "NVLink" else "Any",
+            same_numa_node=notes.get(contract.ANN_SAME_NUMA) == "true",
         )
 
 

@@ -4,11 +4,12 @@ kubelet never says which pod it is admitting. The pod is found by what is writte
 the asked size, whose GPUs are all among those offered, and that holds none yet.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 
 from kompakt_core.ids import GpuUuid, PodUid, indices_of, mask_of
-from kompakt_core.patterns.names import Pattern
+from kompakt_core.patterns.names import NAMED, Pattern
 from kompakt_core.placement.choose import Choice, choose
 from kompakt_core.placement.model import Wish
 from kompakt_core.topology.graph import LinkGraph
@@ -16,7 +17,7 @@ from kompakt_device_plugin.pods import NodePod
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedDevices:
     """One container request of kubelet: choose `size` of `offered`, all of `must` among them."""
 
     offered: tuple[GpuUuid, ...]
@@ -24,7 +25,7 @@ class Offer:
     size: int
 
 
-def admitted(pods: Iterable[NodePod], offer: Offer, holding: Collection[PodUid]) -> NodePod | None:
+def admitted(pods: Iterable[NodePod], offer: OfferedDevices, holding: Collection[PodUid]) -> NodePod | None:
     """The pod that kubelet is admitting, judged by the GPUs written on the pods (oldest first); None where no pod matches.
 
     `holding` are pods known to have their GPUs: what they gave back may be offered again, but they do not ask twice.
@@ -35,49 +36,49 @@ def admitted(pods: Iterable[NodePod], offer: Offer, holding: Collection[PodUid])
 
 def best_free(
     pods: Sequence[NodePod],
-    offer: Offer,
+    offer: OfferedDevices,
     holding: Collection[PodUid],
     graph: LinkGraph | None,
     avoid: Collection[GpuUuid] = (),
 ) -> tuple[GpuUuid, ...]:
     """The answer for a pod with no usable set written on it: the best free set that leaves alone what others were promised.
 
-    GPUs to `avoid` are left alone like those.
+    GPUs to `avoid` are left alone like those. What the pod demands (a required link, one NUMA node) goes before its pattern,
+    and before a promise to a pod that demands nothing; where no set that is offered has it, any set is answered.
     """
     waiting = list(_waiting(pods, holding))
-    offered = set(offer.offered)
-    sound = (pod.gpus for pod in waiting if len(pod.gpus) == pod.size and offered.issuperset(pod.gpus))
-    promised = {uuid for gpus in sound for uuid in gpus}.union(avoid)
     wish = next((pod.wish for pod in waiting if pod.size == offer.size and not _matches(pod, offer)), Wish())
-    spare = [uuid for uuid in offer.offered if uuid not in promised or uuid in offer.must]
-    pools = (spare, offer.offered) if len(spare) < len(offer.offered) else (offer.offered,)
-    for pool, how in ((pool, how) for pool in pools for how in (wish, Wish())):
+    promised = [pod for pod in waiting if len(pod.gpus) == pod.size and set(offer.offered).issuperset(pod.gpus)]
+    spare = _without(offer, (pod.gpus for pod in promised), avoid)
+    yielding = _without(offer, (pod.gpus for pod in promised if _demands(pod.wish)), avoid)
+    for pool, how in _attempts(wish, spare, yielding, offer.offered):
         if chosen := _choose(graph, pool, offer, how):
             return chosen
     return first_offered(offer, spare)
 
 
-def admit(pods: Sequence[NodePod], offer: Offer, holding: Collection[PodUid], graph: LinkGraph | None) -> tuple[GpuUuid, ...]:
+def admit(
+    pods: Sequence[NodePod], offer: OfferedDevices, holding: Collection[PodUid], graph: LinkGraph | None
+) -> tuple[GpuUuid, ...]:
     """The set written on the pod being admitted, else the best free one: what kubelet ends up with when it asks us."""
     pod = admitted(pods, offer, holding)
     return pod.gpus if pod else best_free(pods, offer, holding, graph)
 
 
 def warm(graph: LinkGraph) -> None:
-    """Answers for every named pattern once: what has to be worked out for a machine (up to half a second for 16 GPUs with
-    links) is worked out before kubelet asks.
+    """Answers for every named pattern once, over all links and over NVLink alone: what has to be worked out for a machine (up
+    to half a second for 16 GPUs with links) is worked out before kubelet asks.
     """
-    for pattern in Pattern:
-        if pattern is not Pattern.CUSTOM:
-            choose(graph, (1 << graph.size) - 1, min(2, graph.size), Wish(pattern=pattern))
+    for pattern, link in product(NAMED, ("Any", "NVLink")):
+        choose(graph, (1 << graph.size) - 1, min(2, graph.size), Wish(pattern=pattern, required_link=link))
 
 
-def first_offered(offer: Offer, spare: Sequence[GpuUuid] = ()) -> tuple[GpuUuid, ...]:
+def first_offered(offer: OfferedDevices, spare: Sequence[GpuUuid] = ()) -> tuple[GpuUuid, ...]:
     """No graph to go by: what kubelet insists on, then `spare`, then any others, in the order offered."""
     return tuple(dict.fromkeys([*offer.must, *spare, *offer.offered]))[: offer.size]
 
 
-def valid(answer: Sequence[GpuUuid], offer: Offer) -> bool:
+def valid(answer: Sequence[GpuUuid], offer: OfferedDevices) -> bool:
     """Whether kubelet will take exactly this: right size, no repetition, only offered ids, all that it insists on."""
     given = set(answer)
     return len(answer) == len(given) == offer.size and given <= set(offer.offered) and given >= set(offer.must)
@@ -87,11 +88,33 @@ def _waiting(pods: Iterable[NodePod], holding: Collection[PodUid]) -> Iterable[N
     return (pod for pod in pods if not pod.finished and pod.uid not in holding)
 
 
-def _matches(pod: NodePod, offer: Offer) -> bool:
+def _matches(pod: NodePod, offer: OfferedDevices) -> bool:
     return pod.size == offer.size and valid(pod.gpus, offer)
 
 
-def _choose(graph: LinkGraph | None, pool: Sequence[GpuUuid], offer: Offer, wish: Wish) -> tuple[GpuUuid, ...] | None:
+def _demands(wish: Wish) -> bool:
+    """Whether the wish forbids sets, rather than only to rank them."""
+    return wish.required_link != "Any" or wish.same_numa_node
+
+
+def _without(offer: OfferedDevices, promises: Iterable[Sequence[GpuUuid]], avoid: Collection[GpuUuid]) -> list[GpuUuid]:
+    """What is offered without what others were promised; what kubelet insists on stays."""
+    left_alone = {uuid for gpus in promises for uuid in gpus}.union(avoid)
+    return [uuid for uuid in offer.offered if uuid not in left_alone or uuid in offer.must]
+
+
+def _attempts(
+    wish: Wish, spare: Sequence[GpuUuid], yielding: Sequence[GpuUuid], offered: Sequence[GpuUuid]
+) -> Iterator[tuple[Sequence[GpuUuid], Wish]]:
+    """From which GPUs, and how, a set is sought one after the other."""
+    demanding = _demands(wish)
+    hows = (wish, replace(wish, pattern=Pattern.NONE, edges=())) if demanding else (wish,)
+    yield from ((pool, how) for how in hows for pool in ((spare, yielding) if demanding else (spare,)))
+    yield spare, Wish()
+    yield from ((offered, how) for how in (*hows, Wish()))
+
+
+def _choose(graph: LinkGraph | None, pool: Sequence[GpuUuid], offer: OfferedDevices, wish: Wish) -> tuple[GpuUuid, ...] | None:
     """A set by the wish of those in `pool` that the graph knows; None where they do not suffice."""
     place = {gpu.uuid: gpu.index for gpu in graph.gpus} if graph else {}
     known: list[int] = [place[uuid] for uuid in pool if uuid in place]

@@ -5,14 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kompakt_core import contract
-from kompakt_core.delay.dally import dally
-from kompakt_core.delay.estimate import COMMUNICATION, LEVEL_FACTORS, slowdowns
-from kompakt_core.delay.gang import NO_PATIENCE, Patience
-from kompakt_core.delay.kompakt import kompakt
-from kompakt_core.delay.model import Timers
-from kompakt_core.delay.never_relax import never_relax
 from kompakt_core.job.model import Consolidation, ConsolidationMode
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.delay import dally, kompakt, never_relax
+from kompakt_core.policy.levels import COMMUNICATION, LEVEL_FACTORS, slowdowns
+from kompakt_core.policy.model import Timers
+from kompakt_core.policy.place_or_wait import NO_DELAY, DelayConfig
 from kompakt_extender.views import PodView
 
 POLICIES: Final = ("kompakt", "no-wait", "never-relax", "fixed")
@@ -45,33 +43,33 @@ def patience_of(
     pods: Iterable[PodView],
     measured: float | None = None,
     remaining_s: float | None = None,
-) -> Patience:
+) -> DelayConfig:
     """How this gang waits. `dally` is the policy of plain timers; in the cluster they count seconds, there are no leases.
 
-    `measured`: as in delay.estimate.slowdowns; `remaining_s`: as in core's Waiting.
+    `measured`: as in policy.levels.slowdowns; `remaining_s`: as in core's Waiting.
     """
     match wanted.mode:
         case ConsolidationMode.NO_WAIT:
-            return NO_PATIENCE
+            return NO_DELAY
         case ConsolidationMode.NEVER_RELAX:
-            return Patience(never_relax, overtaken_at_most=cluster.overtaken_at_most)
+            return DelayConfig(never_relax, overtaken_at_most=cluster.overtaken_at_most)
         case ConsolidationMode.FIXED:
             seconds = (wanted.machine_wait_seconds, wanted.rack_wait_seconds, wanted.block_wait_seconds)
-            return Patience(dally, Timers(*seconds), overtaken_at_most=cluster.overtaken_at_most)
+            return DelayConfig(dally, Timers(*seconds), overtaken_at_most=cluster.overtaken_at_most)
     return replace(_by_policy(cluster, pods, measured), remaining_s=remaining_s)
 
 
-def _by_policy(cluster: ClusterPolicy, pods: Iterable[PodView], measured: float | None) -> Patience:
+def _by_policy(cluster: ClusterPolicy, pods: Iterable[PodView], measured: float | None) -> DelayConfig:
     most = cluster.overtaken_at_most
     match cluster.name:
         case "never-relax":
-            return Patience(never_relax, overtaken_at_most=most)
+            return DelayConfig(never_relax, overtaken_at_most=most)
         case "fixed":
-            return Patience(dally, cluster.timers, overtaken_at_most=most)
+            return DelayConfig(dally, cluster.timers, overtaken_at_most=most)
         case "kompakt":
             slowdown = slowdowns(_sensitivity(pods), cluster.factors, measured)
-            return Patience(kompakt, slowdown=slowdown, overtaken_at_most=most)
-    return NO_PATIENCE
+            return DelayConfig(kompakt, slowdown=slowdown, overtaken_at_most=most)
+    return NO_DELAY
 
 
 def _sensitivity(pods: Iterable[PodView]) -> str:

@@ -9,8 +9,8 @@ from kompakt_core.placement.choose import choose, facts_on, wished_facts
 from kompakt_core.placement.model import NodeState, Policy, Reason, Refusal, Wish
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender import words
+from kompakt_extender.placement_annotations import wish_of
 from kompakt_extender.views import PodView
-from kompakt_extender.wishes import wish_of
 
 
 @dataclass(frozen=True, slots=True)

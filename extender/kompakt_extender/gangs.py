@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from kompakt_core import contract
-from kompakt_core.delay.preempt import Held, RunningGang
+from kompakt_core.contract import timestamps
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import JobUid, NodeName, mask_of
 from kompakt_core.patterns.edges import Edges, make_edges, ranks_of
@@ -14,10 +14,11 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.model import Gang, Plan, Reason, Refusal, Wish, Worker
 from kompakt_core.placement.rank_mapping import with_edges
+from kompakt_core.policy.preempt import PodHolding, RunningGang
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_extender.record import PlanRecord, Record, SeatRecord, State, moment
+from kompakt_extender.placement_annotations import wish_of
+from kompakt_extender.record import PlanRecord, Record, SeatRecord, State
 from kompakt_extender.views import JobView, PodView
-from kompakt_extender.wishes import wish_of
 
 _GATE_PATH = "/spec/schedulingGates/0"
 
@@ -70,7 +71,7 @@ def gang_of(job: JobView, pods: Sequence[PodView], record: Record, now: datetime
         workers=_workers(pods, edges),
         wish=wishes.pop(),
         required_level=job.required_level,
-        excluded=frozenset(one.node for one in record.excluded if moment(one.until) > now),
+        excluded=frozenset(one.node for one in record.excluded if timestamps.decode(one.until) > now),
         edges=edges,
     )
 
@@ -132,7 +133,7 @@ def running_gang(
         return None
     if job.running_since is None and len(mine) < job.workers:
         return None
-    since = moment(record.plan.released_at).timestamp() if job.running_since is None else job.running_since
+    since = timestamps.decode(record.plan.released_at).timestamp() if job.running_since is None else job.running_since
     return RunningGang(
         JobUid(job.uid),
         job.attempt,
@@ -143,10 +144,10 @@ def running_gang(
     )
 
 
-def _held(pod: PodView, node: NodeName, graph: LinkGraph | None) -> Held:
+def _held(pod: PodView, node: NodeName, graph: LinkGraph | None) -> PodHolding:
     own = set(pod.written_gpus)
     gpus = tuple(gpu.index for gpu in graph.gpus if gpu.uuid in own) if graph is not None else ()
-    return Held(node, mask_of(gpus), pod.cpu_millis, pod.memory_bytes)
+    return PodHolding(node, mask_of(gpus), pod.cpu_millis, pod.memory_bytes)
 
 
 def placed_message(plan: Plan) -> str:

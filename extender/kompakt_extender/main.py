@@ -17,11 +17,11 @@ import uvloop
 from fastapi import FastAPI
 
 from kompakt_core import contract
-from kompakt_core.delay.estimate import parse_factors
-from kompakt_core.delay.model import Timers
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.model import MAX_WAIT_SECONDS
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.levels import parse_factors
+from kompakt_core.policy.model import Timers
 from kompakt_extender.api import load
 from kompakt_extender.consolidation import DEFAULT, POLICIES, ClusterPolicy
 from kompakt_extender.health import health_app

@@ -3,11 +3,11 @@
 import msgspec
 
 from kompakt_core import contract
-from kompakt_core.job import clock
+from kompakt_core.contract import timestamps
 from kompakt_core.job.model import MAX_WAIT_SECONDS, Consolidation, ConsolidationMode, EdgeScope, Preemption
 from kompakt_core.placement.model import Level
 from kompakt_core.profile.sensitivity import MOST
-from kompakt_extender.objects import CommunicationSpec, ConsolidationSpec, JobObject, RunPolicySpec
+from kompakt_extender.objects import CommunicationSpec, ConditionObject, ConsolidationSpec, JobObject, RunPolicySpec
 from kompakt_extender.views import JobView
 
 _JOB = msgspec.json.Decoder(JobObject)
@@ -42,10 +42,15 @@ def job_view(job: JobObject) -> JobView:
         communication=_measured(job),
         edges=_gang_edges(job.spec.communication),
         placed=None if placed is None else (placed.status, placed.last_transition_time or ""),
-        running_since=clock.read(running.last_transition_time) if running is not None and running.status == "True" else None,
+        running_since=_since(running),
         min_runtime_seconds=_min_runtime(job.spec.run_policy),
         remaining_s=_remaining(job),
     )
+
+
+def _since(condition: ConditionObject | None) -> float | None:
+    """When a condition that holds began to; None while it does not."""
+    return timestamps.seconds(condition.last_transition_time) if condition is not None and condition.status == "True" else None
 
 
 def _measured(job: JobObject) -> float | None:

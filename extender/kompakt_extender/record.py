@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from kompakt_core import contract
+from kompakt_core.contract import timestamps
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.job import preemption
@@ -108,27 +109,7 @@ class Record:
 
     def without_expired(self, now: datetime) -> "Record":
         """The same without the nodes whose time is over."""
-        return replace(self, excluded=tuple(one for one in self.excluded if moment(one.until) > now))
-
-
-def stamp(now: datetime) -> str:
-    """RFC 3339 in UTC, whole seconds, as Kubernetes writes times."""
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def moment(text: str) -> datetime:
-    """The time that `stamp` wrote.
-
-    Raises:
-        InvalidInput: it is none.
-    """
-    try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError as error:
-        raise InvalidInput(f"{text!r} is not a time; right would be e.g. 2026-01-31T12:00:00Z") from error
-    if found.tzinfo is None:
-        raise InvalidInput(f"{text!r} has no time zone; right would be e.g. 2026-01-31T12:00:00Z")
-    return found
+        return replace(self, excluded=tuple(one for one in self.excluded if timestamps.decode(one.until) > now))
 
 
 def plan_record(plan: Plan, snapshot: Snapshot, now: datetime) -> PlanRecord:
@@ -142,7 +123,7 @@ def plan_record(plan: Plan, snapshot: Snapshot, now: datetime) -> PlanRecord:
         SeatRecord(seat.worker.pod, seat.worker.uid, seat.node, uuids(seat.node, seat.gpus), seat.value, seat.rank)
         for seat in sorted(plan.seats, key=lambda seat: seat.rank)
     )
-    return PlanRecord(plan.level.value, plan.value, plan.ideal, stamp(now), seats)
+    return PlanRecord(plan.level.value, plan.value, plan.ideal, timestamps.encode(now), seats)
 
 
 def read(scheduling: Mapping[str, Any]) -> Record | None:
@@ -162,7 +143,11 @@ def read(scheduling: Mapping[str, Any]) -> Record | None:
             message=str(scheduling.get("message", "")),
             waiting_since=str(scheduling.get("waitingSince", "")),
             excluded=tuple(
-                Excluded(NodeName(str(one["node"])), stamp(moment(str(one["until"]))), str(one.get("reason", "")))
+                Excluded(
+                    NodeName(str(one["node"])),
+                    timestamps.canonical(one["until"], "until"),
+                    str(one.get("reason", "")),
+                )
                 for one in scheduling.get("excludedNodes", ())
             ),
             plan=_read_plan(scheduling["plan"]) if scheduling.get("plan") else None,
@@ -185,7 +170,7 @@ def _read_victim(one: Mapping[str, Any]) -> Victim:
 
 
 def _read_moment(scheduling: Mapping[str, Any], name: str) -> str:
-    return stamp(moment(str(scheduling[name]))) if scheduling.get(name) else ""
+    return timestamps.canonical(scheduling[name], name) if scheduling.get(name) else ""
 
 
 def _read_plan(plan: Mapping[str, Any]) -> PlanRecord:
@@ -200,7 +185,7 @@ def _read_plan(plan: Mapping[str, Any]) -> PlanRecord:
         )
         for pod in plan.get("pods", ())
     )
-    released = stamp(moment(str(plan["releasedAt"])))
+    released = timestamps.canonical(plan["releasedAt"], "releasedAt")
     return PlanRecord(str(plan["level"]), int(plan.get("value", 0)), int(plan.get("ideal", 0)), released, seats)
 
 
@@ -243,7 +228,7 @@ def written(record: Record) -> dict[str, Any]:
 def status_apply(job: JobView, record: Record, now: datetime) -> dict[str, Any]:
     """The body of the server-side apply: always every field that the planner owns, guarded by resourceVersion."""
     placed = "True" if record.state is State.RELEASED else "False"
-    since = job.placed[1] if job.placed and job.placed[0] == placed and job.placed[1] else stamp(now)
+    since = job.placed[1] if job.placed and job.placed[0] == placed and job.placed[1] else timestamps.encode(now)
     conditions = [
         {
             "type": "Placed",

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 
 from kompakt_core.errors import InvalidInput
 from kompakt_extender.metrics import ExtenderMetrics
-from kompakt_extender.refusals import NOT_PLANNED, code_of, counted
+from kompakt_extender.rejections import NOT_PLANNED, code_of, counted
 from kompakt_extender.wire import (
     BindingArgs,
     BindingResult,

@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from time import time
 from typing import Any, Final
 
 from kompakt_core import contract
+from kompakt_core.contract import timestamps
 from kompakt_core.job.conditions import Type
 from kompakt_core.job.pods import Cause
 from kompakt_core.job.preemption import PreemptRequest
@@ -61,7 +61,7 @@ async def announce(api: Api, before: Object, after: Object) -> None:
 
 
 def _event(meta: Object, kind: str, reason: str, message: str) -> Object:
-    now = datetime.fromtimestamp(time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = timestamps.encode(time())
     return {
         "apiVersion": "v1",
         "kind": "Event",

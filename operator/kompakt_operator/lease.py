@@ -8,10 +8,10 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from kompakt_core import contract
+from kompakt_core.contract import timestamps
 from kompakt_operator.api import Api, ApiRefused, ApiUnreachable
 
 DURATION: Final = 15.0  # seconds a Lease holds without being renewed
@@ -121,7 +121,7 @@ class Elector:
 
     def _record(self, lease: dict[str, Any]) -> dict[str, Any]:
         before = lease.get("spec") or {}
-        now = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = timestamps.encode_micro(time.time())
         mine = before.get("holderIdentity") == self._identity
         spec = {
             "holderIdentity": self._identity,

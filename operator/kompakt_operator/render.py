@@ -12,7 +12,7 @@ from kompakt_core.job.model import Role, TrainingJob
 from kompakt_core.job.quantity import parse_bytes
 from kompakt_operator import environment, injection, template
 from kompakt_operator.environment import Variables
-from kompakt_operator.wishes import wishes
+from kompakt_operator.placement_annotations import wishes
 
 Object = dict[str, Any]
 SHM_VOLUME: Final = "kompakt-shm"

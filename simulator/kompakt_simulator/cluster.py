@@ -9,10 +9,10 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NewType
 
-from kompakt_core.delay.levels import Levels
 from kompakt_core.errors import Bug, InvalidInput
 from kompakt_core.ids import GpuMask
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.levels import Levels
 
 GpuSet = NewType("GpuSet", int)  # a set of GPUs of the whole cluster: bit = first GPU of its machine + index
 NOTHING = GpuSet(0)
@@ -20,7 +20,7 @@ MOST_GPUS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Shape:
+class ClusterShape:
     """Machines in order, each with its number of GPUs, its rack and its block (None: the cluster has no blocks)."""
 
     sizes: tuple[int, ...]
@@ -28,7 +28,7 @@ class Shape:
     blocks: tuple[int, ...] | None = None
 
     @classmethod
-    def grid(cls, racks: int, machines: int, gpus: int) -> "Shape":
+    def grid(cls, racks: int, machines: int, gpus: int) -> "ClusterShape":
         """Equal racks of equal machines. Raises InvalidInput for less than one of each, or more than a million GPUs."""
         if min(racks, machines, gpus) < 1 or racks * machines * gpus > MOST_GPUS:
             given = f"{racks} racks of {machines} machines of {gpus} GPUs"
@@ -117,24 +117,24 @@ def _members(group_of: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterState:
     """A shape, which of its GPUs are free, and how many on each machine. Giving and taking back make a new value."""
 
-    shape: Shape
+    shape: ClusterShape
     free: GpuSet
     counts: tuple[int, ...]
 
     @classmethod
-    def of(cls, shape: Shape, free: GpuSet | None = None) -> "Cluster":
+    def of(cls, shape: ClusterShape, free: GpuSet | None = None) -> "ClusterState":
         """A cluster of this shape with these GPUs free; without `free` all are."""
         every = GpuSet((1 << shape.gpus) - 1)
         chosen = every if free is None else free
         return cls(shape, chosen, tuple((chosen & mask).bit_count() for mask in shape.masks))
 
     @classmethod
-    def empty(cls, machines: int, gpus_per_machine: int) -> "Cluster":
-        """One rack of equal machines with every GPU free. Raises InvalidInput like Shape.grid."""
-        return cls.of(Shape.grid(1, machines, gpus_per_machine))
+    def empty(cls, machines: int, gpus_per_machine: int) -> "ClusterState":
+        """One rack of equal machines with every GPU free. Raises InvalidInput like ClusterShape.grid."""
+        return cls.of(ClusterShape.grid(1, machines, gpus_per_machine))
 
     @property
     def machines(self) -> int:
@@ -163,27 +163,27 @@ class Cluster:
         """The lowest free GPUs of one machine, that many. They must be there."""
         return lowest_of(GpuSet(self.free & self.shape.masks[machine]), gpus)
 
-    def with_taken(self, gpus: GpuSet) -> "Cluster":
+    def with_taken(self, gpus: GpuSet) -> "ClusterState":
         """The cluster after these GPUs were given away. Raises Bug if one of them was not free."""
         if gpus & ~self.free:
             raise Bug(f"GPUs {gpus & ~self.free:#x} were given away twice")
         return self._changed(gpus, -1)
 
-    def with_freed(self, gpus: GpuSet) -> "Cluster":
+    def with_freed(self, gpus: GpuSet) -> "ClusterState":
         """The cluster after these GPUs came back. Raises Bug if one of them was free already."""
         if gpus & self.free:
             raise Bug(f"GPUs {gpus & self.free:#x} came back twice")
         return self._changed(gpus, 1)
 
-    def only(self, gpus: GpuSet) -> "Cluster":
+    def only(self, gpus: GpuSet) -> "ClusterState":
         """The same shape with just these GPUs free."""
-        return self if gpus == self.free else Cluster.of(self.shape, gpus)
+        return self if gpus == self.free else ClusterState.of(self.shape, gpus)
 
-    def _changed(self, gpus: GpuSet, sign: int) -> "Cluster":
+    def _changed(self, gpus: GpuSet, sign: int) -> "ClusterState":
         counts = list(self.counts)
         for machine, number in self.shape.per_machine(gpus).items():
             counts[machine] += sign * number
-        return Cluster(self.shape, GpuSet(self.free ^ gpus), tuple(counts))
+        return ClusterState(self.shape, GpuSet(self.free ^ gpus), tuple(counts))
 
 
 def lowest_of(gpus: GpuSet, number: int) -> GpuSet:

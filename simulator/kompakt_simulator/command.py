@@ -2,53 +2,57 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 
-from kompakt_core.delay.model import OVERTAKEN_AT_MOST
 from kompakt_core.errors import InvalidInput
+from kompakt_core.policy.model import OVERTAKEN_AT_MOST
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import known_machine
-from kompakt_simulator.cluster import Cluster, Shape
-from kompakt_simulator.clusters import read_shape
-from kompakt_simulator.formats import WORK
+from kompakt_simulator.cluster import ClusterShape, ClusterState
+from kompakt_simulator.cluster_file import read_shape
+from kompakt_simulator.extensions import Installed, installed_placements, installed_policies, installed_traces, trace_named
+from kompakt_simulator.figures import ring_share, summarize
 from kompakt_simulator.html import html_of
+from kompakt_simulator.jobs import Trace
 from kompakt_simulator.network import FREE, Network, load_network, network_on
-from kompakt_simulator.placements.table import PLACEMENTS, Placement, placements_on
-from kompakt_simulator.policies.policy import Policy
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.quality import ring_share
-from kompakt_simulator.reading import BUILT_IN, load_trace
-from kompakt_simulator.report import Run, json_of, table_of
-from kompakt_simulator.rules import WORDS, Rules, parse_rules
-from kompakt_simulator.setting import Knowledge, Setting
+from kompakt_simulator.placements import PLACEMENTS, Placement
+from kompakt_simulator.policies import POLICIES, SchedulingPolicy
+from kompakt_simulator.report import PolicyRun, csv_of, json_of, table_of
+from kompakt_simulator.setting import WORDS, Knowledge, Setting, SimulationRules, parse_rules
 from kompakt_simulator.simulation import known_to
 from kompakt_simulator.simulation import simulate as run_simulation
-from kompakt_simulator.summary import summarize
-from kompakt_simulator.trace import Trace
+from kompakt_simulator.traces.formats import WORK
+from kompakt_simulator.traces.reading import BUILT_IN
 
 CLUSTER = "1x4x4"
+_ADDED = "what installed packages add"
 _T = TypeVar("_T")
 
 
-class Output(StrEnum):
+class SimulationOutput(StrEnum):
     """What is printed."""
 
     TABLE = "table"
     JSON = "json"
     HTML = "html"
+    CSV = "csv"
 
 
 def simulate(
-    trace: Annotated[str, typer.Option(help=f"{', '.join(BUILT_IN)}, or the path of a file (plain or gzip)")] = "tiresias-60",
+    trace: Annotated[
+        str, typer.Option(help=f"{', '.join(BUILT_IN)}, {_ADDED}, or the path of a file (plain or gzip)")
+    ] = "tiresias-60",
     format: Annotated[str | None, typer.Option(help=f"default: told by the file's columns. What counts as work: {WORK}")] = None,
     cluster: Annotated[
         str | None, typer.Option(help=f"RACKSxMACHINESxGPUS, or a YAML or JSON file with unequal racks; default: {CLUSTER}")
     ] = None,
-    policy: Annotated[list[str] | None, typer.Option(help=f"{', '.join(POLICIES)}; comma-separated; default: all")] = None,
-    placement: Annotated[str, typer.Option(help=f"{', '.join(PLACEMENTS)}; planned with --machine")] = "levels",
+    policy: Annotated[
+        list[str] | None, typer.Option(help=f"{', '.join(POLICIES)}, {_ADDED}; comma-separated; default: all")
+    ] = None,
+    placement: Annotated[str, typer.Option(help=f"{', '.join(PLACEMENTS)}, {_ADDED}; planned with --machine")] = "levels",
     machine: Annotated[str | None, typer.Option(help="known machine whose link graph all machines have")] = None,
     network: Annotated[str | None, typer.Option(help="YAML or JSON file: what communication costs; default: nothing")] = None,
     restart_s: Annotated[float, typer.Option(help="seconds a stopped job needs to start again")] = 30,
@@ -66,13 +70,20 @@ def simulate(
     ] = OVERTAKEN_AT_MOST,
     seed: Annotated[int, typer.Option(help="for all that chance decides")] = 0,
     rules: Annotated[str | None, typer.Option(help=f"where simulators differ, comma-separated: {WORDS}; first = default")] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="what is printed")] = Output.TABLE,
+    output: Annotated[
+        SimulationOutput, typer.Option("--output", "-o", help="csv: a row per policy and job")
+    ] = SimulationOutput.TABLE,
+    jobs: Annotated[bool, typer.Option("--jobs", help="with -o json: also an object per job")] = False,
 ) -> None:
     """Run a trace of jobs through scheduling policies in virtual time and compare completion times."""
-    loaded = load_trace(trace, format)
+    if jobs and output is not SimulationOutput.JSON:
+        raise InvalidInput(f"--jobs with -o {output}: expected -o json; -o csv prints a row per job as it is")
+    traces = installed_traces()
+    _leave_out(traces)
+    loaded = trace_named(trace, format, traces.rows)
     graph = None if machine is None else known_machine(machine).graph()
     where, shape, costs = _world(cluster, network)
-    world = Cluster.of(shape)
+    world = ClusterState.of(shape)
     setting = Setting(
         restart_s=restart_s,
         checkpoint_s_per_gpu=checkpoint_s_per_gpu,
@@ -85,17 +96,19 @@ def simulate(
         overtaken_at_most=overtaken_at_most,
         seed=seed,
         network=costs,
-        rules=Rules() if rules is None else parse_rules(rules),
+        rules=SimulationRules() if rules is None else parse_rules(rules),
     )
-    place = _chosen("--placement", [placement], placements_on(graph))[placement.lower()]
-    chosen = _chosen("--policy", _split(policy), POLICIES)
+    placements, policies = installed_placements(graph), installed_policies()
+    _leave_out(placements, policies)
+    place = _chosen("--placement", [placement], placements.rows)[placement.lower()]
+    chosen = _chosen("--policy", _split(policy), policies.rows)
     for each in chosen.values():
         known_to(each, setting)
     runs = [_run(loaded, world, each, place, setting, graph) for each in chosen.values()]
-    _print(loaded, world, where, runs, output)
+    _print(loaded, world, where, runs, output, jobs)
 
 
-def _world(cluster: str | None, network: str | None) -> tuple[str, Shape, Network]:
+def _world(cluster: str | None, network: str | None) -> tuple[str, ClusterShape, Network]:
     """Where the cluster is described, its shape, and its network; the network's file may describe both."""
     if network is None:
         return cluster or CLUSTER, read_shape(cluster or CLUSTER), FREE
@@ -106,28 +119,41 @@ def _world(cluster: str | None, network: str | None) -> tuple[str, Shape, Networ
     return network if file.shape is not None else cluster or CLUSTER, shape, network_on(file, shape)
 
 
-def _run(trace: Trace, cluster: Cluster, policy: Policy, place: Placement, setting: Setting, graph: LinkGraph | None) -> Run:
+def _run(
+    trace: Trace, cluster: ClusterState, policy: SchedulingPolicy, place: Placement, setting: Setting, graph: LinkGraph | None
+) -> PolicyRun:
     outcome = run_simulation(trace.jobs, cluster, policy, place, setting)
     ring = None if graph is None else ring_share(outcome, cluster, graph)
-    return Run(policy.name, summarize(outcome, setting.rules), outcome, ring)
+    return PolicyRun(policy.name, summarize(outcome, setting.rules), outcome, ring)
 
 
-def _print(trace: Trace, world: Cluster, cluster: str, runs: list[Run], output: Output) -> None:
-    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+def _print(trace: Trace, world: ClusterState, cluster: str, runs: list[PolicyRun], output: SimulationOutput, jobs: bool) -> None:
+    errors = _errors()
     if trace.left_out:
         errors.print(f"left out: {trace.left_out} jobs of which {trace.name} tells no time of running")
     for job in runs[0].outcome.dropped:
         at = f" (line {job.line} of the trace)" if job.line else ""
         errors.print(f"refused: job {job.number} needs {job.gpus} GPUs; the largest possible is {world.size}{at}")
     title = f"{trace.name}: {len(trace.jobs)} jobs on {cluster}; work = {trace.work}"
-    if output is Output.JSON:
-        typer.echo(json_of(runs))
-    elif output is Output.HTML:
+    if output is SimulationOutput.JSON:
+        typer.echo(json_of(runs, world.shape if jobs else None))
+    elif output is SimulationOutput.CSV:
+        typer.echo(csv_of(runs, world.shape), nl=False)
+    elif output is SimulationOutput.HTML:
         typer.echo(html_of(title, runs, world.shape))
     else:
         Console().print(table_of(title, runs))
     if any(run.summary.violations for run in runs):
         raise typer.Exit(1)
+
+
+def _errors() -> Console:
+    return Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def _leave_out(*installed: Installed[Any]) -> None:
+    for reason in (reason for one in installed for reason in one.left_out):
+        _errors().print(f"left out: {reason}", markup=False)
 
 
 def _split(names: list[str] | None) -> list[str] | None:

@@ -3,9 +3,9 @@
 import html
 from collections.abc import Sequence
 
-from kompakt_simulator.cluster import Shape
-from kompakt_simulator.report import Run, figures
-from kompakt_simulator.summary import jct_ms
+from kompakt_simulator.cluster import ClusterShape
+from kompakt_simulator.figures import jct_ms
+from kompakt_simulator.report import PolicyRun, figures
 from kompakt_simulator.world import Stretch
 
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
@@ -33,7 +33,7 @@ _STYLE = (
 )
 
 
-def html_of(title: str, runs: Sequence[Run], shape: Shape) -> str:
+def html_of(title: str, runs: Sequence[PolicyRun], shape: ClusterShape) -> str:
     """The whole page."""
     heading = html.escape(title)
     gantts = "".join(f"<h2>Placement: {html.escape(run.policy)}</h2>{_gantt(run, shape)}" for run in runs)
@@ -45,13 +45,13 @@ def html_of(title: str, runs: Sequence[Run], shape: Shape) -> str:
     )
 
 
-def _table(runs: Sequence[Run]) -> str:
+def _table(runs: Sequence[PolicyRun]) -> str:
     head = "".join(f"<th>{name}</th>" for name in _HEADS)
     rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in (run.policy, *figures(run.summary))) for run in runs)
     return f"<p>Times in seconds.</p><table><tr>{head}</tr>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
 
 
-def _cdf(runs: Sequence[Run]) -> str:
+def _cdf(runs: Sequence[PolicyRun]) -> str:
     times = {run.policy: sorted(jct_ms(done) / 1000 for done in run.outcome.finished) for run in runs}
     longest = max(values[-1] for values in times.values())
     curves = {}
@@ -61,7 +61,7 @@ def _cdf(runs: Sequence[Run]) -> str:
     return _lines(curves, longest)
 
 
-def _utilisation(runs: Sequence[Run], shape: Shape) -> str:
+def _utilisation(runs: Sequence[PolicyRun], shape: ClusterShape) -> str:
     longest = max(run.summary.makespan_s for run in runs)
     return _lines({run.policy: _held(run.outcome.stretches, longest, shape.gpus) for run in runs}, longest)
 
@@ -91,7 +91,7 @@ def _lines(curves: dict[str, list[tuple[float, float]]], longest_s: float) -> st
     )
 
 
-def _gantt(run: Run, shape: Shape) -> str:
+def _gantt(run: PolicyRun, shape: ClusterShape) -> str:
     """One line per GPU; a stretch is a bar from begin to end, machines are parted by lines."""
     longest = run.summary.makespan_s * 1000
     bars = sorted(run.outcome.stretches, key=lambda each: each.start - each.end)[:_MOST_BARS]

@@ -14,10 +14,10 @@ from itertools import pairwise
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
 from kompakt_core.topology.document import Document, read_document
-from kompakt_simulator.cluster import GpuSet, Shape
-from kompakt_simulator.clusters import SHAPE_KEYS, shape_in
+from kompakt_simulator.cluster import ClusterShape, GpuSet
+from kompakt_simulator.cluster_file import SHAPE_KEYS, shape_in
 from kompakt_simulator.files import read_text
-from kompakt_simulator.trace import Job
+from kompakt_simulator.jobs import TraceJob
 
 _ROOT = "network"
 _KEYS = ("levels", "models", "unnamed", "nic")
@@ -39,7 +39,7 @@ class Network:
         """Whether nothing costs anything."""
         return not any(self.levels.values())
 
-    def ratio(self, job: Job) -> float:
+    def ratio(self, job: TraceJob) -> float:
         """c of a job. Raises InvalidInput for a model that the file does not name, where the trace gives no ratio either."""
         if job.gpus == 1 or self.free:
             return 0.0
@@ -57,12 +57,12 @@ class Network:
         at = f"job {job.number}" + (f", line {job.line} of the trace" if job.line else "")
         raise InvalidInput(f"{at}: {what} not in the network file; known models: {known}; or give comm_ratio")
 
-    def slowdowns(self, ratio: float, shape: Shape, gpus: int) -> dict[Level, float]:
+    def slowdowns(self, ratio: float, shape: ClusterShape, gpus: int) -> dict[Level, float]:
         """c * m * n of a job of so many GPUs by level, with n for machines filled as far as they go."""
         card = self._card(min(gpus, max(shape.sizes)))
         return {level: ratio * m * (1.0 if level is Level.MACHINE else card) for level, m in self.levels.items()}
 
-    def slowdown(self, ratio: float, shape: Shape, gpus: GpuSet) -> float:
+    def slowdown(self, ratio: float, shape: ClusterShape, gpus: GpuSet) -> float:
         """c * m(level) * n of the set."""
         if not ratio:
             return 0.0
@@ -84,7 +84,7 @@ class NetworkFile:
     """A network file as it was read. `shape`: the cluster that it describes under racks or blocks, None where it does not."""
 
     document: Document
-    shape: Shape | None
+    shape: ClusterShape | None
 
 
 def load_network(path: str) -> NetworkFile:
@@ -107,7 +107,7 @@ def parse_network(text: str, name: str) -> NetworkFile:
     return NetworkFile(document, shape_in(document, _ROOT))
 
 
-def network_on(file: NetworkFile, shape: Shape) -> Network:
+def network_on(file: NetworkFile, shape: ClusterShape) -> Network:
     """The network of a cluster of this shape. Every level that the cluster has must be given. Raises InvalidInput."""
     document, raw = file.document, file.document.value
     unnamed = raw.get("unnamed", [])
@@ -121,7 +121,7 @@ def network_on(file: NetworkFile, shape: Shape) -> Network:
     )
 
 
-def _levels(document: Document, shape: Shape) -> dict[Level, float]:
+def _levels(document: Document, shape: ClusterShape) -> dict[Level, float]:
     raw = document.value
     wanted = [level.lower() for level, _ in shape.levels.sizes]
     alone = {key: _number(document, key, raw[key]) for key in raw if key in _LEVEL_NAMES}

@@ -1,31 +1,48 @@
-"""What runs that stand side by side are printed as: a table, or JSON."""
+"""What runs that stand side by side are printed as: a table, JSON, or a line per job."""
 
+import csv
+import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 
 from rich.table import Table
 
-from kompakt_simulator.simulation import Outcome
-from kompakt_simulator.summary import Summary
+from kompakt_simulator.cluster import ClusterShape
+from kompakt_simulator.figures import JobRow, Summary, job_rows
+from kompakt_simulator.simulation import SimulationResult
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PolicyRun:
     """One policy's run."""
 
     policy: str
     summary: Summary
-    outcome: Outcome
+    outcome: SimulationResult
     ring_share: float | None = None  # see quality.ring_share; None where it is not known
 
 
-def json_of(runs: Sequence[Run]) -> str:
-    """An object per policy name."""
-    return json.dumps({run.policy: run.summary.as_json() for run in runs}, indent=2)
+def json_of(runs: Sequence[PolicyRun], shape: ClusterShape | None = None) -> str:
+    """An object per policy name; with the shape of the cluster each has an object per job under `jobs`."""
+    told: dict[str, dict[str, object]] = {run.policy: dict(run.summary.as_json()) for run in runs}
+    if shape is not None:
+        for run in runs:
+            told[run.policy]["jobs"] = [asdict(row) for row in job_rows(run.outcome, shape)]
+    return json.dumps(told, indent=2)
 
 
-def table_of(title: str, runs: Sequence[Run]) -> Table:
+def csv_of(runs: Sequence[PolicyRun], shape: ClusterShape) -> str:
+    """A line per policy and job below a header; what a job does not have is empty."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(("policy", *(column.name for column in fields(JobRow))))
+    for run in runs:
+        lines.writerows((run.policy, *astuple(row)) for row in job_rows(run.outcome, shape))
+    return text.getvalue()
+
+
+def table_of(title: str, runs: Sequence[PolicyRun]) -> Table:
     """All runs with their figures in seconds; "ring" = bandwidth of the jobs' rings as a share of the ideal."""
     table = Table(title=f"{title}; times in seconds", title_justify="left", box=None, padding=(0, 1, 0, 0))
     # A narrow terminal folds figures onto a second line; it never cuts them.

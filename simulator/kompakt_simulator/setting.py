@@ -1,12 +1,69 @@
-"""What a run may switch: costs of stopping and starting, leases and timers, and what jobs say about themselves."""
+"""What a run may switch: costs, leases and timers, what jobs say about themselves, and where correct simulators differ."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
 
-from kompakt_core.delay.model import OVERTAKEN_AT_MOST
 from kompakt_core.errors import InvalidInput
+from kompakt_core.policy.model import OVERTAKEN_AT_MOST
 from kompakt_simulator.network import FREE, Network
-from kompakt_simulator.rules import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationRules:
+    """`submission_breaks_ties`: where two jobs stand alike in a queue, the earlier goes first, then the smaller id; else the id.
+
+    `one_pass`: all completions of an instant, then all arrivals, then the scheduler is called once; else after each of them.
+    `srtf_is_free`: its preemptions cost nothing; else what the setting says. `clock_of_trace`: the makespan ends on the trace's
+    own clock; else it begins with the first submission. `too_large_refused`: jobs larger than the cluster are counted and left
+    out; else they are an error. `offers_of_events`, `first_fits`: Dally offers what an event freed (an arrival: all), and takes
+    the first place that fits, as published; else all that is free, and the place that fits best.
+    """
+
+    submission_breaks_ties: bool = True
+    one_pass: bool = True
+    srtf_is_free: bool = True
+    clock_of_trace: bool = True
+    too_large_refused: bool = True
+    offers_of_events: bool = True
+    first_fits: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSwitch:
+    """How a rule is written: the word for what we do, which is the default, and the word for the other."""
+
+    field: str
+    ours: str
+    other: str
+
+
+SWITCHES: Final[Mapping[str, RuleSwitch]] = MappingProxyType(
+    {
+        "ties": RuleSwitch("submission_breaks_ties", "submit", "id"),
+        "passes": RuleSwitch("one_pass", "instant", "event"),
+        "srtf": RuleSwitch("srtf_is_free", "free", "charged"),
+        "makespan": RuleSwitch("clock_of_trace", "clock", "submission"),
+        "too-large": RuleSwitch("too_large_refused", "refuse", "error"),
+        "offers": RuleSwitch("offers_of_events", "event", "all"),
+        "fit": RuleSwitch("first_fits", "first", "best"),
+    }
+)
+WORDS: Final = ", ".join(f"{name}={one.ours}|{one.other}" for name, one in SWITCHES.items())
+
+
+def parse_rules(text: str) -> SimulationRules:
+    """Rules from `ties=id,srtf=charged`; what is not named stays as ours. Raises InvalidInput with what is allowed."""
+    chosen: dict[str, bool] = {}
+    for part in text.split(","):
+        name, _, word = part.strip().partition("=")
+        switch = SWITCHES.get(name)
+        if switch is None or word not in (switch.ours, switch.other) or switch.field in chosen:
+            raise InvalidInput(f"--rules {part.strip()[:80]}: expected some of {WORDS}, each at most once")
+        chosen[switch.field] = word == switch.ours
+    return SimulationRules(**chosen)
 
 
 class Knowledge(IntEnum):
@@ -40,7 +97,7 @@ class Setting:
     declared_error: float = 1.0
     overtaken_at_most: int = OVERTAKEN_AT_MOST
     network: Network = field(default=FREE)
-    rules: Rules = field(default=Rules())
+    rules: SimulationRules = field(default=SimulationRules())
 
     def __post_init__(self) -> None:
         for name in ("restart_s", "checkpoint_s_per_gpu", "checkpoint_interval_s"):

@@ -1,7 +1,7 @@
 """The event loop in virtual time.
 
-At one instant: first all completions, then all arrivals, then one call of the scheduler (or one after each, see Rules), then
-the invariant is checked. Then the clock jumps to the next completion, arrival or wake-up.
+At one instant: first all completions, then all arrivals, then one call of the scheduler (or one after each, see
+SimulationRules), then the invariant is checked. Then the clock jumps to the next completion, arrival or wake-up.
 """
 
 import math
@@ -10,23 +10,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kompakt_core.errors import Bug, InvalidInput
-from kompakt_simulator.cluster import Cluster, GpuSet
-from kompakt_simulator.placements.table import Placement
-from kompakt_simulator.policies.policy import Policy
+from kompakt_simulator.cluster import ClusterState, GpuSet
+from kompakt_simulator.jobs import Milliseconds, SimulatedJob, TraceJob
+from kompakt_simulator.placements import Placement
+from kompakt_simulator.policies import SchedulingPolicy
 from kompakt_simulator.setting import Knowledge, Setting
-from kompakt_simulator.task import Task
-from kompakt_simulator.trace import Job, Milliseconds
-from kompakt_simulator.world import Stretch, World
+from kompakt_simulator.world import SimulatedWorld, Stretch
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedJob:
     """A job that ran to its end; `start` is when it first got GPUs, `gpus` what it held last.
 
     `held`, `comm`, `restart`: milliseconds of holding GPUs, of the network's share of that, and of starting again.
     """
 
-    job: Job
+    job: TraceJob
     start: Milliseconds
     end: Milliseconds
     gpus: GpuSet
@@ -36,11 +35,11 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationResult:
     """What became of all jobs. `dropped`: they need more GPUs than the cluster has and never entered the queue."""
 
-    finished: tuple[Finished, ...]
-    dropped: tuple[Job, ...]
+    finished: tuple[FinishedJob, ...]
+    dropped: tuple[TraceJob, ...]
     cluster_gpus: int = 0
     preemptions: int = 0
     gpu_ms: int = 0
@@ -48,7 +47,9 @@ class Outcome:
     events: int = 0
 
 
-def simulate(jobs: Iterable[Job], cluster: Cluster, policy: Policy, place: Placement, setting: Setting | None = None) -> Outcome:
+def simulate(
+    jobs: Iterable[TraceJob], cluster: ClusterState, policy: SchedulingPolicy, place: Placement, setting: Setting | None = None
+) -> SimulationResult:
     """Run all jobs on an empty cluster until the last has ended.
 
     Raises InvalidInput for a policy that needs more knowledge than the setting allows, a job whose communication is not known,
@@ -61,12 +62,12 @@ def simulate(jobs: Iterable[Job], cluster: Cluster, policy: Policy, place: Place
     dropped = tuple(job for job in ordered if job.gpus > cluster.size)
     if dropped and not setting.rules.too_large_refused:
         raise InvalidInput(f"job {dropped[0].number} needs {dropped[0].gpus} GPUs; the largest possible is {cluster.size}")
-    world = World(cluster, setting, knowledge, policy.free_of_cost and setting.rules.srtf_is_free)
+    world = SimulatedWorld(cluster, setting, knowledge, policy.free_of_cost and setting.rules.srtf_is_free)
     finished, events = _run(world, policy, place, _tasks(fitting, setting))
-    return Outcome(finished, dropped, cluster.size, world.preemptions, world.gpu_ms, tuple(world.stretches), events)
+    return SimulationResult(finished, dropped, cluster.size, world.preemptions, world.gpu_ms, tuple(world.stretches), events)
 
 
-def known_to(policy: Policy, setting: Setting) -> Knowledge:
+def known_to(policy: SchedulingPolicy, setting: Setting) -> Knowledge:
     """What the policy learns in this run. Raises InvalidInput when it needs more than the setting allows."""
     given = setting.knowledge
     if given is None:
@@ -78,19 +79,21 @@ def known_to(policy: Policy, setting: Setting) -> Knowledge:
     return given if policy.uses_more else max(policy.needs, Knowledge.NONE)
 
 
-def _tasks(jobs: list[Job], setting: Setting) -> list[Task]:
+def _tasks(jobs: list[TraceJob], setting: Setting) -> list[SimulatedJob]:
     chance = random.Random(setting.seed)
     spread = math.log(setting.declared_error)
     tasks = []
     for job in jobs:
         declared = job.duration * (math.exp(chance.gauss(0, spread)) if spread else 1.0)
-        tasks.append(Task(job, setting.network.ratio(job), job.submit, float(job.duration), declared))
+        tasks.append(SimulatedJob(job, setting.network.ratio(job), job.submit, float(job.duration), declared))
     return tasks
 
 
-def _run(world: World, policy: Policy, place: Placement, arrivals: list[Task]) -> tuple[tuple[Finished, ...], int]:
+def _run(
+    world: SimulatedWorld, policy: SchedulingPolicy, place: Placement, arrivals: list[SimulatedJob]
+) -> tuple[tuple[FinishedJob, ...], int]:
     scheduler = policy.scheduler(place, world.setting)
-    upcoming, finished, events = arrivals[::-1], list[Finished](), 0
+    upcoming, finished, events = arrivals[::-1], list[FinishedJob](), 0
     one_pass = world.setting.rules.one_pass
     while upcoming or world.next_event is not None:
         world.now = min(at for at in (upcoming[-1].job.submit if upcoming else None, world.next_event) if at is not None)
@@ -109,7 +112,7 @@ def _run(world: World, policy: Policy, place: Placement, arrivals: list[Task]) -
     return tuple(finished), events
 
 
-def _finished(task: Task, world: World) -> Finished:
-    return Finished(
+def _finished(task: SimulatedJob, world: SimulatedWorld) -> FinishedJob:
+    return FinishedJob(
         task.job, Milliseconds(task.first_start), Milliseconds(world.now), task.last, task.held_ms, task.comm_ms, task.restart_ms
     )

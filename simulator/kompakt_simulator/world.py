@@ -10,10 +10,9 @@ from enum import IntEnum
 from heapq import heappop, heappush
 
 from kompakt_core.errors import Bug
-from kompakt_simulator.cluster import NOTHING, Cluster, GpuSet
+from kompakt_simulator.cluster import NOTHING, ClusterState, GpuSet
+from kompakt_simulator.jobs import Milliseconds, SimulatedJob
 from kompakt_simulator.setting import Knowledge, Setting
-from kompakt_simulator.task import Task
-from kompakt_simulator.trace import Milliseconds
 
 
 class _Kind(IntEnum):
@@ -38,8 +37,8 @@ class Stretch:
 class Instant:
     """What happened at one moment, completions and arrivals together. `freed`: GPUs that came back, promised ones excluded."""
 
-    ended: list[Task] = field(default_factory=list)
-    arrived: list[Task] = field(default_factory=list)
+    ended: list[SimulatedJob] = field(default_factory=list)
+    arrived: list[SimulatedJob] = field(default_factory=list)
     freed: GpuSet = NOTHING
     due: list[object] = field(default_factory=list)
 
@@ -47,15 +46,15 @@ class Instant:
         return bool(self.ended or self.arrived or self.freed or self.due)
 
 
-class World:
+class SimulatedWorld:
     """`free_of_cost`: preemption costs nothing, whatever the setting says (a bound rather than something to run)."""
 
-    def __init__(self, cluster: Cluster, setting: Setting, knowledge: Knowledge, free_of_cost: bool = False) -> None:
+    def __init__(self, cluster: ClusterState, setting: Setting, knowledge: Knowledge, free_of_cost: bool = False) -> None:
         self.now = 0
         self.cluster = cluster
         self.setting = setting
         self.knowledge = knowledge
-        self.running: dict[int, Task] = {}
+        self.running: dict[int, SimulatedJob] = {}
         self.preemptions = 0
         self.gpu_ms = 0
         self.stretches: list[Stretch] = []
@@ -63,12 +62,12 @@ class World:
         self._checkpoint = 0.0 if free_of_cost else setting.checkpoint_s_per_gpu * 1000
         self._events: list[tuple[int, int, int, object]] = []
         self._sequence = 0
-        self._claims: list[Task] = []
+        self._claims: list[SimulatedJob] = []
         self._promised = NOTHING
         self._returning = NOTHING
         self._held = NOTHING
-        self._on_start: dict[int, Callable[[World, Task], None]] = {}
-        self._kept: tuple[Task | None, GpuSet] = None, NOTHING
+        self._on_start: dict[int, Callable[[SimulatedWorld, SimulatedJob], None]] = {}
+        self._kept: tuple[SimulatedJob | None, GpuSet] = None, NOTHING
         self.arrivals_left = 0
 
     @property
@@ -81,12 +80,12 @@ class World:
         """Free GPUs that are neither promised to anybody nor kept for a job."""
         return GpuSet(self.cluster.free & ~self._promised & ~self._kept[1])
 
-    def open_to(self, task: Task) -> GpuSet:
+    def open_to(self, task: SimulatedJob) -> GpuSet:
         """The same, with those that are kept for this job."""
         own = self._kept[1] if self._kept[0] is task else NOTHING
         return GpuSet(self.open | own)
 
-    def keep(self, task: Task | None, gpus: GpuSet) -> None:
+    def keep(self, task: SimulatedJob | None, gpus: GpuSet) -> None:
         """From now on, until this is called again or the job starts, nobody else gets these; they are open now."""
         self._kept = task, gpus
 
@@ -95,11 +94,11 @@ class World:
         """When something happens by itself, arrivals apart."""
         return self._events[0][0] if self._events else None
 
-    def tie(self, task: Task) -> tuple[int, int]:
+    def tie(self, task: SimulatedJob) -> tuple[int, int]:
         """What decides between jobs that stand alike in a queue; the lower goes first."""
         return task.job.submit if self.setting.rules.submission_breaks_ties else 0, task.number
 
-    def remaining(self, task: Task) -> float:
+    def remaining(self, task: SimulatedJob) -> float:
         """Milliseconds of computing that are left, as far as this run's policy may know. Raises Bug if it may not."""
         if self.knowledge is Knowledge.ORACLE:
             return task._left - (task.attained(self.now) - task.done)
@@ -107,7 +106,7 @@ class World:
             return max(0.0, task._declared - task.attained(self.now))
         raise Bug("a policy without knowledge of durations asked for one")
 
-    def assign(self, task: Task, gpus: GpuSet) -> None:
+    def assign(self, task: SimulatedJob, gpus: GpuSet) -> None:
         """Give a waiting job these GPUs: at once, or all of them when those that are still being given up are back."""
         if task.held or task.claimed:
             raise Bug(f"job {task.number} has GPUs already")
@@ -127,7 +126,7 @@ class World:
         else:
             self._start(task, gpus)
 
-    def stop(self, task: Task) -> None:
+    def stop(self, task: SimulatedJob) -> None:
         """Preempt a running job. Its GPUs come back when its checkpoint is written."""
         computed = task.attained(self.now) - task.done
         wall = task.running(self.now) - task.ran
@@ -155,7 +154,7 @@ class World:
         """Call the scheduler at this moment, with `why` among what is due."""
         self._push(max(at, self.now), _Kind.WAKE, why)
 
-    def on_start(self, task: Task, call: "Callable[[World, Task], None]") -> None:
+    def on_start(self, task: SimulatedJob, call: "Callable[[SimulatedWorld, SimulatedJob], None]") -> None:
         """Call this when a job that waits for promised GPUs gets them."""
         self._on_start[task.number] = call
 
@@ -184,7 +183,7 @@ class World:
         if free | self._held | self._returning != every:
             raise Bug("a GPU is neither free nor held")
 
-    def _start(self, task: Task, gpus: GpuSet) -> None:
+    def _start(self, task: SimulatedJob, gpus: GpuSet) -> None:
         if gpus & self._held:
             raise Bug(f"GPUs {gpus & self._held:#x} are held twice")
         self.cluster = self.cluster.with_taken(gpus)
@@ -213,7 +212,7 @@ class World:
         instant.ended.append(task)
         instant.freed = GpuSet(instant.freed | gpus)
 
-    def _release(self, task: Task) -> GpuSet:
+    def _release(self, task: SimulatedJob) -> GpuSet:
         gpus = task.held
         del self.running[task.number]
         self._held = GpuSet(self._held & ~gpus)

@@ -12,9 +12,9 @@ from fastapi import FastAPI
 
 from kompakt_extender.health import health_app
 from kompakt_extender.main import listen, server
-from tests.unit.extender.asking import Person, bound, proxied
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World
+from tests.support.extender.asking import Person, bound, proxied
+from tests.support.extender.office import Office
+from tests.support.extender.world import World
 from tools.browser import Browser
 
 PROXY = "/api/v1/namespaces/kompakt-system/services/kompakt-explain:http/proxy"

@@ -13,21 +13,15 @@ from pathlib import Path
 import pytest
 
 from kompakt_core import contract as c
-from tests.cluster import waits
+from tests.support.cluster import waits
+from tests.support.cluster.machines import MACHINES
 from tools.kube import simulated
 from tools.kube.binaries import find_all
 from tools.kube.parts import Pair, can_set_hostname
 from tools.kube.processes import launch_tied
 from tools.kube.programs import SIMULATED
 from tools.kube.session import ClusterSession, eventually
-from tools.kube.simulated import SimulatedMachine
 
-RACK = "kompakt.dev/rack"
-MACHINES = (
-    SimulatedMachine("dgx-0", "dgx1-v100", 8, ((RACK, "a"),)),
-    SimulatedMachine("dgx-1", "dgx1-v100", 8, ((RACK, "a"),)),
-    SimulatedMachine("pcie-0", "a100-pcie-8-bridge-pairs", 8, ((RACK, "b"),)),
-)
 # A Lease that is taken over within seconds, so that a takeover can be waited for, and yet is kept by a busy machine:
 # with a deadline of 3 s kube-scheduler lost it while others used all cores.
 LEASE = {"scheduler.lease.duration": "10s", "scheduler.lease.renewDeadline": "8s", "scheduler.lease.retryPeriod": "1s"}

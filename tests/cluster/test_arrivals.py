@@ -27,7 +27,7 @@ from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
 from kompakt_extender.api import Api, Stream, load
 from kompakt_extender.objects import RawEvent, RawList
-from tests.cluster.replay import FINISHED, Moment, Stay, free_masks
+from tests.support.cluster.replay import FINISHED, Moment, Stay, free_masks
 from tools.kube import simulated
 from tools.kube.holding import HoldingWatch
 from tools.kube.kwok import SECONDS_ANNOTATION

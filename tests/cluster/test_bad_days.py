@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import MACHINES
+from tests.support.cluster.machines import MACHINES
 from tools.kube import kwok
 from tools.kube.api import connect
 from tools.kube.jobs import JobManifest, apply, training_job

@@ -14,17 +14,16 @@ from typing import Any
 import pytest
 
 from kompakt_core import contract as c
-from kompakt_core.delay.estimate import COMMUNICATION
-from kompakt_simulator.cluster import Cluster as SimulatedCluster
-from kompakt_simulator.cluster import Shape
+from kompakt_core.policy.levels import COMMUNICATION
+from kompakt_simulator.cluster import ClusterShape
+from kompakt_simulator.cluster import ClusterState as SimulatedCluster
+from kompakt_simulator.jobs import Milliseconds, TraceJob
 from kompakt_simulator.network import Network
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.setting import Setting
 from kompakt_simulator.simulation import simulate
-from kompakt_simulator.trace import Job as TraceJob
-from kompakt_simulator.trace import Milliseconds
-from tests.cluster.waits import FACTORS
+from tests.support.cluster.waits import FACTORS
 from tools.kube import simulated
 from tools.kube.holding import HoldingWatch
 from tools.kube.jobs import JobManifest, apply, training_job
@@ -198,7 +197,7 @@ def test_gangs_of_eight_hosts_find_the_two_leaf_groups_that_hold_them(racks: Clu
     waits_for(third, "Rack")
     until = scheduling(third)["until"]
     relaxed_at_its_timer(third, until)
-    assert level_of(third) == "Cluster"
+    assert level_of(third) == "ClusterState"
 
 
 def test_timers_outlive_the_active_pair(racks: ClusterSession, namespace: str, pair: Pair, standby: Pair) -> None:
@@ -270,7 +269,7 @@ def held(cluster: ClusterSession) -> list[Any]:
 
 def simulated_sequence() -> list[Placed]:
     """What the simulator does with the same jobs under the same policy, in the order of the starts."""
-    shape = Shape.grid(2, 2, GPUS)
+    shape = ClusterShape.grid(2, 2, GPUS)
     hosts = [name for name, _ in RACKS]
     trace = [
         TraceJob(number, Milliseconds(at * 1000), Milliseconds(seconds * 1000), workers * gpus, comm_ratio=COMMUNICATION["High"])

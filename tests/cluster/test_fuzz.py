@@ -18,8 +18,8 @@ from kompakt_core.contract import GROUP, JOB_PLURAL, MANAGED_BY, VERSION
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
-from tests.cluster.manifests import Chance, spec_schema
-from tests.cluster.storm import held
+from tests.support.cluster.manifests import Chance, spec_schema
+from tests.support.cluster.storm import held
 from tools.kube.session import ClusterSession, eventually
 
 JUDGED = int(os.environ.get("KOMPAKT_FUZZ", "1500"))

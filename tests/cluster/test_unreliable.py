@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.storm import LOOK, Crowd, held, left_sockets_collected, orphans
+from tests.support.cluster.storm import LOOK, Crowd, held, left_sockets_collected, orphans
 from tools.kube.holding import HoldingWatch
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.parts import Pair, can_set_hostname

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kompakt_core.delay.model import Timers
 from kompakt_core.placement.model import Level
+from kompakt_core.policy.model import Timers
 from kompakt_extender.consolidation import DEFAULT, POLICIES
 from kompakt_extender.main import Settings, parse
 from tools.kube import binaries

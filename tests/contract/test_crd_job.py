@@ -1,6 +1,7 @@
 """The TrainingJob schema against parse_job: the same fields, the same defaults; and the files against their generator."""
 
 import copy
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,19 @@ def test_the_files_are_what_the_generator_makes_of_the_committed_template() -> N
         assert (ROOT / "crds" / name).read_text() == text, f"run python -m tools.crd: crds/{name} is not what it makes"
 
 
+def test_the_pages_are_what_the_generator_makes() -> None:
+    for name, text in generator.pages().items():
+        assert (ROOT / "docs" / "reference" / name).read_text() == text, f"run python -m tools.crd: docs/reference/{name} is old"
+
+
+@pytest.mark.parametrize("name", ["trainingjob.md", "gputopology.md"])
+def test_each_link_inside_a_page_leads_to_a_heading(name: str) -> None:
+    text = (ROOT / "docs" / "reference" / name).read_text()
+    headings = {re.sub(r"[^a-z0-9-]", "", line.lstrip("# ").lower()) for line in text.splitlines() if line.startswith("#")}
+    assert (found := set(re.findall(r"\(#([^)]*)\)", text)))
+    assert found <= headings
+
+
 def test_the_committed_template_is_the_pinned_kubernetes_own() -> None:
     try:
         document = podtemplate.find_document()
@@ -128,8 +142,8 @@ def test_the_committed_template_is_the_pinned_kubernetes_own() -> None:
 
 
 def test_every_word_of_placement_that_a_job_may_use_is_honoured() -> None:
-    from kompakt_core.placement.choose import POLICIES
     from kompakt_core.placement.model import Level
+    from kompakt_core.placement.policies import POLICIES
 
     assert {str(policy) for policy in POLICIES} == {str(p) for p in model.PolicyName}
     assert {str(level) for level in Level} == {str(level) for level in model.LevelName}

@@ -16,16 +16,16 @@ from kompakt_extender.gangs import gang_of
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, NodeView, PodView, TopologyView
-from kompakt_simulator.cluster import Cluster, GpuSet
-from kompakt_simulator.placements.planned import Planned
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.reading import load_trace
+from kompakt_simulator.cluster import ClusterState, GpuSet
+from kompakt_simulator.placements import Planned
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.simulation import simulate
+from kompakt_simulator.traces.reading import load_trace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NOTHING_DECIDED = Record(attempt=1, state=State.WAITING, reason="", message="", waiting_since="")
 WISHES = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
-Decision = tuple[Cluster, int, GpuSet | None]
+Decision = tuple[ClusterState, int, GpuSet | None]
 
 
 def recorded(machine: str, machines: int) -> list[Decision]:
@@ -33,12 +33,12 @@ def recorded(machine: str, machines: int) -> list[Decision]:
     graph = MACHINES[machine].graph()
     planned, decisions = Planned(graph), list[Decision]()
 
-    def place(cluster: Cluster, gpus: int) -> GpuSet | None:
+    def place(cluster: ClusterState, gpus: int) -> GpuSet | None:
         chosen = planned(cluster, gpus)
         decisions.append((cluster, gpus, chosen))
         return chosen
 
-    simulate(load_trace("tiresias-60").jobs, Cluster.empty(machines, graph.size), POLICIES["fifo-skip"], place)
+    simulate(load_trace("tiresias-60").jobs, ClusterState.empty(machines, graph.size), POLICIES["fifo-skip"], place)
     return decisions
 
 
@@ -46,7 +46,7 @@ def graph_of(machine: str, node: str) -> LinkGraph:
     return MACHINES[machine].graph(lambda index: f"GPU-{node}-{index}")
 
 
-def ledger_of(machine: str, cluster: Cluster) -> GpuLedger:
+def ledger_of(machine: str, cluster: ClusterState) -> GpuLedger:
     """The same cluster as the extender would read it: taken GPUs are reported as held by the device plugin."""
     ledger = GpuLedger()
     for number in range(cluster.machines):
@@ -58,7 +58,7 @@ def ledger_of(machine: str, cluster: Cluster) -> GpuLedger:
     return ledger
 
 
-def decided(machine: str, cluster: Cluster, gpus: int) -> GpuSet | None:
+def decided(machine: str, cluster: ClusterState, gpus: int) -> GpuSet | None:
     """What the extender's planner would write for a job of so many GPUs, as a set of the simulator's."""
     whole, rest = divmod(gpus, cluster.gpus_per_machine)
     sizes = [cluster.gpus_per_machine] * whole + [rest] * (rest > 0)

@@ -1,15 +1,11 @@
 """`kompakt profile` from command to table: an unchanged script on one and two processes, timed by the start-up hook."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
 
 # Each sample takes a hundredth of a second to prepare, each batch so a tenth: more than all else of a step.
 SCRIPT = """

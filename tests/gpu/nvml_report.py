@@ -31,8 +31,8 @@ from kompakt_core.topology.wire import graph_to_spec
 from kompakt_device_plugin.nvml.discovery import discover
 from kompakt_device_plugin.nvml.source import NvmlSource
 from kompakt_device_plugin.nvml.sysfs import Sysfs
-from tests.gpu.recording import record
-from tests.nvml_shim.shim import Shim, build
+from tests.support.nvml_shim.recording import record
+from tests.support.nvml_shim.shim import Shim, build
 
 NODE: dict[str, Any] = {"metadata": {"name": "this"}}
 OWNER = "recorded"  # of the made-up UUIDs that stand for the true ones

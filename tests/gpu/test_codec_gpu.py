@@ -1,12 +1,6 @@
 """The codec on a real NVIDIA GPU: the kernels' bytes are the reference's, and training code never waits for sizes."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 
 from kompakt_runtime import codec

@@ -1,13 +1,8 @@
 """Host memory on a real NVIDIA GPU: bytes come back, nothing waits, memory is let go of, and training is plain training."""
 
 import functools
-import os
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 

@@ -2,17 +2,14 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.node.jobs import Jobs
+from tests.support.node.jobs import Jobs
+from tests.support.node.world import World
 from tools.kube import demo, elsewhere, host, install, real, scatter, stack
-from tools.kube.elsewhere import Elsewhere
 from tools.kube.holding import HoldingWatch
-from tools.kube.kubectl import Kubectl
-from tools.kube.real import RealCluster
 from tools.kube.stack import Images
 
 NAME = os.environ.get("KOMPAKT_NODE_TESTS", "node-tests")  # the cluster's name: several people may test on one machine
@@ -29,16 +26,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(FIRST_RUN))
             if os.environ.get("KOMPAKT_CLUSTER") and item.path.name not in ANYWHERE:
                 item.add_marker(pytest.mark.skip(reason="reaches into nodes; with KOMPAKT_CLUSTER they stand elsewhere"))
-
-
-@dataclass(frozen=True)
-class World:
-    """The running cluster, how to ask it, and the images that it was made from."""
-
-    cluster: RealCluster | Elsewhere
-    kubectl: Kubectl
-    images: Images
-    machines: tuple[str, ...] = stack.REAL_NODES  # the nodes that play stack.MACHINES
 
 
 @pytest.fixture(scope="session")

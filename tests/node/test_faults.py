@@ -2,17 +2,11 @@
 
 import os
 import signal
-from contextlib import contextmanager
 
-from tests.node.jobs import await_phase, pods_of, sleeping, status
+from tests.support.node.faults import SOON, lost_node
+from tests.support.node.jobs import await_phase, pods_of, sleeping, status
 from tools.kube import cgroups, namespaces, node, stack
-from tools.kube.kubectl import await_state, condition
 
-# In place of the minute that workers give a lost node unless their template says otherwise.
-SOON = [
-    {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
-    for state in ("not-ready", "unreachable")
-]
 OPERATOR = b"/opt/kompakt/bin/kompakt-operator"
 
 
@@ -22,19 +16,6 @@ def kill_program(world, program):
     for pid in found:
         os.kill(pid, signal.SIGKILL)
     return len(found)
-
-
-@contextmanager
-def lost_node(world):
-    """The second machine is gone at once; it comes back, with its disk, when the block ends."""
-    lost = world.cluster.nodes[1]
-    node.kill(lost, world.cluster.spaces)
-    try:
-        await_state(lambda: not condition(world.kubectl.get("node", lost.name), "Ready"), "NotReady", 30)
-        yield
-    finally:
-        node.start(lost, world.cluster.spaces)
-    await_state(lambda: condition(world.kubectl.get("node", lost.name), "Ready"), "Ready again", 60)
 
 
 def test_a_job_runs_to_its_end_although_the_operator_is_killed(kompakt, jobs):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.node.conftest import World
+from tests.support.node.world import World
 from tools.kube.base_image import base_image, build_base
 from tools.kube.buildah import Builder
 from tools.kube.cache import copy_files, locked

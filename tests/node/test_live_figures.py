@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.node.jobs import await_phase, status
-from tests.node.test_faults import SOON, lost_node
+from tests.support.node.faults import SOON, lost_node
+from tests.support.node.jobs import await_phase, status
 from tools.kube.kubectl import await_state
 
 ROOT = Path(__file__).parents[2]

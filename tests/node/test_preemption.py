@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from tests.node.jobs import await_phase, pods_of, status
+from tests.support.node.jobs import await_phase, pods_of, status
 
 NODE = "node-1"
 SAVING = 5  # seconds that a worker needs for its checkpoint: longer than its pod template would give it

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.conftest import World
-from tests.node.jobs import Jobs, await_phase, sleeping
-from tests.node.machines import third_machine
+from tests.support.node.jobs import Jobs, await_phase, sleeping
+from tests.support.node.machines import third_machine
+from tests.support.node.world import World
 from tools.kube import binaries
 from tools.kube.following import running_workers
 from tools.kube.kubectl import await_state

@@ -16,8 +16,8 @@ from itertools import product
 import pytest
 
 from kompakt_core.contract import LABEL_JOB_NAME
-from tests.node.jobs import job, sleeping
-from tests.node.machines import third_machine
+from tests.support.node.jobs import job, sleeping
+from tests.support.node.machines import third_machine
 from tools.kube import cgroups, node
 from tools.kube.command import CommandFailed
 from tools.kube.kubectl import await_state, condition

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from kompakt_core.contract import LABEL_JOB_UID
-from tests.node.conftest import World
-from tests.node.jobs import Jobs, pods_of, sleeping, status
+from tests.support.node.jobs import Jobs, pods_of, sleeping, status
+from tests.support.node.world import World
 from tools.kube import binaries, install, scatter, stack
 from tools.kube.command import output
 from tools.kube.kubectl import await_state

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from kompakt_core.contract import RESOURCE
-from tests.node.conftest import World
-from tests.node.jobs import all_free, await_phase, job, phase, pods_of, sleeping
-from tests.node.older import Older, built
+from tests.support.node.jobs import all_free, await_phase, job, phase, pods_of, sleeping
+from tests.support.node.older import Older, built
+from tests.support.node.world import World
 from tools.kube import binaries, install, node, stack
 from tools.kube.command import output
 from tools.kube.kubectl import await_state

@@ -4,6 +4,7 @@ The top-level folder `operator` has the name of a module of the standard library
 package and holds no loose module, and while no test file lies outside tests/.
 """
 
+import ast
 import operator
 import subprocess
 import sys
@@ -72,6 +73,20 @@ def test_tests_lie_under_tests_and_are_no_packages() -> None:
     tests = [name for name in names if name.suffix == ".py" and (name.name.startswith("test_") or name.name == "conftest.py")]
     assert [name for name in tests if name.parts[0] != "tests"] == []
     assert Path("tests/unit/test_layout.py") in tests
+
+
+def imports_of_tests(path: Path) -> set[str]:
+    """What a file imports from below tests/, apart from the helpers and a program that tests try (a report on NVML)."""
+    froms = [node for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.ImportFrom)]
+    names = {f"{node.module}.{alias.name}" for node in froms for alias in node.names if (node.module or "").startswith("tests")}
+    return {name for name in names if not name.startswith(("tests.support.", "tests.gpu.nvml_report"))}
+
+
+def test_no_test_imports_another() -> None:
+    """What tests share lies in tests/support."""
+    tests = [name for name in tracked() if name.parts[0] == "tests" and name.suffix == ".py"]
+    assert len(tests) > 200
+    assert {str(path): names for path in tests if (names := imports_of_tests(path))} == {}
 
 
 def test_pytest_imports_tests_without_touching_the_search_path() -> None:

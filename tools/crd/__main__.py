@@ -1,4 +1,4 @@
-"""`python -m tools.crd`: writes crds/ and the chart's copies of them anew.
+"""`python -m tools.crd`: writes crds/, the chart's copies of them and docs/reference anew.
 
 `--keep-template` takes the pod template's schema from the file that is there."""
 
@@ -9,11 +9,12 @@ from typing import Any
 
 import yaml
 
-from tools.crd import gputopology, podtemplate, trainingjob
+from tools.crd import gputopology, podtemplate, reference, trainingjob
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "crds"
 COPIES = ROOT / "charts" / "kompakt" / "files" / "crds"  # Helm follows no link out of a chart
+PAGES = ROOT / "docs" / "reference"
 HEADER = "# Made by `python -m tools.crd`; do not edit.\n"
 
 
@@ -34,12 +35,18 @@ def committed_template() -> dict[str, Any]:
     crd = yaml.load((FOLDER / "trainingjobs.yaml").read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     template: dict[str, Any] = spec["properties"]["roles"]["items"]["properties"]["template"]
+    template.pop("description", None)  # ours
     return template
 
 
 def files(template: dict[str, Any]) -> dict[str, str]:
     """Name and text of every generated file."""
-    return {"trainingjobs.yaml": dump(trainingjob.definition(template)), "gputopologies.yaml": dump(gputopology.definition())}
+    return {"trainingjobs.yaml": dump(trainingjob.trainingjob(template)), "gputopologies.yaml": dump(gputopology.gputopology())}
+
+
+def pages() -> dict[str, str]:
+    """Name and text of every reference page."""
+    return {f"{page.names['singular']}.md": reference.page(page) for page in (trainingjob.PAGE, gputopology.PAGE)}
 
 
 def main() -> None:
@@ -50,9 +57,9 @@ def main() -> None:
         template = committed_template() if arguments.keep_template else podtemplate.pod_template(podtemplate.find_document())
     except podtemplate.SourceMissing as problem:
         sys.exit(f"{problem}\nInstall Go, or keep the committed template with --keep-template.")
-    for folder in (FOLDER, COPIES):
+    for folder, made in ((FOLDER, files(template)), (COPIES, files(template)), (PAGES, pages())):
         folder.mkdir(exist_ok=True)
-        for name, text in files(template).items():
+        for name, text in made.items():
             (folder / name).write_text(text)
 
 

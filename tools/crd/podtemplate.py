@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tools.crd.schema import Schema
+from tools.crd.structural import Schema
 from tools.kube import golang
 
 MODULE = Path(__file__).resolve().parent.parent / "kube" / "go" / "kubernetes"

@@ -29,7 +29,7 @@ add. `make docs` writes this table anew.
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class DecisionPage:
     """The first lines of one file; number, title and status are empty where they cannot be read."""
 
     path: str
@@ -42,7 +42,7 @@ class Decision:
         return self.path.rpartition("/")[2]
 
 
-def decisions(root: Path) -> list[Decision]:
+def decisions(root: Path) -> list[DecisionPage]:
     """All decisions by number."""
     paths = [path for path in tracked(root, f"{FOLDER}/*.md") if path != INDEX]
     return [_read(root, path) for path in paths]
@@ -75,7 +75,7 @@ def decision_problems(root: Path) -> list[str]:
     return [problem for one in every for problem in _problems(one, every, known)]
 
 
-def _problems(one: Decision, every: list[Decision], known: set[str]) -> list[str]:
+def _problems(one: DecisionPage, every: list[DecisionPage], known: set[str]) -> list[str]:
     found = []
     if not one.number or not one.name.startswith(one.number):
         found.append(f"the first line must be '# {one.name[:4]}: What was decided'")
@@ -88,11 +88,11 @@ def _problems(one: Decision, every: list[Decision], known: set[str]) -> list[str
     return [f"{one.path}: {problem}" for problem in found]
 
 
-def _read(root: Path, path: str) -> Decision:
+def _read(root: Path, path: str) -> DecisionPage:
     lines = [*(root / path).read_text().split("\n"), "", "", ""]
     title = _TITLE.fullmatch(lines[0])
     number, words = (title[1], title[2]) if title else ("", "")
-    return Decision(path, number, words, lines[2] if not lines[1] else "")
+    return DecisionPage(path, number, words, lines[2] if not lines[1] else "")
 
 
 def _linked(status: str, names: dict[str, str]) -> str:

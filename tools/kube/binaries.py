@@ -1,6 +1,6 @@
 """Where the programs of a cluster come from.
 
-In this order: the folder that KOMPAKT_KUBE_BIN names, the cache, PATH, the official release download, a build from
+In this order: the folder that KOMPAKT_KUBE_BIN names, the cache, PATH, the official release of its project, a build from
 the Go modules pinned in go/. A cluster's Kubernetes programs must agree in version, so PATH and download count only
 with the pinned minor version, while a named folder may hold any supported one, but then must hold all of them.
 KOMPAKT_KUBERNETES=1.36 takes that minor version in place of the newest; what a version needs is kept beside the others'.
@@ -60,6 +60,7 @@ def find_all(names: Iterable[str], say: Say = tell) -> dict[str, Path]:
             f"missing: {', '.join(program.name for program in missing)}; a build of these takes about "
             f"{max(1, round(seconds / 60))} min on two cores with empty caches, once"
         )
+        release.survey(missing, say)
     return {name: find(name, say) for name in wanted}
 
 
@@ -100,6 +101,8 @@ def _from_path(program: Program) -> Path | None:
 def _fetch(program: Program, say: Say) -> Path:
     try:
         return release.download(program, say)
+    except release.Unreachable:
+        pass  # said once for all programs of that place
     except release.NotDownloaded as error:
         say(f"{program.name}: {error}; building it instead")
     try:

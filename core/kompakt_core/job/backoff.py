@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kompakt_core.job import clock
+from kompakt_core.contract import timestamps
 
 FIRST_DELAY: Final = 10
 LONGEST_DELAY: Final = 300
@@ -39,7 +39,7 @@ def read_restart(value: object) -> Restart | None:
     """status.lastRestart; None where it is missing or malformed."""
     if not isinstance(value, Mapping):
         return None
-    moment, attempt, delay = clock.read(value.get("time")), value.get("attempt"), value.get("delaySeconds", 0)
+    moment, attempt, delay = timestamps.seconds(value.get("time")), value.get("attempt"), value.get("delaySeconds", 0)
     if moment is None or type(attempt) is not int or type(delay) is not int or not 0 <= delay <= LONGEST_DELAY:
         return None
     return Restart(moment, attempt, str(value.get("reason", "")), str(value.get("message", "")), delay)
@@ -48,7 +48,7 @@ def read_restart(value: object) -> Restart | None:
 def written(restart: Restart) -> dict[str, Any]:
     """As it stands in the status."""
     return {
-        "time": clock.written(restart.moment),
+        "time": timestamps.encode(restart.moment),
         "attempt": restart.attempt,
         "reason": restart.reason,
         "message": restart.message,

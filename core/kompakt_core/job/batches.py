@@ -3,13 +3,14 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
 from kompakt_core.job.model import MAX_BATCH, BatchSize, TrainingJob
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import count, read_report
+from kompakt_core.schema.meta import plain
 
 MEASURED: Final = "BatchMeasured"  # why the attempt that measured ended
 # What any batch takes is counted as if it grew with the batch, so the first answer is low: it is measured as well, until the
@@ -56,7 +57,7 @@ def read_batch(value: object) -> Batch | None:
 
 def fingerprint(job: TrainingJob) -> str:
     """The same as long as nothing changes on which the measured batch depends: roles and compression."""
-    parts = [[asdict(role) for role in job.roles], asdict(job.compression)]
+    parts = [[plain(role) for role in job.roles], plain(job.compression)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -71,12 +72,12 @@ def current(job: TrainingJob, known: Batch | None) -> Batch | None:
     return known if known is not None and known.spec == spec else Batch(BatchState.MEASURING, base, base, spec)
 
 
-def measures(pod: PodView) -> bool:
+def measures(pod: WorkerPod) -> bool:
     """Whether this pod ended because it had measured enough: that is no success of the training."""
     return any(report.get("batchMeasured") is True for report in _reports(pod))
 
 
-def measured(job: TrainingJob, batch: Batch | None, pods: Sequence[PodView]) -> Batch | None:
+def measured(job: TrainingJob, batch: Batch | None, pods: Sequence[WorkerPod]) -> Batch | None:
     """What follows when all workers that train have ended well, one of them at least because it had measured; else None.
 
     The batch grows in the ratio in which the samples of a forward pass may grow on the worker that has the least room: so
@@ -116,11 +117,11 @@ def words(batch: Batch) -> str:
     return f"measured: no batch above {batch.base} fits, or {NONE_NAMED}; the next attempt keeps it"
 
 
-def _grown(size: int, pod: PodView) -> int:
+def _grown(size: int, pod: WorkerPod) -> int:
     """The batch as this pod's samples may grow; 0 where it names none."""
     found = [(count(report, "suggestedBatch"), count(report, "batch")) for report in _reports(pod)]
     return min((min(size * suggested // seen, MAX_BATCH) if seen else 0 for suggested, seen in found), default=0)
 
 
-def _reports(pod: PodView) -> list[dict[str, Any]]:
+def _reports(pod: WorkerPod) -> list[dict[str, Any]]:
     return [report for message in pod.reports if (report := read_report(message)) is not None]

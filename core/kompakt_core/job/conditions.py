@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from kompakt_core.job import clock
+from kompakt_core.contract import timestamps
 
 
 class Type(StrEnum):
@@ -61,7 +61,7 @@ def stamped(wanted: Iterable[Condition], before: Mapping[str, Condition], genera
     result = []
     for new in wanted:
         old = before.get(new.type)
-        since = old.since if old is not None and old.status == new.status and old.since else clock.written(now)
+        since = old.since if old is not None and old.status == new.status and old.since else timestamps.encode(now)
         fields = {"type": str(new.type), "status": new.status, "reason": new.reason, "message": new.message}
         result.append({**fields, "lastTransitionTime": since, "observedGeneration": generation})
     return result

@@ -1,294 +1,221 @@
-"""A TrainingJob as plain frozen values. Names are those of the resource; `job.spec.parse_job` makes them."""
+"""A TrainingJob as frozen values. Every field of its spec is declared here or in the modules whose names are listed below:
+the parser, the CustomResourceDefinition and docs/reference/trainingjob.md are made from that.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar
 
+from msgspec import field
+
+from kompakt_core import contract
 from kompakt_core.ids import JobUid
-from kompakt_core.patterns.names import Pattern
+from kompakt_core.job.choices import (
+    MAX_BATCH,
+    MAX_EDGE_RANK,
+    MAX_EDGES,
+    MAX_EXIT_CODES,
+    MAX_GPUS,
+    MAX_GRACE_SECONDS,
+    MAX_JOB_NAME,
+    MAX_OVERRIDES,
+    MAX_REPLICAS,
+    MAX_ROLE_NAME,
+    MAX_ROLES,
+    MAX_RULES,
+    MAX_WAIT_SECONDS,
+    BatchSize,
+    CleanPodPolicy,
+    CompressionMode,
+    ConsolidationMode,
+    EdgeScope,
+    Evictions,
+    ExitOperator,
+    FailureAction,
+    FailurePolicy,
+    Injection,
+    LevelName,
+    NonlinearInputs,
+    Offload,
+    PolicyName,
+    RequiredLink,
+    Sensitivity,
+    SuccessOperator,
+)
+from kompakt_core.job.communication import NO_COMMUNICATION, Communication, CustomEdges
+from kompakt_core.job.compression import NO_COMPRESSION, ActivationCompression, Override
+from kompakt_core.job.placing import Consolidation, Placement
+from kompakt_core.job.pod_template import read_template
+from kompakt_core.job.quantity import QUANTITY_SCHEMA, parse_bytes
+from kompakt_core.job.rules import ACROSS, IMMUTABLE, ROLE_NAME_RULE
+from kompakt_core.job.run_policy import (
+    ExitCodes,
+    FailureRule,
+    PodFailurePolicy,
+    Preemption,
+    RunPolicy,
+    SuccessPolicy,
+)
 from kompakt_core.profile.document import Profile
+from kompakt_core.schema.meta import Declared, ValidationRule, about
 
-MAX_JOB_NAME: Final = 40  # with role (16), index (4) and two dashes the hostname stays within 63 characters
-MAX_ROLE_NAME: Final = 16
-MAX_ROLES: Final = 8
-MAX_REPLICAS: Final = 1024
-MAX_GPUS: Final = 256
-MAX_EDGES: Final = 120  # all pairs of 16 ranks
-MAX_EDGE_RANK: Final = 15
-MAX_RULES: Final = 20  # as in batch/v1 Job
-MAX_EXIT_CODES: Final = 255
-MAX_OVERRIDES: Final = 64
-MAX_WAIT_SECONDS: Final = 366 * 24 * 3600
-MAX_GRACE_SECONDS: Final = 24 * 3600
-MAX_BATCH: Final = (1 << 31) - 1
-
-
-class Sensitivity(StrEnum):
-    """How much a job suffers from slow links."""
-
-    HIGH = "High"
-    MEDIUM = "Medium"
-    AUTO = "Auto"
-    LOW = "Low"
-    NONE = "None"
-
-
-class PolicyName(StrEnum):
-    """How a GPU set is chosen (the words of placement's policies; a contract test compares)."""
-
-    BEST = "Best"
-    PRESERVE = "Preserve"
-    PACKED = "Packed"
-    FIRST = "First"
-
-
-class RequiredLink(StrEnum):
-    ANY = "Any"
-    NVLINK = "NVLink"
-
-
-class LevelName(StrEnum):
-    """How far a gang may be spread (the words of placement's levels; a contract test compares)."""
-
-    MACHINE = "Machine"
-    RACK = "Rack"
-    BLOCK = "Block"
-    CLUSTER = "Cluster"
-
-
-class ConsolidationMode(StrEnum):
-    DEFAULT = "Default"
-    FIXED = "Fixed"
-    NO_WAIT = "NoWait"
-    NEVER_RELAX = "NeverRelax"
+__all__ = [
+    "MAX_BATCH",
+    "MAX_EDGES",
+    "MAX_EDGE_RANK",
+    "MAX_EXIT_CODES",
+    "MAX_GPUS",
+    "MAX_GRACE_SECONDS",
+    "MAX_JOB_NAME",
+    "MAX_OVERRIDES",
+    "MAX_REPLICAS",
+    "MAX_ROLES",
+    "MAX_ROLE_NAME",
+    "MAX_RULES",
+    "MAX_WAIT_SECONDS",
+    "NO_COMMUNICATION",
+    "NO_COMPRESSION",
+    "ActivationCompression",
+    "BatchSize",
+    "CleanPodPolicy",
+    "Communication",
+    "CompressionMode",
+    "Consolidation",
+    "ConsolidationMode",
+    "CustomEdges",
+    "EdgeScope",
+    "Evictions",
+    "ExitCodes",
+    "ExitOperator",
+    "FailureAction",
+    "FailurePolicy",
+    "FailureRule",
+    "Injection",
+    "LevelName",
+    "NonlinearInputs",
+    "Offload",
+    "Override",
+    "Placement",
+    "PodFailurePolicy",
+    "PolicyName",
+    "Preemption",
+    "RequiredLink",
+    "Role",
+    "RunPolicy",
+    "Sensitivity",
+    "SuccessOperator",
+    "SuccessPolicy",
+    "TrainingJob",
+    "TrainingJobSpec",
+    "WeightedEdge",
+]
 
 
-class CompressionMode(StrEnum):
-    NONE = "None"
-    LOSSLESS = "Lossless"
-    ERROR_BOUNDED = "ErrorBounded"
-
-
-class Offload(StrEnum):
-    NEVER = "Never"
-    AUTO = "Auto"
-
-
-class NonlinearInputs(StrEnum):
-    KEEP = "Keep"
-    BOUNDED = "Bounded"
-
-
-class BatchSize(StrEnum):
-    KEEP = "Keep"
-    SUGGEST = "Suggest"
-    RAISE = "Raise"
-
-
-class FailurePolicy(StrEnum):
-    """What happens when compression cannot run: train plainly and say why, or fail."""
-
-    IGNORE = "Ignore"
-    FAIL = "Fail"
-
-
-class Injection(StrEnum):
-    DEFAULT = "Default"
-    NEVER = "Never"
-
-
-class CleanPodPolicy(StrEnum):
-    """Which pods of a finished job are deleted."""
-
-    RUNNING = "Running"
-    ALL = "All"
-    NONE = "None"
-
-
-class FailureAction(StrEnum):
-    """What a pod's exit code leads to. Ignore restarts the gang without counting towards backoffLimit."""
-
-    FAIL_JOB = "FailJob"
-    RESTART_GANG = "RestartGang"
-    IGNORE = "Ignore"
-
-
-class ExitOperator(StrEnum):
-    IN = "In"
-    NOT_IN = "NotIn"
-
-
-class SuccessOperator(StrEnum):
-    ALL = "All"
-    ANY = "Any"
-
-
-class Evictions(StrEnum):
-    """Whether a drain may evict workers. Refuse: a PodDisruptionBudget of the job keeps them."""
-
-    ALLOW = "Allow"
-    REFUSE = "Refuse"
-
-
-class EdgeScope(StrEnum):
-    POD = "Pod"
-    GANG = "Gang"
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(Declared, frozen=True, kw_only=True):
     """A group of equal pods. `gpu_container` "" means the template's first container."""
 
-    name: str
-    replicas: int
-    gpus_per_replica: int
-    gpu_container: str
-    template: Mapping[str, Any]
+    name: Annotated[
+        str,
+        about(
+            "Name of the role; part of its pods' names.",
+            shortest=1,
+            longest=63,
+            example="worker",
+            rules=(ROLE_NAME_RULE,),
+        ),
+    ]
+    replicas: Annotated[int, about("Number of pods of this role.", unit="pods", low=1, high=MAX_REPLICAS, example=4)] = 1
+    gpus_per_replica: Annotated[
+        int,
+        about(
+            "Number of GPUs of each pod; 0 for a role without GPUs. The operator adds it as the limit kompakt.dev/gpu.",
+            unit="GPUs",
+            low=0,
+            high=MAX_GPUS,
+            example=8,
+        ),
+    ]
+    gpu_container: Annotated[
+        str, about("Container of the template that gets the GPUs. Absent: the first one.", longest=63, example="trainer")
+    ] = ""
+    template: Annotated[
+        Mapping[str, Any],
+        about("Pod template of the role, as in a Deployment. See kubectl explain pod.spec.", read=read_template, template=True),
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    start: int
-    end: int
-    weight: int
+class TrainingJobSpec(Declared, frozen=True, kw_only=True):
+    """What a user writes. `shared_memory` -1: half the memory limit."""
 
+    suspend: Annotated[
+        bool,
+        about("true: the job has no pods; false again begins the next attempt. Status is kept.", example=True),
+    ] = False
+    managed_by: Annotated[
+        str,
+        about(
+            "Controller that runs the job. With any other value than the default kompakt's operator leaves the job alone. "
+            "Cannot change.",
+            longest=63,
+            example="example.com/another-controller",
+        ),
+    ] = contract.MANAGED_BY
+    roles: Annotated[
+        tuple[Role, ...],
+        about(
+            "Groups of equal pods. All pods of all roles are one gang: they are placed together or not at all.",
+            shortest=1,
+            longest=MAX_ROLES,
+            key="name",
+            twice="two roles are named {0!r}; names must differ",
+        ),
+    ]
+    communication: Annotated[
+        Communication, about("What the job's GPUs exchange. Absent: nothing, so any free GPUs will do.", absent=True)
+    ] = NO_COMMUNICATION
+    placement: Annotated[Placement, about("Which GPUs the gang may get, and how long it waits for better ones.")] = Placement()
+    compression: Annotated[
+        ActivationCompression,
+        about("How the training's saved tensors are kept smaller. Absent: they are kept as they are.", absent=True),
+    ] = field(default=NO_COMPRESSION, name="activationCompression")
+    injection: Annotated[
+        Injection,
+        about(
+            "Default: an init container puts the start-up hook on PYTHONPATH. Never: pods run as written, without figures and "
+            "without compression.",
+            example="Never",
+        ),
+    ] = Injection.DEFAULT
+    run_policy: Annotated[RunPolicy, about("When the job ends, starts again, or is removed.")] = RunPolicy()
+    priority_class_name: Annotated[
+        str,
+        about(
+            "PriorityClass of the pods. Gangs are served by priority; a job of higher priority may preempt this one.",
+            longest=253,
+            example="high-priority",
+        ),
+    ] = ""
+    shared_memory: Annotated[
+        int,
+        about(
+            "Size of /dev/shm in the GPU container. Absent: half of its memory limit.",
+            unit="bytes, as a Kubernetes quantity",
+            example="16Gi",
+            read=parse_bytes,
+            schema=QUANTITY_SCHEMA,
+        ),
+    ] = -1
 
-@dataclass(frozen=True, slots=True)
-class CustomEdges:
-    scope: EdgeScope
-    edges: tuple[Edge, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Communication:
-    """What the job's GPUs exchange. `gradient_bytes` -1: not said."""
-
-    pattern: Pattern = Pattern.NONE
-    sensitivity: Sensitivity = Sensitivity.LOW
-    custom_edges: CustomEdges | None = None
-    gradient_bytes: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Consolidation:
-    """How long to wait for a better level. The seconds count in mode Fixed only; each is at least the one before."""
-
-    mode: ConsolidationMode = ConsolidationMode.DEFAULT
-    machine_wait_seconds: int = 600
-    rack_wait_seconds: int = 1800
-    block_wait_seconds: int = 3600
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    policy: PolicyName = PolicyName.PRESERVE
-    required_link: RequiredLink = RequiredLink.ANY
-    same_numa_node: bool = False
-    required_level: LevelName = LevelName.CLUSTER
-    consolidation: Consolidation = Consolidation()
-
-
-@dataclass(frozen=True, slots=True)
-class Override:
-    """Modules whose dotted name matches the glob `modules` use another mode."""
-
-    modules: str
-    mode: CompressionMode
-
-
-@dataclass(frozen=True, slots=True)
-class Compression:
-    """`target` is decimal text: share of the mean |momentum| that the gradient error may reach.
-
-    `base_batch`: what Raise begins with, `max_batch`: what it never goes above; 0: not said. Raise implies policy Fail.
-    """
-
-    mode: CompressionMode = CompressionMode.NONE
-    target: str = "0.01"
-    overrides: tuple[Override, ...] = ()
-    min_tensor_bytes: int = 65536
-    nonlinear_inputs: NonlinearInputs = NonlinearInputs.KEEP
-    offload: Offload = Offload.NEVER
-    batch_size: BatchSize = BatchSize.KEEP
-    base_batch: int = 0
-    max_batch: int = 0
-    failure_policy: FailurePolicy = FailurePolicy.IGNORE
-
-
-@dataclass(frozen=True, slots=True)
-class FailureRule:
-    """One podFailurePolicy rule; `container` "" matches every container."""
-
-    operator: ExitOperator
-    values: frozenset[int]
-    action: FailureAction
-    container: str = ""
-
-    def matches(self, container: str, exit_code: int) -> bool:
-        """Whether this rule speaks about that container's exit code (0 never matches, as in batch/v1)."""
-        if exit_code == 0 or self.container not in ("", container):
-            return False
-        return (exit_code in self.values) == (self.operator is ExitOperator.IN)
-
-
-@dataclass(frozen=True, slots=True)
-class SuccessPolicy:
-    """`roles` () means all roles."""
-
-    roles: tuple[str, ...] = ()
-    operator: SuccessOperator = SuccessOperator.ALL
-
-
-@dataclass(frozen=True, slots=True)
-class Preemption:
-    """What a job has when it is ended for one of higher priority: time for a checkpoint, and time to run before that happens."""
-
-    grace_period_seconds: int = 60
-    min_runtime_seconds: int = 300
-
-
-@dataclass(frozen=True, slots=True)
-class RunPolicy:
-    """None for a deadline or a time to live: there is none."""
-
-    backoff_limit: int = 3
-    active_deadline_seconds: int | None = None
-    ttl_seconds_after_finished: int | None = None
-    clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
-    failure_rules: tuple[FailureRule, ...] = ()
-    success: SuccessPolicy = SuccessPolicy()
-    evictions: Evictions = Evictions.ALLOW
-    preemption: Preemption = Preemption()
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingJob:
-    """One TrainingJob as its user wrote it, with the defaults filled in. `shared_memory` -1: half the memory limit.
-
-    `profile`: what its user measured beforehand, from the annotation.
-    """
-
-    name: str
-    namespace: str
-    uid: JobUid
-    generation: int
-    roles: tuple[Role, ...]
-    suspend: bool = False
-    managed_by: str = ""
-    communication: Communication = Communication()
-    placement: Placement = Placement()
-    compression: Compression = Compression()
-    injection: Injection = Injection.DEFAULT
-    run_policy: RunPolicy = RunPolicy()
-    priority_class_name: str = ""
-    shared_memory: int = -1
-    profile: Profile | None = None
+    RULES: ClassVar[tuple[ValidationRule, ...]] = (*IMMUTABLE, *ACROSS)
 
     @property
     def workers(self) -> int:
         """Number of pods of the whole gang."""
         return sum(role.replicas for role in self.roles)
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs of the whole gang."""
+        return sum(role.replicas * role.gpus_per_replica for role in self.roles)
 
     def first_index(self, role: str) -> int:
         """The worker index of a role's first pod; worker indices count over all roles in order."""
@@ -300,3 +227,16 @@ class TrainingJob:
 
     def _before(self, role: str) -> tuple[Role, ...]:
         return self.roles[: [r.name for r in self.roles].index(role)]
+
+
+class TrainingJob(TrainingJobSpec, frozen=True, kw_only=True):
+    """One TrainingJob as its user wrote it, with the defaults filled in.
+
+    `profile`: what its user measured beforehand, from the annotation.
+    """
+
+    name: str
+    namespace: str
+    uid: JobUid
+    generation: int
+    profile: Profile | None = None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kompakt_core.job import clock
+from kompakt_core.contract import timestamps
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def written(request: PreemptRequest) -> dict[str, Any]:
 def read_request(value: object) -> PreemptRequest | None:
     """None where it is missing or not as the planner writes it."""
     whom = value.get("for") if isinstance(value, Mapping) else None
-    if not isinstance(value, Mapping) or not isinstance(whom, Mapping) or clock.read(value.get("requestedAt")) is None:
+    if not isinstance(value, Mapping) or not isinstance(whom, Mapping) or timestamps.seconds(value.get("requestedAt")) is None:
         return None
     found = PreemptRequest(
         attempt=value.get("attempt", 0),

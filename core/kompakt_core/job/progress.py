@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kompakt_core.job import clock
-from kompakt_core.job.pods import PodView
+from kompakt_core.contract import timestamps
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import read_report
 
 LARGEST: Final = 1 << 53  # whole numbers up to here survive every reader's floating point
@@ -59,7 +59,7 @@ def values_of(text: str, names: Mapping[str, str]) -> dict[str, float | None]:
     return {names[match[1]]: _float(match[2]) for match in matches if match[1] in names}
 
 
-def at_the_end(pods: Iterable[PodView]) -> dict[str, Any]:
+def at_the_end(pods: Iterable[WorkerPod]) -> dict[str, Any]:
     """status.progress from what the workers left behind: that of the lowest worker index that left one; empty without any."""
     for pod in sorted(pods, key=lambda pod: pod.worker_index):
         for message in pod.reports:
@@ -86,7 +86,7 @@ def halted(before: Mapping[str, Any], slowdown: float, now: float) -> dict[str, 
 
     `slowdown`: how many seconds longer its steps took for each second of computing.
     """
-    end = clock.read(before.get("eta"))
+    end = timestamps.seconds(before.get("eta"))
     rest = {name: value for name, value in before.items() if name != "eta"}
     return rest if end is None else {**rest, "remainingSeconds": int(max(0.0, end - now) / (1 + slowdown))}
 
@@ -104,7 +104,7 @@ def written(progress: Progress, end: float | None) -> dict[str, Any]:
         "step": progress.step,
         **({"total": progress.total} if progress.total is not None else {}),
         **{name: f"{number:.6g}" for name, number in texts.items() if number is not None},
-        **({"eta": clock.written(end)} if end is not None else {}),
+        **({"eta": timestamps.encode(end)} if end is not None else {}),
     }
 
 

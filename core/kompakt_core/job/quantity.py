@@ -2,11 +2,17 @@
 
 import re
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.job.fields import shown
+from kompakt_core.schema.fields import shown
 
+# What an API server is told: as apimachinery's Quantity accepts it, without sign, since none of our quantities can be negative.
+QUANTITY_SCHEMA: Final[dict[str, Any]] = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "pattern": r"^([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})(([KMGTPE]i|[numkMGTPE])|[eE][+-]?[0-9]{1,2})?$",
+    "x-kubernetes-int-or-string": True,
+}
 # Suffixes as apimachinery's resource.Quantity defines them: powers of 1024, powers of 1000, decimal exponents.
 FACTORS: Final = {
     **{suffix: Fraction(10) ** power for suffix, power in zip(("n", "u", "m", "", *"kMGTPE"), range(-9, 19, 3), strict=True)},

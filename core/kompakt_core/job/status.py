@@ -4,14 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kompakt_core.job import backoff, clock
+from kompakt_core.contract import timestamps
+from kompakt_core.job import backoff
 from kompakt_core.job.backoff import Restart
 from kompakt_core.job.batches import Batch, read_batch
 from kompakt_core.job.conditions import OWNED, Condition, Type, read_conditions, stamped
 from kompakt_core.job.measured import Pace
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED, Phase, moved
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.preemption import PreemptRequest, read_request
 from kompakt_core.job.reports import ReceivedReport
 
@@ -65,7 +66,7 @@ class JobStatus:
     def since(self, type_: Type) -> float | None:
         """When a condition last changed."""
         found = self.conditions.get(type_)
-        return None if found is None else clock.read(found.since)
+        return None if found is None else timestamps.seconds(found.since)
 
     def with_conditions(self, *changed: Condition) -> "JobStatus":
         """The same with these conditions in place of those of their types, moments still to be stamped."""
@@ -94,8 +95,8 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
         restarts=_count(status.get("restarts")),
         disruptions=_count(status.get("disruptions")),
         last_restart=backoff.read_restart(status.get("lastRestart")),
-        start_time=clock.read(status.get("startTime")),
-        completion_time=clock.read(status.get("completionTime")),
+        start_time=timestamps.seconds(status.get("startTime")),
+        completion_time=timestamps.seconds(status.get("completionTime")),
         conditions=owned,
         scheduling_attempt=_count(scheduling.get("attempt")),
         scheduling_state=str(scheduling.get("state", "")),
@@ -121,7 +122,7 @@ def to_write(generation: int, before: JobStatus, after: JobStatus, figures: Mapp
         "restarts": after.restarts,
         "disruptions": after.disruptions,
         **({"lastRestart": backoff.written(after.last_restart)} if after.last_restart else {}),
-        **{name: clock.written(moment) for name, moment in moments.items() if moment is not None},
+        **{name: timestamps.encode(moment) for name, moment in moments.items() if moment is not None},
         "conditions": stamped(ordered, before.conditions, generation, now),
         **({"batch": after.batch.written()} if after.batch else {}),
         **{name: value for name, value in figures.items() if value},
@@ -137,7 +138,7 @@ def changed(before: JobStatus, wanted: Mapping[str, Any]) -> bool:
     return plain(before.written) != plain(wanted)
 
 
-def figures_of(job: TrainingJob, pods: Sequence[PodView], compression: Mapping[str, Any]) -> dict[str, Any]:
+def figures_of(job: TrainingJob, pods: Sequence[WorkerPod], compression: Mapping[str, Any]) -> dict[str, Any]:
     """What the status shows of the current attempt beside phase and conditions."""
     return {
         "gpus": sum(role.replicas * role.gpus_per_replica for role in job.roles),
@@ -152,7 +153,7 @@ def shortened(nodes: Sequence[str]) -> str:
     return ",".join([*nodes[:SHOWN_NODES], *([f"+{len(nodes) - SHOWN_NODES}"] if len(nodes) > SHOWN_NODES else [])])
 
 
-def roles_of(job: TrainingJob, pods: Iterable[PodView]) -> list[dict[str, Any]]:
+def roles_of(job: TrainingJob, pods: Iterable[WorkerPod]) -> list[dict[str, Any]]:
     """status.roles: counts and places of the current attempt's pods."""
     result = []
     for role in job.roles:
@@ -167,5 +168,5 @@ def roles_of(job: TrainingJob, pods: Iterable[PodView]) -> list[dict[str, Any]]:
     return result
 
 
-def _place(pod: PodView) -> dict[str, Any]:
+def _place(pod: WorkerPod) -> dict[str, Any]:
     return {"name": pod.name, **({"node": pod.node} if pod.node else {}), **({"gpus": list(pod.gpus)} if pod.gpus else {})}

@@ -7,7 +7,7 @@ import numpy as np
 from kompakt_core.ids import MegabytesPerSecond
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.patterns.table import sets_within, table_for
-from kompakt_core.placement.partitions import without_fabric
+from kompakt_core.placement.facts import without_fabric
 from kompakt_core.topology.graph import LinkGraph
 
 

@@ -1,11 +1,8 @@
 """Which GPUs of one node a pod gets."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import comb
-from types import MappingProxyType
-from typing import Final
 
 import numpy as np
 
@@ -16,39 +13,24 @@ from kompakt_core.patterns.embedding import EdgeTable
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.sets import Masks
 from kompakt_core.patterns.table import MAX_GPUS, sets_within
-from kompakt_core.placement.best import best
-from kompakt_core.placement.facts import GpuSetFacts, Keys, facts_for
-from kompakt_core.placement.first import first
+from kompakt_core.placement.facts import GpuSetFacts, Keys, facts_for, without_fabric
 from kompakt_core.placement.grouped import GroupFacts, group_facts
 from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
-from kompakt_core.placement.packed import packed
-from kompakt_core.placement.partitions import without_fabric
-from kompakt_core.placement.preserve import preserve
+from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
-__all__ = ["POLICIES", "Choice", "choose", "facts_on", "runner_up", "sets_allowed", "values_first", "wished_facts"]
-
-# The contract of a policy, called as policy(facts, free, masks, sensitive):
-# 1. It gives the keys by which sets of one size within `free` are compared, the most important first, smaller is better.
-# 2. Two different sets differ in some key, and the same inputs give the same keys.
-# 3. It never refuses: a set that is allowed and the only one is chosen.
-POLICIES: Final[Mapping[Policy, Callable[[GpuSetFacts | GroupFacts, int, Masks, bool], Keys]]] = MappingProxyType(
-    {Policy.BEST: best, Policy.PRESERVE: preserve, Policy.PACKED: packed, Policy.FIRST: first}
-)
+__all__ = ["Choice", "choose", "facts_on", "runner_up", "sets_allowed", "values_first", "wished_facts"]
 
 
-def choose(
-    graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: int = 0, must_exclude: int = 0
-) -> Choice | Refusal:
-    """The set of `size` GPUs within `free` and outside `must_exclude` that the wish's policy ranks first; it holds all of
-    `must_include`.
+def choose(graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: int = 0) -> Choice | Refusal:
+    """The set of `size` GPUs within `free` that the wish's policy ranks first; it holds all of `must_include`.
 
     Same inputs give the same answer; a request that fits is never refused. Refused are: too few free GPUs
     (have, need), no set of the required link or on one NUMA node, custom edges that name more ranks than `size`, and
     machines of more GPUs than patterns are matched on. Raises InvalidInput when `must_include` is not within the free
     GPUs or too large.
     """
-    return _decide(graph.shared, free & ~must_exclude, size, wish, must_include)
+    return _decide(graph.shared, free, size, wish, must_include)
 
 
 @lru_cache(maxsize=1 << 16)

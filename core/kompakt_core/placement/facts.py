@@ -1,6 +1,7 @@
 """What policies may ask about GPU sets of a machine: tables over all sets, built once per distinct link graph."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from kompakt_core.patterns.pairs import pair_sums
 from kompakt_core.patterns.sets import Masks, Values, compact, matrix, over_members
 from kompakt_core.patterns.table import SubsetTable, edge_table_for, fabric_weights, table_for
 from kompakt_core.placement.model import Wish
+from kompakt_core.topology import bandwidth
 from kompakt_core.topology.graph import FABRIC_KINDS, Link, LinkGraph, LinkKind, SharedGraph
 
 # NCCL's order of paths, best to worst (src/graph/topo.h; NODE between PHB and SYS): breaks ties between PCIe levels
@@ -79,10 +81,6 @@ class GpuSetFacts:
                 taken = island & masks
                 found += (taken != 0) & (taken != island)
         return found
-
-    def numa_nodes(self, mask: int) -> frozenset[int]:
-        """NUMA nodes of the set's GPUs; -1 = unknown."""
-        return frozenset(self._around.numa[i] for i in indices_of(mask))
 
     def numa_domains(self, free: int) -> list[int]:
         """The free GPUs of each known NUMA node, by node."""
@@ -194,3 +192,14 @@ def islands_of(graph: LinkGraph) -> tuple[int, ...]:
                 groups = [group for group in groups if group not in (one, two)] + [one | two]
         found.update(dict.fromkeys(sorted(group for group in groups if group.bit_count() > 1)))
     return tuple(found)
+
+
+def without_fabric(graph: LinkGraph) -> LinkGraph:
+    """The same GPUs with no partition switched on: what joins them then is not told, so it counts as the slowest PCIe path."""
+
+    def demoted(link: Link) -> Link:
+        if link.kind not in FABRIC_KINDS:
+            return link
+        return replace(link, kind=LinkKind.SYS, lanes=0, generation=0, megabytes_per_second=bandwidth.pcie()[LinkKind.SYS])
+
+    return replace(graph, links=tuple(demoted(link) for link in graph.links), partitions=())

@@ -14,7 +14,6 @@ from kompakt_core.patterns.embedding import EdgeTable
 from kompakt_core.patterns.sets import Masks
 from kompakt_core.patterns.table import MAX_GPUS
 from kompakt_core.placement.choose import (
-    POLICIES,
     choose,
     chosen,
     edges_refusal,
@@ -24,6 +23,7 @@ from kompakt_core.placement.choose import (
 )
 from kompakt_core.placement.facts import GpuSetFacts, Keys, facts_for
 from kompakt_core.placement.model import Choice, Refusal, Wish
+from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
 # Up to so many ways of giving the pods their sets are all compared (8 GPUs: at most 420, so always exact); beyond,

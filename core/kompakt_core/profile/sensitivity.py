@@ -3,7 +3,7 @@
 A ring moves 2 (n - 1) / n of the gradients' bytes past each of n GPUs (Patarasuk and Yuan, JPDC 2009). At 12.5 GB/s one way (100
 Gb/s) between the machines of a rack, that over the step's computing gives for the layer files that come with a published Dally
 simulator (bytes and computing per step; 2 for 2 (n - 1) / n): AlexNet .64, VGG .34, MobileNet .16, ResNet-18 .05, ResNet-50 .05,
-which is close to what benchmarks.policies and delay.estimate assume for these models.
+which is close to what benchmarks.policies and policy.levels assume for these models.
 """
 
 import math

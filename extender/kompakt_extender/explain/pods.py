@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kompakt_core import contract
+from kompakt_core.contract import timestamps
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, NodeName, indices_of, mask_of
 from kompakt_core.placement.choose import runner_up
@@ -14,10 +15,10 @@ from kompakt_extender.decide import Request
 from kompakt_extender.explain.models import Decision, GpuSet, OtherNode, PodAnswer, Refusals
 from kompakt_extender.explain.survey import asked_of, survey
 from kompakt_extender.gangs import worker_of
+from kompakt_extender.placement_annotations import wish_of
 from kompakt_extender.placement_history import PlacementRecord
-from kompakt_extender.record import Record, stamp
+from kompakt_extender.record import Record
 from kompakt_extender.views import JobView, PodView
-from kompakt_extender.wishes import wish_of
 
 _WHOLE_GANG = "the planner placed the whole gang at once; it compared gangs of nodes, not nodes for this pod"
 _BY_EDGES = (
@@ -144,7 +145,7 @@ def _decision(noted: PlacementRecord, gang: Gang | None) -> Decision:
     whole_gang = planned_here and request.minimum is None
     other = None if second is None else OtherNode(node=second.node, gpus=_plain(second.order), value=second.value)
     return Decision(
-        at=stamp(noted.at),
+        at=timestamps.encode(noted.at),
         node=noted.node,
         free_before=_plain(indices_of(noted.free)),
         chosen=GpuSet(gpus=_plain(noted.order), value=noted.value),

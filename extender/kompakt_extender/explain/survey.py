@@ -11,7 +11,7 @@ from kompakt_core.placement.model import Gang, NodeState, Wish, Worker
 from kompakt_extender import words
 from kompakt_extender.decide import Grant, No, Request, grant, rank
 from kompakt_extender.explain.models import EXAMPLES, Asked, Refusals
-from kompakt_extender.refusals import code_of
+from kompakt_extender.rejections import code_of
 
 Item = TypeVar("Item")
 _STRETCH: Final = 64

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
+from kompakt_core.contract import timestamps
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level
-from kompakt_extender import record as records
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
 from kompakt_extender.gangs import members, order, plannable, replannable
 from kompakt_extender.jobs import Jobs
@@ -197,4 +197,4 @@ class Planner:
             return self._standing.attend_withdrawn(job, record, pods)
         if not plannable(job, pods) and not replannable(job, pods):
             return None
-        return order(job, pods, self._jobs.complete(job, record, records.stamp(self._clock())))
+        return order(job, pods, self._jobs.complete(job, record, timestamps.encode(self._clock())))

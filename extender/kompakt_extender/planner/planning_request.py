@@ -5,10 +5,10 @@ So an answer is always one about the past: before it counts, `same_gang`, `same_
 
 from dataclasses import dataclass, replace
 
-from kompakt_core.delay.gang import Patience
 from kompakt_core.ids import GpuMask, NodeName, mask_of
 from kompakt_core.placement.fit import node_refusal
 from kompakt_core.placement.model import Gang, NodeState, Plan, Seat, Snapshot
+from kompakt_core.policy.place_or_wait import DelayConfig
 from kompakt_extender.record import Record
 from kompakt_extender.views import JobView, PodView
 
@@ -31,7 +31,7 @@ class PlanningRequest:
     gang: Gang
     snapshot: Snapshot
     mark: Mark
-    patience: Patience
+    patience: DelayConfig
     since: float
     asked_at: float
     overtaken: int

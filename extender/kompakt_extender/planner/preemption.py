@@ -10,9 +10,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from kompakt_core import contract
-from kompakt_core.delay.preempt import Preemption, RunningGang
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.job.preemption import PreemptRequest
+from kompakt_core.policy.preempt import PreemptionPlan, RunningGang
 from kompakt_extender.gangs import defends_with, preempts_with, running_gang
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
@@ -93,7 +93,7 @@ class PreemptionPlanner:
         )
         return [one for one in found if one is not None]
 
-    def begin(self, now: PlanningRequest, found: Preemption) -> None:
+    def begin(self, now: PlanningRequest, found: PreemptionPlan) -> None:
         """Hold the GPUs, and write on the waiting job whom it ends."""
         victims = tuple(self._victim(one) for one in found.victims)
         record = ending_others(now.record, victims, self._uuids(now, found), self._clock())
@@ -109,7 +109,7 @@ class PreemptionPlanner:
         return Victim(job.namespace, job.name, job.uid, one.attempt, one.priority)
 
     @staticmethod
-    def _uuids(now: PlanningRequest, found: Preemption) -> dict[NodeName, tuple[GpuUuid, ...]]:
+    def _uuids(now: PlanningRequest, found: PreemptionPlan) -> dict[NodeName, tuple[GpuUuid, ...]]:
         held: dict[NodeName, list[GpuUuid]] = {}
         for seat in found.plan.seats:
             graph = now.snapshot.nodes[seat.node].graph

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from kompakt_core.contract import timestamps
 from kompakt_core.ids import NodeName
-from kompakt_extender import record as records
 from kompakt_extender.gangs import defends_with, order, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import ClaimSource, GpuLedger
@@ -62,14 +62,14 @@ class ReleasedGangs:
         if unfinished := [pod for pod in unbound if pod.gated or not self._jobs.released(pod)]:
             self._writes.rest_of(job, record, unfinished)
             return
-        since = max(records.moment(record.plan.released_at), self._began)
+        since = max(timestamps.decode(record.plan.released_at), self._began)
         patience = WITHDRAW_VOLUMES_SECONDS if any(pod.mounts_claims for pod in unbound) else WITHDRAW_SECONDS
         if self._clock() - since >= timedelta(seconds=patience):
             message = f"not bound within {patience:.0f} s after the release"
             self._withdraw(job, record, message, unbound, [places[pod.uid].node for pod in unbound])
 
     def _withdraw(self, job: JobView, record: Record, message: str, unbound: list[PodView], nodes: list[NodeName]) -> None:
-        until = records.stamp(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))
+        until = timestamps.encode(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))
         withdrawn = replace(
             record.excluding(nodes, until, "NotBound"), state=State.WITHDRAWN, reason="Withdrawn", message=message
         )
@@ -97,5 +97,5 @@ class ReleasedGangs:
         """A node failed a pod of this job before any container started: leave it out of the next plans."""
         job = self._jobs.views.get(job_uid)
         if job is not None:
-            until = records.stamp(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))
+            until = timestamps.encode(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))
             self._jobs.change(job, lambda record: record.excluding([node], until, reason))

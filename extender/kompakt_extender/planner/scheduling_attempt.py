@@ -11,12 +11,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
-from kompakt_core.delay.gang import Wait, accepted_levels, place_or_wait
-from kompakt_core.delay.keep import Keep
-from kompakt_core.delay.preempt import NotBefore, Preemption, RunningGang, freed, preempt
+from kompakt_core.contract import timestamps
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.fit import selected
 from kompakt_core.placement.model import Level, Plan, Reason, Refusal
+from kompakt_core.policy.place_or_wait import GangReservation, LevelWait, accepted_levels, place_or_wait
+from kompakt_core.policy.preempt import NotBefore, PreemptionPlan, RunningGang, freed, preempt
 from kompakt_extender import record as records
 from kompakt_extender import words
 from kompakt_extender.consolidation import ClusterPolicy, patience_of
@@ -45,7 +45,7 @@ from kompakt_extender.views import JobView, PodView
 
 _LOG = logging.getLogger(__name__)
 _COUNTS_WORTH_A_WRITE = 10
-Answer = Plan | Wait | Refusal | Keep
+Answer = Plan | LevelWait | Refusal | GangReservation
 _T = TypeVar("_T")
 
 
@@ -134,7 +134,7 @@ class SchedulingAttempt:
             self._refuse(job, record, Reason.NEVER_FITS.value, str(error), mark)
             return None
         patience = patience_of(job.consolidation, self._policy, pods, job.communication, job.remaining_s)
-        since = records.moment(record.placeable_since or records.stamp(now)).timestamp()
+        since = timestamps.decode(record.placeable_since or timestamps.encode(now)).timestamp()
         overtaken = record.overtaken if self._ledger.reserved.kept_for in ("", uid) else 0
         at = now.timestamp()
         return PlanningRequest(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, weight, priority)
@@ -163,21 +163,21 @@ class SchedulingAttempt:
     def _could_end(self, question: PlanningRequest, answer: Answer) -> list[RunningGang]:
         """The running gangs of lower priority, if this one has no place by time alone and may have some ended."""
         placeless = (
-            isinstance(answer, Keep)
-            or (isinstance(answer, Wait) and answer.at is None)
+            isinstance(answer, GangReservation)
+            or (isinstance(answer, LevelWait) and answer.at is None)
             or (isinstance(answer, Refusal) and answer.reason is Reason.DOES_NOT_FIT_NOW)
         )
         if question.priority is None or question.record.victims or not placeless:
             return []
         return self._preempting.running(question.priority)
 
-    def _whom(self, one: PlanningRequest, running: list[RunningGang]) -> Preemption | NotBefore | None:
+    def _whom(self, one: PlanningRequest, running: list[RunningGang]) -> PreemptionPlan | NotBefore | None:
         """Runs in the thread."""
         assert one.priority is not None
         accepts = accepted_levels(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels)
         return preempt(one.snapshot, one.gang, one.priority, running, accepts, one.asked_at, self._levels)
 
-    def _act(self, then: PlanningRequest, answer: Answer, others: Preemption | NotBefore | None = None) -> None:
+    def _act(self, then: PlanningRequest, answer: Answer, others: PreemptionPlan | NotBefore | None = None) -> None:
         """Nothing that was true of the snapshot is taken to be true of now; what fails is asked again in the next round."""
         uid = then.job.uid
         now = None if self._writes.resting(uid) else self._pose(uid)
@@ -188,15 +188,15 @@ class SchedulingAttempt:
             self._again()
         elif now.record.victims and not isinstance(answer, Plan):
             self._await_victims(then, now)
-        elif isinstance(others, Preemption):
+        elif isinstance(others, PreemptionPlan):
             self._end_others(then, now, others)
         elif isinstance(answer, Refusal):
             self._turn_down(then, now, answer, may_end)
-        elif isinstance(answer, Wait):
+        elif isinstance(answer, LevelWait):
             self._ledger.end_keeping(uid)
             ends = answer.at if answer.at is not None else may_end
             self._say(now.job, waiting_for_level(now.record, answer, then.since), _AttemptResult(then.mark, ends))
-        elif isinstance(answer, Keep):
+        elif isinstance(answer, GangReservation):
             self._keep(then, now, answer, may_end)
         elif stands(answer, then, now):
             self._tried.pop(uid, None)
@@ -205,7 +205,7 @@ class SchedulingAttempt:
             self._metrics.plans_overtaken.inc()
             self._again()
 
-    def _end_others(self, then: PlanningRequest, now: PlanningRequest, found: Preemption) -> None:
+    def _end_others(self, then: PlanningRequest, now: PlanningRequest, found: PreemptionPlan) -> None:
         """If the victims are still what they were, and so are the GPUs beside theirs."""
         assert now.priority is not None
         known = {one.job_uid: one for one in self._preempting.running(now.priority)}
@@ -243,7 +243,7 @@ class SchedulingAttempt:
                 reason, message = State.WAITING.value, words.NOT_ALL_REPORTED
         self._refuse(now.job, now.record, reason, message, then.mark, may_end)
 
-    def _keep(self, then: PlanningRequest, now: PlanningRequest, answer: Keep, may_end: float | None) -> None:
+    def _keep(self, then: PlanningRequest, now: PlanningRequest, answer: GangReservation, may_end: float | None) -> None:
         """Keep GPUs for a gang that was passed over too often. What is kept stays the same while its nodes are well."""
         uid = now.job.uid
         if self._ledger.reserved.kept_for not in ("", uid):
@@ -254,7 +254,7 @@ class SchedulingAttempt:
         kept = before if well else dict(answer.gpus)
         if self._ledger.reserved.kept_for != uid or kept != before:
             self._ledger.keep(uid, kept, defends_with(now.pods))
-        self._say(now.job, with_gpus_kept(now.record, Keep(answer.level, kept)), _AttemptResult(then.mark, may_end))
+        self._say(now.job, with_gpus_kept(now.record, GangReservation(answer.level, kept)), _AttemptResult(then.mark, may_end))
 
     def _overtake(self, placed: PlanningRequest, plan: Plan) -> None:
         """Count for every gang that stands before this one in the queue: it was passed, if one of these nodes could serve it."""

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from kompakt_core.delay.gang import Wait
-from kompakt_core.delay.keep import Keep
+from kompakt_core.contract import timestamps
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.placement.model import Level
-from kompakt_extender.record import Record, State, Victim, stamp
+from kompakt_core.policy.place_or_wait import GangReservation, LevelWait
+from kompakt_extender.record import Record, State, Victim
 
 LATEST: Final = 4102444800.0  # the year 2100: a moment beyond it is none
 _NAMED: Final = 3  # nodes in a sentence
@@ -22,7 +22,7 @@ _ROOM: Final[Mapping[Level, str]] = {level: f"in {place}" for level, place in _P
 }
 
 
-def waiting_for_level(record: Record, wait: Wait, since: float) -> Record:
+def waiting_for_level(record: Record, wait: LevelWait, since: float) -> Record:
     """The record of a gang that goes on waiting; `since` (seconds since the epoch): where its timers begin."""
     began = _at(since)
     until = None if wait.at is None or wait.at >= LATEST else _at(math.ceil(wait.at))
@@ -32,9 +32,9 @@ def waiting_for_level(record: Record, wait: Wait, since: float) -> Record:
         reason=REASON,
         message=_message(wait, began, until),
         plan=None,
-        placeable_since=stamp(began),
+        placeable_since=timestamps.encode(began),
         waits_for=wait.level.value,
-        until="" if until is None else stamp(until),
+        until="" if until is None else timestamps.encode(until),
     )
 
 
@@ -45,7 +45,7 @@ def not_waiting_for_level(record: Record) -> Record:
     return replace(record, waits_for="", until="", kept=(), victims=(), held=(), decided_at="")
 
 
-def with_gpus_kept(record: Record, keep: Keep) -> Record:
+def with_gpus_kept(record: Record, keep: GangReservation) -> Record:
     """The record of a gang for which GPUs are kept."""
     kept = tuple(sorted(keep.gpus.items()))
     names = ", ".join(node for node, _ in kept[:_NAMED]) + (f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else "")
@@ -74,20 +74,21 @@ def ending_others(
         state=State.RESERVED,
         reason=PREEMPTING,
         message=f"{len(victims)} running {ended} ended for it, of lower priority: {names}; {gpus} GPUs are kept for it since "
-        f"{stamp(now)}, and it starts when they are free",
+        f"{timestamps.encode(now)}, and it starts when they are free",
         plan=None,
         victims=tuple(victims),
         held=tuple(sorted(held.items())),
-        decided_at=stamp(now),
+        decided_at=timestamps.encode(now),
     )
 
 
 def from_then_on(message: str, at: float) -> str:
     """Why a gang waits, and when jobs of lower priority may be ended for it."""
-    return f"{message}; running jobs of lower priority can make room, and may be ended for it from {stamp(_at(math.ceil(at)))} on"
+    begin = timestamps.encode(math.ceil(at))
+    return f"{message}; running jobs of lower priority can make room, and may be ended for it from {begin} on"
 
 
-def _message(wait: Wait, since: datetime, until: datetime | None) -> str:
+def _message(wait: LevelWait, since: datetime, until: datetime | None) -> str:
     room = f"now there is room only {_ROOM[wait.offered]}"
     place = _PLACE[wait.level]
     if until is None:
@@ -100,7 +101,7 @@ def _message(wait: Wait, since: datetime, until: datetime | None) -> str:
 
 def _clock(moment: datetime, since: datetime) -> str:
     """The time of day in UTC; with its date where that is another one than when the wait began."""
-    return stamp(moment) if moment.date() != since.date() else f"{moment:%H:%M:%SZ}"
+    return timestamps.encode(moment) if moment.date() != since.date() else f"{moment:%H:%M:%SZ}"
 
 
 def _at(seconds: float) -> datetime:

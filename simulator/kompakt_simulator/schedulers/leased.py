@@ -12,25 +12,25 @@ from typing import Protocol
 
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import NOTHING, GpuSet
+from kompakt_simulator.jobs import SimulatedJob
 from kompakt_simulator.schedulers.pool import Pool
-from kompakt_simulator.task import Task
-from kompakt_simulator.world import Instant, World
+from kompakt_simulator.world import Instant, SimulatedWorld
 
 _Turn = tuple[float, int, int, int]  # key, GPUs held, last assignment, number: unique
-_Entry = tuple[float, int, int, int, Task]  # a turn, and whose it is
+_Entry = tuple[float, int, int, int, SimulatedJob]  # a turn, and whose it is
 RETRY_MS = 60_000  # when nothing is left to happen but jobs wait, everything is offered again after a minute
 
 
-class Rule(Protocol):
+class LeaseRule(Protocol):
     """What tells one leased policy from another."""
 
     offers_all: bool  # all open GPUs at every event; else only the event's own, except at an arrival
     by_since: bool  # `opens` of jobs of one size differs by their `since` alone, and is never earlier for a later one
 
-    def key(self, world: World, task: Task) -> float:
+    def key(self, world: SimulatedWorld, task: SimulatedJob) -> float:
         """The lowest goes first. It must not change while a job waits."""
 
-    def opens(self, world: World, task: Task, level: Level) -> float:
+    def opens(self, world: SimulatedWorld, task: SimulatedJob, level: Level) -> float:
         """The second from which a waiting job takes a place at this level: -inf = at any time, inf = never.
 
         Only `place` may change it, for jobs of that size; `changes` tells.
@@ -39,22 +39,22 @@ class Rule(Protocol):
     def changes(self, gpus: int) -> int:
         """How often `opens` has changed for the waiting jobs of that size."""
 
-    def place(self, world: World, pool: Pool, task: Task, level: Level) -> GpuSet:
+    def place(self, world: SimulatedWorld, pool: Pool, task: SimulatedJob, level: Level) -> GpuSet:
         """Which GPUs of the pool, at a level that it has."""
 
 
 class Leased:
     """Waiting jobs per number of GPUs in order; leases as wake-ups of the world."""
 
-    def __init__(self, rule: Rule, lease_s: float) -> None:
+    def __init__(self, rule: LeaseRule, lease_s: float) -> None:
         self._rule = rule
         self._lease = max(1, round(lease_s * 1000))
         self._waiting: dict[int, list[_Entry]] = {}
         self._closed: dict[int, dict[Level, float]] = {}  # until that second nobody of that size takes that level
         self._retrying = False
-        self._resting: dict[Task, None] = {}  # running jobs whose lease nobody watches, since nobody waits; in order
+        self._resting: dict[SimulatedJob, None] = {}  # running jobs whose lease nobody watches, since nobody waits; in order
 
-    def step(self, world: World, instant: Instant) -> None:
+    def step(self, world: SimulatedWorld, instant: Instant) -> None:
         """Offer what came free, then what leases end, in one order."""
         for task in instant.arrived:
             self._enqueue(world, task)
@@ -71,7 +71,7 @@ class Leased:
             self._retrying = True
             world.wake(world.now + RETRY_MS, None)
 
-    def _enqueue(self, world: World, task: Task) -> None:
+    def _enqueue(self, world: SimulatedWorld, task: SimulatedJob) -> None:
         entry = (*self._turn(world, task, 0), task)
         insort(self._waiting.setdefault(task.gpus, []), entry)
         closed = self._closed.get(task.gpus, {})
@@ -85,21 +85,21 @@ class Leased:
         if not entries:
             del self._waiting[size]
 
-    def _turn(self, world: World, task: Task, held: int) -> _Turn:
+    def _turn(self, world: SimulatedWorld, task: SimulatedJob, held: int) -> _Turn:
         since = task.since if world.setting.rules.submission_breaks_ties else 0
         return self._rule.key(world, task), held, since, task.number
 
-    def _watch(self, world: World) -> None:
+    def _watch(self, world: SimulatedWorld) -> None:
         for task in self._resting:
             if task.held:
                 self._renew(world, task)
         self._resting.clear()
 
-    def _renew(self, world: World, task: Task) -> None:
+    def _renew(self, world: SimulatedWorld, task: SimulatedJob) -> None:
         leases = (world.now - task.begin) // self._lease + 1
         world.wake(task.begin + leases * self._lease, (task, task.started))
 
-    def _compete(self, world: World, free: GpuSet, due: list[Task]) -> None:
+    def _compete(self, world: SimulatedWorld, free: GpuSet, due: list[SimulatedJob]) -> None:
         turns = sorted((self._turn(world, task, task.gpus), task) for task in due)
         held = NOTHING
         for _, task in turns:
@@ -115,7 +115,7 @@ class Leased:
         if pool.size:
             self._serve(world, pool, holders, None)
 
-    def _serve(self, world: World, pool: Pool, holders: dict[int, Task], before: _Turn | None) -> None:
+    def _serve(self, world: SimulatedWorld, pool: Pool, holders: dict[int, SimulatedJob], before: _Turn | None) -> None:
         """Place waiting jobs whose turn comes earlier than `before`, in order."""
         sizes = list(self._waiting)
         found: dict[int, tuple[_Entry, Level]] = {}
@@ -132,7 +132,7 @@ class Leased:
             self._take(world, pool, holders, entry, level)
             sizes = list(found)
 
-    def _first(self, world: World, pool: Pool, size: int, before: _Turn | None) -> tuple[_Entry, Level] | None:
+    def _first(self, world: SimulatedWorld, pool: Pool, size: int, before: _Turn | None) -> tuple[_Entry, Level] | None:
         """The first waiting job of that size that accepts the best level on offer, and the level."""
         entries = self._waiting[size]
         if before is not None and entries[0] > before:  # the number before the task in an entry is unique
@@ -156,7 +156,7 @@ class Leased:
         self._closed.setdefault(size, {})[level] = until
         return None
 
-    def _next_asked(self, world: World, entries: list[_Entry], refused: int) -> int:
+    def _next_asked(self, world: SimulatedWorld, entries: list[_Entry], refused: int) -> int:
         """Who is asked after a job that refused. Those of the same key stand by `since`: they would refuse for longer still."""
         following, key = refused + 1, entries[refused][0]
         if not self._rule.by_since or not world.setting.rules.submission_breaks_ties:
@@ -165,7 +165,7 @@ class Leased:
             return following
         return bisect_left(entries, (key, math.inf), following)
 
-    def _take(self, world: World, pool: Pool, holders: dict[int, Task], entry: _Entry, level: Level) -> None:
+    def _take(self, world: SimulatedWorld, pool: Pool, holders: dict[int, SimulatedJob], entry: _Entry, level: Level) -> None:
         task = entry[4]
         before = self._rule.changes(task.gpus)
         gpus = self._rule.place(world, pool, task, level)
@@ -182,3 +182,22 @@ class Leased:
             self._renew(world, task)
         else:
             world.on_start(task, self._renew)
+
+
+class Roomy:
+    """All open GPUs are on offer at every event, any level will do, and the best fit is taken."""
+
+    offers_all = True
+    by_since = False
+
+    def opens(self, world: SimulatedWorld, task: SimulatedJob, level: Level) -> float:
+        """Whatever there is, at any time."""
+        return -math.inf
+
+    def changes(self, gpus: int) -> int:
+        """Never."""
+        return 0
+
+    def place(self, world: SimulatedWorld, pool: Pool, task: SimulatedJob, level: Level) -> GpuSet:
+        """The best fit."""
+        return pool.best_fit(task.gpus, level)

@@ -5,18 +5,49 @@ jobs declare their work it is the GPU service left.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from kompakt_simulator.schedulers.history import History
+from kompakt_core.policy.order import bin_of, ranks
+from kompakt_simulator.jobs import SimulatedJob
 from kompakt_simulator.setting import Knowledge
-from kompakt_simulator.task import Task
-from kompakt_simulator.world import World
+from kompakt_simulator.world import SimulatedWorld
+
+GROWTH = 1.1  # how many times more jobs have ended when the ranks are worked out again
+
+
+class ServiceHistory:
+    """Ranks by service in GPU-hours; `told` counts how often they changed."""
+
+    def __init__(self) -> None:
+        self._ended: list[float] = []
+        self._due = 1.0
+        self._ranks = ranks((), ())
+
+    def add(self, gpu_hours: float) -> None:
+        """A job has ended after so much service."""
+        self._ended.append(gpu_hours)
+
+    @property
+    def due(self) -> bool:
+        """Whether so many have ended since the ranks were worked out that they are worth working out again."""
+        return len(self._ended) >= self._due
+
+    def learn(self, alive: Iterable[float]) -> None:
+        """Works the ranks out again; `alive`: the service so far of all jobs that have not ended."""
+        self._ranks = ranks(self._ended, alive)
+        self._due = GROWTH * len(self._ended) + 1
+
+    def rank(self, gpu_hours: float) -> int:
+        """Of a job with so much service; lower ranks go first."""
+        return self._ranks[bin_of(gpu_hours)]
+
 
 HOUR_MS = 3_600_000
 CLASS = 1e15  # part of a key; more milliseconds than any submission
 LOOK_AT_MOST = 30  # waiting jobs, in order, whenever somebody could be stopped for them
 
-Entry = tuple[int, float, int, int, Task]  # minus priority, key, since, number: unique, so that two tasks are never compared
+# Minus priority, key, since, number, and whose they are: unique before the job, so that two jobs are never compared.
+Entry = tuple[int, float, int, int, SimulatedJob]
 
 
 class Line:
@@ -24,9 +55,9 @@ class Line:
 
     def __init__(self) -> None:
         self.by_size: dict[int, list[Entry]] = {}
-        self._history = History()
+        self._history = ServiceHistory()
 
-    def key(self, world: World, task: Task) -> float:
+    def key(self, world: SimulatedWorld, task: SimulatedJob) -> float:
         """The lowest goes first."""
         if world.knowledge is Knowledge.NONE:
             return self._history.rank(_service(world, task)) * CLASS + task.job.submit
@@ -34,7 +65,7 @@ class Line:
         slowdown = world.setting.network.slowdowns(task.ratio, shape, task.gpus).get(shape.levels.ideal(task.gpus), 0.0)
         return task.gpus * world.remaining(task) * (1 + slowdown)
 
-    def add(self, world: World, task: Task) -> None:
+    def add(self, world: SimulatedWorld, task: SimulatedJob) -> None:
         """It waits from now on."""
         entry = -task.job.priority, self.key(world, task), task.since, task.number, task
         insort(self.by_size.setdefault(task.gpus, []), entry)
@@ -46,7 +77,7 @@ class Line:
         if not entries:
             del self.by_size[entry[-1].gpus]
 
-    def of(self, task: Task) -> Entry:
+    def of(self, task: SimulatedJob) -> Entry:
         """The entry of a job that waits."""
         return next(entry for entry in self.by_size[task.gpus] if entry[-1] is task)
 
@@ -54,7 +85,7 @@ class Line:
         """The first few of all."""
         return sorted(entry for entries in self.by_size.values() for entry in entries[:LOOK_AT_MOST])[:LOOK_AT_MOST]
 
-    def learn(self, world: World, ended: Sequence[Task]) -> bool:
+    def learn(self, world: SimulatedWorld, ended: Sequence[SimulatedJob]) -> bool:
         """From the jobs that ended. Whether that changed ranks: then those who wait have lined up anew."""
         if world.knowledge is not Knowledge.NONE:
             return False
@@ -70,6 +101,6 @@ class Line:
         return True
 
 
-def _service(world: World, task: Task) -> float:
+def _service(world: SimulatedWorld, task: SimulatedJob) -> float:
     """GPUs times hours of running."""
     return task.gpus * task.running(world.now) / HOUR_MS

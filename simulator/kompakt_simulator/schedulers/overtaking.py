@@ -1,20 +1,20 @@
 """Others may pass a waiting job a bounded number of times; then GPUs are kept for it as they come free, as in the cluster.
 
-Who is placed passes all that stand before it in the order and wait on. Whether GPUs are kept says kompakt_core.delay (Reserve):
+Who is placed passes all that stand before it in the order and wait on. Whether GPUs are kept says kompakt_core.policy (Reserve):
 for a job without any place that was passed too often. They are kept on the member of its best level that lacks the fewest,
 until it is placed, anywhere. For one job at a time, so that no two wait for each other; none while a more important one waits.
 """
 
 from collections.abc import Mapping, Sequence
 
-from kompakt_core.delay.kompakt import kompakt as decide
-from kompakt_core.delay.model import Offer, Reserve
+from kompakt_core.policy.delay import kompakt as decide
+from kompakt_core.policy.model import LevelOffer, Reserve
 from kompakt_simulator.cluster import NOTHING, GpuSet, lowest_of
+from kompakt_simulator.jobs import SimulatedJob
+from kompakt_simulator.schedulers.consolidation import as_waiting
 from kompakt_simulator.schedulers.line import Entry
-from kompakt_simulator.schedulers.moves import as_waiting
 from kompakt_simulator.schedulers.pool import Pool, members
-from kompakt_simulator.task import Task
-from kompakt_simulator.world import World
+from kompakt_simulator.world import SimulatedWorld
 
 Waiting = Mapping[int, Sequence[Entry]]  # by number of GPUs, each in order
 COUNTED = 30  # waiting jobs of each number of GPUs, the first in the order
@@ -24,12 +24,12 @@ class Overtaking:
     """Who was passed how often, and for whom GPUs are kept where."""
 
     def __init__(self) -> None:
-        self._passed: dict[Task, int] = {}
-        self._due: set[Task] = set()
-        self._kept_for: Task | None = None
+        self._passed: dict[SimulatedJob, int] = {}
+        self._due: set[SimulatedJob] = set()
+        self._kept_for: SimulatedJob | None = None
         self._member = 0
 
-    def placed(self, world: World, entry: Entry, waiting: Waiting) -> None:
+    def placed(self, world: SimulatedWorld, entry: Entry, waiting: Waiting) -> None:
         """This one waits no longer."""
         task = entry[-1]
         self._passed.pop(task, None)
@@ -44,7 +44,7 @@ class Overtaking:
                 if passed >= world.setting.overtaken_at_most:
                     self._due.add(one[-1])
 
-    def keep(self, world: World, waiting: Waiting) -> Task | None:
+    def keep(self, world: SimulatedWorld, waiting: Waiting) -> SimulatedJob | None:
         """Keep what is open now for who was passed too often, first in the order; for whom."""
         world.keep(None, NOTHING)
         if self._kept_for is None and self._due:
@@ -58,18 +58,18 @@ class Overtaking:
         world.keep(task, lowest_of(here, min(task.gpus, here.bit_count())))
         return task
 
-    def _reserves(self, world: World, task: Task) -> bool:
+    def _reserves(self, world: SimulatedWorld, task: SimulatedJob) -> bool:
         level = Pool(world.cluster.shape, world.open).level(task.gpus)
         waiting = as_waiting(world, task, self._passed[task])
-        return isinstance(decide(waiting, Offer(world.cluster.shape.levels, level), world.now / 1000), Reserve)
+        return isinstance(decide(waiting, LevelOffer(world.cluster.shape.levels, level), world.now / 1000), Reserve)
 
 
-def _least_lacking(world: World, gpus: int) -> int:
+def _least_lacking(world: SimulatedWorld, gpus: int) -> int:
     """The member of the best level where the most GPUs are open; of those that are large enough, the first on ties."""
     shape = world.cluster.shape
     large = [member for member in members(shape, shape.levels.ideal(gpus)) if _size(world, member) >= gpus]
     return max(large, key=lambda member: (world.open & member).bit_count())
 
 
-def _size(world: World, member: int) -> int:
+def _size(world: SimulatedWorld, member: int) -> int:
     return (member & (1 << world.cluster.size) - 1).bit_count()

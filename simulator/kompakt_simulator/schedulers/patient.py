@@ -10,15 +10,13 @@ from collections.abc import Iterable
 
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import GpuSet
-from kompakt_simulator.schedulers.acceptance import Acceptance, accepts
+from kompakt_simulator.jobs import SimulatedJob
+from kompakt_simulator.schedulers.consolidation import Acceptance, accepts, move
 from kompakt_simulator.schedulers.line import Entry, Line
-from kompakt_simulator.schedulers.moves import move
 from kompakt_simulator.schedulers.overtaking import Overtaking
 from kompakt_simulator.schedulers.pool import Pool
-from kompakt_simulator.schedulers.urgent import Urgent
-from kompakt_simulator.schedulers.victims import Victims, wants
-from kompakt_simulator.task import Task
-from kompakt_simulator.world import Instant, World
+from kompakt_simulator.schedulers.preemption import Urgent, Victims
+from kompakt_simulator.world import Instant, SimulatedWorld
 
 LOOK_EVERY_MS = 300_000  # for victims, and for better places
 
@@ -35,7 +33,7 @@ class Patient:
         self._looked = -LOOK_EVERY_MS
         self._wake_at = -1
 
-    def step(self, world: World, instant: Instant) -> None:
+    def step(self, world: SimulatedWorld, instant: Instant) -> None:
         """Place, then stop, then say when to look again."""
         if self._line.learn(world, instant.ended):
             self._acceptance.lined_up_anew()
@@ -52,11 +50,11 @@ class Patient:
                 self._preempt(world)
         self._wake(world, opens)
 
-    def _enqueue(self, world: World, task: Task) -> None:
+    def _enqueue(self, world: SimulatedWorld, task: SimulatedJob) -> None:
         self._line.add(world, task)
         self._acceptance.joined(task.gpus)
 
-    def _assign(self, world: World, entry: Entry, gpus: GpuSet, victims: Iterable[Task] = ()) -> None:
+    def _assign(self, world: SimulatedWorld, entry: Entry, gpus: GpuSet, victims: Iterable[SimulatedJob] = ()) -> None:
         """It waits no longer, and has passed who does; victims stop for it, and wait."""
         self._line.remove(entry)
         self._overtaking.placed(world, entry, self._line.by_size)
@@ -65,7 +63,7 @@ class Patient:
             self._enqueue(world, victim)
         world.assign(entry[-1], gpus)
 
-    def _serve_kept(self, world: World) -> None:
+    def _serve_kept(self, world: SimulatedWorld) -> None:
         """Place the job that GPUs are kept for, if there is one: it has those on offer as well."""
         task = self._overtaking.keep(world, self._line.by_size)
         if task is None:
@@ -75,7 +73,7 @@ class Patient:
         if level is not None and accepts(world, task, level):
             self._assign(world, self._line.of(task), pool.best_fit(task.gpus, level))
 
-    def _place(self, world: World) -> float:
+    def _place(self, world: SimulatedWorld) -> float:
         """Place all who accept what is open, in order. When the next one would accept by time alone; inf = never."""
         pool = Pool(world.cluster.shape, world.open)
         found = self._firsts(world, pool, self._line.by_size)
@@ -87,22 +85,22 @@ class Patient:
             found = self._firsts(world, pool, found)
         return self._acceptance.opens(pool, self._line.by_size)
 
-    def _firsts(self, world: World, pool: Pool, sizes: Iterable[int]) -> dict[int, tuple[Entry, Level]]:
+    def _firsts(self, world: SimulatedWorld, pool: Pool, sizes: Iterable[int]) -> dict[int, tuple[Entry, Level]]:
         """Of each of these sizes the first waiting job that takes what is on offer, and the level."""
         waiting = self._line.by_size
         hits = ((size, self._acceptance.first(world, pool, size, waiting[size])) for size in sizes if size in waiting)
         return {size: hit for size, hit in hits if hit is not None}
 
-    def _preempt(self, world: World) -> None:
+    def _preempt(self, world: SimulatedWorld) -> None:
         """For the first few who wait: stop jobs with much more service, if their GPUs give the best level."""
         victims = Victims(world, self._line)
         for entry in self._line.heads():
             found = victims.for_entry(entry)
-            if found is not None and wants(world, entry[-1]):
+            if found is not None:
                 self._assign(world, entry, found.place(world, entry[-1]), found.tasks)
                 victims.stopped()
 
-    def _end_lower(self, world: World) -> float:
+    def _end_lower(self, world: SimulatedWorld) -> float:
         """For the first few who have no place: stop jobs of lower priority. When that may change by time alone; inf = never."""
         at = math.inf
         if len(self._priorities) < 2:
@@ -123,7 +121,7 @@ class Patient:
                 self._assign(world, entry, gpus, victims)
         return at
 
-    def _wake(self, world: World, opens: float) -> None:
+    def _wake(self, world: SimulatedWorld, opens: float) -> None:
         if not self._line.by_size:
             return
         at = self._looked + LOOK_EVERY_MS if world.running else math.inf

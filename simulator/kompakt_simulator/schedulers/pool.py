@@ -1,14 +1,14 @@
 """GPUs on offer: some of the cluster's, free or about to be, and the levels they could serve."""
 
 from kompakt_core.placement.model import Level
-from kompakt_simulator.cluster import Cluster, GpuSet, Shape, lowest_of
-from kompakt_simulator.placements.levels import at_level
+from kompakt_simulator.cluster import ClusterShape, ClusterState, GpuSet, lowest_of
+from kompakt_simulator.placements import at_level
 
 
 class Pool:
     """A set of GPUs that only shrinks."""
 
-    def __init__(self, shape: Shape, gpus: GpuSet) -> None:
+    def __init__(self, shape: ClusterShape, gpus: GpuSet) -> None:
         self._shape = shape
         self.gpus = gpus
         self.size = gpus.bit_count()
@@ -40,7 +40,7 @@ class Pool:
 
     def best_fit(self, gpus: int, level: Level) -> GpuSet:
         """See placements.levels.at_level."""
-        return at_level(Cluster.of(self._shape, self.gpus), gpus, level)
+        return at_level(ClusterState.of(self._shape, self.gpus), gpus, level)
 
     def _holding(self, masks: tuple[int, ...], gpus: int) -> int | None:
         return next((mask for mask in masks if (self.gpus & mask).bit_count() >= gpus), None)
@@ -51,6 +51,6 @@ class Pool:
         return self._counts
 
 
-def members(shape: Shape, level: Level) -> tuple[int, ...]:
+def members(shape: ClusterShape, level: Level) -> tuple[int, ...]:
     """The GPUs of each machine, rack or block of the cluster; of the whole cluster -1, all."""
     return {Level.MACHINE: shape.masks, Level.RACK: shape.rack_masks, Level.BLOCK: shape.block_masks}.get(level, (-1,))

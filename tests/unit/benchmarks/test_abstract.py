@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import abstract
 from benchmarks.abstract import Place, Row, savings, table
-from kompakt_simulator.reading import load_trace
+from kompakt_simulator.traces.reading import load_trace
 
 HERE = Place("t", "4x4x8", 32.0, "traced")
 THERE = replace(HERE, outer=4.0)

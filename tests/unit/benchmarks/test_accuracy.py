@@ -1,15 +1,9 @@
 """The accuracy benchmark's own judgement: intervals, the verdict, codes of fixed width, data that do not overlap."""
 
 import math
-import os
 from dataclasses import replace
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    for package in ("torch", "sklearn", "skimage"):
-        pytest.importorskip(package, reason=f"{package} is not installed: `make sync-torch`")
-
 import torch
 
 from benchmarks.accuracy import Outcome, equal, interval, loss_of, model_of, rate, run

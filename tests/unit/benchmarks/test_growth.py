@@ -6,17 +6,17 @@ import math
 import pytest
 
 from benchmarks.growth import WAYS, Work, counted, exponent, n_log_n, of_length, repeated
-from kompakt_simulator.cluster import Cluster
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.reading import load_trace
+from kompakt_simulator.cluster import ClusterState
+from kompakt_simulator.jobs import Milliseconds, TraceJob
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.simulation import simulate
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.traces.reading import load_trace
 
-TRACE = [Job(number, Milliseconds(at), Milliseconds(50 + number), 1 + number) for number, at in enumerate((10, 20, 20, 70))]
+TRACE = [TraceJob(number, Milliseconds(at), Milliseconds(50 + number), 1 + number) for number, at in enumerate((10, 20, 20, 70))]
 
 
-def shape_of(jobs: list[Job]) -> list[tuple[int, int, int]]:
+def shape_of(jobs: list[TraceJob]) -> list[tuple[int, int, int]]:
     return [(job.submit - jobs[0].submit, job.duration, job.gpus) for job in jobs]
 
 
@@ -33,7 +33,7 @@ def test_copies_follow_one_mean_gap_after_the_last_submission() -> None:
 
 
 def test_numbers_stay_distinct_where_they_have_holes() -> None:
-    holes = [Job(number, Milliseconds(0), Milliseconds(1), 1) for number in (7, 3)]
+    holes = [TraceJob(number, Milliseconds(0), Milliseconds(1), 1) for number in (7, 3)]
     assert [job.number for job in repeated(holes, 3)] == [7, 3, 15, 11, 23, 19]
 
 
@@ -72,7 +72,7 @@ def test_the_collector_adds_no_calls() -> None:
 
 def work_of(policy: str) -> Work:
     jobs = load_trace("tiresias-60").jobs
-    return counted(lambda: simulate(jobs, Cluster.empty(4, 4), POLICIES[policy], PLACEMENTS["levels"]))[1]
+    return counted(lambda: simulate(jobs, ClusterState.empty(4, 4), POLICIES[policy], PLACEMENTS["levels"]))[1]
 
 
 @pytest.mark.parametrize("policy", ["fifo", "las", "tiresias", "dally", "kompakt"])

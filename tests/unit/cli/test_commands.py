@@ -1,10 +1,11 @@
 """The command line as a person meets it, in 80 columns."""
 
 import contextlib
+import inspect
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from io import StringIO
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from kompakt_cli import main
+from kompakt_cli import commands, main
 from kompakt_cli.picture import draw
 from kompakt_cli.words import gpu_set
 from kompakt_core.errors import InvalidInput
@@ -150,12 +151,76 @@ def test_a_command_that_works_ends_with_code_zero(monkeypatch: pytest.MonkeyPatc
     assert end.value.code == 0
 
 
-def test_a_command_that_cannot_be_loaded_leaves_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    app = typer.Typer()
-    main._add(app, EntryPoint("lost", "kompakt_nowhere:lost", main.GROUP))
-    main._add(app, EntryPoint("machines", "kompakt_cli.machines:machines", main.GROUP))
-    assert [command.name for command in app.registered_commands] == ["machines"]
-    assert "the command lost is left out" in capsys.readouterr().err
+@pytest.fixture
+def more_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that cannot be loaded, one without source, and `place`."""
+    texts = {
+        "lost": "kompakt_nowhere:lost",
+        "gone": "kompakt_cli.place:gone",
+        "clock": "time:time",
+        "place": "kompakt_cli.place:place",
+    }
+    entries = [EntryPoint(name, text, commands.GROUP) for name, text in texts.items()]
+
+    def named(group: str, name: str | None = None) -> list[EntryPoint]:
+        return [entry for entry in entries if entry.group == group and name in (None, entry.name)]
+
+    monkeypatch.setattr(main, "entry_points", named)
+    monkeypatch.setattr(commands, "entry_points", named)
+
+
+@pytest.mark.usefixtures("more_commands")
+@pytest.mark.parametrize("name", ["lost", "gone"])
+def test_a_command_that_cannot_be_loaded_says_so_when_it_is_called(name: str) -> None:
+    assert f"the command {name} cannot be loaded: " in sentence_of(name)
+    assert run("place", "--machine", "dgx1-v100", "--gpus", "2").exit_code == 0, "the others work"
+
+
+@pytest.mark.usefixtures("more_commands")
+def test_a_command_without_source_is_listed_without_a_summary() -> None:
+    lines = run("--help").output.splitlines()
+    assert "  clock" in lines
+    assert "  gone" in lines
+    assert any(line.startswith("  place  Show which GPUs") for line in lines)
+
+
+def test_every_command_is_listed_with_the_first_paragraph_of_its_own_help() -> None:
+    out = " ".join(run("--help").output.split())
+    for entry in entry_points(group=commands.GROUP):
+        found = entry.load()
+        text = found.info.help if isinstance(found, typer.Typer) else inspect.getdoc(found)
+        assert text
+        assert f"{entry.name} {' '.join(str(text).partition(chr(10) * 2)[0].split())}" in out
+
+
+def test_help_says_all_of_a_nested_command() -> None:
+    assert "and why a node cannot be used." in " ".join(run("explain", "--help").output.split())
+
+
+# What one command or another needs; none of it is needed to list them.
+HEAVY = {"numpy", "kubernetes", "urllib3", "yaml", "rich", "msgspec", "torch", "pygments", "httpx", "kompakt_simulator"}
+
+
+def test_help_imports_only_what_a_list_of_commands_needs() -> None:
+    code = "import atexit, sys; sys.argv = ['kompakt', '--help']; atexit.register(lambda: print(*sys.modules)); main()"
+    done = subprocess.run(
+        [sys.executable, "-c", f"from kompakt_cli.main import main; {code}"], capture_output=True, text=True, check=True
+    )
+    out, _, modules = done.stdout.rstrip().rpartition("\n")
+    assert "simulate" in out
+    assert not HEAVY & {name.partition(".")[0] for name in modules.split()}
+    ours = {name for name in modules.split() if name.startswith("kompakt_")}
+    assert ours == {"kompakt_cli", "kompakt_cli.main", "kompakt_cli.commands", "kompakt_core", "kompakt_core.errors"}
+
+
+def test_help_is_printed_when_no_command_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["kompakt"])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("Usage: kompakt")
+    assert said.err == ""
 
 
 @given(st.text(alphabet="0123456789,-+ ٣²x", max_size=12))

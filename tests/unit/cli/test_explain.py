@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import uvicorn
 import yaml
-from fastapi import FastAPI
-from fastapi.responses import JSONResponse
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
@@ -21,37 +19,13 @@ from kompakt_cli.explain import job_text
 from kompakt_cli.output import gpus
 from kompakt_core import contract as c
 from kompakt_core.errors import InvalidInput
-from kompakt_extender.health import health_app
 from kompakt_extender.main import listen, server
-from tests.unit.extender.asking import Person, bound, proxied
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World, pod
+from tests.support.cli.standin import Standin, kubeconfig
+from tests.support.extender.asking import Person, bound
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, pod
 
-PROXY = "/api/v1/namespaces/kompakt-system/services/kompakt-explain:http/proxy"
 Run = Callable[..., Result]
-
-
-class Standin:
-    """The API server as far as the command meets it: a proxy path, and its own words elsewhere."""
-
-    def __init__(self, person: Person) -> None:
-        self.person = person
-        elsewhere = FastAPI()
-        self.tokens: set[str | None] = set()
-        health = health_app(person, person.office.metrics)
-
-        @health.middleware("http")
-        async def authenticate(request: Any, call_next: Any) -> Any:
-            self.tokens.add(request.headers.get("authorization"))
-            if request.headers.get("authorization") == "Bearer nobody":
-                return JSONResponse({"kind": "Status", "message": 'services "x" is forbidden: User "nobody" cannot'}, 403)
-            return await call_next(request)
-
-        @elsewhere.exception_handler(404)
-        async def missing(request: Any, error: Any) -> JSONResponse:
-            return JSONResponse({"kind": "Status", "message": "services not found"}, 404)
-
-        self.app = proxied(health, PROXY, elsewhere)
 
 
 async def office() -> Person:
@@ -86,24 +60,6 @@ def standin() -> Iterator[tuple[Standin, int]]:
     yield made[0], listening.getsockname()[1]
     running[0].should_exit = True
     thread.join(10)
-
-
-def kubeconfig(folder: Path, port: int, token: str = "mine", namespace: str = "default") -> Path:
-    path = folder / f"{token}.yaml"
-    context = {"cluster": "here", "user": token, "namespace": namespace}
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "here",
-                "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-                "users": [{"name": token, "user": {"token": token}}],
-                "contexts": [{"name": "here", "context": context}],
-            }
-        )
-    )
-    return path
 
 
 @pytest.fixture

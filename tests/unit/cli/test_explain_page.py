@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from kompakt_cli import main
 from kompakt_extender.main import listen, server
 from kompakt_extender.wire import decode_args
-from tests.unit.cli.test_explain import Standin, kubeconfig
-from tests.unit.extender.asking import SENSITIVE, Person
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World, pod
+from tests.support.cli.standin import Standin, kubeconfig
+from tests.support.extender.asking import SENSITIVE, Person
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, pod
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "explain.md").read_text()
 

@@ -3,7 +3,7 @@
 from kompakt_core import contract
 from kompakt_device_plugin import allocations
 from kompakt_device_plugin.api import pod_path
-from tests.unit.device_plugin.whole import TOPOLOGY, bind
+from tests.support.device_plugin.whole import TOPOLOGY, bind
 
 
 def test_what_kubelet_lists_a_moment_after_allocate_is_reported_within_a_second(running, gpus, until):

@@ -6,7 +6,7 @@ import pytest
 from kompakt_core import contract
 from kompakt_device_plugin import processes
 from kompakt_device_plugin.api import NODES, pod_path
-from tests.unit.device_plugin.whole import NODE, Running, bind
+from tests.support.device_plugin.whole import NODE, Running, bind
 
 
 def test_gpus_of_a_pod_deleted_by_force_go_to_nobody_while_its_processes_run(running, make_pod, gpus, until, deaf):

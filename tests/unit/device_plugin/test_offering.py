@@ -8,7 +8,7 @@ import pytest
 from kompakt_core import contract
 from kompakt_device_plugin import agent, podresources
 from kompakt_device_plugin.api import NODES, SLICES, ApiException
-from tests.unit.device_plugin.whole import NODE, TOPOLOGY, Ailing, Running, describe
+from tests.support.device_plugin.whole import NODE, TOPOLOGY, Ailing, Running, describe
 
 
 def test_a_deleted_topology_comes_back(running, until):

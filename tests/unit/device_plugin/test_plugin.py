@@ -10,7 +10,7 @@ from kompakt_device_plugin import main as main_module
 from kompakt_device_plugin.api import NODES, PODS, SLICES, ApiException
 from kompakt_device_plugin.health import Heartbeat
 from kompakt_device_plugin.journal import Journal, JournalEntry
-from tests.unit.device_plugin.whole import NODE, TOPOLOGY, Ailing, Running, bind
+from tests.support.device_plugin.whole import NODE, TOPOLOGY, Ailing, Running, bind
 
 
 def test_the_topology_stands_before_kubelet_hears_of_the_devices(running, gpus):

@@ -13,6 +13,17 @@ def test_a_pod_is_read_with_size_gpus_and_wish(make_pod):
     assert (pod.size, pod.gpus, pod.wish.pattern, pod.wish.sensitive) == (4, ("GPU-1", "GPU-0"), Pattern.RING, True)
 
 
+def test_a_pods_demands_are_read(make_pod):
+    pod = read_pod(make_pod("a", **{"required-link": "NVLink", "same-numa-node": "true"}))
+    assert (pod.wish.required_link, pod.wish.same_numa_node) == ("NVLink", True)
+
+
+@pytest.mark.parametrize("words", [{}, {"required-link": "Rope", "same-numa-node": "True"}, {"same-numa-node": "false"}])
+def test_a_pod_without_demands_that_anybody_knows_has_none(make_pod, words):
+    pod = read_pod(make_pod("a", **words))
+    assert (pod.wish.required_link, pod.wish.same_numa_node) == ("Any", False)
+
+
 def test_an_unknown_pattern_counts_as_none(make_pod):
     assert read_pod(make_pod("a", pattern="Moebius")).wish.pattern is Pattern.NONE
 

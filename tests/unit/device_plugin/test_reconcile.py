@@ -29,6 +29,12 @@ def test_pods_that_hold_what_is_written_need_no_correction():
     assert corrections(takes(a=(ALL[1], ALL[0])), [pod("a", ALL[:2])], GRAPH) == ()
 
 
+def test_a_set_without_the_link_that_the_pod_demands_is_written_as_it_is_and_is_worth_nothing():
+    demand = {"kompakt.dev/pattern": "Ring", "kompakt.dev/required-link": "NVLink"}
+    (one,) = corrections(takes(a=(ALL[0], ALL[5])), [pod("a", ALL[:2], annotations=demand)], GRAPH)
+    assert (set(one.gpus), set(one.indices), one.value) == ({ALL[0], ALL[5]}, {0, 5}, 0)
+
+
 def test_swapped_sets_are_swapped_back_on_paper():
     pods = [pod("a", ALL[:2]), pod("b", ALL[2:4])]
     found = corrections(takes(a=ALL[2:4], b=ALL[:2]), pods, GRAPH)

@@ -8,9 +8,9 @@ from kompakt_core import contract as c
 from kompakt_core.placement.model import Reason
 from kompakt_extender import words
 from kompakt_extender.scores import scores_of
-from tests.unit.extender.office import Office
-from tests.unit.extender.scheduler import Scheduler, occupy, run
-from tests.unit.extender.world import node, pod
+from tests.support.extender.office import Office
+from tests.support.extender.scheduler import Scheduler, occupy, run
+from tests.support.extender.world import node, pod
 
 SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 

@@ -10,8 +10,8 @@ from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_core.topology.machines import machine
 from kompakt_extender.ledger import ClaimSource
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World, pod
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, pod
 
 RING = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 
@@ -239,6 +239,19 @@ def test_binds_of_one_pod_never_overlap_however_many_come() -> None:
     run(story)
 
 
+def test_a_pod_that_demands_one_numa_node_gets_its_gpus_on_one() -> None:
+    async def story(office: Office) -> None:
+        office.world.add_pod(pod("p", 2, annotations={c.ANN_POLICY: "First", c.ANN_SAME_NUMA: "true"}))
+        for index, uid in ((0, "a"), (1, "b"), (2, "d"), (5, "e"), (6, "f"), (7, "g")):
+            office.world.topologies["n0"]["status"]["held"].append({"uuid": f"GPU-n0-{index}", "podUID": uid})
+        office.world.put("topologies", "n0", office.world.topologies["n0"])
+        office.see()
+        assert "NUMA" in await office.bind("p", "n0")  # left are 3 and 4, one on each
+        assert await office.bind("p", "n1") == ""
+
+    run(story)
+
+
 @pytest.mark.parametrize(
     ("annotations", "word"),
     [
@@ -249,6 +262,7 @@ def test_binds_of_one_pod_never_overlap_however_many_come() -> None:
         ({c.ANN_PATTERN: "Custom"}, "go together"),
         ({c.ANN_REQUIRED_LINK: "Rope"}, "NVLink"),
         ({c.ANN_SENSITIVITY: "On"}, "High"),
+        ({c.ANN_SAME_NUMA: "yes"}, "true"),
     ],
 )
 def test_an_annotation_with_an_unknown_word_is_refused_with_the_right_ones(annotations: dict[str, str], word: str) -> None:

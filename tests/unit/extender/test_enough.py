@@ -7,8 +7,8 @@ import pytest
 from kompakt_core import contract as c
 from kompakt_extender import words
 from kompakt_extender.answers import ENOUGH
-from tests.unit.extender.scheduler import Scheduler, occupy, run
-from tests.unit.extender.world import WISH, pod
+from tests.support.extender.scheduler import Scheduler, occupy, run
+from tests.support.extender.world import WISH, pod
 
 MORE = [f"m{number:03}" for number in range(ENOUGH + 20)]
 PREFERS = {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}}

@@ -23,9 +23,9 @@ from kompakt_extender.explain.bounded_executor import THREADS, WAITING
 from kompakt_extender.explain.nodes import best_ring
 from kompakt_extender.explain.pods import second_set
 from kompakt_extender.wire import decode_args
-from tests.unit.extender.asking import SENSITIVE, Person, ask, bound
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World, pod
+from tests.support.extender.asking import SENSITIVE, Person, ask, bound
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, pod
 
 
 def test_a_node_shows_its_links_its_free_gpus_and_who_has_the_others() -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from kompakt_core import contract as c
 from kompakt_extender import verbs
 from kompakt_extender.main import listen, server
-from tests.unit.extender.office import Office
-from tests.unit.extender.scheduler import Desk, Scheduler, run
-from tests.unit.extender.world import World, pod
+from tests.support.extender.office import Office
+from tests.support.extender.scheduler import Desk, Scheduler, run
+from tests.support.extender.world import World, pod
 
 SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 RECORDED = Path(__file__).parents[2] / "contract" / "data" / "extender"

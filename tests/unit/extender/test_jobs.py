@@ -12,9 +12,9 @@ from kompakt_core.ids import NodeName
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.project_job import read_job
 from kompakt_extender.record import Record, State
-from tests.unit.extender.office import Office, run, slow_to_write
-from tests.unit.extender.racks import occupy
-from tests.unit.extender.test_planner_preempting import PROTECTED, runs, urgent
+from tests.support.extender.office import Office, run, slow_to_write
+from tests.support.extender.preempting import PROTECTED, runs, urgent
+from tests.support.extender.racks import occupy
 
 JOB = read_job(b'{"metadata": {"name": "j", "namespace": "default", "uid": "uid-j"}, "spec": {}, "status": {"attempt": 1}}')
 OLD = Record(1, State.WAITING, "Waiting", "no room", "2026-01-31T12:00:00Z")

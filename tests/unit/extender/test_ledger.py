@@ -5,8 +5,8 @@ import pytest
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName, mask_of
 from kompakt_core.placement.model import Reason
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World, job, node, pod, worker
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, job, node, pod, worker
 
 NODE = NodeName("n0")
 

@@ -7,10 +7,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from kompakt_core import contract as c
 from kompakt_extender import words
 from kompakt_extender.fragmentation import FragmentationCollector
-from kompakt_extender.refusals import OTHER, code_of, counted
-from tests.unit.extender.asking import Person, ask, bound
-from tests.unit.extender.scheduler import Desk, Scheduler
-from tests.unit.extender.world import pod
+from kompakt_extender.rejections import OTHER, code_of, counted
+from tests.support.extender.asking import Person, ask, bound
+from tests.support.extender.scheduler import Desk, Scheduler
+from tests.support.extender.world import pod
 
 LABELS = {"verb", "reason", "outcome", "state", "resource", "pattern", "node", "gpus", "le"}
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kompakt_core import contract as c
-from kompakt_core.delay.model import Timers
+from kompakt_core.policy.model import Timers
 from kompakt_extender.consolidation import ClusterPolicy
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World, pod, worker
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, pod, worker
 
 NODES = ("n0", "n1")
 MACHINES = {"n0": "dgx1-v100", "n1": "a100-pcie-8-bridge-pairs"}

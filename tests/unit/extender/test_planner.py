@@ -6,8 +6,8 @@ import json
 import pytest
 
 from kompakt_core import contract as c
-from tests.unit.extender.office import Office, gates, run
-from tests.unit.extender.world import worker
+from tests.support.extender.office import Office, gates, run
+from tests.support.extender.world import worker
 
 
 def test_a_whole_gang_is_placed_and_its_status_is_written_before_any_gate() -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 from kompakt_core import contract as c
 from kompakt_core.topology.machines import machine
-from tests.unit.extender.asking import Person, ask
-from tests.unit.extender.office import Office, run
-from tests.unit.extender.world import WISH, job
+from tests.support.extender.asking import Person, ask
+from tests.support.extender.office import Office, run
+from tests.support.extender.world import WISH, job
 
 
 def add(office: Office, workers: int, gpus: int, edges: list[dict[str, Any]]) -> None:

@@ -4,10 +4,10 @@ from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.planner.released_gangs import EXCLUDE_SECONDS
-from tests.unit.extender.office import Office, slow_to_write
-from tests.unit.extender.office import run as on_nodes
-from tests.unit.extender.test_planner_preempting import PROTECTED, condition, ended, request, runs, seats, urgent
-from tests.unit.extender.world import worker
+from tests.support.extender.office import Office, slow_to_write
+from tests.support.extender.office import run as on_nodes
+from tests.support.extender.preempting import PROTECTED, condition, ended, request, runs, seats, urgent
+from tests.support.extender.world import worker
 
 
 async def bound(office: Office, job: str, attempt: int, workers: int = 2) -> None:

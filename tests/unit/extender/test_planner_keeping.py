@@ -1,8 +1,8 @@
 """Later gangs may go before one that waits, but not without end: then GPUs are kept for it."""
 
 from kompakt_extender.consolidation import ClusterPolicy
-from tests.unit.extender.office import Office
-from tests.unit.extender.racks import half_full, occupy, told
+from tests.support.extender.office import Office
+from tests.support.extender.racks import half_full, occupy, told
 
 
 def passing(office: Office, number: int) -> None:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from kompakt_extender.consolidation import ClusterPolicy
-from tests.unit.extender.office import Office, gates
-from tests.unit.extender.racks import half_full, occupy, told
+from tests.support.extender.office import Office, gates
+from tests.support.extender.racks import half_full, occupy, told
 
 FIXED = {"mode": "Fixed", "machineWaitSeconds": 600, "rackWaitSeconds": 1800}
 

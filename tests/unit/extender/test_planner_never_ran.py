@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from kompakt_core import contract as c
-from kompakt_extender.record import moment
-from tests.unit.extender.office import Office
-from tests.unit.extender.office import run as on_nodes
-from tests.unit.extender.test_planner_preempting import PROTECTED, condition, ended, request, seats, touch, urgent
+from kompakt_core.contract import timestamps
+from tests.support.extender.office import Office
+from tests.support.extender.office import run as on_nodes
+from tests.support.extender.preempting import PROTECTED, condition, ended, request, seats, touch, urgent
 
 
 async def placed(office: Office, name: str = "low", workers: int = 2) -> None:
@@ -139,7 +139,7 @@ def test_a_gang_that_waits_is_asked_about_again_once_the_record_of_another_says_
         await office.settle()
         assert office.scheduling("low")["state"] == "Released"
         assert office.jobs.turns > began
-        assert moment(office.scheduling("low")["plan"]["releasedAt"]) < office.now
+        assert timestamps.decode(office.scheduling("low")["plan"]["releasedAt"]) < office.now
         assert request(office, "low").name == "urgent"
 
     on_nodes(story, nodes=1)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.extender.office import Office, slow_to_write
-from tests.unit.extender.office import run as on_nodes
-from tests.unit.extender.test_planner_preempting import PROTECTED, condition, ended, request, runs, seats, urgent
-from tests.unit.extender.world import worker
+from tests.support.extender.office import Office, slow_to_write
+from tests.support.extender.office import run as on_nodes
+from tests.support.extender.preempting import PROTECTED, condition, ended, request, runs, seats, urgent
+from tests.support.extender.world import worker
 
 
 async def held_for_urgent(office: Office, lows: int = 1) -> None:

@@ -1,76 +1,16 @@
 """A gang of higher priority gets the GPUs of gangs of lower priority: held, written down, asked for, in this order."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from kompakt_core import contract as c
-from kompakt_core.job.preemption import read_request
+from kompakt_core.contract import timestamps
 from kompakt_extender.consolidation import ClusterPolicy
-from kompakt_extender.record import stamp
-from tests.unit.extender.office import Office
-from tests.unit.extender.office import run as on_nodes
-from tests.unit.extender.racks import occupy, told
-from tests.unit.extender.world import worker
-
-PROTECTED = 300  # seconds that a job runs before it may be ended, unless it says otherwise
-
-
-async def runs(office: Office, name: str, workers: int = 2, gpus: int = 4, priority: int = 0, attempt: int = 1) -> None:
-    """The gang is placed, bound, and reported as running by the operator."""
-    if attempt == 1:
-        office.world.add_gang(name, workers, gpus, priority=priority)
-    await office.settle()
-    for index in range(workers):
-        pod = f"{name}-worker-{index}-a{attempt}"
-        node = office.annotations(pod)[c.ANN_PLANNED_NODE]
-        assert await office.bind(pod, node) == ""
-        office.world.pods[pod]["status"]["phase"] = "Running"
-        office.world.add_pod(office.world.pods[pod])
-        office.world.report(node)
-        office.see()
-    condition(office, name, "Running", "True")
-    await office.settle()
-
-
-def condition(office: Office, name: str, kind: str, status: str) -> None:
-    """The operator writes one; those of the planner stay."""
-    found = office.world.jobs[name]
-    others = [one for one in found["status"].get("conditions", ()) if one["type"] != kind]
-    found["status"]["conditions"] = [*others, {"type": kind, "status": status, "lastTransitionTime": stamp(office.now)}]
-    office.world.put("jobs", name, found)
-
-
-def ended(office: Office, name: str, workers: int = 2, attempt: int = 1) -> None:
-    """The operator ends the gang as asked: the next attempt's number is written, its pods are gone."""
-    office.world.jobs[name]["status"]["attempt"] = attempt + 1
-    condition(office, name, "Running", "False")
-    for index in range(workers):
-        office.world.delete_pod(f"{name}-worker-{index}-a{attempt}")
-    for node in office.world.nodes:
-        office.world.report(node)
-
-
-def touch(office: Office, name: str) -> None:
-    """Somebody writes the job."""
-    office.world.put("jobs", name, office.world.jobs[name])
-
-
-def request(office: Office, name: str) -> Any:
-    return read_request(office.scheduling(name).get("preempt"))
-
-
-def conditions(office: Office, name: str) -> dict[str, str]:
-    return {one["type"]: one["status"] for one in office.world.jobs[name]["status"]["conditions"]}
-
-
-def urgent(office: Office, name: str = "urgent", workers: int = 2, gpus: int = 4, priority: int = 1000, **more: Any) -> None:
-    office.world.add_gang(name, workers, gpus, priority=priority, **more)
-
-
-def seats(office: Office, name: str) -> set[str]:
-    return {gpu for seat in office.scheduling(name)["plan"]["pods"] for gpu in seat["gpus"]}
+from tests.support.extender.office import Office
+from tests.support.extender.office import run as on_nodes
+from tests.support.extender.preempting import PROTECTED, condition, conditions, ended, request, runs, seats, touch, urgent
+from tests.support.extender.racks import occupy, told
+from tests.support.extender.world import worker
 
 
 def test_a_running_gang_of_lower_priority_is_asked_to_end_and_its_gpus_go_to_the_urgent_one() -> None:
@@ -85,7 +25,7 @@ def test_a_running_gang_of_lower_priority_is_asked_to_end_and_its_gpus_go_to_the
         asked = request(office, "low")
         assert (asked.attempt, asked.name, asked.uid) == (1, "urgent", "uid-urgent")
         assert asked.message == "for default/urgent, priority 1000; this job has priority 0"
-        assert asked.requested_at == stamp(office.now)
+        assert asked.requested_at == timestamps.encode(office.now)
         assert office.metrics.registry.get_sample_value("kompakt_planner_preemptions_total") == 1
         assert conditions(office, "low")["PreemptionRequested"] == "True"
         assert office.scheduling("low")["state"] == "Released", "its plan stands until it ends"
@@ -146,7 +86,7 @@ def test_nobody_is_asked_before_its_minimum_run_time_and_the_moment_is_told_and_
         urgent(office)
         await office.settle()
         message = office.scheduling("urgent")["message"]
-        assert message.endswith(f"may be ended for it from {stamp(began + timedelta(seconds=PROTECTED))} on")
+        assert message.endswith(f"may be ended for it from {timestamps.encode(began + timedelta(seconds=PROTECTED))} on")
         assert office.planner._thinking.next_timer() == (began + timedelta(seconds=PROTECTED)).timestamp()
         office.wait(59)
         await office.settle()

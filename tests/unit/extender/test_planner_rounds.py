@@ -15,9 +15,9 @@ from kompakt_core.topology.machines import machine
 from kompakt_extender.api import Answer
 from kompakt_extender.planner.loop import LATE_AT_MOST
 from kompakt_extender.planner.rounds import no_better
-from tests.unit.extender.office import Office, run, slow_to_write
-from tests.unit.extender.racks import occupy
-from tests.unit.extender.test_planner_preempting import PROTECTED, runs, urgent
+from tests.support.extender.office import Office, run, slow_to_write
+from tests.support.extender.preempting import PROTECTED, runs, urgent
+from tests.support.extender.racks import occupy
 
 
 def leave(office: Office, node: str, gpus: int = 8) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from kompakt_core import contract as c
 from kompakt_extender.planner.loop import Planner
-from tests.unit.extender.office import Office, gates, run
-from tests.unit.extender.world import node, pod, topology, worker
+from tests.support.extender.office import Office, gates, run
+from tests.support.extender.world import node, pod, topology, worker
 
 
 def handed_out(office: Office) -> list[tuple[str, str]]:

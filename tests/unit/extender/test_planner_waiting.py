@@ -4,8 +4,8 @@ import pytest
 
 from kompakt_core import contract as c
 from kompakt_extender import words
-from tests.unit.extender.office import Office, gates, run
-from tests.unit.extender.world import job, node, worker
+from tests.support.extender.office import Office, gates, run
+from tests.support.extender.world import job, node, worker
 
 
 def test_an_incomplete_gang_is_left_alone() -> None:

@@ -3,8 +3,8 @@
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_extender import words
-from tests.unit.extender.office import Office, run
-from tests.unit.extender.world import worker
+from tests.support.extender.office import Office, run
+from tests.support.extender.world import worker
 
 
 async def released_but_unbound(office: Office, workers: int) -> str:

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kompakt_core import contract as c
+from kompakt_core.contract import timestamps
 from kompakt_core.ids import NodeName
 from kompakt_core.job.preemption import read_request
 from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.planner.released_gangs import EXCLUDE_SECONDS
-from kompakt_extender.record import moment, stamp
-from tests.unit.extender.office import Office
-from tests.unit.extender.world import World, worker
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, worker
 
 NODES = ("n0", "n1")
 MINIMUM = 30
@@ -176,7 +176,7 @@ class Cluster(RuleBasedStateMachine):
     def write_running(self, name: str, status: str) -> None:
         job = self.world.jobs[name]
         others = [one for one in job["status"].get("conditions", ()) if one["type"] != "Running"]
-        mine = {"type": "Running", "status": status, "lastTransitionTime": stamp(self.office.now)}
+        mine = {"type": "Running", "status": status, "lastTransitionTime": timestamps.encode(self.office.now)}
         job["status"]["conditions"] = [*others, mine]
         self.world.put("jobs", name, job)
 
@@ -233,10 +233,10 @@ class Cluster(RuleBasedStateMachine):
             assert request.priority > request.own_priority
             assert request.own_priority == max(one["spec"]["priority"] for one in self.pods(name))
             assert self.all_bound(name)
-            released, ran = moment(job["status"]["scheduling"]["plan"]["releasedAt"]), self.runs(name)
-            asked = moment(request.requested_at)
+            released, ran = timestamps.decode(job["status"]["scheduling"]["plan"]["releasedAt"]), self.runs(name)
+            asked = timestamps.decode(request.requested_at)
             began = (
-                moment(ran) if ran and moment(ran) < asked else released
+                timestamps.decode(ran) if ran and timestamps.decode(ran) < asked else released
             )  # it may come up once it was chosen, in the same second too
             assert (asked - began).total_seconds() >= MINIMUM
             if request.name in self.world.jobs:

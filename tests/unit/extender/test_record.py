@@ -12,13 +12,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kompakt_core.contract import timestamps
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_extender import record as records
 from kompakt_extender.quantities import count, millis, whole
 from kompakt_extender.record import Excluded, PlanRecord, Record, SeatRecord, State
 
-TIMES = st.datetimes(datetime(2026, 1, 1), datetime(2036, 1, 1), timezones=st.just(UTC)).map(records.stamp)
+TIMES = st.datetimes(datetime(2026, 1, 1), datetime(2036, 1, 1), timezones=st.just(UTC)).map(timestamps.encode)
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=12)
 NUMBERS = st.integers(0, 1 << 40)
 SEATS = st.builds(

@@ -10,8 +10,8 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.model import Policy, Wish
 from kompakt_extender.decide import Request
 from kompakt_extender.scores import Board
-from tests.unit.extender.office import Office, run
-from tests.unit.extender.scheduler import occupy
+from tests.support.extender.office import Office, run
+from tests.support.extender.scheduler import occupy
 
 NODES = ["n0", "n1", "n2", "n3"]
 WISHES = [Wish(Pattern.RING, sensitive=True), Wish(Pattern.CLIQUE, Policy.PACKED), Wish()]

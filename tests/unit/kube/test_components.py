@@ -7,10 +7,14 @@ import pytest
 import yaml
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
+from cryptography.x509.oid import NameOID
 
 from tools.kube.components import Addresses, control_plane, make_keys, node_kubeconfig
 from tools.kube.kwok import STAGES, node
 from tools.kube.pki import new_authority, token_kubeconfig
+
+# What the API server reads of a client certificate: user and groups.
+NAMES = (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)
 
 
 def find(name: str) -> Path:
@@ -64,8 +68,18 @@ def test_a_nodes_identity_is_what_the_node_authorizer_expects(tmp_path: Path) ->
     keys = make_keys(tmp_path, addresses)
     document = yaml.safe_load(node_kubeconfig(keys, addresses, "node-1").read_text())
     subject = certificate(Path(document["users"][0]["user"]["client-certificate"])).subject
-    assert subject.rfc4514_string() in {"CN=system:node:node-1,O=system:nodes", "O=system:nodes,CN=system:node:node-1"}
+    names = {name: [found.value for found in subject.get_attributes_for_oid(name)] for name in NAMES}
+    assert names == {NameOID.COMMON_NAME: ["system:node:node-1"], NameOID.ORGANIZATION_NAME: ["system:nodes"]}
     assert document["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:6443"
+
+
+def test_no_certificate_has_an_empty_list_of_names(tmp_path: Path) -> None:
+    """Go refuses such a critical extension as one it cannot handle: the API server then answers Unauthorized."""
+    make_keys(tmp_path, Addresses())
+    issued = [path for path in tmp_path.glob("*.crt") if path.name != "ca.crt"]
+    assert len(issued) == 5
+    for path in issued:
+        assert list(certificate(path).extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
 
 
 def test_keys_are_readable_by_their_owner_only(tmp_path: Path) -> None:
@@ -79,9 +93,10 @@ def test_a_certificate_of_the_authority_is_trusted_and_fits_its_key(tmp_path: Pa
     authority = new_authority(tmp_path / "a")
     signed = authority.server("server", "server", ["localhost", "127.0.0.1"])
     ssl.create_default_context(cafile=str(authority.certificate_file)).load_cert_chain(signed.certificate, signed.key)
-    certificate(signed.certificate).verify_directly_issued_by(authority.certificate)
-    with pytest.raises(InvalidSignature):
-        certificate(signed.certificate).verify_directly_issued_by(new_authority(tmp_path / "b").certificate)
+    certificate(signed.certificate).verify_directly_issued_by(certificate(authority.certificate_file))
+    other = new_authority(tmp_path / "b")
+    with pytest.raises((InvalidSignature, ValueError)):
+        certificate(signed.certificate).verify_directly_issued_by(certificate(other.certificate_file))
 
 
 def test_a_token_kubeconfig_holds_the_token_and_no_certificate(tmp_path: Path) -> None:

@@ -1,16 +1,12 @@
-"""Where programs come from: versions, the search order, the download's checksum."""
+"""Where programs come from: versions, the search order, the build."""
 
-import hashlib
-import http.server
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.kube import binaries, golang, release
+from tools.kube import binaries, golang
 from tools.kube.programs import ENV_KUBERNETES, PROGRAMS, NoProgram, parse_version, pinned_version, supported
 
 
@@ -115,68 +111,6 @@ def test_the_cache_comes_before_path(empty: Path) -> None:
 def test_another_minor_version_on_path_is_passed_over(empty: Path) -> None:
     program(empty / "path", "kubectl", "v1.36.2")
     assert binaries.present(PROGRAMS["kubectl"]) is None
-
-
-class Releases(http.server.BaseHTTPRequestHandler):
-    """A release place that serves what the test put into `files`."""
-
-    files: dict[str, bytes]
-
-    def do_GET(self) -> None:
-        content = self.files.get(self.path)
-        self.send_response(200 if content is not None else 404)
-        self.send_header("Content-Length", str(len(content or b"")))
-        self.end_headers()
-        self.wfile.write(content or b"")
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
-
-
-@pytest.fixture
-def releases(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
-    Releases.files = {"/stable.txt": b"v1.37.1"}
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Releases)
-    thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01))
-    thread.start()
-    monkeypatch.setenv(release.ENV_BASE, f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setattr(release.platform, "machine", lambda: "x86_64")
-    yield Releases.files
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def offer(files: dict[str, bytes], content: bytes, checksum: str) -> None:
-    place = f"/{pinned_version('kubernetes')}/bin/linux/amd64/kubectl"
-    files[place] = content
-    files[f"{place}.sha256"] = checksum.encode()
-
-
-def test_a_download_with_the_published_checksum_is_kept(releases: dict[str, bytes]) -> None:
-    content = b"#!/bin/sh\necho v1.37.1\n"
-    offer(releases, content, hashlib.sha256(content).hexdigest())
-    path = release.download(PROGRAMS["kubectl"], lambda text: None)
-    assert path.read_bytes() == content
-    assert binaries.present(PROGRAMS["kubectl"]) == path
-
-
-def test_a_download_with_another_checksum_leaves_nothing(releases: dict[str, bytes]) -> None:
-    offer(releases, b"changed", hashlib.sha256(b"original").hexdigest())
-    with pytest.raises(release.NotDownloaded, match="SHA-256"):
-        release.download(PROGRAMS["kubectl"], lambda text: None)
-    assert binaries.present(PROGRAMS["kubectl"]) is None
-
-
-def test_only_programs_of_kubernetes_are_downloaded(releases: dict[str, bytes]) -> None:
-    with pytest.raises(release.NotDownloaded, match="only Kubernetes"):
-        release.download(PROGRAMS["kwok"], lambda text: None)
-
-
-def test_a_place_that_does_not_answer_is_said_so(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(release.ENV_BASE, "http://127.0.0.1:1")
-    with pytest.raises(release.NotDownloaded, match="does not answer"):
-        release.download(PROGRAMS["kubectl"], lambda text: None)
 
 
 def test_a_broken_build_leaves_nothing_and_shows_the_compilers_words(empty: Path) -> None:

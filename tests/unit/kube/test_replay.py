@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cluster.replay import Moment, Stay, free_masks
+from tests.support.cluster.replay import Moment, Stay, free_masks
 
 INDEX = {"a": 0, "b": 1, "c": 2, "d": 3}
 LAG = 3.0

@@ -8,10 +8,9 @@ import pytest
 
 from kompakt_device_plugin.nvml.source import NvmlSource
 from kompakt_device_plugin.nvml.sysfs import Sysfs
-from tests.nvml_shim.described import Described
-from tests.nvml_shim.shim import Shim, build
-
-NODE = {"metadata": {"name": "node-1"}}
+from tests.support.nvml_shim.described import Described
+from tests.support.nvml_shim.node import NODE
+from tests.support.nvml_shim.shim import Shim, build
 
 
 class Clock:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.graph import LinkKind
-from tests.nvml_shim.described import ALL_F, Described
-from tests.nvml_shim.machine import bus
-from tests.unit.nvml.conftest import NODE
+from tests.support.nvml_shim.described import ALL_F, Described
+from tests.support.nvml_shim.machine import bus
+from tests.support.nvml_shim.node import NODE
 
 GPU, SWITCH = pynvml.NVML_NVLINK_DEVICE_TYPE_GPU, pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
 CODES = [

@@ -11,7 +11,7 @@ import pynvml
 import pytest
 
 import kompakt_device_plugin.nvml
-from tests.nvml_shim.shim import header_folder
+from tests.support.nvml_shim.shim import header_folder
 
 SOURCES = [path.read_text() for path in Path(inspect.getfile(kompakt_device_plugin.nvml)).parent.glob("*.py")]
 STRUCTURES = {

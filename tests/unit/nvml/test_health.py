@@ -11,8 +11,8 @@ from kompakt_core.topology.graph import HEALTHY, UNHEALTHY
 from kompakt_device_plugin.nvml.gpu_health import APPLICATION_XIDS, QUIET_SECONDS, xid_rules
 from kompakt_device_plugin.nvml.source import REFRESH_SECONDS, SETTLE_SECONDS
 from kompakt_device_plugin.source import Change, ChangeKind
-from tests.nvml_shim.machine import describe
-from tests.unit.nvml.conftest import NODE
+from tests.support.nvml_shim.machine import describe
+from tests.support.nvml_shim.node import NODE
 
 pytestmark = pytest.mark.timeout(60)  # who waits in vain waits for ever: time stands still
 XID, ECC = pynvml.nvmlEventTypeXidCriticalError, pynvml.nvmlEventTypeDoubleBitEccError

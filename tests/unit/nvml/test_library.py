@@ -16,8 +16,8 @@ from kompakt_device_plugin.nvml.gpu_health import xid_rules
 from kompakt_device_plugin.nvml.library import NEEDED
 from kompakt_device_plugin.nvml.source import REFRESH_SECONDS, NvmlSource
 from kompakt_device_plugin.source import ChangeKind, open_source
-from tests.nvml_shim.machine import describe
-from tests.unit.nvml.conftest import NODE
+from tests.support.nvml_shim.machine import describe
+from tests.support.nvml_shim.node import NODE
 
 
 def test_a_library_that_is_not_there_is_named(tmp_path, clock):

@@ -17,9 +17,9 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.machines import known_machine
 from tests.gpu import nvml_report
 from tests.gpu.nvml_report import examine, store
-from tests.nvml_shim.described import Described
-from tests.nvml_shim.machine import MACHINES, describe
-from tests.nvml_shim.shim import OPTIONS, SOURCE, header_folder
+from tests.support.nvml_shim.described import Described
+from tests.support.nvml_shim.machine import MACHINES, describe
+from tests.support.nvml_shim.shim import OPTIONS, SOURCE, header_folder
 
 ROOT = Path(__file__).parents[3]
 GPUS, QUIET = "the GPUs are those of nvidia-smi", "nothing happens to idle GPUs within a second"

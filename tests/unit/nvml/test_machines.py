@@ -4,8 +4,8 @@ import pytest
 
 from kompakt_core.topology.machines import machine
 from kompakt_device_plugin.nvml.source import REFRESH_SECONDS
-from tests.nvml_shim.machine import MACHINES, describe
-from tests.unit.nvml.conftest import NODE
+from tests.support.nvml_shim.machine import MACHINES, describe
+from tests.support.nvml_shim.node import NODE
 
 LANES = (
     "nvmlDeviceGetNvLinkState",

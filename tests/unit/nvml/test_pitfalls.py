@@ -13,8 +13,8 @@ from kompakt_core.topology.flags import Flag, remarks
 from kompakt_core.topology.graph import LinkKind, PeerAccess
 from kompakt_core.topology.machines import machine
 from kompakt_device_plugin.nvml import discovery
-from tests.nvml_shim.described import ALL_F
-from tests.nvml_shim.machine import bus, describe
+from tests.support.nvml_shim.described import ALL_F
+from tests.support.nvml_shim.machine import bus, describe
 
 OK, NO = pynvml.NVML_P2P_STATUS_OK, pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
 

@@ -15,8 +15,9 @@ from kompakt_device_plugin.api import NODES, TOPOLOGIES
 from kompakt_device_plugin.main import Plugin
 from kompakt_device_plugin.nvml.source import NvmlSource
 from kompakt_device_plugin.nvml.sysfs import Sysfs
-from tests.nvml_shim.machine import describe
-from tests.unit.device_plugin.conftest import NODE, FakeApi, FakeKubelet, PluginClient, wait_until
+from tests.support.device_plugin.api import FakeApi
+from tests.support.device_plugin.kubelet import NODE, FakeKubelet, PluginClient, wait_until
+from tests.support.nvml_shim.machine import describe
 
 
 class World:

@@ -9,9 +9,9 @@ import pytest
 from kompakt_core.topology.matrix import text_uuid
 from kompakt_core.topology.wire import graph_to_spec
 from tests.gpu.nvml_report import OWNER, anonymous
-from tests.gpu.recording import record
-from tests.nvml_shim.machine import MACHINES, describe
-from tests.unit.nvml.conftest import NODE
+from tests.support.nvml_shim.machine import MACHINES, describe
+from tests.support.nvml_shim.node import NODE
+from tests.support.nvml_shim.recording import record
 
 STORED = sorted((Path(__file__).parents[3] / "docs/benchmarks").glob("nvml-*.json"))
 

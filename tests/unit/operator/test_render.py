@@ -1,10 +1,10 @@
 """The objects of one attempt, as claims."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
@@ -56,8 +56,8 @@ def test_workers_keep_autoscalers_from_their_nodes_unless_that_is_switched_off()
     assert not {safe, disrupt} & off["metadata"]["annotations"].keys()
     found = job()
     own = {**found.roles[0].template, "metadata": {"annotations": {safe: "true"}}}
-    role = replace(found.roles[0], template=own)
-    notes = render.pod(replace(found, roles=(role,)), role, 0, 1, image=IMAGE, labels={})["metadata"]["annotations"]
+    role = structs.replace(found.roles[0], template=own)
+    notes = render.pod(structs.replace(found, roles=(role,)), role, 0, 1, image=IMAGE, labels={})["metadata"]["annotations"]
     assert (notes[safe], notes[disrupt]) == ("true", "true"), "the template's word wins"
 
 

@@ -1,21 +1,16 @@
 """What autograd holds and whose hooks are innermost, in the way of newer torch and in the way of older: both tell the same."""
 
 import contextlib
-import os
 import threading
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from kompakt_runtime import autograd_state, origin
 from kompakt_runtime.ledger import PlainTensor
-from tests.unit.runtime.small_training import Holder, gradients, same
+from tests.support.runtime.small_training import Holder, gradients, same
 
 IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 

@@ -1,18 +1,13 @@
 """Copies to host memory and back: what must live lives, what is free again is used again, and bytes come back as they were."""
 
 import gc
-import os
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 
 from kompakt_runtime.carrier import Carrier
 from kompakt_runtime.codec import decode, encode
-from tests.unit.runtime.thread_lane import ThreadLane
+from tests.support.runtime.thread_lane import ThreadLane
 
 CHUNK = 1024
 

@@ -1,18 +1,12 @@
 """Activation checkpointing: what a region's recomputation starts from is exact and stored once."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from kompakt_runtime.hooks import Hooks
-from tests.unit.runtime.small_training import batch, warm_up
+from tests.support.runtime.small_training import batch, warm_up
 
 
 class Parts(nn.Module):

@@ -1,19 +1,14 @@
 """The codec keeps its bound as real numbers, whatever the values; broken bytes are refused before they are believed."""
 
 import math
-import os
 import struct
 import zlib
 from fractions import Fraction
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
-import torch
 
 from kompakt_runtime.codec import CorruptPacked, Packed, decode, encode
 from kompakt_runtime.codec.select import SMALLEST

@@ -4,17 +4,12 @@ Judged in exact arithmetic where float64 leaves a doubt. Each test's share of th
 """
 
 import math
-import os
 from fractions import Fraction
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
-import torch
 
 from kompakt_runtime.codec import CorruptPacked, Packed, decode, encode
 from kompakt_runtime.codec.grid import within

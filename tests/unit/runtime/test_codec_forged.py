@@ -1,14 +1,9 @@
 """Each check of packed bytes on its own: forged in one place, with a right checksum, they are refused for what is wrong there."""
 
-import os
 import struct
 import zlib
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 
 from kompakt_runtime.codec import CorruptPacked, Packed, decode, encode

@@ -9,11 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-    pytest.importorskip("triton", reason="triton is not installed: it comes with torch from the package index")
-
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource

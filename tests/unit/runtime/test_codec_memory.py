@@ -1,13 +1,8 @@
 """Packing and unpacking need little memory beside the tensor: live bytes from the allocator's own events."""
 
-import os
 from collections.abc import Callable
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch.profiler import profile
 

@@ -1,13 +1,8 @@
 """A tensor is packed in parts, so that any number of elements needs little memory; the parts do not show in the bytes."""
 
 import dataclasses
-import os
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 
 from kompakt_runtime import codec

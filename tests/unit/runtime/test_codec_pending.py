@@ -1,13 +1,8 @@
 """Packing without waiting: the same bytes with room set aside, nothing read back from the device, too little room is told."""
 
-import os
 from types import SimpleNamespace
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 

@@ -1,13 +1,8 @@
 """Bins of 16-bit types: all their numbers, at bounds from below the finest spacing to beyond the largest number."""
 
 import math
-import os
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 
 from kompakt_runtime.codec import encode

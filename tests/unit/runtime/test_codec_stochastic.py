@@ -1,12 +1,6 @@
 """Stochastic rounding: unbiased, of the stated variance, and the same random bits everywhere."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 
 from kompakt_runtime.codec import decode, encode

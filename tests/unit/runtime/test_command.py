@@ -6,10 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 import typer
 from typer.testing import CliRunner

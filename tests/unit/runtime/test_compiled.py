@@ -1,18 +1,12 @@
 """What torch.compile made is passed through whole and counted, however it was asked for; the rest of the model is compressed."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 
 from kompakt_runtime import export
 from kompakt_runtime.config import RuntimeConfig
-from tests.unit.runtime.small_training import batch, gradients, warm_up
+from tests.support.runtime.small_training import batch, gradients, warm_up
 
 # The compiler itself looks at .grad of a tensor that enters a compiled region in the middle of a model.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")

@@ -1,12 +1,6 @@
 """Two ranks under gloo: the same gradients, no collective more, and a rank whose codec fails holds nobody up."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -14,8 +8,8 @@ from torch.nn.parallel import DistributedDataParallel
 from kompakt_runtime import entry
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.session import Session
-from tests.unit.runtime.small_training import batch
-from tests.unit.runtime.two_ranks import collectives, in_two_ranks
+from tests.support.runtime.small_training import batch
+from tests.support.runtime.two_ranks import collectives, in_two_ranks
 
 STEPS = 5
 

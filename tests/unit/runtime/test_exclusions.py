@@ -2,20 +2,15 @@
 
 import concurrent.futures
 import copy
-import os
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from kompakt_runtime.autograd_state import innermost
 from kompakt_runtime.headroom import Headroom
-from tests.unit.runtime.small_training import Holder, batch, failed, gradients, network, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, failed, gradients, network, same, warm_up
 
 
 def test_inference_packs_nothing(running):

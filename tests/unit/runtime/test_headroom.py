@@ -1,12 +1,6 @@
 """The largest batch that fits, from peaks measured in real training, and inside a running training."""
 
 import mmap
-import os
-
-import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
 
 import torch
 from torch import nn
@@ -15,7 +9,7 @@ from benchmarks.memory import peak_of
 from kompakt_runtime import headroom
 from kompakt_runtime.batch import Taken, largest_batch
 from kompakt_runtime.export import report
-from tests.unit.runtime.small_training import network, warm_up
+from tests.support.runtime.small_training import network, warm_up
 
 
 def first_peak(batch: int) -> int:

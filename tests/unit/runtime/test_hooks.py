@@ -1,19 +1,14 @@
 """What becomes of one saved tensor: which copy serves whom, what stays as it is and by what word it is counted."""
 
 import math
-import os
 from types import SimpleNamespace
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 
 from kompakt_runtime.origin import is_input_of
-from tests.unit.runtime.small_training import Holder, batch, failed, gradients, network, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, failed, gradients, network, same, warm_up
 
 BREAKABLE = {
     "Lossless": ["hooks.Ledger.entry", "hooks.decide", "hooks.keep", "hooks.Saved"],

@@ -1,16 +1,11 @@
 """The real example, unchanged, under torchrun with the start-up hook: it trains compressed and leaves the right words."""
 
-import os
 import re
 import socket
 import sys
 from pathlib import Path
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: `make sync-torch`")
 
 ROOT = Path(__file__).parents[3]
 

@@ -14,6 +14,7 @@ from kompakt_runtime import export
 from kompakt_runtime.checkpoint_figures import SECONDS, Telling
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
+from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
@@ -53,8 +54,7 @@ def train(tmp_path):
 # Two processes load torch and its optimizers, one after the other.
 @pytest.mark.timeout(300)
 def test_a_killed_rank_s_last_figures_are_merged_with_those_of_one_that_ended(train, tmp_path):
-    if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-        pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
+    needs("torch")
     with train(1_000_000) as killed:
         assert next(line for line in killed.stdout or () if line.startswith("step 1"))
         killed.send_signal(signal.SIGKILL)

@@ -1,12 +1,6 @@
 """What a linear operation holds in its backward function before its weight's gradient is made: the allocator's own events."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.profiler import profile

@@ -1,12 +1,6 @@
 """Less memory and the same gradients, bit for bit: masks, window indices, tensors of which only the shape is read."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,14 +1,9 @@
 """Where bounds come from: statistics of real steps, whatever the loop around them does."""
 
-import os
 import random
 import statistics
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -19,7 +14,7 @@ from kompakt_runtime.compare import SAMPLE, sample_error
 from kompakt_runtime.config import SiteOverride
 from kompakt_runtime.entry import whole_storage
 from kompakt_runtime.sigma import weight_gradient
-from tests.unit.runtime.small_training import batch, gradients, network, warm_up
+from tests.support.runtime.small_training import batch, gradients, network, warm_up
 
 
 def bounds_after(running, **options) -> dict[str, float]:

@@ -1,12 +1,5 @@
 """Peak memory really drops: live bytes from the allocator's own events, with and without compression."""
 
-import os
-
-import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 

@@ -1,12 +1,6 @@
 """Kinds of models: whatever they save, only weight gradients of linear layers may move."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 

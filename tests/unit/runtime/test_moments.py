@@ -1,17 +1,12 @@
 """What a batch is suggested from: moments of a training whose memory is known to the byte, played to the watcher."""
 
-import os
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
-import torch
 from torch import nn
 
 from kompakt_runtime import headroom

@@ -1,20 +1,15 @@
 """Inputs of nonlinear operations, packed where that is asked for: how far errors reach is measured and kept to its share."""
 
 import math
-import os
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from kompakt_runtime.bounds import allowances, first_nonlinear_bound, nonlinear_bound
 from kompakt_runtime.config import RuntimeConfig, SiteOverride
-from tests.unit.runtime.small_training import Holder, batch, gradients, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, gradients, same, warm_up
 
 
 def network(norm: type[nn.Module] = nn.BatchNorm2d, act: type[nn.Module] = nn.GELU) -> nn.Sequential:

@@ -1,14 +1,9 @@
 """What autograd allows, with inputs of nonlinear operations packed: a network of a norm of each kind, GELU and attention."""
 
 import concurrent.futures
-import os
 from collections.abc import Callable
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -17,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from kompakt_runtime.autograd_state import innermost
 from kompakt_runtime.exclusions import uncompressed
 from kompakt_runtime.ledger import DecodeFailed
-from tests.unit.runtime.small_training import Holder, batch, failed, gradients, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, failed, gradients, same, warm_up
 
 KINDS = {"images.1 [norm]", "images.2 [gelu]", "before [norm]", "attention [attention]"}
 

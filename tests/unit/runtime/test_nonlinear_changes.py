@@ -1,18 +1,13 @@
 """What is changed in place where inputs of nonlinear operations are packed: errors come where plain training has them."""
 
-import os
 from collections.abc import Callable
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.unit.runtime.small_training import Holder, batch, failed
+from tests.support.runtime.small_training import Holder, batch, failed
 
 CHANGES: dict[str, tuple[bool, Callable]] = {}
 

@@ -2,14 +2,9 @@
 
 import functools
 import gc
-import os
 import threading
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -18,7 +13,7 @@ import kompakt_runtime
 from kompakt_runtime.carrier import Carrier
 from kompakt_runtime.config import SiteOverride
 from kompakt_runtime.offload import Offloading
-from tests.unit.runtime.thread_lane import ThreadLane
+from tests.support.runtime.thread_lane import ThreadLane
 
 torch.optim.SGD([torch.zeros(1)])  # loads the compiler once, which takes seconds
 ROWS, WIDTH, CHUNK = 64, 64, 4096

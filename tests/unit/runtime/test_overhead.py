@@ -8,17 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 
 from kompakt_runtime import bounds, overhead
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.overhead import FIRST, TIMED, TURNS, Overhead
-from tests.unit.runtime.small_training import batch, network
+from tests.support.runtime.small_training import batch, network
 
 STEPS = FIRST + TURNS + TIMED + 2
 ROOT = Path(__file__).parents[3]

@@ -1,12 +1,8 @@
 """How long a step takes and what gradients it has, counted on real optimizers by a clock of the test's own."""
 
 import itertools
-import os
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
 import torch
 
 from kompakt_runtime import metrics

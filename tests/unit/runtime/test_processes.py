@@ -1,12 +1,8 @@
 """Processes that a training starts by multiprocessing, with the start-up hook: each counts what it trained itself, no more."""
 
-import os
 import sys
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
 
 from kompakt_runtime import start
 

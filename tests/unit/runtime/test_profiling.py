@@ -6,9 +6,6 @@ import os
 from typing import Any
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 

@@ -6,17 +6,13 @@ import subprocess
 import sys
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 
 from kompakt_runtime import headroom
 from kompakt_runtime.config import RuntimeConfig, failure_policy
 from kompakt_runtime.raising import AFTER, STEPS
-from tests.unit.runtime.small_training import batch, network, warm_up
+from tests.support.runtime.small_training import batch, network, warm_up
 
 SCRIPT = """
 import os, sys, torch

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.needs import needs
+
 RECIPES = Path(__file__).parents[3] / "examples" / "recipes"
 WRITTEN = {path.stem.removeprefix("with_") for path in RECIPES.glob("with_*.py")}
 PACKAGES = {"accelerate": "accelerate", "trainer": "transformers", "lightning": "lightning"}
@@ -20,8 +22,8 @@ def test_every_recipe_is_tried_here():
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_recipe_trains_compressed_within_its_promise(name, tmp_path):
     if "recipes" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-        pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-        pytest.importorskip("sklearn", reason="scikit-learn is not installed: `make sync-torch`")
+        needs("torch")
+        needs("sklearn")
         if not any((Path(folder) / PACKAGES[name]).is_dir() for folder in sys.path):
             pytest.skip(f"{PACKAGES[name]} is not installed: `make sync-recipes`")
     environ = {**os.environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

@@ -1,12 +1,6 @@
 """Masks of dropout that are drawn again: bit for bit those of plain training, and nobody's random numbers move."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

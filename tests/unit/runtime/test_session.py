@@ -2,13 +2,8 @@
 
 import copy
 import gc
-import os
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -16,7 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from kompakt_runtime import hooks
 from kompakt_runtime.config import SiteOverride
 from kompakt_runtime.origin import is_parameter, self_check
-from tests.unit.runtime.small_training import Holder, batch, gradients, network, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, gradients, network, same, warm_up
 
 
 def test_only_weight_gradients_move_and_only_a_little(running):

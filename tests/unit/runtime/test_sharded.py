@@ -1,12 +1,6 @@
 """Two ranks under gloo whose parameters are sharded by FSDP2: the whole weight exists only while a module runs."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -20,7 +14,7 @@ except ImportError:
 
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.session import Session
-from tests.unit.runtime.two_ranks import collectives, in_two_ranks
+from tests.support.runtime.two_ranks import collectives, in_two_ranks
 
 STEPS = 6
 MICRO = 2  # batches before an optimizer step

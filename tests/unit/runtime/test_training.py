@@ -4,15 +4,9 @@ The slowest test of this package (about 15 s of one core); everything in it need
 """
 
 import importlib.util
-import os
 from pathlib import Path
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: `make sync-torch`")
-
 import torch
 from torch.utils.data import DataLoader
 

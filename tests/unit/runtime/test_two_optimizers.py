@@ -1,18 +1,13 @@
 """Several optimizers share one model: each layer and norm is judged by the one that steps its weight, as with a single one."""
 
 import itertools
-import os
 from collections.abc import Iterator
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 
-from tests.unit.runtime.small_training import batch, failed
+from tests.support.runtime.small_training import batch, failed
 
 Order = tuple[tuple[str, ...], ...]
 

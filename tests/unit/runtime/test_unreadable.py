@@ -1,22 +1,17 @@
 """A copy that cannot be read when the backward pass wants it: its original is gone, so training must not just go on."""
 
 import gc
-import os
 import time
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from kompakt_runtime import ledger
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.session import Session
-from tests.unit.runtime.small_training import batch, gradients, network, same, warm_up
-from tests.unit.runtime.two_ranks import in_two_ranks
+from tests.support.runtime.small_training import batch, gradients, network, same, warm_up
+from tests.support.runtime.two_ranks import in_two_ranks
 
 
 def damage(session: Session, layer: str) -> None:

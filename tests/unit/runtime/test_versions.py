@@ -1,17 +1,12 @@
 """What was saved and changed afterwards raises as in plain training; what is read twice is the same twice."""
 
-import os
 from collections.abc import Callable
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 
-from tests.unit.runtime.small_training import Holder, batch, gradients, network, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, gradients, network, same, warm_up
 
 MISUSES: dict[str, Callable[[nn.Sequential, torch.Tensor], torch.Tensor]] = {}
 

@@ -1,12 +1,6 @@
 """Training with copies whose sizes arrive later, as on a GPU: the same gradients, and the original where room was short."""
 
-import os
-
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
-
 import torch
 from torch import nn
 

@@ -1,12 +1,8 @@
 """Data loaders' worker processes beside a training with the start-up hook: forked or started anew, they change nothing."""
 
-import os
 import sys
 
 import pytest
-
-if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
-    pytest.importorskip("torch", reason="torch is not installed: `make sync-torch`")
 
 SCRIPT = """
 import sys, torch

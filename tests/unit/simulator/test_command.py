@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.command import simulate
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.simulation import Outcome
-from kompakt_simulator.summary import summarize
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.figures import summarize
+from kompakt_simulator.jobs import Milliseconds, TraceJob
+from kompakt_simulator.policies import POLICIES
+from kompakt_simulator.simulation import SimulationResult
+from tests.support.simulator.command import call
 
-APP = typer.Typer()
-APP.command()(simulate)
 KEYS = [
     *("avg_jct_s", "p50_jct_s", "p99_jct_s", "avg_queue_s", "makespan_s", "comm_s_per_job", "restart_s_per_job"),
     *("gpu_utilization", "preemptions", "refused", "violations"),
@@ -36,10 +32,6 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
         self.found.append(tag)
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(APP, arguments, env={"COLUMNS": "160"})
 
 
 def figures(*arguments: str) -> dict[str, Any]:
@@ -69,7 +61,7 @@ def test_jobs_larger_than_the_cluster_are_counted_and_named_with_the_largest_pos
     assert json.loads(shown.stdout)["fifo"]["refused"] > 0
     assert "refused: job 1 needs 8 GPUs; the largest possible is 4 (line 3 of the trace)" in shown.stderr
     with pytest.raises(InvalidInput, match="no job fits: the smallest needs 8 GPUs; the largest possible is 4"):
-        summarize(Outcome((), (Job(1, Milliseconds(0), Milliseconds(1), 8),), 4))
+        summarize(SimulationResult((), (TraceJob(1, Milliseconds(0), Milliseconds(1), 8),), 4))
 
 
 def test_a_network_and_unequal_racks_come_from_files(tmp_path: Path) -> None:

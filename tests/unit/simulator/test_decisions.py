@@ -9,29 +9,29 @@ import random
 import pytest
 
 from kompakt_core.placement.model import Level
-from kompakt_simulator.cluster import Cluster, Shape
+from kompakt_simulator.cluster import ClusterShape, ClusterState
+from kompakt_simulator.jobs import Milliseconds, TraceJob
 from kompakt_simulator.network import FREE, Network
-from kompakt_simulator.placements.levels import levels
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.placements import levels
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.setting import Setting
-from kompakt_simulator.simulation import Outcome, simulate
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.simulation import SimulationResult, simulate
 
 CONGESTED = Network({Level.MACHINE: 0.05, Level.RACK: 1, Level.CLUSTER: 32})
 
 
-def busy() -> list[Job]:
+def busy() -> list[TraceJob]:
     """From seconds to a day, half of them gangs up to a machine and a half, more at a time than the cluster holds."""
     chance = random.Random(1)
     times = [(chance.randrange(500_000), round(60_000 * 1440 ** chance.random())) for _ in range(300)]
     wishes = [(chance.choice((1, 1, 1, 2, 4, 8, 12)), chance.choice((0.06, 0.3, 0.6))) for _ in times]
     return [
-        Job(number, Milliseconds(submit * 1000), Milliseconds(duration), gpus, comm_ratio=ratio)
+        TraceJob(number, Milliseconds(submit * 1000), Milliseconds(duration), gpus, comm_ratio=ratio)
         for number, ((submit, duration), (gpus, ratio)) in enumerate(zip(times, wishes, strict=True))
     ]
 
 
-def fingerprint(outcome: Outcome) -> str:
+def fingerprint(outcome: SimulationResult) -> str:
     """Of every stretch of every job."""
     told = "\n".join(f"{each.number} {each.start} {each.end} {each.gpus:x}" for each in outcome.stretches)
     return hashlib.sha256(told.encode()).hexdigest()[:12]
@@ -54,7 +54,7 @@ def fingerprint(outcome: Outcome) -> str:
     ],
 )
 def test_decisions_are_those_of_always(policy: str, flat: str, congested: str) -> None:
-    cluster = Cluster.of(Shape.grid(2, 2, 8))
+    cluster = ClusterState.of(ClusterShape.grid(2, 2, 8))
     for network, expected in ((FREE, flat), (CONGESTED, congested)):
         outcome = simulate(busy(), cluster, POLICIES[policy], levels, Setting(network=network))
         assert (network is FREE, fingerprint(outcome)) == (network is FREE, expected)

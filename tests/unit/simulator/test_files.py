@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
-from kompakt_simulator.cluster import Cluster, GpuSet, Shape
-from kompakt_simulator.clusters import parse_shape
+from kompakt_simulator.cluster import ClusterShape, ClusterState, GpuSet
+from kompakt_simulator.cluster_file import parse_shape
+from kompakt_simulator.jobs import Milliseconds, TraceJob
 from kompakt_simulator.network import Network, network_on, parse_network
-from kompakt_simulator.placements.levels import levels
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.placements import levels
 
-GRID = Shape.grid(2, 2, 4)
+GRID = ClusterShape.grid(2, 2, 4)
 LEVELS = {"machine": 0.05, "rack": 1, "cluster": 8}
 TEXT = json.dumps({"levels": LEVELS, "models": {"bert": 0.3}, "nic": {"2": 1.5, "4": 3}})
 
@@ -27,8 +27,8 @@ def network(text: str, name: str = "n.json") -> Network:
 NET = network(TEXT)
 
 
-def job(gpus: int, model: str = "", ratio: float | None = None, number: int = 0) -> Job:
-    return Job(number, Milliseconds(0), Milliseconds(1), gpus, model, ratio)
+def job(gpus: int, model: str = "", ratio: float | None = None, number: int = 0) -> TraceJob:
+    return TraceJob(number, Milliseconds(0), Milliseconds(1), gpus, model, ratio)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_ratio_comes_from_the_job_or_its_model_or_by_its_number() -> None:
     assert unnamed.ratio(job(2, "ResNet-50 (batch size 64)")) == 0.08
     assert {unnamed.ratio(job(2, number=number)) for number in range(20)} == {0.6, 0.3}
     with pytest.raises(InvalidInput, match=r"^job 7, line 3 of the trace: model 'gpt'"):
-        NET.ratio(Job(7, Milliseconds(0), Milliseconds(1), 2, "gpt", line=3))
+        NET.ratio(TraceJob(7, Milliseconds(0), Milliseconds(1), 2, "gpt", line=3))
     with pytest.raises(
         InvalidInput, match="job 0: model 'gpt' is not in the network file; known models: bert; or give comm_ratio"
     ):
@@ -67,7 +67,7 @@ def test_blocks_and_unequal_racks_make_levels() -> None:
     assert shape.levels.sizes == ((Level.MACHINE, 8), (Level.RACK, 16), (Level.BLOCK, 24), (Level.CLUSTER, 28))
     sets = {Level.MACHINE: 0b11, Level.RACK: 1 << 8 | 1, Level.BLOCK: 1 << 16 | 1, Level.CLUSTER: 1 << 24 | 1}
     assert {level: shape.level_of(GpuSet(gpus)) for level, gpus in sets.items()} == {level: level for level in sets}
-    assert [shape.level_of(levels(Cluster.of(shape), size) or GpuSet(0)) for size in (8, 9, 17, 25)] == list(Level)
+    assert [shape.level_of(levels(ClusterState.of(shape), size) or GpuSet(0)) for size in (8, 9, 17, 25)] == list(Level)
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from kompakt_simulator.jobs import TraceJob
 from kompakt_simulator.setting import Knowledge
-from kompakt_simulator.trace import Job
-from tests.unit.simulator.test_schedulers import HOUR, SETTING, job, run
+from tests.support.simulator.jobs import HOUR, SETTING, job, run
 
 SPREAD_AT = 60 + 1800  # job 2 waits as long as a machine can pay for a first guess of an hour, and takes the rack
 FREED_AT = 2 * HOUR
 DONE = (FREED_AT - SPREAD_AT) / 1.5  # what it has computed by then
 
 
-def jobs(seconds: float) -> tuple[Job, ...]:
+def jobs(seconds: float) -> tuple[TraceJob, ...]:
     """Jobs 0 and 1 leave two GPUs of one machine and one of the other; then job 0 ends. Job 2 needs so many seconds."""
     return job(0, 0, FREED_AT, 2), job(1, 0, 9 * HOUR, 3), job(2, 60, seconds, 3)
 

@@ -7,24 +7,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import Bug
-from kompakt_simulator.audit import violations_of
-from kompakt_simulator.cluster import Cluster, GpuSet, Shape
-from kompakt_simulator.placements.levels import levels
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.cluster import ClusterShape, ClusterState, GpuSet
+from kompakt_simulator.figures import violations_of
+from kompakt_simulator.jobs import Milliseconds, SimulatedJob, TraceJob
+from kompakt_simulator.placements import levels
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.setting import Knowledge, Setting
-from kompakt_simulator.simulation import Outcome, simulate
-from kompakt_simulator.task import Task
-from kompakt_simulator.trace import Job, Milliseconds
-from kompakt_simulator.world import World
+from kompakt_simulator.simulation import SimulationResult, simulate
+from kompakt_simulator.world import SimulatedWorld
 
 LARGE = 99
 STREAM = tuple((number, number * 400, 1000, 1, 0) for number in range(40))  # two or three of them run at any time
 
 
-def run(*jobs: tuple[int, int, int, int, int], setting: Setting, machines: int = 2) -> Outcome:
+def run(*jobs: tuple[int, int, int, int, int], setting: Setting, machines: int = 2) -> SimulationResult:
     """Jobs as (number, submitted at, seconds, GPUs, priority)."""
-    made = [Job(n, Milliseconds(at * 1000), Milliseconds(s * 1000), gpus, priority=p) for n, at, s, gpus, p in jobs]
-    outcome = simulate(made, Cluster.of(Shape.grid(1, machines, 4)), POLICIES["kompakt"], levels, setting)
+    made = [TraceJob(n, Milliseconds(at * 1000), Milliseconds(s * 1000), gpus, priority=p) for n, at, s, gpus, p in jobs]
+    outcome = simulate(made, ClusterState.of(ClusterShape.grid(1, machines, 4)), POLICIES["kompakt"], levels, setting)
     assert violations_of(outcome) == []
     return outcome
 
@@ -67,8 +66,8 @@ def test_its_place_is_the_member_that_lacks_fewest_and_the_rest_stays_open_to_ot
 
 
 def test_what_is_kept_for_one_job_is_given_to_no_other() -> None:
-    world = World(Cluster.of(Shape.grid(1, 1, 4)), Setting(), Knowledge.NONE)
-    one, other = (Task(Job(n, Milliseconds(0), Milliseconds(9), 2), 0.0, Milliseconds(0), 9.0, 9.0) for n in (1, 2))
+    world = SimulatedWorld(ClusterState.of(ClusterShape.grid(1, 1, 4)), Setting(), Knowledge.NONE)
+    one, other = (SimulatedJob(TraceJob(n, Milliseconds(0), Milliseconds(9), 2), 0.0, Milliseconds(0), 9.0, 9.0) for n in (1, 2))
     world.keep(one, GpuSet(0b11))
     assert (world.open, world.open_to(other), world.open_to(one)) == (0b1100, 0b1100, 0b1111)
     with pytest.raises(Bug, match="are kept for another job"):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.reading import load_trace, parse_trace
-from kompakt_simulator.trace import Job, Milliseconds, Trace
-from tests.unit.simulator.test_command import APP
-from tests.unit.simulator.test_reading import words_or_trace
+from kompakt_simulator.jobs import Milliseconds, Trace, TraceJob
+from kompakt_simulator.traces.reading import load_trace, parse_trace
+from tests.support.simulator.command import APP
+from tests.support.simulator.reading import words_or_trace
 
 
 def attempt(start: str | None, end: str | None, *gpus: int) -> dict[str, Any]:
@@ -43,8 +43,8 @@ def parse(*entries: object) -> Trace:
 def test_work_is_the_time_of_all_attempts_and_gpus_are_those_of_the_last() -> None:
     trace = parse(TWICE, EARLIER, STILL_RUNNING, NEVER_RAN)
     assert trace.jobs == (
-        Job(1, Milliseconds(0), Milliseconds(1000), 1),
-        Job(0, Milliseconds(3_600_000), Milliseconds((74 + 3600) * 1000), 12),
+        TraceJob(1, Milliseconds(0), Milliseconds(1000), 1),
+        TraceJob(0, Milliseconds(3_600_000), Milliseconds((74 + 3600) * 1000), 12),
     )
     assert trace.left_out == 2
 

@@ -7,40 +7,41 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.placement.model import Level
-from kompakt_simulator.audit import violations_of
-from kompakt_simulator.cluster import Cluster, Shape
+from kompakt_simulator.cluster import ClusterShape, ClusterState
+from kompakt_simulator.figures import violations_of
+from kompakt_simulator.jobs import Milliseconds, TraceJob
 from kompakt_simulator.network import Network
-from kompakt_simulator.placements.levels import levels
-from kompakt_simulator.policies.policy import Policy
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.placements import levels
+from kompakt_simulator.policies import POLICIES, SchedulingPolicy
 from kompakt_simulator.schedulers.patient import Patient
-from kompakt_simulator.schedulers.urgent import MIN_RUN_S
+from kompakt_simulator.schedulers.preemption import MIN_RUN_S
 from kompakt_simulator.setting import Knowledge, Setting
-from kompakt_simulator.simulation import Outcome, simulate
-from kompakt_simulator.trace import Job, Milliseconds
-from kompakt_simulator.world import Instant, World
+from kompakt_simulator.simulation import SimulationResult, simulate
+from kompakt_simulator.world import Instant, SimulatedWorld
 
 HOUR = 3600
 NETWORK = Network({Level.MACHINE: 0.0, Level.RACK: 1.0, Level.CLUSTER: 4.0})
 
 
-def job(number: int, submit_s: int, duration_s: int, gpus: int, priority: int = 0, ratio: float = 0.0) -> Job:
+def job(number: int, submit_s: int, duration_s: int, gpus: int, priority: int = 0, ratio: float = 0.0) -> TraceJob:
     times = Milliseconds(submit_s * 1000), Milliseconds(duration_s * 1000)
-    return Job(number, *times, gpus, comm_ratio=ratio, priority=priority)
+    return TraceJob(number, *times, gpus, comm_ratio=ratio, priority=priority)
 
 
-def run(*jobs: Job, policy: Policy = POLICIES["kompakt"], racks: int = 1, setting: Setting | None = None) -> Outcome:
+def run(
+    *jobs: TraceJob, policy: SchedulingPolicy = POLICIES["kompakt"], racks: int = 1, setting: Setting | None = None
+) -> SimulationResult:
     setting = setting or Setting(network=NETWORK)
-    outcome = simulate(jobs, Cluster.of(Shape.grid(racks, 2, 4)), policy, levels, setting)
+    outcome = simulate(jobs, ClusterState.of(ClusterShape.grid(racks, 2, 4)), policy, levels, setting)
     assert violations_of(outcome) == []
     return outcome
 
 
-def starts(outcome: Outcome) -> dict[int, float]:
+def starts(outcome: SimulationResult) -> dict[int, float]:
     return {done.job.number: done.start / 1000 for done in outcome.finished}
 
 
-def stopped(outcome: Outcome) -> set[int]:
+def stopped(outcome: SimulationResult) -> set[int]:
     """Jobs with more than one stretch."""
     numbers = [each.number for each in outcome.stretches]
     return {number for number in numbers if numbers.count(number) > 1}
@@ -119,7 +120,7 @@ def test_one_priority_for_all_is_none(raw: list[tuple[int, int, int, int]], prio
 class Watched(Patient):
     """After each step nobody waits without a place while enough less important jobs could end for it."""
 
-    def step(self, world: World, instant: Instant) -> None:
+    def step(self, world: SimulatedWorld, instant: Instant) -> None:
         super().step(world, instant)
         for entries in self._line.by_size.values():
             for *_, task in entries:

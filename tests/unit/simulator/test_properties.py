@@ -8,28 +8,27 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import Bug, InvalidInput
 from kompakt_core.placement.model import Level
-from kompakt_simulator.audit import violations_of
-from kompakt_simulator.cluster import Cluster, GpuSet, Shape
+from kompakt_simulator.cluster import ClusterShape, ClusterState, GpuSet
+from kompakt_simulator.figures import violations_of
+from kompakt_simulator.jobs import Milliseconds, TraceJob
 from kompakt_simulator.network import Network
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.policy import Policy
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES, SchedulingPolicy
 from kompakt_simulator.setting import Knowledge, Setting
-from kompakt_simulator.simulation import Outcome, simulate
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.simulation import SimulationResult, simulate
 
 NETWORK = Network({Level.MACHINE: 0.05, Level.RACK: 1, Level.CLUSTER: 8}, unnamed=(0.6, 0.3, 0.06))
 COSTLY = Setting(restart_s=3, checkpoint_s_per_gpu=1, lease_s=20, network=NETWORK)
-SHAPE = Shape.grid(2, 2, 4)
+SHAPE = ClusterShape.grid(2, 2, 4)
 JOBS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 90), st.integers(1, 17)), min_size=1, max_size=12)
 
 
-def job(number: int, submit_s: int, duration_s: int, gpus: int) -> Job:
-    return Job(number, Milliseconds(submit_s * 1000), Milliseconds(duration_s * 1000), gpus)
+def job(number: int, submit_s: int, duration_s: int, gpus: int) -> TraceJob:
+    return TraceJob(number, Milliseconds(submit_s * 1000), Milliseconds(duration_s * 1000), gpus)
 
 
-def run(jobs: list[Job], policy: str, placement: str = "levels", setting: Setting = COSTLY) -> Outcome:
-    return simulate(jobs, Cluster.of(SHAPE), POLICIES[policy], PLACEMENTS[placement], setting)
+def run(jobs: list[TraceJob], policy: str, placement: str = "levels", setting: Setting = COSTLY) -> SimulationResult:
+    return simulate(jobs, ClusterState.of(SHAPE), POLICIES[policy], PLACEMENTS[placement], setting)
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -73,9 +72,9 @@ def test_the_queue_agrees_with_trying_every_job_in_turn(raw: list[tuple[int, int
     assert {done.job.number: (done.start, done.end) for done in outcome.finished} == plainly(policy, jobs, placement)
 
 
-def plainly(policy: str, jobs: list[Job], placement: str) -> dict[int, tuple[int, int]]:
+def plainly(policy: str, jobs: list[TraceJob], placement: str) -> dict[int, tuple[int, int]]:
     """The rules as written, second by second, with one sorted list and no short cut."""
-    world, queue, running = Cluster.of(SHAPE), list[Job](), dict[int, tuple[int, int, GpuSet]]()
+    world, queue, running = ClusterState.of(SHAPE), list[TraceJob](), dict[int, tuple[int, int, GpuSet]]()
     ended: dict[int, tuple[int, int]] = {}
     now = 0
     while len(ended) < len(jobs):
@@ -104,7 +103,7 @@ def test_srtf_agrees_with_sorting_everybody_anew_every_second(raw: list[tuple[in
     assert {done.job.number: int(done.end) for done in outcome.finished} == shortest_plainly(jobs)
 
 
-def shortest_plainly(jobs: list[Job]) -> dict[int, int]:
+def shortest_plainly(jobs: list[TraceJob]) -> dict[int, int]:
     left = {each.number: int(each.duration) for each in jobs}
     ended: dict[int, int] = {}
     now = 0
@@ -132,8 +131,8 @@ def test_the_order_in_which_jobs_are_given_does_not_matter() -> None:
 
 
 def test_a_policy_that_may_not_know_durations_is_stopped_when_it_asks() -> None:
-    asks = Policy("asks", POLICIES["sjf"].scheduler)
+    asks = SchedulingPolicy("asks", POLICIES["sjf"].scheduler)
     with pytest.raises(Bug, match="without knowledge of durations"):
-        simulate([job(0, 0, 1, 1)], Cluster.of(SHAPE), asks, PLACEMENTS["count"])
+        simulate([job(0, 0, 1, 1)], ClusterState.of(SHAPE), asks, PLACEMENTS["count"])
     with pytest.raises(InvalidInput, match="policy sjf orders jobs by their durations; it needs --knowledge declared or more"):
         run([job(0, 0, 1, 1)], "sjf", setting=Setting(knowledge=Knowledge.NONE))

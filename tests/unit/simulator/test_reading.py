@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.formats import FORMATS, Format
-from kompakt_simulator.reading import BUILT_IN, load_trace, parse_trace
-from kompakt_simulator.trace import Job, Milliseconds, Trace
+from kompakt_simulator.jobs import Milliseconds, Trace, TraceJob
+from kompakt_simulator.traces.formats import FORMATS, TraceFormat
+from kompakt_simulator.traces.reading import BUILT_IN, load_trace, parse_trace
+from tests.support.simulator.reading import words_or_trace
 
 BY_NAME = {known.name: known for known in FORMATS}
 TIRESIAS, MURI, POLLUX = BY_NAME["tiresias"], BY_NAME["muri"], BY_NAME["pollux"]
@@ -24,23 +25,23 @@ def parse(text: str) -> Trace:
 
 def test_tiresias_counts_seconds_and_jobs_come_in_order_of_submission() -> None:
     assert parse(GOOD).jobs == (
-        Job(3, Milliseconds(500), Milliseconds(147_000), 1, "vgg11"),
-        Job(7, Milliseconds(30_000), Milliseconds(164_000), 2, "vgg19"),
+        TraceJob(3, Milliseconds(500), Milliseconds(147_000), 1, "vgg11"),
+        TraceJob(7, Milliseconds(30_000), Milliseconds(164_000), 2, "vgg19"),
     )
 
 
 def test_muri_counts_milliseconds() -> None:
     row = "0,4,12,1046811,shufflenet_v2_x1_0,128,927475000,11174000,886,703,62,17,0"
     assert parse(",".join(MURI.columns) + "\n" + row).jobs == (
-        Job(0, Milliseconds(12), Milliseconds(927_475_000), 4, "shufflenet_v2_x1_0"),
+        TraceJob(0, Milliseconds(12), Milliseconds(927_475_000), 4, "shufflenet_v2_x1_0"),
     )
 
 
 def test_philly_starts_its_clock_at_the_first_submission_and_numbers_jobs_by_row() -> None:
     rows = "2017-10-09 07:01:55,66.0,1,66.0,11cb48\n2017-10-09 06:01:55,2.0,8,16.0,6214e9\n\n"
     assert parse(",".join(POLLUX.columns) + "\n" + rows).jobs == (
-        Job(1, Milliseconds(0), Milliseconds(2_000), 8),
-        Job(0, Milliseconds(3_600_000), Milliseconds(66_000), 1),
+        TraceJob(1, Milliseconds(0), Milliseconds(2_000), 8),
+        TraceJob(0, Milliseconds(3_600_000), Milliseconds(66_000), 1),
     )
 
 
@@ -78,8 +79,8 @@ def test_a_format_may_be_named_and_then_no_other_is_read() -> None:
 def test_our_own_format_gives_model_ratio_and_priority_or_leaves_them_out() -> None:
     rows = "1,0.5,8,60,bert,0.3,2\n2,1,1,0.001,,,\n"
     assert parse(",".join(BY_NAME["kompakt"].columns) + "\n" + rows).jobs == (
-        Job(1, Milliseconds(500), Milliseconds(60_000), 8, "bert", 0.3, 2),
-        Job(2, Milliseconds(1000), Milliseconds(1), 1),
+        TraceJob(1, Milliseconds(500), Milliseconds(60_000), 8, "bert", 0.3, 2),
+        TraceJob(2, Milliseconds(1000), Milliseconds(1), 1),
     )
 
 
@@ -91,7 +92,7 @@ def test_gavel_counts_steps_and_takes_the_rate_of_the_largest_measured_number_of
 
 def test_shockwave_counts_seconds_and_has_no_header() -> None:
     row = "LM (batch size 5)\tpython main.py\tlm\t--steps\t1\t99\t2\tgns\t1\t-1.000000\t3142\t7"
-    assert parse(row).jobs == (Job(0, Milliseconds(7000), Milliseconds(3_142_000), 2, "LM (batch size 5)"),)
+    assert parse(row).jobs == (TraceJob(0, Milliseconds(7000), Milliseconds(3_142_000), 2, "LM (batch size 5)"),)
 
 
 def test_a_file_may_be_plain_or_compressed(tmp_path: Path) -> None:
@@ -151,17 +152,9 @@ FIELDS = st.one_of(
 )
 
 
-def words_or_trace(content: bytes) -> str | Trace:
-    """The trace, or what the reader said against it."""
-    try:
-        return parse_trace(content, "jobs.csv")
-    except InvalidInput as error:
-        return str(error)
-
-
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(FORMATS), st.lists(st.lists(FIELDS, max_size=14), max_size=5))
-def test_any_rows_are_a_trace_or_an_error_that_names_the_file(layout: Format, rows: list[list[str]]) -> None:
+def test_any_rows_are_a_trace_or_an_error_that_names_the_file(layout: TraceFormat, rows: list[list[str]]) -> None:
     mark = "," if layout.headed else "\t"
     text = "\n".join([*([mark.join(layout.columns)] * layout.headed), *(mark.join(row) for row in rows)])
     answer = words_or_trace(text.encode())

@@ -2,17 +2,17 @@
 
 import pytest
 
-from kompakt_simulator.cluster import Cluster
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.reading import load_trace
+from kompakt_simulator.cluster import ClusterState
+from kompakt_simulator.figures import Summary, summarize
+from kompakt_simulator.placements import PLACEMENTS
+from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.simulation import simulate
-from kompakt_simulator.summary import Summary, summarize
+from kompakt_simulator.traces.reading import load_trace
 
 
 def figures(trace: str, machines: int, gpus: int, policy: str, placement: str) -> Summary:
     jobs = load_trace(trace).jobs
-    return summarize(simulate(jobs, Cluster.empty(machines, gpus), POLICIES[policy], PLACEMENTS[placement]))
+    return summarize(simulate(jobs, ClusterState.empty(machines, gpus), POLICIES[policy], PLACEMENTS[placement]))
 
 
 @pytest.mark.parametrize(

@@ -8,26 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
-from kompakt_simulator.cluster import Cluster
-from kompakt_simulator.placements.count import count
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.rules import SWITCHES, Rules, parse_rules
-from kompakt_simulator.setting import Setting
-from kompakt_simulator.simulation import Outcome, simulate
-from kompakt_simulator.summary import summarize
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.cluster import ClusterState
+from kompakt_simulator.figures import summarize
+from kompakt_simulator.jobs import Milliseconds, TraceJob
+from kompakt_simulator.placements import count
+from kompakt_simulator.policies import POLICIES
+from kompakt_simulator.setting import SWITCHES, Setting, SimulationRules, parse_rules
+from kompakt_simulator.simulation import SimulationResult, simulate
 
 
-def job(number: int, submit_s: int, duration_s: int, gpus: int = 4) -> Job:
-    return Job(number, Milliseconds(submit_s * 1000), Milliseconds(duration_s * 1000), gpus)
+def job(number: int, submit_s: int, duration_s: int, gpus: int = 4) -> TraceJob:
+    return TraceJob(number, Milliseconds(submit_s * 1000), Milliseconds(duration_s * 1000), gpus)
 
 
-def run(rules: str, policy: str, *jobs: Job) -> Outcome:
+def run(rules: str, policy: str, *jobs: TraceJob) -> SimulationResult:
     setting = Setting(rules=parse_rules(rules)) if rules else Setting()
-    return simulate(jobs, Cluster.empty(1, 4), POLICIES[policy], count, setting)
+    return simulate(jobs, ClusterState.empty(1, 4), POLICIES[policy], count, setting)
 
 
-def starts(rules: str, policy: str, *jobs: Job) -> dict[int, int]:
+def starts(rules: str, policy: str, *jobs: TraceJob) -> dict[int, int]:
     return {done.job.number: done.start // 1000 for done in run(rules, policy, *jobs).finished}
 
 
@@ -72,15 +71,15 @@ def test_dally_offers_what_an_event_freed_or_all_that_is_free() -> None:
 def test_dally_takes_the_first_machine_that_fits_or_the_best() -> None:
     def machine(rules: str) -> int:
         jobs = job(0, 0, 10, 4), job(1, 0, 99, 3), job(2, 20, 9, 1)  # machine 0 is empty then, of machine 1 one GPU is left
-        outcome = simulate(jobs, Cluster.empty(2, 4), POLICIES["dally"], count, Setting(rules=parse_rules(rules)))
+        outcome = simulate(jobs, ClusterState.empty(2, 4), POLICIES["dally"], count, Setting(rules=parse_rules(rules)))
         return next(done.gpus for done in outcome.finished if done.job.number == 2).bit_length() // 5
 
     assert (machine("fit=first"), machine("fit=best")) == (0, 1)
 
 
 def test_every_rule_has_a_switch_whose_first_word_is_the_default() -> None:
-    assert {one.field for one in SWITCHES.values()} == {each.name for each in fields(Rules)}
-    assert parse_rules(",".join(f"{name}={one.ours}" for name, one in SWITCHES.items())) == Rules()
+    assert {one.field for one in SWITCHES.values()} == {each.name for each in fields(SimulationRules)}
+    assert parse_rules(",".join(f"{name}={one.ours}" for name, one in SWITCHES.items())) == SimulationRules()
 
 
 @pytest.mark.parametrize("text", ["", "ties", "ties=", "ties=no", "order=id", "ties=id,ties=submit", "ties=id,,"])
@@ -92,4 +91,4 @@ def test_other_words_are_refused_with_those_that_are_allowed(text: str) -> None:
 @given(st.text(max_size=20) | st.lists(st.sampled_from(["ties=id", "srtf=charged", "x"])).map(",".join))
 def test_any_text_is_rules_or_a_sentence(text: str) -> None:
     with contextlib.suppress(InvalidInput):
-        assert isinstance(parse_rules(text), Rules)
+        assert isinstance(parse_rules(text), SimulationRules)

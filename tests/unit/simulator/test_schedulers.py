@@ -2,31 +2,13 @@
 
 import pytest
 
-from kompakt_core.placement.model import Level
-from kompakt_simulator.audit import violations_of
-from kompakt_simulator.cluster import Cluster, GpuSet, Shape
-from kompakt_simulator.network import Network
-from kompakt_simulator.placements.levels import levels
-from kompakt_simulator.policies.table import POLICIES
+from kompakt_simulator.cluster import GpuSet
+from kompakt_simulator.figures import violations_of
+from kompakt_simulator.jobs import Milliseconds
 from kompakt_simulator.setting import Knowledge, Setting
-from kompakt_simulator.simulation import Finished, Outcome, simulate
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.simulation import FinishedJob, SimulationResult
 from kompakt_simulator.world import Stretch
-
-HOUR = 3600
-NETWORK = Network({Level.MACHINE: 0.0, Level.RACK: 1.0, Level.CLUSTER: 4.0})
-SETTING = Setting(network=NETWORK)
-
-
-def job(number: int, submit_s: float, duration_s: float, gpus: int, ratio: float = 0.5) -> Job:
-    return Job(number, Milliseconds(int(submit_s * 1000)), Milliseconds(int(duration_s * 1000)), gpus, comm_ratio=ratio)
-
-
-def run(policy: str, *jobs: Job, racks: int = 1, machines: int = 2, setting: Setting = SETTING) -> dict[int, tuple[float, float]]:
-    outcome = simulate(jobs, Cluster.of(Shape.grid(racks, machines, 4)), POLICIES[policy], levels, setting)
-    assert violations_of(outcome) == []
-    return {done.job.number: (done.start / 1000, done.end / 1000) for done in outcome.finished}
-
+from tests.support.simulator.jobs import HOUR, NETWORK, job, run
 
 HALVES = (job(0, 0, 9 * HOUR, 2), job(1, 0, 9 * HOUR, 3))  # leave 2 GPUs of one machine and 1 of the other
 
@@ -96,5 +78,5 @@ def test_work_since_the_last_checkpoint_is_lost_where_there_is_an_interval() -> 
     ],
 )
 def test_the_audit_names_what_is_broken(stretches: tuple[Stretch, ...], words: str) -> None:
-    done = tuple(Finished(job(number, 0, 4, 2), Milliseconds(0), Milliseconds(9000), GpuSet(3)) for number in (0, 1))
-    assert any(words in line for line in violations_of(Outcome(done, (), 8, stretches=stretches)))
+    done = tuple(FinishedJob(job(number, 0, 4, 2), Milliseconds(0), Milliseconds(9000), GpuSet(3)) for number in (0, 1))
+    assert any(words in line for line in violations_of(SimulationResult(done, (), 8, stretches=stretches)))

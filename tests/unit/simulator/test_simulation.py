@@ -6,27 +6,24 @@ from kompakt_core.errors import Bug
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.topology.machines import machine
-from kompakt_simulator.cluster import Cluster, GpuSet
-from kompakt_simulator.placements.consolidated import consolidated
-from kompakt_simulator.placements.count import count
-from kompakt_simulator.placements.planned import Planned
-from kompakt_simulator.placements.table import PLACEMENTS
-from kompakt_simulator.policies.table import POLICIES
-from kompakt_simulator.quality import ring_share
-from kompakt_simulator.simulation import Finished, Outcome, simulate
-from kompakt_simulator.trace import Job, Milliseconds
+from kompakt_simulator.cluster import ClusterState, GpuSet
+from kompakt_simulator.figures import ring_share
+from kompakt_simulator.jobs import Milliseconds, TraceJob
+from kompakt_simulator.placements import PLACEMENTS, Planned, consolidated, count
+from kompakt_simulator.policies import POLICIES
+from kompakt_simulator.simulation import FinishedJob, SimulationResult, simulate
 
 
-def job(number: int, submit: int, duration: int, gpus: int) -> Job:
-    return Job(number, Milliseconds(submit), Milliseconds(duration), gpus)
+def job(number: int, submit: int, duration: int, gpus: int) -> TraceJob:
+    return TraceJob(number, Milliseconds(submit), Milliseconds(duration), gpus)
 
 
-def times(outcome: Outcome) -> dict[int, tuple[int, int]]:
+def times(outcome: SimulationResult) -> dict[int, tuple[int, int]]:
     return {done.job.number: (done.start, done.end) for done in outcome.finished}
 
 
-def run(policy: str, *jobs: Job, machines: int = 1, gpus: int = 4, placement: str = "count") -> dict[int, tuple[int, int]]:
-    return times(simulate(jobs, Cluster.empty(machines, gpus), POLICIES[policy], PLACEMENTS[placement]))
+def run(policy: str, *jobs: TraceJob, machines: int = 1, gpus: int = 4, placement: str = "count") -> dict[int, tuple[int, int]]:
+    return times(simulate(jobs, ClusterState.empty(machines, gpus), POLICIES[policy], PLACEMENTS[placement]))
 
 
 def test_a_job_that_ends_frees_its_gpus_for_one_that_arrives_at_the_same_instant() -> None:
@@ -49,7 +46,7 @@ def test_srtf_stops_a_long_job_for_a_short_one_and_loses_no_work() -> None:
 
 
 def test_jobs_larger_than_the_cluster_are_dropped_and_said_to_be() -> None:
-    outcome = simulate([job(0, 0, 1, 5), job(1, 0, 1, 4)], Cluster.empty(1, 4), POLICIES["fifo"], count)
+    outcome = simulate([job(0, 0, 1, 5), job(1, 0, 1, 4)], ClusterState.empty(1, 4), POLICIES["fifo"], count)
     assert [dropped.number for dropped in outcome.dropped] == [0]
     assert times(outcome) == {1: (0, 1)}
 
@@ -60,14 +57,14 @@ def test_consolidated_waits_where_any_gpus_would_do() -> None:
     assert run("fifo", *jobs, machines=2, placement="consolidated") == {0: (0, 10), 1: (0, 10), 2: (10, 15)}
 
 
-def cluster(*free: str) -> Cluster:
+def cluster(*free: str) -> ClusterState:
     """One text per machine, GPU 0 first, "o" is a free GPU."""
-    world = Cluster.empty(len(free), len(free[0]))
+    world = ClusterState.empty(len(free), len(free[0]))
     masks = [sum(1 << index for index, letter in enumerate(text) if letter == "o") for text in free]
-    return Cluster.of(world.shape, GpuSet(sum(mask << i * len(free[0]) for i, mask in enumerate(masks))))
+    return ClusterState.of(world.shape, GpuSet(sum(mask << i * len(free[0]) for i, mask in enumerate(masks))))
 
 
-def given_away(before: Cluster, gpus: GpuSet | None) -> list[int]:
+def given_away(before: ClusterState, gpus: GpuSet | None) -> list[int]:
     """How many GPUs of each machine were given."""
     assert gpus is not None
     after = before.with_taken(gpus)
@@ -113,13 +110,13 @@ def test_planned_gives_what_the_planner_plans_and_refuses_what_it_refuses(gpus: 
         assert share == 1.0
 
 
-def finished(gpus: int, chosen: GpuSet | None) -> Outcome:
+def finished(gpus: int, chosen: GpuSet | None) -> SimulationResult:
     assert chosen is not None
-    return Outcome((Finished(job(0, 0, 1, gpus), Milliseconds(0), Milliseconds(1), chosen),), ())
+    return SimulationResult((FinishedJob(job(0, 0, 1, gpus), Milliseconds(0), Milliseconds(1), chosen),), ())
 
 
 def test_the_share_of_a_ring_is_that_of_the_best_and_0_for_a_spread_job() -> None:
-    graph, world = machine("dgx1-v100"), Cluster.empty(2, 8)
+    graph, world = machine("dgx1-v100"), ClusterState.empty(2, 8)
     table = table_for(graph, Pattern.RING)
     pairs = {mask: ring_share(finished(2, GpuSet(mask << 8)), world, graph) for mask in (0b11, 0b1001, 0b100001)}
     best = table.value(table.best(0xFF, 2))
@@ -130,14 +127,14 @@ def test_the_share_of_a_ring_is_that_of_the_best_and_0_for_a_spread_job() -> Non
 
 def test_a_placement_that_gives_gpus_twice_is_caught() -> None:
     with pytest.raises(Bug, match="given away twice"):
-        simulate([job(0, 0, 9, 2), job(1, 1, 9, 2)], Cluster.empty(1, 4), POLICIES["fifo"], lambda _, __: GpuSet(0b11))
+        simulate([job(0, 0, 9, 2), job(1, 1, 9, 2)], ClusterState.empty(1, 4), POLICIES["fifo"], lambda _, __: GpuSet(0b11))
 
 
 def test_a_placement_that_gives_a_part_is_caught() -> None:
     with pytest.raises(Bug, match="needs 2 GPUs holds 1"):
-        simulate([job(0, 0, 9, 2)], Cluster.empty(1, 4), POLICIES["fifo"], lambda _, __: GpuSet(0b1))
+        simulate([job(0, 0, 9, 2)], ClusterState.empty(1, 4), POLICIES["fifo"], lambda _, __: GpuSet(0b1))
 
 
 def test_a_placement_that_refuses_an_empty_cluster_is_caught() -> None:
     with pytest.raises(Bug, match="waiting on an empty cluster"):
-        simulate([job(0, 0, 9, 2)], Cluster.empty(1, 4), POLICIES["fifo"], lambda _, __: None)
+        simulate([job(0, 0, 9, 2)], ClusterState.empty(1, 4), POLICIES["fifo"], lambda _, __: None)

@@ -1,40 +1,57 @@
 """Finding a browser: a level that cannot run says why, and never half installs."""
 
-import subprocess
-from typing import Any
-
 import pytest
 
-from tools import browser
+from tools import browser, debian
+from tools.kube.command import CommandFailed, Words
 
 
 @pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """A machine without a browser, on which we are root with apt-get; the commands that were run."""
-    ran: list[list[str]] = []
+def bare(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A machine without a browser and its package, on which we may install both and nothing succeeds; what was tried."""
+    tried: list[str] = []
 
-    def run(command: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
-        ran.append(command)
-        return subprocess.CompletedProcess(command, 100)
+    def refuse(what: str) -> None:
+        tried.append(what)
+        raise CommandFailed(f"{what}: no network")
 
-    monkeypatch.setattr(browser.shutil, "which", lambda name: "/usr/bin/apt-get" if name == "apt-get" else None)
-    monkeypatch.setattr(browser.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(browser.subprocess, "run", run)
-    return ran
+    def run(argv: Words) -> str:
+        refuse(f"uv {argv[-1]}".rpartition("/")[2])
+        return ""
+
+    monkeypatch.setattr(browser.shutil, "which", lambda name: None)
+    monkeypatch.setattr(browser, "find_spec", lambda name: None)
+    monkeypatch.setattr(debian, "may_install", lambda: True)
+    monkeypatch.setattr(debian, "install", lambda packages: refuse(*packages))
+    monkeypatch.setattr(browser, "output", run)
+    return tried
 
 
-def test_without_root_nothing_is_installed(bare: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browser.os, "geteuid", lambda: 1000)
+def test_without_root_nothing_is_installed(bare: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debian, "may_install", lambda: False)
     assert "only root on Debian" in str(browser.obstacle())
     assert bare == []
 
 
-def test_a_failed_installation_is_the_reason(bare: list[list[str]]) -> None:
+def test_a_failed_installation_is_the_reason(bare: list[str]) -> None:
     assert "apt-get could not install chromium" in str(browser.obstacle())
-    assert [command[1] for command in bare] == ["update"]
+    assert bare == ["chromium"]
 
 
-def test_a_full_disk_is_the_reason(bare: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_the_reason(bare: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browser, "DISK", 1 << 62)
     assert "GiB of disk are free" in str(browser.obstacle())
+    assert bare == []
+
+
+def test_a_package_that_cannot_be_installed_is_the_reason(bare: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browser, "find", lambda: "/usr/bin/chromium")
+    assert "Playwright is missing and could not be installed: browser.txt: no network" in str(browser.obstacle())
+    assert bare == ["browser.txt"]
+
+
+def test_where_both_are_there_nothing_is_in_the_way(bare: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browser, "find", lambda: "/usr/bin/chromium")
+    monkeypatch.setattr(browser, "find_spec", lambda name: object())
+    assert browser.obstacle() is None
     assert bare == []

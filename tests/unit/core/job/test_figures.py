@@ -2,12 +2,12 @@
 
 import json
 import sys
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kompakt_core.job import actions as do
 from kompakt_core.job.reports import LIMIT, PAGE_MARK, ReceivedReport, is_news, merged, read_page
@@ -67,11 +67,11 @@ def test_last_words_of_all_take_the_place_of_what_was_heard(running: Any) -> Non
 @pytest.mark.parametrize("gone", [False, True], ids=["its pod stands there", "its pod is gone"])
 def test_where_rank_0_left_no_word_what_was_heard_counts_and_is_not_called_complete(running: Any, gone: bool) -> None:
     heard(running).settle()
-    running.job = replace(running.job, run_policy=replace(running.job.run_policy, backoff_limit=0))
+    running.job = structs.replace(running.job, run_policy=structs.replace(running.job.run_policy, backoff_limit=0))
     running.change_one(1, phase="Failed", reports=left(plainBytes=900)).change_one(0, phase="Failed")
     if gone:
         del running.pods["j-worker-0-a1"]
-        running.job = replace(running.job, suspend=True)
+        running.job = structs.replace(running.job, suspend=True)
     running.settle()
     found = running.stored["compression"]
     assert (found["plainBytes"], found["savedBytes"], found["ranks"], found["complete"]) == (1500, 200, 4, False)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
@@ -84,7 +85,7 @@ def test_auto_becomes_what_was_measured_and_a_declared_word_stays(declared: str,
 
 
 def test_a_job_that_says_nothing_of_communication_stays_insensitive() -> None:
-    silent = replace(job(), communication=parse_job(silent_object()).communication)
+    silent = structs.replace(job(), communication=parse_job(silent_object()).communication)
     assert measured.resolved(silent, {"sensitivity": "High"}).communication.sensitivity is Sensitivity.LOW
 
 
@@ -95,7 +96,7 @@ PROFILED = Profile(
 
 
 def profiled(profile: Profile = PROFILED, **communication: Any) -> TrainingJob:
-    return replace(job(**communication), profile=profile)
+    return structs.replace(job(**communication), profile=profile)
 
 
 def test_what_was_measured_beforehand_counts_until_the_job_has_steps_of_its_own() -> None:
@@ -160,7 +161,7 @@ def test_a_finished_gang_leaves_the_pace_of_its_slowest_worker_and_the_next_atte
     world.settle()
     kept = world.stored["profile"]
     assert (kept["stepSeconds"], kept["gradientBytes"]) == ("0.3", 10**6)
-    world.job = replace(world.job, suspend=True, generation=2)
+    world.job = structs.replace(world.job, suspend=True, generation=2)
     world.settle()
     assert not world.pods
     assert world.stored["profile"] == kept

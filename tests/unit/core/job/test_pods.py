@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core import contract
-from kompakt_core.job.model import ExitOperator, FailureAction, FailureRule
-from kompakt_core.job.pods import Cause, Exit, PodView, read_pod, told, why_failed
+from kompakt_core.job.model import ExitCodes, ExitOperator, FailureAction, FailureRule
+from kompakt_core.job.pods import Cause, Exit, WorkerPod, read_pod, told, why_failed
 from kompakt_core.job.reports import merged, read_report
 
-POD = PodView("j-worker-0-a1", "uid", 1, "worker", 0, phase="Running", started=True)
+POD = WorkerPod("j-worker-0-a1", "uid", 1, "worker", 0, phase="Running", started=True)
 ENDED = replace(POD, phase="Failed", exits=(Exit("trainer", 137),))
-RULES = [FailureRule(ExitOperator.IN, frozenset({42}), FailureAction.FAIL_JOB)]
+RULES = [FailureRule(ExitCodes(values=(42,)), FailureAction.FAIL_JOB)]
 
-CASES: dict[str, tuple[PodView, Cause | None]] = {
+CASES: dict[str, tuple[WorkerPod, Cause | None]] = {
     "running": (POD, None),
     "succeeded": (replace(POD, phase="Succeeded"), None),
     "succeeded and being removed": (replace(POD, phase="Succeeded", deleting=True), None),
@@ -40,7 +40,7 @@ CASES: dict[str, tuple[PodView, Cause | None]] = {
 
 
 @pytest.mark.parametrize(("pod", "cause"), CASES.values(), ids=CASES)
-def test_why_a_pod_failed(pod: PodView, cause: Cause | None) -> None:
+def test_why_a_pod_failed(pod: WorkerPod, cause: Cause | None) -> None:
     assert why_failed(pod, RULES) is cause
 
 
@@ -49,12 +49,12 @@ def test_why_a_pod_failed(pod: PodView, cause: Cause | None) -> None:
     [("In", "", True), ("NotIn", "", False), ("In", "trainer", True), ("In", "sidecar", False)],
 )
 def test_a_rule_matches_by_code_and_container(operator: str, container: str, matches: bool) -> None:
-    rule = FailureRule(ExitOperator(operator), frozenset({3}), FailureAction.IGNORE, container)
+    rule = FailureRule(ExitCodes(container_name=container, operator=ExitOperator(operator), values=(3,)), FailureAction.IGNORE)
     assert rule.matches("trainer", 3) is matches
 
 
 def test_exit_code_zero_matches_no_rule() -> None:
-    assert not FailureRule(ExitOperator.NOT_IN, frozenset({3}), FailureAction.FAIL_JOB).matches("trainer", 0)
+    assert not FailureRule(ExitCodes(operator=ExitOperator.NOT_IN, values=(3,)), FailureAction.FAIL_JOB).matches("trainer", 0)
 
 
 def pod_object(**status: Any) -> dict[str, Any]:

@@ -1,15 +1,16 @@
 """How far a training is: what is read, what is estimated, and what of it the status shows."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from kompakt_core.job import clock, progress
-from kompakt_core.job.pods import PodView
+from kompakt_core.contract import timestamps
+from kompakt_core.job import progress
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.progress import Progress, Sample
 
 PAGE = """# HELP kompakt_progress_step Optimizer steps done, as the script says.
@@ -71,8 +72,8 @@ def test_the_status_holds_numbers_with_a_fraction_as_text() -> None:
     assert progress.written(Progress(7, None, math.nan), None) == {"step": 7, "loss": "nan"}
 
 
-def worker(index: int, message: str) -> PodView:
-    return PodView(f"j-worker-{index}-a1", f"u{index}", 1, "worker", index, phase="Succeeded", reports=(message,))
+def worker(index: int, message: str) -> WorkerPod:
+    return WorkerPod(f"j-worker-{index}-a1", f"u{index}", 1, "worker", index, phase="Succeeded", reports=(message,))
 
 
 def test_at_the_end_the_first_worker_that_left_a_figure_counts() -> None:
@@ -93,9 +94,9 @@ def test_no_page_breaks_the_reader(text: str) -> None:
 @pytest.mark.parametrize(
     ("before", "slowdown", "left"),
     [
-        ({"step": 5, "total": 10, "eta": clock.written(4600.0)}, 0.0, 3600),
-        ({"eta": clock.written(4600.0)}, 0.5, 2400),
-        ({"eta": clock.written(999.0)}, 0.0, 0),
+        ({"step": 5, "total": 10, "eta": timestamps.encode(4600.0)}, 0.0, 3600),
+        ({"eta": timestamps.encode(4600.0)}, 0.5, 2400),
+        ({"eta": timestamps.encode(999.0)}, 0.0, 0),
         ({"remainingSeconds": 70}, 0.5, 70),
         ({"step": 5, "total": 10}, 0.0, None),
         ({"eta": "soon", "remainingSeconds": -3}, 0.0, None),
@@ -111,17 +112,17 @@ def test_the_next_attempt_begins_with_what_was_left(before: dict[str, Any], slow
 
 def test_a_disrupted_or_suspended_job_keeps_how_much_is_left_until_it_speaks_again(world_of: Any) -> None:
     world = world_of(communication={"pattern": "Ring"}).running().settle()
-    told = {"step": 5, "total": 10, "eta": clock.written(world.now + 3000)}
+    told = {"step": 5, "total": 10, "eta": timestamps.encode(world.now + 3000)}
     profile = {"source": "Steps", "communication": "0.5", "sensitivity": "High"}
     world.stored |= {"progress": told, "profile": profile, "scheduling": {"plan": {"level": "Rack"}}}
     world.pods.clear()
     world.settle()
     assert (world.status.attempt, world.stored["progress"]) == (2, {"remainingSeconds": 2000})
     world.stored["progress"] = told
-    world.job = replace(world.job, suspend=True, generation=2)
+    world.job = structs.replace(world.job, suspend=True, generation=2)
     world.settle()
     assert world.stored["progress"] == {"step": 5, "total": 10, "remainingSeconds": 2000}
     world.now += 9999
-    world.job = replace(world.job, suspend=False, generation=3)
+    world.job = structs.replace(world.job, suspend=False, generation=3)
     world.settle()
     assert (world.status.attempt, world.stored["progress"]) == (3, {"remainingSeconds": 2000})

@@ -14,7 +14,7 @@ from kompakt_core.patterns.names import NAMED, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import MACHINES, machine
-from tests.unit.core.patterns.graphs import graph_of, graphs
+from tests.support.core.graphs import graph_of, graphs
 
 
 def renumbered(graph: LinkGraph, seed: int) -> tuple[LinkGraph, list[int]]:

@@ -17,7 +17,7 @@ from kompakt_core.patterns.search import search, upper_bound
 from kompakt_core.patterns.table import edge_table_for, table_for
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import machine
-from tests.unit.core.patterns.graphs import graph_of, graphs
+from tests.support.core.graphs import graph_of, graphs
 
 MEASURES = st.sampled_from(sorted(Measure))
 

@@ -14,7 +14,7 @@ from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.topology.graph import LinkGraph, LinkKind
 from kompakt_core.topology.machines import machine
-from tests.unit.core.patterns.graphs import by_search, edges_of, graph_of, graphs, worth
+from tests.support.core.graphs import by_search, edges_of, graph_of, graphs, worth
 
 PATTERNS = st.sampled_from(sorted(NAMED))
 MEASURES = st.sampled_from(sorted(Measure))

@@ -14,12 +14,13 @@ from kompakt_core.patterns.edges import parse_edges
 from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement.baseline import random_choice
-from kompakt_core.placement.choose import POLICIES, choose
+from kompakt_core.placement.choose import choose
 from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
+from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph
 from kompakt_core.topology.machines import MACHINES, machine
-from tests.unit.core.patterns.graphs import graph_of, graphs
+from tests.support.core.graphs import graph_of, graphs
 
 DGX = machine("dgx1-v100")
 PAIRS = machine("a100-pcie-8-bridge-pairs")
@@ -194,13 +195,6 @@ def test_must_include_is_kept_or_refused() -> None:
         choose(DGX, 0b1111, 2, RING, must_include=mask_of([7]))
     with pytest.raises(InvalidInput, match="must be free and at most 1"):
         choose(DGX, 255, 1, RING, must_include=mask_of([6, 7]))
-
-
-def test_what_must_be_left_out_counts_as_taken() -> None:
-    assert choose(DGX, 255, 2, RING, must_exclude=mask_of([0, 3])) == choose(DGX, 0b11110110, 2, RING)
-    assert choose(DGX, 255, 7, RING, must_exclude=0b11) == Refusal(Reason.NOT_ENOUGH_GPUS, have=6, need=7)
-    with pytest.raises(InvalidInput, match="GPUs to include, 3, must be free"):
-        choose(DGX, 255, 2, RING, must_include=0b1000, must_exclude=0b1000)
 
 
 def test_refusals_are_data() -> None:

@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, combinations_with_replacement
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid, indices_of, mask_of
+from kompakt_core.ids import GpuMask, NodeName, indices_of, mask_of
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement import share as sharing
@@ -27,28 +26,9 @@ from kompakt_core.placement.model import (
     Snapshot,
     Taint,
     Wish,
-    Worker,
 )
-from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.machines import machine
-
-RING = Wish(Pattern.RING, Policy.PRESERVE, sensitive=True)
-
-
-def node(name: str, description: str = "dgx1-v100", taken: tuple[int, ...] = (), **fields: Any) -> NodeState:
-    return NodeState(NodeName(name), read_description(description, name), mask_of(taken), **fields)
-
-
-def cluster(*nodes: NodeState) -> Snapshot:
-    return Snapshot({state.name: state for state in nodes})
-
-
-def worker(index: int, gpus: int = 2, **fields: Any) -> Worker:
-    return Worker(index, f"job-worker-{index}-a1", PodUid(f"uid-{index}"), gpus, **fields)
-
-
-def gang(count: int, gpus: int = 2, wish: Wish = RING, **fields: Any) -> Gang:
-    return Gang(JobUid("job"), 1, tuple(worker(index, gpus) for index in range(count)), wish, **fields)
+from tests.support.core.gangs import RING, cluster, gang, node, worker
 
 
 def planned(snapshot: Snapshot, wanted: Gang) -> Plan:

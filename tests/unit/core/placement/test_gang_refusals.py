@@ -11,7 +11,7 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Gang, Reason, Refusal, Taint
-from tests.unit.core.placement.test_gang_placement import RING, cluster, gang, node
+from tests.support.core.gangs import RING, cluster, gang, node
 
 
 def test_a_gang_gets_all_or_nothing() -> None:

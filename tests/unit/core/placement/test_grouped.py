@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 
 from kompakt_core.ids import indices_of, mask_of
 from kompakt_core.patterns.names import NAMED, Measure, Pattern
-from kompakt_core.placement.choose import POLICIES, _grouped, choose, first_ranked, wished_facts
+from kompakt_core.placement.choose import _grouped, choose, first_ranked, wished_facts
 from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.grouped import group_facts
 from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
+from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import machine
-from tests.unit.core.patterns.graphs import graph_of
-from tests.unit.core.placement.test_gang_placement import cluster, gang, node
+from tests.support.core.gangs import cluster, gang, node
+from tests.support.core.graphs import graph_of
 
 CPX = machine("mi300x-8-cpx")
 WISHES = st.builds(

@@ -1,0 +1,169 @@
+"""`spec.activationCompression`: how saved tensors are kept smaller."""
+
+import re
+from typing import Annotated, ClassVar, Final
+
+from msgspec import field
+
+from kompakt_core.job import refusals
+from kompakt_core.job.choices import (
+    MAX_BATCH,
+    MAX_OVERRIDES,
+    BatchSize,
+    CompressionMode,
+    FailurePolicy,
+    NonlinearInputs,
+    Offload,
+)
+from kompakt_core.schema.fields import shown
+from kompakt_core.schema.meta import Broken, Declared, ValidationRule, about, unless
+
+TARGET_CEL: Final = r"self.matches('^0?\\.[0-9]+$') && double(self) > 0.0 && double(self) <= 0.1"
+TARGET: Final = re.compile(r"0?\.[0-9]{1,9}", re.ASCII)
+
+
+def _no_target(text: str) -> Broken:
+    good = TARGET.fullmatch(text) is not None and 0 < float(text) <= 0.1
+    return None if good else ("", f"; got {shown(text)}")
+
+
+class Override(Declared, frozen=True):
+    """Modules whose dotted name matches the glob `modules` use another mode."""
+
+    modules: Annotated[
+        str,
+        about(
+            "Modules that this entry is about: a glob over dotted module names, or class:<name> for a class of modules.",
+            shortest=1,
+            longest=256,
+            example="head.*",
+            right="must be a module name or glob of 1 to 256 characters",
+        ),
+    ]
+    mode: Annotated[CompressionMode, about("The mode of these modules, in place of the job's.", example="Lossless")] = (
+        CompressionMode.NONE
+    )
+
+
+class ActivationCompression(Declared, frozen=True):
+    """`target` is decimal text: share of the mean |momentum| that the gradient error may reach.
+
+    `base_batch`: what Raise begins with, `max_batch`: what it never goes above; 0: not said. Raise implies policy Fail.
+    """
+
+    mode: Annotated[
+        CompressionMode,
+        about(
+            "How saved tensors are kept. None: as they are. Lossless: smaller, gradients stay bit for bit. ErrorBounded: inputs "
+            "of linear layers and convolutions also lose precision, within a bound that follows from targetGradientError.",
+            example="Lossless",
+        ),
+    ] = CompressionMode.ERROR_BOUNDED
+    target: Annotated[
+        str,
+        about(
+            "Largest error that compression may add to a layer's weight gradient. Decimal text above 0, at most 0.1.",
+            unit="share of the mean |momentum| of the layer's weight",
+            longest=11,
+            example="0.03",
+            rules=(ValidationRule(TARGET_CEL, refusals.TARGET, _no_target),),
+        ),
+    ] = field(default="0.01", name="targetGradientError")
+    overrides: Annotated[
+        tuple[Override, ...],
+        about(
+            "Modules that use another mode than the job.",
+            longest=MAX_OVERRIDES,
+            example=[{"modules": "head.*", "mode": "None"}],
+        ),
+    ] = ()
+    min_tensor_bytes: Annotated[
+        int, about("Saved tensors smaller than this stay as they are.", unit="bytes", low=0, example=1048576)
+    ] = 65536
+    nonlinear_inputs: Annotated[
+        NonlinearInputs,
+        about(
+            "Inputs of norms, activation functions and attention. Keep: as they are. Bounded: packed within bounds of their "
+            "own, so activation gradients are no longer exact. Bounded needs mode ErrorBounded.",
+            example="Bounded",
+        ),
+    ] = NonlinearInputs.KEEP
+    offload: Annotated[
+        Offload,
+        about(
+            "Auto: saved tensors wait in the host's pinned memory where copies hide behind computing; that memory counts "
+            "towards the pod's limit. Needs a mode other than None.",
+            example="Auto",
+        ),
+    ] = Offload.NEVER
+    batch_size: Annotated[
+        BatchSize,
+        about(
+            "Keep: the batch is the script's. Suggest: status.compression shows how large a batch would fit. Raise: attempts "
+            "after the first train with that batch, which the script takes from KOMPAKT_BATCH_SIZE.",
+            example="Suggest",
+        ),
+    ] = BatchSize.KEEP
+    base_batch: Annotated[
+        int,
+        about(
+            "Batch that the first attempt trains with. Required with batchSize Raise, refused otherwise.",
+            unit="samples",
+            low=1,
+            high=MAX_BATCH,
+            example=64,
+        ),
+    ] = field(default=0, name="baseBatchSize")
+    max_batch: Annotated[
+        int,
+        about(
+            "Batch that Raise never exceeds; at least baseBatchSize. Absent: as much as fits.",
+            unit="samples",
+            low=1,
+            high=MAX_BATCH,
+            example=512,
+        ),
+    ] = field(default=0, name="maxBatchSize")
+    failure_policy: Annotated[
+        FailurePolicy,
+        about(
+            "What a worker does when compression cannot run. Ignore: train without it and report why. Fail: end before "
+            "training. batchSize Raise implies Fail.",
+            example="Fail",
+        ),
+    ] = FailurePolicy.IGNORE
+
+    RULES: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
+            "self.mode != 'None' || self.offload == 'Never'",
+            refusals.OFFLOAD_WITHOUT_MODE,
+            unless(lambda c: c.mode is not CompressionMode.NONE or c.offload is Offload.NEVER, "offload"),
+        ),
+        ValidationRule(
+            "self.nonlinearInputs == 'Keep' || self.mode == 'ErrorBounded'",
+            refusals.NONLINEAR,
+            unless(
+                lambda c: c.nonlinear_inputs is NonlinearInputs.KEEP or c.mode is CompressionMode.ERROR_BOUNDED,
+                "nonlinearInputs",
+            ),
+        ),
+        ValidationRule(
+            "self.mode != 'None' || self.batchSize == 'Keep'",
+            refusals.BATCH_WITHOUT_MODE,
+            unless(lambda c: c.mode is not CompressionMode.NONE or c.batch_size is BatchSize.KEEP, "batchSize"),
+        ),
+        ValidationRule(
+            "has(self.baseBatchSize) == (self.batchSize == 'Raise')",
+            refusals.BATCH_BASE,
+            unless(lambda c: bool(c.base_batch) == (c.batch_size is BatchSize.RAISE), "baseBatchSize"),
+        ),
+        ValidationRule(
+            "!has(self.maxBatchSize) || has(self.baseBatchSize) && self.maxBatchSize >= self.baseBatchSize",
+            refusals.BATCH_MAX,
+            unless(lambda c: not c.max_batch or 0 < c.base_batch <= c.max_batch, "maxBatchSize"),
+        ),
+    )
+
+
+# What a job without the block has.
+NO_COMPRESSION = ActivationCompression(CompressionMode.NONE)

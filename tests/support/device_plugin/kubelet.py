@@ -1,0 +1,142 @@
+"""A kubelet of gRPC parts: real servers and clients over unix sockets."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from kompakt_core import contract
+from kompakt_device_plugin.devices import Devices
+from kompakt_device_plugin.journal import Journal
+from kompakt_device_plugin.metrics import PluginMetrics
+from kompakt_device_plugin.node_lock import FOLDER
+from kompakt_device_plugin.pods import NodePods
+from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
+from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
+from kompakt_device_plugin.proto import podresources_pb2 as pr
+from kompakt_device_plugin.proto import podresources_pb2_grpc as pr_grpc
+from kompakt_device_plugin.servicer import PluginServicer
+
+NODE = "node-1"
+PATIENCE = 5.0  # seconds that kubelet's calls may take at the very most
+
+
+def wait_until(true: Callable[[], Any], seconds: float = 60.0) -> None:
+    """Lets other threads work until something holds; fails where it never does."""
+    limit = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < limit, "it never came true"
+        time.sleep(0.005)
+
+
+class FakeKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServicer):  # type: ignore[misc]
+    """Its sockets are real; what it gives to pods is what the test says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.requests: list[Any] = []
+        self.held: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.refuse: str | None = None
+        self.patience: list[float] = []  # seconds that whoever registers waits for an answer
+        self.asked: list[None] = []
+        self.before_list: Callable[[], Any] = lambda: None
+        self._servers: list[grpc.Server] = []
+        for name in ("device-plugins", "pod-resources"):
+            (folder / name).mkdir(exist_ok=True)
+
+    def start(self, *, wipe: bool = True) -> None:
+        """Like kubelet: wipes the plugins' sockets, then listens."""
+        for left in (self.folder / "device-plugins").iterdir():
+            if left.is_socket() and (wipe or left.name == "kubelet.sock"):
+                left.unlink()
+        self._serve(pb_grpc.add_RegistrationServicer_to_server, "device-plugins")
+        self._serve(pr_grpc.add_PodResourcesListerServicer_to_server, "pod-resources")
+
+    def stop(self) -> None:
+        for server in self._servers:
+            server.stop(None).wait()
+        self._servers.clear()
+
+    def _serve(self, add: Any, name: str) -> None:
+        server = grpc.server(ThreadPoolExecutor(2))
+        add(self, server)
+        server.add_insecure_port(f"unix://{self.folder / name / 'kubelet.sock'}")
+        server.start()
+        self._servers.append(server)
+
+    def Register(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self.patience.append(context.time_remaining())
+        if self.refuse:
+            context.abort(grpc.StatusCode.UNKNOWN, self.refuse)
+        self.requests.append(request)
+        return pb.Empty()
+
+    def List(self, request: Any, context: grpc.ServicerContext) -> Any:
+        def entry(uuid: str) -> Any:
+            return pr.ContainerDevices(resource_name=contract.RESOURCE, device_ids=[uuid])
+
+        self.asked.append(None)
+        self.before_list()
+        other = pr.ContainerDevices(resource_name="example.com/nic", device_ids=["nic-0"])
+        pods = [
+            pr.PodResources(
+                namespace=namespace, name=name, containers=[pr.ContainerResources(name="c", devices=[*map(entry, gpus), other])]
+            )
+            for (namespace, name), gpus in self.held.items()
+        ]
+        return pr.ListPodResourcesResponse(pod_resources=[*pods, pr.PodResources(namespace="kube-system", name="dns")])
+
+
+class PluginClient:
+    """What kubelet does with a registered plugin."""
+
+    def __init__(self, socket: Path) -> None:
+        self.channel = grpc.insecure_channel(f"unix://{socket}")
+        self.stub = pb_grpc.DevicePluginStub(self.channel)
+
+    def prefer(self, offered: tuple[str, ...], size: int, must: tuple[str, ...] = ()) -> tuple[str, ...]:
+        asked = pb.ContainerPreferredAllocationRequest(
+            available_deviceIDs=offered, must_include_deviceIDs=must, allocation_size=size
+        )
+        answer = self.stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[asked]), timeout=PATIENCE)
+        return tuple(answer.container_responses[0].deviceIDs)
+
+    def allocate(self, gpus: tuple[str, ...]) -> dict[str, str]:
+        request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=gpus)])
+        return dict(self.stub.Allocate(request, timeout=PATIENCE).container_responses[0].envs)
+
+    def lists(self) -> "queue.Queue[list[tuple[str, str]]]":
+        """Every list of (id, health) that the plugin sends from now on."""
+        seen: queue.Queue[list[tuple[str, str]]] = queue.Queue()
+        stream = self.stub.ListAndWatch(pb.Empty())
+
+        def read() -> None:
+            try:
+                for message in stream:
+                    seen.put([(device.ID, device.health) for device in message.devices])
+            except grpc.RpcError:
+                pass
+
+        threading.Thread(target=read, daemon=True).start()
+        return seen
+
+
+class Parts:
+    """What a servicer works with, in kubelet's folder."""
+
+    def __init__(self, kubelet_dir: Path) -> None:
+        plugins = kubelet_dir / "device-plugins"
+        (plugins / FOLDER).mkdir(parents=True, exist_ok=True)
+        self.devices, self.pods, self.journal, self.metrics = Devices(), NodePods(), Journal(plugins), PluginMetrics()
+        self.allocated = 0
+
+    def servicer(self, ask: Callable[[], None] = lambda: None, **more: Any) -> PluginServicer:
+        return PluginServicer(self.devices, self.pods, self.journal, self.metrics, ask, allocated=self._count_allocation, **more)
+
+    def _count_allocation(self) -> None:
+        self.allocated += 1

@@ -1,0 +1,93 @@
+"""A person's side of the explain API, over one office."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from kompakt_core import contract as c
+from kompakt_core.ids import NodeName
+from kompakt_core.placement.model import NodeState
+from kompakt_extender.explain.queries import Queries
+from kompakt_extender.health import health_app
+from kompakt_extender.verbs import Inactive
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, pod
+
+SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
+
+
+class Person:
+    """Asks about an office that decides, until told that it stands by."""
+
+    trouble = stuck = ""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self.active = True
+        transport = httpx.ASGITransport(health_app(self, office.metrics))
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://x")
+
+    def desk(self) -> Queries:
+        if not self.active:
+            raise Inactive("the scheduler's Lease is held by b_1, not by a")
+        return self.office.desk
+
+    def states(self) -> Mapping[NodeName, NodeState]:
+        return self.office.ledger.snapshot().nodes if self.active else {}
+
+    async def get(self, path: str) -> dict[str, Any]:
+        answer = await self.http.get(f"/v1alpha1{path}")
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def what_if(self, **asked: Any) -> dict[str, Any]:
+        answer = await self.http.post("/v1alpha1/what-if", json=asked)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def refused(self, path: str, status: int, **request: Any) -> str:
+        """The sentence of a refusal."""
+        answer = await (self.http.post if request else self.http.get)(f"/v1alpha1{path}", **request)
+        assert answer.status_code == status, answer.text
+        assert set(answer.json()) == {"detail"}
+        sentence: str = answer.json()["detail"]
+        return sentence
+
+
+def proxied(app: FastAPI, path: str, elsewhere: FastAPI) -> Callable[..., Coroutine[Any, Any, None]]:
+    """`app` below a path that it is not told of, as behind the API server's service proxy; `elsewhere` for other paths."""
+
+    async def outside(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(f"{path}/"):
+            return await app({**scope, "path": scope["path"].removeprefix(path), "raw_path": b""}, receive, send)
+        return await elsewhere(scope, receive, send)
+
+    return outside
+
+
+def ask(story: Callable[[Person], Coroutine[Any, Any, None]], *machines: str) -> None:
+    """Run a story over nodes n0, n1, ... of these machines (default: two dgx1-v100 and pcie)."""
+
+    async def all_of_it() -> None:
+        world = World()
+        for number, kind in enumerate(machines or ("dgx1-v100", "dgx1-v100", "a100-pcie-8-bridge-pairs")):
+            world.add_node(f"n{number}", kind)
+        person = Person(Office(world))
+        person.office.take_over()
+        await story(person)
+
+    asyncio.run(all_of_it())
+
+
+async def bound(office: Office, name: str, gpus: int, node: str, **annotations: str) -> None:
+    """A plain pod, bound as kube-scheduler would have it and reported by the node's plugin."""
+    office.world.add_pod(pod(name, gpus, annotations=annotations or SENSITIVE))
+    office.see()
+    assert await office.bind(name, node) == ""
+    office.world.report(node)
+    office.see()

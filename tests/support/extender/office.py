@@ -1,0 +1,146 @@
+"""The deciding half of the process, wired to a World instead of an API server, with a clock that tests move."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from kompakt_core.placement.gang_placement import LEVEL_LABELS
+from kompakt_extender.answers import Answers
+from kompakt_extender.api import Answer
+from kompakt_extender.binder import Binder
+from kompakt_extender.consolidation import ClusterPolicy
+from kompakt_extender.event_handlers import EventHandlers
+from kompakt_extender.explain.queries import Queries
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.placement_history import PlacementHistory
+from kompakt_extender.planner.loop import Planner
+from kompakt_extender.release_writer import ReleaseWriter
+from kompakt_extender.wire import BindingArgs
+from tests.support.extender.world import World
+
+T = TypeVar("T")
+
+
+class Office:
+    """One tenure over a World."""
+
+    def __init__(self, world: World, policy: ClusterPolicy = ClusterPolicy("no-wait")) -> None:  # noqa: B008 - a frozen value
+        self.world = world
+        self._runs_since: float | None = None
+        self.now = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+        self.ledger, self.jobs = GpuLedger(), Jobs()
+        self.answers = Answers(self.ledger, self.jobs)
+        self.readers = world.readers
+        self.metrics = metrics = ExtenderMetrics()
+        releaser = ReleaseWriter(world, lambda pod: self.intake.see_pod(pod), pause=_no_pause)
+        self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core thinks
+        self.planner = Planner(self.ledger, self.jobs, releaser, metrics, self._clock, LEVEL_LABELS, policy, think=self._think)
+        self.decisions = PlacementHistory(self.ledger, lambda: self.now, self.answers.boards.peek, metrics)
+        self.desk = Queries(self.ledger, self.jobs, self.decisions, lambda: self.now)
+        self.binder = Binder(world, self.ledger, metrics, self.jobs.released, pause=_no_pause, note=self.decisions.note)
+        self.intake = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
+
+    def _clock(self) -> datetime:
+        if self._runs_since is None:
+            return self.now
+        return self.now + timedelta(seconds=asyncio.get_running_loop().time() - self._runs_since)
+
+    def run_clock(self) -> None:
+        """From here on time passes by itself."""
+        self._runs_since = asyncio.get_running_loop().time()
+
+    async def _think(self, work: Callable[[], T]) -> T:
+        """A thought as long as it takes for all else that is ready to run."""
+        found = work()
+        await asyncio.sleep(0)
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+        return found
+
+    def take_over(self) -> None:
+        self.world.relist(self.intake, self.readers)
+        self.planner.adopt()
+
+    def see(self, count: int = 1 << 30) -> None:
+        self.world.deliver(self.intake, self.readers, count)
+
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    async def plan(self) -> None:
+        """One round and all writes that it starts."""
+        await self.planner.round()
+        while self.planner.busy:
+            await asyncio.gather(*self.planner.busy, return_exceptions=True)
+
+    async def rounds(self, number: int = 3) -> None:
+        """Rounds that do not wait for the writes they begin."""
+        for _ in range(number):
+            self.see()
+            await self.planner.round()
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+    async def settle(self, rounds: int = 6) -> None:
+        """Rounds until nothing moves, as the loop would do them."""
+        for _ in range(rounds):
+            self.see()
+            await self.plan()
+        self.see()
+
+    async def bind(self, name: str, node: str) -> str:
+        """kube-scheduler's bind call; the error, empty when bound."""
+        return await self.bind_uid(name, self.world.pods[name]["metadata"]["uid"], node)
+
+    async def bind_uid(self, name: str, uid: str, node: str) -> str:
+        """The same for the pod of this uid."""
+        return (await self.binder.bind(BindingArgs(name, "default", uid, node))).error
+
+    def scheduling(self, job: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.world.jobs[job]["status"].get("scheduling", {})
+        return found
+
+    def annotations(self, pod: str) -> dict[str, str]:
+        found: dict[str, str] = self.world.pods[pod]["metadata"]["annotations"]
+        return found
+
+
+def run(story: Callable[[Office], Coroutine[Any, Any, None]], nodes: int = 2) -> Office:
+    """Tells a story of an office whose cluster has so many DGX-1 (V100)."""
+    world = World()
+    for index in range(nodes):
+        world.add_node(f"n{index}")
+
+    async def tell() -> Office:
+        office = Office(world)
+        office.take_over()
+        await story(office)
+        return office
+
+    return asyncio.run(tell())
+
+
+def gates(world: World, name: str) -> list[Any]:
+    """The scheduling gates left on a pod."""
+    found: list[Any] = world.pods[name]["spec"]["schedulingGates"]
+    return found
+
+
+def slow_to_write(office: Office, name: str) -> asyncio.Event:
+    """Writes of this job's status are answered only once the event is set."""
+    heard, send = asyncio.Event(), office.world.send
+
+    async def send_slowly(method: str, path: str, **more: Any) -> Answer:
+        if path.endswith(f"/{name}/status"):
+            await heard.wait()
+        return await send(method, path, **more)
+
+    office.world.send = send_slowly  # type: ignore[method-assign]
+    return heard
+
+
+async def _no_pause(seconds: float) -> None:
+    await asyncio.sleep(0)

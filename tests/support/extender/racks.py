@@ -1,0 +1,36 @@
+"""Two racks of two DGX-1 (V100) each, and plain pods that occupy them."""
+
+import asyncio
+from typing import Any
+
+from kompakt_extender.consolidation import ClusterPolicy
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, pod
+
+
+def told(story: Any, policy: ClusterPolicy | None = None) -> Office:
+    """A story on two racks of two DGX-1 each."""
+    world = World()
+    for rack in "ab":
+        for index in range(2):
+            world.add_node(f"{rack}{index}", rack=rack)
+
+    async def tell() -> Office:
+        office = Office(world) if policy is None else Office(world, policy)
+        office.take_over()
+        await story(office)
+        return office
+
+    return asyncio.run(tell())
+
+
+def occupy(office: Office, node: str, gpus: int) -> None:
+    """Plain pods of one GPU each on the node's first GPUs."""
+    for index in range(gpus):
+        notes = {"kompakt.dev/gpus": f"GPU-{node}-{index}"}
+        office.world.add_pod(pod(f"{node}-{index}", 1, annotations=notes, nodeName=node))
+
+
+def half_full(office: Office, *nodes: str) -> None:
+    for node in nodes or ("a0", "a1", "b0", "b1"):
+        occupy(office, node, 4)

@@ -1,0 +1,116 @@
+"""kube-scheduler's side of the wire: requests over HTTP to the verbs of one office, without a socket."""
+
+import asyncio
+import copy
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import httpx
+
+from kompakt_core import contract as c
+from kompakt_core.ids import NodeName
+from kompakt_core.placement.model import NodeState
+from kompakt_extender.explain.queries import Queries as ExplainDesk
+from kompakt_extender.health import health_app
+from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.verbs import Inactive, verbs_app
+from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
+from tests.support.extender.office import Office
+from tests.support.extender.world import World, pod
+
+
+class Desk:
+    """The verbs of one office; inactive when told so."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self.active = True
+        self.trouble = self.stuck = ""
+
+    def _require(self) -> None:
+        if not self.active:
+            raise Inactive("the scheduler's Lease is held by b_1, not by a")
+
+    def filter(self, args: ExtenderArgs) -> FilterResult:
+        self._require()
+        return self.office.answers.filter(args)
+
+    def prioritize(self, args: ExtenderArgs) -> bytes:
+        self._require()
+        return self.office.answers.prioritize(args)
+
+    async def bind(self, args: BindingArgs) -> BindingResult:
+        self._require()
+        return await self.office.binder.bind(args)
+
+    def desk(self) -> ExplainDesk:
+        self._require()
+        return self.office.desk
+
+    def states(self) -> Mapping[NodeName, NodeState]:
+        return self.office.ledger.snapshot().nodes if self.active else {}
+
+
+class Scheduler:
+    """kube-scheduler's side of the wire."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.office = desk.office
+        self.metrics = ExtenderMetrics()
+        self._verbs = httpx.AsyncClient(
+            transport=httpx.ASGITransport(verbs_app(desk, self.metrics), raise_app_exceptions=False), base_url="http://x"
+        )
+        self._health = httpx.AsyncClient(transport=httpx.ASGITransport(health_app(desk, self.metrics)), base_url="http://x")
+
+    async def post(self, verb: str, body: Any) -> httpx.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self._verbs.post(f"/{verb}", content=content)
+
+    async def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        return await self._verbs.request(method, path, **more)
+
+    async def get(self, path: str) -> httpx.Response:
+        return await self._health.get(path)
+
+    async def filter(self, name: str, *nodes: str) -> dict[str, Any]:
+        found: dict[str, Any] = (await self.post("filter", self.args(name, *nodes))).json()
+        return found
+
+    async def scores(self, name: str, *nodes: str) -> dict[str, int]:
+        """What kube-scheduler makes of prioritize's answer: a node that is not in it has 0."""
+        args = self.args(name, *nodes)
+        answer = await self.post("prioritize", args)
+        assert answer.status_code == 200
+        scores = {one["Host"]: one["Score"] for one in answer.json()}
+        assert scores.keys() <= set(args["NodeNames"])
+        assert all(scores.values()), "a 0 is left out"
+        return dict.fromkeys(args["NodeNames"], 0) | scores
+
+    def args(self, name: str, *nodes: str) -> dict[str, Any]:
+        return {
+            "Pod": copy.deepcopy(self.office.world.pods[name]),
+            "Nodes": None,
+            "NodeNames": list(nodes or ("n0", "n1", "pcie")),
+        }
+
+
+def run(story: Callable[[Scheduler], Coroutine[Any, Any, None]]) -> None:
+    world = World()
+    world.add_node("n0")
+    world.add_node("n1")
+    world.add_node("pcie", "a100-pcie-8-bridge-pairs")
+
+    async def tell() -> None:
+        office = Office(world)
+        office.take_over()
+        await story(Scheduler(Desk(office)))
+
+    asyncio.run(tell())
+
+
+def occupy(office: Office, name: str, node: str, *indices: int) -> None:
+    notes = {c.ANN_GPUS: ",".join(f"GPU-{node}-{i}" for i in indices)}
+    office.world.add_pod(pod(name, len(indices), annotations=notes, nodeName=node))
+    office.see()

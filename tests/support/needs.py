@@ -1,0 +1,18 @@
+"""Packages that only some machines have: tests skip with a reason, unless KOMPAKT_REQUIRE=torch says that they must run."""
+
+import os
+
+import pytest
+
+REASONS = {
+    "torch": "torch is not installed: `make sync-torch`",
+    "sklearn": "scikit-learn is not installed: `make sync-torch`",
+    "skimage": "scikit-image is not installed: `make sync-torch`",
+    "triton": "triton is not installed: it comes with torch from the package index",
+}
+
+
+def needs(package: str) -> None:
+    """Skips the test, or the file that is being imported, where a package is missing and need not be there."""
+    if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+        pytest.importorskip(package, reason=REASONS[package])
