@@ -17,7 +17,7 @@ from kompakt_core.ids import NO_GPUS
 from kompakt_core.patterns.edges import parse_edges
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.model import Policy, Refusal, Wish
+from kompakt_core.placement.model import Policy, Rejection, Wish
 
 REFUSED = 3  # exit code
 
@@ -112,7 +112,7 @@ def place(
         _only_rings(wish, must)
     answer = place_on(graph, within, gpus, wish, must, mapa=mapa)
     _show(answer, form, available)
-    if isinstance(answer.choice, Refusal):
+    if isinstance(answer.choice, Rejection):
         if form in (PlaceOutput.PICTURE, PlaceOutput.SVG):
             typer.echo(f"kompakt: {sentence(answer.choice)}", err=True)
         raise typer.Exit(REFUSED)
@@ -145,7 +145,7 @@ def _show(answer: PlacementAnswer, form: PlaceOutput, available: int) -> None:
         typer.echo(json.dumps(data))
     elif form is PlaceOutput.YAML:
         typer.echo(yaml.safe_dump(data, sort_keys=False), nl=False)
-    elif not isinstance(answer.choice, Refusal):
+    elif not isinstance(answer.choice, Rejection):
         held: dict[int, str] = {i: "chosen" for i in answer.choice.order}  # noqa: C420 - typed by int, not by GpuIndex
         held |= {i: "taken" for i in range(answer.graph.size) if not available >> i & 1}
         if form is PlaceOutput.SVG:

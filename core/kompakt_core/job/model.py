@@ -41,7 +41,7 @@ from kompakt_core.job.choices import (
     Sensitivity,
     SuccessOperator,
 )
-from kompakt_core.job.communication import NO_COMMUNICATION, Communication, CustomEdges
+from kompakt_core.job.communication import NO_COMMUNICATION, Communication, CustomEdges, WeightedEdge
 from kompakt_core.job.compression import NO_COMPRESSION, ActivationCompression, Override
 from kompakt_core.job.placing import Consolidation, Placement
 from kompakt_core.job.pod_template import read_template

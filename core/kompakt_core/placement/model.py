@@ -4,29 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from kompakt_core.contract.words import Level as Level
+from kompakt_core.contract.words import Policy as Policy
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NO_BANDWIDTH, NO_GPUS, GpuIndex, GpuMask, JobUid, MegabytesPerSecond, NodeName, PodUid
 from kompakt_core.patterns.edges import Edges
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.topology.graph import LinkGraph
-
-
-class Policy(StrEnum):
-    """How a set is chosen among those that fit."""
-
-    BEST = "Best"
-    PRESERVE = "Preserve"
-    PACKED = "Packed"
-    FIRST = "First"
-
-
-class Level(StrEnum):
-    """How far a gang is spread."""
-
-    MACHINE = "Machine"
-    RACK = "Rack"
-    BLOCK = "Block"
-    CLUSTER = "Cluster"
 
 
 class Reason(StrEnum):
@@ -56,7 +40,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     """A no with its reason as data. `have` and `need` are counts or MB/s as the reason says; `node` None: all nodes."""
 
     reason: Reason

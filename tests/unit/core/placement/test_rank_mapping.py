@@ -13,7 +13,7 @@ from kompakt_core.patterns.edges import Edges, inner_edges, make_edges
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
 from kompakt_core.placement.gang_placement import plan_gang
-from kompakt_core.placement.model import Choice, Gang, Level, NodeState, Plan, Policy, Reason, Refusal, Snapshot, Wish, Worker
+from kompakt_core.placement.model import Choice, Gang, Level, NodeState, Plan, Policy, Reason, Rejection, Snapshot, Wish, Worker
 from kompakt_core.placement.rank_mapping import crossing, first_ranks, with_edges
 from kompakt_core.placement.seating import LEVEL_LABELS
 from kompakt_core.topology.describe import read_description
@@ -169,4 +169,4 @@ def test_machines_beyond_the_tables_take_the_gang_as_it_comes() -> None:
 
 def test_a_gang_that_does_not_fit_is_refused_as_ever() -> None:
     found = plan_gang(cluster(node("a", taken=tuple(range(7)))), gang([1, 1], make_edges([(0, 1, 1)])))
-    assert found == Refusal(Reason.DOES_NOT_FIT_NOW, have=1, need=2)
+    assert found == Rejection(Reason.DOES_NOT_FIT_NOW, have=1, need=2)
