@@ -52,7 +52,7 @@ check: sync ## formatting, lint, types, import contracts, docs against code
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.docs --check
 
-docs: sync ## write the made parts of docs anew: tables and drawings of modules, index of decisions
+docs: sync ## write the made parts of docs anew (modules, index of decisions) and break long lines of prose
 	$(BIN)/python -m tools.docs
 
 format: sync ## format and mend what ruff can mend

@@ -88,7 +88,7 @@ LEVELS = [
     TestLevel("node", node_obstacle, tuple(PROGRAMS)),
     TestLevel("gpu", gpu_obstacle),
 ]
-FAST = Level(
+FAST = TestLevel(
     "fast",
     no_obstacle,
     ("helm",),

@@ -15,7 +15,6 @@ from kompakt_core.topology.machines import machine
 from kompakt_extender.api import Answer
 from kompakt_extender.planner.cycle import no_better
 from kompakt_extender.planner.loop import LATE_AT_MOST
-from tests.support.extender.office import Office, run, slow_to_write
 from tests.support.extender.office import Office, on_nodes, slow_to_write
 from tests.support.extender.preempting import PROTECTED, runs, urgent
 from tests.support.extender.racks import occupy
