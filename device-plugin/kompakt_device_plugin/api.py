@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from kompakt_client.access import Door, find
+from kompakt_client.connections import Endpoint, find
 from kompakt_core import contract
 
 Object = dict[str, Any]
@@ -72,8 +72,8 @@ class Api(Protocol):
 class KubernetesApi:
     """Api over one connection pool. The official client would be twice as large as all the rest of the image."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
 
     def get(self, path: str) -> Object | None:
         """The object, or None where there is none."""
@@ -137,11 +137,11 @@ class KubernetesApi:
         limit = urllib3.Timeout(
             connect=min(_CONNECT_SECONDS, timeout), read=between or timeout, total=None if between else timeout
         )
-        response = self._door.pool.request(
+        response = self._endpoint.pool.request(
             method,
-            self._door.server + path + (f"?{urlencode(query)}" if query else ""),
+            self._endpoint.server + path + (f"?{urlencode(query)}" if query else ""),
             body=None if body is None else json.dumps(body),
-            headers={"Accept": _JSON, "Content-Type": kind, **self._door.headers()},
+            headers={"Accept": _JSON, "Content-Type": kind, **self._endpoint.headers()},
             timeout=limit,
             preload_content=False,
             retries=False,

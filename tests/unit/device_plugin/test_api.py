@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import urllib3
 
-from kompakt_client.access import Door
+from kompakt_client.connections import Endpoint, plain
+from kompakt_client.credentials import Credentials
 from kompakt_core.errors import InvalidInput
 from kompakt_device_plugin.api import ApiException, KubernetesApi, connect
 
@@ -47,12 +48,21 @@ def tokens():
     return ["first", "second"]
 
 
+class Renewed(Credentials):
+    """Another token for each request."""
+
+    def __init__(self, tokens):
+        super().__init__()
+        self._tokens = tokens
+
+    def headers(self):
+        return {"Authorization": f"Bearer {self._tokens.pop(0)}"}
+
+
 @pytest.fixture
 def api(server, tokens):
     pool = urllib3.PoolManager()
-    yield KubernetesApi(
-        Door(f"http://127.0.0.1:{server.server_port}", pool, lambda: {"Authorization": f"Bearer {tokens.pop(0)}"})
-    )
+    yield KubernetesApi(Endpoint(f"http://127.0.0.1:{server.server_port}", lambda *pair: pool, Renewed(tokens)))
     pool.clear()
 
 
@@ -95,7 +105,7 @@ def test_an_address_that_answers_nothing_costs_no_more_than_the_request_may_take
         for one in (first, second):
             one.setblocking(False)
             one.connect_ex(deaf.getsockname())
-        api = KubernetesApi(Door(f"http://127.0.0.1:{deaf.getsockname()[1]}", urllib3.PoolManager(), dict))
+        api = KubernetesApi(plain(f"http://127.0.0.1:{deaf.getsockname()[1]}"))
         began = time.monotonic()
         with pytest.raises(urllib3.exceptions.HTTPError):
             api.list("/pods", timeout=0.2)
