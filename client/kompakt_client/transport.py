@@ -11,8 +11,8 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 
 from kompakt_client.backoff import Backoff
 from kompakt_client.connections import Endpoint, find
-from kompakt_client.errors import ApiError, Throttled, Unreachable, explained
-from kompakt_client.requests import NO_QUERY, Answer, ApiRequest, Object, Query, applying
+from kompakt_client.errors import ApiError, Throttled, Unreachable
+from kompakt_client.requests import MERGE_PATCH, NO_QUERY, Answer, ApiRequest, Object, Query, applying
 
 TRIES: Final = 3  # of a request that may be repeated
 UNAUTHORIZED: Final = 401
@@ -58,8 +58,10 @@ class ApiClient:
         *,
         random: Callable[[], float] = random.random,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._endpoint, self._agent, self._random, self._sleep = endpoint, agent, random, sleep
+        self._endpoint, self._agent = endpoint, agent
+        self._random, self._sleep, self._clock = random, sleep, clock
 
     def exchange(self, request: ApiRequest) -> Answer:
         """One request with its whole answer, tried once (twice where the credentials had run out).
@@ -75,14 +77,16 @@ class ApiClient:
         return answer
 
     def send(self, request: ApiRequest) -> bytes:
-        """The body of the answer; repeated up to three times where that is safe. Raises an ApiError."""
+        """The body of the answer; tried three times where that is safe, within the request's seconds. Raises an ApiError."""
+        until = self._clock() + request.seconds
         for failures in range(1, TRIES + 1):
             try:
                 answer = self.exchange(request)
             except (Throttled, Unreachable) as error:
-                if failures == TRIES or not may_repeat(request, error):
+                pause = _BACKOFF.seconds(failures, error.seconds if error.status else 0.0, self._random)
+                if failures == TRIES or not may_repeat(request, error) or self._clock() + pause > until:
                     raise
-                self._sleep(_BACKOFF.seconds(failures, error.seconds if error.status else 0.0, self._random))
+                self._sleep(pause)
                 continue
             if (refused := answer.error) is not None:
                 raise refused
@@ -116,6 +120,10 @@ class ApiClient:
     def apply(self, path: str, body: Mapping[str, Any], *, manager: str) -> Object:
         """Forced server-side apply. Raises an ApiError."""
         return self.json(applying(path, body, manager))
+
+    def merge(self, path: str, body: Mapping[str, Any]) -> Object:
+        """JSON merge patch. Raises an ApiError."""
+        return self.json(ApiRequest("PATCH", path, body=dict(body), content_type=MERGE_PATCH))
 
     def update(self, path: str, body: Mapping[str, Any], **query: str | int) -> Object:
         """PUT: where `body` carries a resourceVersion, only if the object is unchanged. Raises an ApiError."""
@@ -177,6 +185,3 @@ def connect(kubeconfig: str | None, agent: str = "kompakt") -> ApiClient:
     Raises InvalidInput: there is no such file, it is not a kubeconfig, or this process does not run in a cluster.
     """
     return ApiClient(find(kubeconfig), agent)
-
-
-__all__ = ["ApiClient", "EventStream", "NotConnected", "connect", "explained"]
