@@ -70,7 +70,7 @@ class WatchedKind(Generic[View]):
     def stored(self, raw: bytes) -> StoredObject[View]:
         """An object as the API server sends it; one that cannot be read is logged and not kept."""
         meta = decoded(_BARE, raw).metadata
-        bare = StoredObject[View](meta.namespace, meta.name, meta.uid, version_of(meta.resource_version))
+        bare: StoredObject[View] = StoredObject(meta.namespace, meta.name, meta.uid, version_of(meta.resource_version))
         try:
             return StoredObject(meta.namespace, meta.name, meta.uid, bare.version, self.read(raw))
         except (InvalidInput, ValueError, msgspec.DecodeError) as error:

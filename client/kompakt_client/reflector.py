@@ -63,6 +63,7 @@ class Reflector(Generic[View]):
         listed: Callable[[], None] = _nothing,
         left: Callable[[str], None] | None = None,
         beat: Callable[[], None] = _nothing,
+        stopped: threading.Event | None = None,
         compare_seconds: float = COMPARE_SECONDS,
     ) -> None:
         """`listed` is called after each list, `beat` whenever the thread has gone round.
@@ -73,7 +74,7 @@ class Reflector(Generic[View]):
         self._listed, self._left, self._beat = listed, left, beat
         self._compare_seconds = compare_seconds
         self._lock = threading.RLock()
-        self._stopped = threading.Event()
+        self._stopped = stopped or threading.Event()
         self._stream: Stream | None = None
         self._heard = time.monotonic()
         self._begin()

@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from typing import Final
 
+from kompakt_client.requests import Object
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin import processes
-from kompakt_device_plugin.api import Object
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.journal import Entry, Journal, still_open, with_pending
 from kompakt_device_plugin.lingering import Alive, lingering, predecessors, without

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kompakt_client.requests import Object
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid, MegabytesPerSecond, PodUid, indices_of, mask_of
 from kompakt_core.placement.choose import wished_facts
 from kompakt_core.placement.model import Wish
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_device_plugin.api import Object
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.report import Held
 from kompakt_device_plugin.turns import in_turn

@@ -86,12 +86,12 @@ class Reflecting(RuleBasedStateMachine):
         if answered:
             self.late.append(("object", found))
 
-    @rule(name=NAMES, answered=st.booleans())
-    def somebody_deletes(self, name: str, answered: bool) -> None:
-        if name in self.server.objects:
-            gone = self.server.delete(name)
-            if answered:
-                self.late.append(("gone", gone.uid))
+    @precondition(lambda self: self.server.objects)
+    @rule(number=st.integers(0, 2), answered=st.booleans())
+    def somebody_deletes(self, number: int, answered: bool) -> None:
+        gone = self.server.delete(sorted(self.server.objects)[number % len(self.server.objects)])
+        if answered:
+            self.late.append(("gone", gone.uid))
 
     @rule()
     def the_server_forgets_old_versions(self) -> None:
@@ -126,14 +126,17 @@ class Reflecting(RuleBasedStateMachine):
         self.dead.add(what)
         return self.tell(store.gone(what), math.inf)
 
-    @precondition(lambda self: isinstance(self.effect, ListPage))
+    @precondition(lambda self: isinstance(self.effect, ListPage) and not self.pages)
+    @rule()
+    def the_server_takes_a_list(self) -> None:
+        """It shows one moment, however long its pages take to arrive."""
+        objects = list(self.server.objects.values())
+        self.pages = [objects[at : at + PAGE] for at in range(0, len(objects), PAGE)] or [[]]
+        self.listed_version = self.server.version
+
+    @precondition(lambda self: isinstance(self.effect, ListPage) and self.pages)
     @rule()
     def a_page_arrives(self) -> None:
-        assert isinstance(self.effect, ListPage)
-        if not self.effect.token:  # a list shows one moment, however long its pages take
-            objects = list(self.server.objects.values())
-            self.pages = [objects[at : at + PAGE] for at in range(0, len(objects), PAGE)] or [[]]
-            self.listed_version = self.server.version
         page = self.pages.pop(0)
         self.step(self.reflection.page(page, self.listed_version, "more" if self.pages else "", self.now), self.listed_version)
 
@@ -244,7 +247,7 @@ class Reflecting(RuleBasedStateMachine):
             elif isinstance(self.effect, Pause):
                 self.a_pause_ends()
             elif isinstance(self.effect, ListPage):
-                self.a_page_arrives()
+                self.a_page_arrives() if self.pages else self.the_server_takes_a_list()
             elif isinstance(self.effect, Watch):
                 self.a_watch_opens()
             elif self.stream is not None and self.server.after(self.stream):
@@ -331,7 +334,7 @@ class Restoring(Reflecting):
 
 
 class TestReflecting(Reflecting.TestCase):  # type: ignore[misc,name-defined]
-    settings = settings(max_examples=250, stateful_step_count=30, deadline=None)
+    settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
 
 
 class TestRestoring(Restoring.TestCase):  # type: ignore[misc,name-defined]
