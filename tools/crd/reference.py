@@ -77,7 +77,7 @@ def _rules(node: inspect.StructType) -> list[ValidationRule]:
 def _row(path: str, field: inspect.Field, filled: bool) -> str:
     _, extra, more = opened(field.type)
     schema = field_schema(field, filled=filled)
-    told = [more["description"]]
+    told = [more["description"].replace("<", "&lt;")]
     told += [f"Unit: {extra['unit']}."] if "unit" in extra else []
     told += [f"Example: `{shown(example)}`" for example in more.get("examples", [])]
     default = "required" if field.required else f"`{shown(schema['default'])}`" if "default" in schema else ""
