@@ -12,7 +12,7 @@ from kompakt_core.job.conditions import Condition
 from kompakt_core.job.measured import resolved
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
 from kompakt_operator import environment, injection, rejections, render
@@ -131,7 +131,7 @@ class Reconciler:
         said = heard.said(*whose) or status.progress
         return replace(status, progress=said, pace=heard.pace(*whose), heard=heard.compression(*whose))
 
-    def _rank_0(self, job: TrainingJob, status: JobStatus) -> PodView | None:
+    def _rank_0(self, job: TrainingJob, status: JobStatus) -> WorkerPod | None:
         """The pod that can be asked now."""
         role = environment.gpu_roles(job)[0]
         if not injection.serves(job, role):
@@ -151,17 +151,17 @@ class Reconciler:
             self._cache.replace_pods(listed, _id(job))
         return self._next(job, status, await self._pods(job), skipped)
 
-    def _next(self, job: TrainingJob, status: JobStatus, pods: list[PodView], skipped: str) -> list[do.Action]:
+    def _next(self, job: TrainingJob, status: JobStatus, pods: list[WorkerPod], skipped: str) -> list[do.Action]:
         return do.next_actions(job, status, pods, self._cache.services(_id(job)), time.time(), skipped=skipped)
 
-    async def _pods(self, job: TrainingJob) -> list[PodView]:
+    async def _pods(self, job: TrainingJob) -> list[WorkerPod]:
         """The job's pods; those on their way out with what is known of their node."""
         pods = self._views(job)
         leaving = {pod.node for pod in pods if pod.deleting and pod.node}
         lost = {node for node in sorted(leaving) if await self._is_lost(node)}
         return [replace(pod, node_lost=pod.deleting and pod.node in lost) for pod in pods]
 
-    def _views(self, job: TrainingJob) -> list[PodView]:
+    def _views(self, job: TrainingJob) -> list[WorkerPod]:
         """The job's pods, with what is known of their GPUs."""
         return [replace(pod, unhealthy=self._cache.unhealthy_reason(pod)) for pod in self._cache.pods(_id(job))]
 

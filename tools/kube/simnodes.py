@@ -25,7 +25,7 @@ from kompakt_device_plugin.api import NODES, PODS, TOPOLOGIES, Api, connect, exp
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.objects import Objects
 from kompakt_device_plugin.pods import NodePod, NodePods
-from kompakt_device_plugin.prefer import Offer, admit
+from kompakt_device_plugin.prefer import OfferedDevices, admit
 from kompakt_device_plugin.reconcile import held_of
 from kompakt_device_plugin.report import NodeReport, TopologyReporter
 from kompakt_device_plugin.source import NamedMachines, TopologySource
@@ -57,7 +57,7 @@ def hand_out(
         if pod.size > len(free):
             refused.append(pod)
         else:
-            now[pod.uid] = frozenset(admit((pod,), Offer(free, (), pod.size), (), graph))
+            now[pod.uid] = frozenset(admit((pod,), OfferedDevices(free, (), pod.size), (), graph))
     return now, refused
 
 

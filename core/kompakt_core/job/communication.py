@@ -12,7 +12,7 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.schema.meta import Declared, ValidationRule, about, unless
 
 
-class Edge(Declared, frozen=True):
+class WeightedEdge(Declared, frozen=True):
     """One pair of GPUs that exchange data."""
 
     start: Annotated[int, about("Rank of one GPU of the pair.", low=0, high=MAX_EDGE_RANK, example=0)] = field(name="from")
@@ -45,7 +45,7 @@ class CustomEdges(Declared, frozen=True, kw_only=True):
         ),
     ] = EdgeScope.POD
     edges: Annotated[
-        tuple[Edge, ...],
+        tuple[WeightedEdge, ...],
         about(
             "Pairs of GPUs that exchange data. Direction does not matter.",
             shortest=1,

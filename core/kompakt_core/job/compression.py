@@ -45,7 +45,7 @@ class Override(Declared, frozen=True):
     )
 
 
-class Compression(Declared, frozen=True):
+class ActivationCompression(Declared, frozen=True):
     """`target` is decimal text: share of the mean |momentum| that the gradient error may reach.
 
     `base_batch`: what Raise begins with, `max_batch`: what it never goes above; 0: not said. Raise implies policy Fail.
@@ -166,4 +166,4 @@ class Compression(Declared, frozen=True):
 
 
 # What a job without the block has.
-NO_COMPRESSION = Compression(CompressionMode.NONE)
+NO_COMPRESSION = ActivationCompression(CompressionMode.NONE)

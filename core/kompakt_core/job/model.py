@@ -39,8 +39,8 @@ from kompakt_core.job.choices import (
     RequiredLink,
     SuccessOperator,
 )
-from kompakt_core.job.communication import NO_COMMUNICATION, Communication, CustomEdges, Edge
-from kompakt_core.job.compression import NO_COMPRESSION, Compression, Override
+from kompakt_core.job.communication import NO_COMMUNICATION, Communication, CustomEdges, WeightedEdge
+from kompakt_core.job.compression import NO_COMPRESSION, ActivationCompression, Override
 from kompakt_core.job.placing import Consolidation, Placement
 from kompakt_core.job.pod_template import read_template
 from kompakt_core.job.quantity import QUANTITY_SCHEMA, parse_bytes
@@ -72,15 +72,14 @@ __all__ = [
     "MAX_WAIT_SECONDS",
     "NO_COMMUNICATION",
     "NO_COMPRESSION",
+    "ActivationCompression",
     "BatchSize",
     "CleanPodPolicy",
     "Communication",
-    "Compression",
     "CompressionMode",
     "Consolidation",
     "ConsolidationMode",
     "CustomEdges",
-    "Edge",
     "EdgeScope",
     "Evictions",
     "ExitCodes",
@@ -105,6 +104,7 @@ __all__ = [
     "SuccessPolicy",
     "TrainingJob",
     "TrainingJobSpec",
+    "WeightedEdge",
 ]
 
 
@@ -172,7 +172,7 @@ class TrainingJobSpec(Declared, frozen=True, kw_only=True):
     ] = NO_COMMUNICATION
     placement: Annotated[Placement, about("Which GPUs the gang may get, and how long it waits for better ones.")] = Placement()
     compression: Annotated[
-        Compression,
+        ActivationCompression,
         about("How the training's saved tensors are kept smaller. Absent: they are kept as they are.", absent=True),
     ] = field(default=NO_COMPRESSION, name="activationCompression")
     injection: Annotated[

@@ -40,7 +40,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class PodView:
+class WorkerPod:
     """What decisions need of one worker pod.
 
     `node_lost`: it is being deleted on a node that is not Ready. `unhealthy`: what is wrong with a GPU of it. `version` grows
@@ -76,7 +76,7 @@ class PodView:
         return self.phase in ("Succeeded", "Failed")
 
 
-def read_pod(obj: Mapping[str, Any]) -> PodView | None:
+def read_pod(obj: Mapping[str, Any]) -> WorkerPod | None:
     """A pod object as a view; None for a pod that is no worker of a TrainingJob (labels missing or malformed)."""
     meta, spec, status = (obj.get(part) or {} for part in ("metadata", "spec", "status"))
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
@@ -87,7 +87,7 @@ def read_pod(obj: Mapping[str, Any]) -> PodView | None:
     ended = [(c["name"], c["state"]["terminated"]) for c in containers if (c.get("state") or {}).get("terminated")]
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     disruption = conditions.get("DisruptionTarget") or {}
-    return PodView(
+    return WorkerPod(
         name=meta.get("name", ""),
         uid=meta.get("uid", ""),
         attempt=int(attempt),
@@ -129,7 +129,7 @@ def _exit(container: str, terminated: Mapping[str, Any]) -> Exit:
     return Exit(container, terminated["exitCode"], terminated.get("reason") not in UNSEEN_REASONS)
 
 
-def why_failed(pod: PodView, rules: Iterable[FailureRule]) -> Cause | None:
+def why_failed(pod: WorkerPod, rules: Iterable[FailureRule]) -> Cause | None:
     """Why a pod of the current attempt stopped working, first match; None while nothing is wrong.
 
     Pods of older attempts were deleted by the operator itself and are never asked about.
@@ -145,7 +145,7 @@ def why_failed(pod: PodView, rules: Iterable[FailureRule]) -> Cause | None:
     return _by_exit_code(pod, rules)
 
 
-def _by_exit_code(pod: PodView, rules: Iterable[FailureRule]) -> Cause:
+def _by_exit_code(pod: WorkerPod, rules: Iterable[FailureRule]) -> Cause:
     causes = {
         FailureAction.FAIL_JOB: Cause.FAIL_JOB,
         FailureAction.IGNORE: Cause.IGNORED,
@@ -160,7 +160,7 @@ def _by_exit_code(pod: PodView, rules: Iterable[FailureRule]) -> Cause:
     return Cause.FAILURE
 
 
-def told(pod: PodView) -> str:
+def told(pod: WorkerPod) -> str:
     """One sentence about a pod that stopped working."""
     if pod.disrupted or pod.deleting:
         return f"pod {pod.name} was disrupted: {pod.disrupted or 'it was deleted'}"

@@ -46,7 +46,7 @@ def parse_job(obj: Mapping[str, Any]) -> model.TrainingJob:
     )
 
 
-def _implied(found: model.Compression) -> model.Compression:
+def _implied(found: model.ActivationCompression) -> model.ActivationCompression:
     """A raised batch that trains plainly runs out of memory."""
     if found.batch_size is not model.BatchSize.RAISE:
         return found

@@ -10,7 +10,7 @@ from kompakt_core.ids import PodUid
 from kompakt_core.placement.gang_placement import ideal_value
 from kompakt_core.placement.model import Snapshot, Wish, Worker
 from kompakt_extender import words
-from kompakt_extender.explain.models import Offer, WhatIf, WhatIfAnswer
+from kompakt_extender.explain.models import WhatIf, WhatIfAnswer, WhatIfNode
 from kompakt_extender.explain.survey import NodeFinding, asked_of, survey
 from kompakt_extender.gangs import worker_of
 from kompakt_extender.objects import Pod
@@ -74,6 +74,6 @@ def answer(snapshot: Snapshot, worker: Worker, wish: Wish, limit: int) -> WhatIf
     )
 
 
-def _offer(one: NodeFinding, score: int) -> Offer:
+def _offer(one: NodeFinding, score: int) -> WhatIfNode:
     after = (one.state.free & ~one.grant.mask).bit_count()
-    return Offer(node=one.state.name, gpus=list(one.grant.order), value=one.grant.value, score=score, free_after=after)
+    return WhatIfNode(node=one.state.name, gpus=list(one.grant.order), value=one.grant.value, score=score, free_after=after)
