@@ -12,7 +12,7 @@ from itertools import combinations
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, JobUid, MegabytesPerSecond, NodeName, PodUid, mask_of
-from kompakt_core.job.model import Preemption as PreemptionRules
+from kompakt_core.job.run_policy import Preemption as PreemptionRules
 from kompakt_core.placement.model import Gang, Level, NodeState, Snapshot, Wish, Worker
 from kompakt_core.placement.seating import LEVEL_LABELS
 from kompakt_core.policy.preempt import NotBefore, PodHolding, PreemptionPlan, RunningGang, preempt
