@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.schema.fields import ObjectFields, shown
+from kompakt_core.schema.fields import ObjectFields
+from kompakt_core.schema.words import shown
 
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LARGEST: Final = 10_000  # clusters, contexts or users in one file

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import Final
 
+from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin import processes
 from kompakt_device_plugin.api import Object
@@ -12,7 +13,6 @@ from kompakt_device_plugin.orphaned_allocations import Alive, lingering, predece
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_device_plugin.pods import Gone, NodePod, NodePods
 from kompakt_device_plugin.reconcile import PodKey, held_in, held_of, keep, running
-from kompakt_device_plugin.report import GpuHolder
 
 # For how long a pod deleted by force counts as running whatever is seen of it: kubelet may be about to start its container,
 # or, where other containers' processes are not seen, about to kill it (it gives such a pod two seconds).

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kompakt_core import contract
-from kompakt_core.ids import GpuUuid, NodeName
+from kompakt_core.contract import gpu_holders
+from kompakt_core.contract.gpu_holders import GpuHolder
+from kompakt_core.ids import NodeName
 from kompakt_core.topology.flags import remarks
 from kompakt_core.topology.graph import FABRIC_KINDS, HEALTHY, LinkGraph
 from kompakt_core.topology.wire import graph_to_spec
@@ -13,16 +15,6 @@ from kompakt_device_plugin.api import TOPOLOGIES, Api, Object
 
 _MAX_MESSAGE: Final = 32768  # of a condition
 _IDENTITY: Final = {"apiVersion": contract.API_VERSION, "kind": contract.TOPOLOGY_KIND}
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class GpuHolder:
-    """One GPU that a pod holds. `pod_uid` is empty where the API server no longer knows the pod but kubelet does."""
-
-    uuid: GpuUuid
-    namespace: str
-    pod: str
-    pod_uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +56,7 @@ def status_of(report: NodeReport, before: Iterable[Mapping[str, Any]], now: str)
         "free": count["free"],
         "fabric": fabric_of(graph),
         "health": "Healthy" if not count["unhealthy"] else "Unhealthy" if count["unhealthy"] == graph.size else "Degraded",
-        "held": [
-            {"uuid": entry.uuid, "namespace": entry.namespace, "pod": entry.pod, "podUID": entry.pod_uid}
-            for entry in sorted(report.held)
-        ],
+        "held": gpu_holders.encode(report.held),
         "conditions": [_timed(condition, before, now) for condition in conditions_of(report)],
     }
     return {**_IDENTITY, "metadata": {"name": report.node}, "status": status}

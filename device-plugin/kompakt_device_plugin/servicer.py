@@ -214,7 +214,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         pod = self._written_on(gpus, self._pods.all())
         if not self._journal.begin(JournalEntry(gpus, pod.uid, *pod.key) if pod else JournalEntry(gpus)):
             self._metrics.late_writes.inc()
-            log.warning("the disk is busy: %s handed over before it stands in the write-ahead file", ",".join(gpus))
+            log.warning("the disk is busy: %s handed over before it stands in the write-ahead file", ", ".join(gpus))
         if pod:
             self._devices.asked(pod.uid)
             return pod.gpus

@@ -56,7 +56,7 @@ class PodCorrector:
         log.warning(
             "pod %s/%s holds %s; written on it was %s%s",
             *pod.key,
-            ",".join(correction.gpus),
+            ", ".join(correction.gpus),
             pod.written[:_SHOWN] or "nothing",
             f" ({correction.flaw})" if correction.flaw else "",
         )

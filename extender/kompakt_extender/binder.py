@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from kompakt_core import contract
+from kompakt_core.contract import bound_gpus
+from kompakt_core.contract.bound_gpus import BoundGpus
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.placement.model import NodeState
@@ -231,11 +232,7 @@ def binding(args: BindingArgs, found: Grant) -> dict[str, Any]:
             "name": args.name,
             "namespace": args.namespace,
             "uid": args.uid,
-            "annotations": {
-                contract.ANN_GPUS: ",".join(found.uuids),
-                contract.ANN_GPU_INDICES: ",".join(map(str, found.order)),
-                contract.ANN_VALUE: str(found.value),
-            },
+            "annotations": bound_gpus.encode(BoundGpus(found.uuids, found.order, found.value)),
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": args.node},
     }

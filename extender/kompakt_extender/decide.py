@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from kompakt_core import contract
+from kompakt_core.contract import planned_seat
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mask_of
 from kompakt_core.placement.choose import choose, facts_on, wished_facts
-from kompakt_core.placement.model import NodeState, PlacementPolicy, Reason, Refusal, Wish
+from kompakt_core.placement.model import NodeState, PlacementPolicy, Reason, Rejection, Wish
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender import words
 from kompakt_extender.placement_annotations import wish_of
@@ -62,16 +62,7 @@ def request_of(pod: PodView) -> Request:
         return Request(pod.gpus, wish)
     if not pod.planned_node or len(pod.planned_gpus) != pod.gpus:
         raise InvalidInput(words.NO_PLAN)
-    return Request(pod.gpus, wish, pod.planned_node, pod.planned_gpus, _minimum(pod))
-
-
-def _minimum(pod: PodView) -> int | None:
-    text = pod.annotations.get(contract.ANN_MIN_VALUE)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidInput(f"{contract.ANN_MIN_VALUE}: {text[:80]!r} is not a whole number of MB/s")
-    return int(text)
+    return Request(pod.gpus, wish, pod.planned_node, pod.planned_gpus, planned_seat.min_value(pod.annotations))
 
 
 def grant(request: Request, state: NodeState | None) -> Grant | No:
@@ -105,7 +96,7 @@ def _planned(request: Request, state: NodeState, graph: LinkGraph) -> Grant | No
 
 def _chosen(request: Request, state: NodeState, graph: LinkGraph) -> Grant | No:
     choice = choose(graph, state.free, request.gpus, request.wish)
-    if isinstance(choice, Refusal):
+    if isinstance(choice, Rejection):
         return No(words.text_of(choice.reason))
     if request.minimum is not None and choice.value < request.minimum:
         return No(words.text_of(Reason.VALUE_TOO_LOW))

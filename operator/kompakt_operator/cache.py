@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kompakt_core import contract
+from kompakt_core.contract import worker_labels
 from kompakt_core.job.pods import WorkerPod, read_pod, version_of
 from kompakt_operator.names import Names
 from kompakt_operator.views import JobId, View, Views
@@ -53,11 +53,11 @@ def service_entry(obj: Object) -> Entry[ServiceView]:
 def job_id(obj: Object) -> JobId:
     """The job an object belongs to, by its namespace and label; uid "" for none."""
     meta = obj.get("metadata") or {}
-    return str(meta.get("namespace", "")), str((meta.get("labels") or {}).get(contract.LABEL_JOB_UID, ""))
+    return str(meta.get("namespace", "")), worker_labels.job_uid(meta.get("labels") or {})
 
 
 def _job_name(obj: Object) -> str:
-    return str((obj["metadata"].get("labels") or {}).get(contract.LABEL_JOB_NAME, ""))
+    return worker_labels.job_name(obj["metadata"].get("labels") or {})
 
 
 class Cache:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kompakt_core import contract
+from kompakt_core.contract import worker_labels
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job import actions as do
 from kompakt_core.job.conditions import Condition
@@ -145,7 +146,7 @@ class Reconciler:
         wanted = self._next(job, status, await self._pods(job), skipped)
         if not _ends_attempt(status, wanted):
             return wanted
-        selector = f"{contract.LABEL_JOB_UID}={job.uid}"
+        selector = worker_labels.job_selector(job.uid)
         with self._cache.listing():
             listed = await list_all(self._api, core_path("pods", job.namespace), pod_entry, labelSelector=selector)
             self._cache.replace_pods(listed, _id(job))

@@ -63,8 +63,9 @@ def _objects(path: str, kind: Any) -> Iterator[tuple[str, inspect.StructType]]:
 
 
 def _table(path: str, node: inspect.StructType) -> list[str]:
+    kind: Any = node.cls
     rules = [f"- {rule.sentence}" for rule in _rules(node)]
-    return [*HEAD, *(_row(path, field) for field in node.fields), "", *([REFUSED, "", *rules, ""] if rules else [])]
+    return [*HEAD, *(_row(path, field, kind.FILLED) for field in node.fields), "", *([REFUSED, "", *rules, ""] if rules else [])]
 
 
 def _rules(node: inspect.StructType) -> list[ValidationRule]:
@@ -73,9 +74,9 @@ def _rules(node: inspect.StructType) -> list[ValidationRule]:
     return [*kind.RULES, *(rule for field in node.fields for rule in opened(field.type)[1].get("rules", ()))]
 
 
-def _row(path: str, field: inspect.Field) -> str:
+def _row(path: str, field: inspect.Field, filled: bool) -> str:
     _, extra, more = opened(field.type)
-    schema = field_schema(field)
+    schema = field_schema(field, filled=filled)
     told = [more["description"]]
     told += [f"Unit: {extra['unit']}."] if "unit" in extra else []
     told += [f"Example: `{shown(example)}`" for example in more.get("examples", [])]

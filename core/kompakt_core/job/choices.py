@@ -18,11 +18,6 @@ MAX_GRACE_SECONDS: Final = 24 * 3600
 MAX_BATCH: Final = (1 << 31) - 1
 
 
-class RequiredLink(StrEnum):
-    ANY = "Any"
-    NVLINK = "NVLink"
-
-
 class ConsolidationMode(StrEnum):
     DEFAULT = "Default"
     FIXED = "Fixed"

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import field
 
-from kompakt_core.contract.choices import Sensitivity
+from kompakt_core.contract.words import Sensitivity
 from kompakt_core.job import refusals
 from kompakt_core.job.choices import MAX_EDGE_RANK, MAX_EDGES, EdgeScope
 from kompakt_core.job.quantity import QUANTITY_SCHEMA, parse_bytes

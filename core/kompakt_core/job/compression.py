@@ -15,8 +15,8 @@ from kompakt_core.job.choices import (
     NonlinearInputs,
     Offload,
 )
-from kompakt_core.schema.fields import shown
 from kompakt_core.schema.meta import Broken, Declared, ValidationRule, about, unless
+from kompakt_core.schema.words import shown
 
 TARGET_CEL: Final = r"self.matches('^0?\\.[0-9]+$') && double(self) > 0.0 && double(self) <= 0.1"
 TARGET: Final = re.compile(r"0?\.[0-9]{1,9}", re.ASCII)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import field
 
 from kompakt_core import contract
-from kompakt_core.contract.choices import Level, PlacementPolicy, Sensitivity
+from kompakt_core.contract.words import Level, PlacementPolicy, RequiredLink, Sensitivity
 from kompakt_core.ids import JobUid
 from kompakt_core.job.choices import (
     MAX_BATCH,
@@ -36,7 +36,6 @@ from kompakt_core.job.choices import (
     Injection,
     NonlinearInputs,
     Offload,
-    RequiredLink,
     SuccessOperator,
 )
 from kompakt_core.job.communication import NO_COMMUNICATION, Communication, CustomEdges, WeightedEdge

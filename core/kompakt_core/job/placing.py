@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import field
 
-from kompakt_core.contract.choices import Level, PlacementPolicy
+from kompakt_core.contract.words import Level, PlacementPolicy, RequiredLink
 from kompakt_core.job import refusals
-from kompakt_core.job.choices import MAX_WAIT_SECONDS, ConsolidationMode, RequiredLink
+from kompakt_core.job.choices import MAX_WAIT_SECONDS, ConsolidationMode
 from kompakt_core.schema.meta import Declared, ValidationRule, about, unless
 
 WAITS: Final = {"machineWaitSeconds": 600, "rackWaitSeconds": 1800, "blockWaitSeconds": 3600}

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
-from kompakt_core.contract.choices import Level
+from kompakt_core.contract.words import Level
 from kompakt_core.job.choices import MAX_GPUS, MAX_REPLICAS, MAX_ROLES
 from kompakt_core.schema.meta import ABSENT, Declared, about, moment
 

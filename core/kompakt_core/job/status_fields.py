@@ -4,7 +4,7 @@ codecs of their own, which drop what they cannot read.
 
 from typing import Annotated, Literal
 
-from kompakt_core.contract.choices import Level, Sensitivity
+from kompakt_core.contract.words import Level, Sensitivity
 from kompakt_core.job.batches import BatchState
 from kompakt_core.job.choices import MAX_GPUS, MAX_REPLICAS, MAX_ROLES
 from kompakt_core.job.phases import Phase

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kompakt_core.placement.model import Reason, Refusal
+from kompakt_core.placement.model import Reason, Rejection
 
 
 def _gpus(count: int) -> str:
@@ -15,7 +15,7 @@ def _gigabytes(count: int) -> str:
     return f"{count / 1000:.1f} GB/s"
 
 
-def _never_fits(refusal: Refusal) -> str:
+def _never_fits(refusal: Rejection) -> str:
     if refusal.detail == "worker":
         return f"one worker asks for {_gpus(refusal.need)} but the largest node has {refusal.have}; ask for at most that many"
     if refusal.detail == "gang":
@@ -26,13 +26,13 @@ def _never_fits(refusal: Refusal) -> str:
     )
 
 
-def _not_now(refusal: Refusal) -> str:
+def _not_now(refusal: Rejection) -> str:
     if refusal.detail:
         return f"there is room for all workers now, but not within the level {refusal.detail}; the gang waits"
     return f"{refusal.have} of {refusal.need} workers would find a place now; the gang waits for all"
 
 
-def _too_many(refusal: Refusal) -> str:
+def _too_many(refusal: Rejection) -> str:
     has = f"the node has {_gpus(refusal.have)}"
     if refusal.detail == "edges":
         return f"{has}; custom edges are matched on at most {refusal.need}"
@@ -41,7 +41,7 @@ def _too_many(refusal: Refusal) -> str:
     return f"{has}; patterns are matched on at most {refusal.need}, beyond only where links form a hierarchy"
 
 
-_SENTENCES: Final[Mapping[Reason, Callable[[Refusal], str]]] = MappingProxyType(
+_SENTENCES: Final[Mapping[Reason, Callable[[Rejection], str]]] = MappingProxyType(
     {
         Reason.NO_TOPOLOGY: lambda _: "the node has no GPUTopology: the kompakt device plugin has not reported its GPUs",
         Reason.STALE_TOPOLOGY: lambda _: (
@@ -80,6 +80,6 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Refusal], str]]] = MappingProxyType(
 )
 
 
-def sentence(refusal: Refusal) -> str:
+def sentence(refusal: Rejection) -> str:
     """One sentence without the node's name and without a full stop, the same for the same refusal."""
     return _SENTENCES[refusal.reason](refusal)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from kompakt_core.contract.choices import Level as Level
-from kompakt_core.contract.choices import PlacementPolicy as PlacementPolicy
+from kompakt_core.contract.words import Level as Level
+from kompakt_core.contract.words import PlacementPolicy as PlacementPolicy
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NO_BANDWIDTH, NO_GPUS, GpuIndex, GpuMask, JobUid, MegabytesPerSecond, NodeName, PodUid
 from kompakt_core.patterns.edges import Edges
@@ -40,7 +40,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     """A no with its reason as data. `have` and `need` are counts or MB/s as the reason says; `node` None: all nodes."""
 
     reason: Reason

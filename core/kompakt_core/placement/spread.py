@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from kompakt_core.ids import GpuMask, MegabytesPerSecond, NodeName
 from kompakt_core.placement.choose import values_first, wished_facts
-from kompakt_core.placement.fit import node_refusal
+from kompakt_core.placement.fit import node_rejection
 from kompakt_core.placement.model import Choice, Gang, NodeState, PlacementPolicy, Wish, Worker
 from kompakt_core.placement.share import Share, share
 
@@ -32,7 +32,7 @@ class Placed:
 
 def offer(state: NodeState, worker: Worker, gang: Gang, wanted: int) -> NodeOffer | None:
     """The node's offer for up to `wanted` pods like `worker`, or None when it takes none."""
-    if node_refusal(state, worker, gang):
+    if node_rejection(state, worker, gang):
         return None
     values: list[int] = []
     for pods in range(1, _room(state, worker, wanted) + 1):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from kompakt_core.contract.choices import Sensitivity
+from kompakt_core.contract.words import Sensitivity
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
 from kompakt_core.profile.sensitivity import LEVEL_FACTORS as BY_NAME

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from kompakt_core.patterns.edges import text_of
-from kompakt_core.placement.fit import node_refusal
+from kompakt_core.placement.fit import node_rejection
 from kompakt_core.placement.model import Gang, NodeState, Wish, Worker
 from kompakt_extender import words
 from kompakt_extender.decide import Grant, No, Request, grant, rank
@@ -67,7 +67,7 @@ def survey(states: Iterable[NodeState], worker: Worker, wish: Wish, gang: Gang |
 
 
 def _ask(state: NodeState, worker: Worker, request: Request, gang: Gang | None) -> Grant | No:
-    refusal = node_refusal(state, worker, gang)
+    refusal = node_rejection(state, worker, gang)
     return grant(request, state) if refusal is None else No(words.text_of(refusal.reason))
 
 

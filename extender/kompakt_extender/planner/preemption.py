@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
 
-from kompakt_core import contract
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.job.preemption import PreemptRequest
 from kompakt_core.policy.preempt import PreemptionPlan, RunningGang
@@ -210,4 +209,4 @@ def _without_victims(record: Record) -> Record:
 
 
 def _of_attempt(pod: PodView, victim: Victim) -> bool:
-    return pod.job_uid == victim.uid and pod.labels.get(contract.LABEL_ATTEMPT) == str(victim.attempt)
+    return pod.job_uid == victim.uid and pod.attempt == victim.attempt

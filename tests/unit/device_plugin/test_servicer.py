@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_device_plugin import servicer as module
 from kompakt_device_plugin.handover import environment_only
 from kompakt_device_plugin.prefer import OfferedDevices, best_free
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
 from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
-from kompakt_device_plugin.report import GpuHolder
 
 SLACK = 0.08  # seconds that waking up for three containers' answers may take on a busy machine
 

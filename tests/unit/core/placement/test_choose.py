@@ -15,7 +15,7 @@ from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement.baseline import random_choice
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, PlacementPolicy, Reason, Refusal, Wish
+from kompakt_core.placement.model import Choice, PlacementPolicy, Reason, Rejection, Wish
 from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph
@@ -172,7 +172,7 @@ def test_ties_avoid_a_second_numa_node_and_prefer_short_pcie_paths() -> None:
 def test_required_nvlink_refuses_rather_than_using_pcie() -> None:
     wish = replace(RING, required_link="NVLink")
     assert chosen(PAIRS, 255, 2, wish) == (0, 2)
-    assert choose(PAIRS, 255, 3, wish) == Refusal(Reason.LINK_TOO_WEAK, have=8, need=3, detail="NVLink")
+    assert choose(PAIRS, 255, 3, wish) == Rejection(Reason.LINK_TOO_WEAK, have=8, need=3, detail="NVLink")
     assert choose(PAIRS, mask_of([0, 1]), 1, wish).order == (0,)  # type: ignore[union-attr]
     free = mask_of([0, 1, 2, 4])
     assert chosen(DGX, free, 3, wish) == (0, 1, 2)
@@ -181,10 +181,10 @@ def test_required_nvlink_refuses_rather_than_using_pcie() -> None:
 def test_the_same_numa_node_is_kept_and_unknown_ones_are_not_promised() -> None:
     wish = replace(RING, same_numa_node=True)
     split = machine("a100-pcie-4-two-bridges-4-numa")
-    assert choose(split, 15, 2, wish) == Refusal(Reason.NUMA_SPLIT, have=4, need=2)
+    assert choose(split, 15, 2, wish) == Rejection(Reason.NUMA_SPLIT, have=4, need=2)
     assert chosen(split, 15, 1, wish) == (0,)
     assert chosen(DGX, mask_of([0, 4, 5]), 2, wish) == (4, 5)
-    assert choose(machine("rtx8000-4"), 15, 2, wish) == Refusal(Reason.NUMA_SPLIT, have=4, need=2)
+    assert choose(machine("rtx8000-4"), 15, 2, wish) == Rejection(Reason.NUMA_SPLIT, have=4, need=2)
 
 
 def test_must_include_is_kept_or_refused() -> None:
@@ -198,9 +198,9 @@ def test_must_include_is_kept_or_refused() -> None:
 
 
 def test_refusals_are_data() -> None:
-    assert choose(DGX, 0b111, 4, RING) == Refusal(Reason.NOT_ENOUGH_GPUS, have=3, need=4)
+    assert choose(DGX, 0b111, 4, RING) == Rejection(Reason.NOT_ENOUGH_GPUS, have=3, need=4)
     chain_of_three = replace(RING, pattern=Pattern.CUSTOM, edges=parse_edges("0-1,1-2"))
-    assert choose(DGX, 255, 2, chain_of_three) == Refusal(Reason.TOO_FEW_RANKS, have=2, need=3)
+    assert choose(DGX, 255, 2, chain_of_three) == Rejection(Reason.TOO_FEW_RANKS, have=2, need=3)
     assert choose(DGX, 255, 0, RING) == Choice(mask_of([]), (), 0)  # type: ignore[arg-type]
 
 

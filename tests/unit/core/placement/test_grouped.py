@@ -11,7 +11,7 @@ from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.placement.choose import _grouped, choose, first_ranked, wished_facts
 from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.grouped import group_facts
-from kompakt_core.placement.model import Choice, PlacementPolicy, Reason, Refusal, Wish
+from kompakt_core.placement.model import Choice, PlacementPolicy, Reason, Rejection, Wish
 from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import machine
@@ -55,8 +55,8 @@ def test_counts_give_what_tables_over_all_sets_give(graph: LinkGraph, wish: Wish
     size = max(round(part * free.bit_count()), min(free.bit_count(), 1))
     must = mask_of(indices_of(free & include)[::-1][: size // 2])
     found, expected = _grouped(graph, free, size, wish, must), choose(graph, free, size, wish, must_include=must)
-    if isinstance(found, Refusal) or isinstance(expected, Refusal):
-        assert found == expected or (isinstance(found, Refusal) and found.reason is Reason.TOO_MANY_GPUS)
+    if isinstance(found, Rejection) or isinstance(expected, Rejection):
+        assert found == expected or (isinstance(found, Rejection) and found.reason is Reason.TOO_MANY_GPUS)
         return
     assert found.mask.bit_count() == size
     assert found.mask & ~free == must & ~found.mask == 0
@@ -109,14 +109,14 @@ def test_must_include_is_kept_on_large_machines() -> None:
 
 def test_gangs_find_places_on_large_machines() -> None:
     plan = plan_gang(cluster(node("n", "mi300x-8-cpx")), gang(4, 8))
-    assert not isinstance(plan, Refusal)
+    assert not isinstance(plan, Rejection)
     assert (plan.value, plan.ideal) == (662_500, 662_500)
 
 
 def test_links_that_are_no_hierarchy_are_refused_not_guessed() -> None:
     speeds = {(a, b): 10 + (b - a == 1) for a, b in combinations(range(17), 2)}
     graph = graph_of(speeds, 17)
-    assert choose(graph, graph.all_gpus, 2, Wish(Pattern.RING)) == Refusal(Reason.TOO_MANY_GPUS, have=17, need=16)
+    assert choose(graph, graph.all_gpus, 2, Wish(Pattern.RING)) == Rejection(Reason.TOO_MANY_GPUS, have=17, need=16)
 
 
 def test_first_takes_the_lowest_indices_also_where_groups_interleave() -> None:

@@ -21,7 +21,7 @@ from kompakt_core.placement.model import (
     PlacementPolicy,
     Plan,
     Reason,
-    Refusal,
+    Rejection,
     Snapshot,
     Wish,
     Worker,
@@ -181,4 +181,4 @@ def test_machines_beyond_the_tables_take_the_gang_as_it_comes() -> None:
 
 def test_a_gang_that_does_not_fit_is_refused_as_ever() -> None:
     found = plan_gang(cluster(node("a", taken=tuple(range(7)))), gang([1, 1], make_edges([(0, 1, 1)])))
-    assert found == Refusal(Reason.DOES_NOT_FIT_NOW, have=1, need=2)
+    assert found == Rejection(Reason.DOES_NOT_FIT_NOW, have=1, need=2)
