@@ -11,7 +11,7 @@ from kompakt_core.placement.baseline import random_choice
 from kompakt_core.placement.choose import choose, wished_facts
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.mapa2021 import mapa2021
-from kompakt_core.placement.model import Choice, Policy, Rejection, Wish
+from kompakt_core.placement.model import Choice, PlacementPolicy, Rejection, Wish
 from kompakt_core.topology.graph import LinkGraph
 
 
@@ -33,7 +33,7 @@ class PlacementAnswer:
 def place_on(graph: LinkGraph, free: int, gpus: int, wish: Wish, must_include: int, *, mapa: bool) -> PlacementAnswer:
     """Choose on one machine. `mapa`: by the published rules of MAPA instead of the wish's policy."""
     choice = mapa2021(graph, free, gpus, wish) if mapa else choose(graph, free, gpus, wish, must_include=must_include)
-    best = choose(graph, graph.all_gpus, gpus, replace(wish, policy=Policy.BEST))
+    best = choose(graph, graph.all_gpus, gpus, replace(wish, policy=PlacementPolicy.BEST))
     left = free if isinstance(choice, Rejection) else free & ~choice.mask
     preserved = wished_facts(graph, replace(wish, pattern=Pattern.NONE, edges=())).fabric(left)
     ideal = best.value if isinstance(best, Choice) else 0

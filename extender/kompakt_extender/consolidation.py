@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kompakt_core.contract import placement_annotations
-from kompakt_core.contract.words import BandwidthSensitivity
+from kompakt_core.contract.words import Sensitivity
 from kompakt_core.job.model import Consolidation, ConsolidationMode
 from kompakt_core.placement.model import Level
 from kompakt_core.policy.delay import dally, kompakt, never_relax
@@ -76,4 +76,4 @@ def _by_policy(cluster: ClusterPolicy, pods: Iterable[PodView], measured: float 
 def _sensitivity(pods: Iterable[PodView]) -> str:
     """The most sensitive word among the gang's pods; a pod without one is not sensitive."""
     found = (placement_annotations.readable(pod.annotations).sensitivity.value for pod in pods)
-    return max(found, key=lambda word: COMMUNICATION.get(word, 0.0), default=BandwidthSensitivity.NONE.value)
+    return max(found, key=lambda word: COMMUNICATION.get(word, 0.0), default=Sensitivity.NONE.value)

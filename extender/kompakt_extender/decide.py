@@ -6,7 +6,7 @@ from kompakt_core.contract import planned_seat
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mask_of
 from kompakt_core.placement.choose import choose, facts_on, wished_facts
-from kompakt_core.placement.model import NodeState, Policy, Reason, Rejection, Wish
+from kompakt_core.placement.model import NodeState, PlacementPolicy, Reason, Rejection, Wish
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender import words
 from kompakt_extender.placement_annotations import wish_of
@@ -117,10 +117,10 @@ def rank(request: Request, state: NodeState, found: Grant, *, waits: bool = Fals
     left = (state.free & ~found.mask).bit_count()
     second = facts_on(state.graph, found.mask, request.wish).second(found.mask)
     wish = request.wish
-    if wish.policy is Policy.FIRST:
+    if wish.policy is PlacementPolicy.FIRST:
         return ()
-    if wish.policy is Policy.PACKED:
+    if wish.policy is PlacementPolicy.PACKED:
         return (-waits, -left, found.value, second, -lost)
-    if wish.policy is Policy.BEST or wish.sensitive:
+    if wish.policy is PlacementPolicy.BEST or wish.sensitive:
         return (found.value, second, -waits, -lost, -left)
     return (-waits, -lost, found.value, second, -left)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, NodeState, Policy
+from kompakt_core.placement.model import Choice, NodeState, PlacementPolicy
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 from kompakt_extender import words
 from kompakt_extender.decide import Grant, No, Request, grant, rank
@@ -181,7 +181,7 @@ class Ideal:
     """The best value that a request could get on an empty node of the cluster."""
 
     def __init__(self, request: Request) -> None:
-        self._gpus, self._wish = request.gpus, replace(request.wish, policy=Policy.BEST)
+        self._gpus, self._wish = request.gpus, replace(request.wish, policy=PlacementPolicy.BEST)
         self._machine: dict[str, SharedGraph] = {}
         self._count: Counter[SharedGraph] = Counter()
         self._value: int | None = None

@@ -5,10 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kompakt_core import contract
-from kompakt_core.job.pods import WorkerPod, read_pod, version_of
 from kompakt_core.contract import worker_labels
-from kompakt_core.job.pods import PodView, read_pod, version_of
+from kompakt_core.job.pods import WorkerPod, read_pod, version_of
 from kompakt_operator.names import Names
 from kompakt_operator.views import JobId, View, Views
 from kompakt_operator.workqueue import Key

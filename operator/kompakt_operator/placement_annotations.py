@@ -2,7 +2,6 @@
 
 from kompakt_core.contract import placement_annotations
 from kompakt_core.contract.placement_annotations import PlacementAnnotations
-from kompakt_core.contract.words import BandwidthSensitivity, LinkDemand, Policy
 from kompakt_core.job.model import CustomEdges, EdgeScope, Role, TrainingJob
 from kompakt_core.patterns.edges import Edges, inner_edges, make_edges
 from kompakt_core.patterns.names import Pattern
@@ -17,9 +16,9 @@ def annotations_of(job: TrainingJob, role: Role, index: int) -> dict[str, str]:
         PlacementAnnotations(
             pattern=pattern,
             edges=edges if pattern is Pattern.CUSTOM else (),
-            sensitivity=BandwidthSensitivity(job.communication.sensitivity),
-            policy=Policy(job.placement.policy),
-            required_link=LinkDemand(job.placement.required_link),
+            sensitivity=job.communication.sensitivity,
+            policy=job.placement.policy,
+            required_link=job.placement.required_link,
             same_numa_node=job.placement.same_numa_node,
         )
     )

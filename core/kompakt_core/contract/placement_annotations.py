@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kompakt_core import contract
 from kompakt_core.contract import words
-from kompakt_core.contract.words import BandwidthSensitivity, LinkDemand, Policy
+from kompakt_core.contract.words import PlacementPolicy, RequiredLink, Sensitivity
 from kompakt_core.errors import InvalidInput
 from kompakt_core.patterns.edges import Edges, parse_edges, text_of
 from kompakt_core.patterns.names import Pattern
@@ -19,9 +19,9 @@ class PlacementAnnotations:
 
     pattern: Pattern = Pattern.NONE
     edges: Edges = ()
-    sensitivity: BandwidthSensitivity = BandwidthSensitivity.NONE
-    policy: Policy = Policy.PRESERVE
-    required_link: LinkDemand = LinkDemand.ANY
+    sensitivity: Sensitivity = Sensitivity.NONE
+    policy: PlacementPolicy = PlacementPolicy.PRESERVE
+    required_link: RequiredLink = RequiredLink.ANY
     same_numa_node: bool = False
 
     def __post_init__(self) -> None:
@@ -96,9 +96,9 @@ def _word(kind: type[words.Word]) -> Callable[[str, str], words.Word]:
 # Annotation -> field, and who reads its text.
 _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     contract.ANN_PATTERN: ("pattern", _word(Pattern)),
-    contract.ANN_POLICY: ("policy", _word(Policy)),
-    contract.ANN_SENSITIVITY: ("sensitivity", _word(BandwidthSensitivity)),
-    contract.ANN_REQUIRED_LINK: ("required_link", _word(LinkDemand)),
+    contract.ANN_POLICY: ("policy", _word(PlacementPolicy)),
+    contract.ANN_SENSITIVITY: ("sensitivity", _word(Sensitivity)),
+    contract.ANN_REQUIRED_LINK: ("required_link", _word(RequiredLink)),
     contract.ANN_SAME_NUMA: ("same_numa_node", words.decode_flag),
     contract.ANN_EDGES: ("edges", _edges),
 }

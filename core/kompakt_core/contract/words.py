@@ -8,8 +8,8 @@ from kompakt_core.errors import InvalidInput
 Word = TypeVar("Word", bound=StrEnum)
 
 
-class Policy(StrEnum):
-    """How a set is chosen among those that fit."""
+class PlacementPolicy(StrEnum):
+    """How a GPU set is chosen among those that fit; `placement.policies` has the rows."""
 
     BEST = "Best"
     PRESERVE = "Preserve"
@@ -18,7 +18,7 @@ class Policy(StrEnum):
 
 
 class Level(StrEnum):
-    """How far a gang is spread."""
+    """How far a gang is spread, from the narrowest outwards."""
 
     MACHINE = "Machine"
     RACK = "Rack"
@@ -26,8 +26,8 @@ class Level(StrEnum):
     CLUSTER = "Cluster"
 
 
-class BandwidthSensitivity(StrEnum):
-    """How much a job suffers from slow links."""
+class Sensitivity(StrEnum):
+    """How much a job suffers from slow links; `policy.levels` says what each word is taken to cost."""
 
     HIGH = "High"
     MEDIUM = "Medium"
@@ -38,10 +38,10 @@ class BandwidthSensitivity(StrEnum):
     @property
     def needs_bandwidth(self) -> bool:
         """Whether the value of its own set goes before what is left for others."""
-        return self not in (BandwidthSensitivity.LOW, BandwidthSensitivity.NONE)
+        return self not in (Sensitivity.LOW, Sensitivity.NONE)
 
 
-class LinkDemand(StrEnum):
+class RequiredLink(StrEnum):
     """Which links a pattern may use."""
 
     ANY = "Any"

@@ -4,8 +4,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import field
 
+from kompakt_core.contract.words import Sensitivity
 from kompakt_core.job import refusals
-from kompakt_core.job.choices import MAX_EDGE_RANK, MAX_EDGES, EdgeScope, Sensitivity
+from kompakt_core.job.choices import MAX_EDGE_RANK, MAX_EDGES, EdgeScope
 from kompakt_core.job.quantity import QUANTITY_SCHEMA, parse_bytes
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.schema.meta import Declared, ValidationRule, about, unless

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import field
 
 from kompakt_core import contract
+from kompakt_core.contract.words import Level, PlacementPolicy, RequiredLink, Sensitivity
 from kompakt_core.ids import JobUid
 from kompakt_core.job.choices import (
     MAX_BATCH,
@@ -33,12 +34,8 @@ from kompakt_core.job.choices import (
     FailureAction,
     FailurePolicy,
     Injection,
-    LevelName,
     NonlinearInputs,
     Offload,
-    PolicyName,
-    RequiredLink,
-    Sensitivity,
     SuccessOperator,
 )
 from kompakt_core.job.communication import NO_COMMUNICATION, Communication, CustomEdges, WeightedEdge
@@ -90,13 +87,13 @@ __all__ = [
     "FailurePolicy",
     "FailureRule",
     "Injection",
-    "LevelName",
+    "Level",
     "NonlinearInputs",
     "Offload",
     "Override",
     "Placement",
+    "PlacementPolicy",
     "PodFailurePolicy",
-    "PolicyName",
     "Preemption",
     "RequiredLink",
     "Role",

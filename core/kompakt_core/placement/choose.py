@@ -15,7 +15,7 @@ from kompakt_core.patterns.sets import Masks
 from kompakt_core.patterns.table import MAX_GPUS, sets_within
 from kompakt_core.placement.facts import GpuSetFacts, Keys, facts_for, without_fabric
 from kompakt_core.placement.grouped import GroupFacts, group_facts
-from kompakt_core.placement.model import Choice, Policy, Reason, Rejection, Wish
+from kompakt_core.placement.model import Choice, PlacementPolicy, Reason, Rejection, Wish
 from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
@@ -153,7 +153,7 @@ def searched(
 
 def values_first(wish: Wish) -> bool:
     """Whether the policy puts the value of the pod's own set before everything else."""
-    return wish.policy is Policy.BEST or (wish.policy is Policy.PRESERVE and wish.sensitive)
+    return wish.policy is PlacementPolicy.BEST or (wish.policy is PlacementPolicy.PRESERVE and wish.sensitive)
 
 
 def first_ranked(keys: Keys) -> int:

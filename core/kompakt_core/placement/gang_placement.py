@@ -11,8 +11,8 @@ from kompakt_core.placement.model import (
     Gang,
     Level,
     NodeState,
+    PlacementPolicy,
     Plan,
-    Policy,
     Reason,
     Rejection,
     Seat,
@@ -55,7 +55,7 @@ def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVE
 def ideal_value(snapshot: Snapshot, worker_gpus: int, wish: Wish) -> MegabytesPerSecond:
     """The best value of a set of that size on an empty node of the cluster; 0 when no node could hold one."""
     graphs = {state.graph.digest: state.graph for state in snapshot.nodes.values() if state.graph is not None}
-    best = replace(wish, policy=Policy.BEST)
+    best = replace(wish, policy=PlacementPolicy.BEST)
     choices = (choose(graph, graph.all_gpus, worker_gpus, best) for graph in graphs.values())
     return max((choice.value for choice in choices if isinstance(choice, Choice)), default=MegabytesPerSecond(0))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kompakt_core.contract.words import Level as Level
-from kompakt_core.contract.words import Policy as Policy
+from kompakt_core.contract.words import PlacementPolicy as PlacementPolicy
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NO_BANDWIDTH, NO_GPUS, GpuIndex, GpuMask, JobUid, MegabytesPerSecond, NodeName, PodUid
 from kompakt_core.patterns.edges import Edges
@@ -136,7 +136,7 @@ class Wish:
     """How one pod's GPUs are to be chosen. Raises InvalidInput when pattern Custom comes without edges, or edges without it."""
 
     pattern: Pattern = Pattern.NONE
-    policy: Policy = Policy.PRESERVE
+    policy: PlacementPolicy = PlacementPolicy.PRESERVE
     sensitive: bool = False  # bandwidth sensitivity High, Medium or Auto
     required_link: str = "Any"  # Any NVLink
     same_numa_node: bool = False

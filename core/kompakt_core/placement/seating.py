@@ -8,7 +8,7 @@ from typing import Final
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.choose import values_first
-from kompakt_core.placement.model import Gang, Level, NodeState, Policy, Snapshot, Wish, Worker
+from kompakt_core.placement.model import Gang, Level, NodeState, PlacementPolicy, Snapshot, Wish, Worker
 from kompakt_core.placement.rank_mapping import Seating, crossing, worst, woven
 from kompakt_core.placement.spread import NodeOffer, fabric_lost, offer, spread, with_pods
 
@@ -140,7 +140,7 @@ def _preference(wish: Wish, value: int, free: int, lost: int) -> tuple[int, ...]
     """What a policy compares places by, smaller first: value, GPUs free there, NVLink lost (all MB/s or counts)."""
     if values_first(wish):
         return (-value, free, lost)
-    return {Policy.PRESERVE: (lost, free, -value), Policy.PACKED: (free, -value, lost)}.get(wish.policy, ())
+    return {PlacementPolicy.PRESERVE: (lost, free, -value), PlacementPolicy.PACKED: (free, -value, lost)}.get(wish.policy, ())
 
 
 def kinds_of(workers: Sequence[Worker]) -> list[list[Worker]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from kompakt_core.ids import GpuMask, MegabytesPerSecond, NodeName
 from kompakt_core.placement.choose import values_first, wished_facts
 from kompakt_core.placement.fit import node_rejection
-from kompakt_core.placement.model import Choice, Gang, NodeState, Policy, Wish, Worker
+from kompakt_core.placement.model import Choice, Gang, NodeState, PlacementPolicy, Wish, Worker
 from kompakt_core.placement.share import Share, share
 
 
@@ -146,7 +146,7 @@ def _tightest(
 def _looseness(one: NodeOffer, pods: int, size: int, wish: Wish) -> tuple[int, int, int, str]:
     """Smaller fits tighter. A job that does not need bandwidth under Preserve avoids losing NVLink before all else."""
     lost = fabric_lost(one.node, sum(choice.mask for choice in _choices(one.node, size, pods, wish)), wish)
-    frugal = wish.policy is Policy.PRESERVE and not wish.sensitive
+    frugal = wish.policy is PlacementPolicy.PRESERVE and not wish.sensitive
     first, second = (lost, pods) if frugal else (pods, lost)
     return (first, second, one.node.free.bit_count(), one.node.name)
 

@@ -35,10 +35,10 @@ from kompakt_extender.gangs import (
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.cycle import PlanningCycle
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_request import Mark, PlanningRequest, same_gang, same_machines, stands
 from kompakt_extender.planner.preemption import PreemptionPlanner
-from kompakt_extender.planner.rounds import Round
 from kompakt_extender.planner.waiting_status import from_then_on, not_waiting_for_level, waiting_for_level, with_gpus_kept
 from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, PodView
@@ -93,9 +93,9 @@ class SchedulingAttempt:
         self._think = think
         self._tried: dict[str, _AttemptResult] = {}  # by job uid
         self.queue: list[str] = []  # uids of the gangs that wait, in order
-        self._round = Round(ledger, clock())
+        self._round = PlanningCycle(ledger, clock())
 
-    def begin(self, this: Round, queue: list[str]) -> None:
+    def begin(self, this: PlanningCycle, queue: list[str]) -> None:
         """From here on all questions are those of this round; `queue`: uids of the gangs that wait, in order."""
         self._round, self.queue = this, queue
 

@@ -38,9 +38,9 @@ PAIRS = st.tuples(st.integers(0, 15), st.integers(0, 15), st.integers(1, 1000)).
 EDGES = st.lists(PAIRS, min_size=1, max_size=8).map(make_edges)
 ASKED = st.fixed_dictionaries(
     {
-        "sensitivity": st.sampled_from(words.BandwidthSensitivity),
-        "policy": st.sampled_from(words.Policy),
-        "required_link": st.sampled_from(words.LinkDemand),
+        "sensitivity": st.sampled_from(words.Sensitivity),
+        "policy": st.sampled_from(words.PlacementPolicy),
+        "required_link": st.sampled_from(words.RequiredLink),
         "same_numa_node": st.booleans(),
     }
 )
@@ -83,7 +83,10 @@ CODECS = {
     "indices": Codec(INDICES, gpu_lists.encode_indices, lambda text: gpu_lists.decode_indices(text, "annotation x"), WRITTEN),
     "flag": Codec(st.booleans(), words.encode_flag, lambda text: words.decode_flag(text, "annotation x"), WRITTEN | JSON),
     "word": Codec(
-        st.sampled_from(words.Policy), str, lambda text: words.decode(text, words.Policy, "annotation x"), WRITTEN | JSON
+        st.sampled_from(words.PlacementPolicy),
+        str,
+        lambda text: words.decode(text, words.PlacementPolicy, "annotation x"),
+        WRITTEN | JSON,
     ),
     "placement annotations": Codec(
         REQUESTS, placement_annotations.encode, placement_annotations.decode, annotations(*contract.INPUT_ANNOTATIONS)
@@ -147,7 +150,7 @@ def test_what_can_be_read_of_a_bound_pods_request_is_kept_and_nothing_is_made_up
 def test_a_demand_stands_though_another_annotation_cannot_be_read() -> None:
     written = {contract.ANN_PATTERN: "Moebius", contract.ANN_REQUIRED_LINK: "NVLink", contract.ANN_SAME_NUMA: "true"}
     assert placement_annotations.readable(written) == PlacementAnnotations(
-        required_link=words.LinkDemand.NVLINK, same_numa_node=True
+        required_link=words.RequiredLink.NVLINK, same_numa_node=True
     )
 
 

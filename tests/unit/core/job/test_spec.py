@@ -36,7 +36,7 @@ def test_a_small_job_gets_every_default() -> None:
     assert job.communication == model.Communication(Pattern.NONE, None, model.Sensitivity.LOW)
     assert job.compression.mode is model.CompressionMode.NONE
     assert job.run_policy == model.RunPolicy(backoff_limit=3)
-    assert job.placement.policy is model.PolicyName.PRESERVE
+    assert job.placement.policy is model.PlacementPolicy.PRESERVE
     assert job.workers == 2
 
 

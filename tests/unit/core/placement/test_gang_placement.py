@@ -18,8 +18,8 @@ from kompakt_core.placement.model import (
     Gang,
     Level,
     NodeState,
+    PlacementPolicy,
     Plan,
-    Policy,
     Reason,
     Rejection,
     Selector,
@@ -78,7 +78,7 @@ def arrangements(snapshot: Snapshot, size: int, count: int) -> Iterator[tuple[tu
 SMALL = st.sampled_from(
     ["rtx8000-4", "a100-pcie-4-one-bridge", "a100-sxm-4", "desktop-5-mixed", "a100-pcie-4-two-bridges-4-numa"]
 )
-POLICY = st.sampled_from([RING, replace(RING, policy=Policy.BEST), replace(RING, pattern=Pattern.CLIQUE)])
+POLICY = st.sampled_from([RING, replace(RING, policy=PlacementPolicy.BEST), replace(RING, pattern=Pattern.CLIQUE)])
 
 
 @given(st.lists(st.tuples(SMALL, st.integers(0, 31)), min_size=1, max_size=3), st.integers(1, 2), st.integers(1, 4), POLICY)
@@ -104,10 +104,10 @@ def test_equal_workers_get_the_fewest_nodes_and_then_the_best_value(
         assert (len({seat.node for seat in plan.seats}), -plan.value) == best
 
 
-@given(st.integers(0, 255), st.integers(1, 4), st.integers(1, 4), st.sampled_from(sorted(Policy)), st.booleans())
+@given(st.integers(0, 255), st.integers(1, 4), st.integers(1, 4), st.sampled_from(sorted(PlacementPolicy)), st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_pods_on_one_node_share_it_whenever_it_holds_them(
-    taken: int, size: int, pods: int, policy: Policy, sensitive: bool
+    taken: int, size: int, pods: int, policy: PlacementPolicy, sensitive: bool
 ) -> None:
     state = node("n", taken=indices_of(taken))
     plan = plan_gang(cluster(state), gang(pods, size, Wish(Pattern.RING, policy, sensitive)))
