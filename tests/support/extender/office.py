@@ -1,7 +1,7 @@
 """The deciding half of the process, wired to a World instead of an API server, with a clock that tests move."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -108,19 +108,14 @@ class Office:
         return found
 
 
-def run(story: Callable[[Office], Coroutine[Any, Any, None]], nodes: int = 2) -> Office:
-    """Tells a story of an office whose cluster has so many DGX-1 (V100)."""
+def on_nodes(count: int = 2) -> Office:
+    """An office whose cluster has so many DGX-1 (V100)."""
     world = World()
-    for index in range(nodes):
+    for index in range(count):
         world.add_node(f"n{index}")
-
-    async def tell() -> Office:
-        office = Office(world)
-        office.take_over()
-        await story(office)
-        return office
-
-    return asyncio.run(tell())
+    office = Office(world)
+    office.take_over()
+    return office
 
 
 def gates(world: World, name: str) -> list[Any]:

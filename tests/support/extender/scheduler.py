@@ -1,9 +1,8 @@
 """kube-scheduler's side of the wire: requests over HTTP to the verbs of one office, without a socket."""
 
-import asyncio
 import copy
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -96,18 +95,15 @@ class Scheduler:
         }
 
 
-def run(story: Callable[[Scheduler], Coroutine[Any, Any, None]]) -> None:
+def scheduling() -> Scheduler:
+    """kube-scheduler before two DGX-1 (V100) and a machine without NVSwitch."""
     world = World()
     world.add_node("n0")
     world.add_node("n1")
     world.add_node("pcie", "a100-pcie-8-bridge-pairs")
-
-    async def tell() -> None:
-        office = Office(world)
-        office.take_over()
-        await story(Scheduler(Desk(office)))
-
-    asyncio.run(tell())
+    office = Office(world)
+    office.take_over()
+    return Scheduler(Desk(office))
 
 
 def occupy(office: Office, name: str, node: str, *indices: int) -> None:
