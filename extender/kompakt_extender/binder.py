@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
+from kompakt_client.requests import Answer
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.placement.model import NodeState
 from kompakt_extender import words
-from kompakt_extender.api import Answer
 from kompakt_extender.decide import Grant, No, Request, grant, request_of
 from kompakt_extender.ledger import Claim, Ledger, Source
 from kompakt_extender.metrics import Metrics

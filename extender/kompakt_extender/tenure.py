@@ -5,10 +5,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kompakt_client.transport import ApiClient
 from kompakt_core import contract
 from kompakt_core.placement.model import Level
 from kompakt_extender.answers import Answers
-from kompakt_extender.api import Api
 from kompakt_extender.binder import Binder
 from kompakt_extender.clock import utc_now
 from kompakt_extender.cluster import Resource, Watcher
@@ -22,7 +22,7 @@ from kompakt_extender.planner.loop import Planner
 from kompakt_extender.project import TopologyReader, read_node, read_pod
 from kompakt_extender.project_job import read_job
 from kompakt_extender.release import Releaser
-from kompakt_extender.sinks import Intake
+from kompakt_extender.sinks import Intake, KeyedSink
 from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
 from kompakt_extender.writer import Writer
 
@@ -36,13 +36,16 @@ class Tenure:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         metrics: Metrics,
         may_write: Callable[[], bool],
         levels: Mapping[Level, str],
         policy: ClusterPolicy = DEFAULT,
+        *,
+        left: Callable[[str], None] | None = None,
     ) -> None:
-        self._metrics = metrics
+        """`left` is told why nothing known here can be trusted any more, should it come to that."""
+        self._metrics, self._left = metrics, left
         self.ledger, self.jobs = Ledger(), Jobs()
         self.answers = Answers(self.ledger, self.jobs)
         writer = Writer(api, may_write)
@@ -55,14 +58,18 @@ class Tenure:
         self._watchers = self._watch(api, intake)
         self._missing = {watcher.name for watcher in self._watchers}
 
-    def _watch(self, api: Api, intake: Intake) -> list[Watcher[Any]]:
+    def _watch(self, api: ApiClient, intake: Intake) -> list[Watcher[Any]]:
         topologies = f"{_KOMPAKT}/{contract.TOPOLOGY_PLURAL}"
-        listed = self._listed
+        jobs = f"{_KOMPAKT}/{contract.JOB_PLURAL}"
+
+        def watcher(resource: Resource[Any], sink: KeyedSink[Any]) -> Watcher[Any]:
+            return Watcher(api, resource, sink, self._listed, self._left)
+
         return [
-            Watcher(api, Resource("pods", "/api/v1/pods", read_pod), intake.pods(), listed),
-            Watcher(api, Resource("nodes", "/api/v1/nodes", read_node, by_name=True), intake.nodes(), listed),
-            Watcher(api, Resource("gputopologies", topologies, TopologyReader(), by_name=True), intake.topologies(), listed),
-            Watcher(api, Resource("trainingjobs", f"{_KOMPAKT}/{contract.JOB_PLURAL}", read_job), intake.training_jobs(), listed),
+            watcher(Resource("pods", "/api/v1/pods", read_pod), intake.pods()),
+            watcher(Resource("nodes", "/api/v1/nodes", read_node, by_name=True), intake.nodes()),
+            watcher(Resource("gputopologies", topologies, TopologyReader(), by_name=True), intake.topologies()),
+            watcher(Resource("trainingjobs", jobs, read_job), intake.training_jobs()),
         ]
 
     def start(self) -> None:

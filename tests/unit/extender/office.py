@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from kompakt_client.requests import Answer
 from kompakt_core.placement.gang import LEVEL_LABELS
 from kompakt_extender.answers import Answers
-from kompakt_extender.api import Answer
 from kompakt_extender.binder import Binder
 from kompakt_extender.decisions import Decisions
 from kompakt_extender.explain_api.desk import Desk
