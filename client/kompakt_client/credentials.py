@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from kompakt_client.errors import Unreachable
 from kompakt_client.kubeconfig import Access, LoginProgram, Pem
+from kompakt_core.contract import timestamps
 from kompakt_core.errors import InvalidInput
 from kompakt_core.schema.fields import ObjectFields
 
@@ -147,9 +147,8 @@ def read_login(document: object, api_version: str) -> Login:
     if bool(certificate) != bool(key) or not (token or certificate):
         status.refuse("token", "expected a token, or clientCertificateData and clientKeyData")
     text = status.text("expirationTimestamp", "")
-    try:
-        until = datetime.fromisoformat(text).timestamp() if text else None
-    except ValueError:
+    until = timestamps.seconds(text)
+    if text and until is None:
         status.refuse("expirationTimestamp", "expected a time such as 2026-01-31T12:00:00Z")
     return Login(token, Pem(text=certificate), Pem(text=key), until)
 
