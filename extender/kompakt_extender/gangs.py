@@ -8,6 +8,7 @@ from typing import Any
 from kompakt_core import contract
 from kompakt_core.contract import planned_seat, timestamps, worker_labels
 from kompakt_core.contract.planned_seat import PlannedSeat
+from kompakt_core.contract.scheduling_record import PlanRecord, Record, SeatRecord, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import JobUid, NodeName, mask_of
 from kompakt_core.patterns.edges import Edges, make_edges, ranks_of
@@ -18,7 +19,6 @@ from kompakt_core.placement.rank_mapping import with_edges
 from kompakt_core.policy.preempt import PodHolding, RunningGang
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.placement_annotations import wish_of
-from kompakt_extender.record import PlanRecord, Record, SeatRecord, State
 from kompakt_extender.views import JobView, PodView
 
 _GATE_PATH = "/spec/schedulingGates/0"

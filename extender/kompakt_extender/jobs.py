@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable
 
+from kompakt_core.contract import scheduling_record
+from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import PodUid
-from kompakt_extender import record as records
-from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, PodView
 
 Change = Callable[[Record], Record]
@@ -128,7 +128,7 @@ class Jobs:
 
     def _adopt(self, job: JobView) -> None:
         try:
-            found = records.read(job.scheduling)
+            found = scheduling_record.decode(job.scheduling)
         except InvalidInput:
             found = None  # written over with the next decision
         if found is not None:

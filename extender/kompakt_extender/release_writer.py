@@ -10,12 +10,13 @@ import msgspec
 
 from kompakt_client.requests import APPLY, JSON_PATCH, Answer
 from kompakt_core import contract
+from kompakt_core.contract import scheduling_record
+from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_extender import record as records
 from kompakt_extender.gangs import annotations_of, release_patch
 from kompakt_extender.objects import JobObject, Pod
 from kompakt_extender.project import pod_view
-from kompakt_extender.record import Record
 from kompakt_extender.views import JobView, PodView
 from kompakt_extender.writer import Pause, Sender
 
@@ -90,7 +91,7 @@ class ReleaseWriter:
             if found.metadata.uid != job.uid:
                 return WriteOutcome.OUTRUN
             try:
-                same = records.read(found.status.scheduling or {}) == record
+                same = scheduling_record.decode(found.status.scheduling or {}) == record
             except InvalidInput:
                 same = False
             if same:

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from kompakt_core import contract
 from kompakt_core.contract import timestamps
+from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.job.conditions import Type
 from kompakt_core.job.pods import Cause
-from kompakt_core.job.preemption import PreemptRequest
 from kompakt_core.job.status import JobStatus, read_status
 from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kompakt_core import contract as c
+from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.ids import GpuUuid, NodeName, PodUid, mask_of
 from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Level, Plan
@@ -14,7 +15,6 @@ from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import MACHINES
 from kompakt_extender.gangs import gang_of
 from kompakt_extender.ledger import GpuLedger
-from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, NodeView, PodView, TopologyView
 from kompakt_simulator.cluster import ClusterState, GpuSet
 from kompakt_simulator.placements import Planned

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from kompakt_core.contract.preempt_request import PreemptRequest
+from kompakt_core.contract.scheduling_record import Excluded, PlanRecord, Record, SeatRecord, State, Victim, decode, encode
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
-from kompakt_core.job.preemption import PreemptRequest
 from kompakt_core.job.status import read_status
-from kompakt_extender.record import Excluded, PlanRecord, Record, SeatRecord, State, Victim, read, written
 
 CRD = Path(__file__).resolve().parents[2] / "crds" / "trainingjobs.yaml"
 NOW = "2026-01-31T12:00:00Z"
@@ -60,13 +61,24 @@ def misfits(value: Any, node: dict[str, Any], path: str = "scheduling") -> list[
 
 
 def test_the_schema_has_every_field_that_the_planner_writes() -> None:
-    assert misfits(written(FULL), schema()) == []
+    assert misfits(encode(FULL), schema()) == []
 
 
 def test_a_record_reads_as_it_was_written() -> None:
-    assert read(written(FULL)) == FULL
+    assert decode(encode(FULL)) == FULL
 
 
 def test_the_operator_reads_the_planners_request() -> None:
-    assert read_status({"status": {"attempt": 3, "scheduling": written(FULL)}}).preempt == FULL.preempt
-    assert read_status({"status": {"attempt": 4, "scheduling": written(FULL)}}).preempt is None
+    assert read_status({"status": {"attempt": 3, "scheduling": encode(FULL)}}).preempt == FULL.preempt
+    assert read_status({"status": {"attempt": 4, "scheduling": encode(FULL)}}).preempt is None
+
+
+def test_the_operator_reads_how_far_the_planner_is() -> None:
+    status = read_status({"status": {"attempt": 3, "scheduling": encode(FULL)}})
+    assert (status.scheduling_attempt, status.scheduling_state, status.level) == (3, "Reserved", "Rack")
+
+
+@pytest.mark.parametrize("spoilt", [{"attempt": "3", "plan": ["Rack"]}, {"attempt": -1, "plan": None}, {"attempt": True}])
+def test_what_the_planner_never_writes_reads_as_not_yet_written(spoilt: dict[str, Any]) -> None:
+    status = read_status({"status": {"scheduling": spoilt}})
+    assert (status.scheduling_attempt, status.scheduling_state, status.level) == (0, "", "")

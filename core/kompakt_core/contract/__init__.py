@@ -6,6 +6,8 @@ planned_seat           a worker's place                       planner -> extende
 bound_gpus             the GPUs of a bound pod                extender, device plugin -> all
 worker_labels          whose worker a pod is                  operator -> all
 gpu_holders            status.held of a GPUTopology           device plugin -> extender
+scheduling_record      status.scheduling of a TrainingJob     planner -> operator, explain, the planner after it
+preempt_request        status.scheduling.preempt              planner -> operator
 gpu_lists, counts, words, timestamps                          what these are made of
 
 `encode` writes and `decode` reads, or raises InvalidInput with what was wrong, where, and what would be right; `readable` is for

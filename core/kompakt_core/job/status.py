@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kompakt_core.contract import timestamps
+from kompakt_core.contract import preempt_request, scheduling_record, timestamps
+from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.job import backoff
 from kompakt_core.job.backoff import Restart
 from kompakt_core.job.batches import Batch, read_batch
@@ -13,7 +14,6 @@ from kompakt_core.job.measured import Pace
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED, Phase, moved
 from kompakt_core.job.pods import WorkerPod
-from kompakt_core.job.preemption import PreemptRequest, read_request
 from kompakt_core.job.reports import ReceivedReport
 
 # Every field the operator owns; server-side apply deletes an owned field that a write leaves out.
@@ -85,7 +85,7 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
     """The status of a TrainingJob object; what is missing or malformed reads as not yet written."""
     status = obj.get("status") or {}
     scheduling = status.get("scheduling") or {}
-    asked = read_request(scheduling.get("preempt"))
+    asked, gang = preempt_request.readable(scheduling.get("preempt")), scheduling_record.standing(scheduling)
     owned = {type_: c for type_, c in read_conditions(status.get("conditions")).items() if type_ in OWNED}
     written = {name: status[name] for name in FIELDS if name in status and name != "conditions"}
     written["conditions"] = [c for c in status.get("conditions") or () if c.get("type") in OWNED]
@@ -98,9 +98,9 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
         start_time=timestamps.seconds(status.get("startTime")),
         completion_time=timestamps.seconds(status.get("completionTime")),
         conditions=owned,
-        scheduling_attempt=_count(scheduling.get("attempt")),
-        scheduling_state=str(scheduling.get("state", "")),
-        level=str((scheduling.get("plan") or {}).get("level", "")),
+        scheduling_attempt=gang.attempt,
+        scheduling_state=gang.state,
+        level=gang.level,
         preempt=asked if asked is not None and asked.attempt == status.get("attempt") else None,
         batch=read_batch(status.get("batch")),
         progress=written.get("progress") or {},

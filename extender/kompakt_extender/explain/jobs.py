@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from kompakt_core.contract.scheduling_record import Record, State, encode
 from kompakt_core.placement.model import Gang, Snapshot
 from kompakt_extender.explain.models import JobAnswer, PodOfJob, Refusals, Workers
 from kompakt_extender.explain.survey import survey
-from kompakt_extender.record import Record, State, written
 from kompakt_extender.views import JobView, PodView
 
 
@@ -37,7 +37,7 @@ def explain(case: JobExplanation) -> JobAnswer:
         attempt=job.attempt,
         suspended=job.suspended,
         workers=Workers(expected=job.workers, present=len(pods), bound=sum(pod.node is not None for pod in pods)),
-        scheduling=written(case.record),
+        scheduling=encode(case.record),
         pods=[PodOfJob(name=p.name, node=p.node or "", gpus=list(p.written_gpus or p.planned_gpus)) for p in pods],
         fits=fits,
         refusals=refusals,

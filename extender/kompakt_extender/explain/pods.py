@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from kompakt_core import contract
 from kompakt_core.contract import bound_gpus, timestamps
+from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, NodeName, indices_of, mask_of
 from kompakt_core.placement.choose import runner_up
@@ -17,7 +18,6 @@ from kompakt_extender.explain.survey import asked_of, survey
 from kompakt_extender.gangs import worker_of
 from kompakt_extender.placement_annotations import wish_of
 from kompakt_extender.placement_history import PlacementRecord
-from kompakt_extender.record import Record
 from kompakt_extender.views import JobView, PodView
 
 _WHOLE_GANG = "the planner placed the whole gang at once; it compared gangs of nodes, not nodes for this pod"

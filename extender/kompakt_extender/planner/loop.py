@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from kompakt_core.contract import timestamps
+from kompakt_core.contract.scheduling_record import State
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
@@ -26,7 +27,6 @@ from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.released_gangs import ReleasedGangs
 from kompakt_extender.planner.scheduling_attempt import PlanningFunction, SchedulingAttempt
-from kompakt_extender.record import State
 from kompakt_extender.release_writer import ReleaseWriter
 
 _LOG = logging.getLogger(__name__)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
 from typing import Any
 
+from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.ids import PodUid
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
-from kompakt_extender.record import Record
 from kompakt_extender.release_writer import ReleaseWriter, WriteOutcome
 from kompakt_extender.views import JobView, PodView
 from kompakt_extender.writer import NotSent

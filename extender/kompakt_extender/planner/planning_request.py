@@ -5,11 +5,11 @@ So an answer is always one about the past: before it counts, `same_gang`, `same_
 
 from dataclasses import dataclass, replace
 
+from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.ids import GpuMask, NodeName, mask_of
 from kompakt_core.placement.fit import node_rejection
 from kompakt_core.placement.model import Gang, NodeState, Plan, Seat, Snapshot
 from kompakt_core.policy.place_or_wait import DelayConfig
-from kompakt_extender.record import Record
 from kompakt_extender.views import JobView, PodView
 
 Mark = tuple[int, str, int, int]  # ledger version, the job's resourceVersion, number of nodes left out, turns of other jobs

@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
 
+from kompakt_core.contract.preempt_request import PreemptRequest
+from kompakt_core.contract.scheduling_record import Record, State, Victim
 from kompakt_core.ids import GpuUuid, NodeName
-from kompakt_core.job.preemption import PreemptRequest
 from kompakt_core.policy.preempt import PreemptionPlan, RunningGang
 from kompakt_extender.gangs import defends_with, preempts_with, running_gang
 from kompakt_extender.jobs import Jobs
@@ -19,7 +20,6 @@ from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_request import PlanningRequest
 from kompakt_extender.planner.waiting_status import ending_others, not_waiting_for_level
-from kompakt_extender.record import Record, State, Victim
 from kompakt_extender.views import JobView, PodView
 
 _LOG = logging.getLogger(__name__)

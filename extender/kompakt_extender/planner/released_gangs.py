@@ -6,13 +6,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from kompakt_core.contract import timestamps
+from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.ids import NodeName
 from kompakt_extender.gangs import defends_with, order, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.pending_writes import PendingWrites
-from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, PodView
 
 _LOG = logging.getLogger(__name__)

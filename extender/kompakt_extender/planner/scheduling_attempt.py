@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
 from kompakt_core.contract import timestamps
+from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.fit import selected
 from kompakt_core.placement.model import Level, Plan, Reason, Rejection
@@ -45,7 +46,6 @@ from kompakt_extender.planner.waiting_status import (
     waiting_for_level,
     with_gpus_kept,
 )
-from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, PodView
 
 _LOG = logging.getLogger(__name__)

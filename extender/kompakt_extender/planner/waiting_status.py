@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kompakt_core.contract import timestamps
+from kompakt_core.contract.scheduling_record import Record, State, Victim
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.placement.model import Level
 from kompakt_core.policy.place_or_wait import GangReservation, LevelWait
-from kompakt_extender.record import Record, State, Victim
 
 LATEST: Final = 4102444800.0  # the year 2100: a moment beyond it is none
 _NAMED: Final = 3  # nodes in a sentence

@@ -4,7 +4,7 @@ from typing import Any
 
 from kompakt_core import contract as c
 from kompakt_core.contract import timestamps
-from kompakt_core.job.preemption import read_request
+from kompakt_core.contract.preempt_request import readable
 from tests.support.extender.office import Office
 
 PROTECTED = 300  # seconds that a job runs before it may be ended, unless it says otherwise
@@ -54,7 +54,7 @@ def touch(office: Office, name: str) -> None:
 
 
 def request(office: Office, name: str) -> Any:
-    return read_request(office.scheduling(name).get("preempt"))
+    return readable(office.scheduling(name).get("preempt"))
 
 
 def conditions(office: Office, name: str) -> dict[str, str]:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.ids import NodeName
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.project_job import read_job
-from kompakt_extender.record import Record, State
 from tests.support.extender.office import Office, on_nodes, slow_to_write
 from tests.support.extender.preempting import PROTECTED, runs, urgent
 from tests.support.extender.racks import occupy

@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kompakt_core import contract as c
 from kompakt_core.contract import timestamps
+from kompakt_core.contract.preempt_request import readable
 from kompakt_core.ids import NodeName
-from kompakt_core.job.preemption import read_request
 from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.planner.released_gangs import EXCLUDE_SECONDS
 from tests.support.extender.office import Office
@@ -161,7 +161,7 @@ class Cluster(RuleBasedStateMachine):
             self.world.report(node)
 
     def request(self, name: str) -> Any:
-        return read_request(self.world.jobs[name]["status"].get("scheduling", {}).get("preempt"))
+        return readable(self.world.jobs[name]["status"].get("scheduling", {}).get("preempt"))
 
     def pods(self, name: str) -> list[Any]:
         return [one for key, one in self.world.pods.items() if key.startswith(f"{name}-worker-")]

@@ -12,12 +12,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_core.contract import timestamps
+from kompakt_core.contract import scheduling_record, timestamps
+from kompakt_core.contract.preempt_request import PreemptRequest
+from kompakt_core.contract.scheduling_record import Excluded, PlanRecord, Record, SeatRecord, State, Victim
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
-from kompakt_extender import record as records
 from kompakt_extender.quantities import count, millis, whole
-from kompakt_extender.record import Excluded, PlanRecord, Record, SeatRecord, State
 
 TIMES = st.datetimes(datetime(2026, 1, 1), datetime(2036, 1, 1), timezones=st.just(UTC)).map(timestamps.encode)
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=12)
@@ -34,6 +34,14 @@ SEATS = st.builds(
 PLANS = st.builds(
     PlanRecord, level=TEXT, value=NUMBERS, ideal=NUMBERS, released_at=TIMES, pods=st.lists(SEATS, max_size=3).map(tuple)
 )
+UUIDS = st.lists(TEXT.filter(bool).map(GpuUuid), min_size=1, max_size=3).map(tuple)
+VICTIMS = st.lists(st.builds(Victim, TEXT, TEXT, TEXT, NUMBERS, st.integers(-(1 << 31), 1 << 31)), min_size=1, max_size=2).map(
+    tuple
+)
+SOME = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=8)
+PREEMPTS = st.builds(
+    PreemptRequest, NUMBERS, requested_at=TIMES, namespace=SOME, name=SOME, uid=SOME, priority=st.integers(), own_priority=NUMBERS
+)
 RECORDS = st.builds(
     Record,
     attempt=NUMBERS,
@@ -43,13 +51,20 @@ RECORDS = st.builds(
     waiting_since=TEXT,
     excluded=st.lists(st.builds(Excluded, node=TEXT.map(NodeName), until=TIMES, reason=TEXT), max_size=3).map(tuple),
     plan=st.none() | PLANS,
-)
+    placeable_since=st.just("") | TIMES,
+    waits_for=TEXT,
+    until=st.just("") | TIMES,
+    overtaken=NUMBERS,
+    kept=st.lists(st.tuples(TEXT.map(NodeName), NUMBERS), max_size=2).map(tuple),
+    held=st.lists(st.tuples(TEXT.map(NodeName), UUIDS), max_size=2).map(tuple),
+    preempt=st.none() | PREEMPTS,
+) | st.builds(Record, NUMBERS, st.just(State.RESERVED), TEXT, TEXT, TEXT, victims=VICTIMS, decided_at=TIMES)
 
 
 @settings(deadline=None, max_examples=50)
 @given(RECORDS)
 def test_what_is_written_is_read_back(record: Record) -> None:
-    assert records.read(json.loads(json.dumps(records.written(record)))) == record
+    assert scheduling_record.decode(json.loads(json.dumps(scheduling_record.encode(record)))) == record
 
 
 def allowed(schema: dict[str, Any], value: Any) -> bool:
@@ -64,7 +79,7 @@ def allowed(schema: dict[str, Any], value: Any) -> bool:
 @settings(deadline=None, max_examples=50)
 @given(RECORDS)
 def test_the_resource_definition_names_every_field_we_write(record: Record) -> None:
-    assert allowed(scheduling_schema(), records.written(record))
+    assert allowed(scheduling_schema(), scheduling_record.encode(record))
     assert record.state.value in scheduling_schema()["properties"]["state"]["enum"]
 
 
@@ -89,7 +104,7 @@ _JSON = st.recursive(
 )
 def test_anything_else_is_refused_with_a_sentence(scheduling: dict[str, Any]) -> None:
     with contextlib.suppress(InvalidInput):
-        records.read(scheduling)
+        scheduling_record.decode(scheduling)
 
 
 def test_a_node_left_out_keeps_its_own_time_and_is_forgotten_after_it() -> None:

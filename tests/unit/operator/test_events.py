@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kompakt_core.job.preemption import PreemptRequest, written
+from kompakt_core.contract.preempt_request import PreemptRequest, encode
 from kompakt_operator.events import turns, turns_of_others
 
 ASKED = PreemptRequest(1, "2026-01-31T12:00:00Z", "ml", "urgent", "uid-urgent", 1000, 0)
@@ -10,7 +10,7 @@ ASKED = PreemptRequest(1, "2026-01-31T12:00:00Z", "ml", "urgent", "uid-urgent", 
 
 def job(attempt: int, reason: str = "", preempt: PreemptRequest | None = None) -> dict[str, Any]:
     last = {"time": "2026-01-31T12:00:01Z", "attempt": attempt, "reason": reason, "message": "m", "delaySeconds": 0}
-    scheduling = {"attempt": attempt, **({"preempt": written(preempt)} if preempt else {})}
+    scheduling = {"attempt": attempt, **({"preempt": encode(preempt)} if preempt else {})}
     status = {"attempt": attempt, "phase": "Running", "scheduling": scheduling, **({"lastRestart": last} if reason else {})}
     return {"metadata": {"name": "low", "namespace": "team", "uid": "uid-low"}, "status": status}
 

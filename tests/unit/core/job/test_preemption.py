@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kompakt_core.contract.preempt_request import PreemptRequest, encode, readable
 from kompakt_core.job import actions as do
-from kompakt_core.job.preemption import PreemptRequest, read_request, written
 
 
 def ask(world: Any, attempt: int | None = None) -> None:
     """The planner writes its request, for the current attempt unless told otherwise."""
     own = world.status.attempt if attempt is None else attempt
     request = PreemptRequest(own, "2026-01-31T12:00:00Z", "ml", "urgent", "uid-urgent", 1000, -5)
-    world.stored["scheduling"] = {"attempt": own, "state": "Released", "preempt": written(request)}
+    world.stored["scheduling"] = {"attempt": own, "state": "Released", "preempt": encode(request)}
 
 
 def deletions(actions: list[do.Action]) -> list[do.DeletePod]:
@@ -89,9 +89,9 @@ def test_a_job_that_has_just_succeeded_is_not_ended(world: Any) -> None:
     ids=str,
 )
 def test_what_the_planner_never_writes_is_no_request(change: dict[str, Any]) -> None:
-    right = written(PreemptRequest(1, "2026-01-31T12:00:00Z", "ml", "urgent", "uid-urgent", 1000, 0))
-    assert read_request(right) is not None
-    assert read_request({**right, **change}) is None
+    right = encode(PreemptRequest(1, "2026-01-31T12:00:00Z", "ml", "urgent", "uid-urgent", 1000, 0))
+    assert readable(right) is not None
+    assert readable({**right, **change}) is None
 
 
 @given(
@@ -104,7 +104,7 @@ def test_what_the_planner_never_writes_is_no_request(change: dict[str, Any]) -> 
     )
 )
 def test_anything_else_is_read_without_an_error(value: Any) -> None:
-    assert read_request(value) is None or isinstance(read_request(value), PreemptRequest)
+    assert readable(value) is None or isinstance(readable(value), PreemptRequest)
 
 
 @given(
@@ -113,4 +113,4 @@ def test_anything_else_is_read_without_an_error(value: Any) -> None:
     )
 )
 def test_a_request_reads_as_it_was_written(request: PreemptRequest) -> None:
-    assert read_request(written(request)) == request
+    assert readable(encode(request)) == request

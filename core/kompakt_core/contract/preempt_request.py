@@ -25,7 +25,7 @@ class PreemptRequest:
         return f"for {self.namespace}/{self.name}, priority {self.priority}; this job has priority {self.own_priority}"
 
 
-def written(request: PreemptRequest) -> dict[str, Any]:
+def encode(request: PreemptRequest) -> dict[str, Any]:
     """As it stands in the status."""
     return {
         "attempt": request.attempt,
@@ -36,7 +36,7 @@ def written(request: PreemptRequest) -> dict[str, Any]:
     }
 
 
-def read_request(value: object) -> PreemptRequest | None:
+def readable(value: object) -> PreemptRequest | None:
     """None where it is missing or not as the planner writes it."""
     whom = value.get("for") if isinstance(value, Mapping) else None
     if not isinstance(value, Mapping) or not isinstance(whom, Mapping) or timestamps.seconds(value.get("requestedAt")) is None:
