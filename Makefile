@@ -52,7 +52,7 @@ check: sync ## formatting, lint, types, import contracts, docs against code
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.docs --check
 
-docs: sync ## write the made parts of docs anew: tables and drawings of modules, index of decisions
+docs: sync ## write the made parts of docs anew (modules, index of decisions) and break long lines of prose
 	$(BIN)/python -m tools.docs
 
 format: sync ## format and mend what ruff can mend
@@ -61,6 +61,12 @@ format: sync ## format and mend what ruff can mend
 
 test: sync ## every test level this machine can run; names what it skips and why
 	$(BIN)/python -m tools.test $(ARGS)
+
+test-fast: sync ## static checks, unit tests without the runtime's, contract tests: two minutes
+	$(BIN)/python -m tools.test --fast $(ARGS)
+
+coverage: sync ## which share of each package's statements the unit and contract tests reach
+	$(BIN)/python -m tools.covered $(ARGS)
 
 # What a machine with a GPU and without network needs beside the checkout and gcc; it is not installed there.
 GPU_PACKAGES := .gpu
@@ -84,4 +90,4 @@ demo: sync ## the whole path on a cluster of its own, or on another with KOMPAKT
 demo-down: sync ## remove all that the demo brought up (of another cluster: kompakt and the demo's jobs)
 	$(BIN)/python -m tools.kube down
 
-.PHONY: help sync sync-torch sync-recipes sync-old-torch check docs format test gpu-packages test-gpu requirements demo demo-down
+.PHONY: help sync sync-torch sync-recipes sync-old-torch check docs format test test-fast coverage gpu-packages test-gpu requirements demo demo-down

@@ -1,5 +1,5 @@
 """For all tests. Generated examples get no time limit of their own: on a busy machine a limit per example fails tests by chance;
-pytest's own timeout still ends one that hangs. Files that import PyTorch are skipped without it.
+pytest's own timeout still ends one that hangs. A test may be a coroutine. Files that import PyTorch are skipped without it.
 """
 
 from collections.abc import Iterable
@@ -25,6 +25,12 @@ MORE = {
 
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Tests that are coroutines run on asyncio, as our programs do; each has an event loop of its own."""
+    return "asyncio"
 
 
 class WithTorch(pytest.Module):

@@ -1,6 +1,7 @@
 """Run every test level this machine can run; name each level that is skipped, and why.
 
 Levels: static (format, lint, types, import contracts), unit, contract, cluster, browser, node, gpu. The last line counts all.
+`--fast` runs what needs neither PyTorch nor a cluster, in less than two minutes: static, unit without the runtime's, contract.
 """
 
 import argparse
@@ -52,6 +53,9 @@ class TestLevel:
     obstacle: Callable[[], str | None]
     programs: tuple[str, ...] = ()
     spread: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()  # below tests/, where the level is more than the folder of its name
+    options: tuple[str, ...] = ()
+    without: str = ""  # packages that are left unused although they may be installed
 
 
 def no_obstacle() -> str | None:
@@ -84,6 +88,15 @@ LEVELS = [
     TestLevel("node", node_obstacle, tuple(PROGRAMS)),
     TestLevel("gpu", gpu_obstacle),
 ]
+FAST = TestLevel(
+    "fast",
+    no_obstacle,
+    ("helm",),
+    spread=EVERY_CORE,
+    folders=("unit", "contract"),
+    options=("--ignore=tests/unit/runtime",),
+    without="torch",
+)
 
 
 def say(text: str) -> None:
@@ -117,14 +130,17 @@ def run_pytest(level: TestLevel, extra: list[str]) -> Count:
     """One level in a process of its own, so that a level cannot colour the next."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
-        command = [sys.executable, "-m", "pytest", f"tests/{level.name}", f"--junitxml={report}", "-q", *level.spread, *extra]
+        folders = [f"tests/{name}" for name in level.folders or [level.name]]
+        options = [f"--junitxml={report}", "-q", *level.spread, *level.options]
+        command = [sys.executable, "-m", "pytest", *folders, *options, *extra]
         done = subprocess.run(command, cwd=ROOT, env=environment(level), check=False)
         return count(report, done.returncode)
 
 
 def environment(level: TestLevel) -> dict[str, str]:
     """One thread a process for PyTorch where there is a process on each core already: more only wait for each other."""
-    return os.environ | ({"OMP_NUM_THREADS": "1"} if level.spread else {})
+    threads = {"OMP_NUM_THREADS": "1"} if level.spread else {}
+    return os.environ | threads | ({"KOMPAKT_WITHOUT": level.without} if level.without else {})
 
 
 def count(report: Path, returncode: int) -> Count:
@@ -164,14 +180,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     names = [level.name for level in LEVELS]
     parser.add_argument("--level", action="append", choices=["static", *names], help="only this level (may be repeated)")
+    parser.add_argument("--fast", action="store_true", help="only what needs neither PyTorch nor a cluster")
     parser.add_argument("pytest", nargs="*", help="further arguments for pytest, after --")
     arguments = parser.parse_args()
-    wanted = arguments.level or ["static", *names]
+    wanted = ["static", "fast"] if arguments.fast else arguments.level or ["static", *names]
     os.chdir(ROOT)
     total = run_static() if "static" in wanted else Count()
-    install_torch()
-    install_compiler()
-    for level in LEVELS:
+    if not arguments.fast:
+        install_torch()
+        install_compiler()
+    for level in [*LEVELS, FAST]:
         if level.name in wanted:
             total += run_level(level, arguments.pytest)
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)

@@ -107,11 +107,11 @@ class Reconciler:
             if problem and any(isinstance(action, do.CreatePod) for action in wanted):
                 raise NotMade(422, "InvalidTemplate", problem)
             await performer.perform(wanted)
-        except (NotMade, NameTaken) as refusal:
-            told, final = rejections.judged(refusal)
-            if told is None:
+        except (NotMade, NameTaken) as rejected:
+            rejection = rejections.judged(rejected)
+            if rejection is None:
                 raise
-            await self._refuse(key, job, performer, told, final=final)
+            await self._refuse(key, job, performer, rejection.condition, final=rejection.final)
         else:
             self._settle(key, job, read_status(performer.current), wanted)
         await announce(self._api, obj, performer.current)

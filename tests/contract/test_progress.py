@@ -1,6 +1,5 @@
 """From the progress file to the job's status: the runtime's page and the operator's reader agree, whatever else may answer."""
 
-import asyncio
 import http.server
 import socket
 import threading
@@ -49,12 +48,12 @@ class Steady(StepCounter):
         return {"stepSeconds": 0.12345, "gradientBytes": 4096, "ranks": 2}
 
 
-def test_the_pace_of_a_training_is_heard_with_its_progress_and_without() -> None:
+async def test_the_pace_of_a_training_is_heard_with_its_progress_and_without() -> None:
     port, queue = free_port(), WorkQueue()
     server = metrics.serve(RuntimeConfig(metrics_port=port), Steady())
     assert server is not None
 
-    async def story() -> Scraper:
+    async def heard_of() -> Scraper:
         scraper = Scraper(queue, 30, port)
         scraper.follow(KEY, UID, RANK_0)
         async with scrape.session() as session:
@@ -64,7 +63,7 @@ def test_the_pace_of_a_training_is_heard_with_its_progress_and_without() -> None
         return scraper
 
     try:
-        scraper = asyncio.run(story())
+        scraper = await heard_of()
         assert scraper.pace(KEY, UID, 1) == measured.Pace(0.12, 4096, 2)
         assert scraper.pace(KEY, UID, 2) is None, "of an attempt that is over"
         assert len(queue) == 0, "the same answer is no news"
@@ -74,7 +73,7 @@ def test_the_pace_of_a_training_is_heard_with_its_progress_and_without() -> None
         server.server_close()
 
 
-def test_what_a_pod_saves_is_heard_while_it_trains_and_that_it_goes_on_is_no_news(tmp_path: Path) -> None:
+async def test_what_a_pod_saves_is_heard_while_it_trains_and_that_it_goes_on_is_no_news(tmp_path: Path) -> None:
     port, queue = free_port(), WorkQueue()
     config = RuntimeConfig("ErrorBounded", state_dir=str(tmp_path), attempt=1, metrics_port=port)
     server = metrics.serve(config)
@@ -85,7 +84,7 @@ def test_what_a_pod_saves_is_heard_while_it_trains_and_that_it_goes_on_is_no_new
         figures = Figures(plain_bytes=plain, saved_bytes=saved, forwards=steps, steps=steps, compressed=min(saved, 1))
         export.write_report(str(tmp_path), 1, export.report(figures))
 
-    async def story() -> Scraper:
+    async def heard_of() -> Scraper:
         scraper = Scraper(queue, 30, port)
         scraper.follow(KEY, UID, RANK_0)
         async with scrape.session() as session:
@@ -98,7 +97,7 @@ def test_what_a_pod_saves_is_heard_while_it_trains_and_that_it_goes_on_is_no_new
         return scraper
 
     try:
-        heard = asyncio.run(story()).compression(KEY, UID, 1)
+        heard = (await heard_of()).compression(KEY, UID, 1)
         assert heard is not None
         assert looks == [0, 1, 0, 1], "nothing compressed yet in the first step; the same ratio is no news, another one is"
         found = reports.merged([heard.report])
@@ -109,35 +108,31 @@ def test_what_a_pod_saves_is_heard_while_it_trains_and_that_it_goes_on_is_no_new
         server.server_close()
 
 
-def asked(port: int, times: int = 1) -> tuple[dict[str, object], int]:
+async def asked(port: int, times: int = 1) -> tuple[dict[str, object], int]:
     """What the operator knows of the job after asking so often, and how many looks at the job that called for."""
-
-    async def story() -> tuple[dict[str, object], int]:
-        queue = WorkQueue()
-        scraper = Scraper(queue, 30, port)
-        scraper.follow(KEY, UID, RANK_0)
-        looks = 0
-        async with scrape.session() as session:
-            for _ in range(times):
-                await scraper.round(session)
-                while len(queue):
-                    queue.done(await queue.take())
-                    looks += 1
-        return dict(scraper.said(KEY, UID, 1)), looks
-
-    return asyncio.run(story())
+    queue = WorkQueue()
+    scraper = Scraper(queue, 30, port)
+    scraper.follow(KEY, UID, RANK_0)
+    looks = 0
+    async with scrape.session() as session:
+        for _ in range(times):
+            await scraper.round(session)
+            while len(queue):
+                queue.done(await queue.take())
+                looks += 1
+    return dict(scraper.said(KEY, UID, 1)), looks
 
 
-def test_what_a_script_writes_reaches_the_status(tmp_path: Path) -> None:
+async def test_what_a_script_writes_reaches_the_status(tmp_path: Path) -> None:
     port = free_port()
     file = tmp_path / "progress.json"
     server = metrics.serve(RuntimeConfig(progress_file=str(file), metrics_port=port))
     assert server is not None
     try:
-        assert asked(port) == ({}, 0), "nothing said yet"
+        assert await asked(port) == ({}, 0), "nothing said yet"
         file.write_text('{"step": 120, "total": 1000, "loss": 0.53, "samplesPerSecond": 812.4}')
         said = {"step": 120, "total": 1000, "loss": "0.53", "samplesPerSecond": "812.4"}
-        assert asked(port, times=2) == (said, 1), "the same answer is no news"
+        assert await asked(port, times=2) == (said, 1), "the same answer is no news"
     finally:
         server.shutdown()
         server.server_close()
@@ -212,17 +207,17 @@ GOOD = b"kompakt_progress_step 3\n"
     ],
     ids=["a page", "too large", "a redirect", "nothing is unpacked", "an error", "no UTF-8"],
 )
-def test_answers_of_a_strangers_server(status: int, body: bytes, headers: dict[str, str], said: dict[str, int]) -> None:
+async def test_answers_of_a_strangers_server(status: int, body: bytes, headers: dict[str, str], said: dict[str, int]) -> None:
     port = free_port()
     with answering(port, status, body, **headers):
-        assert asked(port)[0] == said
+        assert (await asked(port))[0] == said
 
 
-def test_pods_that_take_a_connection_and_say_nothing_keep_nobody_from_being_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pods_that_take_a_connection_and_say_nothing_keep_nobody_from_being_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scrape, "TIMEOUT", aiohttp.ClientTimeout(total=0.3))
     port = free_port()
 
-    async def story() -> dict[str, object]:
+    async def heard_of() -> dict[str, object]:
         scraper = Scraper(WorkQueue(), 30, port)
         for number in range(scrape.AT_ONCE):
             scraper.follow(("ml", f"mute-{number}"), UID, replace(RANK_0, uid=f"mute-{number}", ip="127.0.0.2"))
@@ -232,11 +227,11 @@ def test_pods_that_take_a_connection_and_say_nothing_keep_nobody_from_being_hear
         return dict(scraper.said(KEY, UID, 1))
 
     with socket.create_server(("127.0.0.2", port), backlog=2 * scrape.AT_ONCE), answering(port, 200, GOOD, after=0.1):
-        assert asyncio.run(story()) == {"step": 3}
+        assert await heard_of() == {"step": 3}
 
 
-def test_nobody_answers_is_no_error() -> None:
-    assert asked(free_port()) == ({}, 0)
+async def test_nobody_answers_is_no_error() -> None:
+    assert await asked(free_port()) == ({}, 0)
 
 
 def test_addresses_of_both_families_and_nothing_else() -> None:

@@ -13,6 +13,10 @@ REASONS = {
 
 
 def needs(package: str) -> None:
-    """Skips the test, or the file that is being imported, where a package is missing and need not be there."""
+    """Skips the test, or the file that is being imported, where a package is missing and need not be there; or where it is
+    left unused (KOMPAKT_WITHOUT=torch, as in `make test-fast`).
+    """
+    if "torch" in os.environ.get("KOMPAKT_WITHOUT", ""):
+        pytest.skip("left out: KOMPAKT_WITHOUT names torch", allow_module_level=True)
     if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
         pytest.importorskip(package, reason=REASONS[package])

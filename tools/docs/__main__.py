@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tools.docs.decisions import decision_pages, decision_problems
-from tools.docs.pages import page_problems
+from tools.docs.pages import page_problems, wrapped_pages
 from tools.docs.repository import ROOT
 from tools.docs.rooms import room_pages, room_problems
 
@@ -30,6 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.docs", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail and say what is stale or broken")
     if not parser.parse_args().check:
+        write(ROOT, wrapped_pages(ROOT))
         write(ROOT, decision_pages(ROOT))  # a status that was missing is in the index below
         write(ROOT, made_pages(ROOT))
     problems = [*room_problems(ROOT), *decision_problems(ROOT), *stale(ROOT, made_pages(ROOT)), *page_problems(ROOT)]

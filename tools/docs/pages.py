@@ -7,17 +7,23 @@ from typing import Final
 
 from tools.docs.decisions import FOLDER as DECISIONS
 from tools.docs.repository import ROOMS, tracked
+from tools.docs.wrap import WIDTH, wrapped
 
-WIDTH: Final = 130
 PAGES: Final = "*.md"  # in every folder
-# The history of changes names files that are gone, and so do decisions; lines of both are as they were written.
-HISTORY: Final = ("CHANGELOG.md", f"{DECISIONS}/")
+# What happened names files that are gone, and what another program makes is that program's: lines of both stay as they are.
+LEFT_ALONE: Final = ("CHANGELOG.md", f"{DECISIONS}/", "docs/reference/")
 MADE: Final = ("docs/reference/",)  # pages without line breaks of their own: they come from the declarations of fields
 _FOLDERS: Final = "|".join(("benchmarks", "charts", "crds", "docs", "examples", "kind", "requirements", "tests", *ROOMS))
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _PATH = re.compile(rf"(?:{_FOLDERS})/[\w./*-]*")
 _NAMED = re.compile(r"([\w./-]+\.py)::(\w+)")
 _BARE = re.compile(r"[\w/-]+\.py")
+
+
+def wrapped_pages(root: Path) -> dict[str, str]:
+    """Pages of prose that have a too long line, broken anew."""
+    texts = {page: (root / page).read_text() for page in tracked(root, PAGES) if not page.startswith(LEFT_ALONE)}
+    return {page: wrapped(text) for page, text in texts.items() if wrapped(text) != text}
 
 
 def page_problems(root: Path) -> list[str]:
@@ -28,7 +34,7 @@ def page_problems(root: Path) -> list[str]:
 def _of_page(root: Path, page: str) -> Iterator[str]:
     lines = prose((root / page).read_text())
     yield from (f"{page}:{number}: {problem}" for number, problem in _broken_links(root, page, "\n".join(lines)))
-    if not page.startswith(HISTORY):
+    if not page.startswith(LEFT_ALONE):
         for number, line in enumerate(lines, 1):
             width = () if page.startswith(MADE) else _too_long(line)
             yield from (f"{page}:{number}: {problem}" for problem in (*_missing_paths(root, page, line), *width))

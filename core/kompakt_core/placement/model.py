@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from kompakt_core.contract.words import Level as Level
 from kompakt_core.contract.words import PlacementPolicy as PlacementPolicy
@@ -35,8 +36,26 @@ class Reason(StrEnum):
     PARTITION_SPLIT = "NoFreePartition"  # the fabric offers NVLink in partitions only, and none of that size is free
     MAPA_BLOCKED = "BlockedByMAPA"  # the published rules take no set although the request fits; policy mapa2021 only
     TOO_MANY_GPUS = "TooManyGPUs"  # the node has more GPUs than patterns are matched on
+    NOT_PLANNED = "NotPlanned"  # the pod's plan names another node, and no other will do
+    PLANNED_TAKEN = "PlannedTaken"  # the planned GPUs are not free, or not there
+    UNKNOWN_NODE = "UnknownNode"
+    NO_PLAN = "NoPlan"  # a worker of a gang that has no plan
+    WITHDRAWN = "Withdrawn"
+    NO_GPUS = "NoGPUs"  # none are asked for
+    INVALID_REQUEST = "InvalidRequest"  # detail: what is wrong with it
+    BOUND_ELSEWHERE = "BoundElsewhere"  # detail: the node
+    PLUGIN_BEHIND = "PluginBehind"  # the device plugin has not reported an earlier pod of the size
+    OUTCOME_UNKNOWN = "OutcomeUnknown"  # of a write; detail: what was heard
+    BINDING_REFUSED = "BindingRefused"  # detail: the API server's message
+    POD_UNREADABLE = "PodUnreadable"  # detail: why nobody can say what became of it
+    POD_GONE = "PodGone"
+    POD_REPLACED = "PodReplaced"
+    NOT_SENT = "NotSent"  # detail: why the write never left
     NEVER_FITS = "NeverFits"  # no node of this cluster could hold it even when empty
     DOES_NOT_FIT_NOW = "DoesNotFitNow"
+
+
+FINAL: Final = frozenset({Reason.NOT_PLANNED, Reason.NO_PLAN, Reason.NO_GPUS, Reason.INVALID_REQUEST, Reason.NEVER_FITS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +67,11 @@ class Rejection:
     have: int = 0
     need: int = 0
     detail: str = ""  # a name, e.g. of the taint; never a number that changes from call to call
+
+    @property
+    def final(self) -> bool:
+        """Whether taking pods off the node would not help."""
+        return self.reason in FINAL
 
 
 @dataclass(frozen=True, slots=True)

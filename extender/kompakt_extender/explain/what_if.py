@@ -8,14 +8,14 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import PodUid
 from kompakt_core.placement.gang_placement import ideal_value
-from kompakt_core.placement.model import Snapshot, Wish, Worker
-from kompakt_extender import words
+from kompakt_core.placement.model import Reason, Snapshot, Wish, Worker
 from kompakt_extender.explain.models import WhatIf, WhatIfAnswer, WhatIfNode
 from kompakt_extender.explain.survey import NodeFinding, asked_of, survey
 from kompakt_extender.gangs import worker_of
 from kompakt_extender.objects import Pod
 from kompakt_extender.placement_annotations import wish_of
 from kompakt_extender.project import pod_view
+from kompakt_extender.rejections import TEXTS
 from kompakt_extender.scores import scores_of
 
 # Fields of the request that stand for a pod annotation each.
@@ -54,7 +54,7 @@ def _of_pod(body: WhatIf, manifest: dict[str, Any]) -> tuple[Worker, Wish]:
     if pod.problem:
         raise InvalidInput(pod.problem)
     if pod.gpus == 0:
-        raise InvalidInput(words.NO_GPUS)
+        raise InvalidInput(TEXTS[Reason.NO_GPUS])
     return worker_of(pod), wish_of(pod.annotations)
 
 

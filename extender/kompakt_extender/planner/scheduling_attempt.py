@@ -18,7 +18,6 @@ from kompakt_core.placement.model import Level, Plan, Reason, Rejection
 from kompakt_core.policy.place_or_wait import GangReservation, LevelWait, accepted_levels, place_or_wait
 from kompakt_core.policy.preempt import NotBefore, PreemptionPlan, RunningGang, freed, preempt
 from kompakt_extender import record as records
-from kompakt_extender import words
 from kompakt_extender.consolidation import ClusterPolicy, patience_of
 from kompakt_extender.gangs import (
     asks_with,
@@ -39,7 +38,13 @@ from kompakt_extender.planner.cycle import PlanningCycle
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_request import Mark, PlanningRequest, same_gang, same_machines, stands
 from kompakt_extender.planner.preemption import PreemptionPlanner
-from kompakt_extender.planner.waiting_status import from_then_on, not_waiting_for_level, waiting_for_level, with_gpus_kept
+from kompakt_extender.planner.waiting_status import (
+    NOT_ALL_REPORTED,
+    from_then_on,
+    not_waiting_for_level,
+    waiting_for_level,
+    with_gpus_kept,
+)
 from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, PodView
 
@@ -240,7 +245,7 @@ class SchedulingAttempt:
                 self._again()
                 return
             if self._ledger.awaits_reports:
-                reason, message = State.WAITING.value, words.NOT_ALL_REPORTED
+                reason, message = State.WAITING.value, NOT_ALL_REPORTED
         self._refuse(now.job, now.record, reason, message, then.mark, may_end)
 
     def _keep(self, then: PlanningRequest, now: PlanningRequest, answer: GangReservation, may_end: float | None) -> None:

@@ -92,12 +92,42 @@ class FakeKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServic
         return pr.ListPodResourcesResponse(pod_resources=[*pods, pr.PodResources(namespace="kube-system", name="dns")])
 
 
-class PluginClient:
-    """What kubelet does with a registered plugin."""
+class Aborted(grpc.RpcError):  # type: ignore[misc]  # grpc has no types
+    """An error that a servicer answers with."""
 
-    def __init__(self, socket: Path) -> None:
-        self.channel = grpc.insecure_channel(f"unix://{socket}")
-        self.stub = pb_grpc.DevicePluginStub(self.channel)
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self._code = code
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+
+class Direct:
+    """A plugin's two deciding calls without a socket: the same messages, serialized and read again on both ways."""
+
+    def __init__(self, servicer: PluginServicer) -> None:
+        self._servicer = servicer
+
+    def GetPreferredAllocation(self, request: Any, timeout: float) -> Any:
+        answer = self._servicer.GetPreferredAllocation(
+            pb.PreferredAllocationRequest.FromString(request.SerializeToString()), self
+        )
+        return pb.PreferredAllocationResponse.FromString(answer.SerializeToString())
+
+    def Allocate(self, request: Any, timeout: float) -> Any:
+        answer = self._servicer.Allocate(pb.AllocateRequest.FromString(request.SerializeToString()), self)
+        return pb.AllocateResponse.FromString(answer.SerializeToString())
+
+    def abort(self, code: grpc.StatusCode, details: str) -> None:
+        raise Aborted(code, details)
+
+
+class Calls:
+    """What kubelet asks of a plugin."""
+
+    def __init__(self, stub: Any) -> None:
+        self.stub = stub
 
     def prefer(self, offered: tuple[str, ...], size: int, must: tuple[str, ...] = ()) -> tuple[str, ...]:
         asked = pb.ContainerPreferredAllocationRequest(
@@ -109,6 +139,14 @@ class PluginClient:
     def allocate(self, gpus: tuple[str, ...]) -> dict[str, str]:
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=gpus)])
         return dict(self.stub.Allocate(request, timeout=PATIENCE).container_responses[0].envs)
+
+
+class PluginClient(Calls):
+    """What kubelet does with a registered plugin, over its socket."""
+
+    def __init__(self, socket: Path) -> None:
+        self.channel = grpc.insecure_channel(f"unix://{socket}")
+        super().__init__(pb_grpc.DevicePluginStub(self.channel))
 
     def lists(self) -> "queue.Queue[list[tuple[str, str]]]":
         """Every list of (id, health) that the plugin sends from now on."""

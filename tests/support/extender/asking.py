@@ -1,6 +1,5 @@
 """A person's side of the explain API, over one office."""
 
-import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -70,18 +69,14 @@ def proxied(app: FastAPI, path: str, elsewhere: FastAPI) -> Callable[..., Corout
     return outside
 
 
-def ask(story: Callable[[Person], Coroutine[Any, Any, None]], *machines: str) -> None:
-    """Run a story over nodes n0, n1, ... of these machines (default: two dgx1-v100 and pcie)."""
-
-    async def all_of_it() -> None:
-        world = World()
-        for number, kind in enumerate(machines or ("dgx1-v100", "dgx1-v100", "a100-pcie-8-bridge-pairs")):
-            world.add_node(f"n{number}", kind)
-        person = Person(Office(world))
-        person.office.take_over()
-        await story(person)
-
-    asyncio.run(all_of_it())
+def asking(*machines: str) -> Person:
+    """A person who asks about nodes n0, n1, ... of these machines (default: two dgx1-v100 and pcie)."""
+    world = World()
+    for number, kind in enumerate(machines or ("dgx1-v100", "dgx1-v100", "a100-pcie-8-bridge-pairs")):
+        world.add_node(f"n{number}", kind)
+    person = Person(Office(world))
+    person.office.take_over()
+    return person
 
 
 async def bound(office: Office, name: str, gpus: int, node: str, **annotations: str) -> None:

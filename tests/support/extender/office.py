@@ -1,7 +1,7 @@
 """The deciding half of the process, wired to a World instead of an API server, with a clock that tests move."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.planner.loop import Planner
+from kompakt_extender.rejections import binding_result
 from kompakt_extender.release_writer import ReleaseWriter
 from kompakt_extender.wire import BindingArgs
 from tests.support.extender.world import World
@@ -97,7 +98,7 @@ class Office:
 
     async def bind_uid(self, name: str, uid: str, node: str) -> str:
         """The same for the pod of this uid."""
-        return (await self.binder.bind(BindingArgs(name, "default", uid, node))).error
+        return binding_result(await self.binder.bind(BindingArgs(name, "default", uid, node))).error
 
     def scheduling(self, job: str) -> dict[str, Any]:
         found: dict[str, Any] = self.world.jobs[job]["status"].get("scheduling", {})
@@ -108,19 +109,14 @@ class Office:
         return found
 
 
-def run(story: Callable[[Office], Coroutine[Any, Any, None]], nodes: int = 2) -> Office:
-    """Tells a story of an office whose cluster has so many DGX-1 (V100)."""
+def on_nodes(count: int = 2) -> Office:
+    """An office whose cluster has so many DGX-1 (V100)."""
     world = World()
-    for index in range(nodes):
+    for index in range(count):
         world.add_node(f"n{index}")
-
-    async def tell() -> Office:
-        office = Office(world)
-        office.take_over()
-        await story(office)
-        return office
-
-    return asyncio.run(tell())
+    office = Office(world)
+    office.take_over()
+    return office
 
 
 def gates(world: World, name: str) -> list[Any]:

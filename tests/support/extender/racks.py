@@ -1,27 +1,19 @@
 """Two racks of two DGX-1 (V100) each, and plain pods that occupy them."""
 
-import asyncio
-from typing import Any
-
 from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender.office import Office
 from tests.support.extender.world import World, pod
 
 
-def told(story: Any, policy: ClusterPolicy | None = None) -> Office:
-    """A story on two racks of two DGX-1 each."""
+def on_racks(policy: ClusterPolicy | None = None) -> Office:
+    """An office whose cluster has two racks of two DGX-1 each."""
     world = World()
     for rack in "ab":
         for index in range(2):
             world.add_node(f"{rack}{index}", rack=rack)
-
-    async def tell() -> Office:
-        office = Office(world) if policy is None else Office(world, policy)
-        office.take_over()
-        await story(office)
-        return office
-
-    return asyncio.run(tell())
+    office = Office(world) if policy is None else Office(world, policy)
+    office.take_over()
+    return office
 
 
 def occupy(office: Office, node: str, gpus: int) -> None:

@@ -1,21 +1,21 @@
 """kube-scheduler's side of the wire: requests over HTTP to the verbs of one office, without a socket."""
 
-import asyncio
 import copy
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
-from kompakt_core.placement.model import NodeState
+from kompakt_core.placement.model import NodeState, Rejection
 from kompakt_extender.explain.queries import Queries as ExplainDesk
 from kompakt_extender.health import health_app
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.verbs import Inactive, verbs_app
-from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
+from kompakt_extender.wire import BindingArgs, ExtenderArgs
 from tests.support.extender.office import Office
 from tests.support.extender.world import World, pod
 
@@ -32,7 +32,7 @@ class Desk:
         if not self.active:
             raise Inactive("the scheduler's Lease is held by b_1, not by a")
 
-    def filter(self, args: ExtenderArgs) -> FilterResult:
+    def filter(self, args: ExtenderArgs) -> FilterVerdict:
         self._require()
         return self.office.answers.filter(args)
 
@@ -40,7 +40,7 @@ class Desk:
         self._require()
         return self.office.answers.prioritize(args)
 
-    async def bind(self, args: BindingArgs) -> BindingResult:
+    async def bind(self, args: BindingArgs) -> Rejection | None:
         self._require()
         return await self.office.binder.bind(args)
 
@@ -96,18 +96,15 @@ class Scheduler:
         }
 
 
-def run(story: Callable[[Scheduler], Coroutine[Any, Any, None]]) -> None:
+def scheduling() -> Scheduler:
+    """kube-scheduler before two DGX-1 (V100) and a machine without NVSwitch."""
     world = World()
     world.add_node("n0")
     world.add_node("n1")
     world.add_node("pcie", "a100-pcie-8-bridge-pairs")
-
-    async def tell() -> None:
-        office = Office(world)
-        office.take_over()
-        await story(Scheduler(Desk(office)))
-
-    asyncio.run(tell())
+    office = Office(world)
+    office.take_over()
+    return Scheduler(Desk(office))
 
 
 def occupy(office: Office, name: str, node: str, *indices: int) -> None:

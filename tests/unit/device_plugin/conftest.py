@@ -16,6 +16,8 @@ from tests.support.device_plugin.api import FakeApi, pod_object
 from tests.support.device_plugin.kubelet import NODE, FakeKubelet, Parts, PluginClient, wait_until
 from tests.support.device_plugin.whole import Running
 
+MEMORY = Path("/dev/shm")
+
 
 @pytest.fixture
 def make_pod() -> Callable[..., dict[str, Any]]:
@@ -39,8 +41,8 @@ def dgx1() -> LinkGraph:
 
 @pytest.fixture
 def kubelet_dir() -> Iterator[Path]:
-    """Short: the path of a unix socket must fit in 107 bytes."""
-    folder = Path(tempfile.mkdtemp(prefix="kp-"))
+    """Short: the path of a unix socket must fit in 107 bytes. In memory: a busy disk holds up what the plugin writes through."""
+    folder = Path(tempfile.mkdtemp(prefix="kp-", dir=MEMORY if MEMORY.is_dir() else None))
     yield folder
     shutil.rmtree(folder)
 

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from kompakt_core import contract as c
-from kompakt_extender import words
+from kompakt_core.placement.model import Reason
 from kompakt_extender.answers import ENOUGH
-from tests.support.extender.scheduler import Scheduler, occupy, run
+from kompakt_extender.rejections import TEXTS
+from tests.support.extender.scheduler import Scheduler, occupy
 from tests.support.extender.world import WISH, pod
 
 MORE = [f"m{number:03}" for number in range(ENOUGH + 20)]
@@ -21,32 +22,26 @@ def many(scheduler: Scheduler) -> None:
     scheduler.office.see()
 
 
-def test_the_nodes_with_the_most_points_are_all_among_them() -> None:
-    async def story(scheduler: Scheduler) -> None:
-        many(scheduler)
-        used = MORE[-10:-1]
-        for name in used:
-            occupy(scheduler.office, f"on-{name}", name, 0)
-            scheduler.office.world.report(name)
-        scheduler.office.see()
-        scheduler.office.world.add_pod(pod("p", 1, annotations=WISH))
-        everywhere = await scheduler.scores("p", *MORE)
-        passed = (await scheduler.filter("p", *MORE))["NodeNames"]
-        assert len(passed) == ENOUGH
-        assert set(passed) <= set(MORE)
-        assert {name for name, score in everywhere.items() if score} == set(used) < set(passed)
-        assert await scheduler.scores("p", *passed) == {name: everywhere[name] for name in passed}
-
-    run(story)
+async def test_the_nodes_with_the_most_points_are_all_among_them(scheduler: Scheduler) -> None:
+    many(scheduler)
+    used = MORE[-10:-1]
+    for name in used:
+        occupy(scheduler.office, f"on-{name}", name, 0)
+        scheduler.office.world.report(name)
+    scheduler.office.see()
+    scheduler.office.world.add_pod(pod("p", 1, annotations=WISH))
+    everywhere = await scheduler.scores("p", *MORE)
+    passed = (await scheduler.filter("p", *MORE))["NodeNames"]
+    assert len(passed) == ENOUGH
+    assert set(passed) <= set(MORE)
+    assert {name for name, score in everywhere.items() if score} == set(used) < set(passed)
+    assert await scheduler.scores("p", *passed) == {name: everywhere[name] for name in passed}
 
 
-def test_no_more_than_enough_are_all_let_pass() -> None:
-    async def story(scheduler: Scheduler) -> None:
-        many(scheduler)
-        scheduler.office.world.add_pod(pod("p", 1))
-        assert (await scheduler.filter("p", *MORE[:ENOUGH]))["NodeNames"] == MORE[:ENOUGH]
-
-    run(story)
+async def test_no_more_than_enough_are_all_let_pass(scheduler: Scheduler) -> None:
+    many(scheduler)
+    scheduler.office.world.add_pod(pod("p", 1))
+    assert (await scheduler.filter("p", *MORE[:ENOUGH]))["NodeNames"] == MORE[:ENOUGH]
 
 
 @pytest.mark.parametrize(
@@ -59,45 +54,36 @@ def test_no_more_than_enough_are_all_let_pass() -> None:
     ],
     ids=["nodes", "near", "apart", "spread"],
 )
-def test_a_pod_that_prefers_some_nodes_finds_them_among_all(wish: dict[str, Any]) -> None:
-    async def story(scheduler: Scheduler) -> None:
-        many(scheduler)
-        scheduler.office.world.add_pod(pod("p", 1, **wish))
-        assert (await scheduler.filter("p", *MORE))["NodeNames"] == MORE
-
-    run(story)
+async def test_a_pod_that_prefers_some_nodes_finds_them_among_all(wish: dict[str, Any], scheduler: Scheduler) -> None:
+    many(scheduler)
+    scheduler.office.world.add_pod(pod("p", 1, **wish))
+    assert (await scheduler.filter("p", *MORE))["NodeNames"] == MORE
 
 
-def test_the_node_planned_for_a_gang_of_one_comes_first() -> None:
-    async def story(scheduler: Scheduler) -> None:
-        many(scheduler)
-        scheduler.office.world.add_gang("j", 1, 4)
-        await scheduler.office.settle()
-        planned = scheduler.office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
-        names = [*MORE, "n0", "n1"]
-        passed = (await scheduler.filter("j-worker-0-a1", *names))["NodeNames"]
-        assert passed[0] == planned
-        assert len(set(passed)) == len(passed) == ENOUGH
-
-    run(story)
+async def test_the_node_planned_for_a_gang_of_one_comes_first(scheduler: Scheduler) -> None:
+    many(scheduler)
+    scheduler.office.world.add_gang("j", 1, 4)
+    await scheduler.office.settle()
+    planned = scheduler.office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
+    names = [*MORE, "n0", "n1"]
+    passed = (await scheduler.filter("j-worker-0-a1", *names))["NodeNames"]
+    assert passed[0] == planned
+    assert len(set(passed)) == len(passed) == ENOUGH
 
 
-def test_of_a_larger_gang_many_others_are_named_only_where_its_own_node_is_lost() -> None:
-    async def story(scheduler: Scheduler) -> None:
-        many(scheduler)
-        scheduler.office.world.add_gang("j", 2, 4)
-        await scheduler.office.settle()
-        planned = scheduler.office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
-        names = [*MORE, "n0", "n1"]
-        answer = await scheduler.filter("j-worker-0-a1", *names)
-        assert answer["NodeNames"] == [planned]
-        assert answer["FailedAndUnresolvableNodes"] == {}
-        del scheduler.office.world.nodes[planned]
-        scheduler.office.intake.nodes().remove(planned)
-        answer = await scheduler.filter("j-worker-0-a1", *names)
-        others = dict.fromkeys(set(names) - {planned}, words.NOT_PLANNED)
-        assert answer["NodeNames"] == []
-        assert answer["FailedAndUnresolvableNodes"] == others
-        assert answer["FailedNodes"].keys() == {planned}
-
-    run(story)
+async def test_of_a_larger_gang_many_others_are_named_only_where_its_own_node_is_lost(scheduler: Scheduler) -> None:
+    many(scheduler)
+    scheduler.office.world.add_gang("j", 2, 4)
+    await scheduler.office.settle()
+    planned = scheduler.office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
+    names = [*MORE, "n0", "n1"]
+    answer = await scheduler.filter("j-worker-0-a1", *names)
+    assert answer["NodeNames"] == [planned]
+    assert answer["FailedAndUnresolvableNodes"] == {}
+    del scheduler.office.world.nodes[planned]
+    scheduler.office.intake.nodes().remove(planned)
+    answer = await scheduler.filter("j-worker-0-a1", *names)
+    others = dict.fromkeys(set(names) - {planned}, TEXTS[Reason.NOT_PLANNED])
+    assert answer["NodeNames"] == []
+    assert answer["FailedAndUnresolvableNodes"] == others
+    assert answer["FailedNodes"].keys() == {planned}

@@ -15,7 +15,7 @@ from kompakt_core import contract as c
 from kompakt_extender import verbs
 from kompakt_extender.main import listen, server
 from tests.support.extender.office import Office
-from tests.support.extender.scheduler import Desk, Scheduler, run
+from tests.support.extender.scheduler import Desk, Scheduler, scheduling
 from tests.support.extender.world import World, pod
 
 SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
@@ -38,30 +38,28 @@ def errors(scheduler: Scheduler, verb: str) -> float:
         ("PUT", "/bind", 405, "bind"),
     ],
 )
-def test_an_unknown_verb_is_answered_with_the_known_ones_and_counted(method: str, path: str, status: int, verb: str) -> None:
-    async def story(scheduler: Scheduler) -> None:
-        answer = await scheduler.request(method, path)
-        assert answer.status_code == status
-        assert "POST /filter, /prioritize or /bind" in answer.json()["Error"]
-        assert errors(scheduler, verb) == 1
-
-    run(story)
+async def test_an_unknown_verb_is_answered_with_the_known_ones_and_counted(
+    method: str, path: str, status: int, verb: str, scheduler: Scheduler
+) -> None:
+    answer = await scheduler.request(method, path)
+    assert answer.status_code == status
+    assert "POST /filter, /prioritize or /bind" in answer.json()["Error"]
+    assert errors(scheduler, verb) == 1
 
 
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"Pod": 3}', b'{"PodName": []}'])
-def test_what_is_no_argument_is_a_400_with_a_sentence_and_counted(verb: str, body: bytes) -> None:
-    async def story(scheduler: Scheduler) -> None:
-        answer = await scheduler.post(verb, body)
-        assert answer.status_code == 400
-        assert "not a valid Extender" in answer.json()["Error"]
-        assert errors(scheduler, verb) == 1
-
-    run(story)
+async def test_what_is_no_argument_is_a_400_with_a_sentence_and_counted(verb: str, body: bytes, scheduler: Scheduler) -> None:
+    answer = await scheduler.post(verb, body)
+    assert answer.status_code == 400
+    assert "not a valid Extender" in answer.json()["Error"]
+    assert errors(scheduler, verb) == 1
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_huge_body_is_refused_before_it_is_read_to_its_end(announced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_huge_body_is_refused_before_it_is_read_to_its_end(
+    announced: bool, monkeypatch: pytest.MonkeyPatch, scheduler: Scheduler
+) -> None:
     monkeypatch.setattr(verbs, "MAX_BODY_BYTES", 1 << 20)
     sent = 0
 
@@ -71,14 +69,11 @@ def test_a_huge_body_is_refused_before_it_is_read_to_its_end(announced: bool, mo
             sent += 1 << 16
             yield b" " * (1 << 16)
 
-    async def story(scheduler: Scheduler) -> None:
-        headers = {"Content-Length": str(1 << 40)} if announced else {}
-        answer = await scheduler.request("POST", "/filter", content=endless(), headers=headers)
-        assert answer.status_code == 413
-        assert "longer than 1 MiB" in answer.json()["Error"]
-        assert errors(scheduler, "filter") == 1
-
-    run(story)
+    headers = {"Content-Length": str(1 << 40)} if announced else {}
+    answer = await scheduler.request("POST", "/filter", content=endless(), headers=headers)
+    assert answer.status_code == 413
+    assert "longer than 1 MiB" in answer.json()["Error"]
+    assert errors(scheduler, "filter") == 1
     assert sent <= (2 << 20)
 
 
@@ -93,53 +88,46 @@ def test_a_huge_body_is_refused_before_it_is_read_to_its_end(announced: bool, mo
         ("Node", ""),
     ],
 )
-def test_a_binding_whose_names_are_none_writes_nothing(key: str, value: str) -> None:
-    async def story(scheduler: Scheduler) -> None:
-        scheduler.office.world.add_pod(pod("p", 1))
-        answer = await scheduler.post("bind", BINDING | {key: value})
-        assert (answer.status_code, key in answer.json()["Error"]) == (400, True)
-        assert scheduler.office.world.sent == []
-
-    run(story)
+async def test_a_binding_whose_names_are_none_writes_nothing(key: str, value: str, scheduler: Scheduler) -> None:
+    scheduler.office.world.add_pod(pod("p", 1))
+    answer = await scheduler.post("bind", BINDING | {key: value})
+    assert (answer.status_code, key in answer.json()["Error"]) == (400, True)
+    assert scheduler.office.world.sent == []
 
 
-def test_an_error_of_ours_is_a_500_and_counted_and_the_next_call_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(scheduler: Scheduler) -> None:
-        scheduler.office.world.add_pod(pod("p", 1))
-        with monkeypatch.context() as broken:
-            broken.setattr(Desk, "filter", lambda self, args: 1 / 0)
-            answer = await scheduler.post("filter", scheduler.args("p"))
-        assert (answer.status_code, "its log" in answer.json()["Error"]) == (500, True)
-        assert errors(scheduler, "filter") == 1
-        assert (await scheduler.filter("p", "n0"))["NodeNames"] == ["n0"]
+async def test_an_error_of_ours_is_a_500_and_counted_and_the_next_call_is_served(
+    monkeypatch: pytest.MonkeyPatch, scheduler: Scheduler
+) -> None:
+    scheduler.office.world.add_pod(pod("p", 1))
+    with monkeypatch.context() as broken:
+        broken.setattr(Desk, "filter", lambda self, args: 1 / 0)
+        answer = await scheduler.post("filter", scheduler.args("p"))
+    assert (answer.status_code, "its log" in answer.json()["Error"]) == (500, True)
+    assert errors(scheduler, "filter") == 1
+    assert (await scheduler.filter("p", "n0"))["NodeNames"] == ["n0"]
 
-    run(story)
 
-
-def test_noise_on_the_port_is_answered_and_the_next_caller_served(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        office = Office(World())
-        ours = server(verbs.verbs_app(Desk(office), office.metrics))
-        listening = listen("127.0.0.1", 0)
-        task = asyncio.create_task(ours.serve([listening]))
-        async with asyncio.timeout(10):
-            while not ours.started:
-                await asyncio.sleep(0.001)
-            port = listening.getsockname()[1]
-            for noise in (b"\x16\x03\x01\x02\x00", b"NONSENSE\r\n\r\n", b"POST /filter HTTP/1.1\r\nContent-Length: x\r\n\r\n"):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(noise)
-                writer.write_eof()
-                said = await reader.read()
-                assert said == b"" or said.startswith(b"HTTP/1.1 4"), said
-                writer.close()
-            async with httpx.AsyncClient() as client:
-                content = (RECORDED / "filter.json").read_bytes()
-                assert (await client.post(f"http://127.0.0.1:{port}/filter", content=content)).status_code == 200
-            ours.should_exit = True
-            await task
-
-    asyncio.run(story())
+async def test_noise_on_the_port_is_answered_and_the_next_caller_served(caplog: pytest.LogCaptureFixture) -> None:
+    office = Office(World())
+    ours = server(verbs.verbs_app(Desk(office), office.metrics))
+    listening = listen("127.0.0.1", 0)
+    task = asyncio.create_task(ours.serve([listening]))
+    async with asyncio.timeout(10):
+        while not ours.started:
+            await asyncio.sleep(0.001)
+        port = listening.getsockname()[1]
+        for noise in (b"\x16\x03\x01\x02\x00", b"NONSENSE\r\n\r\n", b"POST /filter HTTP/1.1\r\nContent-Length: x\r\n\r\n"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(noise)
+            writer.write_eof()
+            said = await reader.read()
+            assert said == b"" or said.startswith(b"HTTP/1.1 4"), said
+            writer.close()
+        async with httpx.AsyncClient() as client:
+            content = (RECORDED / "filter.json").read_bytes()
+            assert (await client.post(f"http://127.0.0.1:{port}/filter", content=content)).status_code == 200
+        ours.should_exit = True
+        await task
 
 
 _VALUES = st.recursive(
@@ -164,36 +152,33 @@ _PATHS = [
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(_PATHS), _VALUES, st.booleans())
-def test_any_spoilt_argument_is_answered_with_a_verdict_or_a_400(path: tuple[str | int, ...], value: Any, planned: bool) -> None:
-    async def story(scheduler: Scheduler) -> None:
-        made = pod("p", 2, annotations=SENSITIVE)
-        if planned:
-            made["metadata"]["labels"] = {c.LABEL_JOB_UID: "uid-j"}
-            made["metadata"]["annotations"] |= {c.ANN_PLANNED_NODE: "n0", c.ANN_PLANNED_GPUS: "GPU-n0-0,GPU-n0-1"}
-        scheduler.office.world.add_pod(made)
-        body = scheduler.args("p")
-        at: Any = body
-        for part in path[:-1]:
-            at = at[part]
-        at[path[-1]] = value
-        for verb in ("filter", "prioritize"):
-            answer = await scheduler.post(verb, body)
-            assert answer.status_code in (200, 400)
-            assert answer.status_code == 200 or answer.json()["Error"]
-
-    run(story)
+async def test_any_spoilt_argument_is_answered_with_a_verdict_or_a_400(
+    path: tuple[str | int, ...], value: Any, planned: bool
+) -> None:
+    scheduler = scheduling()
+    made = pod("p", 2, annotations=SENSITIVE)
+    if planned:
+        made["metadata"]["labels"] = {c.LABEL_JOB_UID: "uid-j"}
+        made["metadata"]["annotations"] |= {c.ANN_PLANNED_NODE: "n0", c.ANN_PLANNED_GPUS: "GPU-n0-0,GPU-n0-1"}
+    scheduler.office.world.add_pod(made)
+    body = scheduler.args("p")
+    at: Any = body
+    for part in path[:-1]:
+        at = at[part]
+    at[path[-1]] = value
+    for verb in ("filter", "prioritize"):
+        answer = await scheduler.post(verb, body)
+        assert answer.status_code in (200, 400)
+        assert answer.status_code == 200 or answer.json()["Error"]
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(["filter", "prioritize", "bind"]), st.data())
-def test_a_recorded_body_with_bytes_changed_is_answered_with_a_verdict_or_a_400(verb: str, data: st.DataObject) -> None:
+async def test_a_recorded_body_with_bytes_changed_is_answered_with_a_verdict_or_a_400(verb: str, data: st.DataObject) -> None:
     body = bytearray(json.dumps(json.loads((RECORDED / f"{verb}.json").read_bytes())).encode())
     for at, byte in data.draw(st.lists(st.tuples(st.integers(0, len(body) - 1), st.integers(0, 255)), min_size=1, max_size=4)):
         body[at] = byte
-
-    async def story(scheduler: Scheduler) -> None:
-        answer = await scheduler.post(verb, bytes(body))
-        assert answer.status_code in (200, 400)
-        answer.json()
-
-    run(story)
+    scheduler = scheduling()
+    answer = await scheduler.post(verb, bytes(body))
+    assert answer.status_code in (200, 400)
+    answer.json()

@@ -12,7 +12,7 @@ from kompakt_core.ids import NodeName
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.project_job import read_job
 from kompakt_extender.record import Record, State
-from tests.support.extender.office import Office, run, slow_to_write
+from tests.support.extender.office import Office, on_nodes, slow_to_write
 from tests.support.extender.preempting import PROTECTED, runs, urgent
 from tests.support.extender.racks import occupy
 
@@ -87,83 +87,74 @@ def test_what_is_written_about_a_job_that_is_gone_is_forgotten() -> None:
     assert jobs.record(JOB).waiting_since == ""
 
 
-def test_a_node_that_fails_a_gang_while_it_is_written_about_is_left_out() -> None:
-    async def story(office: Office) -> None:
-        occupy(office, "n0", 8)
-        office.world.add_gang("j", 2, 4)
-        heard = slow_to_write(office, "j")
-        await office.rounds()
-        assert office.planner.busy
-        office.planner.exclude("uid-j", NodeName("n0"), "OutOfcpu")
-        heard.set()
-        await office.settle()
-        assert [one["node"] for one in office.scheduling("j")["excludedNodes"]] == ["n0"]
-        for index in range(8):
-            office.world.delete_pod(f"n0-{index}")
-        await office.settle()
-        assert office.scheduling("j")["state"] == "Waiting"
-
-    run(story, nodes=1)
+async def test_a_node_that_fails_a_gang_while_it_is_written_about_is_left_out() -> None:
+    office = on_nodes(1)
+    occupy(office, "n0", 8)
+    office.world.add_gang("j", 2, 4)
+    heard = slow_to_write(office, "j")
+    await office.rounds()
+    assert office.planner.busy
+    office.planner.exclude("uid-j", NodeName("n0"), "OutOfcpu")
+    heard.set()
+    await office.settle()
+    assert [one["node"] for one in office.scheduling("j")["excludedNodes"]] == ["n0"]
+    for index in range(8):
+        office.world.delete_pod(f"n0-{index}")
+    await office.settle()
+    assert office.scheduling("j")["state"] == "Waiting"
 
 
-def test_a_reservation_that_another_takes_while_it_is_written_does_not_come_back() -> None:
-    async def story(office: Office) -> None:
-        await runs(office, "low")
-        office.wait(PROTECTED)
-        urgent(office)
-        heard = slow_to_write(office, "urgent")
-        await office.rounds()
-        assert set(office.ledger.reserved.held) == {"uid-urgent"}
-        urgent(office, "most", priority=2000)
-        await office.rounds()
-        assert set(office.ledger.reserved.held) == {"uid-most"}
-        office.see()
-        heard.set()
-        while office.planner.busy:
-            await asyncio.gather(*office.planner.busy)
-        assert office.scheduling("urgent")["reason"] == "Preempting", "as it was sent"
-        assert office.jobs.record(office.jobs.views["uid-urgent"]).victims == ()
-        await office.settle()
-        assert (office.scheduling("urgent")["state"], office.scheduling("most")["reason"]) == ("Waiting", "Preempting")
-
-    run(story, nodes=1)
+async def test_a_reservation_that_another_takes_while_it_is_written_does_not_come_back() -> None:
+    office = on_nodes(1)
+    await runs(office, "low")
+    office.wait(PROTECTED)
+    urgent(office)
+    heard = slow_to_write(office, "urgent")
+    await office.rounds()
+    assert set(office.ledger.reserved.held) == {"uid-urgent"}
+    urgent(office, "most", priority=2000)
+    await office.rounds()
+    assert set(office.ledger.reserved.held) == {"uid-most"}
+    office.see()
+    heard.set()
+    while office.planner.busy:
+        await asyncio.gather(*office.planner.busy)
+    assert office.scheduling("urgent")["reason"] == "Preempting", "as it was sent"
+    assert office.jobs.record(office.jobs.views["uid-urgent"]).victims == ()
+    await office.settle()
+    assert (office.scheduling("urgent")["state"], office.scheduling("most")["reason"]) == ("Waiting", "Preempting")
 
 
-def test_who_was_passed_while_it_was_written_about_counts_that() -> None:
-    async def story(office: Office) -> None:
-        occupy(office, "n0", 4)
-        office.world.add_gang("big", 1, 8)
-        heard = slow_to_write(office, "big")
-        await office.rounds()
-        office.wait(1)
-        office.world.add_gang("small", 1, 4)
-        await office.rounds()
-        heard.set()
-        await office.settle()
-        assert office.scheduling("small")["state"] == "Released"
-        assert office.jobs.record(office.jobs.views["uid-big"]).overtaken == 1
-
-    run(story, nodes=1)
+async def test_who_was_passed_while_it_was_written_about_counts_that() -> None:
+    office = on_nodes(1)
+    occupy(office, "n0", 4)
+    office.world.add_gang("big", 1, 8)
+    heard = slow_to_write(office, "big")
+    await office.rounds()
+    office.wait(1)
+    office.world.add_gang("small", 1, 4)
+    await office.rounds()
+    heard.set()
+    await office.settle()
+    assert office.scheduling("small")["state"] == "Released"
+    assert office.jobs.record(office.jobs.views["uid-big"]).overtaken == 1
 
 
-def test_a_plan_that_is_being_written_stands_though_another_takes_what_was_held_before() -> None:
-    async def story(office: Office) -> None:
-        await runs(office, "low")
-        occupy(office, "n1", 8)
-        office.wait(PROTECTED)
-        urgent(office)
-        await office.settle()
-        assert office.ledger.reserved.nodes_of("uid-urgent") == {"n0"}
-        heard = slow_to_write(office, "urgent")
-        for index in range(8):
-            office.world.delete_pod(f"n1-{index}")
-        office.see()
-        await office.planner.round()  # it finds room elsewhere
-        urgent(office, "most", priority=2000)
-        await office.rounds(1)
-        assert set(office.ledger.reserved.held) == {"uid-most"}
-        heard.set()
-        await office.settle()
-        assert (office.scheduling("urgent")["state"], office.scheduling("most")["reason"]) == ("Released", "Preempting")
-
-    run(story)
+async def test_a_plan_that_is_being_written_stands_though_another_takes_what_was_held_before(office: Office) -> None:
+    await runs(office, "low")
+    occupy(office, "n1", 8)
+    office.wait(PROTECTED)
+    urgent(office)
+    await office.settle()
+    assert office.ledger.reserved.nodes_of("uid-urgent") == {"n0"}
+    heard = slow_to_write(office, "urgent")
+    for index in range(8):
+        office.world.delete_pod(f"n1-{index}")
+    office.see()
+    await office.planner.round()  # it finds room elsewhere
+    urgent(office, "most", priority=2000)
+    await office.rounds(1)
+    assert set(office.ledger.reserved.held) == {"uid-most"}
+    heard.set()
+    await office.settle()
+    assert (office.scheduling("urgent")["state"], office.scheduling("most")["reason"]) == ("Released", "Preempting")

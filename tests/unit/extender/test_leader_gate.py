@@ -9,9 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-import urllib3
 
-from kompakt_client.access import Door
+from kompakt_client.connections import plain
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.api import Api
 from kompakt_extender.leader_gate import LeaderGate
@@ -79,8 +78,8 @@ def server() -> Iterator[tuple[Server, Api]]:
     listening = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"state": state}))
     listening.daemon_threads = True
     threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    door = Door(f"http://127.0.0.1:{listening.server_port}", urllib3.PoolManager(), dict)
-    yield state, Api(door)
+    endpoint = plain(f"http://127.0.0.1:{listening.server_port}")
+    yield state, Api(endpoint)
     state.done.set()
     state.changes.put(None)
     listening.shutdown()
@@ -105,47 +104,39 @@ async def answers(front: LeaderGate, words: str) -> None:
             await asyncio.sleep(0.005)
 
 
-def test_deciding_begins_after_everything_is_listed_and_ends_with_the_lease(server: tuple[Server, Api]) -> None:
+async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_lease(server: tuple[Server, Api]) -> None:
     state, api = server
-
-    async def story() -> None:
-        front = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
-        following = asyncio.create_task(front.run())
-        await answers(front, "nobody holds")
-        state.hold_back.clear()
-        state.changes.put(lease("pod-a_1", "1", 2))
-        await answers(front, "still reading the cluster")
-        assert "pods" in front.trouble
-        state.hold_back.set()
-        await answers(front, "serves")
-        assert {"pods", "nodes", "gputopologies", "trainingjobs"} <= set(state.listed)
-        assert front.trouble == front.stuck == ""
-        state.changes.put(lease("pod-b_1", "2", 3))
-        await answers(front, "held by pod-b_1, not by pod-a")
-        following.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await following
-
-    asyncio.run(story())
+    front = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
+    following = asyncio.create_task(front.run())
+    await answers(front, "nobody holds")
+    state.hold_back.clear()
+    state.changes.put(lease("pod-a_1", "1", 2))
+    await answers(front, "still reading the cluster")
+    assert "pods" in front.trouble
+    state.hold_back.set()
+    await answers(front, "serves")
+    assert {"pods", "nodes", "gputopologies", "trainingjobs"} <= set(state.listed)
+    assert front.trouble == front.stuck == ""
+    state.changes.put(lease("pod-b_1", "2", 3))
+    await answers(front, "held by pod-b_1, not by pod-a")
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
 
 
-def test_a_second_time_begins_with_a_second_list(server: tuple[Server, Api], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, Api], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kompakt_extender.lease_observer.MARGIN_SECONDS", 0.0)  # the quiet time after a Lease was given up
     state, api = server
     state.lease = lease("pod-a_1", "1", 1)
-
-    async def story() -> None:
-        front = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
-        following = asyncio.create_task(front.run())
-        await answers(front, "serves")
-        assert state.listed.count("pods") == 1
-        state.changes.put(lease("", "2", 2))
-        await answers(front, "nobody holds")
-        state.changes.put(lease("pod-a_2", "3", 3))
-        await answers(front, "serves")
-        assert state.listed.count("pods") == 2
-        following.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await following
-
-    asyncio.run(story())
+    front = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
+    following = asyncio.create_task(front.run())
+    await answers(front, "serves")
+    assert state.listed.count("pods") == 1
+    state.changes.put(lease("", "2", 2))
+    await answers(front, "nobody holds")
+    state.changes.put(lease("pod-a_2", "3", 3))
+    await answers(front, "serves")
+    assert state.listed.count("pods") == 2
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following

@@ -82,27 +82,23 @@ class Well:
         return {}
 
 
-def test_answers_are_sent_at_once_and_idle_connections_outlive_those_of_go() -> None:
+async def test_answers_are_sent_at_once_and_idle_connections_outlive_those_of_go() -> None:
     """Go's client closes idle connections after 90 s; with Nagle's algorithm each answer costs 40 ms."""
     assert KEEP_ALIVE_SECONDS > 90
-
-    async def story() -> None:
-        ours = server(health_app(Well(), ExtenderMetrics()))
-        listening = listen("127.0.0.1", 0)
-        task = asyncio.create_task(ours.serve([listening]))
-        async with asyncio.timeout(10):
-            while not ours.started:
-                await asyncio.sleep(0.001)
-            async with httpx.AsyncClient() as client:
-                url = f"http://127.0.0.1:{listening.getsockname()[1]}/healthz"
-                assert (await client.get(url)).text == "ok"
-                (connection,) = ours.server_state.connections
-                accepted = connection.transport.get_extra_info("socket")
-                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
-            ours.should_exit = True
-            await task
-
-    asyncio.run(story())
+    ours = server(health_app(Well(), ExtenderMetrics()))
+    listening = listen("127.0.0.1", 0)
+    task = asyncio.create_task(ours.serve([listening]))
+    async with asyncio.timeout(10):
+        while not ours.started:
+            await asyncio.sleep(0.001)
+        async with httpx.AsyncClient() as client:
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}/healthz"
+            assert (await client.get(url)).text == "ok"
+            (connection,) = ours.server_state.connections
+            accepted = connection.transport.get_extra_info("socket")
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        ours.should_exit = True
+        await task
 
 
 def test_an_answer_leaves_in_one_segment() -> None:

@@ -5,10 +5,8 @@ from collections import defaultdict
 from prometheus_client.parser import text_string_to_metric_families
 
 from kompakt_core import contract as c
-from kompakt_extender import words
 from kompakt_extender.fragmentation import FragmentationCollector
-from kompakt_extender.rejections import OTHER, code_of, counted
-from tests.support.extender.asking import Person, ask, bound
+from tests.support.extender.asking import Person, asking, bound
 from tests.support.extender.scheduler import Desk, Scheduler
 from tests.support.extender.world import pod
 
@@ -28,108 +26,81 @@ async def scrape(person: Person) -> dict[str, dict[tuple[tuple[str, str], ...], 
     return found
 
 
-def test_all_figures_parse_and_no_label_grows_with_pods() -> None:
-    async def story(person: Person) -> None:
-        before = await scrape(person)
-        for number in range(3):
-            await bound(person.office, f"p{number}", 2, "n0")
-        after = await scrape(person)
-        labels = {name for series in after.values() for key in series for name, _ in key}
-        assert labels <= LABELS
-        grown = {name for name in after if len(after[name]) > len(before.get(name, {}))}
-        assert grown <= {f"kompakt_extender_{n}" for n in ("binds_total", "binds_created")} | {
-            f"kompakt_extender_bind_value_ratio_{n}" for n in ("bucket", "sum", "count", "created")
-        }
-        assert "kompakt_extender_ledger_corrections_total" in after
-        assert after["process_resident_memory_bytes"][()] > 1e6
-
-    ask(story)
+async def test_all_figures_parse_and_no_label_grows_with_pods(person: Person) -> None:
+    before = await scrape(person)
+    for number in range(3):
+        await bound(person.office, f"p{number}", 2, "n0")
+    after = await scrape(person)
+    labels = {name for series in after.values() for key in series for name, _ in key}
+    assert labels <= LABELS
+    grown = {name for name in after if len(after[name]) > len(before.get(name, {}))}
+    assert grown <= {f"kompakt_extender_{n}" for n in ("binds_total", "binds_created")} | {
+        f"kompakt_extender_bind_value_ratio_{n}" for n in ("bucket", "sum", "count", "created")
+    }
+    assert "kompakt_extender_ledger_corrections_total" in after
+    assert after["process_resident_memory_bytes"][()] > 1e6
 
 
-def test_units_stand_in_names_and_helps() -> None:
-    async def story(person: Person) -> None:
-        for family in text_string_to_metric_families((await person.http.get("/metrics")).text):
-            if family.name.startswith("kompakt") and family.name.endswith("_seconds"):
-                assert "seconds" in family.documentation
-            if family.name.endswith("bytes_per_second"):
-                assert "bytes per second" in family.documentation
-
-    ask(story)
+async def test_units_stand_in_names_and_helps(person: Person) -> None:
+    for family in text_string_to_metric_families((await person.http.get("/metrics")).text):
+        if family.name.startswith("kompakt") and family.name.endswith("_seconds"):
+            assert "seconds" in family.documentation
+        if family.name.endswith("bytes_per_second"):
+            assert "bytes per second" in family.documentation
 
 
-def test_what_is_left_per_node_follows_the_free_gpus() -> None:
-    async def story(person: Person) -> None:
-        empty = (await scrape(person))["kompakt_node_ring_left_bytes_per_second"]
-        assert len(empty) == 9, "three nodes, sizes 2, 4 and 8"
-        await bound(person.office, "p", 5, "n0")
-        now = await scrape(person)
-        left = now["kompakt_node_ring_left_bytes_per_second"]
-        shown = {one["gpus"]: one["value"] for one in (await person.get("/nodes/n0"))["bestLeft"]}
-        for size in (2, 4, 8):
-            assert left[("gpus", str(size)), ("node", "n0")] == shown[size] * 1e6
-            assert left[("gpus", str(size)), ("node", "n1")] == empty[("gpus", str(size)), ("node", "n1")]
-        assert left[("gpus", "4"), ("node", "n0")] == 0
-        ideal = now["kompakt_ring_ideal_bytes_per_second"]
-        assert ideal[(("gpus", "2"),)] == max(empty[("gpus", "2"), ("node", n)] for n in ("n0", "n1", "n2"))
-        person.active = False
-        assert "kompakt_node_ring_left_bytes_per_second" not in await scrape(person), "a standby knows no nodes"
-
-    ask(story)
+async def test_what_is_left_per_node_follows_the_free_gpus(person: Person) -> None:
+    empty = (await scrape(person))["kompakt_node_ring_left_bytes_per_second"]
+    assert len(empty) == 9, "three nodes, sizes 2, 4 and 8"
+    await bound(person.office, "p", 5, "n0")
+    now = await scrape(person)
+    left = now["kompakt_node_ring_left_bytes_per_second"]
+    shown = {one["gpus"]: one["value"] for one in (await person.get("/nodes/n0"))["bestLeft"]}
+    for size in (2, 4, 8):
+        assert left[("gpus", str(size)), ("node", "n0")] == shown[size] * 1e6
+        assert left[("gpus", str(size)), ("node", "n1")] == empty[("gpus", str(size)), ("node", "n1")]
+    assert left[("gpus", "4"), ("node", "n0")] == 0
+    ideal = now["kompakt_ring_ideal_bytes_per_second"]
+    assert ideal[(("gpus", "2"),)] == max(empty[("gpus", "2"), ("node", n)] for n in ("n0", "n1", "n2"))
+    person.active = False
+    assert "kompakt_node_ring_left_bytes_per_second" not in await scrape(person), "a standby knows no nodes"
 
 
-def test_the_share_of_the_ideal_is_observed_at_bind() -> None:
-    async def story(person: Person) -> None:
-        office = person.office
-        await bound(office, "best", 2, "n2")
-        await bound(office, "worse", 2, "n0")
-        await bound(office, "alone", 1, "n1")
-        shares = await scrape(person)
-        ring = (("pattern", "Ring"),)
-        assert shares["kompakt_extender_bind_value_ratio_count"][ring] == 2, "one GPU has no value to share"
-        worse, best = (int(office.annotations(name)[c.ANN_VALUE]) for name in ("worse", "best"))
-        assert abs(shares["kompakt_extender_bind_value_ratio_sum"][ring] - (1 + worse / best)) < 1e-9
-
-    ask(story)
+async def test_the_share_of_the_ideal_is_observed_at_bind(person: Person) -> None:
+    office = person.office
+    await bound(office, "best", 2, "n2")
+    await bound(office, "worse", 2, "n0")
+    await bound(office, "alone", 1, "n1")
+    shares = await scrape(person)
+    ring = (("pattern", "Ring"),)
+    assert shares["kompakt_extender_bind_value_ratio_count"][ring] == 2, "one GPU has no value to share"
+    worse, best = (int(office.annotations(name)[c.ANN_VALUE]) for name in ("worse", "best"))
+    assert abs(shares["kompakt_extender_bind_value_ratio_sum"][ring] - (1 + worse / best)) < 1e-9
 
 
-def test_refusals_are_counted_by_reason_of_filter_and_bind() -> None:
-    async def story(person: Person) -> None:
-        office = person.office
-        desk = Desk(office)
-        scheduler = Scheduler(desk)
-        await bound(office, "a", 6, "n0")
-        office.world.add_pod(pod("p", 4))
-        office.see()
-        await scheduler.filter("p", "n0", "n1", "gone")
-        text = (await scheduler.get("/metrics")).text
-        assert 'kompakt_extender_rejections_total{reason="NotEnoughFreeGPUs",verb="filter"} 1.0' in text
-        assert 'kompakt_extender_rejections_total{reason="UnknownNode",verb="filter"} 1.0' in text
-        binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "n0"}
-        await scheduler.post("bind", binding)
-        assert '{reason="NotEnoughFreeGPUs",verb="bind"} 1.0' in (await scheduler.get("/metrics")).text
-
-    ask(story)
+async def test_refusals_are_counted_by_reason_of_filter_and_bind(person: Person) -> None:
+    office = person.office
+    desk = Desk(office)
+    scheduler = Scheduler(desk)
+    await bound(office, "a", 6, "n0")
+    office.world.add_pod(pod("p", 4))
+    office.see()
+    await scheduler.filter("p", "n0", "n1", "gone")
+    text = (await scheduler.get("/metrics")).text
+    assert 'kompakt_extender_rejections_total{reason="NotEnoughFreeGPUs",verb="filter"} 1.0' in text
+    assert 'kompakt_extender_rejections_total{reason="UnknownNode",verb="filter"} 1.0' in text
+    binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "n0"}
+    await scheduler.post("bind", binding)
+    assert '{reason="NotEnoughFreeGPUs",verb="bind"} 1.0' in (await scheduler.get("/metrics")).text
 
 
-def test_every_text_of_ours_has_a_word_and_others_share_one() -> None:
-    about_nodes = (v for v in vars(words).values() if isinstance(v, str) and v.startswith("node(s)"))
-    texts = [*words.TEXTS.values(), *about_nodes, words.WITHDRAWN, words.NO_PLAN, words.NO_GPUS]
-    assert len(texts) > 15
-    codes = [code_of(text) for text in texts]
-    assert OTHER not in codes
-    assert len(set(codes)) == len(set(texts))
-    assert counted(["pod a: 0.5 GPUs", "pod b: x", texts[0], texts[0]]) == {OTHER: 2, codes[0]: 2}
-
-
-def test_equal_nodes_are_computed_once() -> None:
-    async def story(person: Person) -> None:
-        collector = FragmentationCollector()
-        collector.look(person.states())
-        (left, _) = collector.collect()
-        assert len(left.samples) == 60
-        assert len(collector._known) == 1
-        collector.look({})
-        list(collector.collect())
-        assert collector._known == {}
-
-    ask(story, *["dgx1-v100"] * 20)
+async def test_equal_nodes_are_computed_once() -> None:
+    person = asking(*["dgx1-v100"] * 20)
+    collector = FragmentationCollector()
+    collector.look(person.states())
+    (left, _) = collector.collect()
+    assert len(left.samples) == 60
+    assert len(collector._known) == 1
+    collector.look({})
+    list(collector.collect())
+    assert collector._known == {}

@@ -2,7 +2,7 @@
 
 from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender.office import Office
-from tests.support.extender.racks import half_full, occupy, told
+from tests.support.extender.racks import half_full, occupy, on_racks
 
 
 def passing(office: Office, number: int) -> None:
@@ -29,127 +29,112 @@ async def passed_over(office: Office) -> None:
 THREE = ClusterPolicy("fixed", overtaken_at_most=3)
 
 
-def test_after_bounded_overtaking_what_would_serve_the_gang_is_kept_for_it() -> None:
-    async def story(office: Office) -> None:
-        half_full(office)
-        await passed_over(office)
-        found = office.scheduling("big")
-        assert (found["state"], found["overtaken"]) == ("Reserved", 3)
-        assert "are kept for it" in found["message"]
-        ((node, gpus),) = ((one["node"], one["gpus"]) for one in found["reserved"])
-        assert gpus == 8
-        for name in ("a0", "a1", "b0", "b1"):  # all plain pods end
-            for index in range(4):
-                office.world.delete_pod(f"{name}-{index}")
-            if name != node:
-                occupy(office, name, 8)  # and everything else is taken by others
-        for number in range(3):
-            leave(office, f"small-{number}")
-        passing(office, 9)
-        await office.settle()
-        assert office.scheduling("big")["state"] == "Released"
-        assert {seat["node"] for seat in office.scheduling("big")["plan"]["pods"]} == {node}
-        assert "reserved" not in office.scheduling("big")
-        assert office.ledger.reserved.kept_for == ""
-        assert office.scheduling("small-9")["state"] == "Waiting"
-
-    told(story, THREE)
+async def test_after_bounded_overtaking_what_would_serve_the_gang_is_kept_for_it() -> None:
+    office = on_racks(THREE)
+    half_full(office)
+    await passed_over(office)
+    found = office.scheduling("big")
+    assert (found["state"], found["overtaken"]) == ("Reserved", 3)
+    assert "are kept for it" in found["message"]
+    ((node, gpus),) = ((one["node"], one["gpus"]) for one in found["reserved"])
+    assert gpus == 8
+    for name in ("a0", "a1", "b0", "b1"):  # all plain pods end
+        for index in range(4):
+            office.world.delete_pod(f"{name}-{index}")
+        if name != node:
+            occupy(office, name, 8)  # and everything else is taken by others
+    for number in range(3):
+        leave(office, f"small-{number}")
+    passing(office, 9)
+    await office.settle()
+    assert office.scheduling("big")["state"] == "Released"
+    assert {seat["node"] for seat in office.scheduling("big")["plan"]["pods"]} == {node}
+    assert "reserved" not in office.scheduling("big")
+    assert office.ledger.reserved.kept_for == ""
+    assert office.scheduling("small-9")["state"] == "Waiting"
 
 
-def test_gpus_that_become_free_on_a_kept_node_go_to_nobody_else() -> None:
-    async def story(office: Office) -> None:
-        half_full(office)
-        await passed_over(office)
-        kept = office.scheduling("big")["reserved"][0]["node"]
-        for name in ("a0", "a1", "b0", "b1"):
-            if name != kept:
-                occupy(office, name, 8)
-        office.world.delete_pod(f"{kept}-0")
-        passing(office, 9)
-        await office.settle()
-        assert office.scheduling("small-9")["state"] == "Waiting"
-        state = office.ledger.state(kept)
-        assert state is not None
-        assert state.free == 0, "nor to a plain pod"
-
-    told(story, THREE)
+async def test_gpus_that_become_free_on_a_kept_node_go_to_nobody_else() -> None:
+    office = on_racks(THREE)
+    half_full(office)
+    await passed_over(office)
+    kept = office.scheduling("big")["reserved"][0]["node"]
+    for name in ("a0", "a1", "b0", "b1"):
+        if name != kept:
+            occupy(office, name, 8)
+    office.world.delete_pod(f"{kept}-0")
+    passing(office, 9)
+    await office.settle()
+    assert office.scheduling("small-9")["state"] == "Waiting"
+    state = office.ledger.state(kept)
+    assert state is not None
+    assert state.free == 0, "nor to a plain pod"
 
 
-def test_a_reservation_outlives_a_takeover() -> None:
-    async def story(office: Office) -> None:
-        half_full(office)
-        await passed_over(office)
-        kept = office.scheduling("big")["reserved"]
-        successor = Office(office.world, THREE)
-        successor.take_over()
-        assert successor.ledger.reserved.kept_for == "uid-big"
-        await successor.settle()
-        assert successor.scheduling("big")["reserved"] == kept
-
-    told(story, THREE)
+async def test_a_reservation_outlives_a_takeover() -> None:
+    office = on_racks(THREE)
+    half_full(office)
+    await passed_over(office)
+    kept = office.scheduling("big")["reserved"]
+    successor = Office(office.world, THREE)
+    successor.take_over()
+    assert successor.ledger.reserved.kept_for == "uid-big"
+    await successor.settle()
+    assert successor.scheduling("big")["reserved"] == kept
 
 
-def test_a_reservation_ends_with_its_job() -> None:
-    async def story(office: Office) -> None:
-        half_full(office)
-        await passed_over(office)
-        office.world.jobs["big"]["spec"]["suspend"] = True
-        office.world.put("jobs", "big", office.world.jobs["big"])
-        for index in range(2):
-            office.world.delete_pod(f"big-worker-{index}-a1")
-        await office.settle()
-        assert office.ledger.reserved.kept_for == ""
-
-    told(story, THREE)
+async def test_a_reservation_ends_with_its_job() -> None:
+    office = on_racks(THREE)
+    half_full(office)
+    await passed_over(office)
+    office.world.jobs["big"]["spec"]["suspend"] = True
+    office.world.put("jobs", "big", office.world.jobs["big"])
+    for index in range(2):
+        office.world.delete_pod(f"big-worker-{index}-a1")
+    await office.settle()
+    assert office.ledger.reserved.kept_for == ""
 
 
-def test_gpus_are_kept_for_one_gang_at_a_time() -> None:
+async def test_gpus_are_kept_for_one_gang_at_a_time() -> None:
     """Two that each wait for what the other keeps would wait for ever."""
-
-    async def story(office: Office) -> None:
-        half_full(office)
-        office.world.add_gang("also", 2, 4, consolidation={"mode": "NeverRelax"})
-        await passed_over(office)
-        states = {name: office.scheduling(name)["state"] for name in ("also", "big")}
-        assert states == {"also": "Reserved", "big": "Waiting"}
-        office.planner._wake.clear()
-        await office.plan()
-        assert not office.planner._wake.is_set(), "nobody asks again and again"
-
-    told(story, THREE)
+    office = on_racks(THREE)
+    half_full(office)
+    office.world.add_gang("also", 2, 4, consolidation={"mode": "NeverRelax"})
+    await passed_over(office)
+    states = {name: office.scheduling(name)["state"] for name in ("also", "big")}
+    assert states == {"also": "Reserved", "big": "Waiting"}
+    office.planner._wake.clear()
+    await office.plan()
+    assert not office.planner._wake.is_set(), "nobody asks again and again"
 
 
-def test_the_explain_api_answers_about_a_gang_with_gpus_kept_as_about_a_waiting_one() -> None:
-    async def story(office: Office) -> None:
-        half_full(office)
-        await passed_over(office)
-        answer = office.desk.job("default", "big")()
-        assert answer.scheduling["state"] == "Reserved"
-        assert answer.fits > 0, "a waiting job's answer counts the nodes that could take one worker"
-        message = office.desk.pod("default", "big-worker-0-a1")().message
-        assert "8 GPUs of" in message
-        assert "are kept for it" in message
-
-    told(story, THREE)
+async def test_the_explain_api_answers_about_a_gang_with_gpus_kept_as_about_a_waiting_one() -> None:
+    office = on_racks(THREE)
+    half_full(office)
+    await passed_over(office)
+    answer = office.desk.job("default", "big")()
+    assert answer.scheduling["state"] == "Reserved"
+    assert answer.fits > 0, "a waiting job's answer counts the nodes that could take one worker"
+    message = office.desk.pod("default", "big-worker-0-a1")().message
+    assert "8 GPUs of" in message
+    assert "are kept for it" in message
 
 
-def test_gpus_kept_for_a_gang_are_free_for_one_of_higher_priority_and_kept_again_after_it() -> None:
-    async def story(office: Office) -> None:
-        half_full(office)
-        await passed_over(office)
-        kept = office.scheduling("big")["reserved"][0]["node"]
-        for name in ("a0", "a1", "b0", "b1"):
-            if name != kept:
-                occupy(office, name, 8)
-        for index in range(2):
-            office.world.delete_pod(f"{kept}-{index}")
-        office.world.add_gang("equal", 1, 2)
-        office.world.add_gang("above", 1, 2, priority=1)
-        await office.settle()
-        assert [office.scheduling(name)["state"] for name in ("equal", "above", "big")] == ["Waiting", "Released", "Reserved"]
-        assert await office.bind("above-worker-0-a1", kept) == "", "it may be bound there as well"
-        leave(office, "above")
-        await office.settle()
-        assert office.scheduling("equal")["state"] == "Waiting"
-
-    told(story, THREE)
+async def test_gpus_kept_for_a_gang_are_free_for_one_of_higher_priority_and_kept_again_after_it() -> None:
+    office = on_racks(THREE)
+    half_full(office)
+    await passed_over(office)
+    kept = office.scheduling("big")["reserved"][0]["node"]
+    for name in ("a0", "a1", "b0", "b1"):
+        if name != kept:
+            occupy(office, name, 8)
+    for index in range(2):
+        office.world.delete_pod(f"{kept}-{index}")
+    office.world.add_gang("equal", 1, 2)
+    office.world.add_gang("above", 1, 2, priority=1)
+    await office.settle()
+    assert [office.scheduling(name)["state"] for name in ("equal", "above", "big")] == ["Waiting", "Released", "Reserved"]
+    assert await office.bind("above-worker-0-a1", kept) == "", "it may be bound there as well"
+    leave(office, "above")
+    await office.settle()
+    assert office.scheduling("equal")["state"] == "Waiting"

@@ -7,8 +7,7 @@ import pytest
 
 from kompakt_core import contract as c
 from kompakt_core.contract import timestamps
-from tests.support.extender.office import Office
-from tests.support.extender.office import run as on_nodes
+from tests.support.extender.office import Office, on_nodes
 from tests.support.extender.preempting import PROTECTED, condition, ended, request, seats, touch, urgent
 
 
@@ -29,66 +28,60 @@ async def bound(office: Office, name: str, workers: int) -> None:
 
 
 @pytest.mark.parametrize("never", [True, False], ids=["it never ran", "it runs no more"])
-def test_it_is_ended_when_its_minimum_run_time_since_the_release_is_over(never: bool) -> None:
-    async def story(office: Office) -> None:
-        await placed(office)
-        if not never:
-            office.wait(10)
-            condition(office, "low", "Running", "True")
-            await office.settle()
-            condition(office, "low", "Running", "False")
-            office.wait(-10)
-        office.wait(PROTECTED - 1)
-        urgent(office)
-        await office.settle()
-        assert request(office, "low") is None
-        assert "may be ended for it from" in office.scheduling("urgent")["message"]
-        office.wait(1)
-        await office.settle()
-        assert request(office, "low").name == "urgent"
-        mine = seats(office, "low")
-        ended(office, "low")
-        await office.settle()
-        assert (office.scheduling("urgent")["state"], seats(office, "urgent")) == ("Released", mine)
-        assert not office.ledger.reserved.held
-
-    on_nodes(story, nodes=1)
-
-
-def test_once_it_runs_its_minimum_run_time_begins() -> None:
-    async def story(office: Office) -> None:
-        await placed(office)
-        office.wait(PROTECTED - 1)
+async def test_it_is_ended_when_its_minimum_run_time_since_the_release_is_over(never: bool) -> None:
+    office = on_nodes(1)
+    await placed(office)
+    if not never:
+        office.wait(10)
         condition(office, "low", "Running", "True")
-        urgent(office)
         await office.settle()
-        office.wait(PROTECTED - 1)
-        await office.settle()
-        assert request(office, "low") is None
-        office.wait(1)
-        await office.settle()
-        assert request(office, "low").name == "urgent"
+        condition(office, "low", "Running", "False")
+        office.wait(-10)
+    office.wait(PROTECTED - 1)
+    urgent(office)
+    await office.settle()
+    assert request(office, "low") is None
+    assert "may be ended for it from" in office.scheduling("urgent")["message"]
+    office.wait(1)
+    await office.settle()
+    assert request(office, "low").name == "urgent"
+    mine = seats(office, "low")
+    ended(office, "low")
+    await office.settle()
+    assert (office.scheduling("urgent")["state"], seats(office, "urgent")) == ("Released", mine)
+    assert not office.ledger.reserved.held
 
-    on_nodes(story, nodes=1)
+
+async def test_once_it_runs_its_minimum_run_time_begins() -> None:
+    office = on_nodes(1)
+    await placed(office)
+    office.wait(PROTECTED - 1)
+    condition(office, "low", "Running", "True")
+    urgent(office)
+    await office.settle()
+    office.wait(PROTECTED - 1)
+    await office.settle()
+    assert request(office, "low") is None
+    office.wait(1)
+    await office.settle()
+    assert request(office, "low").name == "urgent"
 
 
-def test_a_gang_that_is_not_wholly_bound_is_withdrawn_and_not_ended() -> None:
-    async def story(office: Office) -> None:
-        office.world.add_gang("low", 2, 4, priority=0)
-        await office.settle()
-        await bound(office, "low", 1)
-        office.world.jobs["low"]["spec"]["runPolicy"] = {"preemption": {"minRuntimeSeconds": 1}}
-        touch(office, "low")
-        office.wait(60)
-        urgent(office)
-        await office.settle()
-        assert request(office, "low") is None
-        office.wait(60)
-        await office.settle()
-        assert office.scheduling("low")["state"] == "Withdrawn"
-        assert request(office, "low") is None
-
-    on_nodes(story, nodes=1)
+async def test_a_gang_that_is_not_wholly_bound_is_withdrawn_and_not_ended() -> None:
+    office = on_nodes(1)
+    office.world.add_gang("low", 2, 4, priority=0)
+    await office.settle()
+    await bound(office, "low", 1)
+    office.world.jobs["low"]["spec"]["runPolicy"] = {"preemption": {"minRuntimeSeconds": 1}}
+    touch(office, "low")
+    office.wait(60)
+    urgent(office)
+    await office.settle()
+    assert request(office, "low") is None
+    office.wait(60)
+    await office.settle()
+    assert office.scheduling("low")["state"] == "Withdrawn"
+    assert request(office, "low") is None
 
 
 def delete_worker(office: Office) -> None:
@@ -106,40 +99,35 @@ def suspend(office: Office) -> None:
 
 
 @pytest.mark.parametrize("happens", [delete_worker, stop_worker, suspend])
-def test_one_that_is_going_anyway_is_not_asked(happens: Callable[[Office], Any]) -> None:
-    async def story(office: Office) -> None:
-        await placed(office)
-        office.wait(PROTECTED)
-        happens(office)
-        urgent(office)
-        await office.settle()
-        assert request(office, "low") is None
-
-    on_nodes(story, nodes=1)
+async def test_one_that_is_going_anyway_is_not_asked(happens: Callable[[Office], Any]) -> None:
+    office = on_nodes(1)
+    await placed(office)
+    office.wait(PROTECTED)
+    happens(office)
+    urgent(office)
+    await office.settle()
+    assert request(office, "low") is None
 
 
-def test_a_gang_that_waits_is_asked_about_again_once_the_record_of_another_says_that_it_may_be_ended() -> None:
+async def test_a_gang_that_waits_is_asked_about_again_once_the_record_of_another_says_that_it_may_be_ended() -> None:
     """All pods of a withdrawn plan were bound after all: nothing but the record changes when it stands again."""
-
-    async def story(office: Office) -> None:
-        office.world.add_gang("low", 2, 4, priority=0)
-        await office.settle()
-        office.wait(PROTECTED)
-        began = office.jobs.turns
-        for index in range(2):  # bound, but the watch is behind
-            node = office.annotations(f"low-worker-{index}-a1")[c.ANN_PLANNED_NODE]
-            assert await office.bind(f"low-worker-{index}-a1", node) == ""
-            office.world.report("n0")
-            reports = [news for news in office.world.news if news[0] == "topologies"]
-            office.world.news.extendleft(reports)
-            office.see(len(reports))
-        assert not any(pod.node for pod in office.jobs.pods_of("uid-low"))
-        await office.planner.round()  # takes the plan back
-        urgent(office)
-        await office.settle()
-        assert office.scheduling("low")["state"] == "Released"
-        assert office.jobs.turns > began
-        assert timestamps.decode(office.scheduling("low")["plan"]["releasedAt"]) < office.now
-        assert request(office, "low").name == "urgent"
-
-    on_nodes(story, nodes=1)
+    office = on_nodes(1)
+    office.world.add_gang("low", 2, 4, priority=0)
+    await office.settle()
+    office.wait(PROTECTED)
+    began = office.jobs.turns
+    for index in range(2):  # bound, but the watch is behind
+        node = office.annotations(f"low-worker-{index}-a1")[c.ANN_PLANNED_NODE]
+        assert await office.bind(f"low-worker-{index}-a1", node) == ""
+        office.world.report("n0")
+        reports = [news for news in office.world.news if news[0] == "topologies"]
+        office.world.news.extendleft(reports)
+        office.see(len(reports))
+    assert not any(pod.node for pod in office.jobs.pods_of("uid-low"))
+    await office.planner.round()  # takes the plan back
+    urgent(office)
+    await office.settle()
+    assert office.scheduling("low")["state"] == "Released"
+    assert office.jobs.turns > began
+    assert timestamps.decode(office.scheduling("low")["plan"]["releasedAt"]) < office.now
+    assert request(office, "low").name == "urgent"

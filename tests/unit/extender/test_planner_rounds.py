@@ -15,7 +15,7 @@ from kompakt_core.topology.machines import machine
 from kompakt_extender.api import Answer
 from kompakt_extender.planner.cycle import no_better
 from kompakt_extender.planner.loop import LATE_AT_MOST
-from tests.support.extender.office import Office, run, slow_to_write
+from tests.support.extender.office import Office, on_nodes, slow_to_write
 from tests.support.extender.preempting import PROTECTED, runs, urgent
 from tests.support.extender.racks import occupy
 
@@ -40,186 +40,163 @@ async def both_wait(office: Office) -> None:
     assert states(office, "high", "low") == ["Waiting", "Waiting"]
 
 
-def test_what_becomes_free_while_a_gang_is_thought_about_is_not_given_to_one_behind_it() -> None:
-    async def story(office: Office) -> None:
-        occupy(office, "n0", 8)
-        urgent(office, "high")
-        office.world.add_gang("low", 2, 4)
+async def test_what_becomes_free_while_a_gang_is_thought_about_is_not_given_to_one_behind_it() -> None:
+    office = on_nodes(1)
+    occupy(office, "n0", 8)
+    urgent(office, "high")
+    office.world.add_gang("low", 2, 4)
+    office.see()
+    office.meanwhile.append(lambda: leave(office, "n0"))
+    await office.plan()
+    assert office.planner._wake.is_set(), "another round follows at once"
+    await office.settle()
+    assert states(office, "high", "low") == ["Released", "Waiting"]
+
+
+async def test_a_machine_that_comes_while_a_gang_is_thought_about_is_shown_to_all_in_the_next_round() -> None:
+    office = on_nodes(1)
+    await both_wait(office)
+    office.wait(1)
+    leave(office, "n0", 1)  # too little for either, and a reason to ask both again
+
+    def machine_comes() -> None:
+        office.world.add_node("n1")
         office.see()
-        office.meanwhile.append(lambda: leave(office, "n0"))
-        await office.plan()
-        assert office.planner._wake.is_set(), "another round follows at once"
-        await office.settle()
-        assert states(office, "high", "low") == ["Released", "Waiting"]
 
-    run(story, nodes=1)
-
-
-def test_a_machine_that_comes_while_a_gang_is_thought_about_is_shown_to_all_in_the_next_round() -> None:
-    async def story(office: Office) -> None:
-        await both_wait(office)
-        office.wait(1)
-        leave(office, "n0", 1)  # too little for either, and a reason to ask both again
-
-        def machine_comes() -> None:
-            office.world.add_node("n1")
-            office.see()
-
-        office.meanwhile.append(machine_comes)
-        await office.settle()
-        assert states(office, "high", "low") == ["Released", "Waiting"]
-
-    run(story, nodes=1)
+    office.meanwhile.append(machine_comes)
+    await office.settle()
+    assert states(office, "high", "low") == ["Released", "Waiting"]
 
 
 @pytest.mark.parametrize("node", ["n0", "n1"])
-def test_who_loses_its_node_while_it_is_thought_about_is_asked_again_before_those_behind_it(node: str) -> None:
-    async def story(office: Office) -> None:
-        urgent(office, "high")
-        office.world.add_gang("low", 2, 4)
+async def test_who_loses_its_node_while_it_is_thought_about_is_asked_again_before_those_behind_it(
+    node: str, office: Office
+) -> None:
+    urgent(office, "high")
+    office.world.add_gang("low", 2, 4)
+    office.see()
+
+    def node_falls_silent() -> None:
+        office.world.turn_ready(node)
         office.see()
 
-        def node_falls_silent() -> None:
-            office.world.turn_ready(node)
-            office.see()
-
-        office.meanwhile.append(node_falls_silent)
-        await office.settle()
-        assert states(office, "high", "low") == ["Released", "Waiting"]
-
-    run(story)
+    office.meanwhile.append(node_falls_silent)
+    await office.settle()
+    assert states(office, "high", "low") == ["Released", "Waiting"]
 
 
-def test_a_gang_whose_answers_keep_coming_too_late_does_not_hold_up_the_others() -> None:
-    async def story(office: Office) -> None:
-        urgent(office, "high")
-        office.world.add_gang("low", 1, 1)
+async def test_a_gang_whose_answers_keep_coming_too_late_does_not_hold_up_the_others(office: Office) -> None:
+    urgent(office, "high")
+    office.world.add_gang("low", 1, 1)
+    office.see()
+
+    patterns = itertools.cycle(("Clique", "Ring"))
+
+    def wish_changes() -> None:
+        pattern = next(patterns)
+        for one in [one for name, one in office.world.pods.items() if name.startswith("high-")]:
+            one["metadata"]["annotations"][c.ANN_PATTERN] = pattern
+            office.world.add_pod(one)
         office.see()
 
-        patterns = itertools.cycle(("Clique", "Ring"))
-
-        def wish_changes() -> None:
-            pattern = next(patterns)
-            for one in [one for name, one in office.world.pods.items() if name.startswith("high-")]:
-                one["metadata"]["annotations"][c.ANN_PATTERN] = pattern
-                office.world.add_pod(one)
-            office.see()
-
-        for _ in range(LATE_AT_MOST):
-            office.meanwhile.append(wish_changes)
-            await office.plan()
-            assert states(office, "high", "low") == [None, None]
+    for _ in range(LATE_AT_MOST):
         office.meanwhile.append(wish_changes)
         await office.plan()
-        assert states(office, "high", "low") == [None, "Released"]
-        await office.settle()
-        assert states(office, "high", "low") == ["Released", "Released"]
-
-    run(story)
-
-
-def test_gangs_of_equal_priority_keep_their_order_too() -> None:
-    async def story(office: Office) -> None:
-        occupy(office, "n0", 8)
-        office.world.add_gang("first", 2, 4)
-        await office.settle()
-        office.wait(1)
-        office.world.add_gang("second", 2, 4)
-        leave(office, "n0", 1)
-        office.meanwhile.append(lambda: [office.world.delete_pod(f"n0-{index}") for index in range(1, 8)] and office.see())
-        await office.settle()
-        assert states(office, "first", "second") == ["Released", "Waiting"]
-
-    run(story, nodes=1)
+        assert states(office, "high", "low") == [None, None]
+    office.meanwhile.append(wish_changes)
+    await office.plan()
+    assert states(office, "high", "low") == [None, "Released"]
+    await office.settle()
+    assert states(office, "high", "low") == ["Released", "Released"]
 
 
-def test_what_becomes_free_while_a_gang_is_written_about_is_not_given_to_one_behind_it() -> None:
-    async def story(office: Office) -> None:
-        occupy(office, "n0", 8)
-        urgent(office, "high")
-        office.world.add_gang("low", 2, 4)
-        heard = slow_to_write(office, "high")
-        await office.rounds()
-        leave(office, "n0")
-        await office.rounds()
-        assert states(office, "high", "low") == [None, "Waiting"]
-        heard.set()
-        await office.settle()
-        assert states(office, "high", "low") == ["Released", "Waiting"]
-
-    run(story, nodes=1)
+async def test_gangs_of_equal_priority_keep_their_order_too() -> None:
+    office = on_nodes(1)
+    occupy(office, "n0", 8)
+    office.world.add_gang("first", 2, 4)
+    await office.settle()
+    office.wait(1)
+    office.world.add_gang("second", 2, 4)
+    leave(office, "n0", 1)
+    office.meanwhile.append(lambda: [office.world.delete_pod(f"n0-{index}") for index in range(1, 8)] and office.see())
+    await office.settle()
+    assert states(office, "first", "second") == ["Released", "Waiting"]
 
 
-def test_what_a_gang_refused_is_given_to_others_while_it_is_written_about() -> None:
-    async def story(office: Office) -> None:
-        occupy(office, "n0", 4)
-        urgent(office, "high")
-        slow_to_write(office, "high")
-        await office.rounds()
-        assert office.planner._writes.writing("uid-high")
-        office.world.add_gang("low", 1, 4)
-        await office.rounds()
-        assert states(office, "high", "low") == [None, "Released"]
-        office.planner.stop()
+async def test_what_becomes_free_while_a_gang_is_written_about_is_not_given_to_one_behind_it() -> None:
+    office = on_nodes(1)
+    occupy(office, "n0", 8)
+    urgent(office, "high")
+    office.world.add_gang("low", 2, 4)
+    heard = slow_to_write(office, "high")
+    await office.rounds()
+    leave(office, "n0")
+    await office.rounds()
+    assert states(office, "high", "low") == [None, "Waiting"]
+    heard.set()
+    await office.settle()
+    assert states(office, "high", "low") == ["Released", "Waiting"]
 
-    run(story, nodes=1)
+
+async def test_what_a_gang_refused_is_given_to_others_while_it_is_written_about() -> None:
+    office = on_nodes(1)
+    occupy(office, "n0", 4)
+    urgent(office, "high")
+    slow_to_write(office, "high")
+    await office.rounds()
+    assert office.planner._writes.writing("uid-high")
+    office.world.add_gang("low", 1, 4)
+    await office.rounds()
+    assert states(office, "high", "low") == [None, "Released"]
+    office.planner.stop()
 
 
-def test_the_places_of_a_plan_that_came_too_late_are_not_given_to_one_behind_it() -> None:
+async def test_the_places_of_a_plan_that_came_too_late_are_not_given_to_one_behind_it() -> None:
     """The job was changed at the same time: until its new version is seen it can not be planned again."""
-
-    async def story(office: Office) -> None:
-        urgent(office, "high")
-        office.world.add_gang("low", 2, 4)
-        office.see()
-        office.world.put("jobs", "high", office.world.jobs["high"])
-        await office.plan()
-        news = office.world.news.popleft()
-        await office.settle()
-        assert states(office, "high", "low") == [None, "Waiting"]
-        office.world.news.append(news)
-        await office.settle()
-        assert states(office, "high", "low") == ["Released", "Waiting"]
-
-    run(story, nodes=1)
+    office = on_nodes(1)
+    urgent(office, "high")
+    office.world.add_gang("low", 2, 4)
+    office.see()
+    office.world.put("jobs", "high", office.world.jobs["high"])
+    await office.plan()
+    news = office.world.news.popleft()
+    await office.settle()
+    assert states(office, "high", "low") == [None, "Waiting"]
+    office.world.news.append(news)
+    await office.settle()
+    assert states(office, "high", "low") == ["Released", "Waiting"]
 
 
-def test_a_gang_that_nothing_can_be_written_about_does_not_stop_the_others() -> None:
-    async def story(office: Office) -> None:
-        urgent(office, "high")
-        office.world.add_gang("low", 2, 4)
-        send = office.world.send
+async def test_a_gang_that_nothing_can_be_written_about_does_not_stop_the_others() -> None:
+    office = on_nodes(1)
+    urgent(office, "high")
+    office.world.add_gang("low", 2, 4)
+    send = office.world.send
 
-        async def refuse(method: str, path: str, **more: Any) -> Answer:
-            return Answer(403, b'{"message": "no"}') if path.endswith("/high/status") else await send(method, path, **more)
+    async def refuse(method: str, path: str, **more: Any) -> Answer:
+        return Answer(403, b'{"message": "no"}') if path.endswith("/high/status") else await send(method, path, **more)
 
-        office.world.send = refuse  # type: ignore[method-assign]
-        await office.settle()
-        assert states(office, "high", "low") == [None, "Released"]
-
-    run(story, nodes=1)
+    office.world.send = refuse  # type: ignore[method-assign]
+    await office.settle()
+    assert states(office, "high", "low") == [None, "Released"]
 
 
-def test_who_loses_what_is_held_for_it_while_that_is_written_is_not_passed_by_one_behind_it() -> None:
+async def test_who_loses_what_is_held_for_it_while_that_is_written_is_not_passed_by_one_behind_it(office: Office) -> None:
     """`most` takes the victim of `urgent`, of whose reservation free GPUs are left; it has not been written yet."""
-
-    async def story(office: Office) -> None:
-        await runs(office, "low", 1, 8)
-        occupy(office, "n1", 4)
-        office.wait(PROTECTED)
-        urgent(office, "urgent", 3, 4)
-        heard = slow_to_write(office, "urgent")
-        await office.rounds(2)
-        assert office.ledger.reserved.nodes_of("uid-urgent") == {"n0", "n1"}
-        urgent(office, "most", 1, 8, priority=2000)
-        office.world.add_gang("small", 1, 4)
-        await office.rounds()
-        assert not office.ledger.reserved.nodes_of("uid-urgent")
-        assert states(office, "small") == ["Waiting"]
-        heard.set()
-        await office.settle()
-
-    run(story)
+    await runs(office, "low", 1, 8)
+    occupy(office, "n1", 4)
+    office.wait(PROTECTED)
+    urgent(office, "urgent", 3, 4)
+    heard = slow_to_write(office, "urgent")
+    await office.rounds(2)
+    assert office.ledger.reserved.nodes_of("uid-urgent") == {"n0", "n1"}
+    urgent(office, "most", 1, 8, priority=2000)
+    office.world.add_gang("small", 1, 4)
+    await office.rounds()
+    assert not office.ledger.reserved.nodes_of("uid-urgent")
+    assert states(office, "small") == ["Waiting"]
+    heard.set()
+    await office.settle()
 
 
 GRAPH = machine("dgx1-v100")

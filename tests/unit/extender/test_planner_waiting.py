@@ -3,135 +3,111 @@
 import pytest
 
 from kompakt_core import contract as c
-from kompakt_extender import words
-from tests.support.extender.office import Office, gates, run
+from kompakt_extender.planner.waiting_status import NOT_ALL_REPORTED
+from tests.support.extender.office import Office, gates
 from tests.support.extender.world import job, node, worker
 
 
-def test_an_incomplete_gang_is_left_alone() -> None:
-    async def story(office: Office) -> None:
-        office.world.put("jobs", "j", job("j", workers=2))
-        office.world.add_pod(worker("j", 0))
-        await office.settle()
-        assert office.world.sent == []
-
-    run(story)
+async def test_an_incomplete_gang_is_left_alone(office: Office) -> None:
+    office.world.put("jobs", "j", job("j", workers=2))
+    office.world.add_pod(worker("j", 0))
+    await office.settle()
+    assert office.world.sent == []
 
 
-def test_a_gang_with_a_foreign_gate_is_left_alone_until_ours_is_the_last() -> None:
-    async def story(office: Office) -> None:
-        office.world.put("jobs", "j", job("j", workers=1))
-        made = worker("j", 0)
-        made["spec"]["schedulingGates"].append({"name": "kueue.x-k8s.io/admission"})
-        office.world.add_pod(made)
-        await office.settle()
-        assert office.world.sent == []
-        del made["spec"]["schedulingGates"][1]
-        office.world.add_pod(made)
-        await office.settle()
-        assert office.scheduling("j")["state"] == "Released"
-
-    run(story)
+async def test_a_gang_with_a_foreign_gate_is_left_alone_until_ours_is_the_last(office: Office) -> None:
+    office.world.put("jobs", "j", job("j", workers=1))
+    made = worker("j", 0)
+    made["spec"]["schedulingGates"].append({"name": "kueue.x-k8s.io/admission"})
+    office.world.add_pod(made)
+    await office.settle()
+    assert office.world.sent == []
+    del made["spec"]["schedulingGates"][1]
+    office.world.add_pod(made)
+    await office.settle()
+    assert office.scheduling("j")["state"] == "Released"
 
 
-def test_a_gang_that_does_not_fit_now_waits_holds_nothing_and_says_so_once() -> None:
-    async def story(office: Office) -> None:
-        office.world.add_gang("big", 2, 8)
-        await office.settle()
-        assert office.scheduling("big")["state"] == "Released"
-        office.world.add_gang("late", 1, 8)
-        await office.settle()
-        waiting = office.scheduling("late")
-        assert (waiting["state"], waiting["reason"]) == ("Waiting", "Waiting")
-        assert waiting["waitingSince"] == "2026-01-31T12:00:00Z"
-        sent = len(office.world.sent)
-        office.wait(30)
-        await office.settle()
-        assert len(office.world.sent) == sent
-        for index in range(2):
-            office.world.delete_pod(f"big-worker-{index}-a1")
-        await office.settle()
-        assert office.scheduling("late")["state"] == "Released"
-        assert office.scheduling("late")["waitingSince"] == "2026-01-31T12:00:00Z"
-
-    run(story)
+async def test_a_gang_that_does_not_fit_now_waits_holds_nothing_and_says_so_once(office: Office) -> None:
+    office.world.add_gang("big", 2, 8)
+    await office.settle()
+    assert office.scheduling("big")["state"] == "Released"
+    office.world.add_gang("late", 1, 8)
+    await office.settle()
+    waiting = office.scheduling("late")
+    assert (waiting["state"], waiting["reason"]) == ("Waiting", "Waiting")
+    assert waiting["waitingSince"] == "2026-01-31T12:00:00Z"
+    sent = len(office.world.sent)
+    office.wait(30)
+    await office.settle()
+    assert len(office.world.sent) == sent
+    for index in range(2):
+        office.world.delete_pod(f"big-worker-{index}-a1")
+    await office.settle()
+    assert office.scheduling("late")["state"] == "Released"
+    assert office.scheduling("late")["waitingSince"] == "2026-01-31T12:00:00Z"
 
 
-def test_a_gang_that_no_node_could_ever_hold_is_told_so_and_looked_at_again_when_nodes_come() -> None:
-    async def story(office: Office) -> None:
-        office.world.add_gang("j", 3, 8)
-        await office.settle()
-        status = office.world.jobs["j"]["status"]
-        placed = next(one for one in status["conditions"] if one["type"] == "Placed")
-        assert (placed["status"], placed["reason"]) == ("False", "NeverFits")
-        assert "24" in placed["message"]
-        office.world.add_node("n2")
-        await office.settle()
-        assert office.scheduling("j")["state"] == "Released"
-
-    run(story)
+async def test_a_gang_that_no_node_could_ever_hold_is_told_so_and_looked_at_again_when_nodes_come(office: Office) -> None:
+    office.world.add_gang("j", 3, 8)
+    await office.settle()
+    status = office.world.jobs["j"]["status"]
+    placed = next(one for one in status["conditions"] if one["type"] == "Placed")
+    assert (placed["status"], placed["reason"]) == ("False", "NeverFits")
+    assert "24" in placed["message"]
+    office.world.add_node("n2")
+    await office.settle()
+    assert office.scheduling("j")["state"] == "Released"
 
 
-def test_an_unknown_pattern_is_refused_with_the_right_ones() -> None:
-    async def story(office: Office) -> None:
-        office.world.put("jobs", "j", job("j", workers=1))
-        made = worker("j", 0)
-        made["metadata"]["annotations"][c.ANN_PATTERN] = "Moebius"
-        office.world.add_pod(made)
-        await office.settle()
-        message = office.scheduling("j")["message"]
-        assert "Moebius" in message
-        assert "Ring" in message
-        assert gates(office.world, "j-worker-0-a1") != []
-
-    run(story)
+async def test_an_unknown_pattern_is_refused_with_the_right_ones(office: Office) -> None:
+    office.world.put("jobs", "j", job("j", workers=1))
+    made = worker("j", 0)
+    made["metadata"]["annotations"][c.ANN_PATTERN] = "Moebius"
+    office.world.add_pod(made)
+    await office.settle()
+    message = office.scheduling("j")["message"]
+    assert "Moebius" in message
+    assert "Ring" in message
+    assert gates(office.world, "j-worker-0-a1") != []
 
 
-def test_priority_comes_before_the_time_of_arrival() -> None:
-    async def story(office: Office) -> None:
-        office.world.add_gang("full", 2, 8)
-        await office.settle()
-        office.world.add_gang("first", 1, 8)
-        await office.settle()
-        office.wait(10)
-        office.world.add_gang("urgent", 1, 8, priority=100)
-        await office.settle()
-        office.world.delete_pod("full-worker-0-a1")
-        await office.settle()
-        assert office.scheduling("urgent")["state"] == "Released"
-        assert office.scheduling("first")["state"] == "Waiting"
-
-    run(story)
+async def test_priority_comes_before_the_time_of_arrival(office: Office) -> None:
+    office.world.add_gang("full", 2, 8)
+    await office.settle()
+    office.world.add_gang("first", 1, 8)
+    await office.settle()
+    office.wait(10)
+    office.world.add_gang("urgent", 1, 8, priority=100)
+    await office.settle()
+    office.world.delete_pod("full-worker-0-a1")
+    await office.settle()
+    assert office.scheduling("urgent")["state"] == "Released"
+    assert office.scheduling("first")["state"] == "Waiting"
 
 
-def test_who_waits_longer_comes_first() -> None:
-    async def story(office: Office) -> None:
-        office.world.add_gang("full", 2, 8)
-        await office.settle()
-        office.world.add_gang("z-first", 1, 8)
-        await office.settle()
-        office.wait(10)
-        office.world.add_gang("a-second", 1, 8)
-        await office.settle()
-        office.world.delete_pod("full-worker-0-a1")
-        await office.settle()
-        assert office.scheduling("z-first")["state"] == "Released"
-        assert office.scheduling("a-second")["state"] == "Waiting"
-
-    run(story)
+async def test_who_waits_longer_comes_first(office: Office) -> None:
+    office.world.add_gang("full", 2, 8)
+    await office.settle()
+    office.world.add_gang("z-first", 1, 8)
+    await office.settle()
+    office.wait(10)
+    office.world.add_gang("a-second", 1, 8)
+    await office.settle()
+    office.world.delete_pod("full-worker-0-a1")
+    await office.settle()
+    assert office.scheduling("z-first")["state"] == "Released"
+    assert office.scheduling("a-second")["state"] == "Waiting"
 
 
-def test_a_suspended_or_foreign_job_is_left_alone() -> None:
-    async def story(office: Office) -> None:
-        for name, change in (("s", {"suspend": True}), ("f", {"managedBy": "example.com/other"})):
-            made = job(name, workers=1)
-            made["spec"] |= change
-            office.world.put("jobs", name, made)
-            office.world.add_pod(worker(name, 0))
-        await office.settle()
-        assert office.world.sent == []
-
-    run(story)
+async def test_a_suspended_or_foreign_job_is_left_alone(office: Office) -> None:
+    for name, change in (("s", {"suspend": True}), ("f", {"managedBy": "example.com/other"})):
+        made = job(name, workers=1)
+        made["spec"] |= change
+        office.world.put("jobs", name, made)
+        office.world.add_pod(worker(name, 0))
+    await office.settle()
+    assert office.world.sent == []
 
 
 def placed(office: Office, name: str) -> dict[str, str]:
@@ -140,28 +116,22 @@ def placed(office: Office, name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("announced", ["by resource", "by label"])
-def test_never_is_not_said_while_a_node_has_not_reported_its_gpus(announced: str) -> None:
-    async def story(office: Office) -> None:
-        late = node("n2", gpus=8 if announced == "by resource" else 0)
-        late["metadata"]["labels"][c.LABEL_MACHINE] = "" if announced == "by resource" else "dgx1-v100"
-        office.world.put("nodes", "n2", late)
-        office.world.add_gang("j", 3, 8)
-        await office.settle()
-        assert office.scheduling("j")["state"] == "Waiting"
-        assert placed(office, "j")["reason"] == "Waiting"
-        assert placed(office, "j")["message"] == words.NOT_ALL_REPORTED
-        office.world.add_node("n2")
-        await office.settle()
-        assert office.scheduling("j")["state"] == "Released"
-
-    run(story)
+async def test_never_is_not_said_while_a_node_has_not_reported_its_gpus(announced: str, office: Office) -> None:
+    late = node("n2", gpus=8 if announced == "by resource" else 0)
+    late["metadata"]["labels"][c.LABEL_MACHINE] = "" if announced == "by resource" else "dgx1-v100"
+    office.world.put("nodes", "n2", late)
+    office.world.add_gang("j", 3, 8)
+    await office.settle()
+    assert office.scheduling("j")["state"] == "Waiting"
+    assert placed(office, "j")["reason"] == "Waiting"
+    assert placed(office, "j")["message"] == NOT_ALL_REPORTED
+    office.world.add_node("n2")
+    await office.settle()
+    assert office.scheduling("j")["state"] == "Released"
 
 
-def test_never_is_said_although_nodes_without_gpus_never_report() -> None:
-    async def story(office: Office) -> None:
-        office.world.put("nodes", "cpu-only", node("cpu-only", gpus=0))
-        office.world.add_gang("j", 3, 8)
-        await office.settle()
-        assert placed(office, "j")["reason"] == "NeverFits"
-
-    run(story)
+async def test_never_is_said_although_nodes_without_gpus_never_report(office: Office) -> None:
+    office.world.put("nodes", "cpu-only", node("cpu-only", gpus=0))
+    office.world.add_gang("j", 3, 8)
+    await office.settle()
+    assert placed(office, "j")["reason"] == "NeverFits"

@@ -10,7 +10,7 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.model import PlacementPolicy, Wish
 from kompakt_extender.decide import Request
 from kompakt_extender.scores import Board
-from tests.support.extender.office import Office, run
+from tests.support.extender.office import on_nodes
 from tests.support.extender.scheduler import occupy
 
 NODES = ["n0", "n1", "n2", "n3"]
@@ -29,20 +29,18 @@ _STEPS = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(WISHES), st.integers(1, 8), _STEPS)
-def test_a_board_kept_over_changes_says_what_a_fresh_one_says(wish: Wish, gpus: int, steps: Any) -> None:
-    async def story(office: Office) -> None:
-        kept = Board(office.ledger, Request(gpus, wish))
-        for number, (node, gpu, asked) in enumerate(steps):
-            names = sorted(asked)
-            if gpu >= 0:
-                occupy(office, f"p{number}", node, gpu)
-            else:
-                office.intake.topologies().remove(node)
-            fresh = Board(office.ledger, Request(gpus, wish))
-            assert kept.verdicts(names) == fresh.verdicts(names)
-            assert scores(kept, names) == scores(fresh, names)
-            fits, _ = fresh.verdicts(NODES)
-            assert scores(kept, fits) == scores(fresh, fits)
-            assert sorted(kept.by_rank()) == sorted(fresh.by_rank()) == sorted(fits)
-
-    run(story, nodes=len(NODES))
+async def test_a_board_kept_over_changes_says_what_a_fresh_one_says(wish: Wish, gpus: int, steps: Any) -> None:
+    office = on_nodes(len(NODES))
+    kept = Board(office.ledger, Request(gpus, wish))
+    for number, (node, gpu, asked) in enumerate(steps):
+        names = sorted(asked)
+        if gpu >= 0:
+            occupy(office, f"p{number}", node, gpu)
+        else:
+            office.intake.topologies().remove(node)
+        fresh = Board(office.ledger, Request(gpus, wish))
+        assert kept.verdicts(names) == fresh.verdicts(names)
+        assert scores(kept, names) == scores(fresh, names)
+        fits, _ = fresh.verdicts(NODES)
+        assert scores(kept, fits) == scores(fresh, fits)
+        assert sorted(kept.by_rank()) == sorted(fresh.by_rank()) == sorted(fits)

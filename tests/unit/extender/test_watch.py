@@ -10,9 +10,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 import pytest
-import urllib3
 
-from kompakt_client.access import Door
+from kompakt_client.connections import plain
 from kompakt_core.errors import TryLater
 from kompakt_extender.api import Api
 from kompakt_extender.cluster import Resource, Watcher
@@ -78,8 +77,8 @@ def server() -> Iterator[tuple[Script, Api]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"script": script}))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    door = Door(f"http://127.0.0.1:{server.server_port}", urllib3.PoolManager(), dict)
-    yield script, Api(door)
+    endpoint = plain(f"http://127.0.0.1:{server.server_port}")
+    yield script, Api(endpoint)
     script.done.set()
     server.shutdown()
     server.server_close()
@@ -132,34 +131,31 @@ def text_of(raw: bytes) -> str:
     return str(text)
 
 
-def follow(server: tuple[Script, Api], wanted: Callable[[Seen], bool]) -> Seen:
-    async def story() -> Seen:
-        seen = Seen()
-        watcher = Watcher(server[1], Resource("things", "/things", text_of, by_name=True), seen, lambda name: None)
-        watcher.start()
-        try:
-            await seen.until(wanted)
-        finally:
-            watcher.stop()
-        return seen
-
-    return asyncio.run(story())
+async def follow(server: tuple[Script, Api], wanted: Callable[[Seen], bool]) -> Seen:
+    seen = Seen()
+    watcher = Watcher(server[1], Resource("things", "/things", text_of, by_name=True), seen, lambda name: None)
+    watcher.start()
+    try:
+        await seen.until(wanted)
+    finally:
+        watcher.stop()
+    return seen
 
 
-def test_pages_are_read_to_the_end_and_changes_followed_from_there(server: tuple[Script, Api]) -> None:
+async def test_pages_are_read_to_the_end_and_changes_followed_from_there(server: tuple[Script, Api]) -> None:
     script, _ = server
     script.lists = [listed(5, item("a", 1, "1"), more="next"), listed(5, item("b", 2, "2"))]
     script.watches = [
         [event("MODIFIED", item("a", 6, "new")), event("DELETED", item("b", 7)), event("ADDED", item("c", 8, "3"))],
         None,
     ]
-    seen = follow(server, lambda seen: "c" in seen.now)
+    seen = await follow(server, lambda seen: "c" in seen.now)
     assert seen.now == {"a": "new", "c": "3"}
     assert script.calls[1]["continue"] == "next"
     assert script.calls[2]["resourceVersion"] == "5"
 
 
-def test_a_watch_goes_on_from_the_last_version_bookmarks_included(server: tuple[Script, Api]) -> None:
+async def test_a_watch_goes_on_from_the_last_version_bookmarks_included(server: tuple[Script, Api]) -> None:
     script, _ = server
     script.lists = [listed(5)]
     script.watches = [
@@ -167,55 +163,55 @@ def test_a_watch_goes_on_from_the_last_version_bookmarks_included(server: tuple[
         [event("ADDED", item("a", 91, "1"))],
         None,
     ]
-    seen = follow(server, lambda seen: "a" in seen.now)
+    seen = await follow(server, lambda seen: "a" in seen.now)
     watches = [call["resourceVersion"] for call in script.calls if "watch" in call]
     assert watches[:2] == ["5", "90"]
     assert seen.lists == 1
 
 
 @pytest.mark.parametrize("gone", [410, [event("ERROR", {"kind": "Status", "code": 410, "message": "too old"})]])
-def test_a_version_too_old_means_reading_everything_anew(server: tuple[Script, Api], gone: Any) -> None:
+async def test_a_version_too_old_means_reading_everything_anew(server: tuple[Script, Api], gone: Any) -> None:
     script, _ = server
     script.lists = [listed(5, item("a", 1, "1")), listed(50, item("b", 40, "2"))]
     script.watches = [gone, None]
-    seen = follow(server, lambda seen: seen.lists == 2)
+    seen = await follow(server, lambda seen: seen.lists == 2)
     assert seen.now == {"b": "2"}
 
 
-def test_a_connection_cut_in_the_middle_of_a_line_loses_nothing(server: tuple[Script, Api]) -> None:
+async def test_a_connection_cut_in_the_middle_of_a_line_loses_nothing(server: tuple[Script, Api]) -> None:
     script, _ = server
     script.lists = [listed(5)]
     half = json.dumps(event("ADDED", item("a", 6, "1"))).encode()
     script.watches = [[half[:20], "cut"], [event("ADDED", item("a", 6, "1"))], None]
-    seen = follow(server, lambda seen: "a" in seen.now)
+    seen = await follow(server, lambda seen: "a" in seen.now)
     assert seen.lists == 1
 
 
-def test_a_line_in_two_chunks_is_one_event(server: tuple[Script, Api]) -> None:
+async def test_a_line_in_two_chunks_is_one_event(server: tuple[Script, Api]) -> None:
     script, _ = server
     script.lists = [listed(5)]
     line = json.dumps(event("ADDED", item("a", 6, "1"))).encode() + b"\n"
     script.watches = [[line[:33], line[33:]], None]
-    assert follow(server, lambda seen: "a" in seen.now).now == {"a": "1"}
+    assert (await follow(server, lambda seen: "a" in seen.now)).now == {"a": "1"}
 
 
-def test_an_object_that_cannot_be_read_is_left_out_and_the_rest_goes_on(server: tuple[Script, Api]) -> None:
+async def test_an_object_that_cannot_be_read_is_left_out_and_the_rest_goes_on(server: tuple[Script, Api]) -> None:
     script, _ = server
     script.lists = [listed(5, item("bad", 1, "broken"), item("good", 2, "1"))]
     script.watches = [[event("MODIFIED", item("good", 6, "broken")), event("ADDED", item("c", 7, "3"))], None]
-    assert follow(server, lambda seen: "c" in seen.now).now == {"c": "3"}
+    assert (await follow(server, lambda seen: "c" in seen.now)).now == {"c": "3"}
 
 
-def test_a_server_in_trouble_is_asked_again(server: tuple[Script, Api]) -> None:
+async def test_a_server_in_trouble_is_asked_again(server: tuple[Script, Api]) -> None:
     script, _ = server
     script.lists = [{"_code": 503, "message": "etcd"}, listed(5, item("a", 1, "1"))]
-    assert follow(server, lambda seen: "a" in seen.now).lists == 1
+    assert (await follow(server, lambda seen: "a" in seen.now)).lists == 1
 
 
-def test_a_list_whose_pages_expired_begins_again(server: tuple[Script, Api]) -> None:
+async def test_a_list_whose_pages_expired_begins_again(server: tuple[Script, Api]) -> None:
     script, _ = server
     script.lists = [listed(5, item("a", 1, "1"), more="next"), {"_code": 410}, listed(9, item("b", 8, "2"))]
-    assert follow(server, lambda seen: "b" in seen.now).now == {"b": "2"}
+    assert (await follow(server, lambda seen: "b" in seen.now)).now == {"b": "2"}
 
 
 def test_no_answer_is_told_from_a_refusal(server: tuple[Script, Api]) -> None:

@@ -46,20 +46,16 @@ def elector(store: Store) -> Elector:
     return Elector(store, "kompakt-system", "me")
 
 
-def test_an_acquired_lease_is_given_up() -> None:
+async def test_an_acquired_lease_is_given_up() -> None:
     store = Store()
-
-    async def story() -> str:
-        mine = elector(store)
-        await mine.acquired()
-        before = store.holder
-        await mine.release()
-        return before
-
-    assert (asyncio.run(story()), store.holder) == ("me", "")
+    mine = elector(store)
+    await mine.acquired()
+    before = store.holder
+    await mine.release()
+    assert (before, store.holder) == ("me", "")
 
 
-def test_a_renewal_that_arrives_in_between_does_not_keep_the_lease() -> None:
+async def test_a_renewal_that_arrives_in_between_does_not_keep_the_lease() -> None:
     """The request was cancelled here when the process was asked to end; the API server had it already."""
     store = Store("me")
 
@@ -67,24 +63,26 @@ def test_a_renewal_that_arrives_in_between_does_not_keep_the_lease() -> None:
         await store.update("", store.held)
 
     store.meanwhile = renewed
-    asyncio.run(elector(store).release())
+    await elector(store).release()
     assert (store.holder, store.writes) == ("", 2)
 
 
-def test_a_lease_that_was_taken_without_hearing_of_it_is_given_up() -> None:
+async def test_a_lease_that_was_taken_without_hearing_of_it_is_given_up() -> None:
     store = Store("me")
-    asyncio.run(elector(store).release())
+    await elector(store).release()
     assert store.holder == ""
 
 
-def test_somebody_elses_lease_stays() -> None:
+async def test_somebody_elses_lease_stays() -> None:
     store = Store("other")
-    asyncio.run(elector(store).release())
+    await elector(store).release()
     assert (store.holder, store.writes) == ("other", 0)
 
 
 @pytest.mark.parametrize("answer", [ApiRefused(403, "Forbidden", "rights are gone"), ApiUnreachable("down"), None])
-def test_what_cannot_be_given_up_keeps_nobody_from_ending(monkeypatch: pytest.MonkeyPatch, answer: Exception | None) -> None:
+async def test_what_cannot_be_given_up_keeps_nobody_from_ending(
+    monkeypatch: pytest.MonkeyPatch, answer: Exception | None
+) -> None:
     monkeypatch.setattr(lease, "RELEASE", 0.05)
     store = Store("me")
 
@@ -94,11 +92,11 @@ def test_what_cannot_be_given_up_keeps_nobody_from_ending(monkeypatch: pytest.Mo
         await asyncio.Event().wait()
 
     store.meanwhile = meanwhile
-    asyncio.run(asyncio.wait_for(elector(store).release(), 5))
+    await asyncio.wait_for(elector(store).release(), 5)
     assert store.holder == "me"
 
 
-def test_who_waits_for_an_event_can_be_cancelled_when_it_has_just_happened() -> None:
+async def test_who_waits_for_an_event_can_be_cancelled_when_it_has_just_happened() -> None:
     """At whichever of the loop's turns that is."""
 
     async def goes_on(event: asyncio.Event) -> None:
@@ -113,10 +111,10 @@ def test_who_waits_for_an_event_can_be_cancelled_when_it_has_just_happened() -> 
         await turns(count)
         return await ends(waiting)
 
-    assert [asyncio.run(cancelled_after(count)) for count in range(5)] == [True] * 5
+    assert [await cancelled_after(count) for count in range(5)] == [True] * 5
 
 
-def test_who_renews_can_be_cancelled_when_the_answer_has_just_come(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_renews_can_be_cancelled_when_the_answer_has_just_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """At whichever of the loop's turns that is."""
     monkeypatch.setattr(lease, "RETRY", 0.001)
 
@@ -133,7 +131,7 @@ def test_who_renews_can_be_cancelled_when_the_answer_has_just_come(monkeypatch: 
         await turns(count)
         return await ends(renewing)
 
-    assert [asyncio.run(cancelled_after(count)) for count in range(8)] == [True] * 8
+    assert [await cancelled_after(count) for count in range(8)] == [True] * 8
 
 
 async def ends(task: asyncio.Task[None]) -> bool:

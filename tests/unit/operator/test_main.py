@@ -29,27 +29,23 @@ async def broken() -> None:
     raise ValueError("broken")
 
 
-def test_the_first_to_end_ends_the_others() -> None:
+async def test_the_first_to_end_ends_the_others() -> None:
     working = Working()
-    asyncio.run(_first(at_once(), working.go_on()))
+    await _first(at_once(), working.go_on())
     assert working.ended
 
 
-def test_what_the_first_raises_rises_after_the_others_have_ended() -> None:
+async def test_what_the_first_raises_rises_after_the_others_have_ended() -> None:
     working = Working()
     with pytest.raises(ValueError, match="broken"):
-        asyncio.run(_first(broken(), working.go_on()))
+        await _first(broken(), working.go_on())
     assert working.ended
 
 
-def test_who_lost_the_lease_goes_on_with_nothing() -> None:
+async def test_who_lost_the_lease_goes_on_with_nothing() -> None:
     """Work lies two levels deep: the Lease is waited for beside the operator, whose workers are waited for together."""
     workers = [Working(), Working()]
     ended: list[bool] = []
-
-    async def story() -> None:
-        await _first(at_once(), _first(*(worker.go_on() for worker in workers)))
-        ended.extend(worker.ended for worker in workers)  # now, and not only when the loop closes
-
-    asyncio.run(story())
+    await _first(at_once(), _first(*(worker.go_on() for worker in workers)))
+    ended.extend(worker.ended for worker in workers)  # now, and not only when the loop closes
     assert ended == [True, True]

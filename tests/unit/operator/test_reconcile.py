@@ -72,15 +72,11 @@ def settled(cache: Cache, obj: dict[str, Any], now: float = 1e9) -> dict[str, An
     return obj
 
 
-def in_line(cache: Cache, obj: dict[str, Any]) -> bool:
+async def in_line(cache: Cache, obj: dict[str, Any]) -> bool:
     """Whether noticing the job puts it in line."""
-
-    async def story() -> bool:
-        queue = WorkQueue()
-        reconciler(cache, queue).notice(obj)
-        return len(queue) == 1
-
-    return asyncio.run(story())
+    queue = WorkQueue()
+    reconciler(cache, queue).notice(obj)
+    return len(queue) == 1
 
 
 def running() -> tuple[Cache, dict[str, Any]]:
@@ -91,79 +87,67 @@ def running() -> tuple[Cache, dict[str, Any]]:
     return cache, settled(cache, obj)
 
 
-def test_a_new_job_is_put_in_line_and_one_at_rest_is_not() -> None:
+async def test_a_new_job_is_put_in_line_and_one_at_rest_is_not() -> None:
     suspended = job(suspend=True)
-    assert in_line(Cache(), suspended)
-    assert not in_line(Cache(), settled(Cache(), suspended))
+    assert await in_line(Cache(), suspended)
+    assert not await in_line(Cache(), settled(Cache(), suspended))
     cache, obj = running()
     assert obj["status"]["phase"] == "Running"
-    assert not in_line(cache, obj)
+    assert not await in_line(cache, obj)
 
 
 @pytest.mark.parametrize("change", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"deletionTimestamp": "t"}])
-def test_a_job_whose_worker_ended_or_goes_is_put_in_line(change: dict[str, str]) -> None:
+async def test_a_job_whose_worker_ended_or_goes_is_put_in_line(change: dict[str, str]) -> None:
     cache, obj = running()
     cache.see_pod(pod(**change, resourceVersion="9"))
-    assert in_line(cache, obj)
+    assert await in_line(cache, obj)
 
 
-def test_a_job_whose_spec_changed_or_cannot_be_read_is_put_in_line() -> None:
+async def test_a_job_whose_spec_changed_or_cannot_be_read_is_put_in_line() -> None:
     cache, obj = running()
-    assert in_line(cache, obj | {"spec": {**obj["spec"], "suspend": True}})
-    assert in_line(cache, obj | {"spec": {}})
+    assert await in_line(cache, obj | {"spec": {**obj["spec"], "suspend": True}})
+    assert await in_line(cache, obj | {"spec": {}})
 
 
-def test_a_job_that_cannot_even_be_judged_is_put_in_line_and_the_others_of_the_list_are_noticed() -> None:
-    assert in_line(Cache(), job() | {"status": {"scheduling": "what no schema allows"}})
+async def test_a_job_that_cannot_even_be_judged_is_put_in_line_and_the_others_of_the_list_are_noticed() -> None:
+    assert await in_line(Cache(), job() | {"status": {"scheduling": "what no schema allows"}})
 
 
-def test_a_finished_job_at_rest_still_goes_when_its_time_to_live_is_over() -> None:
+async def test_a_finished_job_at_rest_still_goes_when_its_time_to_live_is_over() -> None:
     """Nothing but the wake-up is noted now, and at that moment the job is put in line."""
-
-    async def story() -> tuple[int, int]:
-        ended = [{"type": "Complete", "status": "True", "reason": "r", "message": "", "lastTransitionTime": "t"}]
-        obj = job(runPolicy={"ttlSecondsAfterFinished": 0})
-        obj["status"] = {"attempt": 1, "phase": "Succeeded", "conditions": ended, "completionTime": "2099-01-01T00:00:00Z"}
-        queue = WorkQueue()
-        both = reconciler(Cache(), queue)
-        both.notice(obj)
-        before = len(queue)
-        obj["status"]["completionTime"] = "2001-01-01T00:00:00Z"
-        both.notice(obj)
-        return before, len(queue)
-
-    assert asyncio.run(story()) == (0, 1)
+    ended = [{"type": "Complete", "status": "True", "reason": "r", "message": "", "lastTransitionTime": "t"}]
+    obj = job(runPolicy={"ttlSecondsAfterFinished": 0})
+    obj["status"] = {"attempt": 1, "phase": "Succeeded", "conditions": ended, "completionTime": "2099-01-01T00:00:00Z"}
+    queue = WorkQueue()
+    both = reconciler(Cache(), queue)
+    both.notice(obj)
+    before = len(queue)
+    obj["status"]["completionTime"] = "2001-01-01T00:00:00Z"
+    both.notice(obj)
+    assert (before, len(queue)) == (0, 1)
 
 
-def test_what_a_job_leaves_is_removed_only_when_the_collector_had_its_time() -> None:
+async def test_what_a_job_leaves_is_removed_only_when_the_collector_had_its_time() -> None:
     api = Asked({"/api/v1/namespaces/ml/pods": {"items": [pod()]}, "/api/v1/namespaces/ml/services": {"items": []}})
     cache = Cache()
     cache.see_pod(pod())
-
-    async def story() -> list[int]:
-        strays, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
-        counts = []
-        for seconds in (0.0, COLLECTOR_SECONDS - 1, COLLECTOR_SECONDS):
-            loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
-            await strays.reconcile(KEY, "")
-            counts.append(len(api.deleted))
-        return counts
-
-    assert asyncio.run(story()) == [0, 0, 1]
+    strays, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
+    counts = []
+    for seconds in (0.0, COLLECTOR_SECONDS - 1, COLLECTOR_SECONDS):
+        loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
+        await strays.reconcile(KEY, "")
+        counts.append(len(api.deleted))
+    assert counts == [0, 0, 1]
     assert api.deleted == [("/api/v1/namespaces/ml/pods/j-worker-0-a1", "p")]
 
 
-def test_a_living_job_has_no_strays() -> None:
+async def test_a_living_job_has_no_strays() -> None:
     cache, api = Cache(), Asked({})
     cache.see_pod(pod())
-
-    async def story() -> None:
-        strays, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
-        for seconds in (0.0, 2 * COLLECTOR_SECONDS):
-            loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
-            await strays.reconcile(KEY, "u")
-
-    asyncio.run(story())
+    strays, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
+    for seconds in (0.0, 2 * COLLECTOR_SECONDS):
+        loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
+        await strays.reconcile(KEY, "u")
     assert api.deleted == []
 
 
@@ -188,8 +172,8 @@ def test_only_what_belongs_to_the_missing_job_and_stays_is_left_behind(meta: dic
     ],
     ids=["the job alone", "not allowed", "the CRD as well", "not served for a moment", "nobody may say"],
 )
-def test_a_job_is_gone_when_it_or_its_definition_is_not_there(refusal: ApiRefused, definitions: Any, gone: bool) -> None:
-    assert asyncio.run(is_gone(Asked({DEFINITIONS: definitions}), refusal)) is gone
+async def test_a_job_is_gone_when_it_or_its_definition_is_not_there(refusal: ApiRefused, definitions: Any, gone: bool) -> None:
+    assert await is_gone(Asked({DEFINITIONS: definitions}), refusal) is gone
 
 
 KINDS = {"resources": [{"name": contract.JOB_PLURAL}, {"name": "gputopologies"}]}
@@ -205,6 +189,6 @@ KINDS = {"resources": [{"name": contract.JOB_PLURAL}, {"name": "gputopologies"}]
     ],
     ids=["served", "served, and more may not be asked", "defined and not served yet", "nothing is defined"],
 )
-def test_a_definition_counts_when_it_is_served(kinds: Any, definitions: Any, found: str) -> None:
+async def test_a_definition_counts_when_it_is_served(kinds: Any, definitions: Any, found: str) -> None:
     api = Asked({f"/apis/{contract.API_VERSION}": kinds, DEFINITIONS: definitions})
-    assert asyncio.run(served(api)) == found
+    assert await served(api) == found

@@ -1,6 +1,5 @@
 """What the API server refuses is said truly: which object, whose fault, and whether trying again is of use."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,49 +45,45 @@ class Refusing(Api):
         return self.obj
 
 
-def looked(plural: str, code: int, message: str, **run_policy: str) -> tuple[Object, bool]:
+async def looked(plural: str, code: int, message: str, **run_policy: str) -> tuple[Object, bool]:
     """The job's conditions that hold after two looks, by type, and whether a third one is planned."""
-
-    async def story() -> tuple[Object, bool]:
-        queue, api = WorkQueue(), Refusing(job(**run_policy), plural, ApiRefused(code, "Invalid", message))
-        both = Reconciler(api, Cache(), queue, Scraper(queue, 0), "runtime")
-        await both.reconcile(KEY)
-        await both.reconcile(KEY)
-        held = {c["type"]: c for c in api.obj["status"]["conditions"] if c["status"] == "True"}
-        return held, KEY in queue._held
-
-    return asyncio.run(story())
+    queue, api = WorkQueue(), Refusing(job(**run_policy), plural, ApiRefused(code, "Invalid", message))
+    both = Reconciler(api, Cache(), queue, Scraper(queue, 0), "runtime")
+    await both.reconcile(KEY)
+    await both.reconcile(KEY)
+    held = {c["type"]: c for c in api.obj["status"]["conditions"] if c["status"] == "True"}
+    return held, KEY in queue._held
 
 
 @pytest.mark.parametrize(("code", "message"), [(422, INVALID), (400, "Service in version v1 cannot be handled"), (403, WEBHOOK)])
-def test_a_service_that_cannot_be_made_is_not_the_templates_fault(code: int, message: str) -> None:
-    held, again = looked("services", code, message)
+async def test_a_service_that_cannot_be_made_is_not_the_templates_fault(code: int, message: str) -> None:
+    held, again = await looked("services", code, message)
     assert (held["Stalled"]["reason"], held["Stalled"]["message"]) == ("ServicesForbidden", f"Service j-a1: {message}")
     assert "Failed" not in held
     assert again
 
 
-def test_a_budget_that_cannot_be_made_is_named() -> None:
-    held, again = looked("poddisruptionbudgets", 422, "spoilt", evictions="Refuse")
+async def test_a_budget_that_cannot_be_made_is_named() -> None:
+    held, again = await looked("poddisruptionbudgets", 422, "spoilt", evictions="Refuse")
     assert (held["Stalled"]["reason"], again) == ("PodDisruptionBudgetsForbidden", True)
     assert held["Stalled"]["message"] == "PodDisruptionBudget j-a1: spoilt"
 
 
-def test_a_quota_of_services_is_a_quota() -> None:
-    held, again = looked("services", 403, QUOTA)
+async def test_a_quota_of_services_is_a_quota() -> None:
+    held, again = await looked("services", 403, QUOTA)
     assert (held["Reconciling"]["reason"], held["Reconciling"]["message"], again) == ("QuotaExceeded", QUOTA, True)
 
 
-def test_a_pod_that_cannot_be_read_is_the_templates_fault_for_good() -> None:
-    held, again = looked("pods", 422, "spec.containers[0].image: Required value")
+async def test_a_pod_that_cannot_be_read_is_the_templates_fault_for_good() -> None:
+    held, again = await looked("pods", 422, "spec.containers[0].image: Required value")
     assert (held["Failed"]["reason"], again) == ("InvalidTemplate", False)
 
 
-def test_a_pod_that_a_webhook_refuses_may_be_taken_later() -> None:
-    held, again = looked("pods", 422, WEBHOOK)
+async def test_a_pod_that_a_webhook_refuses_may_be_taken_later() -> None:
+    held, again = await looked("pods", 422, WEBHOOK)
     assert (held["Stalled"]["reason"], held["Stalled"]["message"], again) == ("PodsForbidden", WEBHOOK, True)
 
 
-def test_what_is_no_verdict_on_the_object_rises() -> None:
+async def test_what_is_no_verdict_on_the_object_rises() -> None:
     with pytest.raises(ApiRefused, match="409"):
-        looked("services", 409, "the namespace is being changed")
+        await looked("services", 409, "the namespace is being changed")

@@ -2,7 +2,6 @@
 
 import asyncio
 import selectors
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -32,82 +31,76 @@ class JumpingSelector(selectors.DefaultSelector):
         return found
 
 
-def played(story: Callable[[WorkQueue, JumpingSelector], Awaitable[Any]]) -> Any:
-    """Run a story in virtual time."""
-    selector = JumpingSelector()
-    loop = asyncio.SelectorEventLoop(selector)
-    loop.time = lambda: selector.now  # type: ignore[method-assign]
-    try:
-
-        async def whole() -> Any:
-            return await story(WorkQueue(), selector)
-
-        return loop.run_until_complete(whole())
-    finally:
-        loop.close()
+@pytest.fixture
+def clock() -> JumpingSelector:
+    return JumpingSelector()
 
 
-def test_a_key_stands_in_line_once_and_is_looked_at_again_when_it_changed_meanwhile() -> None:
-    async def story(queue: WorkQueue, clock: JumpingSelector) -> list[int]:
+@pytest.fixture
+def anyio_backend(clock: JumpingSelector) -> tuple[str, dict[str, Any]]:
+    """Coroutines of this file run in virtual time."""
+
+    def loop() -> asyncio.AbstractEventLoop:
+        made = asyncio.SelectorEventLoop(clock)
+        made.time = lambda: clock.now  # type: ignore[method-assign]
+        return made
+
+    return "asyncio", {"loop_factory": loop}
+
+
+@pytest.fixture
+async def queue() -> WorkQueue:
+    return WorkQueue()
+
+
+async def test_a_key_stands_in_line_once_and_is_looked_at_again_when_it_changed_meanwhile(queue: WorkQueue) -> None:
+    queue.add(KEY)
+    queue.add(KEY)
+    lengths = [len(queue)]
+    await queue.take()
+    queue.add(KEY)  # while it is being looked at
+    lengths.append(len(queue))
+    queue.done(KEY)
+    assert [*lengths, len(queue)] == [1, 0, 1]
+
+
+async def test_a_key_that_rests_after_its_look_is_looked_at_once_for_all_that_happened_meanwhile(
+    queue: WorkQueue, clock: JumpingSelector
+) -> None:
+    queue.add(KEY)
+    await queue.take()
+    queue.done(KEY, 0.25)
+    for _ in range(3):
         queue.add(KEY)
-        queue.add(KEY)
-        lengths = [len(queue)]
-        await queue.take()
-        queue.add(KEY)  # while it is being looked at
-        lengths.append(len(queue))
-        queue.done(KEY)
-        return [*lengths, len(queue)]
-
-    assert played(story) == [1, 0, 1]
+    resting = len(queue)
+    await queue.take()
+    woken = clock.now
+    queue.done(KEY)
+    assert (resting, woken, len(queue)) == (0, pytest.approx(0.25), 0)
 
 
-def test_a_key_that_rests_after_its_look_is_looked_at_once_for_all_that_happened_meanwhile() -> None:
-    async def story(queue: WorkQueue, clock: JumpingSelector) -> tuple[int, float, int]:
-        queue.add(KEY)
-        await queue.take()
-        queue.done(KEY, 0.25)
-        for _ in range(3):
-            queue.add(KEY)
-        resting = len(queue)
-        await queue.take()
-        woken = clock.now
-        queue.done(KEY)
-        return resting, woken, len(queue)
-
-    assert played(story) == (0, pytest.approx(0.25), 0)
-
-
-def test_failures_wait_longer_each_time_and_success_starts_anew() -> None:
-    async def story(queue: WorkQueue, clock: JumpingSelector) -> list[float]:
-        delays = [queue.retry(KEY) for _ in range(12)]
-        queue.forget(KEY)
-        return [*delays, queue.retry(KEY)]
-
-    delays = played(story)
+async def test_failures_wait_longer_each_time_and_success_starts_anew(queue: WorkQueue) -> None:
+    delays = [queue.retry(KEY) for _ in range(12)]
+    queue.forget(KEY)
+    delays = [*delays, queue.retry(KEY)]
     assert delays[:4] == [0.5, 1.0, 2.0, 4.0]
     assert (delays[11], delays[12]) == (LONGEST_DELAY, 0.5)
 
 
-def test_a_held_key_waits_whatever_happens() -> None:
-    async def story(queue: WorkQueue, clock: JumpingSelector) -> tuple[int, float]:
-        queue.hold(KEY)
-        queue.add(KEY)
-        before = len(queue)
-        await queue.take()
-        return before, clock.now
-
-    assert played(story) == (0, pytest.approx(0.5))
+async def test_a_held_key_waits_whatever_happens(queue: WorkQueue, clock: JumpingSelector) -> None:
+    queue.hold(KEY)
+    queue.add(KEY)
+    before = len(queue)
+    await queue.take()
+    assert (before, clock.now) == (0, pytest.approx(0.5))
 
 
-def test_the_earlier_of_two_moments_counts() -> None:
-    async def story(queue: WorkQueue, clock: JumpingSelector) -> float:
-        queue.add_after(KEY, 600)
-        queue.add_after(KEY, 5)
-        queue.add_after(KEY, 60)
-        await queue.take()
-        return clock.now
-
-    assert played(story) == pytest.approx(5)
+async def test_the_earlier_of_two_moments_counts(queue: WorkQueue, clock: JumpingSelector) -> None:
+    queue.add_after(KEY, 600)
+    queue.add_after(KEY, 5)
+    queue.add_after(KEY, 60)
+    await queue.take()
+    assert clock.now == pytest.approx(5)
 
 
 def lease(holder: str, renewed: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """What other answers of the API server say against a watch."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -104,17 +103,17 @@ class Answers:
         ({**pod("a", 9), "metadata": {"uid": "of a successor"}}, False, False),
     ],
 )
-def test_only_an_object_that_is_there_still_proves_it(
+async def test_only_an_object_that_is_there_still_proves_it(
     witness: WatchHealth, clock: Clock, answer: dict[str, Any] | Exception, stuck: bool, still_owed: bool
 ) -> None:
     witness.answered(pod("a", 7))
     clock.now = PATIENCE + 1
     (owed,) = witness.overdue(PATIENCE)
-    assert asyncio.run(proven(Answers(answer), witness, owed)) is stuck  # type: ignore[arg-type]
+    assert await proven(Answers(answer), witness, owed) is stuck  # type: ignore[arg-type]
     assert witness.owes(owed) is still_owed
 
 
-def test_a_watch_that_shows_it_while_it_is_asked_for_is_not_stuck(witness: WatchHealth, clock: Clock) -> None:
+async def test_a_watch_that_shows_it_while_it_is_asked_for_is_not_stuck(witness: WatchHealth, clock: Clock) -> None:
     class Late(Answers):
         async def get(self, path: str) -> dict[str, Any]:
             witness.watched("Pod", pod("a", 7))
@@ -123,7 +122,7 @@ def test_a_watch_that_shows_it_while_it_is_asked_for_is_not_stuck(witness: Watch
     witness.answered(pod("a", 7))
     clock.now = PATIENCE + 1
     (owed,) = witness.overdue(PATIENCE)
-    assert not asyncio.run(proven(Late({}), witness, owed))  # type: ignore[arg-type]
+    assert not await proven(Late({}), witness, owed)  # type: ignore[arg-type]
 
 
 def test_paths_lead_to_the_object() -> None:

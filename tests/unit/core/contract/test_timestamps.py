@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kompakt_core.contract import timestamps
-from tests.unit.core.contract.outcomes import helps, outcome
+from tests.support.core.outcomes import helps, outcome
 
 ZONES = st.integers(-840, 840).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 MOMENTS = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=ZONES)
