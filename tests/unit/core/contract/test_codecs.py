@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.core.contract.outcomes import LONGEST, helps, outcome
 
 from kompakt_core import contract
 from kompakt_core.contract import (
@@ -29,6 +28,7 @@ from kompakt_core.contract.worker_labels import AttemptLabels, WorkerLabels
 from kompakt_core.errors import InvalidInput
 from kompakt_core.patterns.edges import make_edges
 from kompakt_core.patterns.names import NAMED, Pattern
+from tests.support.core.outcomes import LONGEST, helps, outcome
 
 NUMBERS = st.integers(0, counts.MAX)
 UUIDS = st.lists(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", fullmatch=True), unique=True, max_size=9).map(tuple)
