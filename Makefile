@@ -45,11 +45,15 @@ $(OLD_TORCH)/synced: $(VENV)/synced requirements/old-torch.txt
 
 sync-old-torch: $(OLD_TORCH)/synced ## the oldest PyTorch that the runtime works with, in the cache folder (4 GB)
 
-check: sync ## formatting, lint, types, import contracts
+check: sync ## formatting, lint, types, import contracts, docs against code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.docs --check
+
+docs: sync ## write the made parts of docs anew (modules, index of decisions) and break long lines of prose
+	$(BIN)/python -m tools.docs
 
 format: sync ## format and mend what ruff can mend
 	$(BIN)/ruff format .
@@ -86,4 +90,4 @@ demo: sync ## the whole path on a cluster of its own, or on another with KOMPAKT
 demo-down: sync ## remove all that the demo brought up (of another cluster: kompakt and the demo's jobs)
 	$(BIN)/python -m tools.kube down
 
-.PHONY: help sync sync-torch sync-recipes sync-old-torch check format test test-fast coverage gpu-packages test-gpu requirements demo demo-down
+.PHONY: help sync sync-torch sync-recipes sync-old-torch check docs format test test-fast coverage gpu-packages test-gpu requirements demo demo-down

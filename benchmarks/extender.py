@@ -31,16 +31,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import urllib3
 import uvloop
 from fastapi import FastAPI, Request, Response
 
-from kompakt_client.access import Door
+from kompakt_client.connections import plain
 from kompakt_core.contract import ANN_GPUS, ANN_PATTERN, ANN_SENSITIVITY, RESOURCE
 from kompakt_core.ids import JobUid, NodeName, PodUid
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.gang_placement import LEVEL_LABELS, plan_gang
-from kompakt_core.placement.model import Gang, Wish, Worker
+from kompakt_core.placement.model import Gang, Rejection, Wish, Worker
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_to_spec
 from kompakt_extender.api import Api
@@ -49,8 +48,9 @@ from kompakt_extender.main import SWITCH_SECONDS, listen, server
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.objects import Pod
 from kompakt_extender.project import TopologyReader, read_node, read_pod
+from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.verbs import verbs_app
-from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult, encode
+from kompakt_extender.wire import BindingArgs, ExtenderArgs, FilterResult, encode
 
 MACHINE, GPUS = "dgx1-v100", 8
 VERBS, WHO = ("filter", "prioritize"), ("extender", "echo")
@@ -89,7 +89,7 @@ class Busy:
         self._tenure = tenure
         self._turn = itertools.cycle(range(nodes))
 
-    def filter(self, args: ExtenderArgs) -> FilterResult:
+    def filter(self, args: ExtenderArgs) -> FilterVerdict:
         self._change()
         return self._tenure.filter(args)
 
@@ -97,7 +97,7 @@ class Busy:
         self._change()
         return self._tenure.prioritize(args)
 
-    async def bind(self, args: BindingArgs) -> BindingResult:
+    async def bind(self, args: BindingArgs) -> Rejection | None:
         return await self._tenure.bind(args)
 
     def _change(self) -> None:
@@ -172,7 +172,7 @@ async def serve(nodes: int) -> None:
     """Answer until killed; prints both ports."""
     sys.setswitchinterval(SWITCH_SECONDS)
     metrics = ExtenderMetrics()
-    tenure = LeaderSession(Api(Door("http://localhost", urllib3.PoolManager(), dict)), metrics, lambda: True, LEVEL_LABELS)
+    tenure = LeaderSession(Api(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS)
     fill(tenure, nodes)
     app = verbs_app(Busy(tenure, nodes), metrics)
     stop = threading.Event()

@@ -32,7 +32,7 @@ from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement.choose import choose
 from kompakt_core.placement.mapa2021 import mapa2021
-from kompakt_core.placement.model import Choice, Policy, Wish
+from kompakt_core.placement.model import Choice, PlacementPolicy, Wish
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
 from kompakt_core.topology.machines import machine
 
@@ -118,7 +118,7 @@ def by_wish(wish: Wish) -> Pick:
 
 def waiting(graph: LinkGraph, free: int, job: Job) -> int | None:
     """Ours for a job with requiredLink NVLink, where the empty machine can do that: it waits rather than crossing PCIe."""
-    ring = Wish(Pattern.RING, Policy.PRESERVE, sensitive=job.sensitive)
+    ring = Wish(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=job.sensitive)
     strict = replace(ring, required_link="NVLink")
     able = job.sensitive and isinstance(choose(graph, graph.all_gpus, job.gpus, strict), Choice)
     found = choose(graph, free, job.gpus, strict if able else ring)
@@ -151,11 +151,11 @@ def looking_ahead(all_gpus: int, shares: list[float]) -> Pick:
 
 def policies(socket: int) -> dict[str, Pick]:
     """All policies, the baseline first."""
-    ring = Wish(Pattern.RING, Policy.PRESERVE)
+    ring = Wish(Pattern.RING, PlacementPolicy.PRESERVE)
     return {
         "first": first,
         "socket-first": socket_first(socket),
-        "greedy": by_wish(replace(ring, policy=Policy.BEST, measure=Measure.SUM)),
+        "greedy": by_wish(replace(ring, policy=PlacementPolicy.BEST, measure=Measure.SUM)),
         "mapa2021": mapa,
         "ours": by_wish(ring),
         "ours, NVLink": waiting,
@@ -222,7 +222,7 @@ def report(name: str, graph: LinkGraph, socket: int, jobs: list[list[Job]], shar
 
 def bounds(name: str, graph: LinkGraph, jobs: list[list[Job]], share: float) -> None:
     """Print the best with foresight and the best of a model without it, beside ours with either measure first."""
-    ring = Wish(Pattern.RING, Policy.PRESERVE)
+    ring = Wish(Pattern.RING, PlacementPolicy.PRESERVE)
     ours, by_sum = (
         [play(graph, by_wish(wish), one, share) for one in jobs] for wish in (ring, replace(ring, measure=Measure.SUM))
     )

@@ -42,7 +42,7 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class TestLevel:
     """A test level: `obstacle` answers None when it can run here, else why not.
 
     `programs` are fetched or built before it begins: that can take many minutes once, longer than any test may.
@@ -81,14 +81,14 @@ def gpu_obstacle() -> str | None:
 
 
 LEVELS = [
-    Level("unit", no_obstacle, spread=EVERY_CORE),
-    Level("contract", no_obstacle, ("helm",), spread=EVERY_CORE),
-    Level("cluster", no_obstacle, (*SIMULATED, "helm"), spread=TWO_CLUSTERS),
-    Level("browser", browser_obstacle),
-    Level("node", node_obstacle, tuple(PROGRAMS)),
-    Level("gpu", gpu_obstacle),
+    TestLevel("unit", no_obstacle, spread=EVERY_CORE),
+    TestLevel("contract", no_obstacle, ("helm",), spread=EVERY_CORE),
+    TestLevel("cluster", no_obstacle, (*SIMULATED, "helm"), spread=TWO_CLUSTERS),
+    TestLevel("browser", browser_obstacle),
+    TestLevel("node", node_obstacle, tuple(PROGRAMS)),
+    TestLevel("gpu", gpu_obstacle),
 ]
-FAST = Level(
+FAST = TestLevel(
     "fast",
     no_obstacle,
     ("helm",),
@@ -126,7 +126,7 @@ def run_static() -> Count:
     return Count(failed=int(done.returncode != 0), passed=int(done.returncode == 0))
 
 
-def run_pytest(level: Level, extra: list[str]) -> Count:
+def run_pytest(level: TestLevel, extra: list[str]) -> Count:
     """One level in a process of its own, so that a level cannot colour the next."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
@@ -137,7 +137,7 @@ def run_pytest(level: Level, extra: list[str]) -> Count:
         return count(report, done.returncode)
 
 
-def environment(level: Level) -> dict[str, str]:
+def environment(level: TestLevel) -> dict[str, str]:
     """One thread a process for PyTorch where there is a process on each core already: more only wait for each other."""
     threads = {"OMP_NUM_THREADS": "1"} if level.spread else {}
     return os.environ | threads | ({"KOMPAKT_WITHOUT": level.without} if level.without else {})
@@ -155,7 +155,7 @@ def count(report: Path, returncode: int) -> Count:
     return Count(number["tests"] - number["failures"] - number["errors"] - number["skipped"], failed, number["skipped"])
 
 
-def run_level(level: Level, extra: list[str]) -> Count:
+def run_level(level: TestLevel, extra: list[str]) -> Count:
     reason = level.obstacle()
     if reason is not None and level.name in os.environ.get("KOMPAKT_REQUIRE", "").split(","):
         say(f"{level.name}: required by KOMPAKT_REQUIRE, but {reason}")

@@ -12,12 +12,13 @@ from kompakt_cli.picture import draw
 from kompakt_cli.placed import PlacementAnswer, document, lines, place_on
 from kompakt_cli.svg import svg
 from kompakt_cli.words import gpu_set, read_machine, word_of
+from kompakt_core.contract.words import RequiredLink, Sensitivity
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NO_GPUS
 from kompakt_core.patterns.edges import parse_edges
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.model import Policy, Refusal, Wish
+from kompakt_core.placement.model import PlacementPolicy, Rejection, Wish
 
 REFUSED = 3  # exit code
 
@@ -31,23 +32,6 @@ class PlaceOutput(StrEnum):
     JSON = "json"
 
 
-class SensitivityOption(StrEnum):
-    """As communication.bandwidthSensitivity of a TrainingJob."""
-
-    HIGH = "High"
-    MEDIUM = "Medium"
-    AUTO = "Auto"
-    LOW = "Low"
-    NONE = "None"
-
-
-class RequiredLinkOption(StrEnum):
-    """As placement.requiredLink of a TrainingJob."""
-
-    ANY = "Any"
-    NVLINK = "NVLink"
-
-
 MAPA = "mapa2021"  # for comparison only: no policy of a TrainingJob
 
 Machine = Annotated[str, typer.Option(help="a known machine (see `kompakt machines`), or as --matrix")]
@@ -58,11 +42,9 @@ PatternName = Annotated[str, typer.Option(help=", ".join(Pattern), metavar="PATT
 EdgeList = Annotated[
     str, typer.Option(help="custom edges between ranks, such as 0-1,1-2:3 (with weights); means --pattern custom")
 ]
-PolicyName = Annotated[str, typer.Option(help=", ".join((*Policy, MAPA)), metavar="POLICY")]
+PolicyName = Annotated[str, typer.Option(help=", ".join((*PlacementPolicy, MAPA)), metavar="POLICY")]
 MeasureName = Annotated[str, typer.Option(help="what value counts: the slowest link (Bottleneck) or all added up (Sum)")]
-SensitivityName = Annotated[
-    str, typer.Option(help=f"{', '.join(SensitivityOption)}: whether the job needs bandwidth (for Preserve)")
-]
+SensitivityName = Annotated[str, typer.Option(help=f"{', '.join(Sensitivity)}: whether the job needs bandwidth (for Preserve)")]
 Include = Annotated[str, typer.Option(help="GPUs that must be in the set")]
 Exclude = Annotated[str, typer.Option(help="GPUs that must not be")]
 Link = Annotated[str, typer.Option(help="NVLink: the pattern may use no other link")]
@@ -98,9 +80,9 @@ def place(
     mapa = policy.casefold() == MAPA
     wish = Wish(
         pattern=_pattern(pattern, edges),
-        policy=Policy.PRESERVE if mapa else word_of(Policy, policy, "--policy"),
-        sensitive=word_of(SensitivityOption, sensitivity, "--sensitivity") not in (SensitivityOption.LOW, SensitivityOption.NONE),
-        required_link=word_of(RequiredLinkOption, require_link, "--require-link"),
+        policy=PlacementPolicy.PRESERVE if mapa else word_of(PlacementPolicy, policy, "--policy"),
+        sensitive=word_of(Sensitivity, sensitivity, "--sensitivity").needs_bandwidth,
+        required_link=word_of(RequiredLink, require_link, "--require-link"),
         same_numa_node=same_numa_node,
         measure=word_of(Measure, measure, "--measure"),
         edges=parse_edges(edges) if edges else (),
@@ -112,7 +94,7 @@ def place(
         _only_rings(wish, must)
     answer = place_on(graph, within, gpus, wish, must, mapa=mapa)
     _show(answer, form, available)
-    if isinstance(answer.choice, Refusal):
+    if isinstance(answer.choice, Rejection):
         if form in (PlaceOutput.PICTURE, PlaceOutput.SVG):
             typer.echo(f"kompakt: {sentence(answer.choice)}", err=True)
         raise typer.Exit(REFUSED)
@@ -120,7 +102,7 @@ def place(
 
 def _only_rings(wish: Wish, must: int) -> None:
     """What MAPA's published rules would pass over is refused: they score rings and know no hard demands."""
-    if wish.pattern is not Pattern.RING or must or wish.same_numa_node or wish.required_link != RequiredLinkOption.ANY:
+    if wish.pattern is not Pattern.RING or must or wish.same_numa_node or wish.required_link != RequiredLink.ANY:
         raise InvalidInput(
             f"--policy {MAPA} knows the pattern Ring only, and neither --include, --require-link nor --same-numa-node; "
             "leave these out"
@@ -145,7 +127,7 @@ def _show(answer: PlacementAnswer, form: PlaceOutput, available: int) -> None:
         typer.echo(json.dumps(data))
     elif form is PlaceOutput.YAML:
         typer.echo(yaml.safe_dump(data, sort_keys=False), nl=False)
-    elif not isinstance(answer.choice, Refusal):
+    elif not isinstance(answer.choice, Rejection):
         held: dict[int, str] = {i: "chosen" for i in answer.choice.order}  # noqa: C420 - typed by int, not by GpuIndex
         held |= {i: "taken" for i in range(answer.graph.size) if not available >> i & 1}
         if form is PlaceOutput.SVG:

@@ -11,7 +11,7 @@ from kompakt_core.placement.baseline import random_choice
 from kompakt_core.placement.choose import choose, wished_facts
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.mapa2021 import mapa2021
-from kompakt_core.placement.model import Choice, Policy, Refusal, Wish
+from kompakt_core.placement.model import Choice, PlacementPolicy, Rejection, Wish
 from kompakt_core.topology.graph import LinkGraph
 
 
@@ -25,7 +25,7 @@ class PlacementAnswer:
     free: GpuMask
     wish: Wish
     policy: str
-    choice: Choice | Refusal
+    choice: Choice | Rejection
     ideal: int
     preserved: int
 
@@ -33,8 +33,8 @@ class PlacementAnswer:
 def place_on(graph: LinkGraph, free: int, gpus: int, wish: Wish, must_include: int, *, mapa: bool) -> PlacementAnswer:
     """Choose on one machine. `mapa`: by the published rules of MAPA instead of the wish's policy."""
     choice = mapa2021(graph, free, gpus, wish) if mapa else choose(graph, free, gpus, wish, must_include=must_include)
-    best = choose(graph, graph.all_gpus, gpus, replace(wish, policy=Policy.BEST))
-    left = free if isinstance(choice, Refusal) else free & ~choice.mask
+    best = choose(graph, graph.all_gpus, gpus, replace(wish, policy=PlacementPolicy.BEST))
+    left = free if isinstance(choice, Rejection) else free & ~choice.mask
     preserved = wished_facts(graph, replace(wish, pattern=Pattern.NONE, edges=())).fabric(left)
     ideal = best.value if isinstance(best, Choice) else 0
     return PlacementAnswer(graph, GpuMask(free), wish, "mapa2021" if mapa else str(wish.policy), choice, ideal, preserved)
@@ -43,15 +43,15 @@ def place_on(graph: LinkGraph, free: int, gpus: int, wish: Wish, must_include: i
 def document(answer: PlacementAnswer) -> dict[str, Any]:
     """The answer for programs: GPU indices (`order` by rank), integers of MB/s one way. `bound` null: value is exact."""
     choice = answer.choice
-    bound = None if isinstance(choice, Refusal) else choice.bound
+    bound = None if isinstance(choice, Rejection) else choice.bound
     return {
-        "gpus": [] if isinstance(choice, Refusal) else [int(i) for i in indices_of(choice.mask)],
-        "order": [] if isinstance(choice, Refusal) else [int(i) for i in choice.order],
-        "value": 0 if isinstance(choice, Refusal) else int(choice.value),
+        "gpus": [] if isinstance(choice, Rejection) else [int(i) for i in indices_of(choice.mask)],
+        "order": [] if isinstance(choice, Rejection) else [int(i) for i in choice.order],
+        "value": 0 if isinstance(choice, Rejection) else int(choice.value),
         "ideal": int(answer.ideal),
         "preserved": int(answer.preserved),
         "policy": answer.policy,
-        "refusal": {"reason": choice.reason.value, "message": sentence(choice)} if isinstance(choice, Refusal) else None,
+        "refusal": {"reason": choice.reason.value, "message": sentence(choice)} if isinstance(choice, Rejection) else None,
         "measure": str(answer.wish.measure),
         "bound": None if bound is None else int(bound),
     }
@@ -60,7 +60,7 @@ def document(answer: PlacementAnswer) -> dict[str, Any]:
 def lines(answer: PlacementAnswer) -> list[str]:
     """What was chosen and how it compares, as sentences."""
     choice, wish = answer.choice, answer.wish
-    if isinstance(choice, Refusal):
+    if isinstance(choice, Rejection):
         return [sentence(choice)]
     out = [f"chosen   GPU {_order(choice, wish)}   (policy {answer.policy}, {'sensitive' if wish.sensitive else 'insensitive'})"]
     still = (answer.free & ~choice.mask).bit_count()

@@ -21,7 +21,7 @@ from kompakt_cli.words import word_of
 from kompakt_core.errors import InvalidInput
 from kompakt_core.profile import document
 from kompakt_core.profile.document import Profile, ProfiledRun
-from kompakt_core.profile.prices import Offer, offers, parse_prices
+from kompakt_core.profile.prices import PricedPlace, offers, parse_prices
 
 LEAST_STEPS: Final = 4
 CPU_PROCESSES: Final = 2
@@ -215,7 +215,7 @@ def _text(path: str, what: str) -> str:
         raise InvalidInput(f"{what} {path}: {reason}; give the path of a text file") from error
 
 
-def _show(found: Profile, gpus: int, offered: list[Offer], form: ProfileOutput) -> None:
+def _show(found: Profile, gpus: int, offered: list[PricedPlace], form: ProfileOutput) -> None:
     if form is ProfileOutput.JSON:
         typer.echo(json.dumps(profile_document.to_json(found, gpus, offered), indent=2))
         return

@@ -5,7 +5,7 @@ from dataclasses import asdict, fields
 from typing import Any, Final
 
 from kompakt_core.profile.document import VERSION, Profile, ProfiledRun, read_run
-from kompakt_core.profile.prices import Measured, Offer
+from kompakt_core.profile.prices import Measured, PricedPlace
 from kompakt_core.profile.sensitivity import word_for
 
 STILL_CACHED: Final = 0.05  # a larger share of the data's files makes a cold run doubtful
@@ -43,7 +43,7 @@ def measured(profile: Profile) -> list[Measured]:
     return found
 
 
-def to_json(profile: Profile, gpus: int, offered: Sequence[Offer] = ()) -> dict[str, Any]:
+def to_json(profile: Profile, gpus: int, offered: Sequence[PricedPlace] = ()) -> dict[str, Any]:
     """Everything that was measured and what follows from it."""
     share = profile.communication(gpus) if gpus > 1 else None
     found = profile.stalls()
@@ -68,5 +68,5 @@ def _plain(stall: Any) -> dict[str, Any] | None:
     return None if stall is None else asdict(stall)
 
 
-def _offer(one: Offer) -> dict[str, Any]:
+def _offer(one: PricedPlace) -> dict[str, Any]:
     return {**asdict(one.price), "hours": one.hours, "cost": one.cost, "in_time": one.in_time}

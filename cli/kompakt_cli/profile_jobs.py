@@ -15,6 +15,7 @@ import yaml
 from kompakt_cli.profile_document import UNTOLD, cold_note, told_run
 from kompakt_cli.profile_manifest import Document, StepLimits, container_of, run_document
 from kompakt_core import contract
+from kompakt_core.contract import worker_labels
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.reports import read_report
 from kompakt_core.placement.model import Reason
@@ -87,7 +88,7 @@ class ProfilingCluster:
         return lines[-LAST_LINES:]
 
     def _pods(self, name: str) -> list[Any]:
-        label = f"{contract.LABEL_JOB_NAME}={name}"
+        label = worker_labels.job_name_selector(name)
         return list(self._call(lambda: self._core.list_namespaced_pod(self.namespace, label_selector=label)).items)
 
     @staticmethod

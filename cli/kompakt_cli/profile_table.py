@@ -8,7 +8,7 @@ from rich.table import Table
 
 from kompakt_cli.output import columns
 from kompakt_core.profile.document import MODES, Profile
-from kompakt_core.profile.prices import Offer, cheapest
+from kompakt_core.profile.prices import PricedPlace, cheapest
 from kompakt_core.profile.sensitivity import word_for
 from kompakt_core.profile.stalls import Stall
 
@@ -20,7 +20,7 @@ NEEDED = {
 }
 
 
-def render(profile: Profile, gpus: int, offered: list[Offer]) -> Iterator[RenderableType]:
+def render(profile: Profile, gpus: int, offered: list[PricedPlace]) -> Iterator[RenderableType]:
     """Tables of runs, stalls and prices, and what to write into a TrainingJob."""
     steps = f"{profile.steps} optimizer steps after {profile.warm_up} of warm-up"
     yield f"{steps}, {profile.devices} x {profile.kind} of {profile.machine}\n"
@@ -83,7 +83,7 @@ def _advice(profile: Profile, gpus: int) -> Iterator[str]:
     )
 
 
-def _offers(offered: list[Offer]) -> Table:
+def _offers(offered: list[PricedPlace]) -> Table:
     table = columns("machine", "gpus", "price/h", "hours", "cost", "in time", right=["gpus", "price/h", "hours", "cost"])
     for one in offered:
         hours, cost = ("-" if value is None else f"{value:.2f}" for value in (one.hours, one.cost))
@@ -92,5 +92,5 @@ def _offers(offered: list[Offer]) -> Table:
     return table
 
 
-def _place(one: Offer) -> str:
+def _place(one: PricedPlace) -> str:
     return f"{one.price.gpus} GPUs of {one.price.machine}, {one.hours:.2f} h, {one.cost:.2f}"

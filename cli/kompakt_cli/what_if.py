@@ -13,7 +13,7 @@ from kompakt_cli.output import Answer, columns, facts, gpus, refusals, show, wis
 from kompakt_cli.words import gigabytes, word_of
 from kompakt_core.errors import InvalidInput
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.model import Policy
+from kompakt_core.placement.model import PlacementPolicy
 
 Gpus = Annotated[int | None, typer.Option(help="how many GPUs the pod would ask for", min=1)]
 Manifest = Annotated[
@@ -48,7 +48,7 @@ def what_if(
     wishes = {
         "pattern": word_of(Pattern, pattern, "--pattern").value if pattern else "Custom" if edges else None,
         "edges": edges,
-        "policy": word_of(Policy, policy, "--policy").value if policy else None,
+        "policy": word_of(PlacementPolicy, policy, "--policy").value if policy else None,
         "requiredLink": "NVLink" if nvlink else None,
         "sameNUMANode": True if same_numa_node else None,
         "sensitivity": "Low" if insensitive else None,

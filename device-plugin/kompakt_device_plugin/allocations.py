@@ -3,16 +3,16 @@
 from collections.abc import Collection
 from typing import Final
 
+from kompakt_client.requests import Object
+from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin import processes
-from kompakt_device_plugin.api import Object
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.journal import Journal, JournalEntry, still_open, with_pending
 from kompakt_device_plugin.orphaned_allocations import Alive, lingering, predecessors, without
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_device_plugin.pods import Gone, NodePod, NodePods
 from kompakt_device_plugin.reconcile import PodKey, held_in, held_of, keep, running
-from kompakt_device_plugin.report import GpuHolder
 
 # For how long a pod deleted by force counts as running whatever is seen of it: kubelet may be about to start its container,
 # or, where other containers' processes are not seen, about to kill it (it gives such a pod two seconds).

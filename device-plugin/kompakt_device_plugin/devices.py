@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 
+from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_core.topology.graph import HEALTHY, UNHEALTHY, LinkGraph
-from kompakt_device_plugin.report import GpuHolder
 
 
 @dataclass(frozen=True, slots=True)

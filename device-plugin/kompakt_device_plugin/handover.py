@@ -12,6 +12,7 @@ from typing import Any, Final
 import yaml
 
 from kompakt_core import contract
+from kompakt_core.contract import gpu_lists
 from kompakt_core.ids import GpuUuid
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
 
@@ -35,7 +36,7 @@ class Cdi(StrEnum):
 
 def environment(gpus: Iterable[GpuUuid]) -> dict[str, str]:
     """CUDA numbers the GPUs in the order of their pattern; NVIDIA's container runtime makes all of them visible."""
-    visible = ",".join(gpus)
+    visible = gpu_lists.encode_uuids(gpus)
     return {contract.ENV_CUDA_VISIBLE: visible, contract.ENV_NVIDIA_VISIBLE: visible}
 
 

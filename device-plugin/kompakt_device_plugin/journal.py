@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin.coalescing_writer import CoalescingWriter
 from kompakt_device_plugin.node_lock import FOLDER
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.reconcile import PodKey
-from kompakt_device_plugin.report import GpuHolder
 
 log = logging.getLogger(__name__)
 

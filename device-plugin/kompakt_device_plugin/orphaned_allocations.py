@@ -7,11 +7,11 @@ was written on the pod when that happened, its size.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin.journal import JournalEntry
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.reconcile import PodKey
-from kompakt_device_plugin.report import GpuHolder
 
 Alive = Callable[[Collection[PodUid]], Collection[PodUid]]  # those of these pods that have processes, or may get some yet
 

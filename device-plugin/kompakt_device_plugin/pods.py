@@ -5,17 +5,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, TypeVar
 
 from kompakt_core import contract
-from kompakt_core.errors import InvalidInput
+from kompakt_core.contract import bound_gpus, gpu_lists, placement_annotations
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
-from kompakt_core.patterns.edges import Edges, parse_edges
-from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.model import Policy, Wish
+from kompakt_core.placement.gpu_request import gpu_request
+from kompakt_core.placement.model import Wish
 
-_Word = TypeVar("_Word", bound=StrEnum)
 _Found = TypeVar("_Found")
 _FINISHED = frozenset({"Succeeded", "Failed"})
 _MAX_GONE = 1024
@@ -44,22 +41,14 @@ class NodePod:
 
     @property
     def written(self) -> str:
-        """The annotation from which `gpus` was read, in one line: anybody may have written anything there."""
-        return " ".join(self.annotations.get(contract.ANN_GPUS, ",".join(self.gpus)).split())
+        """The annotation from which `gpus` was read, in one line."""
+        text = bound_gpus.one_line(self.annotations)
+        return gpu_lists.encode_uuids(self.gpus) if text is None else text
 
     @property
     def wish(self) -> Wish:
-        """How the pod wants its GPUs chosen; a value that nobody knows counts as absent, since the pod is bound already."""
-        notes = self.annotations
-        pattern, edges = _member(Pattern, notes.get(contract.ANN_PATTERN), Pattern.NONE), _edges(notes.get(contract.ANN_EDGES))
-        return Wish(
-            pattern=Pattern.NONE if pattern is Pattern.CUSTOM and not edges else pattern,
-            edges=edges if pattern is Pattern.CUSTOM else (),
-            policy=_member(Policy, notes.get(contract.ANN_POLICY), Policy.PRESERVE),
-            sensitive=notes.get(contract.ANN_SENSITIVITY, "Low") in {"High", "Medium", "Auto"},
-            required_link="NVLink" if notes.get(contract.ANN_REQUIRED_LINK) == "NVLink" else "Any",
-            same_numa_node=notes.get(contract.ANN_SAME_NUMA) == "true",
-        )
+        """How the pod wants its GPUs chosen; what cannot be read counts as absent, since the pod is bound already."""
+        return gpu_request(placement_annotations.readable(self.annotations))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +57,6 @@ class Gone:
 
     pod: NodePod
     seconds: float
-
-
-def _edges(text: str | None) -> Edges:
-    try:
-        return parse_edges(text or "")
-    except InvalidInput:
-        return ()
 
 
 def read_pod(obj: Mapping[str, Any]) -> NodePod:
@@ -87,7 +69,7 @@ def read_pod(obj: Mapping[str, Any]) -> NodePod:
         name=meta["name"],
         node=NodeName(spec.get("nodeName") or ""),
         size=sum(_gpus_of(container) for container in spec.get("containers") or []),
-        gpus=split_uuids(notes.get(contract.ANN_GPUS, "")),
+        gpus=bound_gpus.uuids(notes),
         version=int(meta.get("resourceVersion") or 0),
         created=meta.get("creationTimestamp") or "",
         finished=(obj.get("status") or {}).get("phase") in _FINISHED,
@@ -96,20 +78,10 @@ def read_pod(obj: Mapping[str, Any]) -> NodePod:
     )
 
 
-def split_uuids(text: str) -> tuple[GpuUuid, ...]:
-    """The UUIDs of an annotation; a UUID that stands twice makes the annotation unusable and gives ()."""
-    parts = tuple(GpuUuid(part.strip()) for part in text.split(",") if part.strip())
-    return parts if len(set(parts)) == len(parts) else ()
-
-
 def _gpus_of(container: Mapping[str, Any]) -> int:
     """GPUs that a container asks for; the API server demands that limits and requests of such a resource are equal."""
     wanted = ((container.get("resources") or {}).get("limits") or {}).get(contract.RESOURCE, "0")
     return int(wanted) if str(wanted).isdecimal() else 0
-
-
-def _member(kind: type[_Word], text: str | None, otherwise: _Word) -> _Word:
-    return kind(text) if text in {str(member) for member in kind} else otherwise
 
 
 class NodePods:

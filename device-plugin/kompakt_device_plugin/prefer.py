@@ -17,7 +17,7 @@ from kompakt_device_plugin.pods import NodePod
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedDevices:
     """One container request of kubelet: choose `size` of `offered`, all of `must` among them."""
 
     offered: tuple[GpuUuid, ...]
@@ -25,7 +25,7 @@ class Offer:
     size: int
 
 
-def admitted(pods: Iterable[NodePod], offer: Offer, holding: Collection[PodUid]) -> NodePod | None:
+def admitted(pods: Iterable[NodePod], offer: OfferedDevices, holding: Collection[PodUid]) -> NodePod | None:
     """The pod that kubelet is admitting, judged by the GPUs written on the pods (oldest first); None where no pod matches.
 
     `holding` are pods known to have their GPUs: what they gave back may be offered again, but they do not ask twice.
@@ -36,7 +36,7 @@ def admitted(pods: Iterable[NodePod], offer: Offer, holding: Collection[PodUid])
 
 def best_free(
     pods: Sequence[NodePod],
-    offer: Offer,
+    offer: OfferedDevices,
     holding: Collection[PodUid],
     graph: LinkGraph | None,
     avoid: Collection[GpuUuid] = (),
@@ -57,7 +57,9 @@ def best_free(
     return first_offered(offer, spare)
 
 
-def admit(pods: Sequence[NodePod], offer: Offer, holding: Collection[PodUid], graph: LinkGraph | None) -> tuple[GpuUuid, ...]:
+def admit(
+    pods: Sequence[NodePod], offer: OfferedDevices, holding: Collection[PodUid], graph: LinkGraph | None
+) -> tuple[GpuUuid, ...]:
     """The set written on the pod being admitted, else the best free one: what kubelet ends up with when it asks us."""
     pod = admitted(pods, offer, holding)
     return pod.gpus if pod else best_free(pods, offer, holding, graph)
@@ -71,12 +73,12 @@ def warm(graph: LinkGraph) -> None:
         choose(graph, (1 << graph.size) - 1, min(2, graph.size), Wish(pattern=pattern, required_link=link))
 
 
-def first_offered(offer: Offer, spare: Sequence[GpuUuid] = ()) -> tuple[GpuUuid, ...]:
+def first_offered(offer: OfferedDevices, spare: Sequence[GpuUuid] = ()) -> tuple[GpuUuid, ...]:
     """No graph to go by: what kubelet insists on, then `spare`, then any others, in the order offered."""
     return tuple(dict.fromkeys([*offer.must, *spare, *offer.offered]))[: offer.size]
 
 
-def valid(answer: Sequence[GpuUuid], offer: Offer) -> bool:
+def valid(answer: Sequence[GpuUuid], offer: OfferedDevices) -> bool:
     """Whether kubelet will take exactly this: right size, no repetition, only offered ids, all that it insists on."""
     given = set(answer)
     return len(answer) == len(given) == offer.size and given <= set(offer.offered) and given >= set(offer.must)
@@ -86,7 +88,7 @@ def _waiting(pods: Iterable[NodePod], holding: Collection[PodUid]) -> Iterable[N
     return (pod for pod in pods if not pod.finished and pod.uid not in holding)
 
 
-def _matches(pod: NodePod, offer: Offer) -> bool:
+def _matches(pod: NodePod, offer: OfferedDevices) -> bool:
     return pod.size == offer.size and valid(pod.gpus, offer)
 
 
@@ -95,7 +97,7 @@ def _demands(wish: Wish) -> bool:
     return wish.required_link != "Any" or wish.same_numa_node
 
 
-def _without(offer: Offer, promises: Iterable[Sequence[GpuUuid]], avoid: Collection[GpuUuid]) -> list[GpuUuid]:
+def _without(offer: OfferedDevices, promises: Iterable[Sequence[GpuUuid]], avoid: Collection[GpuUuid]) -> list[GpuUuid]:
     """What is offered without what others were promised; what kubelet insists on stays."""
     left_alone = {uuid for gpus in promises for uuid in gpus}.union(avoid)
     return [uuid for uuid in offer.offered if uuid not in left_alone or uuid in offer.must]
@@ -112,7 +114,7 @@ def _attempts(
     yield from ((offered, how) for how in (*hows, Wish()))
 
 
-def _choose(graph: LinkGraph | None, pool: Sequence[GpuUuid], offer: Offer, wish: Wish) -> tuple[GpuUuid, ...] | None:
+def _choose(graph: LinkGraph | None, pool: Sequence[GpuUuid], offer: OfferedDevices, wish: Wish) -> tuple[GpuUuid, ...] | None:
     """A set by the wish of those in `pool` that the graph knows; None where they do not suffice."""
     place = {gpu.uuid: gpu.index for gpu in graph.gpus} if graph else {}
     known: list[int] = [place[uuid] for uuid in pool if uuid in place]

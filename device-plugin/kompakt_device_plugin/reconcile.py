@@ -4,16 +4,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kompakt_client.requests import Object
 from kompakt_core import contract
+from kompakt_core.contract import bound_gpus, gpu_holders
+from kompakt_core.contract.bound_gpus import BoundGpus
+from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid, MegabytesPerSecond, PodUid, indices_of, mask_of
 from kompakt_core.placement.choose import wished_facts
 from kompakt_core.placement.model import Wish
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_device_plugin.api import Object
 from kompakt_device_plugin.correction_order import in_turn
 from kompakt_device_plugin.pods import NodePod
-from kompakt_device_plugin.report import GpuHolder
 
 PodKey = tuple[str, str]  # namespace, name
 
@@ -51,8 +53,7 @@ def keep(
 
 def held_in(topology: Mapping[str, Any] | None) -> tuple[GpuHolder, ...]:
     """`status.held` of a GPUTopology as it stands."""
-    entries = ((topology or {}).get("status") or {}).get("held") or []
-    return tuple(GpuHolder(entry["uuid"], *(entry.get(name, "") for name in ("namespace", "pod", "podUID"))) for entry in entries)
+    return gpu_holders.decode(((topology or {}).get("status") or {}).get("held"))
 
 
 def running(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod]) -> dict[PodKey, frozenset[GpuUuid]]:
@@ -73,7 +74,9 @@ def held_of(
     before = {pod.key: pod.uid for pod in gone}
     arrival = {key: number for number, key in enumerate(uids)}
     oldest_first = sorted(taken, key=lambda key: (arrival.get(key, -1), key))
-    held = {uuid: GpuHolder(uuid, *key, uids.get(key, before.get(key, ""))) for key in oldest_first for uuid in taken[key]}
+    held = {
+        uuid: GpuHolder(uuid, *key, uids.get(key, before.get(key, PodUid("")))) for key in oldest_first for uuid in taken[key]
+    }
     return tuple(sorted(held.values()))
 
 
@@ -136,11 +139,7 @@ def in_order(gpus: Iterable[GpuUuid], graph: LinkGraph, wish: Wish) -> tuple[tup
 def annotations_of(correction: Correction) -> Object:
     """The apply body with the three annotations; the uid keeps a later pod of the same name untouched."""
     pod = correction.pod
-    notes = {
-        contract.ANN_GPUS: ",".join(correction.gpus),
-        contract.ANN_GPU_INDICES: ",".join(map(str, correction.indices)),
-        contract.ANN_VALUE: str(correction.value),
-    }
+    notes = bound_gpus.encode(BoundGpus(correction.gpus, correction.indices, correction.value))
     meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": notes}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
 

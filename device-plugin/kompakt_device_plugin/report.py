@@ -4,25 +4,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kompakt_client.requests import Object
 from kompakt_core import contract
-from kompakt_core.ids import GpuUuid, NodeName
+from kompakt_core.contract import gpu_holders
+from kompakt_core.contract.gpu_holders import GpuHolder
+from kompakt_core.ids import NodeName
 from kompakt_core.topology.flags import remarks
 from kompakt_core.topology.graph import FABRIC_KINDS, HEALTHY, LinkGraph
 from kompakt_core.topology.wire import graph_to_spec
-from kompakt_device_plugin.api import TOPOLOGIES, Api, Object
+from kompakt_device_plugin.api import TOPOLOGIES, Api
 
 _MAX_MESSAGE: Final = 32768  # of a condition
 _IDENTITY: Final = {"apiVersion": contract.API_VERSION, "kind": contract.TOPOLOGY_KIND}
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class GpuHolder:
-    """One GPU that a pod holds. `pod_uid` is empty where the API server no longer knows the pod but kubelet does."""
-
-    uuid: GpuUuid
-    namespace: str
-    pod: str
-    pod_uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +57,7 @@ def status_of(report: NodeReport, before: Iterable[Mapping[str, Any]], now: str)
         "free": count["free"],
         "fabric": fabric_of(graph),
         "health": "Healthy" if not count["unhealthy"] else "Unhealthy" if count["unhealthy"] == graph.size else "Degraded",
-        "held": [
-            {"uuid": entry.uuid, "namespace": entry.namespace, "pod": entry.pod, "podUID": entry.pod_uid}
-            for entry in sorted(report.held)
-        ],
+        "held": gpu_holders.encode(report.held),
         "conditions": [_timed(condition, before, now) for condition in conditions_of(report)],
     }
     return {**_IDENTITY, "metadata": {"name": report.node}, "status": status}
@@ -142,8 +132,8 @@ class TopologyReporter:
     def report(self, report: NodeReport, live: Object | None, now: str) -> Object:
         """Brings the node's GPUTopology to what the report says; `live` is what stands there, None where nothing does.
 
-        Returns the object as it stands afterwards. Raises one of watching.API_ERRORS; status 409 means that `live`
-        was out of date. `now` is RFC 3339.
+        Returns the object as it stands afterwards. Raises an ApiError; Conflict means that `live` was
+        out of date. `now` is RFC 3339.
         """
         path = f"{TOPOLOGIES}/{report.node}"
         if self._is_settled(path, report, live):

@@ -17,7 +17,7 @@ from kompakt_device_plugin.journal import Journal, JournalEntry
 from kompakt_device_plugin.metrics import PluginMetrics
 from kompakt_device_plugin.orphaned_allocations import Alive, tenants
 from kompakt_device_plugin.pods import NodePod, NodePods
-from kompakt_device_plugin.prefer import Offer, admitted, best_free, first_offered
+from kompakt_device_plugin.prefer import OfferedDevices, admitted, best_free, first_offered
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
 from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
 
@@ -149,7 +149,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         """The pod that may be given this set as its own. One that has it already may ask once more, but where another waits for
         so many it is more likely that one: kubelet may have forgotten who had the set.
         """
-        fresh = admitted(pods, Offer(gpus, (), len(gpus)), self._devices.holding)
+        fresh = admitted(pods, OfferedDevices(gpus, (), len(gpus)), self._devices.holding)
         if fresh or any(pod.size == len(gpus) and not pod.finished for pod in waiting):
             return fresh
         return self._written_on(gpus, pods)
@@ -169,7 +169,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         with self._lock:
             self._streams += change
 
-    def _prefer(self, offer: Offer, patience: CallDeadline) -> tuple[GpuUuid, ...]:
+    def _prefer(self, offer: OfferedDevices, patience: CallDeadline) -> tuple[GpuUuid, ...]:
         try:
             self._meet({*offer.offered, *offer.must})
             again = self._journal.offered(set(offer.offered).difference(offer.must))
@@ -184,14 +184,14 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         if strange := self._devices.strangers(gpus):
             self._strange(strange)
 
-    def _admitted(self, offer: Offer, patience: CallDeadline) -> NodePod | None:
+    def _admitted(self, offer: OfferedDevices, patience: CallDeadline) -> NodePod | None:
         pod = admitted(self._pods.all(), offer, self._devices.holding)
         outcome = "hit" if pod else "late"
         pod = pod or self._awaited(offer, patience)
         self._metrics.preferred.labels(outcome if pod else "miss").inc()
         return pod
 
-    def _awaited(self, offer: Offer, patience: CallDeadline) -> NodePod | None:
+    def _awaited(self, offer: OfferedDevices, patience: CallDeadline) -> NodePod | None:
         """Asks the API server, and takes what it or the watch delivers first; its answer without a match ends the wait."""
         answer = self._asking.begin(self._ask)
         answer.then(self._pods.wake)
@@ -201,7 +201,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
             answer.ended(0)  # says why there is none
         return pod
 
-    def _best_free(self, offer: Offer, patience: CallDeadline) -> tuple[GpuUuid, ...]:
+    def _best_free(self, offer: OfferedDevices, patience: CallDeadline) -> tuple[GpuUuid, ...]:
         devices = self._devices
         search = self._searching.begin(
             best_free, self._pods.all(), offer, devices.holding, devices.offered.graph, devices.lingering
@@ -214,7 +214,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         pod = self._written_on(gpus, self._pods.all())
         if not self._journal.begin(JournalEntry(gpus, pod.uid, *pod.key) if pod else JournalEntry(gpus)):
             self._metrics.late_writes.inc()
-            log.warning("the disk is busy: %s handed over before it stands in the write-ahead file", ",".join(gpus))
+            log.warning("the disk is busy: %s handed over before it stands in the write-ahead file", ", ".join(gpus))
         if pod:
             self._devices.asked(pod.uid)
             return pod.gpus
@@ -222,7 +222,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
 
     def _written_on(self, gpus: tuple[GpuUuid, ...], pods: tuple[NodePod, ...]) -> NodePod | None:
         """The pod on which this set is written, preferably one that has no GPUs yet."""
-        offer = Offer(gpus, (), len(gpus))
+        offer = OfferedDevices(gpus, (), len(gpus))
         return admitted(pods, offer, self._devices.holding) or admitted(pods, offer, ())
 
 
@@ -244,6 +244,6 @@ def by_index(gpus: tuple[GpuUuid, ...], graph: LinkGraph | None) -> tuple[GpuUui
     return tuple(sorted(gpus, key=lambda uuid: (place.get(uuid, len(place)), uuid)))
 
 
-def _offer(asked: Any) -> Offer:
+def _offer(asked: Any) -> OfferedDevices:
     offered = tuple(GpuUuid(uuid) for uuid in asked.available_deviceIDs)
-    return Offer(offered, tuple(GpuUuid(uuid) for uuid in asked.must_include_deviceIDs), asked.allocation_size)
+    return OfferedDevices(offered, tuple(GpuUuid(uuid) for uuid in asked.must_include_deviceIDs), asked.allocation_size)

@@ -4,22 +4,24 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName
-from kompakt_extender import words
-from kompakt_extender.decide import Grant, No, Request, grant, request_of
+from kompakt_core.placement.model import Reason, Rejection
+from kompakt_extender.decide import Grant, Request, grant, request_of
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.objects import Affinity, NodeAffinity, Pod
 from kompakt_extender.project import asking_view
+from kompakt_extender.rejections import FilterVerdict, message_of
 from kompakt_extender.scores import Boards
 from kompakt_extender.views import PodView
-from kompakt_extender.wire import ExtenderArgs, FilterResult
+from kompakt_extender.wire import ExtenderArgs
 
 _LOG = logging.getLogger(__name__)
 # So many nodes are enough for kube-scheduler to choose among, the best ones by our ranks: by itself it looks no further than
 # for the first 100 that fit (minFeasibleNodesToFind in pkg/scheduler/schedule_one.go of Kubernetes 1.37).
 ENOUGH: Final = 100
+_NOT_PLANNED: Final = Rejection(Reason.NOT_PLANNED)
+_WITHDRAWN: Final = Rejection(Reason.WITHDRAWN)
 
 
 class Answers:
@@ -29,22 +31,22 @@ class Answers:
         self._ledger = ledger
         self._jobs = jobs
         self.boards = Boards(ledger)
-        self._last: tuple[Pod, tuple[PodView, Request | InvalidInput]] | None = None
+        self._last: tuple[Pod, tuple[PodView, Request | Rejection]] | None = None
 
-    def _asked(self, pod: Pod) -> tuple[PodView, Request | InvalidInput]:
+    def _asked(self, pod: Pod) -> tuple[PodView, Request | Rejection]:
         """The pod and what it asks for. prioritize mostly follows filter, with the very same pod."""
         if self._last is None or self._last[0] is not pod:
             self._last = pod, _read(pod)
         return self._last[1]
 
-    def filter(self, args: ExtenderArgs) -> FilterResult:
+    def filter(self, args: ExtenderArgs) -> FilterVerdict:
         """Which of the nodes can take the pod now."""
         names = args.names
         pod, request = self._asked(args.pod)
-        if isinstance(request, InvalidInput):
-            return FilterResult([], failed_and_unresolvable_nodes=dict.fromkeys(names, str(request)))
+        if isinstance(request, Rejection):
+            return FilterVerdict([], dict.fromkeys(names, request))
         if pod.job_uid and not self._jobs.released(pod):
-            return FilterResult([], failed_nodes=dict.fromkeys(names, words.WITHDRAWN))
+            return FilterVerdict([], dict.fromkeys(names, _WITHDRAWN))
         if request.planned_node and request.minimum is None:
             return self._only_planned(pod, request, names)
         # The board answers for pods without a plan; the planned node alone is looked at with the pod's own GPUs free.
@@ -52,34 +54,34 @@ class Answers:
         fit, refused = board.verdicts(names)
         if request.planned_node and request.planned_node in names:
             refused.pop(request.planned_node, None)
-            if isinstance(found := self._planned(pod, request), No):
+            if isinstance(found := self._planned(pod, request), Rejection):
                 refused[request.planned_node] = found
             fit = [name for name in names if name not in refused]
         if len(fit) > ENOUGH and not has_preferences(args.pod):
             fit = board.best(fit, ENOUGH, first=request.planned_node)
-        return FilterResult(fit, {name: found.text for name, found in refused.items()})
+        return FilterVerdict(fit, refused)
 
-    def _only_planned(self, pod: PodView, request: Request, names: list[str]) -> FilterResult:
+    def _only_planned(self, pod: PodView, request: Request, names: list[str]) -> FilterVerdict:
         """A pod of a larger gang: its planned node or none."""
-        others = dict.fromkeys(names, words.NOT_PLANNED)
+        others = dict.fromkeys(names, _NOT_PLANNED)
         if others.pop(request.planned_node, None) is None:
-            return FilterResult([], failed_and_unresolvable_nodes=others)
+            return FilterVerdict([], others)
         found = self._planned(pod, request)
         if isinstance(found, Grant):
             # Nobody asks why a pod that has its node cannot go elsewhere; thousands of reasons take kube-scheduler milliseconds.
             told = others if len(others) <= ENOUGH else {}
-            return FilterResult([request.planned_node], failed_and_unresolvable_nodes=told)
-        return FilterResult([], {request.planned_node: found.text}, others)
+            return FilterVerdict([request.planned_node], told)
+        return FilterVerdict([], {request.planned_node: found, **others})
 
-    def _planned(self, pod: PodView, request: Request) -> Grant | No:
+    def _planned(self, pod: PodView, request: Request) -> Grant | Rejection:
         return grant(request, self._ledger.state_for(NodeName(request.planned_node), pod.uid))
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
         """The scores of the nodes, as JSON text."""
         names = args.names
         pod, request = self._asked(args.pod)
-        if isinstance(request, InvalidInput):  # filter refuses such a pod; an error here would be swallowed
-            _LOG.warning("prioritize of %s/%s: %s", pod.namespace, pod.name, request)
+        if isinstance(request, Rejection):  # filter refuses such a pod; an error here would be swallowed
+            _LOG.warning("prioritize of %s/%s: %s", pod.namespace, pod.name, message_of(request))
             return b"[]"
         return self.boards.answer(request, names, self._planned(pod, request) if request.planned_node else None)
 
@@ -91,9 +93,6 @@ def has_preferences(pod: Pod) -> bool:
     return bool(pod.spec.topology_spread_constraints or affinity.pod_affinity or affinity.pod_anti_affinity or nodes.preferred)
 
 
-def _read(pod: Pod) -> tuple[PodView, Request | InvalidInput]:
+def _read(pod: Pod) -> tuple[PodView, Request | Rejection]:
     view = asking_view(pod)
-    try:
-        return view, request_of(view)
-    except InvalidInput as error:
-        return view, error
+    return view, request_of(view)

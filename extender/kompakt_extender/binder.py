@@ -13,19 +13,19 @@ from typing import Any
 
 import msgspec
 
-from kompakt_core import contract
+from kompakt_core.contract import bound_gpus
+from kompakt_core.contract.bound_gpus import BoundGpus
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_core.ids import NodeName, PodUid
-from kompakt_core.placement.model import NodeState
-from kompakt_extender import words
+from kompakt_core.placement.model import NodeState, Reason, Rejection
 from kompakt_extender.api import Answer
-from kompakt_extender.decide import Grant, No, Request, grant, request_of
+from kompakt_extender.decide import Grant, Request, grant, request_of
 from kompakt_extender.ledger import Claim, ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.objects import Pod
 from kompakt_extender.project import pod_view
 from kompakt_extender.views import PodView
-from kompakt_extender.wire import BindingArgs, BindingResult
+from kompakt_extender.wire import BindingArgs
 from kompakt_extender.writer import NotSent, Pause, Sender
 
 _LOG = logging.getLogger(__name__)
@@ -34,7 +34,11 @@ _STEP = 0.01
 
 
 class BindRejected(Exception):
-    """The pod is not bound by this call; the text goes to kube-scheduler."""
+    """The pod is not bound by this call."""
+
+    def __init__(self, rejection: Rejection) -> None:
+        super().__init__(rejection.reason.value)
+        self.rejection = rejection
 
 
 class _SurelyNot(BindRejected):
@@ -68,21 +72,25 @@ class Binder:
         self._calls: Counter[str] = Counter()
         self._settling: set[asyncio.Task[None]] = set()
 
-    async def bind(self, args: BindingArgs) -> BindingResult:
-        """Answer one bind call."""
+    async def bind(self, args: BindingArgs) -> Rejection | None:
+        """Answer one bind call; None: bound."""
         lock = self._locks.setdefault(args.uid, asyncio.Lock())
         self._calls[args.uid] += 1
         try:
             async with lock:
                 await self._bind(args)
-        except (BindRejected, InvalidInput, NotSent, TryLater) as error:
-            return BindingResult(str(error))
+        except BindRejected as rejected:
+            return rejected.rejection
+        except InvalidInput as error:
+            return Rejection(Reason.INVALID_REQUEST, detail=str(error))
+        except (NotSent, TryLater) as error:
+            return Rejection(Reason.NOT_SENT, detail=str(error))
         finally:
             self._metrics.unknown_binds.set(self._ledger.unknown_binds)
             self._calls[args.uid] -= 1
             if not self._calls[args.uid]:  # a lock that is free may still have waiters
                 del self._calls[args.uid], self._locks[args.uid]
-        return BindingResult()
+        return None
 
     async def _bind(self, args: BindingArgs) -> None:
         pod = self._ledger.pods.get(PodUid(args.uid))
@@ -92,7 +100,7 @@ class Binder:
         if pod.node is not None:
             return self._already(pod, node)
         if not self._up_to_date(pod):
-            raise BindRejected(words.WITHDRAWN)
+            raise BindRejected(Rejection(Reason.WITHDRAWN))
         await self._wait_for_plugin(node, pod)
         sent_before = self._reserved(pod, node)
         found = self._reserve(pod, node, sent_before)
@@ -109,7 +117,7 @@ class Binder:
 
     def _already(self, pod: PodView, node: NodeName) -> None:
         if pod.node != node:
-            raise BindRejected(f"the pod is bound to {pod.node} already")
+            raise BindRejected(Rejection(Reason.BOUND_ELSEWHERE, detail=pod.node or ""))
 
     def _reserved(self, pod: PodView, node: NodeName) -> Claim | None:
         return next((claim for claim in self._ledger.claims_of(pod.uid, ClaimSource.BIND) if claim.node == node), None)
@@ -117,14 +125,16 @@ class Binder:
     def _reserve(self, pod: PodView, node: NodeName, sent_before: Claim | None) -> Grant:
         """Choose and take the GPUs; nothing else runs between looking and taking. A bind sent again names the same GPUs."""
         if not self._up_to_date(pod):
-            raise BindRejected(words.WITHDRAWN)
+            raise BindRejected(Rejection(Reason.WITHDRAWN))
         request = request_of(pod)
+        if isinstance(request, Rejection):
+            raise BindRejected(request)
         if sent_before is not None:
             request = replace(request, planned_node=node, planned=sent_before.gpus)
         state = self._ledger.state_for(node, pod.uid)
         found = grant(request, state)
-        if isinstance(found, No):
-            raise BindRejected(found.text)
+        if isinstance(found, Rejection):
+            raise BindRejected(found)
         if state is not None and sent_before is None:
             self._note(pod, request, state, found)
         self._ledger.claim(ClaimSource.BIND, pod, node, found.uuids)
@@ -138,7 +148,7 @@ class Binder:
                 return
             await self._pause(_STEP)
         if self._ledger.unreported(node, pod.gpus, pod.uid):
-            raise BindRejected("the node's device plugin has not reported an earlier pod of the same size yet")
+            raise BindRejected(Rejection(Reason.PLUGIN_BEHIND))
 
     async def _post(self, args: BindingArgs, pod: PodView, node: NodeName, found: Grant) -> None:
         path = f"/api/v1/namespaces/{args.namespace}/pods/{args.name}/binding"
@@ -147,9 +157,9 @@ class Binder:
         except TryLater as error:
             self._metrics.binds.labels("unknown").inc()
             self._settle(args, pod)
-            raise BindRejected(f"bind sent, outcome not known yet: {error}") from error
+            raise BindRejected(Rejection(Reason.OUTCOME_UNKNOWN, detail=str(error))) from error
         except NotSent as error:
-            raise _SurelyNot(str(error)) from error
+            raise _SurelyNot(Rejection(Reason.NOT_SENT, detail=str(error))) from error
         if answer.ok:
             self._metrics.binds.labels("bound").inc()
             _LOG.info("bound %s/%s to %s with GPUs %s", args.namespace, args.name, node, ",".join(map(str, found.order)))
@@ -164,14 +174,14 @@ class Binder:
             if now.node is not None:
                 self._ledger.set_pod(now)
                 return self._already(now, node)
-        raise _SurelyNot(f"the API server refused the binding: {answer.message}")
+        raise _SurelyNot(Rejection(Reason.BINDING_REFUSED, detail=answer.message))
 
     async def _read_or_settle(self, args: BindingArgs, pod: PodView) -> PodView:
         try:
             return await self._read(args)
         except (TryLater, NotSent) as error:
             self._settle(args, pod)
-            raise BindRejected(f"bind refused, and the pod could not be read: {error}") from error
+            raise BindRejected(Rejection(Reason.POD_UNREADABLE, detail=str(error))) from error
         except BindRejected:
             self._ledger.remove_pod(pod.uid)
             raise
@@ -181,12 +191,12 @@ class Binder:
         path = f"/api/v1/namespaces/{args.namespace}/pods/{args.name}"
         answer = await self._writer.send("GET", path)
         if answer.status == 404:
-            raise BindRejected("the pod is gone")
+            raise BindRejected(Rejection(Reason.POD_GONE))
         if not answer.ok:
             raise TryLater(answer.message, 1.0)
         pod = pod_view(msgspec.json.decode(answer.body, type=Pod))
         if pod.uid != args.uid:
-            raise BindRejected("the pod was replaced by another one of the same name")
+            raise BindRejected(Rejection(Reason.POD_REPLACED))
         return pod
 
     def _settle(self, args: BindingArgs, pod: PodView) -> None:
@@ -231,11 +241,7 @@ def binding(args: BindingArgs, found: Grant) -> dict[str, Any]:
             "name": args.name,
             "namespace": args.namespace,
             "uid": args.uid,
-            "annotations": {
-                contract.ANN_GPUS: ",".join(found.uuids),
-                contract.ANN_GPU_INDICES: ",".join(map(str, found.order)),
-                contract.ANN_VALUE: str(found.value),
-            },
+            "annotations": bound_gpus.encode(BoundGpus(found.uuids, found.order, found.value)),
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": args.node},
     }

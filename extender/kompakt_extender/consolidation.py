@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kompakt_core import contract
+from kompakt_core.contract import placement_annotations
+from kompakt_core.contract.words import Sensitivity
 from kompakt_core.job.model import Consolidation, ConsolidationMode
 from kompakt_core.placement.model import Level
 from kompakt_core.policy.delay import dally, kompakt, never_relax
@@ -74,5 +75,5 @@ def _by_policy(cluster: ClusterPolicy, pods: Iterable[PodView], measured: float 
 
 def _sensitivity(pods: Iterable[PodView]) -> str:
     """The most sensitive word among the gang's pods; a pod without one is not sensitive."""
-    found = (pod.annotations.get(contract.ANN_SENSITIVITY, "None") for pod in pods)
-    return max(found, key=lambda word: COMMUNICATION.get(word, 0.0), default="None")
+    found = (placement_annotations.readable(pod.annotations).sensitivity.value for pod in pods)
+    return max(found, key=lambda word: COMMUNICATION.get(word, 0.0), default=Sensitivity.NONE.value)

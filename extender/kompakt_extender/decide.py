@@ -1,14 +1,14 @@
 """Which GPUs of a node a pod may get: one pure answer for filter, prioritize and bind."""
 
 from dataclasses import dataclass
+from typing import Final
 
-from kompakt_core import contract
+from kompakt_core.contract import planned_seat
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mask_of
 from kompakt_core.placement.choose import choose, facts_on, wished_facts
-from kompakt_core.placement.model import NodeState, Policy, Reason, Refusal, Wish
+from kompakt_core.placement.model import NodeState, PlacementPolicy, Reason, Rejection, Wish
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_extender import words
 from kompakt_extender.placement_annotations import wish_of
 from kompakt_extender.views import PodView
 
@@ -39,76 +39,67 @@ class Grant:
         return mask_of(self.order)
 
 
-@dataclass(frozen=True, slots=True)
-class No:
-    """A refusal in stable words. `final`: taking pods off the node would not help."""
-
-    text: str
-    final: bool = False
+# One object for each reason: of thousands of nodes most are rejected for the same few.
+_REJECTED: Final = {reason: Rejection(reason) for reason in Reason}
 
 
-def request_of(pod: PodView) -> Request:
-    """What a pod asks for, from its resources and annotations.
-
-    Raises:
-        InvalidInput: no GPUs or an impossible request, an unknown word in an annotation, a gang pod without a plan.
+def request_of(pod: PodView) -> Request | Rejection:
+    """What a pod asks for, from its resources and annotations. Rejected are no GPUs, an impossible request, an annotation that
+    cannot be read, and a gang's pod without a plan.
     """
     if pod.problem:
-        raise InvalidInput(pod.problem)
+        return Rejection(Reason.INVALID_REQUEST, detail=pod.problem)
     if pod.gpus == 0:
-        raise InvalidInput(words.NO_GPUS)
-    wish = wish_of(pod.annotations)
+        return _REJECTED[Reason.NO_GPUS]
+    try:
+        return _request(pod, wish_of(pod.annotations))
+    except InvalidInput as error:
+        return Rejection(Reason.INVALID_REQUEST, detail=str(error))
+
+
+def _request(pod: PodView, wish: Wish) -> Request | Rejection:
     if not pod.job_uid:
         return Request(pod.gpus, wish)
     if not pod.planned_node or len(pod.planned_gpus) != pod.gpus:
-        raise InvalidInput(words.NO_PLAN)
-    return Request(pod.gpus, wish, pod.planned_node, pod.planned_gpus, _minimum(pod))
+        return _REJECTED[Reason.NO_PLAN]
+    return Request(pod.gpus, wish, pod.planned_node, pod.planned_gpus, planned_seat.min_value(pod.annotations))
 
 
-def _minimum(pod: PodView) -> int | None:
-    text = pod.annotations.get(contract.ANN_MIN_VALUE)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidInput(f"{contract.ANN_MIN_VALUE}: {text[:80]!r} is not a whole number of MB/s")
-    return int(text)
-
-
-def grant(request: Request, state: NodeState | None) -> Grant | No:
+def grant(request: Request, state: NodeState | None) -> Grant | Rejection:
     """The GPUs of this node that the pod may have now, or why none. `state` must show the pod's own claims as free."""
     if state is None:
-        return No(words.UNKNOWN_NODE)
+        return _REJECTED[Reason.UNKNOWN_NODE]
     elsewhere = bool(request.planned_node) and state.name != request.planned_node
     if elsewhere and request.minimum is None:
-        return No(words.NOT_PLANNED, final=True)
+        return _REJECTED[Reason.NOT_PLANNED]
     if not state.ready:
-        return No(words.text_of(Reason.NODE_NOT_READY))
+        return _REJECTED[Reason.NODE_NOT_READY]
     if state.problem is not None:
-        return No(words.text_of(state.problem))
+        return _REJECTED[state.problem]
     if state.graph is None:
-        return No(words.text_of(Reason.NO_TOPOLOGY))
+        return _REJECTED[Reason.NO_TOPOLOGY]
     if request.planned_node and not elsewhere:
         return _planned(request, state, state.graph)
     return _chosen(request, state, state.graph)
 
 
-def _planned(request: Request, state: NodeState, graph: LinkGraph) -> Grant | No:
+def _planned(request: Request, state: NodeState, graph: LinkGraph) -> Grant | Rejection:
     index = {gpu.uuid: gpu.index for gpu in graph.gpus}
     if not set(request.planned) <= index.keys():
-        return No(words.PLANNED_TAKEN)
+        return _REJECTED[Reason.PLANNED_TAKEN]
     order = tuple(index[uuid] for uuid in request.planned)
     mask = mask_of(order)
     if mask & ~state.free:
-        return No(words.PLANNED_TAKEN)
+        return _REJECTED[Reason.PLANNED_TAKEN]
     return Grant(request.planned, order, facts_on(graph, mask, request.wish).value(mask))
 
 
-def _chosen(request: Request, state: NodeState, graph: LinkGraph) -> Grant | No:
+def _chosen(request: Request, state: NodeState, graph: LinkGraph) -> Grant | Rejection:
     choice = choose(graph, state.free, request.gpus, request.wish)
-    if isinstance(choice, Refusal):
-        return No(words.text_of(choice.reason))
+    if isinstance(choice, Rejection):
+        return choice
     if request.minimum is not None and choice.value < request.minimum:
-        return No(words.text_of(Reason.VALUE_TOO_LOW))
+        return Rejection(Reason.VALUE_TOO_LOW, have=choice.value, need=request.minimum)
     return Grant(tuple(graph.gpus[i].uuid for i in choice.order), choice.order, choice.value)
 
 
@@ -126,10 +117,10 @@ def rank(request: Request, state: NodeState, found: Grant, *, waits: bool = Fals
     left = (state.free & ~found.mask).bit_count()
     second = facts_on(state.graph, found.mask, request.wish).second(found.mask)
     wish = request.wish
-    if wish.policy is Policy.FIRST:
+    if wish.policy is PlacementPolicy.FIRST:
         return ()
-    if wish.policy is Policy.PACKED:
+    if wish.policy is PlacementPolicy.PACKED:
         return (-waits, -left, found.value, second, -lost)
-    if wish.policy is Policy.BEST or wish.sensitive:
+    if wish.policy is PlacementPolicy.BEST or wish.sensitive:
         return (found.value, second, -waits, -lost, -left)
     return (-waits, -lost, found.value, second, -left)

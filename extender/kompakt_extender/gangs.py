@@ -6,13 +6,14 @@ from datetime import datetime
 from typing import Any
 
 from kompakt_core import contract
-from kompakt_core.contract import timestamps
+from kompakt_core.contract import planned_seat, timestamps, worker_labels
+from kompakt_core.contract.planned_seat import PlannedSeat
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import JobUid, NodeName, mask_of
 from kompakt_core.patterns.edges import Edges, make_edges, ranks_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.model import Gang, Plan, Reason, Refusal, Wish, Worker
+from kompakt_core.placement.model import Gang, Plan, Reason, Rejection, Wish, Worker
 from kompakt_core.placement.rank_mapping import with_edges
 from kompakt_core.policy.preempt import PodHolding, RunningGang
 from kompakt_core.topology.graph import LinkGraph
@@ -25,19 +26,14 @@ _GATE_PATH = "/spec/schedulingGates/0"
 
 def members(job: JobView, pods: Iterable[PodView]) -> list[PodView]:
     """The living pods of the job's attempt, by worker index."""
-    attempt = str(job.attempt)
-    mine = [
-        pod
-        for pod in pods
-        if pod.labels.get(contract.LABEL_ATTEMPT) == attempt and pod.ours and not pod.deleting and not pod.finished
-    ]
+    mine = [pod for pod in pods if pod.attempt == job.attempt and pod.ours and not pod.deleting and not pod.finished]
     return sorted(mine, key=lambda pod: (worker_index(pod), pod.name))
 
 
 def worker_index(pod: PodView) -> int:
     """The pod's index over all roles; pods without one come last."""
-    text = pod.labels.get(contract.LABEL_WORKER_INDEX, "")
-    return int(text) if text.isascii() and text.isdigit() else 1 << 30
+    index = worker_labels.worker_index(pod.labels)
+    return 1 << 30 if index is None else index
 
 
 def plannable(job: JobView, pods: Sequence[PodView]) -> bool:
@@ -127,7 +123,7 @@ def running_gang(
 
     It counts as its most important pod. One that does not run (its image cannot be pulled, say) counts from its release.
     """
-    mine = [pod for pod in pods if pod.labels.get(contract.LABEL_ATTEMPT) == str(job.attempt) and not pod.finished]
+    mine = [pod for pod in pods if pod.attempt == job.attempt and not pod.finished]
     stands = record.state is State.RELEASED and record.attempt == job.attempt and job.ours and not (job.suspended or job.finished)
     if not stands or record.plan is None or not mine or any(pod.deleting or pod.node is None for pod in mine):
         return None
@@ -157,7 +153,7 @@ def placed_message(plan: Plan) -> str:
     return f"all workers have their places on {where}, level {plan.level.value}, {plan.value} of {plan.ideal} MB/s"
 
 
-def waiting_message(refusal: Refusal) -> str:
+def waiting_message(refusal: Rejection) -> str:
     """Why a gang waits, one sentence for people. Without counts that change with every other pod: each change would be a
     write for each waiting gang; the explain API has the counts of the moment.
     """
@@ -172,12 +168,9 @@ def annotations_of(seat: SeatRecord, plan: PlanRecord, pod: PodView) -> dict[str
     A gang of one may also go to another node that reaches `min-value`: for a job that is sensitive to bandwidth the value it
     was planned with, else nothing.
     """
-    notes = {contract.ANN_PLANNED_NODE: str(seat.node), contract.ANN_RANK: str(seat.rank)}
-    if seat.gpus:
-        notes[contract.ANN_PLANNED_GPUS] = ",".join(seat.gpus)
-        if len(plan.pods) == 1:
-            notes[contract.ANN_MIN_VALUE] = str(seat.value if wish_of(pod.annotations).sensitive else 0)
-    return notes
+    lone = len(plan.pods) == 1 and bool(seat.gpus)
+    enough = (seat.value if wish_of(pod.annotations).sensitive else 0) if lone else None
+    return planned_seat.encode(PlannedSeat(seat.node, seat.rank, seat.gpus, enough))
 
 
 def release_patch(pod: PodView, notes: dict[str, str]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import msgspec
 
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
-from kompakt_core.placement.model import Level, NodeState
+from kompakt_core.placement.model import Level, NodeState, Rejection
 from kompakt_extender.api import Api
 from kompakt_extender.cluster import Resource, Watcher
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
@@ -18,8 +18,9 @@ from kompakt_extender.leader_session import LeaderSession
 from kompakt_extender.lease_observer import LeaseObserver
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.objects import Lease
+from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.verbs import Inactive
-from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
+from kompakt_extender.wire import BindingArgs, ExtenderArgs
 
 _LOG = logging.getLogger(__name__)
 _LEASE = msgspec.json.Decoder(Lease)
@@ -113,13 +114,13 @@ class LeaderGate:
 
     # Verbs and health
 
-    def filter(self, args: ExtenderArgs) -> FilterResult:
+    def filter(self, args: ExtenderArgs) -> FilterVerdict:
         return self._serving().filter(args)
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
         return self._serving().prioritize(args)
 
-    async def bind(self, args: BindingArgs) -> BindingResult:
+    async def bind(self, args: BindingArgs) -> Rejection | None:
         return await self._serving().bind(args)
 
     def desk(self) -> Queries:

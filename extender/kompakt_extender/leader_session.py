@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kompakt_core import contract
-from kompakt_core.placement.model import Level
+from kompakt_core.placement.model import Level, Rejection
 from kompakt_extender.answers import Answers
 from kompakt_extender.api import Api
 from kompakt_extender.binder import Binder
@@ -22,8 +22,9 @@ from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.planner.loop import Planner
 from kompakt_extender.project import TopologyReader, read_node, read_pod
 from kompakt_extender.project_job import read_job
+from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.release_writer import ReleaseWriter
-from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
+from kompakt_extender.wire import BindingArgs, ExtenderArgs
 from kompakt_extender.writer import Writer
 
 SILENT_SECONDS = 150.0
@@ -99,11 +100,11 @@ class LeaderSession:
 
     # Verbs
 
-    def filter(self, args: ExtenderArgs) -> FilterResult:
+    def filter(self, args: ExtenderArgs) -> FilterVerdict:
         return self.answers.filter(args)
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
         return self.answers.prioritize(args)
 
-    async def bind(self, args: BindingArgs) -> BindingResult:
+    async def bind(self, args: BindingArgs) -> Rejection | None:
         return await self.binder.bind(args)

@@ -142,13 +142,10 @@ class NodeObject(msgspec.Struct):
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
-class HeldObject(msgspec.Struct, rename="camel"):
-    uuid: str = ""
-    pod_uid: str = msgspec.field(default="", name="podUID")
-
-
 class TopologyStatus(msgspec.Struct):
-    held: list[HeldObject] | None = None
+    """`held` as it stands: contract.gpu_holders reads it."""
+
+    held: list[dict[str, Any]] | None = None
 
 
 class Topology(msgspec.Struct):

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from kompakt_core.ids import GpuIndex, GpuMask, NodeName, PodUid
-from kompakt_core.placement.fit import node_refusal
+from kompakt_core.placement.fit import node_rejection
 from kompakt_core.placement.gang_placement import ideal_value
 from kompakt_core.placement.model import NodeState, Snapshot
 from kompakt_core.topology.graph import LinkGraph
@@ -103,7 +103,7 @@ class PlacementHistory:
         others = (name for name in board.by_rank() if name != chosen)
         for name in islice(others, _LOOKED_AT):
             state = self._ledger.state(NodeName(name))
-            if state is None or node_refusal(state, worker_of(pod), None) is not None:
+            if state is None or node_rejection(state, worker_of(pod), None) is not None:
                 continue
             found = grant(free_choice, state)
             if isinstance(found, Grant):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kompakt_core import contract
+from kompakt_core.contract import gpu_holders
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.placement.model import Selector, Taint, Toleration
@@ -94,7 +95,7 @@ def node_view(node: NodeObject) -> NodeView:
 
 def held_gpus(topology: Topology) -> tuple[tuple[GpuUuid, PodUid], ...]:
     """What the device plugin reports as held: (GPU, pod)."""
-    return tuple((GpuUuid(h.uuid), PodUid(h.pod_uid)) for h in topology.status.held or ())
+    return tuple((one.uuid, one.pod_uid) for one in gpu_holders.decode(topology.status.held))
 
 
 def topology_view(topology: Topology) -> TopologyView:

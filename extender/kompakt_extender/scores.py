@@ -10,10 +10,9 @@ from dataclasses import replace
 from itertools import islice
 
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, NodeState, Policy
+from kompakt_core.placement.model import Choice, NodeState, PlacementPolicy, Reason, Rejection
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
-from kompakt_extender import words
-from kompakt_extender.decide import Grant, No, Request, grant, rank
+from kompakt_extender.decide import Grant, Request, grant, rank
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.wire import encode_text
 
@@ -21,7 +20,7 @@ TOP = 10  # extender/v1 MaxExtenderPriority
 Rank = tuple[int, ...]
 _UNFIT = -1  # class of nodes that cannot take the pod
 _NOWHERE = -2  # class of a node before it is seen
-_UNKNOWN = No(words.UNKNOWN_NODE)
+_UNKNOWN = Rejection(Reason.UNKNOWN_NODE)
 _TAILS = tuple(b"%d}" % score for score in range(TOP + 1))
 
 
@@ -56,10 +55,10 @@ class Board:
         self._heads: dict[str, bytes] = {}
         self._lines: dict[str, bytes] = {}
         self._fits: set[str] = set()
-        self._refusals: dict[str, No] = {}
-        self._weights: dict[tuple[SharedGraph, int, bool], tuple[int, No | None]] = {}
+        self._refusals: dict[str, Rejection] = {}
+        self._weights: dict[tuple[SharedGraph, int, bool], tuple[int, Rejection | None]] = {}
 
-    def verdicts(self, names: list[str]) -> tuple[list[str], dict[str, No]]:
+    def verdicts(self, names: list[str]) -> tuple[list[str], dict[str, Rejection]]:
         """The nodes that can take the pod (the same list, if all can), and why each other one cannot."""
         self._refresh()
         if self._fits.issuperset(names):
@@ -145,7 +144,7 @@ class Board:
             self._write(name, self._scores.get(number, 0))
         self.changed.clear()  # a set that once was large is slow to look through, empty or not, until it is cleared
 
-    def _weigh(self, state: NodeState) -> tuple[int, No | None]:
+    def _weigh(self, state: NodeState) -> tuple[int, Rejection | None]:
         """The class of a node as it is now, and why it cannot take the pod, if so."""
         waits = self._ledger.unreported(state.name, self._request.gpus)
         if state.graph is None or not state.ready or state.problem is not None:
@@ -156,9 +155,9 @@ class Board:
             known = self._weights[key] = self._weighed(state, waits)
         return known
 
-    def _weighed(self, state: NodeState, waits: bool) -> tuple[int, No | None]:
+    def _weighed(self, state: NodeState, waits: bool) -> tuple[int, Rejection | None]:
         found = grant(self._request, state)
-        if isinstance(found, No):
+        if isinstance(found, Rejection):
             return _UNFIT, found
         return self._number(rank(self._request, state, found, waits=waits), found.value), None
 
@@ -181,7 +180,7 @@ class Ideal:
     """The best value that a request could get on an empty node of the cluster."""
 
     def __init__(self, request: Request) -> None:
-        self._gpus, self._wish = request.gpus, replace(request.wish, policy=Policy.BEST)
+        self._gpus, self._wish = request.gpus, replace(request.wish, policy=PlacementPolicy.BEST)
         self._machine: dict[str, SharedGraph] = {}
         self._count: Counter[SharedGraph] = Counter()
         self._value: int | None = None
@@ -235,7 +234,7 @@ class Boards:
         """The board of this kind of request where there is one; unlike `get` it makes none and counts as no use."""
         return self._boards.get(request)
 
-    def answer(self, request: Request, names: Sequence[str], planned: Grant | No | None) -> bytes:
+    def answer(self, request: Request, names: Sequence[str], planned: Grant | Rejection | None) -> bytes:
         """prioritize for one pod. The planner has weighed the whole cluster: the node it planned comes before all others.
 
         `planned`: what the pod gets on its planned node; None for a pod without a plan.

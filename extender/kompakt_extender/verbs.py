@@ -13,13 +13,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from kompakt_core.errors import InvalidInput
+from kompakt_core.placement.model import Reason, Rejection
 from kompakt_extender.metrics import ExtenderMetrics
-from kompakt_extender.rejections import NOT_PLANNED, code_of, counted
+from kompakt_extender.rejections import FilterVerdict, binding_result, counted, filter_result
 from kompakt_extender.wire import (
     BindingArgs,
     BindingResult,
     ExtenderArgs,
-    FilterResult,
     decode_args,
     decode_binding,
     encode,
@@ -44,7 +44,7 @@ class Inactive(Exception):
 class Decider(Protocol):
     """Answers the verbs. Each method raises Inactive while this process may not decide."""
 
-    def filter(self, args: ExtenderArgs) -> FilterResult:
+    def filter(self, args: ExtenderArgs) -> FilterVerdict:
         """Which nodes can take the pod."""
         ...
 
@@ -52,8 +52,8 @@ class Decider(Protocol):
         """The scores as the JSON text of a HostPriorityList."""
         ...
 
-    async def bind(self, args: BindingArgs) -> BindingResult:
-        """Choose the GPUs and bind."""
+    async def bind(self, args: BindingArgs) -> Rejection | None:
+        """Choose the GPUs and bind; None: bound."""
         ...
 
 
@@ -65,13 +65,10 @@ def verbs_app(decider: Decider, metrics: ExtenderMetrics) -> FastAPI:
     async def filter_nodes(request: Request) -> Response:
         start = time.perf_counter()
         args = decode_args(await body_of(request))
-        result = decider.filter(args)
-        if result.error:
-            metrics.verb_errors.labels("filter").inc()
-        if result.node_names is not args.names:
-            _count_refusals(metrics, result)
+        verdict = decider.filter(args)
+        _count_rejections(metrics, verdict)
         times["filter"].observe(time.perf_counter() - start)
-        return Response(encode_filtered(args, result), media_type=_JSON)
+        return Response(encode_filtered(args, filter_result(verdict)), media_type=_JSON)
 
     async def prioritize_nodes(request: Request) -> Response:
         start = time.perf_counter()
@@ -81,12 +78,12 @@ def verbs_app(decider: Decider, metrics: ExtenderMetrics) -> FastAPI:
 
     async def bind_pod(request: Request) -> Response:
         start = time.perf_counter()
-        result = await decider.bind(decode_binding(await body_of(request)))
-        if result.error:
+        rejection = await decider.bind(decode_binding(await body_of(request)))
+        if rejection is not None:
             metrics.verb_errors.labels("bind").inc()
-            metrics.refusals.labels("bind", code_of(result.error)).inc()
+            metrics.refusals.labels("bind", rejection.reason.value).inc()
         times["bind"].observe(time.perf_counter() - start)
-        return Response(encode(result), media_type=_JSON)
+        return Response(encode(binding_result(rejection)), media_type=_JSON)
 
     # Plain routes: what FastAPI's own do beyond them (parameters, dependencies, models) nobody uses here, and it takes time.
     for path, handler in (("/filter", filter_nodes), ("/prioritize", prioritize_nodes), ("/bind", bind_pod)):
@@ -113,11 +110,10 @@ async def body_of(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def _count_refusals(metrics: ExtenderMetrics, result: FilterResult) -> None:
-    """Nodes refused, by reason. Those that a plan does not name say nothing about the cluster."""
-    counts = counted(result.failed_nodes.values()) + counted(result.failed_and_unresolvable_nodes.values())
-    for reason, nodes in counts.items():
-        if reason != NOT_PLANNED:
+def _count_rejections(metrics: ExtenderMetrics, verdict: FilterVerdict) -> None:
+    """Nodes rejected, by reason. Those that a plan does not name say nothing about the cluster."""
+    for reason, nodes in counted(verdict.rejected.values()).items():
+        if reason != Reason.NOT_PLANNED:
             metrics.refusals.labels("filter", reason).inc(nodes)
 
 

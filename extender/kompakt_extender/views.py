@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from kompakt_core import contract
+from kompakt_core.contract import bound_gpus, planned_seat, worker_labels
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.job.model import Consolidation, Preemption
 from kompakt_core.placement.model import Level, Selector, Taint, Toleration
@@ -59,22 +60,27 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     @property
     def job_uid(self) -> str:
         """The TrainingJob it works for; empty for a plain pod."""
-        return self.labels.get(contract.LABEL_JOB_UID, "")
+        return worker_labels.job_uid(self.labels)
+
+    @property
+    def attempt(self) -> int | None:
+        """The job's attempt that it belongs to; None for a plain pod."""
+        return worker_labels.attempt(self.labels)
 
     @property
     def planned_node(self) -> NodeName:
         """Where the planner wants it; empty without a plan."""
-        return NodeName(self.annotations.get(contract.ANN_PLANNED_NODE, ""))
+        return planned_seat.node(self.annotations)
 
     @property
     def planned_gpus(self) -> tuple[GpuUuid, ...]:
         """Which GPUs the planner gave it, in pattern order."""
-        return uuids(self.annotations.get(contract.ANN_PLANNED_GPUS, ""))
+        return planned_seat.gpus(self.annotations)
 
     @property
     def written_gpus(self) -> tuple[GpuUuid, ...]:
         """Which GPUs were written on it when it was bound, in pattern order."""
-        return uuids(self.annotations.get(contract.ANN_GPUS, ""))
+        return bound_gpus.uuids(self.annotations)
 
 
 class NodeView(msgspec.Struct, frozen=True, gc=False):
@@ -131,8 +137,3 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     running_since: float | None = None  # seconds since the epoch: when all workers of this attempt ran
     min_runtime_seconds: int = Preemption().min_runtime_seconds
     remaining_s: float | None = None
-
-
-def uuids(text: str) -> tuple[GpuUuid, ...]:
-    """GPU UUIDs of an annotation, in the order written."""
-    return tuple(GpuUuid(part) for part in text.split(",") if part)

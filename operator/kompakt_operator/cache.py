@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kompakt_core import contract
-from kompakt_core.job.pods import PodView, read_pod, version_of
+from kompakt_core.contract import worker_labels
+from kompakt_core.job.pods import WorkerPod, read_pod, version_of
 from kompakt_operator.names import Names
 from kompakt_operator.views import JobId, View, Views
 from kompakt_operator.workqueue import Key
@@ -39,7 +39,7 @@ class Entry(Generic[View]):
     view: View
 
 
-def pod_entry(obj: Object) -> Entry[PodView] | None:
+def pod_entry(obj: Object) -> Entry[WorkerPod] | None:
     """None for a pod that is no worker of a TrainingJob."""
     view = read_pod(obj)
     return None if view is None else Entry(job_id(obj), _job_name(obj), view)
@@ -53,29 +53,29 @@ def service_entry(obj: Object) -> Entry[ServiceView]:
 def job_id(obj: Object) -> JobId:
     """The job an object belongs to, by its namespace and label; uid "" for none."""
     meta = obj.get("metadata") or {}
-    return str(meta.get("namespace", "")), str((meta.get("labels") or {}).get(contract.LABEL_JOB_UID, ""))
+    return str(meta.get("namespace", "")), worker_labels.job_uid(meta.get("labels") or {})
 
 
 def _job_name(obj: Object) -> str:
-    return str((obj["metadata"].get("labels") or {}).get(contract.LABEL_JOB_NAME, ""))
+    return worker_labels.job_name(obj["metadata"].get("labels") or {})
 
 
 class Cache:
     """Pods and Service names by job, and what is wrong with GPUs by UUID. Holds views, never whole objects."""
 
     def __init__(self) -> None:
-        self._pods: Views[PodView] = Views()
+        self._pods: Views[WorkerPod] = Views()
         self._services: Views[ServiceView] = Views()
         self._names = Names()
         self._unhealthy: dict[str, dict[str, str]] = {}  # node -> GPU -> words
 
-    def pods(self, job: JobId) -> tuple[PodView, ...]:
+    def pods(self, job: JobId) -> tuple[WorkerPod, ...]:
         return tuple(self._pods.of(job).values())
 
     def services(self, job: JobId) -> tuple[str, ...]:
         return tuple(self._services.of(job))
 
-    def unhealthy_reason(self, pod: PodView) -> str:
+    def unhealthy_reason(self, pod: WorkerPod) -> str:
         """What is wrong with the first unhealthy GPU of a pod that has not ended; "" while all are well."""
         unhealthy = self._unhealthy.get(pod.node, {})
         return "" if pod.finished else next((unhealthy[gpu] for gpu in pod.gpus if gpu in unhealthy), "")
@@ -127,7 +127,7 @@ class Cache:
         with self._pods.listing(), self._services.listing():
             yield
 
-    def replace_pods(self, listed: Listed[Entry[PodView]], job: JobId | None = None) -> set[Key]:
+    def replace_pods(self, listed: Listed[Entry[WorkerPod]], job: JobId | None = None) -> set[Key]:
         """The pods, of one job or all, as just listed: what the watch has missed is mended.
 
         Returns the jobs of which one has vanished unseen.

@@ -3,6 +3,7 @@
 from typing import Any
 
 from kompakt_core import contract
+from kompakt_core.contract import downward
 from kompakt_core.job.actions import service_name
 from kompakt_core.job.batches import Batch
 from kompakt_core.job.model import Role, TrainingJob
@@ -16,7 +17,7 @@ def value(name: str, text: object) -> dict[str, Any]:
 
 def rank(name: str) -> dict[str, Any]:
     """The node rank that the planner writes on the pod before it may start."""
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{contract.ANN_RANK}']"}}}
+    return {"name": name, "valueFrom": downward.encode(contract.ANN_RANK)}
 
 
 def worker_name(job: TrainingJob, role: Role, index: int) -> str:

@@ -8,7 +8,7 @@ everything as it is. So what still stands a while after its job has gone is remo
 import asyncio
 from typing import Any, Final
 
-from kompakt_core import contract
+from kompakt_core.contract import worker_labels
 from kompakt_operator.api import Api, ApiRefused, budgets_path, core_path
 from kompakt_operator.cache import Cache
 from kompakt_operator.listing import list_all
@@ -46,7 +46,7 @@ class GarbageCollector:
         namespace, uid = job
         for kind in ("pods", "services"):
             path = core_path(kind, namespace)
-            for obj in (await list_all(self._api, path, whole, labelSelector=f"{contract.LABEL_JOB_UID}={uid}")).objects:
+            for obj in (await list_all(self._api, path, whole, labelSelector=worker_labels.job_selector(uid))).objects:
                 if left_behind(obj, uid):
                     await self._delete(kind, obj["metadata"])
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kompakt_core import contract
+from kompakt_core.contract import worker_labels
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job import actions as do
 from kompakt_core.job.conditions import Condition
 from kompakt_core.job.measured import resolved
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
 from kompakt_operator import environment, injection, rejections, render
@@ -106,11 +107,11 @@ class Reconciler:
             if problem and any(isinstance(action, do.CreatePod) for action in wanted):
                 raise NotMade(422, "InvalidTemplate", problem)
             await performer.perform(wanted)
-        except (NotMade, NameTaken) as refusal:
-            told, final = rejections.judged(refusal)
-            if told is None:
+        except (NotMade, NameTaken) as rejected:
+            rejection = rejections.judged(rejected)
+            if rejection is None:
                 raise
-            await self._refuse(key, job, performer, told, final=final)
+            await self._refuse(key, job, performer, rejection.condition, final=rejection.final)
         else:
             self._settle(key, job, read_status(performer.current), wanted)
         await announce(self._api, obj, performer.current)
@@ -131,7 +132,7 @@ class Reconciler:
         said = heard.said(*whose) or status.progress
         return replace(status, progress=said, pace=heard.pace(*whose), heard=heard.compression(*whose))
 
-    def _rank_0(self, job: TrainingJob, status: JobStatus) -> PodView | None:
+    def _rank_0(self, job: TrainingJob, status: JobStatus) -> WorkerPod | None:
         """The pod that can be asked now."""
         role = environment.gpu_roles(job)[0]
         if not injection.serves(job, role):
@@ -145,23 +146,23 @@ class Reconciler:
         wanted = self._next(job, status, await self._pods(job), skipped)
         if not _ends_attempt(status, wanted):
             return wanted
-        selector = f"{contract.LABEL_JOB_UID}={job.uid}"
+        selector = worker_labels.job_selector(job.uid)
         with self._cache.listing():
             listed = await list_all(self._api, core_path("pods", job.namespace), pod_entry, labelSelector=selector)
             self._cache.replace_pods(listed, _id(job))
         return self._next(job, status, await self._pods(job), skipped)
 
-    def _next(self, job: TrainingJob, status: JobStatus, pods: list[PodView], skipped: str) -> list[do.Action]:
+    def _next(self, job: TrainingJob, status: JobStatus, pods: list[WorkerPod], skipped: str) -> list[do.Action]:
         return do.next_actions(job, status, pods, self._cache.services(_id(job)), time.time(), skipped=skipped)
 
-    async def _pods(self, job: TrainingJob) -> list[PodView]:
+    async def _pods(self, job: TrainingJob) -> list[WorkerPod]:
         """The job's pods; those on their way out with what is known of their node."""
         pods = self._views(job)
         leaving = {pod.node for pod in pods if pod.deleting and pod.node}
         lost = {node for node in sorted(leaving) if await self._is_lost(node)}
         return [replace(pod, node_lost=pod.deleting and pod.node in lost) for pod in pods]
 
-    def _views(self, job: TrainingJob) -> list[PodView]:
+    def _views(self, job: TrainingJob) -> list[WorkerPod]:
         """The job's pods, with what is known of their GPUs."""
         return [replace(pod, unhealthy=self._cache.unhealthy_reason(pod)) for pod in self._cache.pods(_id(job))]
 

@@ -1,28 +1,48 @@
-"""What a refusal of one of the gang's objects says about the job: the condition that its owner reads."""
+"""What the API server's rejection of one of the gang's objects means for the job: data, of which a condition is made at last."""
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from kompakt_core.job.conditions import Condition, Type, condition
 from kompakt_operator.perform import NameTaken, NotMade
 
-QUOTA: Final = "exceeded quota"  # how the ResourceQuota admission plugin words its refusal
+# Kubernetes has no reason of its own for these two: only its words tell them from other rejections with the same code.
+QUOTA: Final = "exceeded quota"  # how the ResourceQuota admission plugin words its rejection
 # How those of webhooks and admission policies begin, whatever code their author chose: a policy may change, a template not.
 DENIED: Final = re.compile(r"^admission webhook \"|ValidatingAdmissionPolicy '[^']*' with binding ")
 UNREADABLE: Final = frozenset({400, 422})  # 400 is what cannot be read as such an object at all: a memory limit of "x"
 
 
-def judged(refusal: NotMade | NameTaken) -> tuple[Condition | None, bool]:
-    """The condition for a refusal, and whether it is final; None where it only asks for a requeue."""
-    if isinstance(refusal, NameTaken):
-        return condition(Type.STALLED, True, "NameTaken", str(refusal)), False
-    if refusal.code == 403 and QUOTA in refusal.message:
-        return condition(Type.RECONCILING, True, "QuotaExceeded", refusal.message), False
-    denied = refusal.code == 403 or DENIED.search(refusal.message) is not None
-    if refusal.kind == "Pod" and refusal.code in UNREADABLE and not denied:
-        return condition(Type.FAILED, True, "InvalidTemplate", refusal.message), True
-    if denied or refusal.code in UNREADABLE:
+@dataclass(frozen=True, slots=True)
+class ObjectRejection:
+    """Why an object of the gang was not made. `shown_as`: the condition of the job that says so; `final`: trying again is no use.
+
+    `detail`: what the API server said.
+    """
+
+    reason: str
+    final: bool
+    detail: str
+    shown_as: Type
+
+    @property
+    def condition(self) -> Condition:
+        """For the job's owner."""
+        return condition(self.shown_as, True, self.reason, self.detail)
+
+
+def judged(rejected: NotMade | NameTaken) -> ObjectRejection | None:
+    """What it means for the job; None where it only asks for a requeue."""
+    if isinstance(rejected, NameTaken):
+        return ObjectRejection("NameTaken", False, str(rejected), Type.STALLED)
+    if rejected.code == 403 and QUOTA in rejected.message:
+        return ObjectRejection("QuotaExceeded", False, rejected.message, Type.RECONCILING)
+    denied = rejected.code == 403 or DENIED.search(rejected.message) is not None
+    if rejected.kind == "Pod" and rejected.code in UNREADABLE and not denied:
+        return ObjectRejection("InvalidTemplate", True, rejected.message, Type.FAILED)
+    if denied or rejected.code in UNREADABLE:
         # Of other kinds nothing comes from the template: what spoils or refuses them is the cluster's, and may be mended there.
-        words = refusal.message if refusal.kind == "Pod" else f"{refusal.kind} {refusal.name}: {refusal.message}"
-        return condition(Type.STALLED, True, f"{refusal.kind}sForbidden", words), False
-    return None, False
+        words = rejected.message if rejected.kind == "Pod" else f"{rejected.kind} {rejected.name}: {rejected.message}"
+        return ObjectRejection(f"{rejected.kind}sForbidden", False, words, Type.STALLED)
+    return None

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kompakt_core import contract
+from kompakt_core.contract import worker_labels
+from kompakt_core.contract.worker_labels import AttemptLabels, WorkerLabels
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.actions import pod_name, service_name
 from kompakt_core.job.batches import Batch
@@ -12,7 +14,7 @@ from kompakt_core.job.model import Role, TrainingJob
 from kompakt_core.job.quantity import parse_bytes
 from kompakt_operator import environment, injection, template
 from kompakt_operator.environment import Variables
-from kompakt_operator.placement_annotations import wishes
+from kompakt_operator.placement_annotations import annotations_of
 
 Object = dict[str, Any]
 SHM_VOLUME: Final = "kompakt-shm"
@@ -51,20 +53,20 @@ def service(job: TrainingJob, attempt: int) -> Object:
         "metadata": {
             "name": service_name(job.name, attempt),
             "namespace": job.namespace,
-            "labels": _job_labels(job, attempt),
+            "labels": worker_labels.encode_attempt(_attempt(job, attempt)),
             "ownerReferences": [_owner(job)],
         },
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,  # workers look for each other before any of them is ready
-            "selector": {contract.LABEL_JOB_UID: job.uid, contract.LABEL_ATTEMPT: str(attempt)},
+            "selector": worker_labels.attempt_selector(job.uid, attempt),
         },
     }
 
 
 def budget(job: TrainingJob, attempt: int) -> Object:
     """Keeps a drain from the attempt's pods (runPolicy.evictions: Refuse)."""
-    selector = {contract.LABEL_JOB_UID: job.uid, contract.LABEL_ATTEMPT: str(attempt)}
+    selector = worker_labels.attempt_selector(job.uid, attempt)
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -139,17 +141,15 @@ def _metadata(job: TrainingJob, role: Role, index: int, attempt: int, labels: Ma
         "namespace": job.namespace,
         "labels": {
             **own_labels,
-            **_job_labels(job, attempt),
-            contract.LABEL_ROLE: role.name,
-            contract.LABEL_WORKER_INDEX: str(job.first_index(role.name) + index),
+            **worker_labels.encode(WorkerLabels(_attempt(job, attempt), role.name, job.first_index(role.name) + index)),
         },
-        "annotations": notes | wishes(job, role, index),
+        "annotations": notes | annotations_of(job, role, index),
         "ownerReferences": [_owner(job)],
     }
 
 
-def _job_labels(job: TrainingJob, attempt: int) -> dict[str, str]:
-    return {contract.LABEL_JOB_NAME: job.name, contract.LABEL_JOB_UID: job.uid, contract.LABEL_ATTEMPT: str(attempt)}
+def _attempt(job: TrainingJob, attempt: int) -> AttemptLabels:
+    return AttemptLabels(job.name, job.uid, attempt)
 
 
 def _owner(job: TrainingJob) -> Object:

@@ -16,7 +16,7 @@ import aiohttp
 from kompakt_core import contract
 from kompakt_core.job import measured, progress, reports
 from kompakt_core.job.measured import Pace
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.progress import Sample
 from kompakt_core.job.reports import ReceivedReport
 from kompakt_operator.workqueue import Key, WorkQueue
@@ -32,7 +32,7 @@ class Watched:
     """Rank 0 of one job (its uid) in its current attempt, and what it has said; `told`: the report that was last news."""
 
     job: str
-    pod: PodView
+    pod: WorkerPod
     asked: bool = True
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     said: Mapping[str, Any] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Scraper:
         # The timeout counts from the question on, not from when it stands in line behind pods that keep their connections.
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    def follow(self, key: Key, job: str, pod: PodView | None) -> None:
+    def follow(self, key: Key, job: str, pod: WorkerPod | None) -> None:
         """Ask this pod of the job with that uid from now on; None: nobody any more. Another pod, or job, begins anew."""
         known = self._watched.get(key)
         if known is not None and known.job != job:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import kopf
 
 from kompakt_core import contract
+from kompakt_core.contract import worker_labels
 from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path, jobs_path, login
 from kompakt_operator.cache import Cache, pod_entry, service_entry
 from kompakt_operator.config import OperatorConfig
@@ -99,7 +100,7 @@ def registry_for(
 
 def _enqueue_owner(queue: WorkQueue, obj: dict[str, Any]) -> None:
     meta = obj["metadata"]
-    name = (meta.get("labels") or {}).get(contract.LABEL_JOB_NAME)
+    name = worker_labels.job_name(meta.get("labels") or {})
     if name:
         queue.add((meta["namespace"], name))
 

@@ -15,7 +15,7 @@ from kompakt_runtime.figures import Figures
 SECONDS: Final = 10.0
 
 
-class Telling:
+class CheckpointFigures:
     """Called after each optimizer step; `pace` gives what Pace.said gives."""
 
     def __init__(

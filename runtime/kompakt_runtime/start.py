@@ -11,7 +11,7 @@ from multiprocessing import process, util
 from typing import Any, Final
 
 from kompakt_runtime import export, metrics
-from kompakt_runtime.checkpoint_figures import Telling
+from kompakt_runtime.checkpoint_figures import CheckpointFigures
 from kompakt_runtime.config import EXIT_CONFIG, ConfigError, RuntimeConfig, failure_policy
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.pace import StepCounter
@@ -58,7 +58,7 @@ def _start(config: RuntimeConfig, pace: StepCounter) -> Any:
         return None
     session = load_session()(config)
     _report_at_exit(config, session.figures, "", pace)
-    session.stepped = Telling(config, session.figures, pace.said).stepped
+    session.stepped = CheckpointFigures(config, session.figures, pace.said).stepped
     session.start()
     _say(f"activation compression {config.mode}, target {config.target}, torch {_torch_version()}{_offloading(config)}")
     return session

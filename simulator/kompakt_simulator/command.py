@@ -105,7 +105,8 @@ def simulate(
     for each in chosen.values():
         known_to(each, setting)
     runs = [_run(loaded, world, each, place, setting, graph) for each in chosen.values()]
-    _print(loaded, world, where, runs, output, jobs)
+    title = f"{loaded.name}: {len(loaded.jobs)} jobs on {where}; work = {loaded.work}"
+    _print(title, _note(costs, network), loaded, world, runs, output, jobs)
 
 
 def _world(cluster: str | None, network: str | None) -> tuple[str, ClusterShape, Network]:
@@ -127,22 +128,30 @@ def _run(
     return PolicyRun(policy.name, summarize(outcome, setting.rules), outcome, ring)
 
 
-def _print(trace: Trace, world: ClusterState, cluster: str, runs: list[PolicyRun], output: SimulationOutput, jobs: bool) -> None:
+def _note(costs: Network, path: str | None) -> str:
+    """What stands with the figures: those without a network must not be taken for those with one."""
+    if not costs.free:
+        return ""
+    return "Communication is free" + (" (no --network)." if path is None else ".")
+
+
+def _print(
+    title: str, note: str, trace: Trace, world: ClusterState, runs: list[PolicyRun], output: SimulationOutput, jobs: bool
+) -> None:
     errors = _errors()
     if trace.left_out:
         errors.print(f"left out: {trace.left_out} jobs of which {trace.name} tells no time of running")
     for job in runs[0].outcome.dropped:
         at = f" (line {job.line} of the trace)" if job.line else ""
         errors.print(f"refused: job {job.number} needs {job.gpus} GPUs; the largest possible is {world.size}{at}")
-    title = f"{trace.name}: {len(trace.jobs)} jobs on {cluster}; work = {trace.work}"
     if output is SimulationOutput.JSON:
         typer.echo(json_of(runs, world.shape if jobs else None))
     elif output is SimulationOutput.CSV:
         typer.echo(csv_of(runs, world.shape), nl=False)
     elif output is SimulationOutput.HTML:
-        typer.echo(html_of(title, runs, world.shape))
+        typer.echo(html_of(title, runs, world.shape, note))
     else:
-        Console().print(table_of(title, runs))
+        Console().print(table_of(title, runs, note))
     if any(run.summary.violations for run in runs):
         raise typer.Exit(1)
 

@@ -33,22 +33,23 @@ _STYLE = (
 )
 
 
-def html_of(title: str, runs: Sequence[PolicyRun], shape: ClusterShape) -> str:
-    """The whole page."""
+def html_of(title: str, runs: Sequence[PolicyRun], shape: ClusterShape, note: str = "") -> str:
+    """The whole page; `note` stands above the table."""
     heading = html.escape(title)
     gantts = "".join(f"<h2>Placement: {html.escape(run.policy)}</h2>{_gantt(run, shape)}" for run in runs)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{heading}</title><style>{_STYLE}</style></head>'
-        f"<body><h1>{heading}</h1>{_table(runs)}"
+        f"<body><h1>{heading}</h1>{_table(runs, note)}"
         f"<h2>Completion times: share of jobs that took at most so long</h2>{_cdf(runs)}"
         f"<h2>GPUs held over time</h2>{_utilisation(runs, shape)}{gantts}</body></html>\n"
     )
 
 
-def _table(runs: Sequence[PolicyRun]) -> str:
+def _table(runs: Sequence[PolicyRun], note: str) -> str:
     head = "".join(f"<th>{name}</th>" for name in _HEADS)
     rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in (run.policy, *figures(run.summary))) for run in runs)
-    return f"<p>Times in seconds.</p><table><tr>{head}</tr>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
+    words = html.escape(f"Times in seconds. {note}".rstrip())
+    return f"<p>{words}</p><table><tr>{head}</tr>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
 
 
 def _cdf(runs: Sequence[PolicyRun]) -> str:

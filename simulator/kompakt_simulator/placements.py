@@ -10,7 +10,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid, mask_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.gang_placement import plan_gang
-from kompakt_core.placement.model import Gang, Level, NodeState, Refusal, Snapshot, Wish, Worker
+from kompakt_core.placement.model import Gang, Level, NodeState, Rejection, Snapshot, Wish, Worker
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_simulator.cluster import ClusterState, GpuSet, lowest_of
 
@@ -125,7 +125,7 @@ class Planned:
         if cluster.free.bit_count() < gpus:
             return None
         plan = plan_gang(self._snapshot(cluster), Gang(JobUid("job"), 1, self._workers(gpus), WISH))
-        if isinstance(plan, Refusal):
+        if isinstance(plan, Rejection):
             return None
         return GpuSet(sum(cluster.on_machine(int(seat.node), mask_of(seat.gpus)) for seat in plan.seats))
 

@@ -42,9 +42,10 @@ def csv_of(runs: Sequence[PolicyRun], shape: ClusterShape) -> str:
     return text.getvalue()
 
 
-def table_of(title: str, runs: Sequence[PolicyRun]) -> Table:
-    """All runs with their figures in seconds; "ring" = bandwidth of the jobs' rings as a share of the ideal."""
+def table_of(title: str, runs: Sequence[PolicyRun], note: str = "") -> Table:
+    """All runs with their figures in seconds; "ring" = bandwidth of the jobs' rings as a share of the ideal; `note`: below."""
     table = Table(title=f"{title}; times in seconds", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.caption, table.caption_justify = note or None, "left"
     # A narrow terminal folds figures onto a second line; it never cuts them.
     table.add_column("policy", overflow="fold")
     heads = ("avg JCT", "p50 JCT", "p99 JCT", "avg queue", "makespan", "comm/job", "restart/job", "GPUs held", "stops", "refused")

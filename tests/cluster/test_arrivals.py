@@ -22,7 +22,7 @@ from kompakt_core import contract as c
 from kompakt_core.errors import TryLater
 from kompakt_core.patterns.names import NAMED
 from kompakt_core.placement.choose import Choice, choose
-from kompakt_core.placement.model import Policy, Wish
+from kompakt_core.placement.model import PlacementPolicy, Wish
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
 from kompakt_extender.api import Api, Stream, load
@@ -106,7 +106,7 @@ def wishes(chance: random.Random) -> Wish:
     """Any wish that some machine can grant."""
     return Wish(
         pattern=chance.choice(NAMED),
-        policy=chance.choice(list(Policy)),
+        policy=chance.choice(list(PlacementPolicy)),
         sensitive=chance.random() < 0.5,
     )
 

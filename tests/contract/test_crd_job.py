@@ -141,9 +141,7 @@ def test_the_committed_template_is_the_pinned_kubernetes_own() -> None:
     assert podtemplate.pod_template(document) == generator.committed_template()
 
 
-def test_every_word_of_placement_that_a_job_may_use_is_honoured() -> None:
-    from kompakt_core.placement.model import Level
+def test_every_placement_policy_that_a_job_may_name_has_a_row() -> None:
     from kompakt_core.placement.policies import POLICIES
 
-    assert {str(policy) for policy in POLICIES} == {str(p) for p in model.PolicyName}
-    assert {str(level) for level in Level} == {str(level) for level in model.LevelName}
+    assert set(POLICIES) == set(model.PlacementPolicy)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
+from kompakt_core.placement.model import Reason, Rejection
 from kompakt_extender import wire
 from kompakt_extender.answers import Answers
 from kompakt_extender.jobs import Jobs
@@ -47,8 +48,8 @@ class Desk:
         answers = Answers(GpuLedger(), Jobs())
         self.filter, self.prioritize = answers.filter, answers.prioritize
 
-    async def bind(self, args: wire.BindingArgs) -> wire.BindingResult:
-        return wire.BindingResult(f"{args.node} is not known")
+    async def bind(self, args: wire.BindingArgs) -> Rejection:
+        return Rejection(Reason.INVALID_REQUEST, detail=f"{args.node} is not known")
 
 
 def post(verb: str, body: bytes) -> httpx.Response:

@@ -14,7 +14,7 @@ import pytest
 
 from kompakt_core.job import measured, reports
 from kompakt_core.job import progress as read
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_operator import scrape
 from kompakt_operator.scrape import Scraper, url_of
 from kompakt_operator.workqueue import WorkQueue
@@ -26,7 +26,7 @@ from kompakt_runtime.pace import StepCounter
 
 KEY = ("ml", "j")
 UID = "job"
-RANK_0 = PodView("j-worker-0-a1", "pod", 1, "worker", 0, phase="Running", ip="127.0.0.1")
+RANK_0 = WorkerPod("j-worker-0-a1", "pod", 1, "worker", 0, phase="Running", ip="127.0.0.1")
 
 
 def free_port() -> int:
@@ -144,7 +144,7 @@ def test_another_pod_begins_anew_and_nobody_is_asked_once_the_job_is_over() -> N
     scraper._watched[KEY].said = {"step": 1}
     assert scraper.said(KEY, UID, 1) == {"step": 1}
     assert scraper.said(KEY, UID, 2) == {}, "of an attempt that is over"
-    scraper.follow(KEY, UID, PodView("j-worker-0-a2", "other", 2, "worker", 0, ip="127.0.0.1"))
+    scraper.follow(KEY, UID, WorkerPod("j-worker-0-a2", "other", 2, "worker", 0, ip="127.0.0.1"))
     assert scraper.said(KEY, UID, 2) == {}
     scraper._watched[KEY].said, scraper._watched[KEY].report = {"step": 2}, {"kompakt": 1}
     scraper.follow(KEY, UID, None)

@@ -9,7 +9,7 @@ import yaml
 
 from kompakt_core import contract
 from kompakt_core.job.measured import Pace, at_the_end, written
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import merged, read_report
 from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
@@ -23,7 +23,7 @@ def test_the_slowest_ranks_pace_arrives_in_the_status_as_its_schema_has_it() -> 
     paces = [{"stepSeconds": seconds, "gradientBytes": 4096, "ranks": 2} for seconds in (0.1, 0.2)]
     rows = [export.report(Figures(), "", pace) for pace in paces]
     message = json.dumps(export.merged(config.RuntimeConfig(), [*rows, export.report(Figures())]))
-    found = at_the_end([PodView("j-worker-0-a1", "uid", 1, "worker", 0, reports=(message,))])
+    found = at_the_end([WorkerPod("j-worker-0-a1", "uid", 1, "worker", 0, reports=(message,))])
     assert found == Pace(0.2, 4096, 2)
     template = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
     spec = {"roles": [{"name": "worker", "gpusPerReplica": 2, "template": template}], "communication": {"gradientBytes": "1M"}}

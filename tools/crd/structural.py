@@ -16,7 +16,8 @@ def structural(kind: type[Declared]) -> Schema:
     """The schema of an object, without a description of the object itself."""
     known = inspect.type_info(kind)
     assert isinstance(known, inspect.StructType)
-    schema: Schema = {"type": "object", "properties": {field.encode_name: field_schema(field) for field in known.fields}}
+    properties = {field.encode_name: field_schema(field, filled=kind.FILLED) for field in known.fields}
+    schema: Schema = {"type": "object", "properties": properties}
     required = sorted(field.encode_name for field in known.fields if field.required)
     if required:
         schema["required"] = required
@@ -43,11 +44,11 @@ def ruled(rules: tuple[ValidationRule, ...]) -> Schema:
     return {"x-kubernetes-validations": found} if found else {}
 
 
-def field_schema(field: inspect.Field) -> Schema:
-    """The schema of one field of an object."""
+def field_schema(field: inspect.Field, *, filled: bool = True) -> Schema:
+    """The schema of one field of an object; `filled`: the API server fills its default in."""
     node, extra, more = opened(field.type)
     schema = _type(node, extra)
-    if field.default is not NODEFAULT and _is_default(field.default, schema):
+    if filled and field.default is not NODEFAULT and _is_default(field.default, schema):
         schema["default"] = str(field.default) if isinstance(field.default, str) else field.default
     if not more.get("description"):
         raise ValueError(f"{field.encode_name} has no description")

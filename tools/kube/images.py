@@ -5,6 +5,7 @@ people and say `:1`), so a changed source file gives a new name and everything t
 """
 
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,6 +90,7 @@ def build(recipe: Recipe, builder: Builder, say: Say) -> Path:
     if archive.exists():
         return archive
     say(f"building the image {recipe.name}")
+    began = time.monotonic()
     build_base(builder)
     context = _context(recipe)
     args = {"BASE_IMAGE": base_image(), **recipe.args}
@@ -96,6 +98,7 @@ def build(recipe: Recipe, builder: Builder, say: Say) -> Path:
     builder.export(recipe.built, archive, name=recipe.image)
     shutil.rmtree(context)
     _forget_outdated(recipe, builder)
+    say(f"the image {recipe.name} was built in {time.monotonic() - began:.0f} s")
     return archive
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from string import Template
 
 from tools.kube import binaries, host, image_store, images, kwok, namespaces, real
 from tools.kube.api import connect
+from tools.kube.beside import Step, beside
 from tools.kube.buildah import Builder
 from tools.kube.cache import cache_root, locked
 from tools.kube.images import Recipe
@@ -42,9 +44,13 @@ def prepare(say: Say) -> Images:
     host.check()
     host.install_packages(say)
     host.check_kernel()
-    programs = binaries.find_all(REAL, say)
     with locked("images"):
-        return _images(_recipes(programs), say)
+        log = cache_root() / LOG
+        log.write_text("")
+        # Compiling keeps all cores busy for most of its time and images wait for downloads for most of theirs.
+        with beside("images", _steps(_bare_recipes(), log), "programs", say) as say_program:
+            programs = binaries.find_all(REAL, say_program)
+        return _images([*_program_recipes(programs), *_bare_recipes()], log, say)
 
 
 def start(name: str, machines: Sequence[str], simulated: Sequence[SimulatedMachine], prepared: Images, say: Say) -> RealCluster:
@@ -73,22 +79,33 @@ def ready_nodes(kubectl: Kubectl) -> int:
     return sum(condition(node, "Ready") for node in kubectl.items("nodes"))
 
 
-def _recipes(programs: dict[str, Path]) -> list[Recipe]:
-    cluster = [images.program_recipe(programs["coredns"], 0), images.program_recipe(programs["kube-scheduler"], 65532)]
-    return [images.pause_recipe(), images.trainer_recipe(), *cluster, *images.our_recipes()]
+def _program_recipes(programs: dict[str, Path]) -> list[Recipe]:
+    return [images.program_recipe(programs["coredns"], 0), images.program_recipe(programs["kube-scheduler"], 65532)]
 
 
-def _images(recipes: list[Recipe], say: Say) -> Images:
-    """Build and load what the latest image store does not hold yet."""
+def _bare_recipes() -> list[Recipe]:
+    """What needs no program; the one that takes longest first."""
+    return [images.trainer_recipe(), images.pause_recipe(), *images.our_recipes()]
+
+
+def _missing(recipes: list[Recipe]) -> list[Recipe]:
+    """What the latest image store does not hold yet."""
+    before = image_store.latest()
+    return [recipe for recipe in recipes if before is None or recipe.stem not in before.stems]
+
+
+def _steps(recipes: list[Recipe], log: Path) -> list[Step]:
+    return [partial(images.build, recipe, Builder(log)) for recipe in _missing(recipes)]
+
+
+def _images(recipes: list[Recipe], log: Path, say: Say) -> Images:
+    """Build what is still missing and load it into the nodes' image store."""
     names = {recipe.stem: recipe.image for recipe in recipes}
     root = image_store.root_of(names)
     if not root.exists():
-        log = cache_root() / LOG
-        log.write_text("")
-        before = image_store.latest()
-        missing = [recipe for recipe in recipes if before is None or recipe.stem not in before.stems]
+        missing = _missing(recipes)
         archives = [images.build(recipe, Builder(log), say) for recipe in missing]
         say(f"loading {', '.join(recipe.name for recipe in missing)} into the nodes' image store")
-        image_store.fill(names, archives, before, log)
+        image_store.fill(names, archives, image_store.latest(), log)
         images.drop_archives()
     return Images(root, {recipe.name: recipe.image for recipe in recipes})

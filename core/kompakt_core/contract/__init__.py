@@ -1,6 +1,17 @@
-"""Every name that two packages of kompakt share through objects in the cluster.
+"""What parts of kompakt say to each other through objects in the cluster: the names here, and beside them how values are written
+and read, each in one module.
 
-The runtime cannot import this module (it stands alone in the user's container) and repeats the few environment
+placement_annotations  how a pod wants its GPUs chosen        operator, users -> planner, extender, device plugin
+planned_seat           a worker's place                       planner -> extender, container (rank, by `downward`)
+bound_gpus             the GPUs of a bound pod                extender, device plugin -> all
+worker_labels          whose worker a pod is                  operator -> all
+gpu_holders            status.held of a GPUTopology           device plugin -> extender
+gpu_lists, counts, words, timestamps                          what these are made of
+
+`encode` writes and `decode` reads, or raises InvalidInput with what was wrong, where, and what would be right; `readable` is for
+what stands on an object already and must not stop the reader: it takes what it can. Nobody else touches the strings.
+
+The runtime cannot import this package (it stands alone in the user's container) and repeats the few environment
 names it reads; tests/contract compares the two.
 """
 

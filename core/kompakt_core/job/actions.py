@@ -18,7 +18,7 @@ from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.conditions import Condition, Type, condition
 from kompakt_core.job.model import CleanPodPolicy, TrainingJob
 from kompakt_core.job.phases import Phase
-from kompakt_core.job.pods import Cause, PodView
+from kompakt_core.job.pods import Cause, WorkerPod
 from kompakt_core.job.status import JobStatus
 from kompakt_core.job.verdict import Outcome, Verdict, judge
 
@@ -98,7 +98,7 @@ def service_name(job: str, attempt: int) -> str:
 
 
 def next_actions(
-    job: TrainingJob, status: JobStatus, pods: Sequence[PodView], services: Iterable[str], now: float, *, skipped: str = ""
+    job: TrainingJob, status: JobStatus, pods: Sequence[WorkerPod], services: Iterable[str], now: float, *, skipped: str = ""
 ) -> list[Action]:
     """Everything to do now about `job`; `services` are the names of its Services, `skipped` says why nothing is injected."""
     if status.finished:
@@ -127,7 +127,7 @@ def _seen(status: JobStatus) -> JobStatus:
 
 
 def _suspend(
-    job: TrainingJob, status: JobStatus, after: JobStatus, pods: Sequence[PodView], services: Iterable[str], now: float
+    job: TrainingJob, status: JobStatus, after: JobStatus, pods: Sequence[WorkerPod], services: Iterable[str], now: float
 ) -> list[Action]:
     """No pods; the deadline starts anew with the next start."""
     halted = _halted(after, now)
@@ -189,7 +189,7 @@ def _finish(
     status: JobStatus,
     after: JobStatus,
     verdict: Verdict,
-    pods: Sequence[PodView],
+    pods: Sequence[WorkerPod],
     services: Iterable[str],
     now: float,
 ) -> list[Action]:
@@ -205,7 +205,9 @@ def _finish(
     return [*_write(job, status, after, pods, now), *_clean_up(job, after, pods, services, now)]
 
 
-def _clean_up(job: TrainingJob, status: JobStatus, pods: Sequence[PodView], services: Iterable[str], now: float) -> list[Action]:
+def _clean_up(
+    job: TrainingJob, status: JobStatus, pods: Sequence[WorkerPod], services: Iterable[str], now: float
+) -> list[Action]:
     """What cleanPodPolicy and ttlSecondsAfterFinished say about a finished job."""
     policy, ttl = job.run_policy.clean_pod_policy, job.run_policy.ttl_seconds_after_finished
     actions: list[Action] = []
@@ -222,8 +224,8 @@ def _run(
     job: TrainingJob,
     status: JobStatus,
     after: JobStatus,
-    own: Sequence[PodView],
-    pods: Sequence[PodView],
+    own: Sequence[WorkerPod],
+    pods: Sequence[WorkerPod],
     services: Iterable[str],
     now: float,
     skipped: str,
@@ -241,7 +243,7 @@ def _run(
 
 
 def _creation(
-    job: TrainingJob, after: JobStatus, own: Sequence[PodView], old: Sequence[PodView], services: set[str], now: float
+    job: TrainingJob, after: JobStatus, own: Sequence[WorkerPod], old: Sequence[WorkerPod], services: set[str], now: float
 ) -> tuple[list[Action], list[Action]]:
     """What is missing of the current attempt, unless something has to be waited for first."""
     have = {pod.name for pod in own}
@@ -272,7 +274,7 @@ def _not_before(after: JobStatus, now: float) -> float | None:
     return (now if since is None else since) + STALL_SECONDS
 
 
-def _observed(job: TrainingJob, after: JobStatus, own: Sequence[PodView], incomplete: bool, now: float) -> JobStatus:
+def _observed(job: TrainingJob, after: JobStatus, own: Sequence[WorkerPod], incomplete: bool, now: float) -> JobStatus:
     """Phase and conditions from the pods of the current attempt."""
     bound = sum(bool(pod.node) for pod in own)
     up = sum(pod.phase in ("Running", "Succeeded") for pod in own)
@@ -313,7 +315,7 @@ def _deadline(job: TrainingJob, after: JobStatus) -> list[Action]:
     return [] if limit is None or after.start_time is None else [Wake(after.start_time + limit)]
 
 
-def _delete(pods: Iterable[PodView], grace: int | None = None) -> list[Action]:
+def _delete(pods: Iterable[WorkerPod], grace: int | None = None) -> list[Action]:
     return [DeletePod(pod.name, pod.uid, grace) for pod in pods if not pod.deleting]
 
 
@@ -324,7 +326,7 @@ def _grace(job: TrainingJob, after: JobStatus) -> int | None:
     return job.run_policy.preemption.grace_period_seconds if preempted else None
 
 
-def _write(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Sequence[PodView], now: float) -> list[Action]:
+def _write(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Sequence[WorkerPod], now: float) -> list[Action]:
     """The status, if it would change. A finished or suspended job keeps its last figures."""
     own = [pod for pod in pods if pod.attempt == after.attempt]
     compression = figures.compression_to_show(job, before, after, pods)
@@ -342,7 +344,7 @@ def _write(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Sequence
 
 
 def refused(
-    job: TrainingJob, status: JobStatus, pods: Sequence[PodView], told: Condition, now: float, *, final: bool
+    job: TrainingJob, status: JobStatus, pods: Sequence[WorkerPod], told: Condition, now: float, *, final: bool
 ) -> list[Action]:
     """What to do when the API server, or the operator itself, refuses the gang's pods: `told` says why.
 

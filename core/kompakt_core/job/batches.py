@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kompakt_core.job.model import MAX_BATCH, BatchSize, TrainingJob
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import count, read_report
 from kompakt_core.schema.meta import plain
 
@@ -72,12 +72,12 @@ def current(job: TrainingJob, known: Batch | None) -> Batch | None:
     return known if known is not None and known.spec == spec else Batch(BatchState.MEASURING, base, base, spec)
 
 
-def measures(pod: PodView) -> bool:
+def measures(pod: WorkerPod) -> bool:
     """Whether this pod ended because it had measured enough: that is no success of the training."""
     return any(report.get("batchMeasured") is True for report in _reports(pod))
 
 
-def measured(job: TrainingJob, batch: Batch | None, pods: Sequence[PodView]) -> Batch | None:
+def measured(job: TrainingJob, batch: Batch | None, pods: Sequence[WorkerPod]) -> Batch | None:
     """What follows when all workers that train have ended well, one of them at least because it had measured; else None.
 
     The batch grows in the ratio in which the samples of a forward pass may grow on the worker that has the least room: so
@@ -117,11 +117,11 @@ def words(batch: Batch) -> str:
     return f"measured: no batch above {batch.base} fits, or {NONE_NAMED}; the next attempt keeps it"
 
 
-def _grown(size: int, pod: PodView) -> int:
+def _grown(size: int, pod: WorkerPod) -> int:
     """The batch as this pod's samples may grow; 0 where it names none."""
     found = [(count(report, "suggestedBatch"), count(report, "batch")) for report in _reports(pod)]
     return min((min(size * suggested // seen, MAX_BATCH) if seen else 0 for suggested, seen in found), default=0)
 
 
-def _reports(pod: PodView) -> list[dict[str, Any]]:
+def _reports(pod: WorkerPod) -> list[dict[str, Any]]:
     return [report for message in pod.reports if (report := read_report(message)) is not None]

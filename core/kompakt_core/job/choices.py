@@ -18,39 +18,6 @@ MAX_GRACE_SECONDS: Final = 24 * 3600
 MAX_BATCH: Final = (1 << 31) - 1
 
 
-class Sensitivity(StrEnum):
-    """How much a job suffers from slow links."""
-
-    HIGH = "High"
-    MEDIUM = "Medium"
-    AUTO = "Auto"
-    LOW = "Low"
-    NONE = "None"
-
-
-class PolicyName(StrEnum):
-    """How a GPU set is chosen (the words of placement's policies; a contract test compares)."""
-
-    BEST = "Best"
-    PRESERVE = "Preserve"
-    PACKED = "Packed"
-    FIRST = "First"
-
-
-class RequiredLink(StrEnum):
-    ANY = "Any"
-    NVLINK = "NVLink"
-
-
-class LevelName(StrEnum):
-    """How far a gang may be spread (the words of placement's levels; a contract test compares)."""
-
-    MACHINE = "Machine"
-    RACK = "Rack"
-    BLOCK = "Block"
-    CLUSTER = "Cluster"
-
-
 class ConsolidationMode(StrEnum):
     DEFAULT = "Default"
     FIXED = "Fixed"

@@ -4,14 +4,15 @@ from typing import Annotated, ClassVar
 
 from msgspec import field
 
+from kompakt_core.contract.words import Sensitivity
 from kompakt_core.job import refusals
-from kompakt_core.job.choices import MAX_EDGE_RANK, MAX_EDGES, EdgeScope, Sensitivity
+from kompakt_core.job.choices import MAX_EDGE_RANK, MAX_EDGES, EdgeScope
 from kompakt_core.job.quantity import QUANTITY_SCHEMA, parse_bytes
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.schema.meta import Declared, ValidationRule, about, unless
 
 
-class Edge(Declared, frozen=True):
+class WeightedEdge(Declared, frozen=True):
     """One pair of GPUs that exchange data."""
 
     start: Annotated[int, about("Rank of one GPU of the pair.", low=0, high=MAX_EDGE_RANK, example=0)] = field(name="from")
@@ -44,7 +45,7 @@ class CustomEdges(Declared, frozen=True, kw_only=True):
         ),
     ] = EdgeScope.POD
     edges: Annotated[
-        tuple[Edge, ...],
+        tuple[WeightedEdge, ...],
         about(
             "Pairs of GPUs that exchange data. Direction does not matter.",
             shortest=1,

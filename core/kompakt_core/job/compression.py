@@ -15,8 +15,8 @@ from kompakt_core.job.choices import (
     NonlinearInputs,
     Offload,
 )
-from kompakt_core.schema.fields import shown
 from kompakt_core.schema.meta import Broken, Declared, ValidationRule, about, unless
+from kompakt_core.schema.words import shown
 
 TARGET_CEL: Final = r"self.matches('^0?\\.[0-9]+$') && double(self) > 0.0 && double(self) <= 0.1"
 TARGET: Final = re.compile(r"0?\.[0-9]{1,9}", re.ASCII)
@@ -45,7 +45,7 @@ class Override(Declared, frozen=True):
     )
 
 
-class Compression(Declared, frozen=True):
+class ActivationCompression(Declared, frozen=True):
     """`target` is decimal text: share of the mean |momentum| that the gradient error may reach.
 
     `base_batch`: what Raise begins with, `max_batch`: what it never goes above; 0: not said. Raise implies policy Fail.
@@ -166,4 +166,4 @@ class Compression(Declared, frozen=True):
 
 
 # What a job without the block has.
-NO_COMPRESSION = Compression(CompressionMode.NONE)
+NO_COMPRESSION = ActivationCompression(CompressionMode.NONE)

@@ -5,12 +5,12 @@ from typing import Any
 
 from kompakt_core.job.conditions import Condition, Type, condition
 from kompakt_core.job.model import CompressionMode, TrainingJob
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import count, merged, read_report
 from kompakt_core.job.status import JobStatus
 
 
-def compression_of(job: TrainingJob, status: JobStatus, pods: Iterable[PodView]) -> dict[str, Any]:
+def compression_of(job: TrainingJob, status: JobStatus, pods: Iterable[WorkerPod]) -> dict[str, Any]:
     """status.compression of the status's attempt; empty while nothing is known of it.
 
     Its workers' last words count; of rank 0's pod, until it has left any, what it said while it ran. Figures of more ranks than
@@ -28,7 +28,7 @@ def compression_of(job: TrainingJob, status: JobStatus, pods: Iterable[PodView])
     return dict(written) if stays else known
 
 
-def compression_to_show(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Iterable[PodView]) -> dict[str, Any]:
+def compression_to_show(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Iterable[WorkerPod]) -> dict[str, Any]:
     """The same, but until something is heard of a new attempt the figures of the one before stay."""
     return compression_of(job, after, pods) or compression_of(job, before, pods) or dict(before.written.get("compression") or {})
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from kompakt_core.job.model import Sensitivity, TrainingJob
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.progress import values_of
 from kompakt_core.job.reports import read_report
 from kompakt_core.profile.document import Profile
@@ -56,7 +56,7 @@ def read_page(text: str) -> Pace | None:
     return read(values_of(text, METRICS))
 
 
-def at_the_end(pods: Iterable[PodView]) -> Pace | None:
+def at_the_end(pods: Iterable[WorkerPod]) -> Pace | None:
     """From what the workers left behind: that of the slowest."""
     reports = (read_report(message) or {} for pod in pods for message in pod.reports)
     said = (read(report["pace"]) for report in reports if isinstance(report.get("pace"), Mapping))

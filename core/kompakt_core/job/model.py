@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import field
 
 from kompakt_core import contract
+from kompakt_core.contract.words import Level, PlacementPolicy, RequiredLink, Sensitivity
 from kompakt_core.ids import JobUid
 from kompakt_core.job.choices import (
     MAX_BATCH,
@@ -33,16 +34,12 @@ from kompakt_core.job.choices import (
     FailureAction,
     FailurePolicy,
     Injection,
-    LevelName,
     NonlinearInputs,
     Offload,
-    PolicyName,
-    RequiredLink,
-    Sensitivity,
     SuccessOperator,
 )
-from kompakt_core.job.communication import NO_COMMUNICATION, Communication, CustomEdges, Edge
-from kompakt_core.job.compression import NO_COMPRESSION, Compression, Override
+from kompakt_core.job.communication import NO_COMMUNICATION, Communication, CustomEdges, WeightedEdge
+from kompakt_core.job.compression import NO_COMPRESSION, ActivationCompression, Override
 from kompakt_core.job.placing import Consolidation, Placement
 from kompakt_core.job.pod_template import read_template
 from kompakt_core.job.quantity import QUANTITY_SCHEMA, parse_bytes
@@ -74,15 +71,14 @@ __all__ = [
     "MAX_WAIT_SECONDS",
     "NO_COMMUNICATION",
     "NO_COMPRESSION",
+    "ActivationCompression",
     "BatchSize",
     "CleanPodPolicy",
     "Communication",
-    "Compression",
     "CompressionMode",
     "Consolidation",
     "ConsolidationMode",
     "CustomEdges",
-    "Edge",
     "EdgeScope",
     "Evictions",
     "ExitCodes",
@@ -91,13 +87,13 @@ __all__ = [
     "FailurePolicy",
     "FailureRule",
     "Injection",
-    "LevelName",
+    "Level",
     "NonlinearInputs",
     "Offload",
     "Override",
     "Placement",
+    "PlacementPolicy",
     "PodFailurePolicy",
-    "PolicyName",
     "Preemption",
     "RequiredLink",
     "Role",
@@ -107,6 +103,7 @@ __all__ = [
     "SuccessPolicy",
     "TrainingJob",
     "TrainingJobSpec",
+    "WeightedEdge",
 ]
 
 
@@ -174,7 +171,7 @@ class TrainingJobSpec(Declared, frozen=True, kw_only=True):
     ] = NO_COMMUNICATION
     placement: Annotated[Placement, about("Which GPUs the gang may get, and how long it waits for better ones.")] = Placement()
     compression: Annotated[
-        Compression,
+        ActivationCompression,
         about("How the training's saved tensors are kept smaller. Absent: they are kept as they are.", absent=True),
     ] = field(default=NO_COMPRESSION, name="activationCompression")
     injection: Annotated[

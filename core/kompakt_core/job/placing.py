@@ -5,8 +5,9 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import field
 
+from kompakt_core.contract.words import Level, PlacementPolicy, RequiredLink
 from kompakt_core.job import refusals
-from kompakt_core.job.choices import MAX_WAIT_SECONDS, ConsolidationMode, LevelName, PolicyName, RequiredLink
+from kompakt_core.job.choices import MAX_WAIT_SECONDS, ConsolidationMode
 from kompakt_core.schema.meta import Declared, ValidationRule, about, unless
 
 WAITS: Final = {"machineWaitSeconds": 600, "rackWaitSeconds": 1800, "blockWaitSeconds": 3600}
@@ -20,8 +21,8 @@ class Consolidation(Declared, frozen=True):
     mode: Annotated[
         ConsolidationMode,
         about(
-            "Default: as the cluster is set. Fixed: the three waits below. NoWait: take the first place that fits. NeverRelax: "
-            "wait for the best level for ever.",
+            "Default: as the cluster is set. Fixed: machineWaitSeconds, rackWaitSeconds and blockWaitSeconds. NoWait: take "
+            "the first place that fits. NeverRelax: wait for the best level for ever.",
             example="NoWait",
         ),
     ] = ConsolidationMode.DEFAULT
@@ -74,13 +75,13 @@ class Placement(Declared, frozen=True):
     """Which GPUs may be chosen."""
 
     policy: Annotated[
-        PolicyName,
+        PlacementPolicy,
         about(
             "How a set of GPUs is chosen. Best: the highest value for the pattern. Preserve: the highest value, then the most "
             "NVLink left for others. Packed: the fewest whole islands broken. First: the lowest indices.",
             example="Packed",
         ),
-    ] = PolicyName.PRESERVE
+    ] = PlacementPolicy.PRESERVE
     required_link: Annotated[
         RequiredLink,
         about(
@@ -95,13 +96,13 @@ class Placement(Declared, frozen=True):
         ),
     ] = field(default=False, name="sameNUMANode")
     required_level: Annotated[
-        LevelName,
+        Level,
         about(
             "Hard limit on how wide the gang may spread: Machine, Rack, Block, or Cluster for anywhere. Racks and blocks come "
             "from node labels.",
             example="Rack",
         ),
-    ] = LevelName.CLUSTER
+    ] = Level.CLUSTER
     consolidation: Annotated[
         Consolidation, about("How long the gang waits for a better level than the one that is free now.")
     ] = Consolidation()

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kompakt_core import contract
+from kompakt_core.contract import bound_gpus, worker_labels
 from kompakt_core.job.model import FailureAction, FailureRule
 
 NODE_REASONS: Final = frozenset({"NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "Preempted"})
@@ -40,7 +41,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class PodView:
+class WorkerPod:
     """What decisions need of one worker pod.
 
     `node_lost`: it is being deleted on a node that is not Ready. `unhealthy`: what is wrong with a GPU of it. `version` grows
@@ -76,23 +77,23 @@ class PodView:
         return self.phase in ("Succeeded", "Failed")
 
 
-def read_pod(obj: Mapping[str, Any]) -> PodView | None:
+def read_pod(obj: Mapping[str, Any]) -> WorkerPod | None:
     """A pod object as a view; None for a pod that is no worker of a TrainingJob (labels missing or malformed)."""
     meta, spec, status = (obj.get(part) or {} for part in ("metadata", "spec", "status"))
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
-    attempt, index = labels.get(contract.LABEL_ATTEMPT, ""), labels.get(contract.LABEL_WORKER_INDEX, "")
-    if not (attempt.isdecimal() and index.isdecimal() and labels.get(contract.LABEL_ROLE)):
+    attempt, index = worker_labels.attempt(labels), worker_labels.worker_index(labels)
+    if attempt is None or index is None or not worker_labels.role(labels):
         return None
     containers = status.get("containerStatuses") or []
     ended = [(c["name"], c["state"]["terminated"]) for c in containers if (c.get("state") or {}).get("terminated")]
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     disruption = conditions.get("DisruptionTarget") or {}
-    return PodView(
+    return WorkerPod(
         name=meta.get("name", ""),
         uid=meta.get("uid", ""),
-        attempt=int(attempt),
-        role=labels[contract.LABEL_ROLE],
-        worker_index=int(index),
+        attempt=attempt,
+        role=worker_labels.role(labels),
+        worker_index=index,
         phase=status.get("phase") or "Pending",
         node=spec.get("nodeName") or "",
         gated=any(gate.get("name") == contract.GATE for gate in spec.get("schedulingGates") or ()),
@@ -103,7 +104,7 @@ def read_pod(obj: Mapping[str, Any]) -> PodView | None:
         reason=status.get("reason") or "",
         message=(status.get("message") or "")[:512],
         disrupted=disruption.get("reason", "Disrupted") if disruption.get("status") == "True" else "",
-        gpus=tuple(filter(None, notes.get(contract.ANN_GPUS, "").split(","))),
+        gpus=bound_gpus.uuids(notes),
         reports=tuple(state["message"] for _, state in ended if state.get("message")),
         finished_at=max((state.get("finishedAt") or "" for _, state in ended), default=""),
         version=version_of(meta),
@@ -129,7 +130,7 @@ def _exit(container: str, terminated: Mapping[str, Any]) -> Exit:
     return Exit(container, terminated["exitCode"], terminated.get("reason") not in UNSEEN_REASONS)
 
 
-def why_failed(pod: PodView, rules: Iterable[FailureRule]) -> Cause | None:
+def why_failed(pod: WorkerPod, rules: Iterable[FailureRule]) -> Cause | None:
     """Why a pod of the current attempt stopped working, first match; None while nothing is wrong.
 
     Pods of older attempts were deleted by the operator itself and are never asked about.
@@ -145,7 +146,7 @@ def why_failed(pod: PodView, rules: Iterable[FailureRule]) -> Cause | None:
     return _by_exit_code(pod, rules)
 
 
-def _by_exit_code(pod: PodView, rules: Iterable[FailureRule]) -> Cause:
+def _by_exit_code(pod: WorkerPod, rules: Iterable[FailureRule]) -> Cause:
     causes = {
         FailureAction.FAIL_JOB: Cause.FAIL_JOB,
         FailureAction.IGNORE: Cause.IGNORED,
@@ -160,7 +161,7 @@ def _by_exit_code(pod: PodView, rules: Iterable[FailureRule]) -> Cause:
     return Cause.FAILURE
 
 
-def told(pod: PodView) -> str:
+def told(pod: WorkerPod) -> str:
     """One sentence about a pod that stopped working."""
     if pod.disrupted or pod.deleting:
         return f"pod {pod.name} was disrupted: {pod.disrupted or 'it was deleted'}"

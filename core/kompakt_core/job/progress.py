@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kompakt_core.contract import timestamps
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import read_report
 
 LARGEST: Final = 1 << 53  # whole numbers up to here survive every reader's floating point
@@ -59,7 +59,7 @@ def values_of(text: str, names: Mapping[str, str]) -> dict[str, float | None]:
     return {names[match[1]]: _float(match[2]) for match in matches if match[1] in names}
 
 
-def at_the_end(pods: Iterable[PodView]) -> dict[str, Any]:
+def at_the_end(pods: Iterable[WorkerPod]) -> dict[str, Any]:
     """status.progress from what the workers left behind: that of the lowest worker index that left one; empty without any."""
     for pod in sorted(pods, key=lambda pod: pod.worker_index):
         for message in pod.reports:

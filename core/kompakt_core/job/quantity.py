@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.schema.fields import shown
+from kompakt_core.schema.words import shown
 
 # What an API server is told: as apimachinery's Quantity accepts it, without sign, since none of our quantities can be negative.
 QUANTITY_SCHEMA: Final[dict[str, Any]] = {

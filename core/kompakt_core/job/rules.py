@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 from kompakt_core.job import refusals
 from kompakt_core.job.choices import MAX_JOB_NAME, MAX_ROLE_NAME, CompressionMode, EdgeScope, Injection
-from kompakt_core.schema.fields import shown
 from kompakt_core.schema.meta import Broken, ValidationRule, unless
+from kompakt_core.schema.words import shown
 
 if TYPE_CHECKING:
     from kompakt_core.job.model import TrainingJobSpec

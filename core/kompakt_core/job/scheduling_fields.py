@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
-from kompakt_core.job.choices import MAX_GPUS, MAX_REPLICAS, MAX_ROLES, LevelName
+from kompakt_core.contract.words import Level
+from kompakt_core.job.choices import MAX_GPUS, MAX_REPLICAS, MAX_ROLES
 from kompakt_core.schema.meta import ABSENT, Declared, about, moment
 
 MOST_PODS = MAX_ROLES * MAX_REPLICAS
@@ -34,7 +35,7 @@ class SeatStatus(Declared, frozen=True):
 class PlanStatus(Declared, frozen=True):
     """All places of a gang."""
 
-    level: Annotated[LevelName, about("How wide the gang is spread.", example="Machine")] = ABSENT
+    level: Annotated[Level, about("How wide the gang is spread.", example="Machine")] = ABSENT
     value: Annotated[
         int, about("Bandwidth that the pattern gets in the pod that gets least.", unit="MB/s", low=0, example=25000)
     ] = ABSENT
@@ -103,8 +104,8 @@ class SchedulingStatus(Declared, frozen=True):
     state: Annotated[
         Literal["Waiting", "Reserved", "Released", "Withdrawn"],
         about(
-            "Waiting: has no place. Reserved: waits, and GPUs are kept for it. Released: has its places. Withdrawn: places were "
-            "taken back and a new attempt begins.",
+            "Waiting: has no place. Reserved: waits, and GPUs are kept for it. Released: has its places. Withdrawn: its "
+            "places were taken back before all pods were bound; it is planned again.",
             example="Released",
         ),
     ] = ABSENT
@@ -115,7 +116,7 @@ class SchedulingStatus(Declared, frozen=True):
         str,
         moment("When the gang could first be placed anywhere; waits count from it."),
     ] = ABSENT
-    waits_for: Annotated[LevelName, about("Level that the gang waits for although it fits.", example="Machine")] = ABSENT
+    waits_for: Annotated[Level, about("Level that the gang waits for although it fits.", example="Machine")] = ABSENT
     until: Annotated[str, moment("When the gang stops waiting for that level.")] = ABSENT
     overtaken: Annotated[int, about("Later gangs that were placed before this one.", unit="gangs", low=0, example=3)] = ABSENT
     reserved: Annotated[

@@ -12,7 +12,7 @@ from kompakt_core.job.conditions import OWNED, Condition, Type, read_conditions,
 from kompakt_core.job.measured import Pace
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED, Phase, moved
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.preemption import PreemptRequest, read_request
 from kompakt_core.job.reports import ReceivedReport
 
@@ -138,7 +138,7 @@ def changed(before: JobStatus, wanted: Mapping[str, Any]) -> bool:
     return plain(before.written) != plain(wanted)
 
 
-def figures_of(job: TrainingJob, pods: Sequence[PodView], compression: Mapping[str, Any]) -> dict[str, Any]:
+def figures_of(job: TrainingJob, pods: Sequence[WorkerPod], compression: Mapping[str, Any]) -> dict[str, Any]:
     """What the status shows of the current attempt beside phase and conditions."""
     return {
         "gpus": sum(role.replicas * role.gpus_per_replica for role in job.roles),
@@ -153,7 +153,7 @@ def shortened(nodes: Sequence[str]) -> str:
     return ",".join([*nodes[:SHOWN_NODES], *([f"+{len(nodes) - SHOWN_NODES}"] if len(nodes) > SHOWN_NODES else [])])
 
 
-def roles_of(job: TrainingJob, pods: Iterable[PodView]) -> list[dict[str, Any]]:
+def roles_of(job: TrainingJob, pods: Iterable[WorkerPod]) -> list[dict[str, Any]]:
     """status.roles: counts and places of the current attempt's pods."""
     result = []
     for role in job.roles:
@@ -168,5 +168,5 @@ def roles_of(job: TrainingJob, pods: Iterable[PodView]) -> list[dict[str, Any]]:
     return result
 
 
-def _place(pod: PodView) -> dict[str, Any]:
+def _place(pod: WorkerPod) -> dict[str, Any]:
     return {"name": pod.name, **({"node": pod.node} if pod.node else {}), **({"gpus": list(pod.gpus)} if pod.gpus else {})}

@@ -4,8 +4,9 @@ codecs of their own, which drop what they cannot read.
 
 from typing import Annotated, Literal
 
+from kompakt_core.contract.words import Level, Sensitivity
 from kompakt_core.job.batches import BatchState
-from kompakt_core.job.choices import MAX_GPUS, MAX_REPLICAS, MAX_ROLES, LevelName, Sensitivity
+from kompakt_core.job.choices import MAX_GPUS, MAX_REPLICAS, MAX_ROLES
 from kompakt_core.job.phases import Phase
 from kompakt_core.job.scheduling_fields import SchedulingStatus, Uuid
 from kompakt_core.schema.meta import ABSENT, Declared, about, moment
@@ -179,7 +180,7 @@ class MeasuredProfile(Declared, frozen=True):
         int, about("Gradients that one step of one rank exchanges.", unit="bytes", low=0, example=531000000)
     ] = ABSENT
     ranks: Annotated[int, about("Processes that train together.", unit="processes", low=0, example=16)] = ABSENT
-    level: Annotated[LevelName, about("How wide the gang was spread when it was measured.", example="Machine")] = ABSENT
+    level: Annotated[Level, about("How wide the gang was spread when it was measured.", example="Machine")] = ABSENT
     communication: Annotated[
         str, about("Communication inside a rack.", unit="seconds per second of computing", example="0.34")
     ] = ABSENT

@@ -8,7 +8,7 @@ from kompakt_core.job import batches
 from kompakt_core.job.batches import Batch, BatchState
 from kompakt_core.job.model import SuccessOperator, TrainingJob
 from kompakt_core.job.phases import Phase
-from kompakt_core.job.pods import COUNTED, Cause, PodView, told, why_failed
+from kompakt_core.job.pods import COUNTED, Cause, WorkerPod, told, why_failed
 from kompakt_core.job.status import JobStatus
 
 
@@ -34,7 +34,7 @@ class Verdict:
 GO_ON = Verdict(Outcome.GO_ON)
 
 
-def judge(job: TrainingJob, status: JobStatus, pods: Sequence[PodView], now: float) -> Verdict:
+def judge(job: TrainingJob, status: JobStatus, pods: Sequence[WorkerPod], now: float) -> Verdict:
     """Judge the current attempt by its pods. Success is looked at first: what is reached cannot be lost again."""
     found = batches.measured(job, status.batch, pods)
     if found is not None:
@@ -52,7 +52,7 @@ def judge(job: TrainingJob, status: JobStatus, pods: Sequence[PodView], now: flo
     return _by_presence(job, status, pods)
 
 
-def _succeeded(job: TrainingJob, status: JobStatus, pods: Sequence[PodView]) -> bool:
+def _succeeded(job: TrainingJob, status: JobStatus, pods: Sequence[WorkerPod]) -> bool:
     measuring = status.batch is not None and status.batch.state is BatchState.MEASURING
     policy = job.run_policy.success
     targets = [role for role in job.roles if not policy.roles or role.name in policy.roles]
@@ -69,7 +69,7 @@ def _success_words(job: TrainingJob) -> str:
     return f"{policy.operator.lower()} workers {who} ended with exit code 0"
 
 
-def _first_broken(job: TrainingJob, pods: Sequence[PodView]) -> tuple[Cause, PodView] | None:
+def _first_broken(job: TrainingJob, pods: Sequence[WorkerPod]) -> tuple[Cause, WorkerPod] | None:
     """The pod that broke the gang: one that a rule fails the job for, else the earliest to end.
 
     When one worker fails, its peers fail soon after for the broken connection; the first one says why.
@@ -81,7 +81,7 @@ def _first_broken(job: TrainingJob, pods: Sequence[PodView]) -> tuple[Cause, Pod
     return min(broken, key=lambda b: (key.get(b[0], 1), b[1].finished_at or "9", b[1].worker_index), default=None)
 
 
-def _after_break(job: TrainingJob, status: JobStatus, cause: Cause, pod: PodView) -> Verdict:
+def _after_break(job: TrainingJob, status: JobStatus, cause: Cause, pod: WorkerPod) -> Verdict:
     if cause is Cause.FAIL_JOB:
         return Verdict(Outcome.FAILED, str(cause), told(pod))
     counted = cause in COUNTED
@@ -97,7 +97,7 @@ def _past_deadline(job: TrainingJob, status: JobStatus, now: float) -> bool:
     return limit is not None and status.start_time is not None and now >= status.start_time + limit
 
 
-def _by_presence(job: TrainingJob, status: JobStatus, pods: Sequence[PodView]) -> Verdict:
+def _by_presence(job: TrainingJob, status: JobStatus, pods: Sequence[WorkerPod]) -> Verdict:
     """A released gang that lost a pod, or whose plan was withdrawn with some of it bound, starts anew."""
     bound = sum(bool(pod.node) for pod in pods)
     planned = status.scheduling_state if status.scheduling_attempt == status.attempt else ""

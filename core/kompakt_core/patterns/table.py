@@ -13,13 +13,14 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from kompakt_core.errors import InvalidInput
+from kompakt_core.errors import Bug, InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, MegabytesPerSecond, indices_of
 from kompakt_core.patterns import pairs, paths, trees
 from kompakt_core.patterns.canonical import canonical_order
 from kompakt_core.patterns.edges import Edges
 from kompakt_core.patterns.embedding import EdgeTable
 from kompakt_core.patterns.names import Measure, Pattern
+from kompakt_core.patterns.orders import avoiding, embedding_order
 from kompakt_core.patterns.sets import UNLIMITED, Masks, Matrix, Values, compact, matrix, over_members
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph, SharedGraph
 
@@ -91,23 +92,6 @@ class SubsetTable:
         return tuple(gpus[i] for i in embedding_order(self.pattern, inside, self.measure, int(self._slowest[self._there[mask]])))
 
 
-def embedding_order(pattern: Pattern, weights: Matrix, measure: Measure, slowest: int) -> list[int]:
-    """Positions 0..k-1 of a set's GPUs in the order of its best embedding; `slowest` = the set's bottleneck value."""
-    size = len(weights)
-    if size < 2 or pattern in (Pattern.CLIQUE, Pattern.ALL_TO_ALL, Pattern.NONE):
-        return list(range(size))
-    if pattern is Pattern.STAR:
-        centre = pairs.star_centre(_avoiding(weights), bottleneck=measure is Measure.BOTTLENECK)
-        return [centre, *(i for i in range(size) if i != centre)]
-    if pattern is Pattern.TREE:
-        return trees.tree_order(weights)
-    if size < 3:
-        return [0, 1]
-    slowest_allowed = slowest if measure is Measure.BOTTLENECK else 0
-    allowed = np.where(weights >= slowest_allowed, weights, barrier(weights))
-    return paths.ring_order(allowed) if pattern is Pattern.RING else paths.chain_order(allowed)
-
-
 def table_for(
     graph: LinkGraph, pattern: Pattern, *, fabric_only: bool = False, measure: Measure = Measure.BOTTLENECK
 ) -> SubsetTable:
@@ -176,26 +160,19 @@ def build(pattern: Pattern, weights: Matrix) -> tuple[Values, Values]:
     """Bottlenecks and sums of a named pattern on all sets. Negative weights are forbidden links; a set whose bottleneck
     is negative cannot do without, and its sum means nothing.
     """
+    if pattern not in _BUILDERS:
+        raise Bug(f"pattern {pattern} has no values in patterns/table.py; CONTRIBUTING.md lists what a new pattern needs")
     slowest, sums = _BUILDERS[pattern](weights)
     slowest[slowest == UNLIMITED] = 0  # sets without links
     return slowest, sums
 
 
-def barrier(weights: Matrix) -> int:
-    """A weight so low that no path, ring, tree or star prefers it to any real links: below minus their greatest sum."""
-    return -(len(weights) * int(weights.max(initial=0)) + 1)
-
-
-def _avoiding(weights: Matrix) -> Matrix:
-    return np.where(weights < 0, barrier(weights), weights)
-
-
 def _rings(weights: Matrix) -> tuple[Values, Values]:
-    return paths.best_rings(weights, np.minimum), paths.best_rings(_avoiding(weights), np.add)
+    return paths.best_rings(weights, np.minimum), paths.best_rings(avoiding(weights), np.add)
 
 
 def _chains(weights: Matrix) -> tuple[Values, Values]:
-    return paths.best_chains(weights, np.minimum), paths.best_chains(_avoiding(weights), np.add)
+    return paths.best_chains(weights, np.minimum), paths.best_chains(avoiding(weights), np.add)
 
 
 def _trees(weights: Matrix) -> tuple[Values, Values]:
@@ -204,7 +181,7 @@ def _trees(weights: Matrix) -> tuple[Values, Values]:
 
 
 def _stars(weights: Matrix) -> tuple[Values, Values]:
-    stars = pairs.best_stars(weights, np.minimum), pairs.best_stars(_avoiding(weights), np.add)
+    stars = pairs.best_stars(weights, np.minimum), pairs.best_stars(avoiding(weights), np.add)
     for values in stars:
         values[0] = 0
     return stars

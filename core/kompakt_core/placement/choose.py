@@ -15,14 +15,14 @@ from kompakt_core.patterns.sets import Masks
 from kompakt_core.patterns.table import MAX_GPUS, sets_within
 from kompakt_core.placement.facts import GpuSetFacts, Keys, facts_for, without_fabric
 from kompakt_core.placement.grouped import GroupFacts, group_facts
-from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
+from kompakt_core.placement.model import Choice, PlacementPolicy, Reason, Rejection, Wish
 from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
 __all__ = ["Choice", "choose", "facts_on", "runner_up", "sets_allowed", "values_first", "wished_facts"]
 
 
-def choose(graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: int = 0) -> Choice | Refusal:
+def choose(graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: int = 0) -> Choice | Rejection:
     """The set of `size` GPUs within `free` that the wish's policy ranks first; it holds all of `must_include`.
 
     Same inputs give the same answer; a request that fits is never refused. Refused are: too few free GPUs
@@ -34,17 +34,17 @@ def choose(graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: 
 
 
 @lru_cache(maxsize=1 << 16)
-def _decide(shared: SharedGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Refusal:
+def _decide(shared: SharedGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Rejection:
     graph = shared.graph
     if size == 0 and not must_include:
         return Choice(NO_GPUS, (), MegabytesPerSecond(0))
     if must_include & ~free or must_include.bit_count() > size:
         must, available = (", ".join(map(str, indices_of(mask))) or "none" for mask in (must_include, free))
         raise InvalidInput(f"GPUs to include, {must}, must be free and at most {size}; free are {available}")
-    if refusal := edges_refusal(wish, size):
+    if refusal := edges_rejection(wish, size):
         return refusal
     if free.bit_count() < size:
-        return Refusal(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
+        return Rejection(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
     if graph.size > MAX_GPUS:
         return _grouped(graph, free, size, wish, must_include)
     if graph.partitions and size > 1:
@@ -56,48 +56,48 @@ def _decide(shared: SharedGraph, free: int, size: int, wish: Wish, must_include:
     return ranked(facts, free, size, wish, must_include)
 
 
-def _grouped(graph: LinkGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Refusal:
+def _grouped(graph: LinkGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Rejection:
     """On a machine of more GPUs than tables are made for."""
     facts = large_facts(graph, wish)
     if facts is None:
-        return Refusal(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS, detail="edges" if wish.edges else "")
+        return Rejection(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS, detail="edges" if wish.edges else "")
     facts = facts.holding(must_include)
     sets = facts.candidates(free, size)
     if wish.same_numa_node and size > 1:
         sets = facts.on_one_numa_node(sets)
         if not len(sets):
-            return Refusal(Reason.NUMA_SPLIT, have=free.bit_count(), need=size)
+            return Rejection(Reason.NUMA_SPLIT, have=free.bit_count(), need=size)
     sets = facts.possible(sets)
     if not len(sets):
-        return Refusal(Reason.LINK_TOO_WEAK, have=free.bit_count(), need=size, detail=wish.required_link)
+        return Rejection(Reason.LINK_TOO_WEAK, have=free.bit_count(), need=size, detail=wish.required_link)
     keys = POLICIES[wish.policy](facts, free, sets, wish.sensitive)
     mask = facts.mask(sets[first_ranked(keys)].tolist(), free)
     return Choice(mask, facts.order(mask), facts.value(mask), facts.second(mask))
 
 
-def _partitioned(graph: LinkGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Refusal:
+def _partitioned(graph: LinkGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Rejection:
     """On a machine whose fabric joins GPUs by partitions only: one of them, judged by its links. Where none of that size
     is free, GPUs without NVLink between them, if the wish allows that; each is then worth what PCIe gives at least.
     """
     offered = np.array(sorted(set(graph.partition_masks.values())), dtype=np.int64)
     fits = (offered & ~free == 0) & (offered & must_include == must_include) & (np.bitwise_count(offered) == size)
     if not fits.any() and wish.required_link == "NVLink":
-        return Refusal(Reason.PARTITION_SPLIT, have=free.bit_count(), need=size)
+        return Rejection(Reason.PARTITION_SPLIT, have=free.bit_count(), need=size)
     if not fits.any():
         return _decide(without_fabric(graph).shared, free, size, wish, must_include)
     facts = facts_for(graph, wish)
     candidates = sets_allowed(facts, free, size, wish, must_include, among=offered[fits])
-    return candidates if isinstance(candidates, Refusal) else _first_of(facts, free, candidates, wish)
+    return candidates if isinstance(candidates, Rejection) else _first_of(facts, free, candidates, wish)
 
 
-def ranked(facts: GpuSetFacts, free: int, size: int, wish: Wish, must_include: int = 0, leave_out: int = 0) -> Choice | Refusal:
+def ranked(facts: GpuSetFacts, free: int, size: int, wish: Wish, must_include: int = 0, leave_out: int = 0) -> Choice | Rejection:
     """What the policy ranks first among all sets that the wish allows, the set `leave_out` excepted."""
     candidates = sets_allowed(facts, free, size, wish, must_include)
-    if isinstance(candidates, Refusal):
+    if isinstance(candidates, Rejection):
         return candidates
     candidates = candidates[candidates != leave_out]
     if not len(candidates):
-        return Refusal(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
+        return Rejection(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
     return _first_of(facts, free, candidates, wish)
 
 
@@ -108,7 +108,7 @@ def _first_of(facts: GpuSetFacts, free: int, candidates: Masks, wish: Wish) -> C
 
 def runner_up(graph: LinkGraph, free: int, size: int, wish: Wish, leave_out: int) -> Choice | None:
     """What `choose` would give if the set `leave_out` were not allowed; None where there is no other or nobody can tell."""
-    if size == 0 or size > free.bit_count() or graph.size > MAX_GPUS or graph.partitions or edges_refusal(wish, size):
+    if size == 0 or size > free.bit_count() or graph.size > MAX_GPUS or graph.partitions or edges_rejection(wish, size):
         return None
     facts = facts_for(graph, wish)
     if isinstance(facts.table, EdgeTable) and not facts.table.tryable(comb(free.bit_count(), size), size):
@@ -117,17 +117,17 @@ def runner_up(graph: LinkGraph, free: int, size: int, wish: Wish, leave_out: int
     return found if isinstance(found, Choice) else None
 
 
-def edges_refusal(wish: Wish, size: int) -> Refusal | None:
+def edges_rejection(wish: Wish, size: int) -> Rejection | None:
     """Why custom edges cannot be laid over `size` GPUs, or None."""
     if wish.pattern is not Pattern.CUSTOM:
         return None
     need = ranks_of(wish.edges)
-    return Refusal(Reason.TOO_FEW_RANKS, have=size, need=need) if size < need else None
+    return Rejection(Reason.TOO_FEW_RANKS, have=size, need=need) if size < need else None
 
 
 def searched(
     graph: LinkGraph, facts: GpuSetFacts, table: EdgeTable, free: int, size: int, wish: Wish, must_include: int
-) -> Choice | Refusal:
+) -> Choice | Rejection:
     """Custom edges on too many sets to try every way. A policy that puts value first gets the best placement that the
     search meets; for the others it is the best placement on the set that they rank first, value apart.
     """
@@ -137,14 +137,14 @@ def searched(
     else:
         plain = replace(wish, pattern=Pattern.NONE, edges=())
         choice = ranked(facts_for(graph, plain), free, size, plain, must_include)
-        if isinstance(choice, Refusal):
+        if isinstance(choice, Rejection):
             return choice
         domains, must_include = [choice.mask], 0
     if not domains:
-        return Refusal(Reason.NUMA_SPLIT, have=free.bit_count(), need=size)
+        return Rejection(Reason.NUMA_SPLIT, have=free.bit_count(), need=size)
     found = [one for domain in domains if (one := table.find(size, domain, facts.twins, must_include)) is not None]
     if not found:
-        return Refusal(Reason.LINK_TOO_WEAK, have=free.bit_count(), need=size, detail=wish.required_link)
+        return Rejection(Reason.LINK_TOO_WEAK, have=free.bit_count(), need=size, detail=wish.required_link)
     best = max(found, key=lambda one: one.worth(wish.measure))
     value, second = (MegabytesPerSecond(number) for number in best.worth(wish.measure))
     bound = None if all(one.exact for one in found) else MegabytesPerSecond(max(one.bound for one in found))
@@ -153,7 +153,7 @@ def searched(
 
 def values_first(wish: Wish) -> bool:
     """Whether the policy puts the value of the pod's own set before everything else."""
-    return wish.policy is Policy.BEST or (wish.policy is Policy.PRESERVE and wish.sensitive)
+    return wish.policy is PlacementPolicy.BEST or (wish.policy is PlacementPolicy.PRESERVE and wish.sensitive)
 
 
 def first_ranked(keys: Keys) -> int:
@@ -200,7 +200,7 @@ def large_facts(graph: LinkGraph, wish: Wish) -> GroupFacts | None:
 
 def sets_allowed(
     facts: GpuSetFacts, free: int, size: int, wish: Wish, must_include: int = 0, among: Masks | None = None
-) -> Masks | Refusal:
+) -> Masks | Rejection:
     """All sets of `size` GPUs within `free` (or those of `among`) that obey the wish's hard demands, by index; never an
     empty list.
     """
@@ -208,6 +208,6 @@ def sets_allowed(
     if wish.same_numa_node and size > 1:
         sets = facts.on_one_numa_node(sets)
         if not len(sets):
-            return Refusal(Reason.NUMA_SPLIT, have=free.bit_count(), need=size)
+            return Rejection(Reason.NUMA_SPLIT, have=free.bit_count(), need=size)
     sets = facts.table.possible(sets)
-    return sets if len(sets) else Refusal(Reason.LINK_TOO_WEAK, have=free.bit_count(), need=size, detail=wish.required_link)
+    return sets if len(sets) else Rejection(Reason.LINK_TOO_WEAK, have=free.bit_count(), need=size, detail=wish.required_link)

@@ -1,10 +1,10 @@
-"""Refusals as sentences for people. Same refusal, same words: a changing text would make kube-scheduler retry at once."""
+"""Refusals as sentences for people. Same rejection, same words: a changing text would make kube-scheduler retry at once."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kompakt_core.placement.model import Reason, Refusal
+from kompakt_core.placement.model import Reason, Rejection
 
 
 def _gpus(count: int) -> str:
@@ -15,33 +15,33 @@ def _gigabytes(count: int) -> str:
     return f"{count / 1000:.1f} GB/s"
 
 
-def _never_fits(refusal: Refusal) -> str:
-    if refusal.detail == "worker":
-        return f"one worker asks for {_gpus(refusal.need)} but the largest node has {refusal.have}; ask for at most that many"
-    if refusal.detail == "gang":
-        return f"all workers together ask for {_gpus(refusal.need)} but the cluster has {refusal.have}"
+def _never_fits(rejection: Rejection) -> str:
+    if rejection.detail == "worker":
+        return f"one worker asks for {_gpus(rejection.need)} but the largest node has {rejection.have}; ask for at most that many"
+    if rejection.detail == "gang":
+        return f"all workers together ask for {_gpus(rejection.need)} but the cluster has {rejection.have}"
     return (
         "not even the empty cluster could hold all workers: node selectors, taints, requiredLink, sameNUMANode or "
         "requiredLevel leave too few nodes"
     )
 
 
-def _not_now(refusal: Refusal) -> str:
-    if refusal.detail:
-        return f"there is room for all workers now, but not within the level {refusal.detail}; the gang waits"
-    return f"{refusal.have} of {refusal.need} workers would find a place now; the gang waits for all"
+def _not_now(rejection: Rejection) -> str:
+    if rejection.detail:
+        return f"there is room for all workers now, but not within the level {rejection.detail}; the gang waits"
+    return f"{rejection.have} of {rejection.need} workers would find a place now; the gang waits for all"
 
 
-def _too_many(refusal: Refusal) -> str:
-    has = f"the node has {_gpus(refusal.have)}"
-    if refusal.detail == "edges":
-        return f"{has}; custom edges are matched on at most {refusal.need}"
-    if refusal.detail == "mapa2021":
-        return f"{has}; MAPA's rules score every order of every set, here on at most {refusal.need}"
-    return f"{has}; patterns are matched on at most {refusal.need}, beyond only where links form a hierarchy"
+def _too_many(rejection: Rejection) -> str:
+    has = f"the node has {_gpus(rejection.have)}"
+    if rejection.detail == "edges":
+        return f"{has}; custom edges are matched on at most {rejection.need}"
+    if rejection.detail == "mapa2021":
+        return f"{has}; MAPA's rules score every order of every set, here on at most {rejection.need}"
+    return f"{has}; patterns are matched on at most {rejection.need}, beyond only where links form a hierarchy"
 
 
-_SENTENCES: Final[Mapping[Reason, Callable[[Refusal], str]]] = MappingProxyType(
+_SENTENCES: Final[Mapping[Reason, Callable[[Rejection], str]]] = MappingProxyType(
     {
         Reason.NO_TOPOLOGY: lambda _: "the node has no GPUTopology: the kompakt device plugin has not reported its GPUs",
         Reason.STALE_TOPOLOGY: lambda _: (
@@ -50,36 +50,56 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Refusal], str]]] = MappingProxyType(
         Reason.UNREPORTED_POD: lambda _: "a pod was bound here past kompakt; the device plugin must report its GPUs first",
         Reason.NODE_NOT_READY: lambda _: "the node is not ready",
         Reason.CORDONED: lambda _: "the node is cordoned",
-        Reason.TAINTED: lambda refusal: f"the node has the taint {refusal.detail}, which the pod does not tolerate",
+        Reason.TAINTED: lambda rejection: f"the node has the taint {rejection.detail}, which the pod does not tolerate",
         Reason.SELECTOR: lambda _: "the node's labels do not match the pod's nodeSelector or required node affinity",
         Reason.EXCLUDED: lambda _: "the node refused this job a short while ago and is left out for ten minutes",
-        Reason.CPU: lambda refusal: f"{refusal.need} millicores of CPU are needed, {refusal.have} are free",
-        Reason.MEMORY: lambda refusal: f"{refusal.need} bytes of memory are needed, {refusal.have} are free",
+        Reason.CPU: lambda rejection: f"{rejection.need} millicores of CPU are needed, {rejection.have} are free",
+        Reason.MEMORY: lambda rejection: f"{rejection.need} bytes of memory are needed, {rejection.have} are free",
         Reason.PODS: lambda _: "the node runs as many pods as it may",
-        Reason.NOT_ENOUGH_GPUS: lambda refusal: f"{_gpus(refusal.need)} asked for, {refusal.have} free",
-        Reason.VALUE_TOO_LOW: lambda refusal: (
-            f"the best free set reaches {_gigabytes(refusal.have)}, the job's plan needs {_gigabytes(refusal.need)}"
+        Reason.NOT_ENOUGH_GPUS: lambda rejection: f"{_gpus(rejection.need)} asked for, {rejection.have} free",
+        Reason.VALUE_TOO_LOW: lambda rejection: (
+            f"the best free set reaches {_gigabytes(rejection.have)}, the job's plan needs {_gigabytes(rejection.need)}"
         ),
-        Reason.LINK_TOO_WEAK: lambda refusal: (
-            f"no {_gpus(refusal.need)} among the {refusal.have} free ones can do the pattern over {refusal.detail} alone"
+        Reason.LINK_TOO_WEAK: lambda rejection: (
+            f"no {_gpus(rejection.need)} among the {rejection.have} free ones can do the pattern over {rejection.detail} alone"
         ),
-        Reason.NUMA_SPLIT: lambda refusal: f"no {_gpus(refusal.need)} among the {refusal.have} free ones share a known NUMA node",
-        Reason.TOO_FEW_RANKS: lambda refusal: (
-            f"the edges name rank {refusal.need - 1} but the pod has {_gpus(refusal.have)}, numbered from 0"
+        Reason.NUMA_SPLIT: lambda rejection: (
+            f"no {_gpus(rejection.need)} among the {rejection.have} free ones share a known NUMA node"
         ),
-        Reason.PARTITION_SPLIT: lambda refusal: (
-            f"NVLink joins the GPUs of a fabric partition only, and no partition of {_gpus(refusal.need)} is free"
+        Reason.TOO_FEW_RANKS: lambda rejection: (
+            f"the edges name rank {rejection.need - 1} but the pod has {_gpus(rejection.have)}, numbered from 0"
         ),
-        Reason.MAPA_BLOCKED: lambda refusal: (
-            f"MAPA's published rules rate every set of {_gpus(refusal.need)} among the {refusal.have} free ones below taking none"
+        Reason.PARTITION_SPLIT: lambda rejection: (
+            f"NVLink joins the GPUs of a fabric partition only, and no partition of {_gpus(rejection.need)} is free"
+        ),
+        Reason.MAPA_BLOCKED: lambda rejection: (
+            f"MAPA's published rules rate every set of {_gpus(rejection.need)} among the {rejection.have} free ones "
+            "below taking none"
         ),
         Reason.TOO_MANY_GPUS: _too_many,
+        Reason.NOT_PLANNED: lambda _: "the pod's plan names another node",
+        Reason.PLANNED_TAKEN: lambda _: "the planned GPUs are no longer free here",
+        Reason.UNKNOWN_NODE: lambda _: "the node is not known yet",
+        Reason.NO_PLAN: lambda _: (
+            "the pod belongs to a TrainingJob but has no plan: only the planner may remove its scheduling gate"
+        ),
+        Reason.WITHDRAWN: lambda _: "the plan of the pod's gang was withdrawn",
+        Reason.NO_GPUS: lambda _: "the pod asks for no GPUs",
+        Reason.INVALID_REQUEST: lambda rejection: f"the pod's request cannot be served: {rejection.detail}",
+        Reason.BOUND_ELSEWHERE: lambda rejection: f"the pod is bound to {rejection.detail} already",
+        Reason.PLUGIN_BEHIND: lambda _: "the node's device plugin has not reported an earlier pod of the same size yet",
+        Reason.OUTCOME_UNKNOWN: lambda rejection: f"it is not known what became of the write: {rejection.detail}",
+        Reason.BINDING_REFUSED: lambda rejection: f"the API server refused the binding: {rejection.detail}",
+        Reason.POD_UNREADABLE: lambda rejection: f"the pod could not be read: {rejection.detail}",
+        Reason.POD_GONE: lambda _: "the pod is gone",
+        Reason.POD_REPLACED: lambda _: "the pod was replaced by another one of the same name",
+        Reason.NOT_SENT: lambda rejection: f"nothing was written: {rejection.detail}",
         Reason.NEVER_FITS: _never_fits,
         Reason.DOES_NOT_FIT_NOW: _not_now,
     }
 )
 
 
-def sentence(refusal: Refusal) -> str:
-    """One sentence without the node's name and without a full stop, the same for the same refusal."""
-    return _SENTENCES[refusal.reason](refusal)
+def sentence(rejection: Rejection) -> str:
+    """One sentence without the node's name and without a full stop, the same for the same rejection."""
+    return _SENTENCES[rejection.reason](rejection)

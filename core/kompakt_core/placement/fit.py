@@ -9,58 +9,58 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kompakt_core.placement.model import Gang, NodeState, Reason, Refusal, Selector, Taint, Toleration, Worker
+from kompakt_core.placement.model import Gang, NodeState, Reason, Rejection, Selector, Taint, Toleration, Worker
 
 UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})  # PreferNoSchedule is a wish
 
 
-def node_refusal(state: NodeState, worker: Worker, gang: Gang | None) -> Refusal | None:
+def node_rejection(state: NodeState, worker: Worker, gang: Gang | None) -> Rejection | None:
     """Why this node cannot take the worker now, or None. Of several reasons always the same one: in the order below."""
     for rule in (_readiness, _labels, _resources, _gpus):
         if refusal := rule(state, worker):
             return refusal
     if gang is not None and state.name in gang.excluded:
-        return Refusal(Reason.EXCLUDED, state.name)
+        return Rejection(Reason.EXCLUDED, state.name)
     return None
 
 
-def _readiness(state: NodeState, worker: Worker) -> Refusal | None:
+def _readiness(state: NodeState, worker: Worker) -> Rejection | None:
     if not state.ready:
-        return Refusal(Reason.NODE_NOT_READY, state.name)
+        return Rejection(Reason.NODE_NOT_READY, state.name)
     if state.unschedulable and not tolerated(UNSCHEDULABLE, worker):
-        return Refusal(Reason.CORDONED, state.name)
+        return Rejection(Reason.CORDONED, state.name)
     for taint in state.taints:
         if taint.effect in _BLOCKING and not tolerated(taint, worker):
-            return Refusal(Reason.TAINTED, state.name, detail=taint.key)
+            return Rejection(Reason.TAINTED, state.name, detail=taint.key)
     return None
 
 
-def _labels(state: NodeState, worker: Worker) -> Refusal | None:
+def _labels(state: NodeState, worker: Worker) -> Rejection | None:
     if selected(state.labels, worker):
         return None
-    return Refusal(Reason.SELECTOR, state.name)
+    return Rejection(Reason.SELECTOR, state.name)
 
 
-def _resources(state: NodeState, worker: Worker) -> Refusal | None:
+def _resources(state: NodeState, worker: Worker) -> Rejection | None:
     if state.free_pods < 1:
-        return Refusal(Reason.PODS, state.name, have=max(state.free_pods, 0), need=1)
+        return Rejection(Reason.PODS, state.name, have=max(state.free_pods, 0), need=1)
     if state.free_cpu_millis < worker.cpu_millis:
-        return Refusal(Reason.CPU, state.name, have=max(state.free_cpu_millis, 0), need=worker.cpu_millis)
+        return Rejection(Reason.CPU, state.name, have=max(state.free_cpu_millis, 0), need=worker.cpu_millis)
     if state.free_memory_bytes < worker.memory_bytes:
-        return Refusal(Reason.MEMORY, state.name, have=max(state.free_memory_bytes, 0), need=worker.memory_bytes)
+        return Rejection(Reason.MEMORY, state.name, have=max(state.free_memory_bytes, 0), need=worker.memory_bytes)
     return None
 
 
-def _gpus(state: NodeState, worker: Worker) -> Refusal | None:
+def _gpus(state: NodeState, worker: Worker) -> Rejection | None:
     if worker.gpus == 0:
         return None
     if state.problem is not None:
-        return Refusal(state.problem, state.name)
+        return Rejection(state.problem, state.name)
     if state.graph is None:
-        return Refusal(Reason.NO_TOPOLOGY, state.name)
+        return Rejection(Reason.NO_TOPOLOGY, state.name)
     free = state.free.bit_count()
-    return Refusal(Reason.NOT_ENOUGH_GPUS, state.name, have=free, need=worker.gpus) if free < worker.gpus else None
+    return Rejection(Reason.NOT_ENOUGH_GPUS, state.name, have=free, need=worker.gpus) if free < worker.gpus else None
 
 
 def tolerated(taint: Taint, worker: Worker) -> bool:

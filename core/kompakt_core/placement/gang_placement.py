@@ -5,16 +5,16 @@ from dataclasses import replace
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NO_BANDWIDTH, NO_GPUS, MegabytesPerSecond, NodeName
-from kompakt_core.placement.choose import choose, edges_refusal
+from kompakt_core.placement.choose import choose, edges_rejection
 from kompakt_core.placement.model import (
     Choice,
     Gang,
     Level,
     NodeState,
+    PlacementPolicy,
     Plan,
-    Policy,
     Reason,
-    Refusal,
+    Rejection,
     Seat,
     Snapshot,
     Wish,
@@ -25,7 +25,7 @@ from kompakt_core.placement.seating import LEVEL_LABELS, SeatSearch
 __all__ = ["LEVEL_LABELS", "ideal_value", "plan_gang"]
 
 
-def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVEL_LABELS) -> Plan | Refusal:
+def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVEL_LABELS) -> Plan | Rejection:
     """Places for all workers of the gang, at the narrowest level that holds it and never beyond `required_level`.
 
     Within a level: fewest nodes, then the highest smallest value of the pods' sets (if the policy puts value first),
@@ -39,7 +39,7 @@ def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVE
     if not gang.workers:
         raise InvalidInput("a gang without workers has no places to plan")
     smallest = min((worker.gpus for worker in gang.workers if worker.gpus), default=0)
-    if smallest and (refusal := edges_refusal(gang.wish, smallest)):
+    if smallest and (refusal := edges_rejection(gang.wish, smallest)):
         return refusal
     if refusal := _too_large(snapshot, gang):
         return refusal
@@ -48,26 +48,26 @@ def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVE
     if found is not None:
         return _plan(snapshot, gang, *found)
     if SeatSearch(_emptied(snapshot), replace(gang, excluded=frozenset()), labels).seat() is None:
-        return Refusal(Reason.NEVER_FITS, detail="demands")
+        return Rejection(Reason.NEVER_FITS, detail="demands")
     return _not_now(search)
 
 
 def ideal_value(snapshot: Snapshot, worker_gpus: int, wish: Wish) -> MegabytesPerSecond:
     """The best value of a set of that size on an empty node of the cluster; 0 when no node could hold one."""
     graphs = {state.graph.digest: state.graph for state in snapshot.nodes.values() if state.graph is not None}
-    best = replace(wish, policy=Policy.BEST)
+    best = replace(wish, policy=PlacementPolicy.BEST)
     choices = (choose(graph, graph.all_gpus, worker_gpus, best) for graph in graphs.values())
     return max((choice.value for choice in choices if isinstance(choice, Choice)), default=MegabytesPerSecond(0))
 
 
-def _too_large(snapshot: Snapshot, gang: Gang) -> Refusal | None:
+def _too_large(snapshot: Snapshot, gang: Gang) -> Rejection | None:
     """NEVER_FITS told by counting GPUs: one worker against the largest node, all workers against all nodes."""
     sizes = [state.graph.size for state in snapshot.nodes.values() if state.graph is not None]
     largest, need = max(sizes, default=0), max(worker.gpus for worker in gang.workers)
     if need > largest:
-        return Refusal(Reason.NEVER_FITS, have=largest, need=need, detail="worker")
+        return Rejection(Reason.NEVER_FITS, have=largest, need=need, detail="worker")
     wanted = sum(worker.gpus for worker in gang.workers)
-    return Refusal(Reason.NEVER_FITS, have=sum(sizes), need=wanted, detail="gang") if wanted > sum(sizes) else None
+    return Rejection(Reason.NEVER_FITS, have=sum(sizes), need=wanted, detail="gang") if wanted > sum(sizes) else None
 
 
 def _emptied(snapshot: Snapshot) -> Snapshot:
@@ -81,12 +81,12 @@ def _emptied(snapshot: Snapshot) -> Snapshot:
     return Snapshot({name: emptied(state) for name, state in snapshot.nodes.items()})
 
 
-def _not_now(search: SeatSearch) -> Refusal:
+def _not_now(search: SeatSearch) -> Rejection:
     gang = search.gang
     need = len(gang.workers)
     if gang.required_level is not Level.CLUSTER and search.seat(Level.CLUSTER) is not None:
-        return Refusal(Reason.DOES_NOT_FIT_NOW, have=need, need=need, detail=gang.required_level)
-    return Refusal(Reason.DOES_NOT_FIT_NOW, have=search.placeable(), need=need)
+        return Rejection(Reason.DOES_NOT_FIT_NOW, have=need, need=need, detail=gang.required_level)
+    return Rejection(Reason.DOES_NOT_FIT_NOW, have=search.placeable(), need=need)
 
 
 def _plan(snapshot: Snapshot, gang: Gang, level: Level, seating: Seating) -> Plan:

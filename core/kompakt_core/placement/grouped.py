@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from kompakt_core.errors import Bug
 from kompakt_core.ids import GpuIndex, GpuMask, MegabytesPerSecond, indices_of, mask_of
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.patterns.sets import UNLIMITED, Masks, Matrix, Values, matrix
@@ -31,6 +32,12 @@ from kompakt_core.topology.graph import LinkGraph, SharedGraph
 MAX_GROUPS: Final = 10  # 2^10 choices of whole groups; and a row of counts, as digits to base 65, fits 64 bits
 MAX_GPUS: Final = 64
 
+# Whose values follow from counts, by the rules above: whoever adds a pattern proves them for it, then adds it here and to _sums.
+COUNTED: Final = (
+    *(Pattern.RING, Pattern.CHAIN, Pattern.TREE, Pattern.STAR),
+    *(Pattern.CLIQUE, Pattern.ALL_TO_ALL, Pattern.NONE),
+)
+
 Counts = npt.NDArray[np.int64]  # rows: how many GPUs of each group a set takes
 
 
@@ -38,6 +45,8 @@ class GroupFacts:
     """One machine and pattern; like Facts, with counts for sets where names are in the plural."""
 
     def __init__(self, graph: LinkGraph, pattern: Pattern, fabric_only: bool, measure: Measure) -> None:
+        if pattern not in COUNTED:
+            raise Bug(f"pattern {pattern} has no counts in placement/grouped.py; CONTRIBUTING.md lists what a new pattern needs")
         self._masks = sorted(set(twins_of(graph)), key=indices_of)
         self.groups = [indices_of(mask) for mask in self._masks]
         self._must = 0

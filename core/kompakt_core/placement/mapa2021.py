@@ -20,7 +20,7 @@ from typing import Final
 
 from kompakt_core.ids import GpuIndex, GpuMask, MegabytesPerSecond, indices_of, mask_of
 from kompakt_core.patterns.names import Measure
-from kompakt_core.placement.model import Choice, Reason, Refusal, Wish
+from kompakt_core.placement.model import Choice, Reason, Rejection, Wish
 from kompakt_core.topology.graph import NVLINK_KINDS, LinkGraph, SharedGraph
 
 PCIE: Final = 10  # GB/s of every pair without NVLink, in MAPA's hardware graphs
@@ -51,16 +51,16 @@ def effective_bandwidth(double: int, single: int, pcie: int) -> float:
 EMPTY: Final = effective_bandwidth(0, 0, 0)
 
 
-def mapa2021(graph: LinkGraph, free: int, size: int, wish: Wish) -> Choice | Refusal:
+def mapa2021(graph: LinkGraph, free: int, size: int, wish: Wish) -> Choice | Rejection:
     """The set that MAPA's published policy takes; Reason.MAPA_BLOCKED where it takes none although the job fits.
 
     `wish`: only `sensitive` counts; the pattern is a Ring. Value and second of the answer are ours, by the sum first, as
     MAPA scores. Machines of more than 8 GPUs are refused: it scores every order.
     """
     if graph.size > MAX_GPUS:
-        return Refusal(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS, detail="mapa2021")
+        return Rejection(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS, detail="mapa2021")
     if free.bit_count() < size:
-        return Refusal(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
+        return Rejection(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
     sensitive = wish.sensitive and size > 1
     best: tuple[float, float] = (EMPTY, 0) if sensitive else (0, 0)
     found: Sequence[GpuIndex] | None = None
@@ -71,7 +71,7 @@ def mapa2021(graph: LinkGraph, free: int, size: int, wish: Wish) -> Choice | Ref
         if score > best:
             best, found = score, order
     if found is None:
-        return Refusal(Reason.MAPA_BLOCKED, have=free.bit_count(), need=size)
+        return Rejection(Reason.MAPA_BLOCKED, have=free.bit_count(), need=size)
     return _answer(graph, tuple(found), wish.measure)
 
 

@@ -3,30 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
+from kompakt_core.contract.words import Level as Level
+from kompakt_core.contract.words import PlacementPolicy as PlacementPolicy
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NO_BANDWIDTH, NO_GPUS, GpuIndex, GpuMask, JobUid, MegabytesPerSecond, NodeName, PodUid
 from kompakt_core.patterns.edges import Edges
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.topology.graph import LinkGraph
-
-
-class Policy(StrEnum):
-    """How a set is chosen among those that fit."""
-
-    BEST = "Best"
-    PRESERVE = "Preserve"
-    PACKED = "Packed"
-    FIRST = "First"
-
-
-class Level(StrEnum):
-    """How far a gang is spread."""
-
-    MACHINE = "Machine"
-    RACK = "Rack"
-    BLOCK = "Block"
-    CLUSTER = "Cluster"
 
 
 class Reason(StrEnum):
@@ -51,12 +36,30 @@ class Reason(StrEnum):
     PARTITION_SPLIT = "NoFreePartition"  # the fabric offers NVLink in partitions only, and none of that size is free
     MAPA_BLOCKED = "BlockedByMAPA"  # the published rules take no set although the request fits; policy mapa2021 only
     TOO_MANY_GPUS = "TooManyGPUs"  # the node has more GPUs than patterns are matched on
+    NOT_PLANNED = "NotPlanned"  # the pod's plan names another node, and no other will do
+    PLANNED_TAKEN = "PlannedTaken"  # the planned GPUs are not free, or not there
+    UNKNOWN_NODE = "UnknownNode"
+    NO_PLAN = "NoPlan"  # a worker of a gang that has no plan
+    WITHDRAWN = "Withdrawn"
+    NO_GPUS = "NoGPUs"  # none are asked for
+    INVALID_REQUEST = "InvalidRequest"  # detail: what is wrong with it
+    BOUND_ELSEWHERE = "BoundElsewhere"  # detail: the node
+    PLUGIN_BEHIND = "PluginBehind"  # the device plugin has not reported an earlier pod of the size
+    OUTCOME_UNKNOWN = "OutcomeUnknown"  # of a write; detail: what was heard
+    BINDING_REFUSED = "BindingRefused"  # detail: the API server's message
+    POD_UNREADABLE = "PodUnreadable"  # detail: why nobody can say what became of it
+    POD_GONE = "PodGone"
+    POD_REPLACED = "PodReplaced"
+    NOT_SENT = "NotSent"  # detail: why the write never left
     NEVER_FITS = "NeverFits"  # no node of this cluster could hold it even when empty
     DOES_NOT_FIT_NOW = "DoesNotFitNow"
 
 
+FINAL: Final = frozenset({Reason.NOT_PLANNED, Reason.NO_PLAN, Reason.NO_GPUS, Reason.INVALID_REQUEST, Reason.NEVER_FITS})
+
+
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     """A no with its reason as data. `have` and `need` are counts or MB/s as the reason says; `node` None: all nodes."""
 
     reason: Reason
@@ -64,6 +67,11 @@ class Refusal:
     have: int = 0
     need: int = 0
     detail: str = ""  # a name, e.g. of the taint; never a number that changes from call to call
+
+    @property
+    def final(self) -> bool:
+        """Whether taking pods off the node would not help."""
+        return self.reason in FINAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +160,7 @@ class Wish:
     """How one pod's GPUs are to be chosen. Raises InvalidInput when pattern Custom comes without edges, or edges without it."""
 
     pattern: Pattern = Pattern.NONE
-    policy: Policy = Policy.PRESERVE
+    policy: PlacementPolicy = PlacementPolicy.PRESERVE
     sensitive: bool = False  # bandwidth sensitivity High, Medium or Auto
     required_link: str = "Any"  # Any NVLink
     same_numa_node: bool = False

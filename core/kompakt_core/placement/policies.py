@@ -11,7 +11,7 @@ from typing import Final
 from kompakt_core.patterns.sets import Masks
 from kompakt_core.placement.facts import GpuSetFacts, Keys
 from kompakt_core.placement.grouped import GroupFacts
-from kompakt_core.placement.model import Policy
+from kompakt_core.placement.model import PlacementPolicy
 
 # The contract of a policy, called as policy(facts, free, masks, sensitive):
 # 1. It gives the keys by which sets of one size within `free` are compared, the most important first, smaller is better.
@@ -48,6 +48,11 @@ def lowest_indices(facts: GpuSetFacts | GroupFacts, free: int, masks: Masks, sen
     return (facts.by_index(free, masks),)
 
 
-POLICIES: Final[Mapping[Policy, PlacementRule]] = MappingProxyType(
-    {Policy.BEST: best, Policy.PRESERVE: preserve, Policy.PACKED: packed, Policy.FIRST: lowest_indices}
+POLICIES: Final[Mapping[PlacementPolicy, PlacementRule]] = MappingProxyType(
+    {
+        PlacementPolicy.BEST: best,
+        PlacementPolicy.PRESERVE: preserve,
+        PlacementPolicy.PACKED: packed,
+        PlacementPolicy.FIRST: lowest_indices,
+    }
 )

@@ -12,7 +12,7 @@ from kompakt_core.ids import NO_BANDWIDTH, MegabytesPerSecond, NodeName, mask_of
 from kompakt_core.patterns.edges import MAX_RANKS, Edges, inner_edges
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, Gang, Level, Refusal, Snapshot, Wish, Worker
+from kompakt_core.placement.model import Choice, Gang, Level, Rejection, Snapshot, Wish, Worker
 
 Seating = list[tuple[Worker, NodeName, Choice]]
 Crossing = tuple[int, int, int]  # weight of the edges between blocks, between racks, between machines
@@ -122,7 +122,7 @@ def _joined(seats: Seating, node: NodeName, gang: Gang, snapshot: Snapshot) -> S
     if wish is None or len(group) == 1 or state.graph is None or state.graph.partitions:
         return seats
     found = choose(state.graph, state.free, sum(worker.gpus for worker in group), wish)
-    if isinstance(found, Refusal):
+    if isinstance(found, Rejection):
         return seats
     cut = {}
     for worker, first in zip(group, first_ranks(group).values(), strict=True):

@@ -8,9 +8,9 @@ from typing import Final
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.choose import values_first
-from kompakt_core.placement.model import Gang, Level, NodeState, Policy, Snapshot, Wish, Worker
+from kompakt_core.placement.model import Gang, Level, NodeState, PlacementPolicy, Snapshot, Wish, Worker
 from kompakt_core.placement.rank_mapping import Seating, crossing, worst, woven
-from kompakt_core.placement.spread import Offer, fabric_lost, offer, spread, with_pods
+from kompakt_core.placement.spread import NodeOffer, fabric_lost, offer, spread, with_pods
 
 # The node label that names the rack and the block of a node.
 LEVEL_LABELS: Final[Mapping[Level, str]] = MappingProxyType({Level.RACK: contract.LABEL_RACK, Level.BLOCK: contract.LABEL_BLOCK})
@@ -27,9 +27,9 @@ class SeatSearch:
         self.kinds = kinds_of(gang.workers)
         self._labels = labels
         self._nodes = sorted(snapshot.nodes.values(), key=lambda state: state.name)
-        self._offers: list[dict[NodeName, Offer]] = [self._ask(workers) for workers in self.kinds]
+        self._offers: list[dict[NodeName, NodeOffer]] = [self._ask(workers) for workers in self.kinds]
 
-    def _ask(self, workers: Sequence[Worker]) -> dict[NodeName, Offer]:
+    def _ask(self, workers: Sequence[Worker]) -> dict[NodeName, NodeOffer]:
         offers = (offer(state, workers[0], self.gang, len(workers)) for state in self._nodes)
         return {one.node.name: one for one in offers if one is not None}
 
@@ -94,7 +94,7 @@ class SeatSearch:
             seating += placed
         return seating
 
-    def _current(self, kind: int, names: Sequence[NodeName], changed: Mapping[NodeName, NodeState]) -> list[Offer]:
+    def _current(self, kind: int, names: Sequence[NodeName], changed: Mapping[NodeName, NodeState]) -> list[NodeOffer]:
         """The offers of these nodes now that earlier kinds of workers have taken their share."""
         workers = self.kinds[kind]
         offers = self._offers[kind]
@@ -105,7 +105,9 @@ class SeatSearch:
         )
         return [one for one in now if one is not None]
 
-    def _place(self, workers: Sequence[Worker], offers: Sequence[Offer], changed: dict[NodeName, NodeState]) -> Seating | None:
+    def _place(
+        self, workers: Sequence[Worker], offers: Sequence[NodeOffer], changed: dict[NodeName, NodeState]
+    ) -> Seating | None:
         """Seats for workers of one kind; `changed` gets the nodes as they are afterwards."""
         placed = (
             spread(offers, len(workers), workers[0].gpus, self.gang.wish_of(workers[0]), frozenset(changed)) if workers else []
@@ -138,7 +140,7 @@ def _preference(wish: Wish, value: int, free: int, lost: int) -> tuple[int, ...]
     """What a policy compares places by, smaller first: value, GPUs free there, NVLink lost (all MB/s or counts)."""
     if values_first(wish):
         return (-value, free, lost)
-    return {Policy.PRESERVE: (lost, free, -value), Policy.PACKED: (free, -value, lost)}.get(wish.policy, ())
+    return {PlacementPolicy.PRESERVE: (lost, free, -value), PlacementPolicy.PACKED: (free, -value, lost)}.get(wish.policy, ())
 
 
 def kinds_of(workers: Sequence[Worker]) -> list[list[Worker]]:

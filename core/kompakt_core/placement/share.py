@@ -16,13 +16,13 @@ from kompakt_core.patterns.table import MAX_GPUS
 from kompakt_core.placement.choose import (
     choose,
     chosen,
-    edges_refusal,
+    edges_rejection,
     first_ranked,
     sets_allowed,
     values_first,
 )
 from kompakt_core.placement.facts import GpuSetFacts, Keys, facts_for
-from kompakt_core.placement.model import Choice, Refusal, Wish
+from kompakt_core.placement.model import Choice, Rejection, Wish
 from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
@@ -51,7 +51,7 @@ def share(graph: LinkGraph, free: int, size: int, pods: int, wish: Wish) -> Shar
     """
     if pods == 1 or size == 0:
         choice = choose(graph, free, size, wish)
-        return None if isinstance(choice, Refusal) else Share((choice,) * pods)
+        return None if isinstance(choice, Rejection) else Share((choice,) * pods)
     if free.bit_count() < size * pods:
         return None
     return _share(graph.shared, free, size, pods, wish)
@@ -61,13 +61,13 @@ def share(graph: LinkGraph, free: int, size: int, pods: int, wish: Wish) -> Shar
 def _share(shared: SharedGraph, free: int, size: int, pods: int, wish: Wish) -> Share | None:
     graph = shared.graph
     many = ways(free.bit_count(), size, pods) > EXACT_WAYS or graph.size > MAX_GPUS
-    if many or graph.partitions or edges_refusal(wish, size):
+    if many or graph.partitions or edges_rejection(wish, size):
         return _one_by_one(graph, free, size, pods, wish)
     facts = facts_for(graph, wish)
     if isinstance(facts.table, EdgeTable) and not facts.table.tryable(comb(free.bit_count(), size), size):
         return _one_by_one(shared.graph, free, size, pods, wish)
     allowed = sets_allowed(facts, free, size, wish)
-    if isinstance(allowed, Refusal):
+    if isinstance(allowed, Rejection):
         return None
     cuts = list(_partitions(free, size, pods, frozenset(allowed.tolist())))
     if not cuts:
@@ -112,7 +112,7 @@ def _one_by_one(graph: LinkGraph, free: int, size: int, pods: int, wish: Wish) -
     choices = []
     for _ in range(pods):
         choice = choose(graph, free, size, wish)
-        if isinstance(choice, Refusal):
+        if isinstance(choice, Rejection):
             return None
         choices.append(choice)
         free &= ~choice.mask

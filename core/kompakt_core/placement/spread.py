@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 from kompakt_core.ids import GpuMask, MegabytesPerSecond, NodeName
 from kompakt_core.placement.choose import values_first, wished_facts
-from kompakt_core.placement.fit import node_refusal
-from kompakt_core.placement.model import Choice, Gang, NodeState, Policy, Wish, Worker
+from kompakt_core.placement.fit import node_rejection
+from kompakt_core.placement.model import Choice, Gang, NodeState, PlacementPolicy, Wish, Worker
 from kompakt_core.placement.share import Share, share
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class NodeOffer:
     """What a node can do for equal pods: `values[m - 1]` = smallest value (MB/s) when it takes m of them; falling."""
 
     node: NodeState
@@ -30,9 +30,9 @@ class Placed:
     choices: tuple[Choice, ...]
 
 
-def offer(state: NodeState, worker: Worker, gang: Gang, wanted: int) -> Offer | None:
+def offer(state: NodeState, worker: Worker, gang: Gang, wanted: int) -> NodeOffer | None:
     """The node's offer for up to `wanted` pods like `worker`, or None when it takes none."""
-    if node_refusal(state, worker, gang):
+    if node_rejection(state, worker, gang):
         return None
     values: list[int] = []
     for pods in range(1, _room(state, worker, wanted) + 1):
@@ -40,7 +40,7 @@ def offer(state: NodeState, worker: Worker, gang: Gang, wanted: int) -> Offer | 
         if sets is None:
             break
         values.append(sets.value)
-    return Offer(state, tuple(values)) if values else None
+    return NodeOffer(state, tuple(values)) if values else None
 
 
 def _room(state: NodeState, worker: Worker, wanted: int) -> int:
@@ -61,7 +61,7 @@ def _share(state: NodeState, size: int, pods: int, wish: Wish) -> Share | None:
     return share(state.graph, state.free, size, pods, wish) if state.graph is not None else None
 
 
-def spread(offers: Sequence[Offer], count: int, size: int, wish: Wish, opened: frozenset[NodeName]) -> list[Placed] | None:
+def spread(offers: Sequence[NodeOffer], count: int, size: int, wish: Wish, opened: frozenset[NodeName]) -> list[Placed] | None:
     """`count` pods of `size` GPUs over the nodes that offer; None when they do not fit.
 
     Nodes in `opened` serve the gang already and are filled first. Of all ways with the fewest further nodes one with
@@ -86,7 +86,7 @@ def _choices(state: NodeState, size: int, pods: int, wish: Wish) -> tuple[Choice
     return sets.choices
 
 
-def _fewest(own: Iterable[Offer], others: Iterable[Offer], count: int, floor: int) -> int | None:
+def _fewest(own: Iterable[NodeOffer], others: Iterable[NodeOffer], count: int, floor: int) -> int | None:
     """The fewest further nodes that hold what the opened ones cannot."""
     missing = count - sum(one.capacity(floor) for one in own)
     nodes = 0
@@ -98,7 +98,7 @@ def _fewest(own: Iterable[Offer], others: Iterable[Offer], count: int, floor: in
     return nodes if missing <= 0 else None
 
 
-def _highest_floor(own: Sequence[Offer], others: Sequence[Offer], count: int, further: int) -> int:
+def _highest_floor(own: Sequence[NodeOffer], others: Sequence[NodeOffer], count: int, further: int) -> int:
     """The highest value that all pods can have on that many nodes. Capacity falls as the floor rises: bisection."""
     floors = sorted({value for one in (*own, *others) for value in one.values})
     low, high = 0, len(floors) - 1
@@ -109,7 +109,7 @@ def _highest_floor(own: Sequence[Offer], others: Sequence[Offer], count: int, fu
     return floors[low]
 
 
-def _fill_opened(own: Sequence[Offer], count: int, floor: int) -> list[tuple[Offer, int]]:
+def _fill_opened(own: Sequence[NodeOffer], count: int, floor: int) -> list[tuple[NodeOffer, int]]:
     picks = []
     for one in sorted(own, key=lambda one: (one.capacity(floor), one.node.name)):
         pods = min(one.capacity(floor), count)
@@ -119,7 +119,9 @@ def _fill_opened(own: Sequence[Offer], count: int, floor: int) -> list[tuple[Off
     return picks
 
 
-def _tightest(others: Sequence[Offer], missing: int, floor: int, nodes: int, size: int, wish: Wish) -> list[tuple[Offer, int]]:
+def _tightest(
+    others: Sequence[NodeOffer], missing: int, floor: int, nodes: int, size: int, wish: Wish
+) -> list[tuple[NodeOffer, int]]:
     """Exactly as many nodes as needed, each the tightest with which the rest can still be done by the largest."""
     if not missing:  # the opened nodes hold them all
         return []
@@ -127,7 +129,7 @@ def _tightest(others: Sequence[Offer], missing: int, floor: int, nodes: int, siz
     left = [one for one in others if capacities[one.node.name]]
     left.sort(key=lambda one: _looseness(one, min(capacities[one.node.name], missing), size, wish))
     largest = sorted(capacities.values(), reverse=True)
-    picks: list[tuple[Offer, int]] = []
+    picks: list[tuple[NodeOffer, int]] = []
     while missing > 0:
         nodes -= 1
         # One of the largest can always be taken; a smaller one only if the largest hold all that it leaves over.
@@ -141,10 +143,10 @@ def _tightest(others: Sequence[Offer], missing: int, floor: int, nodes: int, siz
     return picks
 
 
-def _looseness(one: Offer, pods: int, size: int, wish: Wish) -> tuple[int, int, int, str]:
+def _looseness(one: NodeOffer, pods: int, size: int, wish: Wish) -> tuple[int, int, int, str]:
     """Smaller fits tighter. A job that does not need bandwidth under Preserve avoids losing NVLink before all else."""
     lost = fabric_lost(one.node, sum(choice.mask for choice in _choices(one.node, size, pods, wish)), wish)
-    frugal = wish.policy is Policy.PRESERVE and not wish.sensitive
+    frugal = wish.policy is PlacementPolicy.PRESERVE and not wish.sensitive
     first, second = (lost, pods) if frugal else (pods, lost)
     return (first, second, one.node.free.bit_count(), one.node.name)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from kompakt_core.contract.words import Sensitivity
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
 from kompakt_core.profile.sensitivity import LEVEL_FACTORS as BY_NAME
@@ -54,7 +55,9 @@ class Levels:
 
 # By bandwidthSensitivity. The models of benchmarks.policies have .06 (ResNet-18) to .60 (VGG): High stands for those with large
 # gradients for little computing (AlexNet .50), Medium and Auto for MobileNet (.15); who is insensitive waits for nothing.
-COMMUNICATION: Final[Mapping[str, float]] = MappingProxyType({"High": 0.5, "Medium": 0.15, "Auto": 0.15, "Low": 0.0, "None": 0.0})
+COMMUNICATION: Final[Mapping[str, float]] = MappingProxyType(
+    {Sensitivity.HIGH: 0.5, Sensitivity.MEDIUM: 0.15, Sensitivity.AUTO: 0.15, Sensitivity.LOW: 0.0, Sensitivity.NONE: 0.0}
+)
 LEVEL_FACTORS: Final[Mapping[Level, float]] = MappingProxyType({Level(name): m for name, m in BY_NAME.items()})
 
 
@@ -65,7 +68,7 @@ def slowdowns(
 
     `measured`: seconds of communication per second of computing inside a rack, in place of what the word is taken to mean.
     """
-    share = COMMUNICATION.get(sensitivity, COMMUNICATION["Auto"]) if measured is None else measured
+    share = COMMUNICATION.get(sensitivity, COMMUNICATION[Sensitivity.AUTO]) if measured is None else measured
     return {level: share * factor for level, factor in factors.items()} if share else {}
 
 

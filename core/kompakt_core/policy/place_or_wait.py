@@ -7,7 +7,7 @@ from functools import cache
 
 from kompakt_core.ids import NO_GPUS, GpuMask, NodeName, mask_of
 from kompakt_core.placement.gang_placement import LEVEL_LABELS, plan_gang
-from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Reason, Refusal, Snapshot
+from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Reason, Rejection, Snapshot
 from kompakt_core.placement.seating import WIDENING, SeatSearch
 from kompakt_core.policy.delay import no_wait
 from kompakt_core.policy.levels import Levels
@@ -67,7 +67,7 @@ def place_or_wait(
     now: float,
     labels: Mapping[Level, str] = LEVEL_LABELS,
     overtaken: int = 0,
-) -> Plan | LevelWait | Refusal | GangReservation:
+) -> Plan | LevelWait | Rejection | GangReservation:
     """The plan of `plan_gang`, unless the policy says that waiting for a better level still pays.
 
     `since`: the first moment at which the gang could be placed anywhere, on the clock of `now`. `overtaken`: as in WaitingGang;
@@ -86,7 +86,7 @@ def place_or_wait(
         overtaken=overtaken,
         overtaken_at_most=patience.overtaken_at_most,
     )
-    if isinstance(plan, Refusal) and not (plan.reason is Reason.DOES_NOT_FIT_NOW and waiting.passed_over):
+    if isinstance(plan, Rejection) and not (plan.reason is Reason.DOES_NOT_FIT_NOW and waiting.passed_over):
         return plan
     found = plan.level if isinstance(plan, Plan) else None
     empty = SeatSearch(if_nothing_ran(snapshot), gang, labels)

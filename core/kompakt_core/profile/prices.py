@@ -36,7 +36,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PricedPlace:
     """A line of the table with what the training would take there; None: nobody measured it."""
 
     price: Price
@@ -45,7 +45,9 @@ class Offer:
     in_time: bool
 
 
-def offers(prices: Iterable[Price], measured: Iterable[Measured], batches: int, budget_hours: float = math.inf) -> list[Offer]:
+def offers(
+    prices: Iterable[Price], measured: Iterable[Measured], batches: int, budget_hours: float = math.inf
+) -> list[PricedPlace]:
     """All lines, best first: those in time by cost, then those that are late by hours, then those not measured.
 
     `batches`: how many batches of one GPU the whole training takes; n GPUs need batches / n steps. Ties end on hours,
@@ -57,21 +59,21 @@ def offers(prices: Iterable[Price], measured: Iterable[Measured], batches: int, 
     return sorted((_offer(price, seconds.get((price.machine, price.gpus)), batches, budget_hours) for price in prices), key=_rank)
 
 
-def cheapest(found: Sequence[Offer]) -> Offer | None:
+def cheapest(found: Sequence[PricedPlace]) -> PricedPlace | None:
     """The first in time; None where nothing is."""
     return found[0] if found and found[0].in_time else None
 
 
-def _offer(price: Price, step_seconds: float | None, batches: int, budget_hours: float) -> Offer:
+def _offer(price: Price, step_seconds: float | None, batches: int, budget_hours: float) -> PricedPlace:
     if step_seconds is None:
-        return Offer(price, None, None, False)
+        return PricedPlace(price, None, None, False)
     if not 0 < step_seconds < math.inf:
         raise InvalidInput(f"{price.machine}: a step of {step_seconds} s; expected a time above 0")
     hours = math.ceil(batches / price.gpus) * step_seconds / 3600
-    return Offer(price, hours, hours * price.per_hour, hours <= budget_hours)
+    return PricedPlace(price, hours, hours * price.per_hour, hours <= budget_hours)
 
 
-def _rank(one: Offer) -> tuple[object, ...]:
+def _rank(one: PricedPlace) -> tuple[object, ...]:
     names = (one.price.machine, one.price.gpus)
     if one.hours is None or one.cost is None:
         return (2, 0.0, 0.0, *names)

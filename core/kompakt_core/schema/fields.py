@@ -5,15 +5,10 @@ from enum import StrEnum
 from typing import Any, NoReturn, TypeVar
 
 from kompakt_core.errors import InvalidInput
+from kompakt_core.schema.words import shown
 
 Choice = TypeVar("Choice", bound=StrEnum)
 MISSING: Any = object()
-
-
-def shown(value: object) -> str:
-    """A value for an error message, cut to a readable length."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 class ObjectFields:

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from kompakt_core.schema.words import WRITTEN, Words
+
 # A field that may be absent and has no default: only what writes a status knows what belongs there.
 ABSENT: Final[Any] = msgspec.UNSET
 Broken = tuple[str, str] | None
@@ -41,10 +43,13 @@ class Declared(msgspec.Struct, frozen=True, rename="camel"):
     """An object of a resource, or a part of one. Fields are written in camelCase unless `name=` says otherwise.
 
     `RULES` hold for the object as a whole. An `OPEN` object may have fields that are not ours; in any other one they are refused.
+    `FILLED`: the API server fills defaults in; else they are the reader's alone. `WORDS`: how its reader says what is wrong.
     """
 
     RULES: ClassVar[tuple[ValidationRule, ...]] = ()
     OPEN: ClassVar[bool] = False
+    FILLED: ClassVar[bool] = True
+    WORDS: ClassVar[Words] = WRITTEN
 
 
 def about(

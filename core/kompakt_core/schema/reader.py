@@ -8,29 +8,26 @@ from typing import Any, Final, TypeVar
 from msgspec import inspect
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.schema.fields import ObjectFields, shown
 from kompakt_core.schema.meta import Declared, ValidationRule
+from kompakt_core.schema.words import FieldError, Words, shown
 
 Made = TypeVar("Made", bound=Declared)
 Read = Callable[[Any, str], Any]
-_LARGEST: Final = 1 << 62
+Extra = Mapping[str, Any]
 _MOST_ITEMS: Final = 1 << 20
 
 
 def read(kind: type[Made], value: object, path: str) -> Made:
     """The value that an object stands for. null counts as absent.
 
-    Raises InvalidInput for a field that is missing, unknown, of a wrong type or out of its bounds, and for a broken rule.
+    Raises FieldError for a field that is missing, unknown, of a wrong type or out of its bounds, and for a broken rule.
     """
-    fields = ObjectFields(value, path)
-    found = {}
-    for one in _fields(kind):
-        raw = fields.raw(one.written) if one.required else fields.raw(one.written, None)
-        if raw is not None:
-            found[one.name] = one.read(raw, fields.where(one.written))
-    if not kind.OPEN:
-        fields.done()
-    made = kind(**found)
+    if not isinstance(value, Mapping):
+        raise kind.WORDS.wrong(path, kind.WORDS.expected_object, value)
+    fields = _fields(kind)
+    made = kind(**_values(kind, fields, value, path))
+    if not kind.OPEN and (unknown := sorted(str(name) for name in value if name not in fields)):
+        raise kind.WORDS.wrong(_join(path, unknown[0]), kind.WORDS.unknown, known=", ".join(sorted(fields)))
     _hold(kind.RULES, made, path)
     return made
 
@@ -38,16 +35,31 @@ def read(kind: type[Made], value: object, path: str) -> Made:
 @dataclass(frozen=True, slots=True)
 class _FieldReader:
     name: str
-    written: str
     required: bool
     read: Read
 
 
 @cache
-def _fields(kind: type[Declared]) -> tuple[_FieldReader, ...]:
+def _fields(kind: type[Declared]) -> dict[str, _FieldReader]:
+    """By written name."""
     known = inspect.type_info(kind)
     assert isinstance(known, inspect.StructType)
-    return tuple(_FieldReader(field.name, field.encode_name, field.required, _reader(field.type)) for field in known.fields)
+    return {f.encode_name: _FieldReader(f.name, f.required, _reader(f.type, kind.WORDS)) for f in known.fields}
+
+
+def _values(kind: type[Declared], fields: Mapping[str, _FieldReader], value: Mapping[str, Any], path: str) -> dict[str, Any]:
+    found = {}
+    for written, field in fields.items():
+        raw = value.get(written)
+        if raw is not None:
+            found[field.name] = field.read(raw, _join(path, written))
+        elif field.required:
+            raise kind.WORDS.wrong(_join(path, written), kind.WORDS.missing)
+    return found
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path and name else path or name
 
 
 def _hold(rules: Iterable[ValidationRule], value: object, path: str) -> None:
@@ -55,20 +67,18 @@ def _hold(rules: Iterable[ValidationRule], value: object, path: str) -> None:
         broken = rule.broken(value)
         if broken is not None:
             at, more = broken
-            raise InvalidInput(f"{path}{'.' if path and at else ''}{at}: {rule.sentence}{more}")
+            raise FieldError(_join(path, at), rule.sentence + more)
 
 
-def _reader(node: inspect.Type) -> Read:
+def _reader(node: inspect.Type, words: Words) -> Read:
     """How a value of this type is read."""
     if isinstance(node, inspect.UnionType):  # with null, which counts as absent
-        return _reader(next(part for part in node.types if not isinstance(part, inspect.NoneType)))
-    extra: Mapping[str, Any] = {}
+        return _reader(next(part for part in node.types if not isinstance(part, inspect.NoneType)), words)
+    extra: Extra = {}
     if isinstance(node, inspect.Metadata):
         node, extra = node.type, getattr(node, "extra", None) or {}
-    plain: Read = extra["read"] if "read" in extra else _READERS[type(node)](node, extra)
-    if "right" not in extra:
-        return plain
-    return _worded(plain, extra["right"])
+    plain: Read = extra["read"] if "read" in extra else _READERS[type(node)](node, extra, words)
+    return _worded(plain, extra["right"]) if "right" in extra else plain
 
 
 def _worded(plain: Read, right: str) -> Read:
@@ -78,65 +88,66 @@ def _worded(plain: Read, right: str) -> Read:
         try:
             return plain(value, path)
         except InvalidInput:
-            raise InvalidInput(f"{path}: {right}, got {shown(value)}") from None
+            raise FieldError(path, f"{right}, got {shown(value)}") from None
 
     return reading
 
 
-def _text(node: inspect.StrType, extra: Mapping[str, Any]) -> Read:
+def _text(node: inspect.StrType, extra: Extra, words: Words) -> Read:
     rules, low, high = extra.get("rules", ()), node.min_length or 0, node.max_length or _MOST_ITEMS
 
     def reading(value: Any, path: str) -> str:
         if not isinstance(value, str):
-            raise InvalidInput(f"{path}: expected text, got {shown(value)}")
+            raise words.wrong(path, words.expected_text, value, high=high)
         _hold(rules, value, path)
         if not low <= len(value) <= high:
-            raise InvalidInput(f"{path}: must have {low} to {high} characters, got {shown(value)}")
+            raise words.wrong(path, words.length, value, low=low, high=high, count=len(value))
         return value
 
     return reading
 
 
-def _whole(node: inspect.IntType, extra: Mapping[str, Any]) -> Read:
-    low, high = (-_LARGEST if node.ge is None else node.ge), (_LARGEST if node.le is None else node.le)
+def _whole(node: inspect.IntType, extra: Extra, words: Words) -> Read:
+    low, high = (-words.largest if node.ge is None else node.ge), (words.largest if node.le is None else node.le)
 
     def reading(value: Any, path: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidInput(f"{path}: expected a whole number, got {shown(value)}")
+            raise words.wrong(path, words.expected_whole, value)
         if not low <= value <= high:
-            raise InvalidInput(f"{path}: must be between {low} and {high}, got {shown(value)}")
+            raise words.wrong(path, words.between, value, low=low, high=high)
         return value
 
     return reading
 
 
-def _flag(node: inspect.BoolType, extra: Mapping[str, Any]) -> Read:
+def _flag(node: inspect.BoolType, extra: Extra, words: Words) -> Read:
     def reading(value: Any, path: str) -> bool:
         if not isinstance(value, bool):
-            raise InvalidInput(f"{path}: expected true or false, got {shown(value)}")
+            raise words.wrong(path, words.expected_flag, value)
         return value
 
     return reading
 
 
-def _choice(node: inspect.EnumType, extra: Mapping[str, Any]) -> Read:
+def _choice(node: inspect.EnumType, extra: Extra, words: Words) -> Read:
     def reading(value: Any, path: str) -> Any:
         try:
             return node.cls(value)
         except ValueError:
-            raise InvalidInput(f"{path}: must be one of {', '.join(node.cls)}, got {shown(value)}") from None
+            known = ", ".join(word.value for word in node.cls if word.value)
+            raise words.wrong(path, words.choice, value, known=known) from None
 
     return reading
 
 
-def _list(node: inspect.VarTupleType, extra: Mapping[str, Any]) -> Read:
-    low, high, item = node.min_length or 0, node.max_length or _MOST_ITEMS, _reader(node.item_type)
+def _list(node: inspect.VarTupleType, extra: Extra, words: Words) -> Read:
+    low, high, item = node.min_length or 0, node.max_length or _MOST_ITEMS, _reader(node.item_type, words)
 
     def reading(value: Any, path: str) -> tuple[Any, ...]:
         if isinstance(value, str) or not isinstance(value, Sequence):
-            raise InvalidInput(f"{path}: expected a list, got {shown(value)}")
+            raise words.wrong(path, words.expected_list, value)
         if not low <= len(value) <= high:
-            raise InvalidInput(f"{path}: must have {low} to {high} items, got {len(value)}")
+            raise words.wrong(path, words.items, value, low=low, high=high, count=len(value))
         found = tuple(item(one, f"{path}[{i}]") for i, one in enumerate(value))
         if "twice" in extra:
             _differ([getattr(one, extra["key"]) for one in found], path, extra["twice"])
@@ -148,24 +159,26 @@ def _list(node: inspect.VarTupleType, extra: Mapping[str, Any]) -> Read:
 def _differ(names: list[str], path: str, sentence: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InvalidInput(f"{path}: {sentence.format(twice[0])}")
+        raise FieldError(path, sentence.format(twice[0]))
 
 
-def _object(node: inspect.StructType, extra: Mapping[str, Any]) -> Read:
+def _object(node: inspect.StructType, extra: Extra, words: Words) -> Read:
     kind: Any = node.cls
     return lambda value, path: read(kind, value, path)
 
 
-def _mapping(node: inspect.DictType, extra: Mapping[str, Any]) -> Read:
+def _mapping(node: inspect.DictType, extra: Extra, words: Words) -> Read:
+    item: Read = (lambda value, path: value) if isinstance(node.value_type, inspect.AnyType) else _reader(node.value_type, words)
+
     def reading(value: Any, path: str) -> Mapping[str, Any]:
-        ObjectFields(value, path)
-        found: Mapping[str, Any] = value
-        return found
+        if not isinstance(value, Mapping):
+            raise words.wrong(path, words.expected_object, value)
+        return {key: item(one, _join(path, str(key))) for key, one in value.items()}
 
     return reading
 
 
-_READERS: Final[dict[type[inspect.Type], Callable[[Any, Mapping[str, Any]], Read]]] = {
+_READERS: Final[dict[type[inspect.Type], Callable[[Any, Extra, Words], Read]]] = {
     inspect.StrType: _text,
     inspect.IntType: _whole,
     inspect.BoolType: _flag,

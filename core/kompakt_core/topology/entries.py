@@ -8,8 +8,9 @@ from typing import Final
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex
+from kompakt_core.schema.words import FieldError, kind_of
 from kompakt_core.topology import bandwidth
-from kompakt_core.topology.fields import FieldError, Fields, kind_of
+from kompakt_core.topology.fields import Fields
 from kompakt_core.topology.graph import FABRIC_KINDS, NVLINK_KINDS, Link, LinkKind, PeerAccess
 
 Pair = tuple[GpuIndex, GpuIndex]

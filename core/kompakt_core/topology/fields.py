@@ -4,18 +4,10 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from kompakt_core.errors import InvalidInput
+from kompakt_core.schema.words import FieldError, kind_of
 
 MAX_NUMBER: Final = 1 << 53  # JSON readers in other languages keep integers exactly up to here
 Word = TypeVar("Word", bound=StrEnum)
-
-
-class FieldError(InvalidInput):
-    """A field is wrong; `path` says which, such as spec.links[2].kind."""
-
-    def __init__(self, path: str, what: str) -> None:
-        super().__init__(f"{path}: {what}")
-        self.path = path
 
 
 class Fields:
@@ -92,9 +84,3 @@ class Fields:
         if found is None:
             raise self.wrong(name, "is missing")
         return found
-
-
-def kind_of(value: object) -> str:
-    """What a JSON value is, for messages."""
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "an integer", float: "a decimal number"}
-    return "null" if value is None else names.get(type(value), type(value).__name__)

@@ -17,20 +17,23 @@ from typing import Any, Final
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid
+from kompakt_core.schema.reader import read
+from kompakt_core.schema.words import FieldError, kind_of
 from kompakt_core.topology import bandwidth
 from kompakt_core.topology.cells import MAX_GPUS
 from kompakt_core.topology.document import read_document
 from kompakt_core.topology.entries import LinkEntry, Pair, assigned, read_entry, switched
-from kompakt_core.topology.fields import FieldError, Fields, kind_of
+from kompakt_core.topology.fields import Fields
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph
 from kompakt_core.topology.matrix import text_uuid
+from kompakt_core.topology.resource import ReportedGpu, ReportedNic, ReportedPartition
 from kompakt_core.topology.wire import (
-    gpu_from,
+    gpu_of,
     gpu_to_wire,
     graph_from_spec,
-    nic_from,
+    nic_of,
     nic_to_wire,
-    partition_from,
+    partition_of,
     partition_to_wire,
 )
 
@@ -86,16 +89,17 @@ def _graph(value: Any) -> LinkGraph:
     top.only(_KEYS)
     gpus = _gpus(top)
     links, uneven = _links(top, gpus)
-    nics = tuple(nic_from(item) for item in top.items("nics", 256, required=False))
-    partitions = tuple(partition_from(item) for item in top.items("partitions", 64, required=False))
-    return LinkGraph(gpus, links, nics, uneven, partitions)
+    nics = [read(ReportedNic, item.value, item.path) for item in top.items("nics", 256, required=False)]
+    partitions = [read(ReportedPartition, item.value, item.path) for item in top.items("partitions", 64, required=False)]
+    return LinkGraph(gpus, links, tuple(map(nic_of, nics)), uneven, tuple(map(partition_of, partitions)))
 
 
 def _gpus(top: Fields) -> tuple[Gpu, ...]:
     model, found = top.text("model", ""), top.value.get("gpus")
     if isinstance(found, list):
         items = top.items("gpus", MAX_GPUS)
-        gpus = [gpu_from(item, "", i, text_uuid(_ROOT, i)) for i, item in enumerate(items)]
+        filled = [{"index": i, "uuid": text_uuid(_ROOT, i), **item.value} for i, item in enumerate(items)]
+        gpus = [gpu_of(read(ReportedGpu, gpu, item.path), item.path) for gpu, item in zip(filled, items, strict=True)]
     else:
         count = top.number("gpus", low=1)
         if count > MAX_GPUS:

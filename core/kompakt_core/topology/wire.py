@@ -4,11 +4,21 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid
-from kompakt_core.topology.cells import MAX_GPUS
-from kompakt_core.topology.fields import MAX_NUMBER, Fields
-from kompakt_core.topology.graph import HEALTHY, UNHEALTHY, Gpu, Link, LinkGraph, LinkKind, Nic, Partition, PeerAccess
+from kompakt_core.schema.reader import read
+from kompakt_core.schema.words import FieldError
+from kompakt_core.topology.graph import HEALTHY, UNHEALTHY, Gpu, Link, LinkGraph, Nic, Partition
+from kompakt_core.topology.resource import (
+    ReportedFabric,
+    ReportedGpu,
+    ReportedGraph,
+    ReportedLink,
+    ReportedNic,
+    ReportedPartition,
+)
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
@@ -32,18 +42,24 @@ def graph_from_spec(spec: Mapping[str, Any]) -> LinkGraph:
 
     Raises InvalidInput naming the field: a missing or ill-typed one, an unknown kind, a pair missing or given twice.
     """
-    top = Fields(spec, "spec")
-    fabric = _fabric(top)
-    gpus = tuple(gpu_from(item, fabric) for item in top.items("gpus", MAX_GPUS))
-    items = top.items("links", MAX_GPUS * (MAX_GPUS - 1) // 2)
-    links = sorted((_link(item) for item in items), key=lambda link: (link.a, link.b))
-    uneven = sorted(_pair(item) for item in items if item.flag("uneven"))
-    nics = tuple(nic_from(item) for item in top.items("nics", 256, required=False))
-    partitions = tuple(partition_from(item) for item in top.items("partitions", 64, required=False))
+    found = _reported(spec)
+    clique = _clique(found.fabric)
+    gpus = tuple(gpu_of(gpu, f"spec.gpus[{i}]", clique) for i, gpu in enumerate(found.gpus))
+    links = sorted(map(_link, found.links), key=lambda link: (link.a, link.b))
+    uneven = sorted(_pair(link) for link in found.links if link.uneven)
+    nics, partitions = tuple(map(nic_of, found.nics)), tuple(map(partition_of, found.partitions))
     try:
         return LinkGraph(gpus, tuple(links), nics, tuple(uneven), partitions)
     except InvalidInput as error:
         raise InvalidInput(f"spec: {error}") from None
+
+
+def _reported(spec: object) -> ReportedGraph:
+    """As declared: msgspec reads what is right, our reader what may be wrong, since it says what would be right."""
+    try:
+        return msgspec.convert(spec, ReportedGraph)
+    except msgspec.ValidationError:
+        return read(ReportedGraph, spec, "spec")
 
 
 def gpu_to_wire(gpu: Gpu) -> dict[str, Any]:
@@ -64,24 +80,23 @@ def gpu_to_wire(gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def gpu_from(item: Fields, fabric: str = "", index: int | None = None, uuid: str | None = None) -> Gpu:
-    """One entry of `gpus`; `fabric` is the clique of those that name none, `index` and `uuid` stand in where absent."""
-    health = item.text("health", HEALTHY)
-    if health not in (HEALTHY, UNHEALTHY):
-        raise item.wrong("health", f"must be {HEALTHY} or {UNHEALTHY}")
+def gpu_of(gpu: ReportedGpu, path: str, clique: str = "") -> Gpu:
+    """One entry of `gpus`; `clique` is that of GPUs that name none. Raises FieldError for a health that is no word."""
+    if gpu.health not in (HEALTHY, UNHEALTHY):
+        raise FieldError(f"{path}.health", f"must be {HEALTHY} or {UNHEALTHY}")
     return Gpu(
-        index=GpuIndex(item.number("index", index)),
-        uuid=GpuUuid(item.text("uuid", uuid)),
-        numa_node=item.number("numaNode", -1, low=-1),
-        model=item.text("model", ""),
-        memory_bytes=item.number("memoryBytes", 0),
-        pci_bus_id=item.text("pciBusId", ""),
-        module_id=item.number("moduleId", -1, low=-1),
-        mig_enabled=item.flag("migEnabled"),
-        health=health,
-        health_reason=item.text("healthReason", ""),
-        xid=item.number("xid", 0),
-        clique=item.text("clique", fabric),
+        index=GpuIndex(gpu.index),
+        uuid=GpuUuid(gpu.uuid),
+        numa_node=gpu.numa_node,
+        model=gpu.model,
+        memory_bytes=gpu.memory_bytes,
+        pci_bus_id=gpu.pci_bus_id,
+        module_id=gpu.module_id,
+        mig_enabled=gpu.mig_enabled,
+        health=gpu.health,
+        health_reason=gpu.health_reason,
+        xid=gpu.xid,
+        clique=clique if gpu.clique is None else gpu.clique,
     )
 
 
@@ -98,16 +113,13 @@ def _link_to_wire(link: Link, graph: LinkGraph) -> dict[str, Any]:
     }
 
 
-def _pair(item: Fields) -> tuple[GpuIndex, GpuIndex]:
-    a, b = sorted((item.number("a"), item.number("b")))
+def _pair(link: ReportedLink) -> tuple[GpuIndex, GpuIndex]:
+    a, b = sorted((link.a, link.b))
     return GpuIndex(a), GpuIndex(b)
 
 
-def _link(item: Fields) -> Link:
-    kind = item.word("kind", LinkKind)
-    speed = item.number("megabytesPerSecond")
-    access = item.word("peerAccess", PeerAccess, "")
-    return Link(*_pair(item), kind, item.number("lanes", 0), speed, item.number("generation", 0), access)
+def _link(link: ReportedLink) -> Link:
+    return Link(*_pair(link), link.kind, link.lanes, link.megabytes_per_second, link.generation, link.peer_access)
 
 
 def nic_to_wire(nic: Nic) -> dict[str, Any]:
@@ -116,14 +128,9 @@ def nic_to_wire(nic: Nic) -> dict[str, Any]:
     return {"name": nic.name, "numaNode": nic.numa_node, "megabytesPerSecond": nic.megabytes_per_second, **paths}
 
 
-def nic_from(item: Fields) -> Nic:
+def nic_of(nic: ReportedNic) -> Nic:
     """One entry of `nics`."""
-    words = item.values("paths", MAX_GPUS)
-    known = {kind.value: kind for kind in LinkKind}
-    if any(not isinstance(word, str) or word not in known for word in words):
-        raise item.wrong("paths", f"each must be one of {', '.join(LinkKind)}")
-    paths = tuple(known[word] for word in words)
-    return Nic(item.text("name"), item.number("numaNode", -1, low=-1), item.number("megabytesPerSecond", 0), paths)
+    return Nic(nic.name, nic.numa_node, nic.megabytes_per_second, nic.paths)
 
 
 def _fabric_to_wire(graph: LinkGraph) -> dict[str, Any] | None:
@@ -133,13 +140,9 @@ def _fabric_to_wire(graph: LinkGraph) -> dict[str, Any] | None:
     return {"clusterUuid": cluster, "cliqueId": int(number)} if dot and _NUMBER.fullmatch(number) else None
 
 
-def _fabric(top: Fields) -> str:
+def _clique(fabric: ReportedFabric) -> str:
     """The clique of GPUs that name none of their own."""
-    if "fabric" not in top.value:
-        return ""
-    fabric = top.child("fabric")
-    cluster = fabric.text("clusterUuid", "")
-    return f"{cluster}.{fabric.number('cliqueId', 0)}" if cluster else ""
+    return f"{fabric.cluster_uuid}.{fabric.clique_id}" if fabric.cluster_uuid else ""
 
 
 def partition_to_wire(part: Partition) -> dict[str, Any]:
@@ -147,9 +150,6 @@ def partition_to_wire(part: Partition) -> dict[str, Any]:
     return {"id": part.id, "moduleIds": list(part.module_ids)}
 
 
-def partition_from(item: Fields) -> Partition:
+def partition_of(partition: ReportedPartition) -> Partition:
     """One entry of `partitions`."""
-    modules = item.values("moduleIds", MAX_GPUS)
-    if any(isinstance(module, bool) or not isinstance(module, int) or not 0 <= module <= MAX_NUMBER for module in modules):
-        raise item.wrong("moduleIds", "each must be an integer from 0")
-    return Partition(item.number("id"), tuple(modules))
+    return Partition(partition.id, partition.module_ids)

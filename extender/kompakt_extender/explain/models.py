@@ -132,7 +132,7 @@ class Asked(Model):
     same_numa_node: bool
 
 
-class Offer(Model):
+class WhatIfNode(Model):
     """What one node would give. `score` is what prioritize would tell kube-scheduler, 0 to 10."""
 
     node: str
@@ -158,7 +158,7 @@ class WhatIfAnswer(Model):
     ideal: int = Field(description="the best value of that many GPUs on an empty node of this cluster")
     nodes: int
     fits: int
-    offers: list[Offer]
+    offers: list[WhatIfNode]
     refusals: list[Refusals]
 
 

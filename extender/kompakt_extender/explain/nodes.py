@@ -8,8 +8,8 @@ from kompakt_core.ids import GpuUuid, NodeName, PodUid, indices_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.fit import node_refusal
-from kompakt_core.placement.model import Choice, NodeState, Policy, Reason, Refusal, Wish, Worker
+from kompakt_core.placement.fit import node_rejection
+from kompakt_core.placement.model import Choice, NodeState, PlacementPolicy, Reason, Rejection, Wish, Worker
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.explain.models import (
     BestLeft,
@@ -26,7 +26,7 @@ from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.views import FIELD_PREFIX, PodView
 
 SIZES: Final = (2, 4, 8)
-_RING: Final = Wish(Pattern.RING, Policy.BEST)
+_RING: Final = Wish(Pattern.RING, PlacementPolicy.BEST)
 _ONE_GPU: Final = Worker(index=0, pod="", uid=PodUid(""), gpus=1)
 _HOW: Final[Mapping[ClaimSource, str]] = {
     ClaimSource.ANNOTATION: "Planned",
@@ -67,11 +67,11 @@ def _best_left(graph: LinkGraph, free: int) -> list[BestLeft]:
 
 def why_not(state: NodeState) -> list[Why]:
     """Why a pod that asks for one GPU and tolerates nothing gets none here; empty when it would. First what Kubernetes says."""
-    found = node_refusal(state, _ONE_GPU, None)
+    found = node_rejection(state, _ONE_GPU, None)
     refusals = [found] if found else []
     problem = state.problem or (Reason.NO_TOPOLOGY if state.graph is None else None)
     if problem is not None and (found is None or found.reason is not problem):
-        refusals.append(Refusal(problem, state.name))
+        refusals.append(Rejection(problem, state.name))
     return [Why(reason=refusal.reason.value, message=sentence(refusal)) for refusal in refusals]
 
 

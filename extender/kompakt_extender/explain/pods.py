@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kompakt_core import contract
-from kompakt_core.contract import timestamps
+from kompakt_core.contract import bound_gpus, timestamps
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, NodeName, indices_of, mask_of
 from kompakt_core.placement.choose import runner_up
@@ -62,7 +62,7 @@ def explain(case: PodExplanation) -> PodAnswer:
         gpus=list(pod.written_gpus or pod.planned_gpus),
         gpu_indices=_indices(case),
         asked=asked_of(pod.gpus, wish) if wish is not None else None,
-        value=_value(pod),
+        value=bound_gpus.value(pod.annotations),
         ideal=ideal_value(case.snapshot, pod.gpus, wish) if wish is not None else None,
         decision=_decision(case.decision, case.gang) if case.decision is not None and case.decision.node == pod.node else None,
         fits=fits,
@@ -132,11 +132,6 @@ def _indices(case: PodExplanation) -> list[int]:
         return []
     index = {gpu.uuid: int(gpu.index) for gpu in state.graph.gpus}
     return [index[uuid] for uuid in case.pod.written_gpus or case.pod.planned_gpus if uuid in index]
-
-
-def _value(pod: PodView) -> int | None:
-    text = pod.annotations.get(contract.ANN_VALUE, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def _decision(noted: PlacementRecord, gang: Gang | None) -> Decision:

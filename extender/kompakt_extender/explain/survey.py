@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from kompakt_core.patterns.edges import text_of
-from kompakt_core.placement.fit import node_refusal
-from kompakt_core.placement.model import Gang, NodeState, Wish, Worker
-from kompakt_extender import words
-from kompakt_extender.decide import Grant, No, Request, grant, rank
+from kompakt_core.placement.fit import node_rejection
+from kompakt_core.placement.model import Gang, NodeState, Rejection, Wish, Worker
+from kompakt_extender.decide import Grant, Request, grant, rank
 from kompakt_extender.explain.models import EXAMPLES, Asked, Refusals
-from kompakt_extender.rejections import code_of
+from kompakt_extender.rejections import message_of
 
 Item = TypeVar("Item")
 _STRETCH: Final = 64
@@ -61,14 +60,14 @@ def survey(states: Iterable[NodeState], worker: Worker, wish: Wish, gang: Gang |
         if isinstance(answer, Grant):
             found.append(NodeFinding(state, answer, rank(request, state, answer)))
         else:
-            refused.setdefault((code_of(answer.text), answer.text), []).append(state.name)
+            refused.setdefault((answer.reason.value, message_of(answer)), []).append(state.name)
     found.sort(key=lambda one: one.rank, reverse=True)  # stable: equals stay ordered by name
     return Survey(tuple(found), {key: tuple(names) for key, names in refused.items()})
 
 
-def _ask(state: NodeState, worker: Worker, request: Request, gang: Gang | None) -> Grant | No:
-    refusal = node_refusal(state, worker, gang)
-    return grant(request, state) if refusal is None else No(words.text_of(refusal.reason))
+def _ask(state: NodeState, worker: Worker, request: Request, gang: Gang | None) -> Grant | Rejection:
+    refusal = node_rejection(state, worker, gang)
+    return grant(request, state) if refusal is None else refusal
 
 
 def asked_of(gpus: int, wish: Wish) -> Asked:

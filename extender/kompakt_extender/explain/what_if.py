@@ -8,14 +8,14 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import PodUid
 from kompakt_core.placement.gang_placement import ideal_value
-from kompakt_core.placement.model import Snapshot, Wish, Worker
-from kompakt_extender import words
-from kompakt_extender.explain.models import Offer, WhatIf, WhatIfAnswer
+from kompakt_core.placement.model import Reason, Snapshot, Wish, Worker
+from kompakt_extender.explain.models import WhatIf, WhatIfAnswer, WhatIfNode
 from kompakt_extender.explain.survey import NodeFinding, asked_of, survey
 from kompakt_extender.gangs import worker_of
 from kompakt_extender.objects import Pod
 from kompakt_extender.placement_annotations import wish_of
 from kompakt_extender.project import pod_view
+from kompakt_extender.rejections import TEXTS
 from kompakt_extender.scores import scores_of
 
 # Fields of the request that stand for a pod annotation each.
@@ -54,7 +54,7 @@ def _of_pod(body: WhatIf, manifest: dict[str, Any]) -> tuple[Worker, Wish]:
     if pod.problem:
         raise InvalidInput(pod.problem)
     if pod.gpus == 0:
-        raise InvalidInput(words.NO_GPUS)
+        raise InvalidInput(TEXTS[Reason.NO_GPUS])
     return worker_of(pod), wish_of(pod.annotations)
 
 
@@ -74,6 +74,6 @@ def answer(snapshot: Snapshot, worker: Worker, wish: Wish, limit: int) -> WhatIf
     )
 
 
-def _offer(one: NodeFinding, score: int) -> Offer:
+def _offer(one: NodeFinding, score: int) -> WhatIfNode:
     after = (one.state.free & ~one.grant.mask).bit_count()
-    return Offer(node=one.state.name, gpus=list(one.grant.order), value=one.grant.value, score=score, free_after=after)
+    return WhatIfNode(node=one.state.name, gpus=list(one.grant.order), value=one.grant.value, score=score, free_after=after)

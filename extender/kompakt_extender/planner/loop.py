@@ -21,10 +21,10 @@ from kompakt_extender.gangs import members, order, plannable, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.cycle import PlanningCycle, Sights
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.released_gangs import ReleasedGangs
-from kompakt_extender.planner.rounds import Round, Sights
 from kompakt_extender.planner.scheduling_attempt import PlanningFunction, SchedulingAttempt
 from kompakt_extender.record import State
 from kompakt_extender.release_writer import ReleaseWriter
@@ -116,7 +116,7 @@ class Planner:
                 waiting.append((key, uid))
         self._metrics.gangs.labels(State.WAITING.value).set(len(waiting))
         queue = [uid for _, uid in sorted(waiting)]
-        this = Round(self._ledger, self._clock())
+        this = PlanningCycle(self._ledger, self._clock())
         self._thinking.begin(this, queue)
         for uid in queue:
             if not self._writes.resting(uid):
@@ -126,7 +126,7 @@ class Planner:
                 this.limit(self._shown.get(uid, ()))
         self._shown = {uid: shown for uid, shown in self._shown.items() if self._writes.unsettled(uid)}
 
-    async def _plan(self, uid: str, this: Round) -> bool:
+    async def _plan(self, uid: str, this: PlanningCycle) -> bool:
         """Ask about one gang. False: the answer came too late, and those behind would get what it is asked about again."""
         question = self._guarded(self._thinking.ask, uid)
         if question is None:

@@ -6,7 +6,7 @@ So an answer is always one about the past: before it counts, `same_gang`, `same_
 from dataclasses import dataclass, replace
 
 from kompakt_core.ids import GpuMask, NodeName, mask_of
-from kompakt_core.placement.fit import node_refusal
+from kompakt_core.placement.fit import node_rejection
 from kompakt_core.placement.model import Gang, NodeState, Plan, Seat, Snapshot
 from kompakt_core.policy.place_or_wait import DelayConfig
 from kompakt_extender.record import Record
@@ -57,7 +57,7 @@ def stands(plan: Plan, then: PlanningRequest, now: PlanningRequest) -> bool:
         state = left.get(seat.node) or now.snapshot.nodes.get(seat.node)
         if state is None or not _same_machine(state, then.snapshot.nodes[seat.node]):
             return False
-        if mask_of(seat.gpus) & ~state.free or node_refusal(state, seat.worker, now.gang) is not None:
+        if mask_of(seat.gpus) & ~state.free or node_rejection(state, seat.worker, now.gang) is not None:
             return False
         left[seat.node] = _seated(state, seat)
     return True

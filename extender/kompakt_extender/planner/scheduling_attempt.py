@@ -1,6 +1,6 @@
 """One gang's question to core, and what follows from the answer.
 
-Core thinks in a thread of its own, on values that nothing changes, because it takes tenths of a second on thousands of nodes and
+Planning runs on a worker thread, on values that nothing changes, because it takes tenths of a second on thousands of nodes and
 the verbs are served by this loop; its answer counts only if it holds for the cluster as it is by then.
 """
 
@@ -14,11 +14,10 @@ from typing import NamedTuple, Protocol, TypeVar
 from kompakt_core.contract import timestamps
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.fit import selected
-from kompakt_core.placement.model import Level, Plan, Reason, Refusal
+from kompakt_core.placement.model import Level, Plan, Reason, Rejection
 from kompakt_core.policy.place_or_wait import GangReservation, LevelWait, accepted_levels, place_or_wait
 from kompakt_core.policy.preempt import NotBefore, PreemptionPlan, RunningGang, freed, preempt
 from kompakt_extender import record as records
-from kompakt_extender import words
 from kompakt_extender.consolidation import ClusterPolicy, patience_of
 from kompakt_extender.gangs import (
     asks_with,
@@ -35,17 +34,23 @@ from kompakt_extender.gangs import (
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.cycle import PlanningCycle
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_request import Mark, PlanningRequest, same_gang, same_machines, stands
 from kompakt_extender.planner.preemption import PreemptionPlanner
-from kompakt_extender.planner.rounds import Round
-from kompakt_extender.planner.waiting_status import from_then_on, not_waiting_for_level, waiting_for_level, with_gpus_kept
+from kompakt_extender.planner.waiting_status import (
+    NOT_ALL_REPORTED,
+    from_then_on,
+    not_waiting_for_level,
+    waiting_for_level,
+    with_gpus_kept,
+)
 from kompakt_extender.record import Record, State
 from kompakt_extender.views import JobView, PodView
 
 _LOG = logging.getLogger(__name__)
 _COUNTS_WORTH_A_WRITE = 10
-Answer = Plan | LevelWait | Refusal | GangReservation
+Answer = Plan | LevelWait | Rejection | GangReservation
 _T = TypeVar("_T")
 
 
@@ -93,9 +98,9 @@ class SchedulingAttempt:
         self._think = think
         self._tried: dict[str, _AttemptResult] = {}  # by job uid
         self.queue: list[str] = []  # uids of the gangs that wait, in order
-        self._round = Round(ledger, clock())
+        self._round = PlanningCycle(ledger, clock())
 
-    def begin(self, this: Round, queue: list[str]) -> None:
+    def begin(self, this: PlanningCycle, queue: list[str]) -> None:
         """From here on all questions are those of this round; `queue`: uids of the gangs that wait, in order."""
         self._round, self.queue = this, queue
 
@@ -165,7 +170,7 @@ class SchedulingAttempt:
         placeless = (
             isinstance(answer, GangReservation)
             or (isinstance(answer, LevelWait) and answer.at is None)
-            or (isinstance(answer, Refusal) and answer.reason is Reason.DOES_NOT_FIT_NOW)
+            or (isinstance(answer, Rejection) and answer.reason is Reason.DOES_NOT_FIT_NOW)
         )
         if question.priority is None or question.record.victims or not placeless:
             return []
@@ -190,7 +195,7 @@ class SchedulingAttempt:
             self._await_victims(then, now)
         elif isinstance(others, PreemptionPlan):
             self._end_others(then, now, others)
-        elif isinstance(answer, Refusal):
+        elif isinstance(answer, Rejection):
             self._turn_down(then, now, answer, may_end)
         elif isinstance(answer, LevelWait):
             self._ledger.end_keeping(uid)
@@ -225,7 +230,7 @@ class SchedulingAttempt:
         self._tried.pop(now.job.uid, None)
         self._again()
 
-    def _turn_down(self, then: PlanningRequest, now: PlanningRequest, answer: Refusal, may_end: float | None) -> None:
+    def _turn_down(self, then: PlanningRequest, now: PlanningRequest, answer: Rejection, may_end: float | None) -> None:
         """Never is said only of a cluster that is fully known, and that is still the one that was thought about.
 
         `may_end`: when others may be ended for it, if that would help.
@@ -240,7 +245,7 @@ class SchedulingAttempt:
                 self._again()
                 return
             if self._ledger.awaits_reports:
-                reason, message = State.WAITING.value, words.NOT_ALL_REPORTED
+                reason, message = State.WAITING.value, NOT_ALL_REPORTED
         self._refuse(now.job, now.record, reason, message, then.mark, may_end)
 
     def _keep(self, then: PlanningRequest, now: PlanningRequest, answer: GangReservation, may_end: float | None) -> None:

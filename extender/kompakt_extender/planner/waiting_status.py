@@ -16,6 +16,9 @@ LATEST: Final = 4102444800.0  # the year 2100: a moment beyond it is none
 _NAMED: Final = 3  # nodes in a sentence
 REASON: Final = "WaitingForLevel"
 PREEMPTING: Final = "Preempting"
+NOT_ALL_REPORTED: Final = (
+    "no node that has reported its GPUs could hold the gang; it waits for the nodes whose device plugin has not reported yet"
+)
 _PLACE: Final[Mapping[Level, str]] = {Level.MACHINE: "one machine", Level.RACK: "one rack", Level.BLOCK: "one block"}
 _ROOM: Final[Mapping[Level, str]] = {level: f"in {place}" for level, place in _PLACE.items()} | {
     Level.CLUSTER: "across the whole cluster"

@@ -7,14 +7,14 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.model import (
     Gang,
     NodeState,
-    Policy,
+    PlacementPolicy,
     Snapshot,
     Wish,
     Worker,
 )
 from kompakt_core.topology.describe import read_description
 
-RING = Wish(Pattern.RING, Policy.PRESERVE, sensitive=True)
+RING = Wish(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True)
 
 
 def node(name: str, description: str = "dgx1-v100", taken: tuple[int, ...] = (), **fields: Any) -> NodeState:

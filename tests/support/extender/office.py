@@ -17,6 +17,7 @@ from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.planner.loop import Planner
+from kompakt_extender.rejections import binding_result
 from kompakt_extender.release_writer import ReleaseWriter
 from kompakt_extender.wire import BindingArgs
 from tests.support.extender.world import World
@@ -97,7 +98,7 @@ class Office:
 
     async def bind_uid(self, name: str, uid: str, node: str) -> str:
         """The same for the pod of this uid."""
-        return (await self.binder.bind(BindingArgs(name, "default", uid, node))).error
+        return binding_result(await self.binder.bind(BindingArgs(name, "default", uid, node))).error
 
     def scheduling(self, job: str) -> dict[str, Any]:
         found: dict[str, Any] = self.world.jobs[job]["status"].get("scheduling", {})

@@ -9,12 +9,13 @@ import httpx
 
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
-from kompakt_core.placement.model import NodeState
+from kompakt_core.placement.model import NodeState, Rejection
 from kompakt_extender.explain.queries import Queries as ExplainDesk
 from kompakt_extender.health import health_app
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.verbs import Inactive, verbs_app
-from kompakt_extender.wire import BindingArgs, BindingResult, ExtenderArgs, FilterResult
+from kompakt_extender.wire import BindingArgs, ExtenderArgs
 from tests.support.extender.office import Office
 from tests.support.extender.world import World, pod
 
@@ -31,7 +32,7 @@ class Desk:
         if not self.active:
             raise Inactive("the scheduler's Lease is held by b_1, not by a")
 
-    def filter(self, args: ExtenderArgs) -> FilterResult:
+    def filter(self, args: ExtenderArgs) -> FilterVerdict:
         self._require()
         return self.office.answers.filter(args)
 
@@ -39,7 +40,7 @@ class Desk:
         self._require()
         return self.office.answers.prioritize(args)
 
-    async def bind(self, args: BindingArgs) -> BindingResult:
+    async def bind(self, args: BindingArgs) -> Rejection | None:
         self._require()
         return await self.office.binder.bind(args)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.errors import InvalidInput
 from kompakt_device_plugin import journal as module
 from kompakt_device_plugin.coalescing_writer import CoalescingWriter
@@ -23,7 +24,6 @@ from kompakt_device_plugin.journal import (
     write_entries,
 )
 from kompakt_device_plugin.pods import NodePod
-from kompakt_device_plugin.report import GpuHolder
 
 MATCHED = JournalEntry(("GPU-0", "GPU-1"), "uid-a", "ns", "a")
 UNMATCHED = JournalEntry(("GPU-2",))

@@ -1,9 +1,9 @@
 """GPUs of pods that API server and kubelet have forgotten, but whose end nobody has seen."""
 
+from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_device_plugin.journal import JournalEntry
 from kompakt_device_plugin.orphaned_allocations import lingering, predecessors, tenants, without
 from kompakt_device_plugin.pods import NodePod, NodePods
-from kompakt_device_plugin.report import GpuHolder
 
 GPUS = tuple(f"GPU-{number}" for number in range(4))
 

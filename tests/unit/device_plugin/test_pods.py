@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kompakt_core.contract.gpu_lists import readable_uuids
 from kompakt_core.patterns.names import Pattern
-from kompakt_device_plugin.pods import NodePods, read_pod, split_uuids
+from kompakt_device_plugin.pods import NodePods, read_pod
 
 
 def test_a_pod_is_read_with_size_gpus_and_wish(make_pod):
@@ -36,13 +37,13 @@ def test_an_ended_pod_is_finished(make_pod, phase):
 
 @given(st.text())
 def test_any_annotation_text_gives_distinct_uuids_or_none(text):
-    uuids = split_uuids(text)
+    uuids = readable_uuids(text)
     assert len(set(uuids)) == len(uuids)
     assert all(uuid == uuid.strip() and "," not in uuid and uuid for uuid in uuids)
 
 
 def test_a_repeated_uuid_makes_the_annotation_unusable():
-    assert split_uuids("GPU-0,GPU-1,GPU-0") == ()
+    assert readable_uuids("GPU-0,GPU-1,GPU-0") == ()
 
 
 def test_pods_without_gpus_or_node_are_none_of_ours(make_pod):

@@ -13,7 +13,7 @@ from kompakt_core.placement import choose
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import NVLINK_KINDS
 from kompakt_device_plugin.pods import NodePod
-from kompakt_device_plugin.prefer import Offer, admit, admitted, best_free, valid, warm
+from kompakt_device_plugin.prefer import OfferedDevices, admit, admitted, best_free, valid, warm
 
 GRAPH = read_description("dgx1-v100", "node-1")
 ALL = tuple(gpu.uuid for gpu in GRAPH.gpus)
@@ -25,66 +25,66 @@ def pod(name, gpus=(), size=None, **more):
 
 def test_the_written_set_is_answered_in_its_order():
     chosen = (ALL[6], ALL[1])
-    assert admit([pod("a", chosen)], Offer(ALL, (), 2), (), GRAPH) == chosen
+    assert admit([pod("a", chosen)], OfferedDevices(ALL, (), 2), (), GRAPH) == chosen
 
 
 def test_of_two_pods_the_one_that_came_first_is_admitted():
     pods = [pod("first", ALL[2:4]), pod("second", ALL[:2])]
-    assert admitted(pods, Offer(ALL, (), 2), ()).name == "first"
+    assert admitted(pods, OfferedDevices(ALL, (), 2), ()).name == "first"
 
 
 def test_a_pod_whose_gpus_are_not_all_offered_is_not_the_one():
     pods = [pod("running", ALL[:2]), pod("new", ALL[2:4])]
-    assert admitted(pods, Offer(ALL[1:], (), 2), ()).name == "new"
+    assert admitted(pods, OfferedDevices(ALL[1:], (), 2), ()).name == "new"
 
 
 def test_a_pod_that_holds_gpus_does_not_ask_again_even_when_they_are_free_again():
     pods = [pod("ending", ALL[:2]), pod("new", ALL[2:4])]
-    assert admitted(pods, Offer(ALL, (), 2), {"ending"}).name == "new"
+    assert admitted(pods, OfferedDevices(ALL, (), 2), {"ending"}).name == "new"
 
 
 def test_a_pod_on_which_too_few_gpus_are_written_is_not_the_one():
-    assert admitted([pod("torn", ALL[:2], size=4), pod("new", ALL[2:4])], Offer(ALL, (), 2), ()).name == "new"
+    assert admitted([pod("torn", ALL[:2], size=4), pod("new", ALL[2:4])], OfferedDevices(ALL, (), 2), ()).name == "new"
 
 
 def test_a_finished_pod_is_never_admitted():
-    assert admitted([pod("done", ALL[:2], finished=True)], Offer(ALL, (), 2), ()) is None
+    assert admitted([pod("done", ALL[:2], finished=True)], OfferedDevices(ALL, (), 2), ()) is None
 
 
 def test_a_pod_being_deleted_is_admitted_only_when_no_other_matches():
     leaving, staying = pod("leaving", ALL[:2], deleting=True), pod("staying", ALL[2:4])
-    assert admitted([leaving, staying], Offer(ALL, (), 2), ()) is staying
-    assert admitted([leaving], Offer(ALL, (), 2), ()) is leaving
+    assert admitted([leaving, staying], OfferedDevices(ALL, (), 2), ()) is staying
+    assert admitted([leaving], OfferedDevices(ALL, (), 2), ()) is leaving
 
 
 def test_what_kubelet_insists_on_must_be_in_the_written_set():
     pods = [pod("a", ALL[:2]), pod("b", ALL[2:4])]
-    assert admitted(pods, Offer(ALL, (ALL[3],), 2), ()).name == "b"
+    assert admitted(pods, OfferedDevices(ALL, (ALL[3],), 2), ()).name == "b"
 
 
 def test_without_a_match_promised_gpus_are_left_alone():
-    chosen = best_free([pod("other", ALL[:4])], Offer(ALL, (), 2), (), GRAPH)
+    chosen = best_free([pod("other", ALL[:4])], OfferedDevices(ALL, (), 2), (), GRAPH)
     assert not set(chosen) & set(ALL[:4])
 
 
 def test_a_pod_that_names_more_gpus_than_it_asks_for_is_promised_none():
     greedy = pod("greedy", ALL[:7], size=1)
-    assert best_free([greedy], Offer(ALL, (), 2), (), GRAPH) == best_free([], Offer(ALL, (), 2), (), GRAPH)
+    assert best_free([greedy], OfferedDevices(ALL, (), 2), (), GRAPH) == best_free([], OfferedDevices(ALL, (), 2), (), GRAPH)
 
 
 def test_promised_gpus_are_taken_when_nothing_else_suffices():
-    assert set(best_free([pod("other", ALL[:6])], Offer(ALL, (), 8), (), GRAPH)) == set(ALL)
+    assert set(best_free([pod("other", ALL[:6])], OfferedDevices(ALL, (), 8), (), GRAPH)) == set(ALL)
 
 
 def test_ids_that_nobody_knows_are_chosen_last_and_keep_the_others_from_nothing():
     strange = ("GPU-unknown-1", *ALL, "GPU-unknown-2")
-    assert best_free([], Offer(strange, (), 4), (), GRAPH) == best_free([], Offer(ALL, (), 4), (), GRAPH)
-    assert set(ALL) < set(best_free([], Offer(strange, (), 9), (), GRAPH))
+    assert best_free([], OfferedDevices(strange, (), 4), (), GRAPH) == best_free([], OfferedDevices(ALL, (), 4), (), GRAPH)
+    assert set(ALL) < set(best_free([], OfferedDevices(strange, (), 9), (), GRAPH))
 
 
 def test_without_a_match_the_pattern_of_the_waiting_pod_decides():
     ring = pod("bypassed", size=4, annotations={"kompakt.dev/pattern": "Ring", "kompakt.dev/bandwidth-sensitivity": "High"})
-    fast = best_free([ring], Offer(tuple(reversed(ALL)), (), 4), (), GRAPH)
+    fast = best_free([ring], OfferedDevices(tuple(reversed(ALL)), (), 4), (), GRAPH)
     ring_sum = {gpu.uuid: gpu.index for gpu in GRAPH.gpus}
     from kompakt_core.patterns.table import table_for
 
@@ -115,29 +115,29 @@ def test_the_plugins_own_choice_keeps_what_the_pod_demands(policy, demand, met, 
     size = data.draw(st.integers(2, len(offered)))
     must = data.draw(st.lists(st.sampled_from(offered), unique=True, max_size=2).map(tuple))
     bypassed = pod("bypassed", size=size, annotations=demand | {"kompakt.dev/policy": policy})
-    chosen = best_free([bypassed], Offer(offered, must, size), (), GRAPH)
+    chosen = best_free([bypassed], OfferedDevices(offered, must, size), (), GRAPH)
     possible = any(met(some) and set(must) <= set(some) for some in combinations(offered, size))
     assert met(chosen) or not possible
-    assert valid(chosen, Offer(offered, must, size))
+    assert valid(chosen, OfferedDevices(offered, must, size))
 
 
 def test_a_demand_goes_before_a_promise_to_a_pod_that_demands_nothing():
     easy = pod("easy", ALL[:2])
     picky = pod("picky", size=2, annotations=ONE_NUMA_NODE)
-    offer = Offer((*ALL[:3], ALL[4]), (), 2)
+    offer = OfferedDevices((*ALL[:3], ALL[4]), (), 2)
     assert set(best_free([easy, picky], offer, (), GRAPH)) < set(ALL[:3])
 
 
 def test_a_demand_breaks_no_promise_to_a_pod_that_demands_as_well():
     first = pod("first", ALL[:2], annotations=ONE_NUMA_NODE)
     second = pod("second", size=2, annotations=ONE_NUMA_NODE)
-    offer = Offer((*ALL[:3], ALL[4]), (), 2)
+    offer = OfferedDevices((*ALL[:3], ALL[4]), (), 2)
     assert set(best_free([first, second], offer, (), GRAPH)) == {ALL[2], ALL[4]}
 
 
 def test_a_demand_takes_no_gpu_that_is_to_be_avoided():
     picky = pod("picky", size=2, annotations=ONE_NUMA_NODE)
-    offer = Offer((*ALL[:2], ALL[4]), (), 2)
+    offer = OfferedDevices((*ALL[:2], ALL[4]), (), 2)
     assert set(best_free([picky], offer, (), GRAPH, avoid=ALL[:1])) == {ALL[1], ALL[4]}
 
 
@@ -150,7 +150,7 @@ def offers(draw):
     offered = draw(st.lists(UUIDS, unique=True, min_size=1).map(tuple))
     size = draw(st.integers(1, len(offered)))
     must = draw(st.lists(st.sampled_from(offered), unique=True, max_size=size).map(tuple))
-    return Offer(offered, must, size)
+    return OfferedDevices(offered, must, size)
 
 
 @st.composite
@@ -190,5 +190,5 @@ def test_what_an_answer_needs_is_worked_out_before_kubelet_asks(pattern, link):
     built = table._table.cache_info().misses
     one = pod("a", size=3, annotations={"kompakt.dev/pattern": str(pattern), "kompakt.dev/required-link": link})
     offered = tuple(gpu.uuid for gpu in graph.gpus)
-    assert len(best_free([one], Offer(offered, (), 3), (), graph)) == 3
+    assert len(best_free([one], OfferedDevices(offered, (), 3), (), graph)) == 3
     assert table._table.cache_info().misses == built

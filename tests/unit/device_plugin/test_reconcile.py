@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kompakt_core.contract.gpu_holders import GpuHolder
+from kompakt_core.contract.gpu_lists import readable_uuids
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.topology.describe import read_description
-from kompakt_device_plugin.pods import NodePod, split_uuids
+from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.reconcile import annotations_of, corrections, event_of, held_in, held_of, holders, keep, running
-from kompakt_device_plugin.report import GpuHolder
 
 GRAPH = read_description("dgx1-v100", "node-1")
 ALL = tuple(gpu.uuid for gpu in GRAPH.gpus)
@@ -185,7 +186,7 @@ def test_after_the_corrections_nothing_is_left_to_correct(order, sizes):
     ],
 )
 def test_an_annotation_that_is_of_no_use_is_told_with_the_reason(written, size, says):
-    one = replace(pod("a", split_uuids(written), size=size), annotations={"kompakt.dev/gpus": written})
+    one = replace(pod("a", readable_uuids(written), size=size), annotations={"kompakt.dev/gpus": written})
     (found,) = corrections(takes(a=ALL[:size]), [one], GRAPH)
     event = event_of(found, "2026-01-01T00:00:00Z")
     assert (event["type"], event["reason"]) == ("Warning", "GPUSetCorrected")

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_device_plugin import servicer as module
 from kompakt_device_plugin.handover import environment_only
-from kompakt_device_plugin.prefer import Offer, best_free
+from kompakt_device_plugin.prefer import OfferedDevices, best_free
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
 from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
-from kompakt_device_plugin.report import GpuHolder
 
 SLACK = 0.08  # seconds that waking up for three containers' answers may take on a busy machine
 
@@ -158,7 +158,7 @@ def test_an_api_server_that_hangs_takes_neither_search_nor_processes_away(servin
     call.allocate(gpus[:1])
     release = threading.Event()
     serving.ask = lambda: release.wait(10)
-    best = best_free(serving.pods.all(), Offer(gpus, (), 3), ["uid-before"], dgx1)
+    best = best_free(serving.pods.all(), OfferedDevices(gpus, (), 3), ["uid-before"], dgx1)
     try:
         assert [call.prefer(gpus, 3) for _ in range(6)] == [best] * 6 != [gpus[:3]] * 6
         assert call.allocate(gpus[:2]), "the pod that had the first GPU has no process"

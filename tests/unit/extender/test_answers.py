@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kompakt_core import contract as c
 from kompakt_core.placement.model import Reason
-from kompakt_extender import words
+from kompakt_extender.rejections import TEXTS
 from kompakt_extender.scores import scores_of
 from tests.support.extender.office import Office
 from tests.support.extender.scheduler import Scheduler, occupy
@@ -37,7 +37,7 @@ async def test_a_node_that_is_not_known_fails_and_stops_nothing(scheduler: Sched
     scheduler.office.world.add_pod(pod("p", 1))
     answer = await scheduler.filter("p", "n0", "brand-new")
     assert answer["NodeNames"] == ["n0"]
-    assert answer["FailedNodes"] == {"brand-new": words.UNKNOWN_NODE}
+    assert answer["FailedNodes"] == {"brand-new": TEXTS[Reason.UNKNOWN_NODE]}
     assert await scheduler.scores("p", "n0", "brand-new") == {"n0": 10, "brand-new": 0}
 
 
@@ -74,8 +74,8 @@ async def test_a_node_of_which_nothing_is_known_for_sure_takes_nothing_and_says_
     assert (await scheduler.filter(name, "n0"))["NodeNames"] == ["n0"]
     spoil(office, what)
     for _ in range(2):
-        assert (await scheduler.filter(name, "n0"))["FailedNodes"] == {"n0": words.text_of(what)}
-    assert await office.bind(name, "n0") == words.text_of(what)
+        assert (await scheduler.filter(name, "n0"))["FailedNodes"] == {"n0": TEXTS[what]}
+    assert await office.bind(name, "n0") == TEXTS[what]
     assert [method for method, path in office.world.sent if path.endswith("binding")] == []
 
 
@@ -86,7 +86,7 @@ async def test_a_gang_pod_passes_only_on_its_planned_node_and_only_while_the_pla
     node = office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
     answer = await scheduler.filter("j-worker-0-a1")
     assert answer["NodeNames"] == [node]
-    assert set(answer["FailedAndUnresolvableNodes"].values()) == {words.NOT_PLANNED}
+    assert set(answer["FailedAndUnresolvableNodes"].values()) == {TEXTS[Reason.NOT_PLANNED]}
     office.wait(121)
     await office.planner.round()
     assert (await scheduler.filter("j-worker-0-a1"))["NodeNames"] == []

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from kompakt_core import contract as c
-from kompakt_extender import words
+from kompakt_core.placement.model import Reason
 from kompakt_extender.answers import ENOUGH
+from kompakt_extender.rejections import TEXTS
 from tests.support.extender.scheduler import Scheduler, occupy
 from tests.support.extender.world import WISH, pod
 
@@ -82,7 +83,7 @@ async def test_of_a_larger_gang_many_others_are_named_only_where_its_own_node_is
     del scheduler.office.world.nodes[planned]
     scheduler.office.intake.nodes().remove(planned)
     answer = await scheduler.filter("j-worker-0-a1", *names)
-    others = dict.fromkeys(set(names) - {planned}, words.NOT_PLANNED)
+    others = dict.fromkeys(set(names) - {planned}, TEXTS[Reason.NOT_PLANNED])
     assert answer["NodeNames"] == []
     assert answer["FailedAndUnresolvableNodes"] == others
     assert answer["FailedNodes"].keys() == {planned}

@@ -5,9 +5,7 @@ from collections import defaultdict
 from prometheus_client.parser import text_string_to_metric_families
 
 from kompakt_core import contract as c
-from kompakt_extender import words
 from kompakt_extender.fragmentation import FragmentationCollector
-from kompakt_extender.rejections import OTHER, code_of, counted
 from tests.support.extender.asking import Person, asking, bound
 from tests.support.extender.scheduler import Desk, Scheduler
 from tests.support.extender.world import pod
@@ -94,16 +92,6 @@ async def test_refusals_are_counted_by_reason_of_filter_and_bind(person: Person)
     binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "n0"}
     await scheduler.post("bind", binding)
     assert '{reason="NotEnoughFreeGPUs",verb="bind"} 1.0' in (await scheduler.get("/metrics")).text
-
-
-def test_every_text_of_ours_has_a_word_and_others_share_one() -> None:
-    about_nodes = (v for v in vars(words).values() if isinstance(v, str) and v.startswith("node(s)"))
-    texts = [*words.TEXTS.values(), *about_nodes, words.WITHDRAWN, words.NO_PLAN, words.NO_GPUS]
-    assert len(texts) > 15
-    codes = [code_of(text) for text in texts]
-    assert OTHER not in codes
-    assert len(set(codes)) == len(set(texts))
-    assert counted(["pod a: 0.5 GPUs", "pod b: x", texts[0], texts[0]]) == {OTHER: 2, codes[0]: 2}
 
 
 async def test_equal_nodes_are_computed_once() -> None:

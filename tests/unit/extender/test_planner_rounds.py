@@ -13,8 +13,8 @@ from kompakt_core.ids import GpuMask, NodeName
 from kompakt_core.placement.model import NodeState, Taint
 from kompakt_core.topology.machines import machine
 from kompakt_extender.api import Answer
+from kompakt_extender.planner.cycle import no_better
 from kompakt_extender.planner.loop import LATE_AT_MOST
-from kompakt_extender.planner.rounds import no_better
 from tests.support.extender.office import Office, on_nodes, slow_to_write
 from tests.support.extender.preempting import PROTECTED, runs, urgent
 from tests.support.extender.racks import occupy

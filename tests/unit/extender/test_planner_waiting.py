@@ -3,7 +3,7 @@
 import pytest
 
 from kompakt_core import contract as c
-from kompakt_extender import words
+from kompakt_extender.planner.waiting_status import NOT_ALL_REPORTED
 from tests.support.extender.office import Office, gates
 from tests.support.extender.world import job, node, worker
 
@@ -124,7 +124,7 @@ async def test_never_is_not_said_while_a_node_has_not_reported_its_gpus(announce
     await office.settle()
     assert office.scheduling("j")["state"] == "Waiting"
     assert placed(office, "j")["reason"] == "Waiting"
-    assert placed(office, "j")["message"] == words.NOT_ALL_REPORTED
+    assert placed(office, "j")["message"] == NOT_ALL_REPORTED
     office.world.add_node("n2")
     await office.settle()
     assert office.scheduling("j")["state"] == "Released"

@@ -2,7 +2,8 @@
 
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
-from kompakt_extender import words
+from kompakt_core.placement.model import Reason
+from kompakt_extender.rejections import TEXTS
 from tests.support.extender.office import Office
 from tests.support.extender.world import worker
 
@@ -138,5 +139,5 @@ async def test_a_plan_whose_gpus_kubelet_gave_to_a_bound_pod_is_refused(office: 
     office.world.add_pod(bound)
     office.world.report(node)
     office.see()
-    assert await office.bind("j-worker-1-a1", node) == words.PLANNED_TAKEN
+    assert await office.bind("j-worker-1-a1", node) == TEXTS[Reason.PLANNED_TAKEN]
     assert office.world.pods["j-worker-1-a1"]["spec"].get("nodeName") is None

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.model import Policy, Wish
+from kompakt_core.placement.model import PlacementPolicy, Wish
 from kompakt_extender.decide import Request
 from kompakt_extender.scores import Board
 from tests.support.extender.office import on_nodes
 from tests.support.extender.scheduler import occupy
 
 NODES = ["n0", "n1", "n2", "n3"]
-WISHES = [Wish(Pattern.RING, sensitive=True), Wish(Pattern.CLIQUE, Policy.PACKED), Wish()]
+WISHES = [Wish(Pattern.RING, sensitive=True), Wish(Pattern.CLIQUE, PlacementPolicy.PACKED), Wish()]
 
 
 def scores(board: Board, names: list[str]) -> list[Any]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kompakt_core import contract
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_operator.cache import Cache, Entry, Listed, pod_entry
 from kompakt_operator.workqueue import Key
 
@@ -28,7 +28,7 @@ def pod(name: str, uid: str, phase: str = "Running", version: int = 1) -> dict[s
     return {"metadata": meta, "spec": {"nodeName": "n1"}, "status": {"phase": phase}}
 
 
-def listed(version: int, *pods: dict[str, Any]) -> Listed[Entry[PodView]]:
+def listed(version: int, *pods: dict[str, Any]) -> Listed[Entry[WorkerPod]]:
     """Pods as a list of that version shows them."""
     return Listed([entry for entry in map(pod_entry, pods) if entry is not None], version)
 

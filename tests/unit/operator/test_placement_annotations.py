@@ -6,7 +6,7 @@ import pytest
 
 from kompakt_core import contract as c
 from kompakt_core.job.spec import parse_job
-from kompakt_operator.placement_annotations import wishes
+from kompakt_operator.placement_annotations import annotations_of
 
 EDGES = [{"from": 0, "to": 1, "weight": 3}, {"from": 3, "to": 4}]
 
@@ -19,7 +19,7 @@ def written(role: int, index: int, *gpus: int, scope: str = "Gang", edges: Any =
     job = parse_job(
         {"metadata": {"name": "j", "namespace": "ml", "uid": "u"}, "spec": {"roles": roles, "communication": communication}}
     )
-    found = wishes(job, job.roles[role], index)
+    found = annotations_of(job, job.roles[role], index)
     return found[c.ANN_PATTERN], found.get(c.ANN_EDGES, "")
 
 
@@ -49,4 +49,4 @@ def test_edges_of_scope_pod_stand_on_every_pod() -> None:
 def test_one_numa_node_stands_on_the_pods_of_a_job_that_demands_it(asked: dict[str, Any], text: str | None) -> None:
     roles = [{"name": "r", "gpusPerReplica": 2, "template": {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}}]
     job = parse_job({"metadata": {"name": "j", "namespace": "ml", "uid": "u"}, "spec": {"roles": roles, "placement": asked}})
-    assert wishes(job, job.roles[0], 0).get(c.ANN_SAME_NUMA) == text
+    assert annotations_of(job, job.roles[0], 0).get(c.ANN_SAME_NUMA) == text

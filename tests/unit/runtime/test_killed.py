@@ -11,7 +11,7 @@ import pytest
 
 from kompakt_core.job.reports import merged, read_report
 from kompakt_runtime import export
-from kompakt_runtime.checkpoint_figures import SECONDS, Telling
+from kompakt_runtime.checkpoint_figures import SECONDS, CheckpointFigures
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
 from tests.support.needs import needs
@@ -76,7 +76,7 @@ def test_figures_are_written_at_once_and_then_every_few_seconds(tmp_path):
     log, moment = tmp_path / "log", [100.0]
     log.touch()
     figures = Figures(forwards=1)
-    telling = Telling(
+    telling = CheckpointFigures(
         RuntimeConfig("ErrorBounded", state_dir=str(tmp_path), termination_log=str(log)), figures, clock=lambda: moment[0]
     )
 
@@ -90,7 +90,7 @@ def test_figures_are_written_at_once_and_then_every_few_seconds(tmp_path):
 
 def test_a_folder_that_vanished_disturbs_no_step_and_is_counted(tmp_path):
     figures = Figures(forwards=1)
-    Telling(RuntimeConfig("ErrorBounded", state_dir=str(tmp_path / "none")), figures).stepped()
+    CheckpointFigures(RuntimeConfig("ErrorBounded", state_dir=str(tmp_path / "none")), figures).stepped()
     assert figures.raw == {"StateDirUnwritable": 1}
 
 

@@ -100,6 +100,25 @@ def test_each_format_says_what_counts_as_work_and_its_unit() -> None:
     assert "tiresias-60: 60 jobs on 1x4x4; work = duration, in seconds" in call("--policy", "fifo").output
 
 
+def test_a_result_without_a_network_says_that_communication_is_free(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text("job_id,submit_s,gpus,duration_s,model,comm_ratio,priority\n1,0,2,100,,0.5,0\n")
+    (tmp_path / "net.json").write_text(json.dumps(NETWORK))
+    (tmp_path / "zero.json").write_text('{"levels": {"machine": 0, "rack": 0, "cluster": 0}}')
+    flags = ("--trace", str(tmp_path / "jobs.csv"), "--policy", "fifo")
+    shown = {
+        name: " ".join(call(*flags, *more).output.split())
+        for name, more in (
+            ("none", ()),
+            ("zero", ("--network", str(tmp_path / "zero.json"))),
+            ("net", ("--network", str(tmp_path / "net.json"))),
+        )
+    }
+    assert shown["none"].endswith("Communication is free (no --network).")
+    assert shown["zero"].endswith("Communication is free.")
+    assert "is free" not in shown["net"]
+    assert "<p>Times in seconds. Communication is free (no --network).</p>" in call(*flags, "-o", "html").output
+
+
 def test_knowledge_says_who_may_run() -> None:
     assert call("--policy", "sjf", "--knowledge", "oracle").exit_code == 0
     shown = call("--policy", "sjf", "--knowledge", "none")

@@ -7,7 +7,7 @@ import pytest
 
 from kompakt_core.job import actions as do
 from kompakt_core.job.model import TrainingJob
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import ReceivedReport
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
@@ -30,7 +30,7 @@ class World:
     job: TrainingJob
     now: float = 1000.0
     stored: dict[str, Any] = field(default_factory=dict)
-    pods: dict[str, PodView] = field(default_factory=dict)
+    pods: dict[str, WorkerPod] = field(default_factory=dict)
     services: set[str] = field(default_factory=set)
     deleted: bool = False
     heard: ReceivedReport | None = None
@@ -56,7 +56,7 @@ class World:
                 name = do.pod_name(self.job.name, role, index, attempt)
                 assert name not in self.pods, "created twice"
                 index += self.job.first_index(role)
-                self.pods[name] = PodView(name, f"uid-{name}", attempt, role, index, gated=True)
+                self.pods[name] = WorkerPod(name, f"uid-{name}", attempt, role, index, gated=True)
             case do.DeletePod(name, _):
                 self.pods.pop(name, None)
             case do.DeleteService(name):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kompakt_core.job.batches import Batch, BatchState, current, fingerprint, measured, read_batch
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.spec import parse_job
 
 RAISE = {"batchSize": "Raise", "baseBatchSize": 64}
@@ -172,7 +172,7 @@ def test_whatever_workers_claim_the_batch_is_no_smaller_than_the_base(base: int,
     roles = [{"name": "worker", "replicas": 2, "gpusPerReplica": 1, "template": {"spec": {"containers": [{"name": "t"}]}}}]
     job = parse_job({"metadata": {"name": "j", "namespace": "d"}, "spec": {"roles": roles}})
     batch = Batch(BatchState.MEASURING, min(base, (1 << 31) - 1), min(base, (1 << 31) - 1), "")
-    pods = [PodView(f"j-worker-{i}-a1", "u", 1, "worker", i, "Succeeded", reports=line(suggested, seen)) for i in range(2)]
+    pods = [WorkerPod(f"j-worker-{i}-a1", "u", 1, "worker", i, "Succeeded", reports=line(suggested, seen)) for i in range(2)]
     found = measured(job, batch, pods)
     assert found is not None
     assert batch.base <= found.size <= (1 << 31) - 1

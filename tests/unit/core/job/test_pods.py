@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from kompakt_core import contract
 from kompakt_core.job.model import ExitCodes, ExitOperator, FailureAction, FailureRule
-from kompakt_core.job.pods import Cause, Exit, PodView, read_pod, told, why_failed
+from kompakt_core.job.pods import Cause, Exit, WorkerPod, read_pod, told, why_failed
 from kompakt_core.job.reports import merged, read_report
 
-POD = PodView("j-worker-0-a1", "uid", 1, "worker", 0, phase="Running", started=True)
+POD = WorkerPod("j-worker-0-a1", "uid", 1, "worker", 0, phase="Running", started=True)
 ENDED = replace(POD, phase="Failed", exits=(Exit("trainer", 137),))
 RULES = [FailureRule(ExitCodes(values=(42,)), FailureAction.FAIL_JOB)]
 
-CASES: dict[str, tuple[PodView, Cause | None]] = {
+CASES: dict[str, tuple[WorkerPod, Cause | None]] = {
     "running": (POD, None),
     "succeeded": (replace(POD, phase="Succeeded"), None),
     "succeeded and being removed": (replace(POD, phase="Succeeded", deleting=True), None),
@@ -40,7 +40,7 @@ CASES: dict[str, tuple[PodView, Cause | None]] = {
 
 
 @pytest.mark.parametrize(("pod", "cause"), CASES.values(), ids=CASES)
-def test_why_a_pod_failed(pod: PodView, cause: Cause | None) -> None:
+def test_why_a_pod_failed(pod: WorkerPod, cause: Cause | None) -> None:
     assert why_failed(pod, RULES) is cause
 
 

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from kompakt_core.contract import timestamps
 from kompakt_core.job import progress
-from kompakt_core.job.pods import PodView
+from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.progress import Progress, Sample
 
 PAGE = """# HELP kompakt_progress_step Optimizer steps done, as the script says.
@@ -72,8 +72,8 @@ def test_the_status_holds_numbers_with_a_fraction_as_text() -> None:
     assert progress.written(Progress(7, None, math.nan), None) == {"step": 7, "loss": "nan"}
 
 
-def worker(index: int, message: str) -> PodView:
-    return PodView(f"j-worker-{index}-a1", f"u{index}", 1, "worker", index, phase="Succeeded", reports=(message,))
+def worker(index: int, message: str) -> WorkerPod:
+    return WorkerPod(f"j-worker-{index}-a1", f"u{index}", 1, "worker", index, phase="Succeeded", reports=(message,))
 
 
 def test_at_the_end_the_first_worker_that_left_a_figure_counts() -> None:

@@ -36,7 +36,7 @@ def test_a_small_job_gets_every_default() -> None:
     assert job.communication == model.Communication(Pattern.NONE, None, model.Sensitivity.LOW)
     assert job.compression.mode is model.CompressionMode.NONE
     assert job.run_policy == model.RunPolicy(backoff_limit=3)
-    assert job.placement.policy is model.PolicyName.PRESERVE
+    assert job.placement.policy is model.PlacementPolicy.PRESERVE
     assert job.workers == 2
 
 
@@ -59,7 +59,7 @@ def test_worker_indices_and_gpus_count_over_all_roles() -> None:
 def test_edges_of_scope_gang_join_any_two_gpus_of_the_gang() -> None:
     edges = {"scope": "Gang", "edges": [{"from": 0, "to": 3, "weight": 2}]}
     job = parse_job(manifest(communication={"pattern": "Custom", "customEdges": edges}))
-    assert job.communication.custom_edges == model.CustomEdges(scope=model.EdgeScope.GANG, edges=(model.Edge(0, 3, 2),))
+    assert job.communication.custom_edges == model.CustomEdges(scope=model.EdgeScope.GANG, edges=(model.WeightedEdge(0, 3, 2),))
 
 
 REFUSED = {

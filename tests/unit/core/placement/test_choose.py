@@ -15,7 +15,7 @@ from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement.baseline import random_choice
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
+from kompakt_core.placement.model import Choice, PlacementPolicy, Reason, Rejection, Wish
 from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph
@@ -24,7 +24,7 @@ from tests.support.core.graphs import graph_of, graphs
 
 DGX = machine("dgx1-v100")
 PAIRS = machine("a100-pcie-8-bridge-pairs")
-RING = Wish(Pattern.RING, Policy.PRESERVE, sensitive=True)
+RING = Wish(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True)
 SMALL = sorted(name for name in MACHINES if machine(name).size <= 8 and not machine(name).partitions)
 
 requests = st.builds(
@@ -33,7 +33,7 @@ requests = st.builds(
     st.integers(0, 255),
     st.floats(0, 1),
 )
-wishes = st.builds(Wish, st.sampled_from(sorted(NAMED)), st.sampled_from(sorted(Policy)), st.booleans())
+wishes = st.builds(Wish, st.sampled_from(sorted(NAMED)), st.sampled_from(sorted(PlacementPolicy)), st.booleans())
 
 
 def chosen(graph: LinkGraph, free: int, size: int, wish: Wish) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ def test_best_and_sensitive_preserve_reach_the_highest_value_and_of_equals_leave
     equals = [mask for mask in map(mask_of, combinations(indices_of(free), size)) if table.value(mask) == highest]
     second = max(map(table.second, equals))
     most = max(nvlink_in(graph, free & ~mask) for mask in equals if table.second(mask) == second)
-    for wish in (Wish(pattern, Policy.BEST), Wish(pattern, Policy.PRESERVE, sensitive=True)):
+    for wish in (Wish(pattern, PlacementPolicy.BEST), Wish(pattern, PlacementPolicy.PRESERVE, sensitive=True)):
         choice = choose(graph, free, size, wish)
         assert isinstance(choice, Choice)
         assert (choice.value, choice.second, nvlink_in(graph, free & ~choice.mask)) == (highest, second, most)
@@ -100,7 +100,7 @@ def test_other_numbers_on_the_gpus_give_a_set_of_equal_value_and_equal_remainder
     one, two = choose(graph, free, size, wish), choose(other, other_free, size, wish)
     assert isinstance(one, Choice)
     assert isinstance(two, Choice)
-    if wish.policy is Policy.FIRST:  # goes by the numbers alone
+    if wish.policy is PlacementPolicy.FIRST:  # goes by the numbers alone
         return
     assert (two.value, two.second) == (one.value, one.second)
     assert nvlink_in(other, other_free & ~two.mask) == nvlink_in(graph, free & ~one.mask)
@@ -135,7 +135,7 @@ def test_machines_are_compared_by_the_slowest_link_of_the_ring_unless_sums_are_a
 
 def test_first_fit_would_have_chosen_a_worse_pair() -> None:
     free = mask_of([0, 1, 2, 3])
-    assert chosen(PAIRS, free, 2, replace(RING, policy=Policy.FIRST)) == (0, 1)
+    assert chosen(PAIRS, free, 2, replace(RING, policy=PlacementPolicy.FIRST)) == (0, 1)
     assert chosen(PAIRS, free, 2, RING) == (0, 2)
 
 
@@ -154,25 +154,25 @@ def test_an_insensitive_job_takes_what_nobody_else_wants() -> None:
 
 def test_packed_fills_the_broken_pair_first() -> None:
     free = mask_of([0, 2, 3])
-    assert chosen(PAIRS, free, 1, replace(RING, policy=Policy.PACKED)) == (3,)
+    assert chosen(PAIRS, free, 1, replace(RING, policy=PlacementPolicy.PACKED)) == (3,)
 
 
 def test_packed_leaves_a_whole_socket_alone_although_it_has_the_shorter_path() -> None:
     pcie, free = machine("pcie-8-pix-pxb"), mask_of([0, 1, 2, 3, 4, 6])
-    assert chosen(pcie, free, 2, replace(RING, policy=Policy.BEST)) == (0, 1)
-    assert chosen(pcie, free, 2, replace(RING, policy=Policy.PACKED)) == (4, 6)
+    assert chosen(pcie, free, 2, replace(RING, policy=PlacementPolicy.BEST)) == (0, 1)
+    assert chosen(pcie, free, 2, replace(RING, policy=PlacementPolicy.PACKED)) == (4, 6)
 
 
 def test_ties_avoid_a_second_numa_node_and_prefer_short_pcie_paths() -> None:
     pcie = machine("pcie-8-pix-pxb")
-    assert chosen(pcie, mask_of([3, 4, 5]), 2, Wish(Pattern.NONE, Policy.BEST)) == (4, 5)
+    assert chosen(pcie, mask_of([3, 4, 5]), 2, Wish(Pattern.NONE, PlacementPolicy.BEST)) == (4, 5)
     assert chosen(pcie, mask_of([0, 2, 3]), 2, RING) == (2, 3)
 
 
 def test_required_nvlink_refuses_rather_than_using_pcie() -> None:
     wish = replace(RING, required_link="NVLink")
     assert chosen(PAIRS, 255, 2, wish) == (0, 2)
-    assert choose(PAIRS, 255, 3, wish) == Refusal(Reason.LINK_TOO_WEAK, have=8, need=3, detail="NVLink")
+    assert choose(PAIRS, 255, 3, wish) == Rejection(Reason.LINK_TOO_WEAK, have=8, need=3, detail="NVLink")
     assert choose(PAIRS, mask_of([0, 1]), 1, wish).order == (0,)  # type: ignore[union-attr]
     free = mask_of([0, 1, 2, 4])
     assert chosen(DGX, free, 3, wish) == (0, 1, 2)
@@ -181,10 +181,10 @@ def test_required_nvlink_refuses_rather_than_using_pcie() -> None:
 def test_the_same_numa_node_is_kept_and_unknown_ones_are_not_promised() -> None:
     wish = replace(RING, same_numa_node=True)
     split = machine("a100-pcie-4-two-bridges-4-numa")
-    assert choose(split, 15, 2, wish) == Refusal(Reason.NUMA_SPLIT, have=4, need=2)
+    assert choose(split, 15, 2, wish) == Rejection(Reason.NUMA_SPLIT, have=4, need=2)
     assert chosen(split, 15, 1, wish) == (0,)
     assert chosen(DGX, mask_of([0, 4, 5]), 2, wish) == (4, 5)
-    assert choose(machine("rtx8000-4"), 15, 2, wish) == Refusal(Reason.NUMA_SPLIT, have=4, need=2)
+    assert choose(machine("rtx8000-4"), 15, 2, wish) == Rejection(Reason.NUMA_SPLIT, have=4, need=2)
 
 
 def test_must_include_is_kept_or_refused() -> None:
@@ -198,14 +198,14 @@ def test_must_include_is_kept_or_refused() -> None:
 
 
 def test_refusals_are_data() -> None:
-    assert choose(DGX, 0b111, 4, RING) == Refusal(Reason.NOT_ENOUGH_GPUS, have=3, need=4)
+    assert choose(DGX, 0b111, 4, RING) == Rejection(Reason.NOT_ENOUGH_GPUS, have=3, need=4)
     chain_of_three = replace(RING, pattern=Pattern.CUSTOM, edges=parse_edges("0-1,1-2"))
-    assert choose(DGX, 255, 2, chain_of_three) == Refusal(Reason.TOO_FEW_RANKS, have=2, need=3)
+    assert choose(DGX, 255, 2, chain_of_three) == Rejection(Reason.TOO_FEW_RANKS, have=2, need=3)
     assert choose(DGX, 255, 0, RING) == Choice(mask_of([]), (), 0)  # type: ignore[arg-type]
 
 
 def test_all_policies_are_in_the_table() -> None:
-    assert set(POLICIES) == set(Policy)
+    assert set(POLICIES) == set(PlacementPolicy)
 
 
 def test_chance_is_the_mean_over_all_free_sets() -> None:
@@ -230,7 +230,7 @@ def test_choices_are_shared_by_nodes_of_one_kind() -> None:
     assert choose(one, 255, 3, RING) is choose(two, 255, 3, RING)
 
 
-@pytest.mark.parametrize("policy", [Policy.BEST, Policy.PRESERVE, Policy.PACKED])
-def test_of_sets_of_equal_value_the_one_that_leaves_the_faster_pair_goes_first(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [PlacementPolicy.BEST, PlacementPolicy.PRESERVE, PlacementPolicy.PACKED])
+def test_of_sets_of_equal_value_the_one_that_leaves_the_faster_pair_goes_first(policy: PlacementPolicy) -> None:
     triangle = graph_of({(0, 1): 25, (0, 2): 51, (1, 2): 25}, 3)
     assert chosen(triangle, triangle.all_gpus, 1, Wish(Pattern.NONE, policy)) == (1,)

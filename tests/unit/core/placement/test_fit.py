@@ -7,8 +7,8 @@ import pytest
 
 from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.fit import node_refusal, selected, tolerated
-from kompakt_core.placement.model import Gang, NodeState, Reason, Refusal, Selector, Taint, Toleration, Wish, Worker
+from kompakt_core.placement.fit import node_rejection, selected, tolerated
+from kompakt_core.placement.model import Gang, NodeState, Reason, Rejection, Selector, Taint, Toleration, Wish, Worker
 from kompakt_core.topology.machines import machine
 
 NODE = NodeState(NodeName("n"), machine("dgx1-v100"), labels={"zone": "a", "cores": "64", "odd": "6x"})
@@ -21,41 +21,41 @@ def gang(**fields: Any) -> Gang:
 
 
 def test_a_node_with_everything_takes_the_worker() -> None:
-    assert node_refusal(NODE, WORKER, gang()) is None
+    assert node_rejection(NODE, WORKER, gang()) is None
 
 
 @pytest.mark.parametrize(
     ("change", "refusal"),
     [
-        ({"ready": False}, Refusal(Reason.NODE_NOT_READY, NodeName("n"))),
-        ({"unschedulable": True}, Refusal(Reason.CORDONED, NodeName("n"))),
-        ({"taints": (GPU_TAINT,)}, Refusal(Reason.TAINTED, NodeName("n"), detail="nvidia.com/gpu")),
-        ({"taints": (Taint("k", "NoExecute"),)}, Refusal(Reason.TAINTED, NodeName("n"), detail="k")),
-        ({"free_pods": 0}, Refusal(Reason.PODS, NodeName("n"), have=0, need=1)),
-        ({"free_cpu_millis": 999}, Refusal(Reason.CPU, NodeName("n"), have=999, need=1000)),
-        ({"free_memory_bytes": -5}, Refusal(Reason.MEMORY, NodeName("n"), have=0, need=1 << 30)),
-        ({"graph": None}, Refusal(Reason.NO_TOPOLOGY, NodeName("n"))),
-        ({"problem": Reason.STALE_TOPOLOGY}, Refusal(Reason.STALE_TOPOLOGY, NodeName("n"))),
-        ({"taken": GpuMask(0b11111110)}, Refusal(Reason.NOT_ENOUGH_GPUS, NodeName("n"), have=1, need=2)),
+        ({"ready": False}, Rejection(Reason.NODE_NOT_READY, NodeName("n"))),
+        ({"unschedulable": True}, Rejection(Reason.CORDONED, NodeName("n"))),
+        ({"taints": (GPU_TAINT,)}, Rejection(Reason.TAINTED, NodeName("n"), detail="nvidia.com/gpu")),
+        ({"taints": (Taint("k", "NoExecute"),)}, Rejection(Reason.TAINTED, NodeName("n"), detail="k")),
+        ({"free_pods": 0}, Rejection(Reason.PODS, NodeName("n"), have=0, need=1)),
+        ({"free_cpu_millis": 999}, Rejection(Reason.CPU, NodeName("n"), have=999, need=1000)),
+        ({"free_memory_bytes": -5}, Rejection(Reason.MEMORY, NodeName("n"), have=0, need=1 << 30)),
+        ({"graph": None}, Rejection(Reason.NO_TOPOLOGY, NodeName("n"))),
+        ({"problem": Reason.STALE_TOPOLOGY}, Rejection(Reason.STALE_TOPOLOGY, NodeName("n"))),
+        ({"taken": GpuMask(0b11111110)}, Rejection(Reason.NOT_ENOUGH_GPUS, NodeName("n"), have=1, need=2)),
     ],
 )
-def test_each_lack_has_its_reason(change: dict[str, Any], refusal: Refusal) -> None:
-    assert node_refusal(replace(NODE, **change), WORKER, None) == refusal
+def test_each_lack_has_its_reason(change: dict[str, Any], refusal: Rejection) -> None:
+    assert node_rejection(replace(NODE, **change), WORKER, None) == refusal
     assert sentence(refusal)
 
 
 def test_a_soft_taint_refuses_nobody() -> None:
-    assert node_refusal(replace(NODE, taints=(Taint("k", "PreferNoSchedule"),)), WORKER, None) is None
+    assert node_rejection(replace(NODE, taints=(Taint("k", "PreferNoSchedule"),)), WORKER, None) is None
 
 
 def test_an_excluded_node_is_refused_for_that_gang_only() -> None:
     excluded = gang(excluded=frozenset({NodeName("n")}))
-    assert node_refusal(NODE, WORKER, excluded) == Refusal(Reason.EXCLUDED, NodeName("n"))
-    assert node_refusal(NODE, WORKER, None) is None
+    assert node_rejection(NODE, WORKER, excluded) == Rejection(Reason.EXCLUDED, NodeName("n"))
+    assert node_rejection(NODE, WORKER, None) is None
 
 
 def test_a_worker_without_gpus_needs_no_topology() -> None:
-    assert node_refusal(replace(NODE, graph=None, problem=Reason.NO_TOPOLOGY), replace(WORKER, gpus=0), None) is None
+    assert node_rejection(replace(NODE, graph=None, problem=Reason.NO_TOPOLOGY), replace(WORKER, gpus=0), None) is None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_tolerations(toleration: Toleration, answer: bool) -> None:
 
 def test_a_cordon_is_tolerated_like_its_taint() -> None:
     worker = replace(WORKER, tolerations=(Toleration("node.kubernetes.io/unschedulable", "Exists"),))
-    assert node_refusal(replace(NODE, unschedulable=True), worker, None) is None
+    assert node_rejection(replace(NODE, unschedulable=True), worker, None) is None
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,6 @@ def test_the_node_selector_must_match_besides_the_affinity() -> None:
 
 def test_every_reason_has_its_sentence_and_says_it_again() -> None:
     for reason in Reason:
-        refusal = Refusal(reason, have=1, need=2, detail="Star")
+        refusal = Rejection(reason, have=1, need=2, detail="Star")
         assert sentence(refusal) == sentence(refusal)
         assert not sentence(refusal).endswith(".")

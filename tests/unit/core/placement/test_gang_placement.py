@@ -18,10 +18,10 @@ from kompakt_core.placement.model import (
     Gang,
     Level,
     NodeState,
+    PlacementPolicy,
     Plan,
-    Policy,
     Reason,
-    Refusal,
+    Rejection,
     Selector,
     Snapshot,
     Taint,
@@ -78,7 +78,7 @@ def arrangements(snapshot: Snapshot, size: int, count: int) -> Iterator[tuple[tu
 SMALL = st.sampled_from(
     ["rtx8000-4", "a100-pcie-4-one-bridge", "a100-sxm-4", "desktop-5-mixed", "a100-pcie-4-two-bridges-4-numa"]
 )
-POLICY = st.sampled_from([RING, replace(RING, policy=Policy.BEST), replace(RING, pattern=Pattern.CLIQUE)])
+POLICY = st.sampled_from([RING, replace(RING, policy=PlacementPolicy.BEST), replace(RING, pattern=Pattern.CLIQUE)])
 
 
 @given(st.lists(st.tuples(SMALL, st.integers(0, 31)), min_size=1, max_size=3), st.integers(1, 2), st.integers(1, 4), POLICY)
@@ -97,17 +97,17 @@ def test_equal_workers_get_the_fewest_nodes_and_then_the_best_value(
     best = min((cost(chosen) for chosen in arrangements(snapshot, size, count)), default=None)
     plan = plan_gang(snapshot, gang(count, size, wish))
     if best is None:
-        assert isinstance(plan, Refusal)
+        assert isinstance(plan, Rejection)
     else:
         assert isinstance(plan, Plan)
         check(snapshot, gang(count, size, wish), plan)
         assert (len({seat.node for seat in plan.seats}), -plan.value) == best
 
 
-@given(st.integers(0, 255), st.integers(1, 4), st.integers(1, 4), st.sampled_from(sorted(Policy)), st.booleans())
+@given(st.integers(0, 255), st.integers(1, 4), st.integers(1, 4), st.sampled_from(sorted(PlacementPolicy)), st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_pods_on_one_node_share_it_whenever_it_holds_them(
-    taken: int, size: int, pods: int, policy: Policy, sensitive: bool
+    taken: int, size: int, pods: int, policy: PlacementPolicy, sensitive: bool
 ) -> None:
     state = node("n", taken=indices_of(taken))
     plan = plan_gang(cluster(state), gang(pods, size, Wish(Pattern.RING, policy, sensitive)))
@@ -199,9 +199,9 @@ def test_required_nvlink_and_numa_node_hold_for_every_pod() -> None:
     pairs = cluster(node("a", "a100-pcie-8-bridge-pairs"))
     assert places(planned(pairs, gang(4, wish=nvlink))) == [("a", (0, 2)), ("a", (1, 3)), ("a", (4, 5)), ("a", (6, 7))]
     broken = cluster(node("a", "a100-pcie-8-bridge-pairs", (0, 4)))
-    assert plan_gang(broken, gang(3, wish=nvlink)) == Refusal(Reason.DOES_NOT_FIT_NOW, have=2, need=3)
+    assert plan_gang(broken, gang(3, wish=nvlink)) == Rejection(Reason.DOES_NOT_FIT_NOW, have=2, need=3)
     numa = replace(RING, same_numa_node=True)
-    assert plan_gang(cluster(node("a", taken=(0, 4))), gang(3, wish=numa)) == Refusal(Reason.DOES_NOT_FIT_NOW, have=2, need=3)
+    assert plan_gang(cluster(node("a", taken=(0, 4))), gang(3, wish=numa)) == Rejection(Reason.DOES_NOT_FIT_NOW, have=2, need=3)
 
 
 # --- levels ----------------------------------------------------------------------------------------------------------
@@ -231,12 +231,12 @@ def test_a_gang_waits_rather_than_crossing_its_required_level() -> None:
     half = (0, 1, 2, 3)
     snapshot = cluster(racked("a", "r1", taken=half), racked("b", "r2", taken=half))
     refusal = plan_gang(snapshot, gang(2, 4, required_level=Level.RACK))
-    assert refusal == Refusal(Reason.DOES_NOT_FIT_NOW, have=2, need=2, detail="Rack")
+    assert refusal == Rejection(Reason.DOES_NOT_FIT_NOW, have=2, need=2, detail="Rack")
     assert "not within the level Rack" in sentence(refusal)  # type: ignore[arg-type]
-    assert plan_gang(snapshot, gang(3, 8, required_level=Level.RACK)) == Refusal(
+    assert plan_gang(snapshot, gang(3, 8, required_level=Level.RACK)) == Rejection(
         Reason.NEVER_FITS, have=16, need=24, detail="gang"
     )
-    assert plan_gang(snapshot, gang(2, 8, required_level=Level.RACK)) == Refusal(Reason.NEVER_FITS, detail="demands")
+    assert plan_gang(snapshot, gang(2, 8, required_level=Level.RACK)) == Rejection(Reason.NEVER_FITS, detail="demands")
 
 
 def test_a_node_without_labels_serves_machine_and_cluster_only() -> None:
@@ -244,7 +244,7 @@ def test_a_node_without_labels_serves_machine_and_cluster_only() -> None:
     snapshot = cluster(node("a", taken=half), racked("b", "r1", taken=half))
     assert planned(snapshot, gang(1, 4, required_level=Level.RACK)).level is Level.MACHINE
     assert planned(snapshot, gang(2, 4)).level is Level.CLUSTER
-    assert isinstance(plan_gang(snapshot, gang(2, 4, required_level=Level.BLOCK)), Refusal)
+    assert isinstance(plan_gang(snapshot, gang(2, 4, required_level=Level.BLOCK)), Rejection)
 
 
 def test_other_labels_can_name_the_levels() -> None:

@@ -11,7 +11,7 @@ from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.placement.choose import _grouped, choose, first_ranked, wished_facts
 from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.grouped import group_facts
-from kompakt_core.placement.model import Choice, Policy, Reason, Refusal, Wish
+from kompakt_core.placement.model import Choice, PlacementPolicy, Reason, Rejection, Wish
 from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import machine
@@ -22,7 +22,7 @@ CPX = machine("mi300x-8-cpx")
 WISHES = st.builds(
     Wish,
     st.sampled_from(sorted(NAMED)),
-    st.sampled_from(sorted(Policy)),
+    st.sampled_from(sorted(PlacementPolicy)),
     st.booleans(),
     required_link=st.sampled_from(["Any", "NVLink"]),
     same_numa_node=st.booleans(),
@@ -55,8 +55,8 @@ def test_counts_give_what_tables_over_all_sets_give(graph: LinkGraph, wish: Wish
     size = max(round(part * free.bit_count()), min(free.bit_count(), 1))
     must = mask_of(indices_of(free & include)[::-1][: size // 2])
     found, expected = _grouped(graph, free, size, wish, must), choose(graph, free, size, wish, must_include=must)
-    if isinstance(found, Refusal) or isinstance(expected, Refusal):
-        assert found == expected or (isinstance(found, Refusal) and found.reason is Reason.TOO_MANY_GPUS)
+    if isinstance(found, Rejection) or isinstance(expected, Rejection):
+        assert found == expected or (isinstance(found, Rejection) and found.reason is Reason.TOO_MANY_GPUS)
         return
     assert found.mask.bit_count() == size
     assert found.mask & ~free == must & ~found.mask == 0
@@ -77,8 +77,8 @@ def test_no_counts_are_looked_at_twice(graph: LinkGraph, wish: Wish, size: int) 
 
 
 @pytest.mark.parametrize("pattern", sorted(NAMED))
-@pytest.mark.parametrize("policy", sorted(Policy))
-def test_a_partitioned_mi300x_gives_whole_chips_first(pattern: Pattern, policy: Policy) -> None:
+@pytest.mark.parametrize("policy", sorted(PlacementPolicy))
+def test_a_partitioned_mi300x_gives_whole_chips_first(pattern: Pattern, policy: PlacementPolicy) -> None:
     choice = choose(CPX, CPX.all_gpus, 8, Wish(pattern, policy, sensitive=True))
     assert isinstance(choice, Choice)
     assert choice.mask == 0xFF
@@ -88,13 +88,13 @@ def test_a_partitioned_mi300x_gives_whole_chips_first(pattern: Pattern, policy: 
 
 def test_a_broken_chip_is_filled_before_a_whole_one_is_opened() -> None:
     free = CPX.all_gpus & ~0b1111
-    choice = choose(CPX, free, 4, Wish(Pattern.RING, Policy.PRESERVE, sensitive=True))
+    choice = choose(CPX, free, 4, Wish(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True))
     assert isinstance(choice, Choice)
     assert indices_of(choice.mask) == (4, 5, 6, 7)
 
 
 def test_a_request_over_two_chips_is_worth_the_link_between_them() -> None:
-    choice = choose(CPX, CPX.all_gpus, 12, Wish(Pattern.RING, Policy.BEST))
+    choice = choose(CPX, CPX.all_gpus, 12, Wish(Pattern.RING, PlacementPolicy.BEST))
     assert isinstance(choice, Choice)
     assert (choice.value, choice.second) == (64_000, 7 * 662_500 + 3 * 662_500 + 2 * 64_000)
     pairs = {(a // 8, b // 8) for a, b in zip(choice.order, choice.order[1:], strict=False)}
@@ -102,21 +102,21 @@ def test_a_request_over_two_chips_is_worth_the_link_between_them() -> None:
 
 
 def test_must_include_is_kept_on_large_machines() -> None:
-    choice = choose(CPX, CPX.all_gpus, 2, Wish(Pattern.RING, Policy.BEST), must_include=1 << 45)
+    choice = choose(CPX, CPX.all_gpus, 2, Wish(Pattern.RING, PlacementPolicy.BEST), must_include=1 << 45)
     assert isinstance(choice, Choice)
     assert choice.mask == mask_of([40, 45])
 
 
 def test_gangs_find_places_on_large_machines() -> None:
     plan = plan_gang(cluster(node("n", "mi300x-8-cpx")), gang(4, 8))
-    assert not isinstance(plan, Refusal)
+    assert not isinstance(plan, Rejection)
     assert (plan.value, plan.ideal) == (662_500, 662_500)
 
 
 def test_links_that_are_no_hierarchy_are_refused_not_guessed() -> None:
     speeds = {(a, b): 10 + (b - a == 1) for a, b in combinations(range(17), 2)}
     graph = graph_of(speeds, 17)
-    assert choose(graph, graph.all_gpus, 2, Wish(Pattern.RING)) == Refusal(Reason.TOO_MANY_GPUS, have=17, need=16)
+    assert choose(graph, graph.all_gpus, 2, Wish(Pattern.RING)) == Rejection(Reason.TOO_MANY_GPUS, have=17, need=16)
 
 
 def test_first_takes_the_lowest_indices_also_where_groups_interleave() -> None:
@@ -124,5 +124,5 @@ def test_first_takes_the_lowest_indices_also_where_groups_interleave() -> None:
     facts = group_facts(graph.shared, Pattern.RING, False, Measure.BOTTLENECK)
     assert facts is not None
     sets = facts.candidates(graph.all_gpus, 2)
-    row = sets[first_ranked(POLICIES[Policy.FIRST](facts, graph.all_gpus, sets, False))]
+    row = sets[first_ranked(POLICIES[PlacementPolicy.FIRST](facts, graph.all_gpus, sets, False))]
     assert facts.mask(row.tolist(), graph.all_gpus) == mask_of((0, 1))

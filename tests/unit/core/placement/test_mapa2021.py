@@ -6,7 +6,7 @@ from kompakt_core.ids import indices_of
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.placement.choose import choose
 from kompakt_core.placement.mapa2021 import EMPTY, effective_bandwidth, mapa2021
-from kompakt_core.placement.model import Choice, Reason, Refusal, Wish
+from kompakt_core.placement.model import Choice, Reason, Rejection, Wish
 from kompakt_core.topology.machines import machine
 
 DGX = machine("dgx1-v100")
@@ -17,7 +17,7 @@ INSENSITIVE = Wish(Pattern.RING, measure=Measure.SUM)
 @pytest.mark.parametrize(("size", "masks", "blocked"), [(2, 247, 12), (3, 219, 34)])
 def test_it_blocks_sensitive_jobs_that_fit(size: int, masks: int, blocked: int) -> None:
     fitting = [free for free in range(256) if free.bit_count() >= size]
-    refused = [free for free in fitting if isinstance(mapa2021(DGX, free, size, SENSITIVE), Refusal)]
+    refused = [free for free in fitting if isinstance(mapa2021(DGX, free, size, SENSITIVE), Rejection)]
     assert (len(fitting), len(refused)) == (masks, blocked)
     assert {mapa2021(DGX, free, size, SENSITIVE).reason for free in refused} == {Reason.MAPA_BLOCKED}  # type: ignore[union-attr]
     assert all(isinstance(choose(DGX, free, size, SENSITIVE), Choice) for free in refused), "ours places every one of them"
@@ -56,14 +56,14 @@ def test_the_prediction_is_not_monotone() -> None:
 
 def test_a_single_gpu_is_not_placed_where_no_nvlink_would_be_left() -> None:
     refused = mapa2021(DGX, 0b1000_0001, 1, INSENSITIVE)
-    assert refused == Refusal(Reason.MAPA_BLOCKED, have=2, need=1)
+    assert refused == Rejection(Reason.MAPA_BLOCKED, have=2, need=1)
     assert isinstance(choose(DGX, 0b1000_0001, 1, INSENSITIVE), Choice)
 
 
 def test_too_few_free_gpus_and_large_machines_are_refused() -> None:
-    assert mapa2021(DGX, 0b1, 2, SENSITIVE) == Refusal(Reason.NOT_ENOUGH_GPUS, have=1, need=2)
+    assert mapa2021(DGX, 0b1, 2, SENSITIVE) == Rejection(Reason.NOT_ENOUGH_GPUS, have=1, need=2)
     large = machine("dgx2-16xv100")
-    assert mapa2021(large, large.all_gpus, 2, SENSITIVE) == Refusal(Reason.TOO_MANY_GPUS, have=16, need=8, detail="mapa2021")
+    assert mapa2021(large, large.all_gpus, 2, SENSITIVE) == Rejection(Reason.TOO_MANY_GPUS, have=16, need=8, detail="mapa2021")
 
 
 def test_an_insensitive_job_leaves_the_most_nvlink() -> None:

@@ -13,12 +13,24 @@ from kompakt_core.patterns.edges import Edges, inner_edges, make_edges
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
 from kompakt_core.placement.gang_placement import plan_gang
-from kompakt_core.placement.model import Choice, Gang, Level, NodeState, Plan, Policy, Reason, Refusal, Snapshot, Wish, Worker
+from kompakt_core.placement.model import (
+    Choice,
+    Gang,
+    Level,
+    NodeState,
+    PlacementPolicy,
+    Plan,
+    Reason,
+    Rejection,
+    Snapshot,
+    Wish,
+    Worker,
+)
 from kompakt_core.placement.rank_mapping import crossing, first_ranks, with_edges
 from kompakt_core.placement.seating import LEVEL_LABELS
 from kompakt_core.topology.describe import read_description
 
-BEST = Wish(policy=Policy.BEST)
+BEST = Wish(policy=PlacementPolicy.BEST)
 RACK, BLOCK = LEVEL_LABELS[Level.RACK], LEVEL_LABELS[Level.BLOCK]
 
 
@@ -141,7 +153,7 @@ def test_no_exchange_of_two_workers_takes_weight_off_a_wider_boundary(edges: Edg
 
 
 @pytest.mark.parametrize(
-    "wish", [replace(BEST, same_numa_node=True), replace(BEST, required_link="NVLink"), Wish(policy=Policy.FIRST)]
+    "wish", [replace(BEST, same_numa_node=True), replace(BEST, required_link="NVLink"), Wish(policy=PlacementPolicy.FIRST)]
 )
 def test_what_each_pod_must_have_it_has_beside_edges_too(wish: Wish) -> None:
     edges = make_edges([(0, 1, 1), (2, 3, 1), (1, 2, 1)])
@@ -169,4 +181,4 @@ def test_machines_beyond_the_tables_take_the_gang_as_it_comes() -> None:
 
 def test_a_gang_that_does_not_fit_is_refused_as_ever() -> None:
     found = plan_gang(cluster(node("a", taken=tuple(range(7)))), gang([1, 1], make_edges([(0, 1, 1)])))
-    assert found == Refusal(Reason.DOES_NOT_FIT_NOW, have=1, need=2)
+    assert found == Rejection(Reason.DOES_NOT_FIT_NOW, have=1, need=2)

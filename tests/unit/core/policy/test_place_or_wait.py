@@ -6,7 +6,18 @@ import pytest
 
 from kompakt_core.ids import JobUid, NodeName, PodUid, mask_of
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.model import Gang, Level, NodeState, Plan, Policy, Reason, Refusal, Snapshot, Wish, Worker
+from kompakt_core.placement.model import (
+    Gang,
+    Level,
+    NodeState,
+    PlacementPolicy,
+    Plan,
+    Reason,
+    Rejection,
+    Snapshot,
+    Wish,
+    Worker,
+)
 from kompakt_core.policy.delay import FIRST_GUESS_S, dally, kompakt, never_relax
 from kompakt_core.policy.model import Timers
 from kompakt_core.policy.place_or_wait import NO_DELAY, DelayConfig, GangReservation, LevelWait, levels_for, place_or_wait
@@ -29,7 +40,7 @@ def cluster(*nodes: NodeState) -> Snapshot:
 
 def gang(workers: int, gpus: int, **more: Any) -> Gang:
     members = tuple(Worker(index, f"w-{index}", PodUid(f"uid-{index}"), gpus, **more) for index in range(workers))
-    return Gang(JobUid("job"), 1, members, Wish(Pattern.RING, Policy.PRESERVE, sensitive=True))
+    return Gang(JobUid("job"), 1, members, Wish(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True))
 
 
 def test_a_gang_waits_for_one_machine_until_its_timer_and_takes_the_rack_then() -> None:
@@ -140,7 +151,7 @@ def test_a_single_gpu_waits_for_no_level() -> None:
 def test_what_fits_nowhere_is_refused_as_before() -> None:
     full = cluster(node("a", "r", taken=8), node("b", "r", taken=8))
     answer = place_or_wait(full, gang(2, 4), FIXED, 0, 0)
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, Rejection)
     assert answer.reason is Reason.DOES_NOT_FIT_NOW
 
 
@@ -165,5 +176,5 @@ def test_a_timer_that_will_end_the_wait_needs_nothing_kept() -> None:
 def test_a_gang_that_could_never_fit_is_kept_nothing() -> None:
     nodes = cluster(node("a", "r"), node("b", "r"))
     answer = place_or_wait(nodes, gang(3, 8), PASSED_OVER, 0, 0, overtaken=9)
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, Rejection)
     assert answer.reason is Reason.NEVER_FITS

@@ -5,6 +5,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid
+from kompakt_core.schema.reader import read
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind, Nic, Partition, PeerAccess
 from kompakt_core.topology.handwritten import graph_to_yaml, parse_handwritten
 from kompakt_core.topology.machines import machine
+from kompakt_core.topology.resource import ReportedGraph
 from kompakt_core.topology.wire import graph_from_spec, graph_to_spec
 
 CRD = Path(__file__).resolve().parents[4] / "crds" / "gputopologies.yaml"
@@ -126,3 +129,20 @@ def test_the_fabric_of_the_node_is_that_on_which_its_gpus_agree() -> None:
     for entry in spec["gpus"]:
         del entry["clique"]
     assert graph_from_spec(spec) == full(), "GPUs that name no clique have the node's"
+
+
+ODD = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.lists(st.integers(-2, 70), max_size=3)
+
+
+@given(data=st.data(), odd=ODD)
+@settings(max_examples=300, deadline=None)
+def test_what_msgspec_reads_our_reader_reads_alike(data: st.DataObject, odd: Any) -> None:
+    """The short way and the way that words errors: where the first takes a spec, the second makes the same of it."""
+    spec = graph_to_spec(full(), node_uid="u", source="nvml")
+    part = data.draw(st.sampled_from([spec, spec["gpus"][1], spec["links"][2], spec["nics"][0], spec["fabric"]]))
+    part[data.draw(st.sampled_from([*part, "more"]))] = odd
+    try:
+        found = msgspec.convert(spec, ReportedGraph)
+    except msgspec.ValidationError:
+        return
+    assert read(ReportedGraph, spec, "spec") == found

@@ -16,7 +16,7 @@ from kompakt_extender.ledger import GpuLedger
 Sights = tuple[ClusterView, ...]
 
 
-class Round:
+class PlanningCycle:
     """One round. `began`: when. `limits`: nobody who is asked from now on sees more than these.
 
     Who was shown less than there is must be asked again: whatever frees something wakes the planner, events and ends of writes.
