@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from time import time
 from typing import Any, Final
 
+from kompakt_client.errors import ApiError
 from kompakt_core import contract
 from kompakt_core.job.conditions import Type
 from kompakt_core.job.pods import Cause
 from kompakt_core.job.preemption import PreemptRequest
 from kompakt_core.job.status import JobStatus, read_status
-from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path
+from kompakt_operator.api import Api, core_path
 
 Object = dict[str, Any]
 WARNINGS: Final = frozenset({Type.FAILED, Type.STALLED})
@@ -56,7 +57,7 @@ async def announce(api: Api, before: Object, after: Object) -> None:
     for meta, kind, reason, message in own + others:
         try:
             await api.create(core_path("events", meta["namespace"]), _event(meta, kind, reason, message))
-        except (ApiRefused, ApiUnreachable) as problem:
+        except ApiError as problem:
             log.warning("no Event %s for %s/%s: %s", reason, meta["namespace"], meta["name"], problem)
 
 

@@ -14,9 +14,10 @@ from typing import Any, cast
 
 import kopf
 
-from kompakt_core.errors import InvalidInput
+from kompakt_client.errors import Rejected, explained
+from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_operator import definition, watching
-from kompakt_operator.api import Api, ApiRefused, ApiUnreachable
+from kompakt_operator.api import Api
 from kompakt_operator.cache import Cache
 from kompakt_operator.config import Config, read_config
 from kompakt_operator.health import Pulse, serve
@@ -140,14 +141,14 @@ async def _look(reconciler: Reconciler, queue: WorkQueue, key: Key) -> str:
     """The outcome for the metrics. Nothing that goes wrong with one job may stop the others."""
     try:
         await reconciler.look(key)
-    except ApiRefused as refusal:
-        if refusal.code == 409:  # somebody else wrote in between: decide again on what stands there now
+    except Rejected as refusal:
+        if refusal.status == 409:  # somebody else wrote in between: decide again on what stands there now
             queue.add_after(key, CONFLICT_SECONDS)
         else:
-            log.warning("%s/%s: %s; again in %.1f s", *key, refusal, queue.retry(key))
+            log.warning("%s/%s: %s; again in %.1f s", *key, explained(refusal), queue.retry(key))
         return "retried"
-    except ApiUnreachable as problem:
-        log.warning("%s/%s: %s; again in %.1f s", *key, problem, queue.retry(key))
+    except TryLater as problem:
+        log.warning("%s/%s: %s; again in %.1f s", *key, explained(problem), queue.retry(key))
         return "retried"
     except Exception:
         log.exception("%s/%s: our fault; again in %.1f s", *key, queue.retry(key))

@@ -16,12 +16,12 @@ def judged(refusal: NotMade | NameTaken) -> tuple[Condition | None, bool]:
     """The condition for a refusal, and whether it is final; None for one that only says: look again."""
     if isinstance(refusal, NameTaken):
         return condition(Type.STALLED, True, "NameTaken", str(refusal)), False
-    if refusal.code == 403 and QUOTA in refusal.message:
+    if refusal.status == 403 and QUOTA in refusal.message:
         return condition(Type.RECONCILING, True, "QuotaExceeded", refusal.message), False
-    denied = refusal.code == 403 or DENIED.search(refusal.message) is not None
-    if refusal.kind == "Pod" and refusal.code in UNREADABLE and not denied:
+    denied = refusal.status == 403 or DENIED.search(refusal.message) is not None
+    if refusal.kind == "Pod" and refusal.status in UNREADABLE and not denied:
         return condition(Type.FAILED, True, "InvalidTemplate", refusal.message), True
-    if denied or refusal.code in UNREADABLE:
+    if denied or refusal.status in UNREADABLE:
         # Of other kinds nothing comes from the template: what spoils or refuses them is the cluster's, and may be mended there.
         words = refusal.message if refusal.kind == "Pod" else f"{refusal.kind} {refusal.name}: {refusal.message}"
         return condition(Type.STALLED, True, f"{refusal.kind}sForbidden", words), False

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import kopf
 
+from kompakt_client.errors import ApiError
 from kompakt_core import contract
-from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path, jobs_path, login
+from kompakt_operator.api import Api, core_path, jobs_path, login
 from kompakt_operator.cache import Cache, pod_entry, service_entry
 from kompakt_operator.config import Config
 from kompakt_operator.listing import PAGE, list_all, pages
@@ -126,7 +127,7 @@ async def resync(api: Api, config: Config, cache: Cache, queue: WorkQueue, relis
                 queue.add(key)
             if due:
                 await _all_jobs(api, config, notice)
-        except (ApiRefused, ApiUnreachable) as problem:
+        except ApiError as problem:
             log.warning("resync: %s", problem)
             relisted.set()
 

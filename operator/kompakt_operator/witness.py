@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kompakt_client.errors import Rejected
 from kompakt_core import contract
+from kompakt_core.errors import TryLater
 from kompakt_core.job.pods import version_of
-from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path, jobs_path
+from kompakt_operator.api import Api, core_path, jobs_path
 from kompakt_operator.health import Pulse
 
 KINDS: Final = (contract.JOB_KIND, "Pod", "Service")
@@ -93,9 +95,9 @@ async def proven(api: Api, witness: Witness, owed: Owed) -> bool:
     """Ask once more. An API server that does not answer proves nothing, and to be restarted would not help."""
     try:
         found = await api.get(owed.path)
-    except ApiUnreachable:
+    except TryLater:
         return False
-    except ApiRefused:
+    except Rejected:
         found = {}
     if (found.get("metadata") or {}).get("uid") != owed.uid:
         witness.acquit(owed)

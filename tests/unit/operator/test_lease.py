@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from kompakt_client.errors import Unreachable, rejection
 from kompakt_operator import lease
-from kompakt_operator.api import Api, ApiRefused, ApiUnreachable
+from kompakt_operator.api import Api
 from kompakt_operator.lease import Elector
 from kompakt_operator.watching import within
 
@@ -31,7 +32,7 @@ class Store(Api):
 
     async def update(self, path: str, body: Mapping[str, Any]) -> Object:
         if body["metadata"]["resourceVersion"] != self.held["metadata"]["resourceVersion"]:
-            raise ApiRefused(409, "Conflict", "changed meanwhile")
+            raise rejection(409, "Conflict", "changed meanwhile")
         self.writes += 1
         self.held = copy.deepcopy(dict(body))
         self.held["metadata"]["resourceVersion"] = str(self.writes + 1)
@@ -83,7 +84,7 @@ def test_somebody_elses_lease_stays() -> None:
     assert (store.holder, store.writes) == ("other", 0)
 
 
-@pytest.mark.parametrize("answer", [ApiRefused(403, "Forbidden", "rights are gone"), ApiUnreachable("down"), None])
+@pytest.mark.parametrize("answer", [rejection(403, "Forbidden", "rights are gone"), Unreachable("down"), None])
 def test_what_cannot_be_given_up_keeps_nobody_from_ending(monkeypatch: pytest.MonkeyPatch, answer: Exception | None) -> None:
     monkeypatch.setattr(lease, "RELEASE", 0.05)
     store = Store("me")

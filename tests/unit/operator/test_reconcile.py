@@ -6,11 +6,12 @@ from typing import Any, cast
 
 import pytest
 
+from kompakt_client.errors import Rejected, rejection
 from kompakt_core import contract
 from kompakt_core.job import actions as do
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import read_status
-from kompakt_operator.api import NOT_SERVED, Api, ApiRefused
+from kompakt_operator.api import Api
 from kompakt_operator.cache import Cache
 from kompakt_operator.definition import DEFINITIONS, is_gone, served
 from kompakt_operator.reconcile import Reconciler
@@ -180,15 +181,15 @@ def test_only_what_belongs_to_the_missing_job_and_stays_is_left_behind(meta: dic
 @pytest.mark.parametrize(
     ("refusal", "definitions", "gone"),
     [
-        (ApiRefused(404, "NotFound", ""), None, True),
-        (ApiRefused(403, "Forbidden", ""), None, False),
-        (ApiRefused(404, NOT_SERVED, ""), {"items": []}, True),
-        (ApiRefused(404, NOT_SERVED, ""), {"items": [{"metadata": {"uid": "d"}}]}, False),
-        (ApiRefused(404, NOT_SERVED, ""), ApiRefused(403, "Forbidden", ""), False),
+        (rejection(404, "NotFound", ""), None, True),
+        (rejection(403, "Forbidden", ""), None, False),
+        (rejection(404, "", ""), {"items": []}, True),
+        (rejection(404, "", ""), {"items": [{"metadata": {"uid": "d"}}]}, False),
+        (rejection(404, "", ""), rejection(403, "Forbidden", ""), False),
     ],
     ids=["the job alone", "not allowed", "the definition as well", "not served for a moment", "nobody may say"],
 )
-def test_a_job_is_gone_when_it_or_its_definition_is_not_there(refusal: ApiRefused, definitions: Any, gone: bool) -> None:
+def test_a_job_is_gone_when_it_or_its_definition_is_not_there(refusal: Rejected, definitions: Any, gone: bool) -> None:
     assert asyncio.run(is_gone(Asked({DEFINITIONS: definitions}), refusal)) is gone
 
 
@@ -199,9 +200,9 @@ KINDS = {"resources": [{"name": contract.JOB_PLURAL}, {"name": "gputopologies"}]
     ("kinds", "definitions", "found"),
     [
         (KINDS, {"items": [{"metadata": {"uid": "d"}}]}, "d"),
-        (KINDS, ApiRefused(403, "Forbidden", ""), "one"),
+        (KINDS, rejection(403, "Forbidden", ""), "one"),
         ({"resources": [{"name": "gputopologies"}]}, {"items": [{"metadata": {"uid": "d"}}]}, ""),
-        (ApiRefused(404, NOT_SERVED, ""), {"items": []}, ""),
+        (rejection(404, "", ""), {"items": []}, ""),
     ],
     ids=["served", "served, and more may not be asked", "defined and not served yet", "nothing is defined"],
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kompakt_operator.api import ApiRefused, ApiUnreachable
+from kompakt_client.errors import Unreachable, rejection
 from kompakt_operator.config import Config
 from kompakt_operator.watching import SILENCES
 from kompakt_operator.witness import Owed, Witness, proven
@@ -99,8 +99,8 @@ class Answers:
     ("answer", "stuck", "still_owed"),
     [
         (pod("a", 9), True, True),
-        (ApiUnreachable("no answer"), False, True),
-        (ApiRefused(404, "NotFound", "gone"), False, False),
+        (Unreachable("no answer"), False, True),
+        (rejection(404, "NotFound", "gone"), False, False),
         ({**pod("a", 9), "metadata": {"uid": "of a successor"}}, False, False),
     ],
 )
