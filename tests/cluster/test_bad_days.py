@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from kompakt_client.transport import connect
 from tests.cluster.conftest import MACHINES
 from tools.kube import kwok
-from tools.kube.api import connect
 from tools.kube.jobs import Job, apply, training_job
 from tools.kube.session import Cluster, eventually
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from kompakt_client.transport import connect
 from kompakt_core.contract import API_VERSION, JOB_PLURAL
 from tests.cluster.storm import LOOK, Crowd, Killer, held, insisting, kubelets_anew, left_sockets_collected, orphans, said_of
-from tools.kube.api import connect
 from tools.kube.holding import HoldingWatch
 from tools.kube.parts import Pair
 from tools.kube.session import Cluster, eventually, stays

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
+from kompakt_client.transport import connect
 from tools.kube import binaries, host, image_store, images, kwok, namespaces, real
-from tools.kube.api import connect
 from tools.kube.buildah import Builder
 from tools.kube.cache import cache_root, locked
 from tools.kube.images import Recipe
