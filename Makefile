@@ -45,12 +45,13 @@ $(OLD_TORCH)/synced: $(VENV)/synced requirements/old-torch.txt
 
 sync-old-torch: $(OLD_TORCH)/synced ## the oldest PyTorch that the runtime works with, in the cache folder (4 GB)
 
-check: sync ## formatting, lint, types, import contracts, docs against code
+check: sync ## formatting, lint, types, import contracts, docs against code, class names of two meanings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.docs --check
+	$(BIN)/python -m tools.homonyms
 
 docs: sync ## write the made parts of docs anew (modules, index of decisions) and break long lines of prose
 	$(BIN)/python -m tools.docs

@@ -2,13 +2,13 @@
 
 import os
 import re
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.kube.api import connect
+from kompakt_client.requests import ApiRequest
+from kompakt_client.transport import connect
 from tools.kube.session import ClusterSession
 
 TICK = os.sysconf("SC_CLK_TCK")
@@ -52,10 +52,7 @@ def costs(cluster: ClusterSession) -> Costs:
 
 def fetch(cluster: ClusterSession, path: str, accept: str = "*/*") -> str:
     """The API server's answer as text."""
-    api = connect(cluster.kubeconfig)
-    request = urllib.request.Request(api.server + path, headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=120, context=api.context) as answer:
-        return str(answer.read().decode())
+    return connect(cluster.kubeconfig).send(ApiRequest("GET", path, accept=accept, seconds=120.0)).decode()
 
 
 def read_requests(text: str) -> tuple[dict[str, int], dict[str, int]]:

@@ -50,7 +50,7 @@ def plain(server: str, headers: Mapping[str, str] | None = None, pool: urllib3.P
     return Endpoint(server, lambda certificate, key: found, Credentials(headers))
 
 
-def find(path: str | None) -> Endpoint:
+def find(path: str | Path | None) -> Endpoint:
     """The API server of the kubeconfig at `path`; without one, of the cluster that this process runs in.
 
     Raises InvalidInput where neither can be used.

@@ -67,7 +67,7 @@ class Login:
     until: float | None = None
 
 
-class Program(Credentials):
+class ExecCredentials(Credentials):
     """A program that logs in; its answer is kept until it expires."""
 
     def __init__(
@@ -160,7 +160,7 @@ def credentials_of(access: Access, folder: Path) -> Credentials:
         return TokenFile(folder / access.token_file, *pair)
     if access.token or access.program is None:
         return Credentials(bearer(access.token), *pair)
-    return Program(access.program, folder, *pair)
+    return ExecCredentials(access.program, folder, *pair)
 
 
 def bearer(token: str) -> dict[str, str]:

@@ -3,11 +3,12 @@
 KompaktError
 ├── InvalidInput         the kubeconfig or a command line: see kompakt_core.errors
 └── ApiError             carries the HTTP status, the reason of the Status object and the server's own words
-    ├── NotFound         404: there is no such object; `served` is False where the API server knows no such kind
-    ├── Conflict         409: it exists already, or is newer than what the request was made from; read it again
-    ├── Invalid          400, 422 and every other status not named here: the request is wrong; repeating is useless
-    ├── Forbidden        403: no right to do that, or a quota or an admission plugin says no
-    ├── Expired          410: that resourceVersion or page is no longer kept; list anew
+    ├── Rejected         the server said no: nothing was done
+    │   ├── NotFound     404: there is no such object; `served` is False where the API server knows no such kind
+    │   ├── Conflict     409: it exists already, or is newer than what the request was made from; read it again
+    │   ├── Invalid      400, 422 and every other status not named here: the request is wrong; repeating is useless
+    │   ├── Forbidden    403: no right to do that, or a quota or an admission plugin says no
+    │   └── Expired      410: that resourceVersion or page is no longer kept; list anew
     ├── Throttled        429: nothing happened; also a TryLater, `seconds` come from Retry-After
     └── Unreachable      no answer, 401, 408 or 5xx: also a TryLater; a write may have happened
 """
@@ -32,7 +33,11 @@ class ApiError(KompaktError):
         self.message, self.status, self.reason = message, status, reason
 
 
-class NotFound(ApiError):
+class Rejected(ApiError):
+    """The server's no."""
+
+
+class NotFound(Rejected):
     """404."""
 
     @property
@@ -41,7 +46,7 @@ class NotFound(ApiError):
         return bool(self.reason)
 
 
-class Conflict(ApiError):
+class Conflict(Rejected):
     """409."""
 
     @property
@@ -50,15 +55,15 @@ class Conflict(ApiError):
         return self.reason == "AlreadyExists"
 
 
-class Invalid(ApiError):
+class Invalid(Rejected):
     """400, 422 and others that blame the request."""
 
 
-class Forbidden(ApiError):
+class Forbidden(Rejected):
     """403."""
 
 
-class Expired(ApiError):
+class Expired(Rejected):
     """410."""
 
 
@@ -86,7 +91,7 @@ class StatusObject(msgspec.Struct):
     message: str = ""
 
 
-_KINDS: Final[Mapping[int, type[ApiError]]] = {
+_KINDS: Final[Mapping[int, type[Rejected]]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
@@ -105,7 +110,12 @@ def error_of(status: int, body: bytes, headers: Mapping[str, str] | None = None)
         return Throttled(message, status, said.reason, retry_after(headers or {}))
     if status in _LATER or status >= 500:
         return Unreachable(message, status, said.reason, retry_after(headers or {}))
-    return _KINDS.get(status, Invalid)(message, status, said.reason)
+    return rejection(status, said.reason, message)
+
+
+def rejection(status: int, reason: str, message: str) -> Rejected:
+    """The server's no with that status."""
+    return _KINDS.get(status, Invalid)(message, status, reason)
 
 
 def status_object(body: bytes) -> StatusObject:

@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -183,7 +184,7 @@ def _whole(response: Any, what: str) -> Answer:
         response.release_conn()
 
 
-def connect(kubeconfig: str | None, agent: str = "kompakt") -> ApiClient:
+def connect(kubeconfig: str | Path | None, agent: str = "kompakt") -> ApiClient:
     """The API server that `kubeconfig` names; without one, of the cluster that this process runs in.
 
     Raises InvalidInput: there is no such file, it is not a kubeconfig, or this process does not run in a cluster.

@@ -16,7 +16,7 @@ from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.advertisement import Advertisement, NodeReading, outlook
 from kompakt_device_plugin.allocations import Allocations
-from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, Api
+from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, PluginApi
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.event_recorder import EventRecorder
@@ -51,7 +51,7 @@ class Agent:
 
     def __init__(
         self,
-        api: Api,
+        api: PluginApi,
         node: NodeName,
         source: TopologySource,
         holdings: Allocations,

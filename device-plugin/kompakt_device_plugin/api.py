@@ -18,7 +18,7 @@ def pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
 
-class Api(Source, Protocol):
+class PluginApi(Source, Protocol):
     """What they ask of the API server: kompakt_client's ApiClient. Every method raises an ApiError."""
 
     def get(self, path: str) -> Object: ...

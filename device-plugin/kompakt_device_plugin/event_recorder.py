@@ -7,7 +7,7 @@ from typing import Final
 from kompakt_client.errors import ApiError, Conflict, explained
 from kompakt_client.requests import Object
 from kompakt_core.errors import TryLater
-from kompakt_device_plugin.api import Api
+from kompakt_device_plugin.api import PluginApi
 from kompakt_device_plugin.deadline_executor import DeadlineExecutor, DeadlineTask
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ SECONDS: Final = 1.0  # a round of the agent waits no longer for Events: nothing
 class EventRecorder:
     """Events that are still to be made. Safe to use from several threads."""
 
-    def __init__(self, api: Api, seconds: float = SECONDS) -> None:
+    def __init__(self, api: PluginApi, seconds: float = SECONDS) -> None:
         self._api, self._seconds = api, seconds
         self._owed: deque[Object] = deque(maxlen=MAX_OWED)
         self._complaint = ""

@@ -18,7 +18,7 @@ from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_device_plugin import health, memory
 from kompakt_device_plugin.agent import Agent
 from kompakt_device_plugin.allocations import Allocations, StillRunning
-from kompakt_device_plugin.api import Api
+from kompakt_device_plugin.api import PluginApi
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.handover import Cdi, RealGpus, environment_only
 from kompakt_device_plugin.journal import Journal
@@ -55,7 +55,9 @@ _DEFAULT: Final = Choices()
 class Plugin:
     """One device plugin for one node: the parts and the threads between them."""
 
-    def __init__(self, api: Api, node: NodeName, source: TopologySource, kubelet_dir: Path, choices: Choices = _DEFAULT) -> None:
+    def __init__(
+        self, api: PluginApi, node: NodeName, source: TopologySource, kubelet_dir: Path, choices: Choices = _DEFAULT
+    ) -> None:
         self.stop, self.metrics, self.devices = threading.Event(), PluginMetrics(), Devices()
         self._node, self._source, self.pods = node, source, NodePods()
         self._lock, self._journal = NodeLock(kubelet_dir / SOCKETS), Journal(kubelet_dir / SOCKETS)

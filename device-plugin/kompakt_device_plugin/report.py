@@ -12,7 +12,7 @@ from kompakt_core.ids import NodeName
 from kompakt_core.topology.flags import remarks
 from kompakt_core.topology.graph import FABRIC_KINDS, HEALTHY, LinkGraph
 from kompakt_core.topology.wire import graph_to_spec
-from kompakt_device_plugin.api import TOPOLOGIES, Api
+from kompakt_device_plugin.api import TOPOLOGIES, PluginApi
 
 _MAX_MESSAGE: Final = 32768  # of a condition
 _IDENTITY: Final = {"apiVersion": contract.API_VERSION, "kind": contract.TOPOLOGY_KIND}
@@ -123,7 +123,7 @@ class TopologyReporter:
     Not safe to call at the same time for one node; different nodes at the same time are fine.
     """
 
-    api: Api
+    api: PluginApi
     _written: dict[str, Object] = field(default_factory=dict)  # by path
     _settled: dict[str, tuple[NodeReport, Object]] = field(
         default_factory=dict

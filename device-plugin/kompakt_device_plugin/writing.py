@@ -7,7 +7,7 @@ from typing import Final
 from kompakt_client.errors import Conflict, Forbidden, NotFound, explained
 from kompakt_core import contract
 from kompakt_core.ids import GpuUuid, PodUid
-from kompakt_device_plugin.api import Api, pod_path
+from kompakt_device_plugin.api import PluginApi, pod_path
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.event_recorder import EventRecorder
 from kompakt_device_plugin.pods import NodePod
@@ -23,7 +23,7 @@ class PodCorrector:
     """Writes corrections; tells of each only once."""
 
     def __init__(
-        self, api: Api, count: Callable[[NodePod], None] = lambda pod: None, events: EventRecorder | None = None
+        self, api: PluginApi, count: Callable[[NodePod], None] = lambda pod: None, events: EventRecorder | None = None
     ) -> None:
         """`count` is told of every pod that is corrected; `events` are made together with others' where it is given."""
         self._api, self._count, self._events = api, count, events or EventRecorder(api)

@@ -9,6 +9,8 @@ from typing import Any, Final
 import aiohttp
 import kopf
 
+from kompakt_client.errors import Throttled, Unreachable
+from kompakt_client.requests import Answer
 from kompakt_core import contract
 from kompakt_operator.config import ACCOUNT, OperatorConfig
 
@@ -16,19 +18,6 @@ Object = dict[str, Any]
 TIMEOUT: Final = aiohttp.ClientTimeout(total=15, connect=5)
 TOKEN_SECONDS: Final = 60  # a mounted account token is renewed by the kubelet long before it runs out
 AT_ONCE: Final = 16  # requests in flight
-NOT_SERVED: Final = "NotServed"  # our own word: the API server knows no such kind of object
-
-
-class ApiRefused(Exception):
-    """The API server's no: `code` is the HTTP status, `reason` and `message` those of its Status object."""
-
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(f"{code} {reason}: {message}")
-        self.code, self.reason, self.message = code, reason, message
-
-
-class ApiUnreachable(Exception):
-    """No answer, or one that says nothing about the request (5xx, too many requests): try again."""
 
 
 def login(config: OperatorConfig) -> kopf.ConnectionInfo:
@@ -40,7 +29,7 @@ def login(config: OperatorConfig) -> kopf.ConnectionInfo:
     else:
         found = kopf.login_with_service_account(settings=settings)
     if found is None:
-        raise ApiUnreachable(f"no credentials in {config.kubeconfig or ACCOUNT}")
+        raise Unreachable(f"no credentials in {config.kubeconfig or ACCOUNT}")
     return found
 
 
@@ -61,8 +50,8 @@ def budgets_path(namespace: str, name: str = "") -> str:
     return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets{'/' if name else ''}{name}"
 
 
-class Api:
-    """A connection pool; `answered` hears of each object that stands there. Every method raises ApiRefused or ApiUnreachable."""
+class OperatorApi:
+    """A connection pool; `answered` hears of each object that stands there. Every method raises an ApiError."""
 
     def __init__(self, config: OperatorConfig, answered: Callable[[Object], None] = lambda _: None) -> None:
         self._config, self._answered = config, answered
@@ -71,7 +60,7 @@ class Api:
         self._headers: dict[str, str] = {}
         self._server = ""
 
-    async def __aenter__(self) -> "Api":
+    async def __aenter__(self) -> "OperatorApi":
         info = login(self._config)
         self._server = info.server.rstrip("/")
         connector = aiohttp.TCPConnector(ssl=info.as_ssl_context(), limit=AT_ONCE)
@@ -132,26 +121,21 @@ class Api:
         data = None if body is None else json.dumps(body)
         try:
             async with self._session.request(method, self._server + path, params=query, data=data, headers=headers) as answer:
-                found = _parsed(answer.status, await answer.read())
+                whole, status, said = await answer.read(), answer.status, answer.headers
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise ApiUnreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
-        return _judged(method, path, answer.status, found if isinstance(found, dict) else {})
+            raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
+        return judged(f"{method} {path}", Answer(status, whole, said))
 
 
-def _parsed(code: int, body: bytes) -> object:
-    """What was answered; for a kind of object that is not defined that is no JSON but a line of text. Raises ValueError."""
+def judged(what: str, answer: Answer) -> Object:
+    """The object in an answer. Raises the ApiError that it stands for."""
+    error = answer.error
+    if isinstance(error, Throttled | Unreachable):
+        raise type(error)(f"{what}: {error.status} {error.message}", error.status, error.reason, error.seconds)
+    if error is not None:
+        raise error
     try:
-        return json.loads(body) if body else {}
-    except ValueError:
-        if code != 404:
-            raise
-        return {"reason": NOT_SERVED, "message": "the API server knows no such kind of object"}
-
-
-def _judged(method: str, path: str, code: int, found: Object) -> Object:
-    if code < 300:
-        return found
-    message = str(found.get("message", ""))
-    if code >= 500 or code in (401, 408, 429):
-        raise ApiUnreachable(f"{method} {path}: {code} {message}")
-    raise ApiRefused(code, str(found.get("reason", "")), message)
+        found = json.loads(answer.body) if answer.body else {}
+    except ValueError as nonsense:
+        raise Unreachable(f"{what}: no JSON in the answer: {nonsense}") from nonsense
+    return found if isinstance(found, dict) else {}

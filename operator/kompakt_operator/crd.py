@@ -4,8 +4,9 @@ import asyncio
 import logging
 from typing import Final
 
+from kompakt_client.errors import ApiError, Forbidden, NotFound, Rejected
 from kompakt_core import contract
-from kompakt_operator.api import NOT_SERVED, Api, ApiRefused, ApiUnreachable
+from kompakt_operator.api import OperatorApi
 
 LOOK_SECONDS: Final = 5.0
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -14,23 +15,21 @@ METADATA: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s
 log = logging.getLogger(__name__)
 
 
-async def is_gone(api: Api, refusal: ApiRefused) -> bool:
+async def is_gone(api: OperatorApi, refusal: Rejected) -> bool:
     """Whether a job that could not be read is no more: it alone, or its CRD and with it all jobs.
 
-    That the API server knows no TrainingJobs may be a moment's truth; that there is no CRD is not. Raises as `Api.get`.
+    That the API server knows no TrainingJobs may be a moment's truth; that there is no CRD is not. Raises as `OperatorApi.get`.
     """
-    if refusal.code != 404 or refusal.reason != NOT_SERVED:
-        return refusal.code == 404
+    if not isinstance(refusal, NotFound) or refusal.served:
+        return isinstance(refusal, NotFound)
     return await _uid(api) == ""
 
 
-async def served(api: Api) -> str:
-    """Which CRD of TrainingJob is served, by its uid; "" for none. Raises as `Api.get`."""
+async def served(api: OperatorApi) -> str:
+    """Which CRD of TrainingJob is served, by its uid; "" for none. Raises as `OperatorApi.get`."""
     try:
         found = await api.get(f"/apis/{contract.API_VERSION}")
-    except ApiRefused as refusal:
-        if refusal.code != 404:
-            raise
+    except NotFound:
         return ""
     if not any(kind.get("name") == contract.JOB_PLURAL for kind in found.get("resources") or ()):
         return ""
@@ -38,7 +37,7 @@ async def served(api: Api) -> str:
     return "one" if uid is None else uid
 
 
-async def changed(api: Api, first: str) -> None:
+async def changed(api: OperatorApi, first: str) -> None:
     """Returns when another CRD is served than was at `first`, before kopf began.
 
     kopf looks for what is served when a CRD changes, and then not again: of one that is served a moment later it never
@@ -48,19 +47,17 @@ async def changed(api: Api, first: str) -> None:
         await asyncio.sleep(LOOK_SECONDS)
         try:
             now = await served(api)
-        except (ApiRefused, ApiUnreachable):
+        except ApiError:
             continue  # that is not told by an API server that does not answer
         if now != first:
             log.warning("the CRD of TrainingJob %s: beginning anew", "came" if now else "went")
             return
 
 
-async def _uid(api: Api) -> str | None:
+async def _uid(api: OperatorApi) -> str | None:
     """Of the CRD; "" where there is none, None where that cannot be told: with rights in one namespace only."""
     try:
         found = await api.get(DEFINITIONS, accept=METADATA, fieldSelector=f"metadata.name={NAME}")
-    except ApiRefused as refusal:
-        if refusal.code != 403:
-            raise
+    except Forbidden:
         return None
     return next((str(item["metadata"]["uid"]) for item in found.get("items") or ()), "")

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from time import time
 from typing import Any, Final
 
+from kompakt_client.errors import ApiError
 from kompakt_core import contract
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.job.conditions import Type
 from kompakt_core.job.pods import Cause
 from kompakt_core.job.status import JobStatus, read_status
-from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path
+from kompakt_operator.api import OperatorApi, core_path
 
 Object = dict[str, Any]
 WARNINGS: Final = frozenset({Type.FAILED, Type.STALLED})
@@ -49,14 +50,14 @@ def turns_of_others(before: Object, after: Object) -> Iterator[tuple[Object, str
         yield other, "PreemptedOther", f"{meta['namespace']}/{meta['name']} of priority {whom.own_priority} ends for this job"
 
 
-async def announce(api: Api, before: Object, after: Object) -> None:
+async def announce(api: OperatorApi, before: Object, after: Object) -> None:
     """Post them; an Event that cannot be posted is no reason to stop."""
     own = [(after["metadata"], kind, reason, message) for kind, reason, message in turns(before, after)]
     others = [(meta, "Normal", reason, message) for meta, reason, message in turns_of_others(before, after)]
     for meta, kind, reason, message in own + others:
         try:
             await api.create(core_path("events", meta["namespace"]), _event(meta, kind, reason, message))
-        except (ApiRefused, ApiUnreachable) as problem:
+        except ApiError as problem:
             log.warning("no Event %s for %s/%s: %s", reason, meta["namespace"], meta["name"], problem)
 
 

@@ -8,8 +8,9 @@ everything as it is. So what still stands a while after its job has gone is remo
 import asyncio
 from typing import Any, Final
 
+from kompakt_client.errors import Conflict, NotFound
 from kompakt_core.contract import worker_labels
-from kompakt_operator.api import Api, ApiRefused, budgets_path, core_path
+from kompakt_operator.api import OperatorApi, budgets_path, core_path
 from kompakt_operator.cache import Cache
 from kompakt_operator.listing import list_all
 from kompakt_operator.views import JobId
@@ -22,14 +23,14 @@ Object = dict[str, Any]
 class GarbageCollector:
     """Knows since when jobs are missing of which something is there."""
 
-    def __init__(self, api: Api, cache: Cache, queue: WorkQueue) -> None:
+    def __init__(self, api: OperatorApi, cache: Cache, queue: WorkQueue) -> None:
         self._api, self._cache, self._queue = api, cache, queue
         self._since: dict[JobId, float] = {}
 
     async def reconcile(self, key: Key, living: str) -> None:
         """Remove what is left of jobs of that name but the one with the uid `living` ("": none), once the collector had its time.
 
-        Raises ApiRefused or ApiUnreachable.
+        Raises an ApiError.
         """
         now = asyncio.get_running_loop().time()
         missing = [job for job in self._cache.jobs_named(key) if job[1] != living]
@@ -58,9 +59,8 @@ class GarbageCollector:
         for path, uid in paths.items():
             try:
                 await self._api.delete(path, uid)
-            except ApiRefused as refusal:
-                if refusal.code not in (404, 409):
-                    raise
+            except (NotFound, Conflict):
+                continue  # gone, or another one of that name
 
 
 def whole(obj: Object) -> Object:

@@ -10,9 +10,10 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kompakt_client.errors import ApiError, Conflict, NotFound
 from kompakt_core import contract
 from kompakt_core.contract import timestamps
-from kompakt_operator.api import Api, ApiRefused, ApiUnreachable
+from kompakt_operator.api import OperatorApi
 
 DURATION: Final = 15.0  # seconds a Lease holds without being renewed
 DEADLINE: Final = 10.0  # the holder gives up when it could not renew for so long
@@ -43,7 +44,7 @@ class Observation:
 class Elector:
     """Holds the Lease `kompakt-operator`."""
 
-    def __init__(self, api: Api, namespace: str, identity: str) -> None:
+    def __init__(self, api: OperatorApi, namespace: str, identity: str) -> None:
         self._api, self._identity = api, identity
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._folder}/{contract.OPERATOR_LEASE}"
@@ -76,7 +77,7 @@ class Elector:
             async with asyncio.timeout(RELEASE):
                 while not await self._given_up():
                     pass
-        except (ApiRefused, ApiUnreachable, TimeoutError) as problem:
+        except (ApiError, TimeoutError) as problem:
             log.warning("could not release the Lease: %s", str(problem) or "no answer in time")
 
     async def _given_up(self) -> bool:
@@ -87,9 +88,7 @@ class Elector:
         lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
         try:
             await self._api.update(self._path, lease)
-        except ApiRefused as refusal:
-            if refusal.code != 409:
-                raise
+        except Conflict:
             return False
         log.info("released Lease %s", contract.OPERATOR_LEASE)
         return True
@@ -98,16 +97,14 @@ class Elector:
         try:
             async with asyncio.timeout(RETRY * 2):
                 return await self._take_or_renew()
-        except (ApiRefused, ApiUnreachable, TimeoutError) as problem:
+        except (ApiError, TimeoutError) as problem:
             log.warning("Lease %s: %s", contract.OPERATOR_LEASE, str(problem) or "no answer in time")
             return False
 
     async def _take_or_renew(self) -> bool:
         try:
             lease = await self._api.get(self._path)
-        except ApiRefused as refusal:
-            if refusal.code != 404:
-                raise
+        except NotFound:
             created = await self._api.create(self._folder, self._record({"metadata": {"name": contract.OPERATOR_LEASE}}))
             self._observed = self._observed.seen(created, time.monotonic())
             return True

@@ -14,9 +14,10 @@ from typing import Any, cast
 
 import kopf
 
-from kompakt_core.errors import InvalidInput
+from kompakt_client.errors import Rejected, explained
+from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_operator import crd, watching
-from kompakt_operator.api import Api, ApiRefused, ApiUnreachable
+from kompakt_operator.api import OperatorApi
 from kompakt_operator.cache import Cache
 from kompakt_operator.config import OperatorConfig, read_config
 from kompakt_operator.health import OperatorHealth, serve
@@ -53,7 +54,7 @@ async def run(config: OperatorConfig) -> int:
     try:
         witness = WatchHealth(asyncio.get_running_loop().time)
         # The Lease has a connection of its own: in line behind the pods of many gangs it would not be renewed in time.
-        async with Api(config, witness.answered) as api, Api(config) as apart:
+        async with OperatorApi(config, witness.answered) as api, OperatorApi(config) as apart:
             elector = Elector(apart, config.lease_namespace, config.identity)
             try:
                 await _first(elector.acquired(), stop.wait())
@@ -88,7 +89,9 @@ async def _first(*waits: Awaitable[object]) -> None:
         task.result()
 
 
-async def _operate(config: OperatorConfig, api: Api, pulse: OperatorHealth, witness: WatchHealth, stop: asyncio.Event) -> None:
+async def _operate(
+    config: OperatorConfig, api: OperatorApi, pulse: OperatorHealth, witness: WatchHealth, stop: asyncio.Event
+) -> None:
     """Watch and reconcile until cancelled."""
     cache, queue, first = Cache(), WorkQueue(), await crd.served(api)
     await watching.fill(api, config, cache)  # before the first reconciliation: a pod not seen yet must not count as missing
@@ -140,14 +143,14 @@ async def _look(reconciler: Reconciler, queue: WorkQueue, key: Key) -> str:
     """The outcome for the metrics. Nothing that goes wrong with one job may stop the others."""
     try:
         await reconciler.reconcile(key)
-    except ApiRefused as refusal:
-        if refusal.code == 409:  # somebody else wrote in between: decide again on what stands there now
+    except Rejected as refusal:
+        if refusal.status == 409:  # somebody else wrote in between: decide again on what stands there now
             queue.add_after(key, CONFLICT_SECONDS)
         else:
-            log.warning("%s/%s: %s; again in %.1f s", *key, refusal, queue.retry(key))
+            log.warning("%s/%s: %s; again in %.1f s", *key, explained(refusal), queue.retry(key))
         return "retried"
-    except ApiUnreachable as problem:
-        log.warning("%s/%s: %s; again in %.1f s", *key, problem, queue.retry(key))
+    except TryLater as problem:
+        log.warning("%s/%s: %s; again in %.1f s", *key, explained(problem), queue.retry(key))
         return "retried"
     except Exception:
         log.exception("%s/%s: internal error; retrying in %.1f s", *key, queue.retry(key))

@@ -5,24 +5,25 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kompakt_client.errors import Conflict, NotFound, Rejected
 from kompakt_core import contract
 from kompakt_core.errors import Bug
 from kompakt_core.job import actions as do
 from kompakt_core.job.batches import read_batch
 from kompakt_core.job.model import Evictions, Role, TrainingJob
 from kompakt_operator import render
-from kompakt_operator.api import Api, ApiRefused, budgets_path, core_path, jobs_path
+from kompakt_operator.api import OperatorApi, budgets_path, core_path, jobs_path
 from kompakt_operator.cache import Cache
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
 
 
-class NotMade(ApiRefused):
+class NotMade(Rejected):
     """The API server refuses to make an object of the gang: `kind` and `name` say which."""
 
-    def __init__(self, code: int, reason: str, message: str, kind: str = "Pod", name: str = "") -> None:
-        super().__init__(code, reason, message)
+    def __init__(self, status: int, reason: str, message: str, kind: str = "Pod", name: str = "") -> None:
+        super().__init__(message, status, reason)
         self.kind, self.name = kind, name
 
 
@@ -30,7 +31,7 @@ class NameTaken(Exception):
     """An object of the name we need belongs to somebody else. It is never adopted."""
 
 
-async def write_status(api: Api, obj: Object, status: Mapping[str, Any]) -> Object:
+async def write_status(api: OperatorApi, obj: Object, status: Mapping[str, Any]) -> Object:
     """Apply all status fields that are ours, with the resourceVersion that the decision was made on. Returns the new object."""
     meta = obj["metadata"]
     body = {
@@ -45,14 +46,16 @@ async def write_status(api: Api, obj: Object, status: Mapping[str, Any]) -> Obje
 class Performer:
     """Performs one job's actions against the API server."""
 
-    def __init__(self, api: Api, cache: Cache, image: str, obj: Object, job: TrainingJob, keeps_node: bool = True) -> None:
+    def __init__(
+        self, api: OperatorApi, cache: Cache, image: str, obj: Object, job: TrainingJob, keeps_node: bool = True
+    ) -> None:
         self._api, self._cache, self._image, self._job, self._keeps_node = api, cache, image, job, keeps_node
         self._labels = (obj["metadata"].get("labels") or {}) if isinstance(obj.get("metadata"), dict) else {}
         self._protected = job.run_policy.evictions is Evictions.REFUSE
         self.current = obj  # the job object as last returned by the API server
 
     async def perform(self, wanted: Sequence[do.Action]) -> None:
-        """Raises NotMade, NameTaken, ApiRefused or ApiUnreachable at the first action that cannot be performed."""
+        """Raises NotMade, NameTaken or another ApiError at the first action that cannot be performed."""
         pods = [action for action in wanted if isinstance(action, do.CreatePod)]
         for action in wanted:
             if not isinstance(action, do.CreatePod):
@@ -97,9 +100,9 @@ class Performer:
         kind, name = body["kind"], body["metadata"]["name"]
         try:
             return await self._api.create(path, body, dry_run=dry_run)
-        except ApiRefused as refusal:
+        except Rejected as refusal:
             if refusal.reason != "AlreadyExists":
-                raise NotMade(refusal.code, refusal.reason, refusal.message, kind, name) from refusal
+                raise NotMade(refusal.status, refusal.reason, refusal.message, kind, name) from refusal
         found = await self._api.get(f"{path}/{name}")
         owners = found["metadata"].get("ownerReferences") or ()
         if not any(owner.get("uid") == self._job.uid for owner in owners):
@@ -109,9 +112,8 @@ class Performer:
     async def _gone(self, path: str, uid: str = "", grace: int | None = None) -> None:
         try:
             await self._api.delete(path, uid, grace=grace)
-        except ApiRefused as refusal:
-            if refusal.code not in (404, 409):  # 409: a successor of that name has another uid
-                raise
+        except (NotFound, Conflict):  # Conflict: a successor of that name has another uid
+            return
 
     def _role(self, name: str) -> Role:
         return next(role for role in self._job.roles if role.name == name)

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
+from kompakt_client.errors import Forbidden, NotFound, Rejected
 from kompakt_core import contract
 from kompakt_core.contract import worker_labels
 from kompakt_core.errors import InvalidInput
@@ -17,7 +18,7 @@ from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
 from kompakt_operator import environment, injection, rejections, render
-from kompakt_operator.api import Api, ApiRefused, core_path, jobs_path
+from kompakt_operator.api import OperatorApi, core_path, jobs_path
 from kompakt_operator.cache import Cache, pod_entry
 from kompakt_operator.crd import is_gone
 from kompakt_operator.events import announce
@@ -42,14 +43,16 @@ def ours(obj: Object) -> bool:
 class Reconciler:
     """Reconciles jobs one key at a time."""
 
-    def __init__(self, api: Api, cache: Cache, queue: WorkQueue, scraper: Scraper, image: str, keeps_node: bool = True) -> None:
+    def __init__(
+        self, api: OperatorApi, cache: Cache, queue: WorkQueue, scraper: Scraper, image: str, keeps_node: bool = True
+    ) -> None:
         self._api, self._cache, self._queue, self._scraper, self._image = api, cache, queue, scraper, image
         self._keeps_node = keeps_node
         self._strays = GarbageCollector(api, cache, queue)
         self._short_of_quota: dict[Key, str] = {}  # and when the job was made
 
     async def reconcile(self, key: Key) -> None:
-        """Raises ApiUnreachable, or ApiRefused for a conflict: requeue."""
+        """Raises an ApiError, Conflict among them: requeue."""
         obj = await self._job_object(*key)
         await self._strays.reconcile(key, "" if obj is None else obj["metadata"]["uid"])
         if obj is None or not ours(obj):
@@ -93,7 +96,7 @@ class Reconciler:
     async def _job_object(self, namespace: str, name: str) -> Object | None:
         try:
             return await self._api.get(jobs_path(namespace, name))
-        except ApiRefused as refusal:
+        except Rejected as refusal:
             if await is_gone(self._api, refusal):
                 return None
             raise
@@ -170,12 +173,10 @@ class Reconciler:
         """Whether a node is gone or not Ready: its pods may never be confirmed as ended."""
         try:
             node = await self._api.get(f"/api/v1/nodes/{name}")
-        except ApiRefused as refusal:
-            if refusal.code == 403:  # with rights in one namespace only, nodes cannot be read
-                return False
-            if refusal.code == 404:
-                return True
-            raise
+        except Forbidden:  # with rights in one namespace only, nodes cannot be read
+            return False
+        except NotFound:
+            return True
         conditions = (node.get("status") or {}).get("conditions") or ()
         return not any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 

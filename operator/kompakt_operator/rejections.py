@@ -36,12 +36,12 @@ def judged(rejected: NotMade | NameTaken) -> ObjectRejection | None:
     """What it means for the job; None where it only asks for a requeue."""
     if isinstance(rejected, NameTaken):
         return ObjectRejection("NameTaken", False, str(rejected), Type.STALLED)
-    if rejected.code == 403 and QUOTA in rejected.message:
+    if rejected.status == 403 and QUOTA in rejected.message:
         return ObjectRejection("QuotaExceeded", False, rejected.message, Type.RECONCILING)
-    denied = rejected.code == 403 or DENIED.search(rejected.message) is not None
-    if rejected.kind == "Pod" and rejected.code in UNREADABLE and not denied:
+    denied = rejected.status == 403 or DENIED.search(rejected.message) is not None
+    if rejected.kind == "Pod" and rejected.status in UNREADABLE and not denied:
         return ObjectRejection("InvalidTemplate", True, rejected.message, Type.FAILED)
-    if denied or rejected.code in UNREADABLE:
+    if denied or rejected.status in UNREADABLE:
         # Of other kinds nothing comes from the template: what spoils or refuses them is the cluster's, and may be mended there.
         words = rejected.message if rejected.kind == "Pod" else f"{rejected.kind} {rejected.name}: {rejected.message}"
         return ObjectRejection(f"{rejected.kind}sForbidden", False, words, Type.STALLED)

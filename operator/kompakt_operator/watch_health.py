@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kompakt_client.errors import Rejected
 from kompakt_core import contract
+from kompakt_core.errors import TryLater
 from kompakt_core.job.pods import version_of
-from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path, jobs_path
+from kompakt_operator.api import OperatorApi, core_path, jobs_path
 from kompakt_operator.health import OperatorHealth
 
 KINDS: Final = (contract.JOB_KIND, "Pod", "Service")
@@ -78,7 +80,7 @@ class WatchHealth:
             del self._owed[owed.kind]
 
 
-async def judge(api: Api, witness: WatchHealth, pulse: OperatorHealth, patience: float) -> None:
+async def judge(api: OperatorApi, witness: WatchHealth, pulse: OperatorHealth, patience: float) -> None:
     """For ever: let the pulse say which watches are stuck."""
     while True:
         await asyncio.sleep(patience / LOOKS)
@@ -89,13 +91,13 @@ async def judge(api: Api, witness: WatchHealth, pulse: OperatorHealth, patience:
         pulse.stuck_watch = told
 
 
-async def proven(api: Api, witness: WatchHealth, owed: Owed) -> bool:
+async def proven(api: OperatorApi, witness: WatchHealth, owed: Owed) -> bool:
     """Ask once more. An API server that does not answer proves nothing, and to be restarted would not help."""
     try:
         found = await api.get(owed.path)
-    except ApiUnreachable:
+    except TryLater:
         return False
-    except ApiRefused:
+    except Rejected:
         found = {}
     if (found.get("metadata") or {}).get("uid") != owed.uid:
         witness.acquit(owed)

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import kopf
 
+from kompakt_client.errors import ApiError
 from kompakt_core import contract
 from kompakt_core.contract import worker_labels
-from kompakt_operator.api import Api, ApiRefused, ApiUnreachable, core_path, jobs_path, login
+from kompakt_operator.api import OperatorApi, core_path, jobs_path, login
 from kompakt_operator.cache import Cache, pod_entry, service_entry
 from kompakt_operator.config import OperatorConfig
 from kompakt_operator.listing import PAGE, list_all, pages
@@ -105,7 +106,7 @@ def _enqueue_owner(queue: WorkQueue, obj: dict[str, Any]) -> None:
         queue.add((meta["namespace"], name))
 
 
-async def fill(api: Api, config: OperatorConfig, cache: Cache) -> set[Key]:
+async def fill(api: OperatorApi, config: OperatorConfig, cache: Cache) -> set[Key]:
     """All worker pods and Services as they stand now; the jobs of which one has vanished unseen."""
     with cache.listing():
         pods = await list_all(api, core_path("pods", config.namespace), pod_entry, labelSelector=contract.LABEL_JOB_UID)
@@ -116,7 +117,7 @@ async def fill(api: Api, config: OperatorConfig, cache: Cache) -> set[Key]:
 
 
 async def resync(
-    api: Api, config: OperatorConfig, cache: Cache, queue: WorkQueue, relisted: asyncio.Event, notice: Notice
+    api: OperatorApi, config: OperatorConfig, cache: Cache, queue: WorkQueue, relisted: asyncio.Event, notice: Notice
 ) -> None:
     """Compare pods and Services whenever a watch began anew; every few minutes go over all jobs as well."""
     while True:
@@ -129,7 +130,7 @@ async def resync(
                 queue.add(key)
             if due:
                 await _all_jobs(api, config, notice)
-        except (ApiRefused, ApiUnreachable) as problem:
+        except ApiError as problem:
             log.warning("resync: %s", problem)
             relisted.set()
 
@@ -144,7 +145,7 @@ async def within(event: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-async def _all_jobs(api: Api, config: OperatorConfig, notice: Notice) -> None:
+async def _all_jobs(api: OperatorApi, config: OperatorConfig, notice: Notice) -> None:
     """Of thousands, whole objects are never in memory together, and those that rest cost no request of their own."""
     async for page in pages(api, jobs_path(config.namespace)):
         for obj in page.objects:

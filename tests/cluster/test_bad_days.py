@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from kompakt_client.transport import connect
 from tests.support.cluster.machines import MACHINES
 from tools.kube import kwok
-from tools.kube.api import connect
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.session import ClusterSession, eventually
 

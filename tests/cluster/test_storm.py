@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kompakt_client.transport import connect
 from kompakt_core.contract import API_VERSION, JOB_PLURAL
 from tests.support.cluster.storm import (
     LOOK,
@@ -23,7 +24,6 @@ from tests.support.cluster.storm import (
     orphans,
     said_of,
 )
-from tools.kube.api import connect
 from tools.kube.holding import HoldingWatch
 from tools.kube.parts import Pair
 from tools.kube.session import ClusterSession, eventually, stays

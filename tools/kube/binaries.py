@@ -101,7 +101,7 @@ def _from_path(program: Program) -> Path | None:
 def _fetch(program: Program, say: Say) -> Path:
     try:
         return release.download(program, say)
-    except release.Unreachable:
+    except release.HostUnreachable:
         pass  # said once for all programs of that place
     except release.NotDownloaded as error:
         say(f"{program.name}: {error}; building it instead")

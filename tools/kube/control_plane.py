@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tools.kube.api import Refused, connect
+from kompakt_client.errors import ApiError
+from kompakt_client.transport import connect
 from tools.kube.components import Addresses, Component, Find, Keys, answers, control_plane, make_keys
 from tools.kube.ports import free_ports
 from tools.kube.processes import Launch, Process, last_lines, launch_detached, read_records, stop, wait_until, write_records
@@ -137,7 +138,7 @@ def await_service_account(plane: ControlPlane, seconds: float = 30) -> None:
     def exists() -> bool:
         try:
             return bool(api.get("/api/v1/namespaces/default/serviceaccounts/default"))
-        except (Refused, OSError):
+        except ApiError:
             return False
 
     found = wait_until(exists, seconds)

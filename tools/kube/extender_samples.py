@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
+from kompakt_client.transport import ApiClient, connect
 from kompakt_core.contract import RESOURCE
 from tools.kube import simulated
-from tools.kube.api import Api, connect
 from tools.kube.binaries import find_all
 from tools.kube.components import Component, answers
 from tools.kube.control_plane import ControlPlane
@@ -34,7 +34,7 @@ SECONDS = 60.0
 class Recorder:
     """An extender that keeps the first body of each verb and says yes to everything."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiClient) -> None:
         self.bodies: dict[str, dict[str, Any]] = {}
         self._api = api
 
@@ -53,7 +53,7 @@ class Recorder:
             "metadata": {"name": body["PodName"], "namespace": body["PodNamespace"], "uid": body["PodUID"]},
             "target": {"kind": "Node", "name": body["Node"]},
         }
-        self._api.post(f"/api/v1/namespaces/{body['PodNamespace']}/pods/{body['PodName']}/binding", binding)
+        self._api.create(f"/api/v1/namespaces/{body['PodNamespace']}/pods/{body['PodName']}/binding", binding)
 
     @contextmanager
     def serving(self) -> Iterator[int]:
@@ -125,7 +125,7 @@ def record(plane: ControlPlane, program: Path, form: str) -> dict[str, dict[str,
     with recorder.serving() as port:
         component = scheduler(plane, program, form, port)
         plane.start_component(component)
-        api.post("/api/v1/namespaces/default/pods", pod(form))
+        api.create("/api/v1/namespaces/default/pods", pod(form))
         if not wait_until(lambda: len(recorder.bodies) == 3, SECONDS):
             raise SystemExit(f"kube-scheduler asked only for {sorted(recorder.bodies)} within {SECONDS:.0f} s")
         plane.stop_component(component.name)

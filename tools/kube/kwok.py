@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kompakt_client.errors import Conflict
+from kompakt_client.transport import ApiClient
 from kompakt_core.contract import LABEL_MACHINE, RESOURCE
-from tools.kube.api import Api, Refused
 from tools.kube.components import Component, Find, answers
 
 STAGES = Path(__file__).parent / "stages"
@@ -62,11 +63,10 @@ def node(name: str, gpus: int, machine: str, labels: dict[str, str] | None = Non
     }
 
 
-def add_nodes(api: Api, nodes: Iterable[dict[str, Any]]) -> None:
+def add_nodes(api: ApiClient, nodes: Iterable[dict[str, Any]]) -> None:
     """Create Nodes; one of the same name that is there already stays as it is."""
     for document in nodes:
         try:
-            api.post("/api/v1/nodes", document)
-        except Refused as error:
-            if error.status != 409:
-                raise
+            api.create("/api/v1/nodes", document)
+        except Conflict:
+            continue

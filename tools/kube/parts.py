@@ -15,8 +15,9 @@ from typing import Any
 
 import yaml
 
+from kompakt_client.errors import ApiError
+from kompakt_client.transport import ApiClient, connect
 from kompakt_core.contract import API_VERSION, JOB_PLURAL, TOPOLOGY_PLURAL
-from tools.kube.api import Api, Refused, connect
 from tools.kube.components import Component, Find, answers
 from tools.kube.control_plane import ControlPlane, StartFailed
 from tools.kube.pki import token_kubeconfig
@@ -58,7 +59,7 @@ class Parts:
     server: str = ""  # where our parts find the API server, if not at its own address
 
     @property
-    def api(self) -> Api:
+    def api(self) -> ApiClient:
         return connect(self.plane.kubeconfig)
 
     def install(self, values: Mapping[str, str] | None = None) -> None:
@@ -77,7 +78,7 @@ class Parts:
         def served() -> bool:
             try:
                 resources = self.api.get(f"/apis/{API_VERSION}")["resources"]
-            except (Refused, OSError):
+            except ApiError:
                 return False
             return {JOB_PLURAL, TOPOLOGY_PLURAL} <= {resource["name"] for resource in resources}
 
@@ -156,7 +157,7 @@ class Parts:
         try:
             nodes = self.api.get("/api/v1/nodes?labelSelector=type%3Dkwok")["items"]
             reported = self.api.get(f"/apis/{API_VERSION}/{TOPOLOGY_PLURAL}")["items"]
-        except (Refused, OSError):
+        except ApiError:
             return False
         return {node["metadata"]["name"] for node in nodes} <= {topology["metadata"]["name"] for topology in reported}
 
@@ -164,7 +165,7 @@ class Parts:
         """A kubeconfig file with a token of the part's ServiceAccount."""
         account = f"{RELEASE}-{part}"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": TOKEN_SECONDS}}
-        answer = self.api.post(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token", body)
+        answer = self.api.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token", body)
         authority = self.plane.keys.authority.certificate_file
         path = self.plane.folder / f"{account}{'-by-detour' if self.server else ''}.kubeconfig"
         return token_kubeconfig(path, self.server or self.plane.addresses.server, authority, answer["status"]["token"])

@@ -34,7 +34,7 @@ class NotDownloaded(Exception):
     """The program cannot be downloaded; the message says why."""
 
 
-class Unreachable(NotDownloaded):
+class HostUnreachable(NotDownloaded):
     """Its place does not answer, which `survey` has told already."""
 
 
@@ -66,7 +66,7 @@ def download(program: Program, say: Say) -> Path:
         raise NotDownloaded(str(error)) from error
     survey([program], say)
     if _obstacles[asset.base]:
-        raise Unreachable(f"{asset.base} does not answer ({_obstacles[asset.base]})")
+        raise HostUnreachable(f"{asset.base} does not answer ({_obstacles[asset.base]})")
     say(f"{program.name}: downloading {asset.url}")
     target = folder(program)
     target.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.topology.graph import UNHEALTHY, LinkGraph
-from kompakt_device_plugin.api import NODES, PODS, TOPOLOGIES, Api, pod_path
+from kompakt_device_plugin.api import NODES, PODS, TOPOLOGIES, PluginApi, pod_path
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.objects import Objects
 from kompakt_device_plugin.pods import NodePod, NodePods
@@ -82,7 +82,7 @@ class SimulatedNode:
 class SimulatedNodes:
     """Watches nodes, pods and GPUTopologies; `look` brings one node into order."""
 
-    def __init__(self, api: Api, source: TopologySource, stop: threading.Event) -> None:
+    def __init__(self, api: PluginApi, source: TopologySource, stop: threading.Event) -> None:
         self._api, self._source, self._stop = api, source, stop
         self._nodes, self._topologies = Objects(), Objects()
         self._known: dict[str, SimulatedNode] = {}

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kompakt_client.transport import connect
 from tools.kube import control_plane, kwok
-from tools.kube.api import connect
 from tools.kube.components import Find
 from tools.kube.control_plane import ControlPlane, Say
 from tools.kube.ports import free_ports

@@ -8,10 +8,10 @@ from typing import Any
 import yaml
 from rich.console import Console
 
+from kompakt_client.transport import connect
 from kompakt_core.contract import ANN_GPUS, LABEL_JOB_NAME
 from kompakt_core.topology.wire import graph_from_spec
 from tools.kube import binaries, closing, control_plane, following, kwok, scatter, simulated, stack
-from tools.kube.api import connect
 from tools.kube.comparison import compare
 from tools.kube.control_plane import ControlPlane
 from tools.kube.images import ROOT, TRAINER_FOLDER

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from string import Template
 
+from kompakt_client.transport import connect
 from tools.kube import binaries, host, image_store, images, kwok, namespaces, real
-from tools.kube.api import connect
 from tools.kube.beside import Step, beside
 from tools.kube.buildah import Builder
 from tools.kube.cache import cache_root, locked

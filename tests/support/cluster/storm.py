@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from kubernetes import client
 from urllib3.exceptions import HTTPError
 
+from kompakt_client.transport import connect
 from kompakt_core.contract import API_VERSION, GROUP, JOB_PLURAL, LABEL_JOB_NAME, TOPOLOGY_PLURAL, VERSION
 from tools.kube import kwok
-from tools.kube.api import connect
 from tools.kube.components import control_plane
 from tools.kube.jobs import Document, JobManifest, training_job
 from tools.kube.kwok import EXIT_CODE_ANNOTATION

@@ -134,7 +134,7 @@ class FakeStream:
         while True:
             seen, lines = self._api.next_events(self._path, self._query, seen)
             if lines:
-                yield lines
+                yield list(lines)
 
     def stop(self) -> None:
         """Nothing to end."""

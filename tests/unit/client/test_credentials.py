@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kompakt_client.credentials import EARLY_SECONDS, Program, read_login
+from kompakt_client.credentials import EARLY_SECONDS, ExecCredentials, read_login
 from kompakt_client.errors import Unreachable
 from kompakt_client.kubeconfig import LoginProgram, Pem
 from kompakt_core.errors import InvalidInput
@@ -29,7 +29,7 @@ class Login:
         self.folder, self.now = folder, 1_000_000.0
         (folder / "login.py").write_text(SCRIPT)
         program = LoginProgram(sys.executable, V1, (str(folder / "login.py"),), **more)
-        self.credentials = Program(program, folder, clock=lambda: self.now)
+        self.credentials = ExecCredentials(program, folder, clock=lambda: self.now)
 
     def answer(self, **status: str) -> None:
         document = {"apiVersion": V1, "kind": "ExecCredential", "status": status}
@@ -93,7 +93,7 @@ def test_a_program_that_fails_is_named_and_tried_again(tmp_path: Path) -> None:
 def test_a_program_that_is_not_there_is_named_with_its_hint(tmp_path: Path) -> None:
     program = LoginProgram("no-such-program", V1, install_hint="see example.org")
     with pytest.raises(Unreachable, match=r"no-such-program.*see example.org"):
-        Program(program, tmp_path).headers()
+        ExecCredentials(program, tmp_path).headers()
 
 
 @pytest.mark.parametrize(

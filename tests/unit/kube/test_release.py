@@ -303,7 +303,7 @@ def test_a_name_look_up_that_hangs_is_given_up(empty: Path, monkeypatch: pytest.
     said: list[str] = []
     release.survey([PROGRAMS["helm"]], said.append)
     assert said == ["no download from get.helm.sh (no answer within 0 s): building instead"]
-    with pytest.raises(release.Unreachable):
+    with pytest.raises(release.HostUnreachable):
         release.download(PROGRAMS["helm"], said.append)
     assert len(said) == 1
     done.set()
@@ -314,7 +314,7 @@ def test_a_place_that_stalled_is_not_waited_for_again(place: Server, monkeypatch
         stalling(place, offer(place, PROGRAMS[name], monkeypatch), monkeypatch)
     with pytest.raises(release.NotDownloaded, match="timed out"):
         release.download(PROGRAMS["kubectl"], quiet)
-    with pytest.raises(release.Unreachable):
+    with pytest.raises(release.HostUnreachable):
         release.download(PROGRAMS["kubelet"], quiet)
     assert not any("kubelet" in path for path in place.asked)
 

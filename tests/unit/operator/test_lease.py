@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from kompakt_client.errors import Unreachable, rejection
 from kompakt_operator import lease
-from kompakt_operator.api import Api, ApiRefused, ApiUnreachable
+from kompakt_operator.api import OperatorApi
 from kompakt_operator.lease import Elector
 from kompakt_operator.watching import within
 
 Object = dict[str, Any]
 
 
-class Store(Api):
+class Store(OperatorApi):
     """One Lease, as an API server keeps it; `meanwhile` happens once, between the next read and what follows it."""
 
     def __init__(self, holder: str = "") -> None:
@@ -31,7 +32,7 @@ class Store(Api):
 
     async def update(self, path: str, body: Mapping[str, Any]) -> Object:
         if body["metadata"]["resourceVersion"] != self.held["metadata"]["resourceVersion"]:
-            raise ApiRefused(409, "Conflict", "changed meanwhile")
+            raise rejection(409, "Conflict", "changed meanwhile")
         self.writes += 1
         self.held = copy.deepcopy(dict(body))
         self.held["metadata"]["resourceVersion"] = str(self.writes + 1)
@@ -79,7 +80,7 @@ async def test_somebody_elses_lease_stays() -> None:
     assert (store.holder, store.writes) == ("other", 0)
 
 
-@pytest.mark.parametrize("answer", [ApiRefused(403, "Forbidden", "rights are gone"), ApiUnreachable("down"), None])
+@pytest.mark.parametrize("answer", [rejection(403, "Forbidden", "rights are gone"), Unreachable("down"), None])
 async def test_what_cannot_be_given_up_keeps_nobody_from_ending(
     monkeypatch: pytest.MonkeyPatch, answer: Exception | None
 ) -> None:

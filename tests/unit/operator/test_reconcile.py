@@ -6,11 +6,12 @@ from typing import Any, cast
 
 import pytest
 
+from kompakt_client.errors import Rejected, rejection
 from kompakt_core import contract
 from kompakt_core.job import actions as do
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import read_status
-from kompakt_operator.api import NOT_SERVED, Api, ApiRefused
+from kompakt_operator.api import OperatorApi
 from kompakt_operator.cache import Cache
 from kompakt_operator.crd import DEFINITIONS, is_gone, served
 from kompakt_operator.garbage_collector import COLLECTOR_SECONDS, GarbageCollector, left_behind
@@ -41,7 +42,7 @@ def pod(phase: str = "Running", **meta: Any) -> dict[str, Any]:
     return {"metadata": own, "spec": {"nodeName": "n1"}, "status": {"phase": phase}}
 
 
-class Asked(Api):
+class Asked(OperatorApi):
     """Answers what it was told to; whoever asks for anything else has asked too much."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
@@ -164,15 +165,15 @@ def test_only_what_belongs_to_the_missing_job_and_stays_is_left_behind(meta: dic
 @pytest.mark.parametrize(
     ("refusal", "definitions", "gone"),
     [
-        (ApiRefused(404, "NotFound", ""), None, True),
-        (ApiRefused(403, "Forbidden", ""), None, False),
-        (ApiRefused(404, NOT_SERVED, ""), {"items": []}, True),
-        (ApiRefused(404, NOT_SERVED, ""), {"items": [{"metadata": {"uid": "d"}}]}, False),
-        (ApiRefused(404, NOT_SERVED, ""), ApiRefused(403, "Forbidden", ""), False),
+        (rejection(404, "NotFound", ""), None, True),
+        (rejection(403, "Forbidden", ""), None, False),
+        (rejection(404, "", ""), {"items": []}, True),
+        (rejection(404, "", ""), {"items": [{"metadata": {"uid": "d"}}]}, False),
+        (rejection(404, "", ""), rejection(403, "Forbidden", ""), False),
     ],
     ids=["the job alone", "not allowed", "the CRD as well", "not served for a moment", "nobody may say"],
 )
-async def test_a_job_is_gone_when_it_or_its_definition_is_not_there(refusal: ApiRefused, definitions: Any, gone: bool) -> None:
+async def test_a_job_is_gone_when_it_or_its_definition_is_not_there(refusal: Rejected, definitions: Any, gone: bool) -> None:
     assert await is_gone(Asked({DEFINITIONS: definitions}), refusal) is gone
 
 
@@ -183,9 +184,9 @@ KINDS = {"resources": [{"name": contract.JOB_PLURAL}, {"name": "gputopologies"}]
     ("kinds", "definitions", "found"),
     [
         (KINDS, {"items": [{"metadata": {"uid": "d"}}]}, "d"),
-        (KINDS, ApiRefused(403, "Forbidden", ""), "one"),
+        (KINDS, rejection(403, "Forbidden", ""), "one"),
         ({"resources": [{"name": "gputopologies"}]}, {"items": [{"metadata": {"uid": "d"}}]}, ""),
-        (ApiRefused(404, NOT_SERVED, ""), {"items": []}, ""),
+        (rejection(404, "", ""), {"items": []}, ""),
     ],
     ids=["served", "served, and more may not be asked", "defined and not served yet", "nothing is defined"],
 )

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from kompakt_operator.api import Api, ApiRefused, jobs_path
+from kompakt_client.errors import Rejected, rejection
+from kompakt_operator.api import OperatorApi, jobs_path
 from kompakt_operator.cache import Cache
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
@@ -25,10 +26,10 @@ def job(**run_policy: str) -> Object:
     return {"metadata": meta, "spec": {"roles": [role], "runPolicy": run_policy}}
 
 
-class Refusing(Api):
+class Refusing(OperatorApi):
     """Takes everything but objects of one kind; the job's status is kept as written."""
 
-    def __init__(self, obj: Object, plural: str, refusal: ApiRefused) -> None:
+    def __init__(self, obj: Object, plural: str, refusal: Rejected) -> None:
         self.obj, self.plural, self.refusal = obj, plural, refusal
 
     async def get(self, path: str, accept: str = "application/json", **query: str) -> Object:
@@ -47,7 +48,7 @@ class Refusing(Api):
 
 async def looked(plural: str, code: int, message: str, **run_policy: str) -> tuple[Object, bool]:
     """The job's conditions that hold after two looks, by type, and whether a third one is planned."""
-    queue, api = WorkQueue(), Refusing(job(**run_policy), plural, ApiRefused(code, "Invalid", message))
+    queue, api = WorkQueue(), Refusing(job(**run_policy), plural, rejection(code, "Invalid", message))
     both = Reconciler(api, Cache(), queue, Scraper(queue, 0), "runtime")
     await both.reconcile(KEY)
     await both.reconcile(KEY)
@@ -85,5 +86,5 @@ async def test_a_pod_that_a_webhook_refuses_may_be_taken_later() -> None:
 
 
 async def test_what_is_no_verdict_on_the_object_rises() -> None:
-    with pytest.raises(ApiRefused, match="409"):
+    with pytest.raises(Rejected, match="the namespace is being changed"):
         await looked("services", 409, "the namespace is being changed")

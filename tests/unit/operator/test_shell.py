@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kompakt_client.errors import Conflict, Invalid, NotFound, Throttled, Unreachable
+from kompakt_client.requests import Answer
 from kompakt_core.errors import InvalidInput
-from kompakt_operator.api import NOT_SERVED, ApiRefused, ApiUnreachable, _judged, _parsed
+from kompakt_operator.api import judged
 from kompakt_operator.config import read_config
 from kompakt_operator.events import turns
 from kompakt_operator.health import STUCK_SECONDS, OperatorHealth
@@ -158,22 +160,27 @@ def test_any_environment_is_read_or_refused(environment: dict[str, str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("code", "error"), [(404, ApiRefused), (409, ApiRefused), (422, ApiRefused), (429, ApiUnreachable), (503, ApiUnreachable)]
+    ("code", "error"),
+    [(404, NotFound), (409, Conflict), (422, Invalid), (429, Throttled), (401, Unreachable), (503, Unreachable)],
 )
-def test_an_answer_that_says_nothing_about_the_request_is_no_refusal(code: int, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        _judged("GET", "/x", code, {"reason": "R", "message": "m"})
-    assert _judged("GET", "/x", 201, {"kind": "Pod"}) == {"kind": "Pod"}
+def test_an_answer_is_an_object_or_an_error_of_the_tree(code: int, error: type[Exception]) -> None:
+    with pytest.raises(error, match="m"):
+        judged("GET /x", Answer(code, b'{"reason": "R", "message": "m"}'))
+    assert judged("GET /x", Answer(201, b'{"kind": "Pod"}')) == {"kind": "Pod"}
+    assert judged("DELETE /x", Answer(200, b"")) == {}
+
+
+def test_an_answer_that_is_no_json_is_no_answer() -> None:
+    with pytest.raises(Unreachable, match="GET /x: no JSON"):
+        judged("GET /x", Answer(200, b"<html>"))
+    with pytest.raises(Unreachable, match="502"):
+        judged("GET /x", Answer(502, b"<html>"))
 
 
 def test_a_kind_that_is_not_served_is_told_from_an_object_that_is_not_there() -> None:
-    with pytest.raises(ApiRefused) as refused:
-        _judged("GET", "/x", 404, _parsed(404, b"404 page not found\n"))  # type: ignore[arg-type]
-    assert refused.value.reason == NOT_SERVED
-    assert _parsed(404, b'{"reason": "NotFound"}') == {"reason": "NotFound"}
-    assert _parsed(200, b"") == {}
-    with pytest.raises(ValueError, match="Expecting value"):
-        _parsed(502, b"<html>")
+    with pytest.raises(NotFound) as refused:
+        judged("GET /x", Answer(404, b"404 page not found\n"))
+    assert not refused.value.served
 
 
 def test_events_tell_turns_not_states() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kompakt_operator.api import ApiRefused, ApiUnreachable
+from kompakt_client.errors import Unreachable, rejection
 from kompakt_operator.config import OperatorConfig
 from kompakt_operator.watch_health import Owed, WatchHealth, proven
 from kompakt_operator.watching import SILENCES
@@ -98,8 +98,8 @@ class Answers:
     ("answer", "stuck", "still_owed"),
     [
         (pod("a", 9), True, True),
-        (ApiUnreachable("no answer"), False, True),
-        (ApiRefused(404, "NotFound", "gone"), False, False),
+        (Unreachable("no answer"), False, True),
+        (rejection(404, "NotFound", "gone"), False, False),
         ({**pod("a", 9), "metadata": {"uid": "of a successor"}}, False, False),
     ],
 )
