@@ -27,11 +27,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
+import msgspec
 
 from benchmarks.kubelet_client import KubeletClient, build_client
+from kompakt_client.errors import NotFound
+from kompakt_client.requests import NO_QUERY, Answer, ApiRequest, Object, Query
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
-from kompakt_device_plugin.api import NO_QUERY, NODES, Listing, Query
+from kompakt_device_plugin.api import NODES
 from kompakt_device_plugin.main import Plugin, prepare_process
 from kompakt_device_plugin.nvml.source import NvmlSource
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
@@ -44,6 +47,7 @@ from tests.support.nvml_shim.shim import Shim, build
 if TYPE_CHECKING:  # loaded only to print: the plugin's process imports this module, and its memory is measured
     from rich.table import Table
 
+Batch = list[bytes]
 MACHINES: Final = ("hgx-h100-8", "dgx2-16xv100")
 HIT_MILLISECONDS: Final = 5.0  # bar for the 99th percentile
 MEGABYTES: Final = 80  # bar for resident memory
@@ -56,16 +60,25 @@ class StillApi:
     node: str
     _stop: threading.Event = field(default_factory=threading.Event)
 
-    def get(self, path: str) -> dict[str, Any] | None:
-        return None
+    def get(self, path: str) -> Object:
+        raise NotFound(path, 404, "NotFound")
 
-    def list(self, path: str, query: Query = NO_QUERY, *, timeout: float = 30.0) -> Listing:
+    def list(self, path: str, query: Query = NO_QUERY, *, seconds: float = 30.0) -> Object:
         node = {"metadata": {"name": self.node, "uid": "uid-node", "resourceVersion": "1"}}
-        return Listing([node] if path == NODES else [], "1")
+        return {"items": [node] if path == NODES else [], "metadata": {"resourceVersion": "1"}}
 
-    def watch(self, path: str, resource_version: str, query: Query = NO_QUERY) -> Iterator[dict[str, Any]]:
+    def exchange(self, request: ApiRequest) -> Answer:
+        return Answer(200, msgspec.json.encode(self.list(request.path)))
+
+    def watch(self, path: str, query: Query, silence: float) -> "StillApi":
+        return self
+
+    def batches(self) -> "Iterator[Batch]":
         self._stop.wait()
         yield from ()
+
+    def stop(self) -> None:
+        """Nothing to end."""
 
     def apply(self, path: str, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
         return {**body, "metadata": {**body["metadata"], "resourceVersion": "2"}}

@@ -20,11 +20,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import urllib3
 import uvloop
 
 from benchmarks.extender import Busy, Client, body_of, fill, name_of, quantile
-from kompakt_client.access import Door
+from kompakt_client.connections import plain
 from kompakt_core import contract
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
@@ -67,7 +66,7 @@ def add_pods(tenure: LeaderSession, pods: int, nodes: int) -> None:
 async def serve(nodes: int, pods: int) -> None:
     """Answer until killed."""
     metrics = ExtenderMetrics()
-    tenure = LeaderSession(Api(Door("http://localhost", urllib3.PoolManager(), dict)), metrics, lambda: True, LEVEL_LABELS)
+    tenure = LeaderSession(Api(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS)
     fill(tenure, nodes)
     add_pods(tenure, pods, nodes)
     tenure.ledger.snapshot()

@@ -31,11 +31,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import urllib3
 import uvloop
 from fastapi import FastAPI, Request, Response
 
-from kompakt_client.access import Door
+from kompakt_client.connections import plain
 from kompakt_core.contract import ANN_GPUS, ANN_PATTERN, ANN_SENSITIVITY, RESOURCE
 from kompakt_core.ids import JobUid, NodeName, PodUid
 from kompakt_core.patterns.names import Pattern
@@ -173,7 +172,7 @@ async def serve(nodes: int) -> None:
     """Answer until killed; prints both ports."""
     sys.setswitchinterval(SWITCH_SECONDS)
     metrics = ExtenderMetrics()
-    tenure = LeaderSession(Api(Door("http://localhost", urllib3.PoolManager(), dict)), metrics, lambda: True, LEVEL_LABELS)
+    tenure = LeaderSession(Api(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS)
     fill(tenure, nodes)
     app = verbs_app(Busy(tenure, nodes), metrics)
     stop = threading.Event()

@@ -8,13 +8,15 @@ from typing import Any, Final
 
 import grpc
 
+from kompakt_client.errors import ApiError, Conflict, NotFound, explained
+from kompakt_client.requests import Object
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.advertisement import Advertisement, NodeReading, outlook
 from kompakt_device_plugin.allocations import Allocations
-from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, Api, Object, explain, status_code
+from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, Api
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.event_recorder import EventRecorder
@@ -29,7 +31,7 @@ from kompakt_device_plugin.reconcile import event, holders
 from kompakt_device_plugin.registration import reason_of
 from kompakt_device_plugin.report import TopologyCondition, TopologyReporter
 from kompakt_device_plugin.source import Change, TopologySource
-from kompakt_device_plugin.watching import API_ERRORS, Watching
+from kompakt_device_plugin.watching import Watching, read_slim_pod
 from kompakt_device_plugin.writing import PodCorrector
 
 log = logging.getLogger(__name__)
@@ -102,8 +104,8 @@ class Agent:
         return str(facts.get("containerRuntimeVersion", ""))
 
     def ask(self) -> None:
-        """Lists this node's pods now, beside the watch. Raises one of API_ERRORS."""
-        self._pods.add(self._api.list(PODS, self._selector("spec.nodeName"), timeout=ASK_SECONDS).items)
+        """Lists this node's pods now, beside the watch. Raises an ApiError."""
+        self._pods.add(self._api.list(PODS, self._selector("spec.nodeName"), seconds=ASK_SECONDS).get("items") or ())
 
     def watch(self) -> None:
         """Begins to watch all that concerns this node and its GPUs; returns when each kind was listed once, or on stop."""
@@ -131,7 +133,7 @@ class Agent:
                 self._trouble = ""
                 self.settled.set()
                 beat.beat()
-            except (*API_ERRORS, grpc.RpcError) as error:
+            except (ApiError, grpc.RpcError) as error:
                 beat.beat()
                 self._failed(error)
             except Exception:
@@ -145,7 +147,7 @@ class Agent:
     def step(self) -> None:
         """One round: what is unhealthy is taken back, then kubelet's truth, report, offer, corrections, and what is to be told.
 
-        Raises one of API_ERRORS, and grpc.RpcError.
+        Raises an ApiError, and grpc.RpcError.
         """
         try:
             self._round()
@@ -222,21 +224,23 @@ class Agent:
             self._events.owe(node_event(node, seen.problem))
 
     def _failed(self, error: Exception) -> None:
-        trouble = f"kubelet: {reason_of(error)}" if isinstance(error, grpc.RpcError) else explain(error)
+        trouble = f"kubelet: {reason_of(error)}" if isinstance(error, grpc.RpcError) else explained(error)
         if trouble != self._trouble:
             log.warning("trying again every %.0f s: %s", PERIOD, trouble)
         self._trouble = trouble
-        if status_code(error) in (404, 409):
+        if isinstance(error, NotFound | Conflict):
             self._refresh()
 
     def _refresh(self) -> None:
         """What stands there is not what we thought: ask."""
         try:
             live = self._api.get(f"{TOPOLOGIES}/{self._name}")
-        except API_ERRORS:
+        except NotFound:
+            self._topologies.drop(self._name)
+        except ApiError:
             return
-        self._topologies.drop(self._name)
-        if live:
+        else:
+            self._topologies.drop(self._name)
             self._topologies.put(live)
 
     def _pause(self) -> None:
@@ -249,7 +253,8 @@ class Agent:
 
     def _watching(self, path: str, store: Objects | NodePods, field: str, *, optional: bool = False) -> Watching:
         query = self._selector(field)
-        return Watching(self._api, path, store.replace, self._seen(store), stop=self._stop, query=query, optional=optional)
+        seen, read = self._seen(store), read_slim_pod if path == PODS else None
+        return Watching(self._api, path, store.replace, seen, stop=self._stop, query=query, optional=optional, read=read)
 
     def _count(self, pod: NodePod) -> None:
         (self._metrics.corrected if pod.written else self._metrics.reported).inc()

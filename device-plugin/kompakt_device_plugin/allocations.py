@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from typing import Final
 
+from kompakt_client.requests import Object
 from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin import processes
-from kompakt_device_plugin.api import Object
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.journal import Journal, JournalEntry, still_open, with_pending
 from kompakt_device_plugin.orphaned_allocations import Alive, lingering, predecessors, without

@@ -4,14 +4,15 @@ import logging
 from collections import deque
 from typing import Final
 
-from kompakt_device_plugin.api import Api, Object, explain, status_code
+from kompakt_client.errors import ApiError, Conflict, explained
+from kompakt_client.requests import Object
+from kompakt_core.errors import TryLater
+from kompakt_device_plugin.api import Api
 from kompakt_device_plugin.deadline_executor import DeadlineExecutor, DeadlineTask
-from kompakt_device_plugin.watching import API_ERRORS
 
 log = logging.getLogger(__name__)
 MAX_OWED: Final = 256  # the oldest go first, should the API server be away for that long
 SECONDS: Final = 1.0  # a round of the agent waits no longer for Events: nothing rests on them
-_TRY_AGAIN: Final = (0, 408, 409, 429)  # 0: no answer at all
 
 
 class EventRecorder:
@@ -53,10 +54,10 @@ class EventRecorder:
         """Whether nothing is left to do for it."""
         try:
             self._api.create(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
-        except API_ERRORS as error:
-            later = status_code(error) in _TRY_AGAIN or status_code(error) >= 500
+        except ApiError as error:
+            later = isinstance(error, TryLater | Conflict)
             about, what = event["involvedObject"]["name"], "made later" if later else "not made"
-            self._complain(f"the Event {event['reason']} about {about} is {what}: {explain(error)}")
+            self._complain(f"the Event {event['reason']} about {about} is {what}: {explained(error)}")
             return not later
         self._complaint = ""
         return True

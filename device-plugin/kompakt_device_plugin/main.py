@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
+from kompakt_client.transport import connect
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_device_plugin import health, memory
 from kompakt_device_plugin.agent import Agent
 from kompakt_device_plugin.allocations import Allocations, StillRunning
-from kompakt_device_plugin.api import Api, connect
+from kompakt_device_plugin.api import Api
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.handover import Cdi, RealGpus, environment_only
 from kompakt_device_plugin.journal import Journal
@@ -222,7 +223,7 @@ def main() -> None:
     prepare_process()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
-        api = connect(str(options.kubeconfig) if options.kubeconfig else None)
+        api = connect(str(options.kubeconfig) if options.kubeconfig else None, "kompakt-device-plugin")
     except InvalidInput as error:
         sys.exit(f"kompakt-device-plugin: cannot reach the API server: {error}")
     try:

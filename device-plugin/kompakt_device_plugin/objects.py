@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable
 
-from kompakt_device_plugin.api import Object
+from kompakt_client.requests import Object
 
 
 class Objects:

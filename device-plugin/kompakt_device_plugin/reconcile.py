@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kompakt_client.requests import Object
 from kompakt_core import contract
 from kompakt_core.contract import bound_gpus, gpu_holders
 from kompakt_core.contract.bound_gpus import BoundGpus
@@ -13,7 +14,6 @@ from kompakt_core.ids import GpuIndex, GpuUuid, MegabytesPerSecond, PodUid, indi
 from kompakt_core.placement.choose import wished_facts
 from kompakt_core.placement.model import Wish
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_device_plugin.api import Object
 from kompakt_device_plugin.correction_order import in_turn
 from kompakt_device_plugin.pods import NodePod
 

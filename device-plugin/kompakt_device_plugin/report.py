@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kompakt_client.requests import Object
 from kompakt_core import contract
 from kompakt_core.contract import gpu_holders
 from kompakt_core.contract.gpu_holders import GpuHolder
@@ -11,7 +12,7 @@ from kompakt_core.ids import NodeName
 from kompakt_core.topology.flags import remarks
 from kompakt_core.topology.graph import FABRIC_KINDS, HEALTHY, LinkGraph
 from kompakt_core.topology.wire import graph_to_spec
-from kompakt_device_plugin.api import TOPOLOGIES, Api, Object
+from kompakt_device_plugin.api import TOPOLOGIES, Api
 
 _MAX_MESSAGE: Final = 32768  # of a condition
 _IDENTITY: Final = {"apiVersion": contract.API_VERSION, "kind": contract.TOPOLOGY_KIND}
@@ -131,8 +132,8 @@ class TopologyReporter:
     def report(self, report: NodeReport, live: Object | None, now: str) -> Object:
         """Brings the node's GPUTopology to what the report says; `live` is what stands there, None where nothing does.
 
-        Returns the object as it stands afterwards. Raises one of watching.API_ERRORS; status 409 means that `live`
-        was out of date. `now` is RFC 3339.
+        Returns the object as it stands afterwards. Raises an ApiError; Conflict means that `live` was
+        out of date. `now` is RFC 3339.
         """
         path = f"{TOPOLOGIES}/{report.node}"
         if self._is_settled(path, report, live):

@@ -4,9 +4,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from kompakt_client.errors import Conflict, Forbidden, NotFound, explained
 from kompakt_core import contract
 from kompakt_core.ids import GpuUuid, PodUid
-from kompakt_device_plugin.api import Api, ApiException, explain, pod_path
+from kompakt_device_plugin.api import Api, pod_path
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.event_recorder import EventRecorder
 from kompakt_device_plugin.pods import NodePod
@@ -29,7 +30,7 @@ class PodCorrector:
         self._told: dict[PodUid, tuple[GpuUuid, ...]] = {}
 
     def correct(self, taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Sequence[NodePod], report: NodeReport) -> None:
-        """Call only after `report`, which says the same in status.held, is written. Raises one of watching.API_ERRORS."""
+        """Call only after `report`, which says the same in status.held, is written. Raises an ApiError."""
         for uid in list(self._told)[:-_MAX_TOLD]:
             self._told.pop(uid, None)
         for correction in corrections(taken, pods, report.graph):
@@ -40,11 +41,9 @@ class PodCorrector:
         pod = correction.pod
         try:
             self._api.apply(pod_path(*pod.key), annotations_of(correction), manager=contract.PLUGIN_MANAGER)
-        except ApiException as error:
-            if error.status not in (403, 404, 409):
-                raise
+        except (Forbidden, NotFound, Conflict) as error:
             # Gone, or another pod of that name by now: the watch will say so, and status.held has it meanwhile.
-            log.info("pod %s/%s cannot be corrected: %s", *pod.key, explain(error))
+            log.info("pod %s/%s cannot be corrected: %s", *pod.key, explained(error))
             return
         if correction.gpus and self._told.get(pod.uid) != correction.gpus:
             self._tell(correction)

@@ -9,7 +9,7 @@ import msgspec
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from kompakt_client.access import Door, find
+from kompakt_client.connections import Endpoint, find
 from kompakt_core.errors import TryLater
 from kompakt_extender.objects import StatusObject
 
@@ -77,8 +77,8 @@ class Stream:
 class Api:
     """One API server. Thread-safe, as urllib3's connection pool is."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
 
     def request(
         self,
@@ -125,9 +125,9 @@ class Api:
     def _open(
         self, method: str, path: str, query: Mapping[str, str | int] | None, body: Any, content_type: str, seconds: float
     ) -> Any:
-        url = self._door.server + path + ("?" + urlencode(query) if query else "")
+        url = self._endpoint.server + path + ("?" + urlencode(query) if query else "")
         try:
-            return self._door.pool.request(
+            return self._endpoint.pool.request(
                 method,
                 url,
                 body=None if body is None else msgspec.json.encode(body),
@@ -141,7 +141,7 @@ class Api:
             raise TryLater(f"{method} {path}: {error}", 1.0) from error
 
     def _headers(self, content_type: str) -> dict[str, str]:
-        return {"Accept": JSON, "Content-Type": content_type, "User-Agent": "kompakt-extender", **self._door.headers()}
+        return {"Accept": JSON, "Content-Type": content_type, "User-Agent": "kompakt-extender", **self._endpoint.headers()}
 
 
 def load(kubeconfig: str | None) -> Api:

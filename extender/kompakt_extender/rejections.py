@@ -29,7 +29,7 @@ TEXTS: Final[Mapping[Reason, str]] = {
     Reason.VALUE_TOO_LOW: "node(s) had no free GPU set as fast as planned",
     Reason.LINK_TOO_WEAK: "node(s) had no free GPU set joined by the required link",
     Reason.NUMA_SPLIT: "node(s) had no free GPU set on one NUMA node",
-    Reason.TOO_FEW_RANKS: "the pod's own edges name ranks that it does not have",
+    Reason.TOO_FEW_RANKS: "the pod's custom edges name ranks that it does not have",
     Reason.PARTITION_SPLIT: "node(s) had no free fabric partition of the size",
     Reason.TOO_MANY_GPUS: "node(s) have more GPUs than patterns are matched on",
     Reason.NOT_PLANNED: "node(s) are not the planned one",

@@ -150,7 +150,7 @@ async def _look(reconciler: Reconciler, queue: WorkQueue, key: Key) -> str:
         log.warning("%s/%s: %s; again in %.1f s", *key, problem, queue.retry(key))
         return "retried"
     except Exception:
-        log.exception("%s/%s: our fault; again in %.1f s", *key, queue.retry(key))
+        log.exception("%s/%s: internal error; retrying in %.1f s", *key, queue.retry(key))
         return "failed"
     return "done"
 

@@ -8,9 +8,9 @@ from typing import Final, Protocol
 from kompakt_core.policy.delay import DELAY_POLICIES
 from kompakt_simulator.jobs import SimulatedJob
 from kompakt_simulator.placements import Placement
+from kompakt_simulator.schedulers.kompakt import KompaktScheduler
 from kompakt_simulator.schedulers.lease_rules import DallyRule, Gandiva, Las, Tiresias
 from kompakt_simulator.schedulers.leased import Leased
-from kompakt_simulator.schedulers.patient import Patient
 from kompakt_simulator.schedulers.queues import Queued, Shortest
 from kompakt_simulator.setting import Knowledge, Setting
 from kompakt_simulator.world import Instant, SimulatedWorld
@@ -64,6 +64,6 @@ _ROWS = (
     _dally("dally"),
     _dally("no-wait"),
     _dally("never-relax"),
-    SchedulingPolicy("kompakt", lambda _place, _setting: Patient(), uses_more=True),
+    SchedulingPolicy("kompakt", lambda _place, _setting: KompaktScheduler(), uses_more=True),
 )
 POLICIES: Final[Mapping[str, SchedulingPolicy]] = MappingProxyType({policy.name: policy for policy in _ROWS})

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any, Final
 
 from msgspec import inspect
@@ -9,6 +10,7 @@ from msgspec import inspect
 from kompakt_core.schema.meta import Declared, ValidationRule
 from tools.crd.structural import Schema, field_schema, opened, shown
 
+WIDTH: Final = 130
 MADE: Final = "<!-- Made by `python -m tools.crd`; do not edit. -->"
 HEAD: Final = ("| field | type | default | what it does |", "|---|---|---|---|")
 REFUSED: Final = "The API server refuses an object that breaks one of these rules, and shows the rule:"
@@ -24,13 +26,13 @@ class ResourcePage:
     scope: str
     columns: list[Schema]
     parts: dict[str, tuple[str, type[Declared]]]
-    more: str = ""
+    more: str
 
 
 def page(resource: ResourcePage) -> str:
     """The page's text."""
-    lines = [f"# {resource.names['kind']}: all fields", "", MADE, "", resource.what, ""]
-    lines += [_called(resource), *([resource.more] if resource.more else []), ""]
+    lines = [f"# {resource.names['kind']}: all fields", "", MADE, "", fill(resource.what, WIDTH), ""]
+    lines += [fill(f"{_called(resource)} {resource.more}", WIDTH, break_long_words=False, break_on_hyphens=False), ""]
     for part, (what, kind) in resource.parts.items():
         lines += [f"## {part}", "", what, ""]
         for path, node in _objects(part, kind):
@@ -77,7 +79,7 @@ def _rules(node: inspect.StructType) -> list[ValidationRule]:
 def _row(path: str, field: inspect.Field, filled: bool) -> str:
     _, extra, more = opened(field.type)
     schema = field_schema(field, filled=filled)
-    told = [more["description"]]
+    told = [more["description"].replace("<", "&lt;")]
     told += [f"Unit: {extra['unit']}."] if "unit" in extra else []
     told += [f"Example: `{shown(example)}`" for example in more.get("examples", [])]
     default = "required" if field.required else f"`{shown(schema['default'])}`" if "default" in schema else ""

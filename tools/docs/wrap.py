@@ -7,7 +7,8 @@ from typing import Final
 
 WIDTH: Final = 130
 _ITEM = re.compile(r" *([-*]|\d+\.) ")
-_FIXED = ("|", ">", "#", "```", "<!--", "![")  # tables, quotations, headings, code, marks, pictures
+# Tables, quotations, headings, code, marks, pictures, and what a merge leaves where two sides differ.
+_FIXED = ("|", ">", "#", "```", "<!--", "![", "<<<<<<<", "=======")
 _CODE = re.compile(r"`[^`]+`")
 _SPACE = "\0"
 

@@ -17,11 +17,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from kompakt_client.errors import ApiError, Conflict, NotFound, explained
+from kompakt_client.transport import connect
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.topology.graph import UNHEALTHY, LinkGraph
-from kompakt_device_plugin.api import NODES, PODS, TOPOLOGIES, Api, connect, explain, pod_path, status_code
+from kompakt_device_plugin.api import NODES, PODS, TOPOLOGIES, Api, pod_path
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.objects import Objects
 from kompakt_device_plugin.pods import NodePod, NodePods
@@ -29,7 +31,7 @@ from kompakt_device_plugin.prefer import OfferedDevices, admit
 from kompakt_device_plugin.reconcile import held_of
 from kompakt_device_plugin.report import NodeReport, TopologyReporter
 from kompakt_device_plugin.source import NamedMachines, TopologySource
-from kompakt_device_plugin.watching import API_ERRORS, Watching
+from kompakt_device_plugin.watching import Watching, read_slim_pod
 from kompakt_device_plugin.writing import PodCorrector
 
 KWOK_ANNOTATION: Final = "kwok.x-k8s.io/node"
@@ -93,7 +95,13 @@ class SimulatedNodes:
             Watching(self._api, TOPOLOGIES, self._topologies_listed, self._topology_changed, stop=self._stop),
             Watching(self._api, NODES, self._nodes_listed, self._node_changed, stop=self._stop),
             Watching(
-                self._api, PODS, self._pods_listed, self._pod_changed, stop=self._stop, query={"fieldSelector": "spec.nodeName!="}
+                self._api,
+                PODS,
+                self._pods_listed,
+                self._pod_changed,
+                stop=self._stop,
+                query={"fieldSelector": "spec.nodeName!="},
+                read=read_slim_pod,
             ),
         ]
         for watch in watches:
@@ -134,10 +142,10 @@ class SimulatedNodes:
         """The node's name where it must be looked at again."""
         try:
             self.look(name)
-        except API_ERRORS as error:
-            if status_code(error) in (404, 409):
+        except ApiError as error:
+            if isinstance(error, NotFound | Conflict):
                 self._refresh(name)
-            log.warning("node %s: %s", name, explain(error))
+            log.warning("node %s: %s", name, explained(error))
             return name
         return None
 
@@ -145,14 +153,16 @@ class SimulatedNodes:
         """What we thought stands there does not: ask."""
         try:
             live = self._api.get(f"{TOPOLOGIES}/{name}")
-        except API_ERRORS:
+        except NotFound:
+            self._topologies.drop(name)
+        except ApiError:
             return
-        self._topologies.drop(name)
-        if live:
+        else:
+            self._topologies.drop(name)
             self._topologies.put(live)
 
     def look(self, name: str) -> None:
-        """Brings one node into order. Raises one of API_ERRORS."""
+        """Brings one node into order. Raises an ApiError."""
         node = self._nodes.get(name)
         if node is None or KWOK_ANNOTATION not in (node["metadata"].get("annotations") or {}):
             return

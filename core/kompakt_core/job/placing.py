@@ -21,8 +21,8 @@ class Consolidation(Declared, frozen=True):
     mode: Annotated[
         ConsolidationMode,
         about(
-            "Default: as the cluster is set. Fixed: the three waits below. NoWait: take the first place that fits. NeverRelax: "
-            "wait for the best level for ever.",
+            "Default: as the cluster is set. Fixed: machineWaitSeconds, rackWaitSeconds and blockWaitSeconds. NoWait: take "
+            "the first place that fits. NeverRelax: wait for the best level for ever.",
             example="NoWait",
         ),
     ] = ConsolidationMode.DEFAULT

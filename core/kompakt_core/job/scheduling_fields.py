@@ -104,8 +104,8 @@ class SchedulingStatus(Declared, frozen=True):
     state: Annotated[
         Literal["Waiting", "Reserved", "Released", "Withdrawn"],
         about(
-            "Waiting: has no place. Reserved: waits, and GPUs are kept for it. Released: has its places. Withdrawn: places were "
-            "taken back and a new attempt begins.",
+            "Waiting: has no place. Reserved: waits, and GPUs are kept for it. Released: has its places. Withdrawn: its "
+            "places were taken back before all pods were bound; it is planned again.",
             example="Released",
         ),
     ] = ABSENT

@@ -1,4 +1,4 @@
-"""Gangs that end for others: GPUs are held first, then it is written whom they are for, then the victims are asked to end.
+"""Preempts lower-priority gangs: GPUs are reserved first, then the preemptor's status names them, then victims are asked to end.
 
 The order is that of what must be true: a victim's request is derived from what stands written on the job that it is for, so a
 new leader goes on where the old one was, and a request whose reason has gone is taken back. The operator acts on requests.
@@ -93,7 +93,7 @@ class PreemptionPlanner:
         return [one for one in found if one is not None]
 
     def begin(self, now: PlanningRequest, found: PreemptionPlan) -> None:
-        """Hold the GPUs, and write on the waiting job whom it ends."""
+        """Reserve the GPUs, and record the victims in the preemptor's status."""
         victims = tuple(self._victim(one) for one in found.victims)
         record = ending_others(now.record, victims, self._uuids(now, found), self._clock())
         _LOG.info("%s/%s: %s", now.job.namespace, now.job.name, record.message)

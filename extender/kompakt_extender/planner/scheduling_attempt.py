@@ -1,6 +1,6 @@
 """One gang's question to core, and what follows from the answer.
 
-Core thinks in a thread of its own, on values that nothing changes, because it takes tenths of a second on thousands of nodes and
+Planning runs on a worker thread, on values that nothing changes, because it takes tenths of a second on thousands of nodes and
 the verbs are served by this loop; its answer counts only if it holds for the cluster as it is by then.
 """
 

@@ -14,8 +14,8 @@ from kompakt_core.policy.delay import kompakt as decide
 from kompakt_core.policy.model import LevelOffer, PlaceAt, WaitingGang, WaitUntil
 from kompakt_simulator.cluster import GpuSet
 from kompakt_simulator.jobs import SimulatedJob
-from kompakt_simulator.schedulers.line import Entry
 from kompakt_simulator.schedulers.pool import Pool
+from kompakt_simulator.schedulers.waiting_queue import QueueEntry
 from kompakt_simulator.setting import Knowledge
 from kompakt_simulator.world import SimulatedWorld
 
@@ -34,7 +34,9 @@ class Acceptance:
         """All sizes are asked again."""
         self._closed.clear()
 
-    def first(self, world: SimulatedWorld, pool: Pool, size: int, entries: Sequence[Entry]) -> tuple[Entry, Level] | None:
+    def first(
+        self, world: SimulatedWorld, pool: Pool, size: int, entries: Sequence[QueueEntry]
+    ) -> tuple[QueueEntry, Level] | None:
         """The first of these waiting jobs, all of that size, that accepts the best level on offer, and the level."""
         level, levels = pool.level(size), world.cluster.shape.levels
         if level is None:

@@ -10,13 +10,13 @@ from kompakt_core.policy.model import DelayPolicy, LevelOffer, PlaceAt, Timers, 
 from kompakt_core.policy.tuner import WaitHistory, timers_in_leases, tuned_timers
 from kompakt_simulator.cluster import GpuSet, lowest_of
 from kompakt_simulator.jobs import SimulatedJob
-from kompakt_simulator.schedulers.leased import Leased, Roomy
+from kompakt_simulator.schedulers.leased import AnyLevelRule, Leased
 from kompakt_simulator.schedulers.pool import Pool
 from kompakt_simulator.setting import Setting
 from kompakt_simulator.world import Instant, SimulatedWorld
 
 
-class Las(Roomy):
+class Las(AnyLevelRule):
     """Least attained service first: GPUs times wall time spent running; any level will do."""
 
     def key(self, world: SimulatedWorld, task: SimulatedJob) -> float:
@@ -30,7 +30,7 @@ SKEWED_FROM = 0.1
 _LATER = 1e15  # milliseconds: more than any submission
 
 
-class Tiresias(Roomy):
+class Tiresias(AnyLevelRule):
     """Tiresias (NSDI'19) as far as public facts go: 2D-LAS in two queues under leases, and consolidation by skew.
 
     Two queues by GPUs times wall time: below QUEUE_GPU_S first, each by submission. Skew: jobs that communicate much wait for the
@@ -123,7 +123,7 @@ class DallyRule:
         return self._tuned[gpus]
 
 
-class _Slices(Roomy):
+class _Slices(AnyLevelRule):
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
 

@@ -184,7 +184,7 @@ class Leased:
             world.on_start(task, self._renew)
 
 
-class Roomy:
+class AnyLevelRule:
     """All open GPUs are on offer at every event, any level will do, and the best fit is taken."""
 
     offers_all = True

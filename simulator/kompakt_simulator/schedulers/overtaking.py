@@ -12,11 +12,11 @@ from kompakt_core.policy.model import LevelOffer, Reserve
 from kompakt_simulator.cluster import NOTHING, GpuSet, lowest_of
 from kompakt_simulator.jobs import SimulatedJob
 from kompakt_simulator.schedulers.consolidation import as_waiting
-from kompakt_simulator.schedulers.line import Entry
 from kompakt_simulator.schedulers.pool import Pool, members
+from kompakt_simulator.schedulers.waiting_queue import QueueEntry
 from kompakt_simulator.world import SimulatedWorld
 
-Waiting = Mapping[int, Sequence[Entry]]  # by number of GPUs, each in order
+Waiting = Mapping[int, Sequence[QueueEntry]]  # by number of GPUs, each in order
 COUNTED = 30  # waiting jobs of each number of GPUs, the first in the order
 
 
@@ -29,7 +29,7 @@ class Overtaking:
         self._kept_for: SimulatedJob | None = None
         self._member = 0
 
-    def placed(self, world: SimulatedWorld, entry: Entry, waiting: Waiting) -> None:
+    def placed(self, world: SimulatedWorld, entry: QueueEntry, waiting: Waiting) -> None:
         """This one waits no longer."""
         task = entry[-1]
         self._passed.pop(task, None)

@@ -1,7 +1,7 @@
 """Who is stopped for a waiting job of the policy `kompakt`.
 
-Victims: jobs behind it in the order that have run for a while, so that it gets its best level. Urgent: jobs of lower priority,
-by the rules and the code that the cluster goes by (core.policy.preempt); traces know no workers, so a job counts as single
+By service: jobs behind it in the order that have run for a while, so that it gets its best level. By priority: less important
+jobs, by the rules and the code that the cluster goes by (core.policy.preempt); traces know no workers, so a job counts as single
 GPUs, as everywhere in the simulator but in placement `planned`.
 """
 
@@ -12,7 +12,7 @@ from itertools import combinations
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, JobUid, MegabytesPerSecond, NodeName, PodUid, mask_of
-from kompakt_core.job.model import Preemption as PreemptionRules
+from kompakt_core.job.run_policy import Preemption as PreemptionRules
 from kompakt_core.placement.model import Gang, Level, NodeState, Snapshot, Wish, Worker
 from kompakt_core.placement.seating import LEVEL_LABELS
 from kompakt_core.policy.preempt import NotBefore, PodHolding, PreemptionPlan, RunningGang, preempt
@@ -20,8 +20,8 @@ from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
 from kompakt_simulator.cluster import NOTHING, ClusterShape, ClusterState, GpuSet
 from kompakt_simulator.jobs import SimulatedJob
 from kompakt_simulator.schedulers.consolidation import accepts
-from kompakt_simulator.schedulers.line import Entry, Line
 from kompakt_simulator.schedulers.pool import Pool, members
+from kompakt_simulator.schedulers.waiting_queue import QueueEntry, WaitingQueue
 from kompakt_simulator.setting import Knowledge
 from kompakt_simulator.world import SimulatedWorld
 
@@ -47,17 +47,17 @@ class VictimChoice:
         return pool.best_fit(task.gpus, level)
 
 
-class Victims:
+class ServicePreemption:
     """Looks for victims at one moment, for one waiting job after the other."""
 
-    def __init__(self, world: SimulatedWorld, line: Line) -> None:
+    def __init__(self, world: SimulatedWorld, queue: WaitingQueue) -> None:
         self._world = world
         running = (task for task in world.running.values() if world.now - task.begin >= MIN_RUN_MS)
-        self._by_key = sorted(((line.key(world, task), task.number, task) for task in running), reverse=True)
+        self._by_key = sorted(((queue.key(world, task), task.number, task) for task in running), reverse=True)
         # For which nothing was found, by priority and size: those behind of that kind may stop no others.
         self._hopeless = set[tuple[int, int]]()
 
-    def for_entry(self, entry: Entry) -> VictimChoice | None:
+    def for_entry(self, entry: QueueEntry) -> VictimChoice | None:
         """Whose GPUs would give this job its best level; None where nobody's would."""
         task = entry[-1]
         kind = task.job.priority, task.gpus
@@ -71,7 +71,7 @@ class Victims:
         """Some have been: those who wait are looked at anew."""
         self._hopeless.clear()
 
-    def _allowed(self, entry: Entry) -> list[SimulatedJob]:
+    def _allowed(self, entry: QueueEntry) -> list[SimulatedJob]:
         """Who may be stopped for a waiting job: the first by key, the highest first; nobody of higher priority."""
         _, key, *_, task = entry
         end = bisect_left(self._by_key, True, key=lambda one: not self._may_stop(one[0], key))
@@ -111,7 +111,7 @@ MOST_GPUS = 64  # of a machine, for kompakt_core.placement
 MIN_RUN_S = PreemptionRules().min_runtime_seconds  # what a TrainingJob has that says nothing
 
 
-class Urgent:
+class PriorityPreemption:
     """Finds victims by priority, by the cluster's own rules; keeps what is the same from moment to moment."""
 
     def __init__(self, shape: ClusterShape) -> None:

@@ -1,12 +1,14 @@
 """An API server of dictionaries."""
 
 import copy
+import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kompakt_client.errors import Conflict, NotFound
+from kompakt_client.requests import Answer, ApiRequest
 from kompakt_core import contract
-from kompakt_device_plugin.api import ApiException, Listing
 from tests.support.device_plugin.kubelet import NODE
 
 
@@ -38,27 +40,32 @@ class FakeApi:
             self._version += 1
             self._tell("DELETED", path, {**self.objects.pop(path), "removed": True})
 
-    def get(self, path: str) -> dict[str, Any] | None:
+    def get(self, path: str) -> dict[str, Any]:
         self._call("get", path, None)
-        return copy.deepcopy(self.objects.get(path))
+        if path not in self.objects:
+            raise NotFound(path, 404, "NotFound")
+        return copy.deepcopy(self.objects[path])
 
-    def list(self, path: str, query: Mapping[str, str] | None = None, *, timeout: float = 30.0) -> Listing:
+    def list(self, path: str, query: Mapping[str, Any] | None = None, *, seconds: float = 30.0) -> dict[str, Any]:
         self._call("list", path, query)
         with self._changed:
             found = [copy.deepcopy(obj) for where, obj in self.objects.items() if self._under(where, path, obj, query)]
-            return Listing(found, str(self._version))
+            return {"items": found, "metadata": {"resourceVersion": str(self._version)}}
 
-    def watch(self, path: str, resource_version: str, query: Mapping[str, str] | None = None) -> Iterator[dict[str, Any]]:
-        seen = int(resource_version)
-        while True:
-            with self._changed:
-                while self._version <= seen:
-                    self._changed.wait()
-                fresh = [event for event in self._events if event[0] > seen]
-                seen = self._version
-            for _, kind, where, obj in fresh:
-                if self._under(where, path, obj, query):
-                    yield {"type": kind, "object": copy.deepcopy(obj)}
+    def exchange(self, request: ApiRequest) -> Answer:
+        return Answer(200, json.dumps(self.list(request.path, request.query)).encode())
+
+    def watch(self, path: str, query: Mapping[str, Any], silence: float) -> "FakeStream":
+        return FakeStream(self, path, query)
+
+    def next_events(self, path: str, query: Mapping[str, Any], seen: int) -> "tuple[int, Sequence[bytes]]":
+        """Waits for what happens after a version; the version that it leads to, and the lines of a watch."""
+        with self._changed:
+            while self._version <= seen:
+                self._changed.wait()
+            fresh = [event for event in self._events if event[0] > seen]
+            lines = [{"type": kind, "object": obj} for _, kind, where, obj in fresh if self._under(where, path, obj, query)]
+            return self._version, [json.dumps(line).encode() for line in lines]
 
     def apply(self, path: str, body: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
         self._call("apply", path, body)
@@ -66,11 +73,11 @@ class FakeApi:
         live = self.objects.get(where)
         wanted = body["metadata"].get("resourceVersion")
         if wanted and (live is None or live["metadata"]["resourceVersion"] != wanted):
-            raise ApiException(status=409, reason="the object has been modified")
+            raise Conflict("the object has been modified", 409, "Conflict")
         if body["metadata"].get("uid", (live or {}).get("metadata", {}).get("uid")) != (live or {}).get("metadata", {}).get(
             "uid"
         ):
-            raise ApiException(status=409, reason="uid mismatch")
+            raise Conflict("uid mismatch", 409, "Conflict")
         new = copy.deepcopy(live) if live else {"metadata": {"name": body["metadata"]["name"]}}
         for key in ("status",) if sub else ("spec",):
             if key in body:
@@ -109,11 +116,28 @@ class FakeApi:
     def _under(where: str, path: str, obj: Mapping[str, Any], query: Mapping[str, str] | None) -> bool:
         if path.rsplit("/", 1)[-1] != where.rsplit("/", 2)[-2]:
             return False
-        field, _, value = (query or {}).get("fieldSelector", "").partition("=")
+        field, _, value = str((query or {}).get("fieldSelector", "")).partition("=")
         found: Any = obj
         for part in field.split(".") if field else ():
             found = found.get(part, "")
         return not field or found == value
+
+
+class FakeStream:
+    """One watch of a FakeApi; it never ends, as its thread is a daemon's."""
+
+    def __init__(self, api: FakeApi, path: str, query: Mapping[str, Any]) -> None:
+        self._api, self._path, self._query = api, path, query
+
+    def batches(self) -> Iterator[list[bytes]]:
+        seen = int(self._query["resourceVersion"])
+        while True:
+            seen, lines = self._api.next_events(self._path, self._query, seen)
+            if lines:
+                yield lines
+
+    def stop(self) -> None:
+        """Nothing to end."""
 
 
 def pod_object(

@@ -39,6 +39,7 @@ def test_a_kubeconfig_that_is_not_there_ends_the_process_with_a_sentence(kubelet
 # A process whose driver hangs in every way: a call of kubelet's, the wait for news, and letting go of it.
 HANGING = """
 import sys, threading
+from kompakt_client.errors import Unreachable
 from kompakt_device_plugin import main as module
 from kompakt_device_plugin.deadline_executor import DeadlineExecutor
 from kompakt_device_plugin.source import Quiet
@@ -55,10 +56,10 @@ class Hanging(Quiet):
         threading.Event().wait()
 
 class NoApi:
-    def list(self, *arguments, **more):
-        raise ConnectionRefusedError
+    def exchange(self, request):
+        raise Unreachable("refused")
 
-module.connect = lambda kubeconfig: NoApi()
+module.connect = lambda *arguments: NoApi()
 module.open_source = lambda *arguments, **more: Hanging()
 module.main()
 """

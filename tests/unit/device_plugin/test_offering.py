@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from kompakt_client.errors import error_of
 from kompakt_core import contract
 from kompakt_device_plugin import agent, podresources
-from kompakt_device_plugin.api import NODES, SLICES, ApiException
+from kompakt_device_plugin.api import NODES, SLICES
 from tests.support.device_plugin.whole import NODE, TOPOLOGY, Ailing, Running, describe
 
 
@@ -37,7 +38,7 @@ def test_a_broken_description_offers_nothing_says_so_once_and_recovers(running, 
 def test_an_event_about_the_node_is_made_as_soon_as_the_api_server_takes_it(running, machines, until, monkeypatch):
     monkeypatch.setattr(agent, "PERIOD", 0.02)
     describe(machines, "dgx-unheard-of")
-    running.api.fail = lambda verb, path: ApiException(status=500) if verb == "create" else None
+    running.api.fail = lambda verb, path: error_of(500, b"{}") if verb == "create" else None
     running.start()
     until(lambda: len(running.api.made("create", "/events")) > 1)
     running.api.fail = lambda verb, path: None

@@ -2,12 +2,13 @@
 
 import pytest
 
+from kompakt_client.errors import error_of
 from kompakt_core import contract
 from kompakt_core.patterns import table
 from kompakt_core.placement import choose
 from kompakt_device_plugin import agent, health
 from kompakt_device_plugin import main as main_module
-from kompakt_device_plugin.api import NODES, PODS, SLICES, ApiException
+from kompakt_device_plugin.api import NODES, PODS, SLICES
 from kompakt_device_plugin.health import Heartbeat
 from kompakt_device_plugin.journal import Journal, JournalEntry
 from tests.support.device_plugin.whole import NODE, TOPOLOGY, Ailing, Running, bind
@@ -36,7 +37,7 @@ def test_what_answers_need_is_worked_out_before_kubelet_hears_of_the_devices(run
 
 
 def test_kubelet_hears_of_nothing_while_the_topology_cannot_be_written(running, gpus, until):
-    running.api.fail = lambda verb, path: ApiException(status=500) if verb == "apply" else None
+    running.api.fail = lambda verb, path: error_of(500, b"{}") if verb == "apply" else None
     running.start()
     until(lambda: running.api.made("apply", TOPOLOGY))
     assert running.plugin.devices.offered.version == 0
@@ -46,7 +47,7 @@ def test_kubelet_hears_of_nothing_while_the_topology_cannot_be_written(running, 
 
 
 def test_an_api_server_without_resource_slices_has_none(running):
-    running.api.fail = lambda verb, path: ApiException(status=404) if path == SLICES else None
+    running.api.fail = lambda verb, path: error_of(404, b"{}") if path == SLICES else None
     assert len(running.start().listened()[1].get(timeout=60)) == 8
 
 

@@ -1,82 +1,108 @@
-"""Lists and watches that break and go on."""
+"""What reaches the callbacks when lists and watches break and go on."""
 
+import json
 import threading
 
-import pytest
+from kompakt_client import reflector
+from kompakt_client.requests import Answer
+from kompakt_device_plugin.watching import Watching, read_slim_pod
 
-from kompakt_device_plugin import watching as module
-from kompakt_device_plugin.api import ApiException, Listing
-from kompakt_device_plugin.watching import Watching
+
+def thing(name, version, **more):
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version), "managedFields": ["long"]}, **more}
+
+
+def event(kind, name, version):
+    return {"type": kind, "object": thing(name, version)}
 
 
 class Script:
-    """An API server that answers by script: lists and watches in turn."""
+    """An API server that answers by script: whole lists, and lines of watches, in turn. After the last one all stops."""
 
     def __init__(self, stop, *answers):
-        self.stop, self.answers, self.watched = stop, list(answers), []
+        self._stop, self.answers, self.watched = stop, list(answers), []
 
-    def list(self, path, query, **rest):
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return Listing([], answer)
+    def exchange(self, request):
+        version, *things = self.answers.pop(0)
+        return Answer(200, json.dumps({"items": things, "metadata": {"resourceVersion": str(version)}}).encode())
 
-    def watch(self, path, version, query):
-        self.watched.append(version)
+    def watch(self, path, query, silence):
+        self.watched.append(query["resourceVersion"])
+        return self
+
+    def batches(self):
         if not self.answers:
-            self.stop.set()
+            self._stop.set()
             return
-        yield from self.answers.pop(0)
+        yield [json.dumps(line).encode() for line in self.answers.pop(0)]
+
+    def stop(self):
+        pass
 
 
-def event(version, kind="MODIFIED", **obj):
-    return {"type": kind, "object": {"metadata": {"resourceVersion": version}, **obj}}
+def run(*answers, on_event=None):
+    stop, seen = threading.Event(), []
+    script = Script(stop, *answers)
 
+    def listed(things):
+        seen.append(("list", *(one["metadata"]["name"] for one in things)))
 
-def run(*answers):
-    stop = threading.Event()
-    script, seen = Script(stop, *answers), []
-    watching = Watching(script, "/x", lambda items: seen.append("list"), lambda kind, obj: seen.append(kind), stop=stop)
-    watching._pause = 0
+    def told(kind, one):
+        seen.append((kind, one["metadata"]["name"]))
+        if on_event:
+            on_event()
+
+    watching = Watching(script, "/x", listed, told, stop=stop)
     watching.run()
-    return script, seen
+    return watching, seen
+
+
+def test_the_first_list_comes_whole_and_what_follows_as_events():
+    _, seen = run((5, thing("a", 3)), [event("MODIFIED", "a", 6), event("ADDED", "b", 7), event("DELETED", "a", 8)])
+    assert seen == [("list", "a"), ("MODIFIED", "a"), ("ADDED", "b"), ("DELETED", "a")]
+
+
+def test_what_a_later_list_lacks_comes_as_a_deletion():
+    gone = {"type": "ERROR", "object": {"code": 410, "message": "too old"}}
+    _, seen = run((5, thing("a", 3), thing("b", 4)), [gone], (20, thing("b", 4), thing("c", 19)))
+    assert seen == [("list", "a", "b"), ("DELETED", "a"), ("ADDED", "c")]
 
 
 def test_an_error_that_nobody_expected_ends_no_watch_and_is_no_sign_of_life(caplog, monkeypatch):
-    monkeypatch.setattr(module, "_FIRST_PAUSE", 0)
-    seen, beats, broken = [], [], ["list", "MODIFIED"]
+    monkeypatch.setattr(reflector, "BROKEN_SECONDS", 0.0)
+    beats, broken = [], [KeyError("a bug")]
 
-    def take(what):
-        seen.append((what, len(beats)))
-        if broken and broken[0] == what:
-            broken.pop(0)
-            raise KeyError("a bug")
+    def break_once():
+        if broken:
+            raise broken.pop()
 
-    stop = threading.Event()
-    script = Script(stop, "5", "7", [event("8")], "9")
-    watching = Watching(script, "/x", lambda items: take("list"), lambda kind, obj: take(kind), stop=stop)
-    watching._pause = 0
+    stop, seen = threading.Event(), []
+    script = Script(stop, (5, thing("a", 3)), [event("MODIFIED", "a", 6)], (7, thing("a", 6)))
+
+    def told(kind, one):
+        seen.append((kind, len(beats)))
+        break_once()
+
+    watching = Watching(script, "/x", lambda things: seen.append(("list", len(beats))), told, stop=stop)
     watching.beat.beat = lambda: beats.append(None)
     watching.run()
-    assert seen == [("list", 0), ("list", 0), ("MODIFIED", 2), ("list", 2)]
-    assert caplog.text.count("watching /x broke") == 2
+    assert seen == [("list", 0), ("MODIFIED", 1), ("list", 1)]
+    assert caplog.text.count("watching /x broke") == 1
 
 
-def test_a_stream_that_ends_is_taken_up_where_it_was():
-    script, seen = run("5", [event("6"), event("9", "BOOKMARK")], [event("12", "DELETED")])
-    assert script.watched == ["5", "9", "12"]
-    assert seen == ["list", "MODIFIED", "DELETED"]
-
-
-def test_a_version_that_is_gone_leads_to_a_new_list():
+def test_a_restored_etcd_ends_the_process(caplog):
     gone = {"type": "ERROR", "object": {"code": 410, "message": "too old"}}
-    script, seen = run("5", [gone], "20")
-    assert script.watched == ["5", "20"]
-    assert seen == ["list", "list"]
+    stop = threading.Event()
+    script = Script(stop, (50, thing("a", 3)), [gone], (20, thing("a", 3)))
+    Watching(script, "/x", lambda things: None, lambda kind, one: None, stop=stop).run()
+    assert stop.is_set()
+    assert "versions went back" in caplog.text
 
 
-@pytest.mark.parametrize("error", [ApiException(status=500), ConnectionRefusedError(), TimeoutError()])
-def test_an_api_server_that_is_away_is_asked_again(error):
-    script, seen = run(error, "7")
-    assert seen == ["list"]
-    assert script.watched == ["7"]
+def test_of_a_pod_only_what_an_agent_reads_is_kept():
+    container = {"name": "c", "image": "i", "env": ["long"], "resources": {"limits": {"kompakt.dev/gpu": "2"}}}
+    pod = thing("a", 1, spec={"nodeName": "n", "containers": [container]}, status={"phase": "Running", "conditions": []})
+    slim = read_slim_pod(json.dumps(pod).encode())
+    assert slim["spec"] == {"nodeName": "n", "containers": [{"resources": container["resources"]}]}
+    assert slim["status"] == {"phase": "Running"}
+    assert "managedFields" not in slim["metadata"]

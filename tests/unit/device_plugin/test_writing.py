@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from kompakt_device_plugin.api import ApiException, pod_path
+from kompakt_client.errors import Unreachable, error_of
+from kompakt_device_plugin.api import pod_path
 from kompakt_device_plugin.event_recorder import MAX_OWED, EventRecorder
 from kompakt_device_plugin.pods import read_pod
 from kompakt_device_plugin.report import NodeReport
@@ -43,7 +44,7 @@ def test_a_pod_that_is_right_is_left_alone(api, report, pod, dgx1):
 
 @pytest.mark.parametrize("status", [403, 404, 409])
 def test_a_pod_that_is_gone_or_another_by_now_stops_nothing(api, report, pod, dgx1, status):
-    api.fail = lambda verb, path: ApiException(status=status) if verb == "apply" else None
+    api.fail = lambda verb, path: error_of(status, b"{}") if verb == "apply" else None
     counted = []
     PodCorrector(api, counted.append).correct(holds(dgx1, 5), [pod], report)
     assert counted == []
@@ -51,16 +52,16 @@ def test_a_pod_that_is_gone_or_another_by_now_stops_nothing(api, report, pod, dg
 
 
 def test_an_api_server_in_trouble_is_the_callers_to_handle(api, report, pod, dgx1):
-    api.fail = lambda verb, path: ApiException(status=500)
-    with pytest.raises(ApiException):
+    api.fail = lambda verb, path: error_of(500, b"{}")
+    with pytest.raises(Unreachable):
         PodCorrector(api).correct(holds(dgx1, 5), [pod], report)
 
 
 def refusing(status):
-    return lambda verb, path: ApiException(status=status) if verb == "create" else None
+    return lambda verb, path: error_of(status, b"{}") if verb == "create" else None
 
 
-@pytest.mark.parametrize("error", [ApiException(status=500), ApiException(status=429), ConnectionRefusedError()])
+@pytest.mark.parametrize("error", [error_of(500, b"{}"), error_of(429, b"{}"), Unreachable("refused")])
 def test_an_event_that_the_api_server_does_not_take_is_made_later_and_counted_once(api, report, pod, dgx1, error):
     counted = []
     corrector = PodCorrector(api, counted.append)

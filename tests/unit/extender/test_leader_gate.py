@@ -9,9 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-import urllib3
 
-from kompakt_client.access import Door
+from kompakt_client.connections import plain
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.api import Api
 from kompakt_extender.leader_gate import LeaderGate
@@ -79,8 +78,8 @@ def server() -> Iterator[tuple[Server, Api]]:
     listening = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"state": state}))
     listening.daemon_threads = True
     threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    door = Door(f"http://127.0.0.1:{listening.server_port}", urllib3.PoolManager(), dict)
-    yield state, Api(door)
+    endpoint = plain(f"http://127.0.0.1:{listening.server_port}")
+    yield state, Api(endpoint)
     state.done.set()
     state.changes.put(None)
     listening.shutdown()

@@ -10,9 +10,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 import pytest
-import urllib3
 
-from kompakt_client.access import Door
+from kompakt_client.connections import plain
 from kompakt_core.errors import TryLater
 from kompakt_extender.api import Api
 from kompakt_extender.cluster import Resource, Watcher
@@ -78,8 +77,8 @@ def server() -> Iterator[tuple[Script, Api]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"script": script}))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    door = Door(f"http://127.0.0.1:{server.server_port}", urllib3.PoolManager(), dict)
-    yield script, Api(door)
+    endpoint = plain(f"http://127.0.0.1:{server.server_port}")
+    yield script, Api(endpoint)
     script.done.set()
     server.shutdown()
     server.server_close()

@@ -13,7 +13,7 @@ from kompakt_simulator.jobs import Milliseconds, TraceJob
 from kompakt_simulator.network import Network
 from kompakt_simulator.placements import levels
 from kompakt_simulator.policies import POLICIES, SchedulingPolicy
-from kompakt_simulator.schedulers.patient import Patient
+from kompakt_simulator.schedulers.kompakt import KompaktScheduler
 from kompakt_simulator.schedulers.preemption import MIN_RUN_S
 from kompakt_simulator.setting import Knowledge, Setting
 from kompakt_simulator.simulation import SimulationResult, simulate
@@ -117,12 +117,12 @@ def test_one_priority_for_all_is_none(raw: list[tuple[int, int, int, int]], prio
     assert told[0] == told[1]
 
 
-class Watched(Patient):
+class Watched(KompaktScheduler):
     """After each step nobody waits without a place while enough less important jobs could end for it."""
 
     def step(self, world: SimulatedWorld, instant: Instant) -> None:
         super().step(world, instant)
-        for entries in self._line.by_size.values():
+        for entries in self._queue.by_size.values():
             for *_, task in entries:
                 lower = [one for one in world.running.values() if one.job.priority < task.job.priority]
                 ready = [one for one in lower if world.now - one.begin >= MIN_RUN_S * 1000]

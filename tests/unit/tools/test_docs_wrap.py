@@ -13,6 +13,7 @@ LONG = " ".join(["word"] * 40)
         "short\nlines\nstay\n",
         f"| {LONG} |\n",
         f"> {LONG}\n",
+        f"<<<<<<< HEAD\none\n=======\n{LONG[:100]}\n>>>>>>> main\n",
         f"```\n{LONG}\n```\n",
         f"    {LONG}\n",
         f"## {LONG}\n",

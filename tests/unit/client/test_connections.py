@@ -12,8 +12,7 @@ import pytest
 import urllib3
 import yaml
 
-from kompakt_client import access
-from kompakt_core import kubeconfig
+from kompakt_client import connections, kubeconfig
 from kompakt_core.errors import InvalidInput
 from tools.kube import pki
 
@@ -74,9 +73,9 @@ def config(folder: Path, server: str, cluster: dict[str, Any], user: dict[str, A
 
 
 def ask(path: str) -> str:
-    door = access.find(path)
-    with door.pool as pool:
-        return str(pool.request("GET", door.server, headers=door.headers(), retries=False).data.decode())
+    endpoint = connections.find(path)
+    with endpoint.pool as pool:
+        return str(pool.request("GET", endpoint.server, headers=dict(endpoint.headers()), retries=False).data.decode())
 
 
 def inline(path: Path) -> str:
@@ -100,10 +99,10 @@ def test_certificates_inside_the_kubeconfig(authority: pki.Authority, address: s
 def test_a_token_file_goes_before_a_token_and_is_read_anew(authority: pki.Authority, address: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first\n")
     cluster = {"certificate-authority": str(authority.certificate_file)}
-    door = access.find(config(tmp_path, address, cluster, {"token": "fixed", "tokenFile": "token"}))
-    assert door.headers() == {"Authorization": "Bearer first"}
+    endpoint = connections.find(config(tmp_path, address, cluster, {"token": "fixed", "tokenFile": "token"}))
+    assert endpoint.headers() == {"Authorization": "Bearer first"}
     (tmp_path / "token").write_text("second")
-    assert door.headers() == {"Authorization": "Bearer second"}
+    assert endpoint.headers() == {"Authorization": "Bearer second"}
     assert ask(config(tmp_path, address, cluster, {"token": "fixed"})) == "None Bearer fixed"
 
 
@@ -125,9 +124,9 @@ def test_inside_a_pod_the_service_account_is_used(
     (tmp_path / "ca.crt").write_bytes(authority.certificate_file.read_bytes())
     (tmp_path / "token").write_text("mounted")
     account = kubeconfig.in_pod({"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}, str(tmp_path))
-    monkeypatch.setattr(access.kubeconfig, "in_pod", lambda environment: account)
-    door = access.find(None)
-    assert (door.server, door.headers()) == ("https://127.0.0.1:1", {"Authorization": "Bearer mounted"})
+    monkeypatch.setattr(connections.kubeconfig, "in_pod", lambda environment: account)
+    endpoint = connections.find(None)
+    assert (endpoint.server, endpoint.headers()) == ("https://127.0.0.1:1", {"Authorization": "Bearer mounted"})
 
 
 @pytest.mark.parametrize(
@@ -143,4 +142,4 @@ def test_inside_a_pod_the_service_account_is_used(
 def test_a_file_that_is_missing_or_wrong_is_said_at_the_start(tmp_path: Path, cluster: Any, user: Any) -> None:
     path = config(tmp_path, "https://127.0.0.1:1", cluster, user)
     with pytest.raises(InvalidInput, match=f"--kubeconfig {path}: "):
-        access.find(path)
+        connections.find(path)

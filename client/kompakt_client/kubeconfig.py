@@ -1,14 +1,14 @@
 """Which API server a kubeconfig or a pod's environment names, and by what one is believed there.
 
 Text in, values out: the files that a kubeconfig names are the caller's to read.
-ObjectFields and what goes before what: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
+Fields and what goes before what: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 """
 
 import binascii
 from base64 import b64decode
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.schema.fields import ObjectFields
@@ -16,8 +16,7 @@ from kompakt_core.schema.words import shown
 
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LARGEST: Final = 10_000  # clusters, contexts or users in one file
-_PROGRAMS: Final = ("exec", "auth-provider")
-_ELSEWHERE: Final = "use a service account's token or a client certificate"
+_API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +31,18 @@ class Pem:
 
 
 @dataclass(frozen=True, slots=True)
+class LoginProgram:
+    """A program that logs in, as the field `exec` names it."""
+
+    command: str
+    api_version: str
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    install_hint: str = ""
+    cluster_info: Mapping[str, Any] = field(default_factory=dict)  # {"cluster": ...} where the program wants to know
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
     """One API server as seen by one user. Paths are relative to the folder of the kubeconfig."""
 
@@ -43,6 +54,8 @@ class Access:
     token_file: str = ""  # goes before `token`, and is read again for each request: its content is renewed
     server_name: str = ""  # what the server's certificate says, where that is not the URL's host
     verify: bool = True
+    program: LoginProgram | None = None  # after both kinds of token
+    namespace: str = "default"
 
 
 def in_pod(environment: Mapping[str, str], folder: str = ACCOUNT_FOLDER) -> Access:
@@ -57,18 +70,18 @@ def in_pod(environment: Mapping[str, str], folder: str = ACCOUNT_FOLDER) -> Acce
     return Access(f"https://{where}:{port}", Pem(path=f"{folder}/ca.crt"), token_file=f"{folder}/token")
 
 
-def read(text: str) -> Access:
-    """The current context of a kubeconfig.
+def read(text: str, name: str = "") -> Access:
+    """The context of that name in a kubeconfig; without a name the current one.
 
     Raises InvalidInput naming the field: no kubeconfig, a name that leads nowhere, or a way to log in that is not known here.
     """
     top = ObjectFields(_document(text), "")
-    context = _named(top, "context", top.text("current-context"))
+    context = _named(top, "context", name or top.text("current-context"))
     cluster = _named(top, "cluster", context.text("cluster"))
-    name = context.text("user", "")
-    user = _named(top, "user", name) if name else ObjectFields({}, "user")
-    for unknown in (field for field in _PROGRAMS if user.has(field)):
-        user.refuse(unknown, f"programs that log in are not started here; {_ELSEWHERE}")
+    who = context.text("user", "")
+    user = _named(top, "user", who) if who else ObjectFields({}, "user")
+    if user.has("auth-provider"):
+        user.refuse("auth-provider", "Kubernetes knows it no more; use exec, a token or a client certificate")
     for harmless in (cluster, user):
         harmless.raw("extensions", None)
     cluster.flag("disable-compression", False)
@@ -81,12 +94,50 @@ def read(text: str) -> Access:
         token_file=user.text("tokenFile", ""),
         server_name=cluster.text("tls-server-name", ""),
         verify=not cluster.flag("insecure-skip-tls-verify", False),
+        program=_program(user.inner("exec"), cluster) if user.has("exec") else None,
+        namespace=context.text("namespace", "") or "default",
     )
     cluster.done()
     user.done()
     if bool(found.certificate) != bool(found.key):
         user.refuse("client-certificate" if found.key else "client-key", "is required beside its counterpart")
     return found
+
+
+def _program(fields: ObjectFields, cluster: ObjectFields) -> LoginProgram:
+    """Nobody can be asked for anything here: a program that must be interactive is refused."""
+    version = fields.text("apiVersion")
+    if version not in _API_VERSIONS:
+        fields.refuse("apiVersion", f"expected {' or '.join(_API_VERSIONS)}, got {shown(version)}")
+    if fields.text("interactiveMode", "IfAvailable") == "Always":
+        fields.refuse("interactiveMode", "this program must ask a person; use one that is Never or IfAvailable")
+    found = LoginProgram(
+        command=fields.text("command"),
+        api_version=version,
+        arguments=tuple(_text(item, path) for item, path in fields.items("args", high=_LARGEST)),
+        environment=dict(_variable(ObjectFields(item, path)) for item, path in fields.items("env", high=_LARGEST)),
+        install_hint=fields.text("installHint", ""),
+        cluster_info=_cluster_info(cluster) if fields.flag("provideClusterInfo", False) else {},
+    )
+    fields.done()
+    return found
+
+
+def _text(item: object, path: str) -> str:
+    if not isinstance(item, str):
+        raise InvalidInput(f"{path}: expected text, got {shown(item)}")
+    return item
+
+
+def _variable(fields: ObjectFields) -> tuple[str, str]:
+    return fields.text("name"), fields.text("value")
+
+
+def _cluster_info(cluster: ObjectFields) -> Mapping[str, Any]:
+    data = cluster.text("certificate-authority-data", "")
+    name = cluster.text("tls-server-name", "")
+    said = {"server": _server(cluster), "certificate-authority-data": data, "tls-server-name": name}
+    return {"cluster": {key: value for key, value in said.items() if value}}
 
 
 def _document(text: str) -> object:

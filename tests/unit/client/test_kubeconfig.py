@@ -9,8 +9,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kompakt_client.kubeconfig import Access, LoginProgram, Pem, in_pod, read
 from kompakt_core.errors import InvalidInput
-from kompakt_core.kubeconfig import Access, Pem, in_pod, read
+
+PROGRAM = {"apiVersion": "client.authentication.k8s.io/v1", "command": "aws"}
 
 
 def written(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None, **top: Any) -> str:
@@ -32,7 +34,12 @@ def test_the_current_context_leads_to_its_cluster_and_user() -> None:
     cluster = {"certificate-authority": "ca.crt", "tls-server-name": "kubernetes"}
     user = {"client-certificate": "me.crt", "client-key": "me.key"}
     assert read(written(cluster, user)) == Access(
-        "https://10.0.0.1:6443", Pem(path="ca.crt"), Pem(path="me.crt"), Pem(path="me.key"), server_name="kubernetes"
+        "https://10.0.0.1:6443",
+        Pem(path="ca.crt"),
+        Pem(path="me.crt"),
+        Pem(path="me.key"),
+        server_name="kubernetes",
+        namespace="x",
     )
 
 
@@ -46,6 +53,28 @@ def test_data_goes_before_files_and_both_tokens_are_known() -> None:
 def test_a_context_without_a_user_asks_as_nobody() -> None:
     contexts = [{"name": "here", "context": {"cluster": "near"}}]
     assert read(written(contexts=contexts)) == Access("https://10.0.0.1:6443")
+
+
+def test_a_program_that_logs_in_is_read_whole() -> None:
+    program = PROGRAM | {
+        "args": ["eks", "get-token"],
+        "env": [{"name": "AWS_PROFILE", "value": "p"}],
+        "installHint": "install it",
+        "interactiveMode": "IfAvailable",
+        "provideClusterInfo": True,
+    }
+    info = {"cluster": {"server": "https://10.0.0.1:6443"}}
+    wanted = LoginProgram("aws", PROGRAM["apiVersion"], ("eks", "get-token"), {"AWS_PROFILE": "p"}, "install it", info)
+    assert read(written(user={"exec": program})).program == wanted
+
+
+def test_another_context_is_found_by_its_name() -> None:
+    contexts = [
+        {"name": "here", "context": {"cluster": "near"}},
+        {"name": "b", "context": {"cluster": "near", "namespace": "ml"}},
+    ]
+    assert read(written(contexts=contexts)).namespace == "default"
+    assert read(written(contexts=contexts), "b").namespace == "ml"
 
 
 def test_only_an_explicit_word_switches_verification_off() -> None:
@@ -68,8 +97,12 @@ def test_only_an_explicit_word_switches_verification_off() -> None:
         (written({"proxy-url": "http://proxy"}), "proxy-url: unknown field"),
         (written({"certificate-authority-data": "%"}), "certificate-authority-data: expected the base64 form"),
         (written({"insecure-skip-tls-verify": "no"}), "insecure-skip-tls-verify: expected true or false"),
-        (written(user={"exec": {"command": "aws"}}), "user.exec: programs that log in are not started here"),
-        (written(user={"auth-provider": {"name": "oidc"}}), "auth-provider: programs that log in"),
+        (written(user={"exec": {"command": "aws"}}), "user.exec.apiVersion: is required"),
+        (written(user={"exec": PROGRAM | {"apiVersion": "client.authentication.k8s.io/v1alpha1"}}), "exec.apiVersion: expected"),
+        (written(user={"exec": PROGRAM | {"interactiveMode": "Always"}}), "interactiveMode: this program must ask a person"),
+        (written(user={"exec": PROGRAM | {"args": [7]}}), "user.exec.args[0]: expected text, got 7"),
+        (written(user={"exec": PROGRAM | {"arg": []}}), "user.exec.arg: unknown field"),
+        (written(user={"auth-provider": {"name": "oidc"}}), "auth-provider: Kubernetes knows it no more"),
         (written(user={"username": "me", "password": "x"}), "unknown field"),
         (written(user={"as": "system:admin"}), "user.as: unknown field"),
         (written(user={"client-certificate": "me.crt"}), "client-key: is required"),

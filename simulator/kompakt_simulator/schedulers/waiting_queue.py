@@ -47,14 +47,14 @@ CLASS = 1e15  # part of a key; more milliseconds than any submission
 LOOK_AT_MOST = 30  # waiting jobs, in order, whenever somebody could be stopped for them
 
 # Minus priority, key, since, number, and whose they are: unique before the job, so that two jobs are never compared.
-Entry = tuple[int, float, int, int, SimulatedJob]
+QueueEntry = tuple[int, float, int, int, SimulatedJob]
 
 
-class Line:
+class WaitingQueue:
     """`by_size`: who waits, by number of GPUs, each in order; no size without jobs."""
 
     def __init__(self) -> None:
-        self.by_size: dict[int, list[Entry]] = {}
+        self.by_size: dict[int, list[QueueEntry]] = {}
         self._history = ServiceHistory()
 
     def key(self, world: SimulatedWorld, task: SimulatedJob) -> float:
@@ -70,18 +70,18 @@ class Line:
         entry = -task.job.priority, self.key(world, task), task.since, task.number, task
         insort(self.by_size.setdefault(task.gpus, []), entry)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueueEntry) -> None:
         """It waits no longer."""
         entries = self.by_size[entry[-1].gpus]
         del entries[bisect_left(entries, entry)]
         if not entries:
             del self.by_size[entry[-1].gpus]
 
-    def of(self, task: SimulatedJob) -> Entry:
+    def of(self, task: SimulatedJob) -> QueueEntry:
         """The entry of a job that waits."""
         return next(entry for entry in self.by_size[task.gpus] if entry[-1] is task)
 
-    def heads(self) -> list[Entry]:
+    def heads(self) -> list[QueueEntry]:
         """The first few of all."""
         return sorted(entry for entries in self.by_size.values() for entry in entries[:LOOK_AT_MOST])[:LOOK_AT_MOST]
 

@@ -1,0 +1,174 @@
+"""Who asks: a fixed token or certificate, a token file that others renew, or a program that logs in.
+
+Programs follow https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins: they are
+started when their answer is first needed, when it has expired, and when the API server does not believe it any more.
+"""
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kompakt_client.errors import Unreachable
+from kompakt_client.kubeconfig import Access, LoginProgram, Pem
+from kompakt_core.contract import timestamps
+from kompakt_core.errors import InvalidInput
+from kompakt_core.schema.fields import ObjectFields
+
+PROGRAM_SECONDS: Final = 60.0  # to log in; a person may have to answer something in a browser
+EARLY_SECONDS: Final = 10.0  # before it expires a credential is renewed: clocks differ, and requests take time
+NO_PEM: Final = Pem()
+
+
+class Credentials:
+    """Fixed ones: headers as given, and at most one certificate."""
+
+    def __init__(self, headers: Mapping[str, str] | None = None, certificate: Pem = NO_PEM, key: Pem = NO_PEM) -> None:
+        self._headers, self._pair = dict(headers or {}), (certificate, key)
+
+    def headers(self) -> Mapping[str, str]:
+        """For one request."""
+        return self._headers
+
+    def certificate(self) -> tuple[Pem, Pem]:
+        """The client certificate and its key; both empty where there is none."""
+        return self._pair
+
+    def renew(self) -> bool:
+        """Whether other credentials may be had at the next call."""
+        return False
+
+
+class TokenFile(Credentials):
+    """Read for each request: some 20 us beside a request of milliseconds, and no renewal can be missed."""
+
+    def __init__(self, path: Path, certificate: Pem = NO_PEM, key: Pem = NO_PEM) -> None:
+        super().__init__(None, certificate, key)
+        self._path = path
+        path.read_text()  # missing: said at the start, not at the first request
+
+    def headers(self) -> Mapping[str, str]:
+        """For one request."""
+        return bearer(self._path.read_text().strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What a program has answered; `until` in seconds since 1970, None: for as long as this process runs."""
+
+    token: str = ""
+    certificate: Pem = NO_PEM
+    key: Pem = NO_PEM
+    until: float | None = None
+
+
+class Program(Credentials):
+    """A program that logs in; its answer is kept until it expires."""
+
+    def __init__(
+        self,
+        program: LoginProgram,
+        folder: Path,
+        certificate: Pem = NO_PEM,
+        key: Pem = NO_PEM,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(None, certificate, key)
+        self._program, self._folder, self._clock = program, folder, clock
+        self._lock = threading.Lock()  # several threads that need a login wait for one
+        self._login: Login | None = None
+
+    def headers(self) -> Mapping[str, str]:
+        """For one request. Raises Unreachable where the program fails."""
+        return bearer(self._current().token)
+
+    def certificate(self) -> tuple[Pem, Pem]:
+        """The one that the program gave, else that of the kubeconfig. Raises Unreachable where the program fails."""
+        login = self._current()
+        return (login.certificate, login.key) if login.certificate else super().certificate()
+
+    def renew(self) -> bool:
+        """The next request asks the program again."""
+        with self._lock:
+            self._login = None
+        return True
+
+    def _current(self) -> Login:
+        with self._lock:
+            if self._login is None or not still_good(self._login, self._clock()):
+                self._login = run(self._program, self._folder)
+            return self._login
+
+
+def still_good(login: Login, now: float) -> bool:
+    """Whether a login may be used for one more request."""
+    return login.until is None or now < login.until - EARLY_SECONDS
+
+
+def run(program: LoginProgram, folder: Path) -> Login:
+    """Start the program and read what it says. Raises Unreachable: it may succeed another time."""
+    # As kubectl does it: a relative path with a slash begins at the kubeconfig, a bare name is looked up.
+    command = str(folder / program.command) if "/" in program.command else program.command
+    said = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": {**program.cluster_info, "interactive": False}}
+    environment = {**os.environ, **program.environment, "KUBERNETES_EXEC_INFO": json.dumps(said)}
+    try:
+        done = subprocess.run(
+            [command, *program.arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROGRAM_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        hint = f"; {program.install_hint}" if program.install_hint else ""
+        raise Unreachable(f"cannot log in with {command}: {error}{hint}") from error
+    if done.returncode:
+        raise Unreachable(f"cannot log in: {command} ended with {done.returncode}: {_last_line(done.stderr)}")
+    try:
+        return read_login(json.loads(done.stdout), program.api_version)
+    except (ValueError, InvalidInput) as error:
+        raise Unreachable(f"cannot log in: {command} answered no ExecCredential: {error}") from error
+
+
+def read_login(document: object, api_version: str) -> Login:
+    """What a program has written. Raises InvalidInput naming the field, never with what stands in it."""
+    top = ObjectFields(document, "")
+    if top.text("apiVersion") != api_version:
+        top.refuse("apiVersion", f"expected {api_version}")
+    status = top.inner("status")
+    token, certificate, key = (status.text(name, "") for name in ("token", "clientCertificateData", "clientKeyData"))
+    if bool(certificate) != bool(key) or not (token or certificate):
+        status.refuse("token", "expected a token, or clientCertificateData and clientKeyData")
+    text = status.text("expirationTimestamp", "")
+    try:
+        until = timestamps.decode(text).timestamp() if text else None
+    except InvalidInput:
+        status.refuse("expirationTimestamp", f"expected a time such as {timestamps.EXAMPLE}")
+    return Login(token, Pem(text=certificate), Pem(text=key), until)
+
+
+def credentials_of(access: Access, folder: Path) -> Credentials:
+    """What a kubeconfig's user is believed by; a token file goes before a token, both before a program."""
+    pair = (access.certificate, access.key)
+    if access.token_file:
+        return TokenFile(folder / access.token_file, *pair)
+    if access.token or access.program is None:
+        return Credentials(bearer(access.token), *pair)
+    return Program(access.program, folder, *pair)
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header for a token; none for an empty one."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _last_line(text: bytes) -> str:
+    lines = text.decode(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "it said nothing"

@@ -1,0 +1,341 @@
+"""Random orders of everything that lists, watches and answers can bring: after quiet the Store equals the server, always."""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kompakt_client.errors import Unreachable, error_of
+from kompakt_client.reflection import Effect, Leave, ListPage, Pause, Reflection, Step, Watch
+from kompakt_client.store import ObjectChange, Store, StoredObject
+
+NAMES = st.sampled_from("abc")
+ERRORS = st.sampled_from([0, 401, 403, 408, 410, 429, 500, 503, 504])
+PAGE = 2
+Seen = StoredObject[str]
+
+
+@dataclass
+class History:
+    """One etcd: objects by name, and every event with its version."""
+
+    version: int = 10
+    objects: dict[str, Seen] = field(default_factory=dict)
+    events: list[tuple[str, Seen]] = field(default_factory=list)
+    compacted: int = 0
+
+    def write(self, name: str, uid: str) -> Seen:
+        """Create it with that uid, or modify it."""
+        self.version += 1
+        before = self.objects.get(name)
+        kind = "MODIFIED" if before else "ADDED"
+        # Its view shows where it was written: two objects of one version in two histories differ.
+        self.objects[name] = StoredObject("", name, before.uid if before else uid, self.version, f"{uid}@{self.version}")
+        self.events.append((kind, self.objects[name]))
+        return self.objects[name]
+
+    def delete(self, name: str) -> Seen:
+        self.version += 1
+        gone = self.objects.pop(name)
+        self.events.append(("DELETED", StoredObject("", name, gone.uid, self.version)))
+        return gone
+
+    def after(self, version: int) -> list[tuple[str, Seen]]:
+        return [event for event in self.events if event[1].version > version]
+
+
+def error(code: int) -> Any:
+    return error_of(code, b"{}") or Unreachable("the connection broke") if code else Unreachable("the connection broke")
+
+
+class Reflecting(RuleBasedStateMachine):
+    """The API server, the network and the clock; the Reflection is what is tested.
+
+    Where etcd is never restored, the Store must equal the server without any comparison.
+    """
+
+    restores = False
+
+    @initialize()
+    def begin(self) -> None:
+        self.server, self.backups = History(), [History()]
+        self.late: list[tuple[str, Any]] = []  # answers under way
+        self.now, self.uids, self.trusted = 0.0, 0, True
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        self.reflection: Reflection[str] = Reflection(Store({"letter": lambda view: view[:3]}), random=lambda: 0.5)
+        self.heard: dict[str, Seen] = {}
+        self.dead: set[str] = set()  # uids that an answer has reported gone
+        self.pages: list[list[Seen]] = []
+        self.stream: int | None = None  # the version up to which the open watch has shown everything
+        self.shown: list[tuple[str, Seen]] = []
+        self.effect: Effect | None = self.reflection.start()
+
+    # What others do to the server
+
+    @rule(name=NAMES, answered=st.booleans())
+    def somebody_writes(self, name: str, answered: bool) -> None:
+        self.uids += 1
+        found = self.server.write(name, f"u{self.uids}")
+        if answered:
+            self.late.append(("object", found))
+
+    @precondition(lambda self: self.server.objects)
+    @rule(number=st.integers(0, 2), answered=st.booleans())
+    def somebody_deletes(self, number: int, answered: bool) -> None:
+        gone = self.server.delete(sorted(self.server.objects)[number % len(self.server.objects)])
+        if answered:
+            self.late.append(("gone", gone.uid))
+
+    @rule()
+    def the_server_forgets_old_versions(self) -> None:
+        self.server.compacted = self.server.version
+
+    @precondition(lambda self: self.restores)
+    @rule()
+    def a_backup_is_made(self) -> None:
+        self.backups.append(copy.deepcopy(self.server))
+
+    @precondition(lambda self: self.restores)
+    @rule(number=st.integers(0, 3))
+    def a_backup_is_restored(self, number: int) -> None:
+        self.server = copy.deepcopy(self.backups[-1 - number % len(self.backups)])
+        self.trusted = False
+        self.connections_break()
+
+    def connections_break(self) -> None:
+        listing = isinstance(self.effect, ListPage) and self.pages
+        if self.stream is not None or listing:
+            self.fails(503)
+
+    # What the Reflection hears
+
+    @precondition(lambda self: self.late)
+    @rule(number=st.integers(0, 20))
+    def an_answer_arrives(self, number: int) -> None:
+        kind, what = self.late.pop(number % len(self.late))
+        store = self.reflection.store
+        if kind == "object":
+            return self.tell(store.answered(what), what.version)
+        self.dead.add(what)
+        return self.tell(store.gone(what), math.inf)
+
+    @precondition(lambda self: isinstance(self.effect, ListPage) and not self.pages)
+    @rule()
+    def the_server_takes_a_list(self) -> None:
+        """It shows one moment, however long its pages take to arrive."""
+        objects = list(self.server.objects.values())
+        self.pages = [objects[at : at + PAGE] for at in range(0, len(objects), PAGE)] or [[]]
+        self.listed_version = self.server.version
+
+    @precondition(lambda self: isinstance(self.effect, ListPage) and self.pages)
+    @rule()
+    def a_page_arrives(self) -> None:
+        page = self.pages.pop(0)
+        self.step(self.reflection.page(page, self.listed_version, "more" if self.pages else "", self.now), self.listed_version)
+
+    @precondition(lambda self: isinstance(self.effect, Watch))
+    @rule()
+    def a_watch_opens(self) -> None:
+        assert isinstance(self.effect, Watch)
+        if self.effect.version < self.server.compacted:
+            self.fails(410)
+        else:
+            self.stream, self.effect, self.shown = self.effect.version, None, []
+
+    @precondition(lambda self: self.stream is not None)
+    @rule()
+    def an_event_arrives(self) -> None:
+        assert self.stream is not None
+        waiting = self.server.after(self.stream)
+        if waiting:
+            self.shows(*waiting[0])
+
+    @precondition(lambda self: self.stream is not None)
+    @rule()
+    def a_bookmark_arrives(self) -> None:
+        assert self.stream is not None
+        waiting = self.server.after(self.stream)
+        version = waiting[0][1].version - 1 if waiting else self.server.version
+        self.shows("BOOKMARK", StoredObject("", "", "", version))
+
+    @precondition(lambda self: self.stream is not None and self.shown)
+    @rule(number=st.integers(0, 20))
+    def an_event_is_repeated(self, number: int) -> None:
+        self.shows(*self.shown[-1 - number % len(self.shown)])
+
+    @precondition(lambda self: self.stream is not None)
+    @rule()
+    def a_watch_ends_in_order(self) -> None:
+        due = self.now >= self.reflection._compare_at
+        self.takes(self.reflection.ended(self.now, showed=bool(self.shown)))
+        self.may_list(due)
+
+    @rule(code=ERRORS)
+    def something_fails(self, code: int) -> None:
+        """A list, the opening of a watch, an ERROR line on it, or the connection."""
+        if self.stream is not None or isinstance(self.effect, ListPage | Watch):
+            self.fails(code)
+
+    @precondition(lambda self: not isinstance(self.effect, Leave))
+    @rule()
+    def all_is_shown(self) -> None:
+        self.catch_up()
+
+    @rule(seconds=st.sampled_from([1.0, 1000.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @precondition(lambda self: isinstance(self.effect, Pause))
+    @rule()
+    def a_pause_ends(self) -> None:
+        assert isinstance(self.effect, Pause)
+        assert self.effect.seconds > 0
+        self.now += self.effect.seconds
+        self.takes(self.effect.then)
+
+    @precondition(lambda self: isinstance(self.effect, Leave))
+    @rule()
+    def it_leaves(self) -> None:
+        assert not self.trusted, "nobody restored anything"
+        self.begin_anew()
+        self.trusted = not any(kind == "object" for kind, _ in self.late)
+
+    # What must hold
+
+    @rule(answers_first=st.booleans())
+    def all_is_quiet(self, answers_first: bool) -> None:
+        """Nothing is under way any more, and every watch has shown what there is."""
+        if answers_first:
+            self.all_answers_arrive()
+        self.catch_up()
+        self.all_answers_arrive()
+        self.catch_up()
+        if self.trusted:
+            assert self.known() == self.server.objects, "without any comparison"
+        for _ in range(20):
+            self.compare()
+            if not isinstance(self.effect, Leave):
+                break
+            self.it_leaves()
+            self.catch_up()
+        assert self.known() == self.server.objects
+        self.trusted = True
+
+    def all_answers_arrive(self) -> None:
+        while self.late:
+            self.an_answer_arrives(0)
+
+    def compare(self) -> None:
+        self.now += 10_000.0
+        self.a_watch_ends_in_order()
+        assert isinstance(self.effect, ListPage), "a comparison is due"
+        self.catch_up(leaving=False)
+
+    def catch_up(self, *, leaving: bool = True) -> None:
+        for _ in range(200):
+            if isinstance(self.effect, Leave):
+                if not leaving:
+                    return
+                self.it_leaves()
+            elif isinstance(self.effect, Pause):
+                self.a_pause_ends()
+            elif isinstance(self.effect, ListPage):
+                self.a_page_arrives() if self.pages else self.the_server_takes_a_list()
+            elif isinstance(self.effect, Watch):
+                self.a_watch_opens()
+            elif self.stream is not None and self.server.after(self.stream):
+                self.an_event_arrives()
+            else:
+                return
+        raise AssertionError("it never comes to rest")
+
+    @invariant()
+    def listeners_know_what_the_store_knows(self) -> None:
+        if hasattr(self, "reflection"):
+            assert self.heard == self.known()
+
+    @invariant()
+    def indexes_find_what_is_there(self) -> None:
+        if hasattr(self, "reflection"):
+            for letter in {letter for found in self.heard.values() for letter in str(found.view)[:3]}:
+                wanted = sorted(str(found.view) for found in self.heard.values() if letter in str(found.view)[:3])
+                assert sorted(self.reflection.store.by("letter", letter)) == wanted
+            assert not self.reflection.store.by("letter", "x")
+
+    def known(self) -> dict[str, Seen]:
+        return {found.name: found for found in self.reflection.store}
+
+    # How it is driven
+
+    def shows(self, kind: str, found: Seen) -> None:
+        assert self.stream is not None
+        back = found.version < self.reflection.store.reflected
+        self.shown.append((kind, found))
+        self.stream = max(self.stream, found.version)
+        self.step(self.reflection.event(kind, found, self.now), found.version)
+        self.must_list() if back else self.may_list(False)
+
+    def fails(self, code: int) -> None:
+        watching, due = not isinstance(self.effect, ListPage), self.now + 60.0 >= self.reflection._compare_at
+        self.step(self.reflection.failed(error(code), self.now), -1)
+        if code == 410:
+            self.must_list()
+        elif watching:
+            self.may_list(due)
+
+    def may_list(self, allowed: bool) -> None:
+        """410 Gone, the clock, and versions that go back are the only reasons for a list."""
+        assert allowed or not isinstance(self.aim(), ListPage)
+
+    def must_list(self) -> None:
+        assert isinstance(self.aim(), ListPage)
+
+    def aim(self) -> Effect | None:
+        return self.effect.then if isinstance(self.effect, Pause) else self.effect
+
+    def step(self, step: Step[str], as_of: float) -> None:
+        self.tell(step.changes, as_of)
+        if step.effect is not None:
+            self.takes(step.effect)
+
+    def takes(self, effect: Effect) -> None:
+        self.effect, self.stream = effect, None
+        if isinstance(effect, ListPage) and not effect.token:
+            self.pages = []
+
+    def tell(self, changes: Sequence[ObjectChange[str]], as_of: float) -> None:
+        """What is told follows from what was heard as of that version: nothing newer is undone, nobody rises from the dead."""
+        for change in changes:
+            before, after = change.before, change.after
+            name = (before or after).name  # type: ignore[union-attr]
+            assert before == self.heard.pop(name, None)
+            if after is not None:
+                self.heard[name] = after
+            if self.trusted:
+                assert before is None or before.version <= as_of
+                assert after is None or after.uid not in self.dead
+
+    def teardown(self) -> None:
+        if hasattr(self, "reflection"):
+            self.all_is_quiet(answers_first=False)
+
+
+class Restoring(Reflecting):
+    """Now and then somebody restores etcd."""
+
+    restores = True
+
+
+class TestReflecting(Reflecting.TestCase):  # type: ignore[misc,name-defined]
+    settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+
+
+class TestRestoring(Restoring.TestCase):  # type: ignore[misc,name-defined]
+    settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
