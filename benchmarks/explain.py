@@ -24,11 +24,11 @@ import uvloop
 
 from benchmarks.extender import Busy, Client, body_of, fill, name_of, quantile
 from kompakt_client.connections import plain
+from kompakt_client.transport import ApiClient
 from kompakt_core import contract
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_core.placement.model import NodeState
-from kompakt_extender.api import Api
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.health import health_app
 from kompakt_extender.leader_session import LeaderSession
@@ -66,7 +66,7 @@ def add_pods(tenure: LeaderSession, pods: int, nodes: int) -> None:
 async def serve(nodes: int, pods: int) -> None:
     """Answer until killed."""
     metrics = ExtenderMetrics()
-    tenure = LeaderSession(Api(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS)
+    tenure = LeaderSession(ApiClient(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS)
     fill(tenure, nodes)
     add_pods(tenure, pods, nodes)
     tenure.ledger.snapshot()

@@ -35,6 +35,7 @@ import uvloop
 from fastapi import FastAPI, Request, Response
 
 from kompakt_client.connections import plain
+from kompakt_client.transport import ApiClient
 from kompakt_core.contract import ANN_GPUS, ANN_PATTERN, ANN_SENSITIVITY, RESOURCE
 from kompakt_core.ids import JobUid, NodeName, PodUid
 from kompakt_core.patterns.names import Pattern
@@ -42,7 +43,6 @@ from kompakt_core.placement.gang_placement import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, Rejection, Wish, Worker
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_to_spec
-from kompakt_extender.api import Api
 from kompakt_extender.leader_session import LeaderSession
 from kompakt_extender.main import SWITCH_SECONDS, listen, server
 from kompakt_extender.metrics import ExtenderMetrics
@@ -172,7 +172,7 @@ async def serve(nodes: int) -> None:
     """Answer until killed; prints both ports."""
     sys.setswitchinterval(SWITCH_SECONDS)
     metrics = ExtenderMetrics()
-    tenure = LeaderSession(Api(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS)
+    tenure = LeaderSession(ApiClient(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS)
     fill(tenure, nodes)
     app = verbs_app(Busy(tenure, nodes), metrics)
     stop = threading.Event()

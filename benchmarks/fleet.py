@@ -17,12 +17,14 @@ from typing import Any
 
 import msgspec
 
+from kompakt_client.errors import Expired
+from kompakt_client.requests import Answer
+from kompakt_client.transport import ApiClient, connect
 from kompakt_core.contract import ANN_GPUS, API_VERSION, RESOURCE, TOPOLOGY_KIND, TOPOLOGY_PLURAL
 from kompakt_core.errors import TryLater
 from kompakt_core.ids import NodeName
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_to_spec
-from kompakt_extender.api import Answer, Api, Expired, load
 from kompakt_extender.objects import Pod, RawEvent, RawList
 from tools.kube import control_plane, kwok
 from tools.kube.binaries import find_all
@@ -60,7 +62,7 @@ def fleet(folder: Path, nodes: int, values: Mapping[str, str], say: Say) -> Iter
             plane.stop_component(name)
         plane.start_component(kwok.component(find, plane.kubeconfig, folder, free_ports(1)[0], lease_seconds=4000))
         add_nodes(plane, nodes)
-        api = load(str(plane.kubeconfig))
+        api = connect(str(plane.kubeconfig))
         await_nodes(api, nodes)
         plane.stop_component("kwok")
         say(f"{nodes} nodes are Ready")
@@ -70,7 +72,7 @@ def fleet(folder: Path, nodes: int, values: Mapping[str, str], say: Say) -> Iter
 
 
 def add_nodes(plane: ControlPlane, nodes: int) -> None:
-    api = load(str(plane.kubeconfig))
+    api = connect(str(plane.kubeconfig))
 
     def create(number: int) -> None:
         name = name_of(number)
@@ -83,7 +85,7 @@ def add_nodes(plane: ControlPlane, nodes: int) -> None:
         list(pool.map(create, range(nodes)))
 
 
-def await_nodes(api: Api, nodes: int) -> None:
+def await_nodes(api: ApiClient, nodes: int) -> None:
     """Until so many are Ready. Raises SystemExit when for two minutes none became so; a busy machine may take longer over all."""
     ready = 0
     while ready < nodes:
@@ -94,13 +96,13 @@ def await_nodes(api: Api, nodes: int) -> None:
         time.sleep(nodes * LOOK_SECONDS)
 
 
-def listed(api: Api, path: str) -> list[bytes]:
+def listed(api: ApiClient, path: str) -> list[bytes]:
     """All objects of a kind."""
     answer = api.request("GET", path, seconds=60.0)
     return [bytes(raw) for raw in _LIST.decode(answer.body).items or ()]
 
 
-def ready_nodes(api: Api) -> int:
+def ready_nodes(api: ApiClient) -> int:
     return sum(map(_is_ready, listed(api, "/api/v1/nodes")))
 
 
@@ -119,7 +121,7 @@ class Plugins:
     """
 
     def __init__(self, kubeconfig: Path) -> None:
-        self._api = load(str(kubeconfig))
+        self._api = connect(str(kubeconfig))
         self._held: dict[NodeName, dict[str, tuple[Pod, list[str]]]] = {}
         self._uuids: dict[NodeName, list[str]] = {}
         self._pools = [ThreadPoolExecutor(1) for _ in range(WORKERS)]  # a node's reports come one after the other
@@ -216,7 +218,7 @@ class Binds:
                 raise SystemExit(f"{seen} of {count} pods are bound, and no more: {self._broken or 'nothing happens'}")
 
     @contextmanager
-    def following(self, api: Api, namespace: str) -> Iterator[None]:
+    def following(self, api: ApiClient, namespace: str) -> Iterator[None]:
         """Watch a namespace's pods in a thread."""
         path = f"/api/v1/namespaces/{namespace}/pods"
         self._version = _LIST.decode(api.request("GET", path, seconds=SECONDS).body).metadata.resource_version
@@ -230,7 +232,7 @@ class Binds:
             self._stream.stop()
             thread.join()
 
-    def _follow(self, api: Api, path: str) -> None:
+    def _follow(self, api: ApiClient, path: str) -> None:
         """Until stopped. The API server ends a watch whose reader is slow, without a word; it goes on from what was seen."""
         try:
             while not self._over:
@@ -258,7 +260,7 @@ class Binds:
         self.plugins.bound(pod)
 
 
-def create_pods(api: Api, namespace: str, pods: Iterable[dict[str, Any]]) -> None:
+def create_pods(api: ApiClient, namespace: str, pods: Iterable[dict[str, Any]]) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
 
     def create(pod: dict[str, Any]) -> None:
@@ -268,7 +270,7 @@ def create_pods(api: Api, namespace: str, pods: Iterable[dict[str, Any]]) -> Non
         list(pool.map(create, pods))
 
 
-def remove_pods(api: Api, namespace: str) -> None:
+def remove_pods(api: ApiClient, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
     api.request("DELETE", path, query={"gracePeriodSeconds": 0}, seconds=120.0)
     if not wait_until(lambda: not listed(api, path), 60):

@@ -32,8 +32,8 @@ from typing import Any
 import yaml
 
 from benchmarks.fleet import Binds, Plugins, cpu_seconds, create_pods, fleet, held_back, remove_pods
+from kompakt_client.transport import ApiClient, connect
 from kompakt_core.contract import ANN_GPUS, ANN_PATTERN, ANN_SENSITIVITY, RESOURCE, SCHEDULER_LEASE, SCHEDULER_NAME
-from kompakt_extender.api import Api, load
 from tools.kube.components import Component, control_plane
 from tools.kube.parts import NAMESPACE
 from tools.kube.processes import wait_until
@@ -114,12 +114,12 @@ def running(cluster: ClusterSession, kind: str) -> Iterator[int]:
     finally:
         for part in parts:
             cluster.plane.stop_component(part.name, grace=0)
-        load(str(cluster.kubeconfig)).request(
+        connect(str(cluster.kubeconfig)).request(
             "DELETE", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{SCHEDULER_LEASE}"
         )
 
 
-def run(cluster: ClusterSession, api: Api, plugins: Plugins, kind: str, count: int) -> Run:
+def run(cluster: ClusterSession, api: ApiClient, plugins: Plugins, kind: str, count: int) -> Run:
     """One backlog, from the first pod bound to the last."""
     binds = Binds(plugins)
     with running(cluster, kind) as port, binds.following(api, "default"):
@@ -207,7 +207,7 @@ def measure(nodes: int, count: int, rounds: int, kinds: Sequence[str]) -> dict[s
         fleet(Path(folder) / "run", nodes, LEASE, say) as cluster,
         closing(Plugins(cluster.kubeconfig)) as plugins,
     ):
-        api = load(str(cluster.kubeconfig))
+        api = connect(str(cluster.kubeconfig))
         plugins.report_all()
         say("every node has its GPUTopology")
         runs: dict[str, list[Run]] = {kind: [] for kind in kinds}

@@ -147,10 +147,9 @@ def read_login(document: object, api_version: str) -> Login:
     if bool(certificate) != bool(key) or not (token or certificate):
         status.refuse("token", "expected a token, or clientCertificateData and clientKeyData")
     text = status.text("expirationTimestamp", "")
-    try:
-        until = timestamps.decode(text).timestamp() if text else None
-    except InvalidInput:
-        status.refuse("expirationTimestamp", f"expected a time such as {timestamps.EXAMPLE}")
+    until = timestamps.seconds(text)
+    if text and until is None:
+        status.refuse("expirationTimestamp", "expected a time such as 2026-01-31T12:00:00Z")
     return Login(token, Pem(text=certificate), Pem(text=key), until)
 
 

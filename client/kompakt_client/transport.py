@@ -95,13 +95,17 @@ class ApiClient:
 
     def watch(self, path: str, query: Query, silence: float) -> EventStream:
         """Begin a watch; `silence` seconds without a byte end it. Raises an ApiError (Expired: list anew)."""
-        response = self._open(ApiRequest("GET", path, {**query, "watch": "1"}), silence)
+        response = self._open(ApiRequest("GET", path, {**query, "watch": "true"}), silence)
         if response.status == 200:
             return EventStream(response)
         answer = _whole(response, path)
         if answer.status == UNAUTHORIZED:
             self._endpoint.renew()
         raise answer.error or Unreachable(f"watch {path}: HTTP {answer.status}", answer.status)
+
+    def request(self, method: str, path: str, **more: Any) -> Answer:
+        """`exchange` of an ApiRequest with these fields."""
+        return self.exchange(ApiRequest(method, path, **more))
 
     # What most callers want: objects as dictionaries.
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
+from kompakt_client.requests import Answer
 from kompakt_core.contract import bound_gpus
 from kompakt_core.contract.bound_gpus import BoundGpus
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.placement.model import NodeState, Reason, Rejection
-from kompakt_extender.api import Answer
 from kompakt_extender.decide import Grant, Request, grant, request_of
 from kompakt_extender.ledger import Claim, ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics

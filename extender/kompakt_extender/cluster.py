@@ -1,38 +1,14 @@
-"""List and watch: one thread per kind of object, which hands projected values to the loop."""
+"""Reflectors of the extender: one thread per kind of object, which hands projected values to the loop."""
 
 import asyncio
-import logging
-import random
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-import msgspec
+from kompakt_client.objects import WatchedKind
+from kompakt_client.reflector import Reflector, Source
+from kompakt_client.store import ObjectChange, StoredObject
 
-from kompakt_core.errors import InvalidInput, TryLater
-from kompakt_extender.api import LIST_SECONDS, Api, Expired, Stream
-from kompakt_extender.objects import RawEvent, RawList, StatusObject
-
-_LOG = logging.getLogger(__name__)
-_PAGE = 500
-_EVENT = msgspec.json.Decoder(RawEvent)
-_LIST = msgspec.json.Decoder(RawList)
-
-
-class _BareMeta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Bare(msgspec.Struct):
-    metadata: _BareMeta
-
-
-_BARE = msgspec.json.Decoder(_Bare)
 View = TypeVar("View")
 Seen = TypeVar("Seen", contravariant=True)
 
@@ -68,148 +44,89 @@ class Resource(Generic[View]):
     watch_seconds: int = 55
     silence_seconds: float = 70.0
 
+    def key(self, found: StoredObject[View]) -> str:
+        """By what the sink knows an object."""
+        return found.name if self.by_name else found.uid
 
-_Change = tuple[str, str, View | None]
+    @property
+    def kind(self) -> WatchedKind[View]:
+        """The same for a Reflector."""
+        return WatchedKind(
+            self.name,
+            self.path,
+            self.project,
+            self.query,
+            watch_seconds=self.watch_seconds,
+            silence_seconds=self.silence_seconds,
+        )
 
 
 class Watcher(Generic[View]):
     """Keeps a sink in step with one kind of object until stopped."""
 
-    def __init__(self, api: Api, resource: Resource[View], sink: Sink[View], listed: Callable[[str], None]) -> None:
-        self._api = api
-        self._resource = resource
-        self._sink = sink
-        self._listed = listed
+    def __init__(
+        self,
+        api: Source,
+        resource: Resource[View],
+        sink: Sink[View],
+        listed: Callable[[str], None],
+        left: Callable[[str], None] | None = None,
+    ) -> None:
+        """`listed` hears the name after each list; `left` why nothing that the sink holds can be trusted: etcd was restored."""
+        self._resource, self._sink, self._listed = resource, sink, listed
         self._loop = asyncio.get_running_loop()
-        self._stopped = threading.Event()
-        self._heard = time.monotonic()
-        self._version = ""  # resourceVersion to watch from; empty: list first
-        self._stream: Stream | None = None
-        self._thread = threading.Thread(target=self._run, name=f"watch-{resource.name}", daemon=True)
+        self._stopped = False
+        told_left = None if left is None else lambda why: self._deliver(left, why)
+        self._reflector = Reflector(
+            api, resource.kind, self, listed=lambda: self._deliver(self._was_listed, resource.name), left=told_left
+        )
+        self.start = self._reflector.start
 
     @property
     def silent_seconds(self) -> float:
         """How long ago the API server last answered."""
-        return time.monotonic() - self._heard
+        return self._reflector.silent_seconds
 
     @property
     def name(self) -> str:
         """What is watched."""
         return self._resource.name
 
-    def start(self) -> None:
-        self._thread.start()
-
     def stop(self) -> None:
         """End the thread; nothing reaches the sink after this returns (called on the loop, like the sink)."""
-        self._stopped.set()
-        stream = self._stream
-        if stream is not None:
-            stream.stop()
+        self._stopped = True
+        self._reflector.stop()
 
-    def _run(self) -> None:
-        pause = 0.1
-        while not self._stopped.is_set():
-            try:
-                if not self._version:
-                    self._version = self._list()
-                self._watch()
-                pause = 0.1
-            except Expired:
-                self._version = ""
-            except TryLater as error:
-                if not self._stopped.is_set():
-                    _LOG.warning("%s: %s", self._resource.name, error)
-                self._stopped.wait(pause * random.uniform(0.8, 1.2))
-                pause = min(pause * 2, 5.0)
-            except Exception:  # a thread that dies unseen would leave the caches to rot: say it and read everything anew
-                _LOG.exception("%s: watching failed", self._resource.name)
-                self._version = ""
-                self._stopped.wait(1.0)
+    # Called in the reflector's thread
 
-    def _list(self) -> str:
-        """Read everything, hand it over, and give the resourceVersion to watch from."""
-        views: dict[str, View] = {}
-        query: dict[str, str | int] = {**self._resource.query, "limit": _PAGE}
-        while True:
-            answer = self._api.request("GET", self._resource.path, query=query, seconds=LIST_SECONDS)
-            if answer.status == 410:  # the list took longer than the server keeps its pages
-                views, query = {}, {**self._resource.query, "limit": _PAGE}
-                continue
-            if not answer.ok:
-                raise TryLater(f"list {self._resource.path}: {answer.message}", 1.0)
-            page = _LIST.decode(answer.body)
-            for raw in page.items or ():
-                key, _, view = self._project(bytes(raw))
-                if view is not None:
-                    views[key] = view
-            if not page.metadata.continue_token:
-                break
-            query = {**query, "continue": page.metadata.continue_token}
-        self._deliver(self._replace, views)
-        return page.metadata.resource_version
+    def replace(self, objects: Iterable[StoredObject[View]]) -> None:
+        """These are all there are."""
+        views = {self._resource.key(found): found.view for found in objects if found.view is not None}
+        self._deliver(self._sink.replace, views)
 
-    def _watch(self) -> None:
-        """Follow changes from the last version seen until the watch ends or breaks; every event moves the version on."""
-        resource = self._resource
-        query = {
-            **resource.query,
-            "resourceVersion": self._version,
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(resource.watch_seconds),
-        }
-        self._stream = self._api.watch(resource.path, query, resource.silence_seconds)
-        self._heard = time.monotonic()
-        for lines in self._stream.batches():
-            self._heard = time.monotonic()
-            if self._stopped.is_set():
-                break
-            changes: list[_Change[View]] = []
-            for line in lines:
-                self._version = self._read(line, changes) or self._version
-            if changes:
-                self._deliver(self._apply, changes)
-
-    def _read(self, line: bytes, changes: "list[_Change[View]]") -> str:
-        event = _EVENT.decode(line)
-        if event.type == "ERROR":
-            status = msgspec.json.decode(event.object, type=StatusObject)
-            raise Expired(status.message)
-        if event.type == "BOOKMARK":
-            return _BARE.decode(event.object).metadata.resource_version
-        key, version, view = self._project(bytes(event.object))
-        if event.type in ("ADDED", "MODIFIED"):
-            changes.append(("set" if view is not None else "remove", key, view))
-        elif event.type == "DELETED":
-            changes.append(("remove", key, None))
-        return version
-
-    def _project(self, raw: bytes) -> tuple[str, str, View | None]:
-        """Key, resourceVersion and view of an object; no view of one that cannot be read."""
-        meta = _BARE.decode(raw).metadata
-        key = meta.name if self._resource.by_name else meta.uid
-        try:
-            return key, meta.resource_version, self._resource.project(raw)
-        except (InvalidInput, ValueError, msgspec.DecodeError) as error:
-            _LOG.error("%s %s/%s is left out: %s", self._resource.name, meta.namespace, meta.name, error)
-            return key, meta.resource_version, None
+    def change(self, changes: Sequence[ObjectChange[View]]) -> None:
+        """Several that came together reach the loop together."""
+        self._deliver(self._apply, changes)
 
     def _deliver(self, act: Callable[..., None], what: object) -> None:
+        def unless_stopped() -> None:
+            if not self._stopped:
+                act(what)
+
         try:
-            self._loop.call_soon_threadsafe(act, what)
+            self._loop.call_soon_threadsafe(unless_stopped)
         except RuntimeError:  # the loop is closed: the process ends
-            self._stopped.set()
+            self._reflector.stop()
 
-    def _replace(self, views: Mapping[str, View]) -> None:
-        if not self._stopped.is_set():
-            self._sink.replace(views)
-            self._listed(self._resource.name)
+    # Called on the loop
 
-    def _apply(self, changes: "list[_Change[View]]") -> None:
-        if self._stopped.is_set():
-            return
-        for kind, key, view in changes:
-            if view is not None and kind == "set":
-                self._sink.set(key, view)
-            else:
-                self._sink.remove(key)
+    def _was_listed(self, name: str) -> None:
+        self._listed(name)
+
+    def _apply(self, changes: Sequence[ObjectChange[View]]) -> None:
+        for change in changes:
+            before, after = change.before, change.after
+            if before and (after is None or self._resource.key(before) != self._resource.key(after)):
+                self._sink.remove(self._resource.key(before))
+            if after and after.view is not None:
+                self._sink.set(self._resource.key(after), after.view)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from kompakt_client.transport import ApiClient
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level, NodeState, Rejection
-from kompakt_extender.api import Api
 from kompakt_extender.cluster import Resource, Watcher
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
 from kompakt_extender.explain.queries import Queries
@@ -32,7 +32,7 @@ class LeaderGate:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         namespace: str,
         identity: str,
         metrics: ExtenderMetrics,
@@ -90,7 +90,7 @@ class LeaderGate:
         self._metrics.active.set(active)
         if active and self._tenure is None:
             _LOG.info("active: %s holds the scheduler's Lease", self._tenancy.holder)
-            self._tenure = LeaderSession(self._api, self._metrics, self._active, self._levels, self._policy)
+            self._tenure = LeaderSession(self._api, self._metrics, self._active, self._levels, self._policy, left=self._restored)
             self._tenure.start()
         elif not active and self._tenure is not None:
             _LOG.warning("inactive: %s", self._tenancy.why_not(self._identity, time.monotonic()))
@@ -100,6 +100,11 @@ class LeaderGate:
         if self._tenure is not None:
             self._tenure.stop()
             self._tenure = None
+
+    def _restored(self, why: str) -> None:
+        """etcd is another one: what the tenure has learned may never have happened. The next one begins with the next tick."""
+        _LOG.error("everything is read anew: %s", why)
+        self._end()
 
     def _active(self) -> bool:
         """Also asked from the threads that write; reads one attribute, which is replaced as a whole."""

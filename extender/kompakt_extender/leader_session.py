@@ -5,15 +5,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kompakt_client.transport import ApiClient
 from kompakt_core import contract
 from kompakt_core.placement.model import Level, Rejection
 from kompakt_extender.answers import Answers
-from kompakt_extender.api import Api
 from kompakt_extender.binder import Binder
 from kompakt_extender.clock import utc_now
 from kompakt_extender.cluster import Resource, Watcher
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
-from kompakt_extender.event_handlers import EventHandlers
+from kompakt_extender.event_handlers import EventHandlers, KeyedSink
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
@@ -37,13 +37,16 @@ class LeaderSession:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiClient,
         metrics: ExtenderMetrics,
         may_write: Callable[[], bool],
         levels: Mapping[Level, str],
         policy: ClusterPolicy = DEFAULT,
+        *,
+        left: Callable[[str], None] | None = None,
     ) -> None:
-        self._metrics = metrics
+        """`left` is told why nothing known here can be trusted any more, should it come to that."""
+        self._metrics, self._left = metrics, left
         self.ledger, self.jobs = GpuLedger(), Jobs()
         self.answers = Answers(self.ledger, self.jobs)
         writer = Writer(api, may_write)
@@ -56,14 +59,18 @@ class LeaderSession:
         self._watchers = self._watch(api, intake)
         self._missing = {watcher.name for watcher in self._watchers}
 
-    def _watch(self, api: Api, intake: EventHandlers) -> list[Watcher[Any]]:
+    def _watch(self, api: ApiClient, intake: EventHandlers) -> list[Watcher[Any]]:
         topologies = f"{_KOMPAKT}/{contract.TOPOLOGY_PLURAL}"
-        listed = self._listed
+        jobs = f"{_KOMPAKT}/{contract.JOB_PLURAL}"
+
+        def watcher(resource: Resource[Any], sink: KeyedSink[Any]) -> Watcher[Any]:
+            return Watcher(api, resource, sink, self._listed, self._left)
+
         return [
-            Watcher(api, Resource("pods", "/api/v1/pods", read_pod), intake.pods(), listed),
-            Watcher(api, Resource("nodes", "/api/v1/nodes", read_node, by_name=True), intake.nodes(), listed),
-            Watcher(api, Resource("gputopologies", topologies, TopologyReader(), by_name=True), intake.topologies(), listed),
-            Watcher(api, Resource("trainingjobs", f"{_KOMPAKT}/{contract.JOB_PLURAL}", read_job), intake.training_jobs(), listed),
+            watcher(Resource("pods", "/api/v1/pods", read_pod), intake.pods()),
+            watcher(Resource("nodes", "/api/v1/nodes", read_node, by_name=True), intake.nodes()),
+            watcher(Resource("gputopologies", topologies, TopologyReader(), by_name=True), intake.topologies()),
+            watcher(Resource("trainingjobs", jobs, read_job), intake.training_jobs()),
         ]
 
     def start(self) -> None:

@@ -6,9 +6,11 @@ There is one decider in the cluster, without a second election: kube-scheduler e
 
 from dataclasses import dataclass
 
-from kompakt_extender.api import CONNECT_SECONDS, WRITE_SECONDS
 from kompakt_extender.objects import Lease
 
+# A write must be answered well before another scheduler could take the Lease over.
+WRITE_SECONDS = 4.0
+CONNECT_SECONDS = 3.0
 # kube-scheduler gives up after renewDeadline (10 s of the 15 s a Lease lasts); whoever takes over waits for the whole Lease.
 # We stop deciding so early that a write we began at the last moment is over before the Lease runs out.
 MARGIN_SECONDS = CONNECT_SECONDS + WRITE_SECONDS

@@ -16,13 +16,13 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
+from kompakt_client.transport import connect
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.model import MAX_WAIT_SECONDS
 from kompakt_core.placement.model import Level
 from kompakt_core.policy.levels import parse_factors
 from kompakt_core.policy.model import Timers
-from kompakt_extender.api import load
 from kompakt_extender.consolidation import DEFAULT, POLICIES, ClusterPolicy
 from kompakt_extender.health import health_app
 from kompakt_extender.leader_gate import LeaderGate
@@ -206,7 +206,9 @@ async def serve(settings: Settings) -> None:
         settings.overtaken_at_most,
         settings.preemption,
     )
-    front = LeaderGate(load(settings.kubeconfig), settings.namespace, settings.identity, metrics, levels, policy)
+    front = LeaderGate(
+        connect(settings.kubeconfig, "kompakt-extender"), settings.namespace, settings.identity, metrics, levels, policy
+    )
     verbs, health = server(verbs_app(front, metrics)), server(health_app(front, metrics))
     sockets = [listen("127.0.0.1", settings.verbs_port), listen(settings.health_address, settings.health_port)]
     loop = asyncio.get_running_loop()

@@ -261,11 +261,3 @@ class RawEvent(msgspec.Struct):
 
     type: str
     object: msgspec.Raw
-
-
-class StatusObject(msgspec.Struct):
-    """The API server's answer when it refuses something."""
-
-    code: int = 0
-    reason: str = ""
-    message: str = ""

@@ -8,12 +8,12 @@ from enum import StrEnum
 
 import msgspec
 
+from kompakt_client.requests import APPLY, JSON_PATCH, Answer
 from kompakt_core import contract
 from kompakt_core.contract import scheduling_record
 from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_extender import record as records
-from kompakt_extender.api import APPLY, JSON_PATCH, Answer
 from kompakt_extender.gangs import annotations_of, release_patch
 from kompakt_extender.objects import JobObject, Pod
 from kompakt_extender.project import pod_view

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from kompakt_extender.api import JSON, Answer, Api
+from kompakt_client.requests import JSON, Answer, ApiRequest
+from kompakt_client.transport import ApiClient
+from kompakt_extender.lease_observer import CONNECT_SECONDS, WRITE_SECONDS
 
 
 class NotSent(Exception):
@@ -33,7 +35,7 @@ class Sender(Protocol):
 class Writer:
     """Sends requests from worker threads. `may_write` is asked in the thread, at the last moment."""
 
-    def __init__(self, api: Api, may_write: Callable[[], bool]) -> None:
+    def __init__(self, api: ApiClient, may_write: Callable[[], bool]) -> None:
         self._api = api
         self._may_write = may_write
 
@@ -53,9 +55,13 @@ class Writer:
             TryLater: no answer, or the server's own trouble; a write may have happened.
         """
 
+        request = ApiRequest(
+            method, path, query or {}, body, content_type, seconds=WRITE_SECONDS, connect_seconds=CONNECT_SECONDS
+        )
+
         def call() -> Answer:
             if not self._may_write():
                 raise NotSent("the scheduler beside this process no longer holds its Lease")
-            return self._api.request(method, path, body=body, query=query, content_type=content_type)
+            return self._api.exchange(request)
 
         return await asyncio.to_thread(call)

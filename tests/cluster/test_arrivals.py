@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from kubernetes.client.exceptions import NotFoundException
 
+from kompakt_client.transport import ApiClient, EventStream, connect
 from kompakt_core import contract as c
 from kompakt_core.errors import TryLater
 from kompakt_core.patterns.names import NAMED
@@ -25,7 +26,6 @@ from kompakt_core.placement.choose import Choice, choose
 from kompakt_core.placement.model import PlacementPolicy, Wish
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
-from kompakt_extender.api import Api, Stream, load
 from kompakt_extender.objects import RawEvent, RawList
 from tests.support.cluster.replay import FINISHED, Moment, Stay, free_masks
 from tools.kube import simulated
@@ -67,10 +67,10 @@ def mixed(plugins: ClusterSession, pair: Pair) -> Iterator[ClusterSession]:
 class Record:
     """Every version of every object of some kinds, in the order of the writes of each kind."""
 
-    api: Api
+    api: ApiClient
     events: dict[str, list[tuple[Moment, str, dict[str, Any]]]] = field(default_factory=lambda: defaultdict(list))
     broken: list[str] = field(default_factory=list)
-    _streams: list[Stream] = field(default_factory=list)
+    _streams: list[EventStream] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def follow(self, path: str) -> None:
@@ -83,7 +83,7 @@ class Record:
         self._threads.append(threading.Thread(target=self._read, args=(path, stream), daemon=True))
         self._threads[-1].start()
 
-    def _read(self, path: str, stream: Stream) -> None:
+    def _read(self, path: str, stream: EventStream) -> None:
         try:
             for lines in stream.batches():
                 for line in lines:
@@ -188,7 +188,7 @@ def graphs_of(record: Record) -> dict[str, LinkGraph]:
 @pytest.fixture
 def record(mixed: ClusterSession, namespace: str) -> Iterator[Record]:
     """All that happens to the namespace's pods and to all GPUTopologies."""
-    recording = Record(load(str(mixed.kubeconfig)))
+    recording = Record(connect(str(mixed.kubeconfig)))
     recording.follow(TOPOLOGIES)
     recording.follow(pods_of(namespace))
     yield recording

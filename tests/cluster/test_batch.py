@@ -65,7 +65,7 @@ def test_a_batch_that_grew_much_is_measured_again_before_it_is_kept(kompakt: Clu
     told = {}
     for attempt in (1, 2, 3):
         ending = f"-a{attempt}"
-        eventually(lambda ending=ending: any(pod.metadata.name.endswith(ending) for pod in job.pods()), f"pods{ending}")
+        eventually(lambda ending=ending: any(pod.metadata.name.endswith(ending) for pod in job.pods()), f"pods{ending}")  # type: ignore[misc]
         pod = next(pod for pod in job.pods() if pod.metadata.name.endswith(ending))
         told[attempt] = (variables(pod)["KOMPAKT_BATCH"], variables(pod)["KOMPAKT_BATCH_SIZE"])
     assert told == {1: ("Measure", "64"), 2: ("Measure", "96"), 3: ("Raise", "100")}

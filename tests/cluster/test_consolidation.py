@@ -35,6 +35,7 @@ POOL = "test.kompakt.dev/pool"
 GPUS = 8
 # Two racks of two machines; and the hosts of a real complaint: 64 in groups of which only two hold a gang of eight.
 RACKS = tuple((f"lev-{rack}{host}", (("kompakt.dev/rack", f"lev-{rack}"), (POOL, "racks"))) for rack in "ab" for host in range(2))
+IN_RACKS = tuple(machine for machine, _ in RACKS)
 LEAVES = (1, 1, 2, 2, 2, 3, 3, 3, 5, 5, 6, 6, 6, 8, 11)
 HOSTS = tuple(
     (f"leaf-{group:02}-{host:02}", (("kompakt.dev/rack", f"leaf-{group:02}"), (POOL, "leaves")))
@@ -82,9 +83,7 @@ def fixed(machine: int, rack: int = 3600) -> dict[str, Any]:
     return {"mode": "Fixed", "machineWaitSeconds": machine, "rackWaitSeconds": rack, "blockWaitSeconds": 3600}
 
 
-def blocked(
-    cluster: ClusterSession, namespace: str, gpus: int, hosts: Sequence[str] = tuple(name for name, _ in RACKS)
-) -> list[JobManifest]:
+def blocked(cluster: ClusterSession, namespace: str, gpus: int, hosts: Sequence[str] = IN_RACKS) -> list[JobManifest]:
     """So many GPUs of each host are taken."""
     jobs = [apply(cluster, namespace, gang(f"on-{host}", 1, gpus, host=host)) for host in hosts]
     for job in jobs:

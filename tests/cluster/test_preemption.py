@@ -116,7 +116,7 @@ def test_priorities_that_never_preempt_and_equal_ones_wait(
     polite = apply(kompakt, namespace, gang("polite", priority=classes["polite"]))
     equal = apply(kompakt, namespace, gang("equal"))
     for job in (polite, equal):
-        eventually(lambda job=job: scheduling(job).get("state") == "Waiting", f"{job.name} waits")
+        eventually(lambda job=job: scheduling(job).get("state") == "Waiting", f"{job.name} waits")  # type: ignore[misc]
     stays(lambda: (low.status["attempt"], low.phase, scheduling(low).get("preempt"), polite.bound(), equal.bound()), rounds=6)
     low.finish()
     eventually(lambda: len(polite.bound()) == 2, "who has the higher priority is next")

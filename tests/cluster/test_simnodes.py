@@ -94,7 +94,7 @@ def test_gpus_that_are_held_are_not_held_again_and_the_pod_says_so(plugins: Clus
     for name in ("first", "second"):
         create(plugins, namespace, name, 2)
         bind(plugins, namespace, name, node, chosen)
-        eventually(lambda name=name: name in held(plugins, node), f"{name} holds GPUs")
+        eventually(lambda name=name: name in held(plugins, node), f"{name} holds GPUs")  # type: ignore[misc]
     sets = held(plugins, node)
     assert sets["first"] == set(chosen)
     assert not sets["first"] & sets["second"]

@@ -18,7 +18,7 @@ from tools.crd import podtemplate
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
-MINIMAL = {
+MINIMAL: dict[str, Any] = {
     "metadata": {"name": "j", "namespace": "d"},
     "spec": {"roles": [{"name": "worker", "gpusPerReplica": 2, "template": TEMPLATE}]},
 }

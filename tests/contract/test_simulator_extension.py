@@ -20,13 +20,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the example installed, and nothing else."""
     folder = tmp_path_factory.mktemp("installed")
     command = (BIN / "uv", "pip", "install", "--quiet", "--offline", "--no-deps", "--no-build-isolation", "--no-cache")
-    subprocess.run([*command, "--python", sys.executable, "--target", folder, EXAMPLE], check=True, capture_output=True)
+    subprocess.run(
+        [*map(str, command), "--python", sys.executable, "--target", str(folder), str(EXAMPLE)], check=True, capture_output=True
+    )
     return folder
 
 
 def simulate(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(path)}
-    command = [BIN / "kompakt", "simulate", *arguments]
+    command = [str(BIN / "kompakt"), "simulate", *arguments]
     return subprocess.run(command, env=environment, cwd=path, capture_output=True, text=True, check=False)
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from kompakt_client.requests import Answer
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.answers import Answers
-from kompakt_extender.api import Answer
 from kompakt_extender.binder import Binder
 from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.event_handlers import EventHandlers

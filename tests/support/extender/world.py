@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
+from kompakt_client.requests import Answer
 from kompakt_core import contract as c
 from kompakt_core.errors import TryLater
 from kompakt_core.topology.machines import machine
 from kompakt_core.topology.wire import graph_to_spec
-from kompakt_extender.api import Answer
 from kompakt_extender.event_handlers import EventHandlers
 from kompakt_extender.project import TopologyReader, read_node, read_pod
 from kompakt_extender.project_job import read_job

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks.fleet import Binds, Plugins, ready_nodes
+from kompakt_client.requests import Answer
 from kompakt_core.errors import TryLater
-from kompakt_extender.api import Answer
 
 PATH = "/api/v1/namespaces/default/pods"
 

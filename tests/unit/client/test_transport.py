@@ -27,7 +27,7 @@ from kompakt_client.errors import (
 from kompakt_client.requests import ApiRequest, Query
 from kompakt_client.transport import ApiClient
 from kompakt_core.errors import TryLater
-from tests.unit.client.api_server import CUT, OPEN, Scripted, client_of, serving
+from tests.support.client.api_server import CUT, OPEN, Scripted, client_of, serving
 
 WATCH: Query = {"resourceVersion": "1"}
 
@@ -172,7 +172,7 @@ def test_a_line_in_two_chunks_is_one_event(script: Scripted) -> None:
         b'{"type": "ADDED"}',
         b'{"type": 1}',
     ]
-    assert "watch=1" in script.asked[0][1]
+    assert "watch=true" in script.asked[0][1]
 
 
 def test_half_a_line_before_the_end_is_no_event(script: Scripted) -> None:

@@ -2,6 +2,7 @@
 
 import urllib.error
 import urllib.request
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
@@ -11,7 +12,7 @@ from kompakt_device_plugin.health import STALE_SECONDS, Heartbeat, serve
 
 @pytest.fixture
 def server():
-    state = {"alive": True, "waits_for": "its turn"}
+    state: dict[str, Any] = {"alive": True, "waits_for": "its turn"}
     registry = CollectorRegistry()
     Gauge("kompakt_y", "some gauge", registry=registry).set(0.5)
     one = serve(0, lambda: state["alive"], lambda: state["waits_for"], registry)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kompakt_client.connections import plain
+from kompakt_client.transport import ApiClient
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
-from kompakt_extender.api import Api
 from kompakt_extender.leader_gate import LeaderGate
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import Inactive
@@ -73,13 +73,13 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[Server, Api]]:
+def server() -> Iterator[tuple[Server, ApiClient]]:
     state = Server()
     listening = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"state": state}))
     listening.daemon_threads = True
     threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     endpoint = plain(f"http://127.0.0.1:{listening.server_port}")
-    yield state, Api(endpoint)
+    yield state, ApiClient(endpoint)
     state.done.set()
     state.changes.put(None)
     listening.shutdown()
@@ -104,7 +104,7 @@ async def answers(front: LeaderGate, words: str) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_lease(server: tuple[Server, Api]) -> None:
+async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_lease(server: tuple[Server, ApiClient]) -> None:
     state, api = server
     front = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
     following = asyncio.create_task(front.run())
@@ -124,7 +124,7 @@ async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_leas
         await following
 
 
-async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, Api], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, ApiClient], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kompakt_extender.lease_observer.MARGIN_SECONDS", 0.0)  # the quiet time after a Lease was given up
     state, api = server
     state.lease = lease("pod-a_1", "1", 1)

@@ -8,10 +8,10 @@ import httpx
 import pytest
 import uvloop
 
+from kompakt_client.transport import connect
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
-from kompakt_extender.api import load
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.health import health_app
 from kompakt_extender.main import KEEP_ALIVE_SECONDS, listen, parse, server
@@ -63,13 +63,13 @@ def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str | None)
     if content is not None:
         path.write_text(content)
     with pytest.raises(InvalidInput, match="kubeconfig"):
-        load(str(path))
+        connect(str(path))
 
 
 def test_outside_a_cluster_without_a_kubeconfig_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(InvalidInput, match="not inside a cluster"):
-        load(None)
+        connect(None)
 
 
 class Well:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kompakt_client.requests import Answer
 from kompakt_core import contract as c
 from kompakt_core.ids import GpuMask, NodeName
 from kompakt_core.placement.model import NodeState, Taint
 from kompakt_core.topology.machines import machine
-from kompakt_extender.api import Answer
 from kompakt_extender.planner.cycle import no_better
 from kompakt_extender.planner.loop import LATE_AT_MOST
 from tests.support.extender.office import Office, on_nodes, slow_to_write

@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 
 from kompakt_client.connections import plain
+from kompakt_client.transport import ApiClient
 from kompakt_core.errors import TryLater
-from kompakt_extender.api import Api
 from kompakt_extender.cluster import Resource, Watcher
 
 
@@ -72,13 +72,13 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[Script, Api]]:
+def server() -> Iterator[tuple[Script, ApiClient]]:
     script = Script()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"script": script}))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     endpoint = plain(f"http://127.0.0.1:{server.server_port}")
-    yield script, Api(endpoint)
+    yield script, ApiClient(endpoint)
     script.done.set()
     server.shutdown()
     server.server_close()
@@ -131,7 +131,7 @@ def text_of(raw: bytes) -> str:
     return str(text)
 
 
-async def follow(server: tuple[Script, Api], wanted: Callable[[Seen], bool]) -> Seen:
+async def follow(server: tuple[Script, ApiClient], wanted: Callable[[Seen], bool]) -> Seen:
     seen = Seen()
     watcher = Watcher(server[1], Resource("things", "/things", text_of, by_name=True), seen, lambda name: None)
     watcher.start()
@@ -142,7 +142,7 @@ async def follow(server: tuple[Script, Api], wanted: Callable[[Seen], bool]) -> 
     return seen
 
 
-async def test_pages_are_read_to_the_end_and_changes_followed_from_there(server: tuple[Script, Api]) -> None:
+async def test_pages_are_read_to_the_end_and_changes_followed_from_there(server: tuple[Script, ApiClient]) -> None:
     script, _ = server
     script.lists = [listed(5, item("a", 1, "1"), more="next"), listed(5, item("b", 2, "2"))]
     script.watches = [
@@ -155,7 +155,7 @@ async def test_pages_are_read_to_the_end_and_changes_followed_from_there(server:
     assert script.calls[2]["resourceVersion"] == "5"
 
 
-async def test_a_watch_goes_on_from_the_last_version_bookmarks_included(server: tuple[Script, Api]) -> None:
+async def test_a_watch_goes_on_from_the_last_version_bookmarks_included(server: tuple[Script, ApiClient]) -> None:
     script, _ = server
     script.lists = [listed(5)]
     script.watches = [
@@ -170,15 +170,16 @@ async def test_a_watch_goes_on_from_the_last_version_bookmarks_included(server: 
 
 
 @pytest.mark.parametrize("gone", [410, [event("ERROR", {"kind": "Status", "code": 410, "message": "too old"})]])
-async def test_a_version_too_old_means_reading_everything_anew(server: tuple[Script, Api], gone: Any) -> None:
+async def test_a_version_too_old_means_reading_everything_anew(server: tuple[Script, ApiClient], gone: Any) -> None:
     script, _ = server
     script.lists = [listed(5, item("a", 1, "1")), listed(50, item("b", 40, "2"))]
     script.watches = [gone, None]
-    seen = await follow(server, lambda seen: seen.lists == 2)
+    seen = await follow(server, lambda seen: "b" in seen.now)
     assert seen.now == {"b": "2"}
+    assert [call.get("resourceVersion") for call in script.calls][:3] == [None, "5", None]
 
 
-async def test_a_connection_cut_in_the_middle_of_a_line_loses_nothing(server: tuple[Script, Api]) -> None:
+async def test_a_connection_cut_in_the_middle_of_a_line_loses_nothing(server: tuple[Script, ApiClient]) -> None:
     script, _ = server
     script.lists = [listed(5)]
     half = json.dumps(event("ADDED", item("a", 6, "1"))).encode()
@@ -187,7 +188,7 @@ async def test_a_connection_cut_in_the_middle_of_a_line_loses_nothing(server: tu
     assert seen.lists == 1
 
 
-async def test_a_line_in_two_chunks_is_one_event(server: tuple[Script, Api]) -> None:
+async def test_a_line_in_two_chunks_is_one_event(server: tuple[Script, ApiClient]) -> None:
     script, _ = server
     script.lists = [listed(5)]
     line = json.dumps(event("ADDED", item("a", 6, "1"))).encode() + b"\n"
@@ -195,29 +196,59 @@ async def test_a_line_in_two_chunks_is_one_event(server: tuple[Script, Api]) -> 
     assert (await follow(server, lambda seen: "a" in seen.now)).now == {"a": "1"}
 
 
-async def test_an_object_that_cannot_be_read_is_left_out_and_the_rest_goes_on(server: tuple[Script, Api]) -> None:
+async def test_an_object_that_cannot_be_read_is_left_out_and_the_rest_goes_on(server: tuple[Script, ApiClient]) -> None:
     script, _ = server
     script.lists = [listed(5, item("bad", 1, "broken"), item("good", 2, "1"))]
     script.watches = [[event("MODIFIED", item("good", 6, "broken")), event("ADDED", item("c", 7, "3"))], None]
     assert (await follow(server, lambda seen: "c" in seen.now)).now == {"c": "3"}
 
 
-async def test_a_server_in_trouble_is_asked_again(server: tuple[Script, Api]) -> None:
+async def test_a_server_in_trouble_is_asked_again(server: tuple[Script, ApiClient]) -> None:
     script, _ = server
     script.lists = [{"_code": 503, "message": "etcd"}, listed(5, item("a", 1, "1"))]
     assert (await follow(server, lambda seen: "a" in seen.now)).lists == 1
 
 
-async def test_a_list_whose_pages_expired_begins_again(server: tuple[Script, Api]) -> None:
+async def test_a_list_whose_pages_expired_begins_again(server: tuple[Script, ApiClient]) -> None:
     script, _ = server
     script.lists = [listed(5, item("a", 1, "1"), more="next"), {"_code": 410}, listed(9, item("b", 8, "2"))]
     assert (await follow(server, lambda seen: "b" in seen.now)).now == {"b": "2"}
 
 
-def test_no_answer_is_told_from_a_refusal(server: tuple[Script, Api]) -> None:
+def test_no_answer_is_told_from_a_refusal(server: tuple[Script, ApiClient]) -> None:
     script, api = server
     script.lists = [{"_code": 404, "message": "no such thing"}, {"_code": 500, "message": "oops"}]
     answer = api.request("GET", "/x")
     assert (answer.status, answer.message) == (404, "no such thing")
     with pytest.raises(TryLater, match="oops"):
         api.request("GET", "/x")
+
+
+async def test_an_error_that_is_not_410_goes_on_from_where_it_was(server: tuple[Script, ApiClient]) -> None:
+    script, _ = server
+    script.lists = [listed(5)]
+    script.watches = [
+        [event("ERROR", {"kind": "Status", "code": 500, "message": "etcd"})],
+        [event("ADDED", item("a", 6, "1"))],
+        None,
+    ]
+    seen = await follow(server, lambda seen: "a" in seen.now)
+    assert seen.lists == 1
+    assert [call.get("resourceVersion") for call in script.calls][:3] == [None, "5", "5"]
+
+
+async def test_who_follows_a_restored_etcd_is_told_to_begin_anew(server: tuple[Script, ApiClient]) -> None:
+    script, api = server
+    script.lists = [listed(50, item("a", 40, "1")), listed(20, item("b", 10, "2"))]
+    script.watches = [410, None]
+    why: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    seen = Seen()
+    watcher = Watcher(api, Resource("things", "/things", text_of, by_name=True), seen, lambda name: None, why.set_result)
+    watcher.start()
+    try:
+        async with asyncio.timeout(20):
+            said = await why
+    finally:
+        watcher.stop()
+    assert seen.now == {"a": "1"}, "nothing of the other history is mixed in"
+    assert "version 20, but 50 was seen" in said

@@ -58,7 +58,8 @@ def test_over_steps_of_very_different_gradients_the_error_meets_the_target_on_av
     # Which steps are measured is up to chance. The last one alone is off by 1.7 to 14 times here.
     luck = random.Random(3)
     bests = [best if luck.random() < often else 1.0 for _ in range(200 * SPAN)]
-    average, errors, bound = Average(), [], 1.0
+    average, errors = Average(), []
+    bound: float | None = 1.0
     for step, best in enumerate(bests):
         errors.append((bound / best) ** 2)
         if observed(step):

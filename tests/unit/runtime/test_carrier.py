@@ -33,7 +33,7 @@ def slow():
 @pytest.mark.parametrize("count", [1, 3, 255, 256, 257, 1000])
 def test_bytes_come_back_however_they_lie_in_chunks(dtype, count):
     carrier, x = Carrier(ThreadLane(), 100 * CHUNK, CHUNK), numbers(count, dtype=dtype)
-    hosted, _ = carrier.out(x)
+    hosted, _ = carrier.out(x)  # type: ignore[misc]
     for _ in range(2):
         again = hosted.decode()
         assert again.dtype == dtype
@@ -48,7 +48,7 @@ def test_packed_copies_come_back_byte_for_byte(kind):
     packed = encode(x, 1e-30 if kind == "raw" else 0.1)
     assert packed.raw == (kind == "raw")
     carrier = Carrier(ThreadLane(), 1 << 20, CHUNK)
-    hosted, _ = carrier.out(packed)
+    hosted, _ = carrier.out(packed)  # type: ignore[misc]
     assert torch.equal(hosted.decode(), decode(packed))
     assert hosted.nbytes == packed.nbytes
     assert hosted.packed.outliers == packed.outliers

@@ -1,7 +1,9 @@
 """Each check of packed bytes on its own: forged in one place, with a right checksum, they are refused for what is wrong there."""
 
+import math
 import struct
 import zlib
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,6 +15,9 @@ VERSION, DTYPE, DIMENSIONS, MODE, BOUND, STORED, NONZERO, BLOCKS, WORDS, OUTLIER
 STRIDES = SHAPE + 8
 BITMAP = STRIDES + 8
 TABLE = BITMAP + ELEMENTS // 8
+WIDTHS = TABLE + 8  # behind the table's two tiles
+OUTLIER_PLACES = -3 * 4 - 3 * 8  # from the end
+Forge = Callable[[bytearray], bytearray]
 
 
 def sample(dtype: torch.dtype = torch.float32) -> bytearray:
@@ -42,54 +47,99 @@ def test_the_sample_can_be_read():
     assert back.isinf().sum() == 3
 
 
-@pytest.mark.parametrize("version", [0, 2, 4, 255])
-def test_another_version_is_refused_by_its_number(version):
-    data = sample()
-    data[VERSION] = version
-    with pytest.raises(CorruptPacked, match=f"version {version} of the format; this program reads version 3"):
-        read(data)
+def put(place: int, *values: float, kind: str = "<q") -> Forge:
+    """Overwrites values at a place; one before the end where it is negative."""
+
+    def forge(data: bytearray) -> bytearray:
+        struct.pack_into(kind, data, place % len(data), *values)
+        return data
+
+    return forge
 
 
-@pytest.mark.parametrize(("place", "value"), [(DTYPE, 12), (DTYPE, 255), (DIMENSIONS, 65), (MODE, 3)])
-def test_what_no_header_says_is_refused(place, value):
-    data = sample()
-    data[place] = value
-    with pytest.raises(CorruptPacked, match="at least one is out of range"):
-        read(data)
+def add(*changes: tuple[int, int], kind: str = "<q") -> Forge:
+    def forge(data: bytearray) -> bytearray:
+        for place, change in changes:
+            plus(data, place, change, kind)
+        return data
+
+    return forge
 
 
-@pytest.mark.parametrize("bound", [0.0, -0.1, float("nan"), float("inf"), 5e-324])
-def test_a_bound_that_none_can_be_packed_with_is_refused(bound):
-    data = sample()
-    struct.pack_into("<d", data, BOUND, bound)
-    with pytest.raises(CorruptPacked, match="error bound"):
-        read(data)
+def fewer_words_than_none(data: bytearray) -> bytearray:
+    """Their sum is right."""
+    words = number(data, TABLE + 4, "<i") >> 12
+    return add((TABLE, (words + 1) << 12), (TABLE + 4, -(words + 1) << 12), kind="<i")(data)
 
 
-@pytest.mark.parametrize("dtype", range(4, 12))
-def test_types_that_are_only_stored_as_they_are_cannot_be_packed(dtype):
-    data = sample()
-    data[DTYPE] = dtype
-    with pytest.raises(CorruptPacked, match=r"header: mode 1, error bound 0\.1"):
-        read(data)
+def third_outlier_first(data: bytearray) -> bytearray:
+    places = struct.unpack_from("<3q", data, len(data) + OUTLIER_PLACES)
+    return put(OUTLIER_PLACES, places[0], places[2], places[1], kind="<3q")(data)
 
 
-def test_more_dimensions_than_the_data_can_hold_are_refused():
-    data = sample()[:100]
-    data[DIMENSIONS] = 64
-    with pytest.raises(CorruptPacked, match="beyond the data"):
-        read(data)
+def second_outlier_twice(data: bytearray) -> bytearray:
+    places = struct.unpack_from("<3q", data, len(data) + OUTLIER_PLACES)
+    return put(OUTLIER_PLACES, places[0], places[1], places[1], kind="<3q")(data)
 
 
-@pytest.mark.parametrize(
-    ("place", "value"),
-    [(SHAPE, -ELEMENTS), (SHAPE, ELEMENTS + 1), (STORED, ELEMENTS - 1), (STRIDES, -1), (STRIDES, 5), (STRIDES, 1 << 40)],
-)
-def test_a_shape_that_does_not_hold_the_elements_or_reaches_far_beyond_them_is_refused(place, value):
-    data = sample()
-    struct.pack_into("<q", data, place, value)
-    with pytest.raises(CorruptPacked, match="do not hold"):
-        read(data)
+def too_wide(data: bytearray) -> bytearray:
+    """A block 23 bits wide, and others narrower by as much in all."""
+    missing, data[WIDTHS] = 23 - data[WIDTHS], 23
+    for place in range(WIDTHS + 1, WIDTHS + 30):
+        taken = min(missing, data[place])
+        data[place] -= taken
+        missing -= taken
+    assert not missing
+    return data
+
+
+RANGE, SHAPES, TILES = "at least one is out of range", "do not hold", "table of tiles does not agree"
+PLACES = "outliers' places do not ascend, or leave the slots"
+WITHIN = "tiles 0 to 1: bitmap, counts and widths do not agree"
+LENGTH = f"the sections need {len(sample()) - BITMAP} bytes"
+# An outlier less, of twelve bytes, for blocks of one byte and words of four: the length is right all the same.
+ELSEWHERE = [((BLOCKS, 4), (WORDS, 2)), ((BLOCKS, 12),), ((WORDS, 3),)]
+FORGED: list[tuple[str, Forge, str]] = [
+    *(
+        (f"version {n}", put(VERSION, n, kind="B"), f"version {n} of the format; this program reads version 3")
+        for n in (0, 2, 4, 255)
+    ),
+    ("type 12", put(DTYPE, 12, kind="B"), RANGE),
+    ("type 255", put(DTYPE, 255, kind="B"), RANGE),
+    ("65 dimensions", put(DIMENSIONS, 65, kind="B"), RANGE),
+    ("mode 3", put(MODE, 3, kind="B"), RANGE),
+    *((f"bound {bound}", put(BOUND, bound, kind="<d"), "error bound") for bound in (0.0, -0.1, math.nan, math.inf, 5e-324)),
+    *((f"type {n} is never packed", put(DTYPE, n, kind="B"), r"header: mode 1, error bound 0\.1") for n in range(4, 12)),
+    ("more dimensions than data", lambda data: put(DIMENSIONS, 64, kind="B")(data[:100]), "beyond the data"),
+    *((f"shape {n}", put(SHAPE, n), SHAPES) for n in (-ELEMENTS, ELEMENTS + 1)),
+    ("an element less is stored", put(STORED, ELEMENTS - 1), SHAPES),
+    *((f"stride {n}", put(STRIDES, n), SHAPES) for n in (-1, 5, 1 << 40)),
+    *(
+        (f"{name} of no such tensor", put(place, 23 * ELEMENTS + 1), r"header: Sizes.* for 3000 elements")
+        for name, place in (("nonzero", NONZERO), ("blocks", BLOCKS), ("words", WORDS), ("outliers", OUTLIERS))
+    ),
+    ("a byte less", lambda data: data[:-1], LENGTH),
+    ("a byte more", lambda data: data + b"\0", LENGTH),
+    *((f"sections told apart by other counts {at}", add((OUTLIERS, -1), *at), TILES) for at in ELSEWHERE),
+    *(
+        (f"the table has other {name}", add((TABLE, change), kind="<i"), TILES)
+        for name, change in (("elements", 1), ("words", 1 << 12), ("sums", 1 << 23), ("signs", -(1 << 31)))
+    ),
+    ("a tile of fewer words than none", fewer_words_than_none, TILES),
+    ("an outlier before the slots", put(OUTLIER_PLACES, -1), PLACES),
+    ("an outlier behind the slots", put(OUTLIER_PLACES + 16, 10**9), PLACES),
+    ("outliers that descend", third_outlier_first, PLACES),
+    ("an outlier twice", second_outlier_twice, PLACES),
+    ("a bitmap of other counts", lambda data: data[:BITMAP] + bytes([data[BITMAP] ^ 1]) + data[BITMAP + 1 :], WITHIN),
+    ("a width of other words", lambda data: data[:WIDTHS] + bytes([data[WIDTHS] ^ 1]) + data[WIDTHS + 1 :], WITHIN),
+    ("a width beyond the widest", too_wide, WITHIN),
+]
+
+
+@pytest.mark.parametrize(("forge", "wrong"), [pytest.param(*row, id=name) for name, *row in FORGED])
+def test_one_forged_place_is_refused_for_what_is_wrong_there(forge: Forge, wrong: str) -> None:
+    with pytest.raises(CorruptPacked, match=wrong):
+        read(forge(sample()))
 
 
 def test_a_shape_that_no_tensor_may_have_is_refused_though_it_takes_no_room():
@@ -111,95 +161,10 @@ def test_two_wrong_signs_do_not_make_a_right_shape():
         read(data)
 
 
-@pytest.mark.parametrize("place", [NONZERO, BLOCKS, WORDS, OUTLIERS])
-def test_counts_that_no_tensor_of_this_size_has_are_refused(place):
-    data = sample()
-    struct.pack_into("<q", data, place, 23 * ELEMENTS + 1)
-    with pytest.raises(CorruptPacked, match=r"header: Sizes.* for 3000 elements"):
-        read(data)
-
-
-@pytest.mark.parametrize("change", [-1, 1])
-def test_a_byte_more_or_less_than_the_sections_need_is_refused(change):
-    data = sample()
-    data = data[:change] if change < 0 else data + b"\0"
-    with pytest.raises(CorruptPacked, match=f"the sections need {len(sample()) - BITMAP} bytes"):
-        read(data)
-
-
-@pytest.mark.parametrize("changes", [((BLOCKS, 4), (WORDS, 2)), ((BLOCKS, 12),), ((WORDS, 3),)])
-def test_sections_are_told_apart_by_counts_that_the_table_must_confirm(changes):
-    """An outlier less, of twelve bytes, for blocks of one byte and words of four: the length is right all the same."""
-    data = sample()
-    for place, change in ((OUTLIERS, -1), *changes):
-        plus(data, place, change)
-    with pytest.raises(CorruptPacked, match="table of tiles does not agree"):
-        read(data)
-
-
-@pytest.mark.parametrize("change", [1, 1 << 12, 1 << 23, -(1 << 31)], ids=["elements", "words", "beyond", "sign"])
-def test_a_table_that_does_not_add_up_is_refused(change):
-    data = sample()
-    plus(data, TABLE, change, "<i")
-    with pytest.raises(CorruptPacked, match="table of tiles does not agree"):
-        read(data)
-
-
-def test_a_tile_of_fewer_words_than_none_is_refused_though_their_sum_is_right():
-    data = sample()
-    words = number(data, TABLE + 4, "<i") >> 12
-    plus(data, TABLE, (words + 1) << 12, "<i")
-    plus(data, TABLE + 4, -(words + 1) << 12, "<i")
-    with pytest.raises(CorruptPacked, match="table of tiles does not agree"):
-        read(data)
-
-
-@pytest.mark.parametrize("first", [-1, 10**9])
-def test_outliers_outside_of_the_slots_are_refused(first):
-    data = sample()
-    place = len(data) - 3 * 4 - (3 * 8 if first < 0 else 8)
-    struct.pack_into("<q", data, place, first)
-    with pytest.raises(CorruptPacked, match="outliers' places do not ascend, or leave the slots"):
-        read(data)
-
-
-@pytest.mark.parametrize("turned", [True, False])
-def test_outliers_that_do_not_ascend_are_refused(turned):
-    data = sample()
-    place = len(data) - 3 * 4 - 3 * 8
-    places = struct.unpack_from("<3q", data, place)
-    struct.pack_into("<3q", data, place, places[0], *((places[2], places[1]) if turned else (places[1], places[1])))
-    with pytest.raises(CorruptPacked, match="outliers' places do not ascend, or leave the slots"):
-        read(data)
-
-
 def test_a_bit_of_the_bitmap_that_no_element_has_is_refused():
     x = torch.randn(ELEMENTS - 3, generator=torch.Generator().manual_seed(0)).relu()
     data = bytearray(encode(x, 0.1).to_bytes()[:-4])
     data[TABLE - 1] |= 0x80
-    with pytest.raises(CorruptPacked, match="tiles 0 to 1: bitmap, counts and widths do not agree"):
-        read(data)
-
-
-def test_a_bitmap_of_other_counts_and_widths_of_other_words_are_refused():
-    for place in (BITMAP, TABLE + 8):  # the first block's width lies behind the table's two tiles
-        data = sample()
-        data[place] ^= 1
-        with pytest.raises(CorruptPacked, match="tiles 0 to 1: bitmap, counts and widths do not agree"):
-            read(data)
-
-
-def test_widths_beyond_the_widest_are_refused_though_their_sum_is_right():
-    """A block 23 bits wide, and others narrower by as much in all."""
-    data = sample()
-    heads = TABLE + 8
-    missing = 23 - data[heads]
-    data[heads] = 23
-    for place in range(heads + 1, heads + 30):
-        taken = min(missing, data[place])
-        data[place] -= taken
-        missing -= taken
-    assert not missing
     with pytest.raises(CorruptPacked, match="tiles 0 to 1: bitmap, counts and widths do not agree"):
         read(data)
 

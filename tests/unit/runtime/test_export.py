@@ -93,7 +93,7 @@ def test_of_all_ranks_the_highest_overhead_is_told_where_each_has_one(config, mo
     wanted = (told[0], {"percent": "10.0", "codecPercent": "9.0"}, {"codecPercent": "9.0"})
     for pid, (costs, expected) in enumerate(zip(told, wanted, strict=True)):
         figures = trained(1000, 200)
-        figures.overhead = lambda costs=costs: costs
+        figures.overhead = lambda costs=costs: costs  # type: ignore[misc]
         monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
         export.write_words(config, export.report(figures))
         assert last_words(config)["overhead"] == expected

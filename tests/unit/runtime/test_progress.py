@@ -6,6 +6,7 @@ import os
 import socket
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> tuple[RuntimeConfig, str]:
+def served(tmp_path: Path) -> Iterator[tuple[RuntimeConfig, str]]:
     port = free_port()
     config = RuntimeConfig(state_dir=str(tmp_path), progress_file=str(tmp_path / "progress.json"), metrics_port=port)
     server = metrics.serve(config)

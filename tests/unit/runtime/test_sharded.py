@@ -103,7 +103,7 @@ def first_bounds(parts: int) -> dict[str, float]:
         torch.optim.SGD(model.parameters(), lr=1e-4).step()
     finally:
         session.stop()
-    return {site.name: site.bound for site in session.sites._sites.values()}
+    return {site.name: site.bound for site in session.sites._sites.values()}  # type: ignore[misc]
 
 
 def train(rank: int, mode: str | None) -> dict:
