@@ -40,7 +40,7 @@ from kompakt_core.contract import ANN_GPUS, ANN_PATTERN, ANN_SENSITIVITY, RESOUR
 from kompakt_core.ids import JobUid, NodeName, PodUid
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.gang_placement import LEVEL_LABELS, plan_gang
-from kompakt_core.placement.model import Gang, Rejection, Wish, Worker
+from kompakt_core.placement.model import Gang, GpuRequest, Rejection, Worker
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_to_spec
 from kompakt_extender.leader_session import LeaderSession
@@ -181,7 +181,7 @@ async def serve(nodes: int) -> None:
     async def plan() -> None:
         snapshot = tenure.ledger.snapshot()
         workers = tuple(Worker(i, f"w{i}", PodUid(f"w{i}"), 4) for i in range(16))
-        gang = Gang(JobUid("j"), 1, workers, Wish(Pattern.RING, sensitive=True))
+        gang = Gang(JobUid("j"), 1, workers, GpuRequest(Pattern.RING, sensitive=True))
 
         def think() -> None:
             while not stop.is_set():

@@ -32,7 +32,7 @@ from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement.choose import choose
 from kompakt_core.placement.mapa2021 import mapa2021
-from kompakt_core.placement.model import Choice, PlacementPolicy, Wish
+from kompakt_core.placement.model import Choice, GpuRequest, PlacementPolicy
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
 from kompakt_core.topology.machines import machine
 
@@ -106,7 +106,7 @@ def socket_first(socket: int) -> Pick:
     return pick
 
 
-def by_wish(wish: Wish) -> Pick:
+def by_wish(wish: GpuRequest) -> Pick:
     """Our choice for a wish; the job says whether it is sensitive."""
 
     def pick(graph: LinkGraph, free: int, job: Job) -> int | None:
@@ -118,7 +118,7 @@ def by_wish(wish: Wish) -> Pick:
 
 def waiting(graph: LinkGraph, free: int, job: Job) -> int | None:
     """Ours for a job with requiredLink NVLink, where the empty machine can do that: it waits rather than crossing PCIe."""
-    ring = Wish(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=job.sensitive)
+    ring = GpuRequest(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=job.sensitive)
     strict = replace(ring, required_link="NVLink")
     able = job.sensitive and isinstance(choose(graph, graph.all_gpus, job.gpus, strict), Choice)
     found = choose(graph, free, job.gpus, strict if able else ring)
@@ -127,7 +127,7 @@ def waiting(graph: LinkGraph, free: int, job: Job) -> int | None:
 
 @cache
 def _mapa(graph: LinkGraph, free: int, size: int, sensitive: bool) -> int | None:
-    found = mapa2021(graph, free, size, Wish(Pattern.RING, sensitive=sensitive))
+    found = mapa2021(graph, free, size, GpuRequest(Pattern.RING, sensitive=sensitive))
     return found.mask if isinstance(found, Choice) else None
 
 
@@ -151,7 +151,7 @@ def looking_ahead(all_gpus: int, shares: list[float]) -> Pick:
 
 def policies(socket: int) -> dict[str, Pick]:
     """All policies, the baseline first."""
-    ring = Wish(Pattern.RING, PlacementPolicy.PRESERVE)
+    ring = GpuRequest(Pattern.RING, PlacementPolicy.PRESERVE)
     return {
         "first": first,
         "socket-first": socket_first(socket),
@@ -222,7 +222,7 @@ def report(name: str, graph: LinkGraph, socket: int, jobs: list[list[Job]], shar
 
 def bounds(name: str, graph: LinkGraph, jobs: list[list[Job]], share: float) -> None:
     """Print the best with foresight and the best of a model without it, beside ours with either measure first."""
-    ring = Wish(Pattern.RING, PlacementPolicy.PRESERVE)
+    ring = GpuRequest(Pattern.RING, PlacementPolicy.PRESERVE)
     ours, by_sum = (
         [play(graph, by_wish(wish), one, share) for one in jobs] for wish in (ring, replace(ring, measure=Measure.SUM))
     )

@@ -26,11 +26,11 @@ from kompakt_core.patterns.sets import matrix
 from kompakt_core.patterns.table import build as build_table
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement import choose as choosing
-from kompakt_core.placement.model import PlacementPolicy, Wish
+from kompakt_core.placement.model import GpuRequest, PlacementPolicy
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import machine
 
-RING = Wish(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True, measure=Measure.SUM)
+RING = GpuRequest(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True, measure=Measure.SUM)
 EIGHT, SIXTEEN, MANY = "dgx1-v100", "dgx2-16xv100", "mi300x-8-cpx"
 BOUND = 5_000_000  # candidates; a plain search of more is left out without --slow
 

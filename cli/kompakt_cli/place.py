@@ -18,7 +18,7 @@ from kompakt_core.ids import NO_GPUS
 from kompakt_core.patterns.edges import parse_edges
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.model import PlacementPolicy, Rejection, Wish
+from kompakt_core.placement.model import GpuRequest, PlacementPolicy, Rejection
 
 REFUSED = 3  # exit code
 
@@ -78,7 +78,7 @@ def place(
         raise InvalidInput("name one machine: --machine NAME or --matrix FILE")
     graph = read_machine(named[0])
     mapa = policy.casefold() == MAPA
-    wish = Wish(
+    wish = GpuRequest(
         pattern=_pattern(pattern, edges),
         policy=PlacementPolicy.PRESERVE if mapa else word_of(PlacementPolicy, policy, "--policy"),
         sensitive=word_of(Sensitivity, sensitivity, "--sensitivity").needs_bandwidth,
@@ -100,7 +100,7 @@ def place(
         raise typer.Exit(REFUSED)
 
 
-def _only_rings(wish: Wish, must: int) -> None:
+def _only_rings(wish: GpuRequest, must: int) -> None:
     """What MAPA's published rules would pass over is refused: they score rings and know no hard demands."""
     if wish.pattern is not Pattern.RING or must or wish.same_numa_node or wish.required_link != RequiredLink.ANY:
         raise InvalidInput(

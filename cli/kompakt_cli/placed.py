@@ -11,7 +11,7 @@ from kompakt_core.placement.baseline import random_choice
 from kompakt_core.placement.choose import choose, wished_facts
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.mapa2021 import mapa2021
-from kompakt_core.placement.model import Choice, PlacementPolicy, Rejection, Wish
+from kompakt_core.placement.model import Choice, GpuRequest, PlacementPolicy, Rejection
 from kompakt_core.topology.graph import LinkGraph
 
 
@@ -23,14 +23,14 @@ class PlacementAnswer:
 
     graph: LinkGraph
     free: GpuMask
-    wish: Wish
+    wish: GpuRequest
     policy: str
     choice: Choice | Rejection
     ideal: int
     preserved: int
 
 
-def place_on(graph: LinkGraph, free: int, gpus: int, wish: Wish, must_include: int, *, mapa: bool) -> PlacementAnswer:
+def place_on(graph: LinkGraph, free: int, gpus: int, wish: GpuRequest, must_include: int, *, mapa: bool) -> PlacementAnswer:
     """Choose on one machine. `mapa`: by the published rules of MAPA instead of the wish's policy."""
     choice = mapa2021(graph, free, gpus, wish) if mapa else choose(graph, free, gpus, wish, must_include=must_include)
     best = choose(graph, graph.all_gpus, gpus, replace(wish, policy=PlacementPolicy.BEST))
@@ -72,7 +72,7 @@ def lines(answer: PlacementAnswer) -> list[str]:
     return [*out, *_values(answer, choice), left]
 
 
-def _order(choice: Choice, wish: Wish) -> str:
+def _order(choice: Choice, wish: GpuRequest) -> str:
     size = len(choice.order)
     arrow = " -> " if wish.pattern in (Pattern.RING, Pattern.CHAIN) and size > 1 else ", "
     closing = f" -> {choice.order[0]}" if wish.pattern is Pattern.RING and size > 2 else ""

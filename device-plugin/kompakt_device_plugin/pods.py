@@ -11,7 +11,7 @@ from kompakt_core import contract
 from kompakt_core.contract import bound_gpus, gpu_lists, placement_annotations
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.placement.gpu_request import gpu_request
-from kompakt_core.placement.model import Wish
+from kompakt_core.placement.model import GpuRequest
 
 _Found = TypeVar("_Found")
 _FINISHED = frozenset({"Succeeded", "Failed"})
@@ -46,7 +46,7 @@ class NodePod:
         return gpu_lists.encode_uuids(self.gpus) if text is None else text
 
     @property
-    def wish(self) -> Wish:
+    def wish(self) -> GpuRequest:
         """How the pod wants its GPUs chosen; what cannot be read counts as absent, since the pod is bound already."""
         return gpu_request(placement_annotations.readable(self.annotations))
 

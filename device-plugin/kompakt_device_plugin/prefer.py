@@ -11,7 +11,7 @@ from itertools import product
 from kompakt_core.ids import GpuUuid, PodUid, indices_of, mask_of
 from kompakt_core.patterns.names import NAMED, Pattern
 from kompakt_core.placement.choose import Choice, choose
-from kompakt_core.placement.model import Wish
+from kompakt_core.placement.model import GpuRequest
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.pods import NodePod
 
@@ -47,7 +47,7 @@ def best_free(
     and before a promise to a pod that demands nothing; where no set that is offered has it, any set is answered.
     """
     waiting = list(_waiting(pods, holding))
-    wish = next((pod.wish for pod in waiting if pod.size == offer.size and not _matches(pod, offer)), Wish())
+    wish = next((pod.wish for pod in waiting if pod.size == offer.size and not _matches(pod, offer)), GpuRequest())
     promised = [pod for pod in waiting if len(pod.gpus) == pod.size and set(offer.offered).issuperset(pod.gpus)]
     spare = _without(offer, (pod.gpus for pod in promised), avoid)
     yielding = _without(offer, (pod.gpus for pod in promised if _demands(pod.wish)), avoid)
@@ -70,7 +70,7 @@ def warm(graph: LinkGraph) -> None:
     to half a second for 16 GPUs with links) is worked out before kubelet asks.
     """
     for pattern, link in product(NAMED, ("Any", "NVLink")):
-        choose(graph, (1 << graph.size) - 1, min(2, graph.size), Wish(pattern=pattern, required_link=link))
+        choose(graph, (1 << graph.size) - 1, min(2, graph.size), GpuRequest(pattern=pattern, required_link=link))
 
 
 def first_offered(offer: OfferedDevices, spare: Sequence[GpuUuid] = ()) -> tuple[GpuUuid, ...]:
@@ -92,7 +92,7 @@ def _matches(pod: NodePod, offer: OfferedDevices) -> bool:
     return pod.size == offer.size and valid(pod.gpus, offer)
 
 
-def _demands(wish: Wish) -> bool:
+def _demands(wish: GpuRequest) -> bool:
     """Whether the wish forbids sets, rather than only to rank them."""
     return wish.required_link != "Any" or wish.same_numa_node
 
@@ -104,17 +104,19 @@ def _without(offer: OfferedDevices, promises: Iterable[Sequence[GpuUuid]], avoid
 
 
 def _attempts(
-    wish: Wish, spare: Sequence[GpuUuid], yielding: Sequence[GpuUuid], offered: Sequence[GpuUuid]
-) -> Iterator[tuple[Sequence[GpuUuid], Wish]]:
+    wish: GpuRequest, spare: Sequence[GpuUuid], yielding: Sequence[GpuUuid], offered: Sequence[GpuUuid]
+) -> Iterator[tuple[Sequence[GpuUuid], GpuRequest]]:
     """From which GPUs, and how, a set is sought one after the other."""
     demanding = _demands(wish)
     hows = (wish, replace(wish, pattern=Pattern.NONE, edges=())) if demanding else (wish,)
     yield from ((pool, how) for how in hows for pool in ((spare, yielding) if demanding else (spare,)))
-    yield spare, Wish()
-    yield from ((offered, how) for how in (*hows, Wish()))
+    yield spare, GpuRequest()
+    yield from ((offered, how) for how in (*hows, GpuRequest()))
 
 
-def _choose(graph: LinkGraph | None, pool: Sequence[GpuUuid], offer: OfferedDevices, wish: Wish) -> tuple[GpuUuid, ...] | None:
+def _choose(
+    graph: LinkGraph | None, pool: Sequence[GpuUuid], offer: OfferedDevices, wish: GpuRequest
+) -> tuple[GpuUuid, ...] | None:
     """A set by the wish of those in `pool` that the graph knows; None where they do not suffice."""
     place = {gpu.uuid: gpu.index for gpu in graph.gpus} if graph else {}
     known: list[int] = [place[uuid] for uuid in pool if uuid in place]

@@ -12,7 +12,7 @@ from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid, MegabytesPerSecond, PodUid, indices_of, mask_of
 from kompakt_core.placement.choose import wished_facts
-from kompakt_core.placement.model import Wish
+from kompakt_core.placement.model import GpuRequest
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.correction_order import in_turn
 from kompakt_device_plugin.pods import NodePod
@@ -122,7 +122,7 @@ def flaw_of(pod: NodePod, graph: LinkGraph) -> str:
     return f"{foreign[0][:64]} is no GPU of this node" if foreign else ""
 
 
-def in_order(gpus: Iterable[GpuUuid], graph: LinkGraph, wish: Wish) -> tuple[tuple[GpuIndex, ...], MegabytesPerSecond]:
+def in_order(gpus: Iterable[GpuUuid], graph: LinkGraph, wish: GpuRequest) -> tuple[tuple[GpuIndex, ...], MegabytesPerSecond]:
     """The indices of a set in the order of its pattern, and the value of the pattern on it.
 
     By index, with the value 0, where patterns are not matched: on machines of more GPUs than tables are made for.

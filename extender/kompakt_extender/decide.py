@@ -7,7 +7,7 @@ from kompakt_core.contract import planned_seat
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mask_of
 from kompakt_core.placement.choose import choose, facts_on, wished_facts
-from kompakt_core.placement.model import NodeState, PlacementPolicy, Reason, Rejection, Wish
+from kompakt_core.placement.model import GpuRequest, NodeState, PlacementPolicy, Reason, Rejection
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.placement_annotations import wish_of
 from kompakt_extender.views import PodView
@@ -20,7 +20,7 @@ class Request:
     """
 
     gpus: int
-    wish: Wish
+    wish: GpuRequest
     planned_node: str = ""
     planned: tuple[GpuUuid, ...] = ()
     minimum: int | None = None
@@ -57,7 +57,7 @@ def request_of(pod: PodView) -> Request | Rejection:
         return Rejection(Reason.INVALID_REQUEST, detail=str(error))
 
 
-def _request(pod: PodView, wish: Wish) -> Request | Rejection:
+def _request(pod: PodView, wish: GpuRequest) -> Request | Rejection:
     if not pod.job_uid:
         return Request(pod.gpus, wish)
     if not pod.planned_node or len(pod.planned_gpus) != pod.gpus:

@@ -14,7 +14,7 @@ from kompakt_core.ids import JobUid, NodeName, mask_of
 from kompakt_core.patterns.edges import Edges, make_edges, ranks_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.model import Gang, Plan, Reason, Rejection, Wish, Worker
+from kompakt_core.placement.model import Gang, GpuRequest, Plan, Reason, Rejection, Worker
 from kompakt_core.placement.rank_mapping import with_edges
 from kompakt_core.policy.preempt import PodHolding, RunningGang
 from kompakt_core.topology.graph import LinkGraph
@@ -56,7 +56,7 @@ def gang_of(job: JobView, pods: Sequence[PodView], record: Record, now: datetime
         if pod.problem:
             raise InvalidInput(f"pod {pod.name}: {pod.problem}")
     edges = make_edges(job.edges) if job.edges else ()
-    wishes = {wish_of(pod.annotations, same_numa_node=job.same_numa_node) for pod in pods if pod.gpus} or {Wish()}
+    wishes = {wish_of(pod.annotations, same_numa_node=job.same_numa_node) for pod in pods if pod.gpus} or {GpuRequest()}
     if edges:  # what lies inside each pod is on it, and follows from the gang's edges
         wishes = {replace(wish, pattern=Pattern.NONE, edges=()) for wish in wishes}
     if len(wishes) > 1:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from kompakt_core.contract import placement_annotations
 from kompakt_core.placement.gpu_request import gpu_request
-from kompakt_core.placement.model import Wish
+from kompakt_core.placement.model import GpuRequest
 
 
-def wish_of(annotations: Mapping[str, str], *, same_numa_node: bool = False) -> Wish:
+def wish_of(annotations: Mapping[str, str], *, same_numa_node: bool = False) -> GpuRequest:
     """How a pod wants its GPUs chosen, from its input annotations; `same_numa_node`: its TrainingJob demands that.
 
     Raises:

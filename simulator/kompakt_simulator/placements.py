@@ -10,7 +10,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid, mask_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.gang_placement import plan_gang
-from kompakt_core.placement.model import Gang, Level, NodeState, Rejection, Snapshot, Wish, Worker
+from kompakt_core.placement.model import Gang, GpuRequest, Level, NodeState, Rejection, Snapshot, Worker
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_simulator.cluster import ClusterState, GpuSet, lowest_of
 
@@ -105,7 +105,7 @@ def _packed(cluster: ClusterState, machines: tuple[int, ...], gpus: int) -> list
     return chosen
 
 
-WISH = Wish(pattern=Pattern.RING, sensitive=True)
+WISH = GpuRequest(pattern=Pattern.RING, sensitive=True)
 
 
 class Planned:

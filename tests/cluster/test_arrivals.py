@@ -23,7 +23,7 @@ from kompakt_core import contract as c
 from kompakt_core.errors import TryLater
 from kompakt_core.patterns.names import NAMED
 from kompakt_core.placement.choose import Choice, choose
-from kompakt_core.placement.model import PlacementPolicy, Wish
+from kompakt_core.placement.model import GpuRequest, PlacementPolicy
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
 from kompakt_extender.objects import RawEvent, RawList
@@ -102,16 +102,16 @@ class Record:
             thread.join(10)
 
 
-def wishes(chance: random.Random) -> Wish:
+def wishes(chance: random.Random) -> GpuRequest:
     """Any wish that some machine can grant."""
-    return Wish(
+    return GpuRequest(
         pattern=chance.choice(NAMED),
         policy=chance.choice(list(PlacementPolicy)),
         sensitive=chance.random() < 0.5,
     )
 
 
-def pod(number: int, gpus: int, wish: Wish, seconds: float) -> dict[str, Any]:
+def pod(number: int, gpus: int, wish: GpuRequest, seconds: float) -> dict[str, Any]:
     notes = {
         c.ANN_PATTERN: wish.pattern.value,
         c.ANN_POLICY: wish.policy.value,
@@ -125,10 +125,10 @@ def pod(number: int, gpus: int, wish: Wish, seconds: float) -> dict[str, Any]:
     }
 
 
-def arrivals(cluster: ClusterSession, namespace: str) -> dict[str, tuple[int, Wish]]:
+def arrivals(cluster: ClusterSession, namespace: str) -> dict[str, tuple[int, GpuRequest]]:
     """Creates the pods over some twenty seconds, now and then several at once; deletes some before their time."""
     chance = random.Random(SEED)
-    asked: dict[str, tuple[int, Wish]] = {}
+    asked: dict[str, tuple[int, GpuRequest]] = {}
     for number in range(PODS):
         gpus, wish = chance.choice((1, 1, 2, 2, 3, 4, 4, 5, 8)), wishes(chance)
         made = pod(number, gpus, wish, chance.uniform(0.5, 5.0))
@@ -229,7 +229,7 @@ def test_every_set_is_the_oracles_choice_for_what_was_free(
     assert certain >= PODS // 3, f"only {certain} of {PODS} sets could be compared with a single right one"
 
 
-def right_sets(stay: Stay, stays: Sequence[Stay], graph: LinkGraph, gpus: int, wish: Wish) -> set[frozenset[str]]:
+def right_sets(stay: Stay, stays: Sequence[Stay], graph: LinkGraph, gpus: int, wish: GpuRequest) -> set[frozenset[str]]:
     """What core chooses, for each set of free GPUs that there may have been."""
     index: dict[str, int] = {gpu.uuid: gpu.index for gpu in graph.gpus}
     others = [other for other in stays if other.node == stay.node and other is not stay]

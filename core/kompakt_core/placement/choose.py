@@ -15,14 +15,14 @@ from kompakt_core.patterns.sets import Masks
 from kompakt_core.patterns.table import MAX_GPUS, sets_within
 from kompakt_core.placement.facts import GpuSetFacts, Keys, facts_for, without_fabric
 from kompakt_core.placement.grouped import GroupFacts, group_facts
-from kompakt_core.placement.model import Choice, PlacementPolicy, Reason, Rejection, Wish
+from kompakt_core.placement.model import Choice, GpuRequest, PlacementPolicy, Reason, Rejection
 from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
 __all__ = ["Choice", "choose", "facts_on", "runner_up", "sets_allowed", "values_first", "wished_facts"]
 
 
-def choose(graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: int = 0) -> Choice | Rejection:
+def choose(graph: LinkGraph, free: int, size: int, wish: GpuRequest, *, must_include: int = 0) -> Choice | Rejection:
     """The set of `size` GPUs within `free` that the wish's policy ranks first; it holds all of `must_include`.
 
     Same inputs give the same answer; a request that fits is never refused. Refused are: too few free GPUs
@@ -34,7 +34,7 @@ def choose(graph: LinkGraph, free: int, size: int, wish: Wish, *, must_include: 
 
 
 @lru_cache(maxsize=1 << 16)
-def _decide(shared: SharedGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Rejection:
+def _decide(shared: SharedGraph, free: int, size: int, wish: GpuRequest, must_include: int) -> Choice | Rejection:
     graph = shared.graph
     if size == 0 and not must_include:
         return Choice(NO_GPUS, (), MegabytesPerSecond(0))
@@ -56,7 +56,7 @@ def _decide(shared: SharedGraph, free: int, size: int, wish: Wish, must_include:
     return ranked(facts, free, size, wish, must_include)
 
 
-def _grouped(graph: LinkGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Rejection:
+def _grouped(graph: LinkGraph, free: int, size: int, wish: GpuRequest, must_include: int) -> Choice | Rejection:
     """On a machine of more GPUs than tables are made for."""
     facts = large_facts(graph, wish)
     if facts is None:
@@ -75,7 +75,7 @@ def _grouped(graph: LinkGraph, free: int, size: int, wish: Wish, must_include: i
     return Choice(mask, facts.order(mask), facts.value(mask), facts.second(mask))
 
 
-def _partitioned(graph: LinkGraph, free: int, size: int, wish: Wish, must_include: int) -> Choice | Rejection:
+def _partitioned(graph: LinkGraph, free: int, size: int, wish: GpuRequest, must_include: int) -> Choice | Rejection:
     """On a machine whose fabric joins GPUs by partitions only: one of them, judged by its links. Where none of that size
     is free, GPUs without NVLink between them, if the wish allows that; each is then worth what PCIe gives at least.
     """
@@ -90,7 +90,9 @@ def _partitioned(graph: LinkGraph, free: int, size: int, wish: Wish, must_includ
     return candidates if isinstance(candidates, Rejection) else _first_of(facts, free, candidates, wish)
 
 
-def ranked(facts: GpuSetFacts, free: int, size: int, wish: Wish, must_include: int = 0, leave_out: int = 0) -> Choice | Rejection:
+def ranked(
+    facts: GpuSetFacts, free: int, size: int, wish: GpuRequest, must_include: int = 0, leave_out: int = 0
+) -> Choice | Rejection:
     """What the policy ranks first among all sets that the wish allows, the set `leave_out` excepted."""
     candidates = sets_allowed(facts, free, size, wish, must_include)
     if isinstance(candidates, Rejection):
@@ -101,12 +103,12 @@ def ranked(facts: GpuSetFacts, free: int, size: int, wish: Wish, must_include: i
     return _first_of(facts, free, candidates, wish)
 
 
-def _first_of(facts: GpuSetFacts, free: int, candidates: Masks, wish: Wish) -> Choice:
+def _first_of(facts: GpuSetFacts, free: int, candidates: Masks, wish: GpuRequest) -> Choice:
     keys = POLICIES[wish.policy](facts, free, candidates, wish.sensitive)
     return chosen(facts, int(candidates[first_ranked(keys)]))
 
 
-def runner_up(graph: LinkGraph, free: int, size: int, wish: Wish, leave_out: int) -> Choice | None:
+def runner_up(graph: LinkGraph, free: int, size: int, wish: GpuRequest, leave_out: int) -> Choice | None:
     """What `choose` would give if the set `leave_out` were not allowed; None where there is no other or nobody can tell."""
     if size == 0 or size > free.bit_count() or graph.size > MAX_GPUS or graph.partitions or edges_rejection(wish, size):
         return None
@@ -117,7 +119,7 @@ def runner_up(graph: LinkGraph, free: int, size: int, wish: Wish, leave_out: int
     return found if isinstance(found, Choice) else None
 
 
-def edges_rejection(wish: Wish, size: int) -> Rejection | None:
+def edges_rejection(wish: GpuRequest, size: int) -> Rejection | None:
     """Why custom edges cannot be laid over `size` GPUs, or None."""
     if wish.pattern is not Pattern.CUSTOM:
         return None
@@ -126,7 +128,7 @@ def edges_rejection(wish: Wish, size: int) -> Rejection | None:
 
 
 def searched(
-    graph: LinkGraph, facts: GpuSetFacts, table: EdgeTable, free: int, size: int, wish: Wish, must_include: int
+    graph: LinkGraph, facts: GpuSetFacts, table: EdgeTable, free: int, size: int, wish: GpuRequest, must_include: int
 ) -> Choice | Rejection:
     """Custom edges on too many sets to try every way. A policy that puts value first gets the best placement that the
     search meets; for the others it is the best placement on the set that they rank first, value apart.
@@ -151,7 +153,7 @@ def searched(
     return Choice(best.mask, best.order, value, second, bound)
 
 
-def values_first(wish: Wish) -> bool:
+def values_first(wish: GpuRequest) -> bool:
     """Whether the policy puts the value of the pod's own set before everything else."""
     return wish.policy is PlacementPolicy.BEST or (wish.policy is PlacementPolicy.PRESERVE and wish.sensitive)
 
@@ -172,7 +174,7 @@ def chosen(facts: GpuSetFacts, mask: int) -> Choice:
     return Choice(GpuMask(mask), facts.table.order(mask), facts.value(mask), facts.second(mask))
 
 
-def wished_facts(graph: LinkGraph, wish: Wish) -> GpuSetFacts | GroupFacts:
+def wished_facts(graph: LinkGraph, wish: GpuRequest) -> GpuSetFacts | GroupFacts:
     """The facts a wish is judged by: with a required link, only NVLink and its like counts.
 
     Raises InvalidInput for machines on which patterns are not matched.
@@ -181,7 +183,7 @@ def wished_facts(graph: LinkGraph, wish: Wish) -> GpuSetFacts | GroupFacts:
     return facts_for(graph, wish) if large is None else large
 
 
-def facts_on(graph: LinkGraph, mask: int, wish: Wish) -> GpuSetFacts | GroupFacts:
+def facts_on(graph: LinkGraph, mask: int, wish: GpuRequest) -> GpuSetFacts | GroupFacts:
     """The facts that this very set is judged by: where a fabric joins GPUs by partitions only, its links count for none else.
 
     Raises InvalidInput as wished_facts.
@@ -191,7 +193,7 @@ def facts_on(graph: LinkGraph, mask: int, wish: Wish) -> GpuSetFacts | GroupFact
     return wished_facts(graph, wish)
 
 
-def large_facts(graph: LinkGraph, wish: Wish) -> GroupFacts | None:
+def large_facts(graph: LinkGraph, wish: GpuRequest) -> GroupFacts | None:
     """The facts of a machine of more than 16 GPUs; None where none can be had, as for custom edges."""
     if wish.pattern is Pattern.CUSTOM:
         return None
@@ -199,7 +201,7 @@ def large_facts(graph: LinkGraph, wish: Wish) -> GroupFacts | None:
 
 
 def sets_allowed(
-    facts: GpuSetFacts, free: int, size: int, wish: Wish, must_include: int = 0, among: Masks | None = None
+    facts: GpuSetFacts, free: int, size: int, wish: GpuRequest, must_include: int = 0, among: Masks | None = None
 ) -> Masks | Rejection:
     """All sets of `size` GPUs within `free` (or those of `among`) that obey the wish's hard demands, by index; never an
     empty list.

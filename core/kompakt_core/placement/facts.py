@@ -14,7 +14,7 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.pairs import pair_sums
 from kompakt_core.patterns.sets import Masks, Values, compact, matrix, over_members
 from kompakt_core.patterns.table import SubsetTable, edge_table_for, fabric_weights, table_for
-from kompakt_core.placement.model import Wish
+from kompakt_core.placement.model import GpuRequest
 from kompakt_core.topology import bandwidth
 from kompakt_core.topology.graph import FABRIC_KINDS, Link, LinkGraph, LinkKind, SharedGraph
 
@@ -106,7 +106,7 @@ class GpuSetFacts:
         return self._around.by_index[masks]
 
 
-def facts_for(graph: LinkGraph, wish: Wish) -> GpuSetFacts:
+def facts_for(graph: LinkGraph, wish: GpuRequest) -> GpuSetFacts:
     """The facts a wish is judged by: with a required link, only NVLink and its like counts. InvalidInput as table_for."""
     only = wish.required_link == "NVLink"
     table = (

@@ -9,6 +9,7 @@ from kompakt_core.placement.choose import choose, edges_rejection
 from kompakt_core.placement.model import (
     Choice,
     Gang,
+    GpuRequest,
     Level,
     NodeState,
     PlacementPolicy,
@@ -17,7 +18,6 @@ from kompakt_core.placement.model import (
     Rejection,
     Seat,
     Snapshot,
-    Wish,
 )
 from kompakt_core.placement.rank_mapping import Seating, joint_wishes, worst
 from kompakt_core.placement.seating import LEVEL_LABELS, SeatSearch
@@ -52,7 +52,7 @@ def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVE
     return _not_now(search)
 
 
-def ideal_value(snapshot: Snapshot, worker_gpus: int, wish: Wish) -> MegabytesPerSecond:
+def ideal_value(snapshot: Snapshot, worker_gpus: int, wish: GpuRequest) -> MegabytesPerSecond:
     """The best value of a set of that size on an empty node of the cluster; 0 when no node could hold one."""
     graphs = {state.graph.digest: state.graph for state in snapshot.nodes.values() if state.graph is not None}
     best = replace(wish, policy=PlacementPolicy.BEST)

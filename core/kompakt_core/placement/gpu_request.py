@@ -3,13 +3,13 @@
 from functools import lru_cache
 
 from kompakt_core.contract.placement_annotations import PlacementAnnotations
-from kompakt_core.placement.model import Wish
+from kompakt_core.placement.model import GpuRequest
 
 
 @lru_cache(maxsize=256)  # many pods, few requests
-def gpu_request(asked: PlacementAnnotations, *, same_numa_node: bool = False) -> Wish:
+def gpu_request(asked: PlacementAnnotations, *, same_numa_node: bool = False) -> GpuRequest:
     """How a pod with these annotations wants its GPUs chosen; `same_numa_node`: its TrainingJob demands that."""
-    return Wish(
+    return GpuRequest(
         pattern=asked.pattern,
         policy=asked.policy,
         sensitive=asked.sensitivity.needs_bandwidth,

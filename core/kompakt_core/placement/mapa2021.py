@@ -20,7 +20,7 @@ from typing import Final
 
 from kompakt_core.ids import GpuIndex, GpuMask, MegabytesPerSecond, indices_of, mask_of
 from kompakt_core.patterns.names import Measure
-from kompakt_core.placement.model import Choice, Reason, Rejection, Wish
+from kompakt_core.placement.model import Choice, GpuRequest, Reason, Rejection
 from kompakt_core.topology.graph import NVLINK_KINDS, LinkGraph, SharedGraph
 
 PCIE: Final = 10  # GB/s of every pair without NVLink, in MAPA's hardware graphs
@@ -51,7 +51,7 @@ def effective_bandwidth(double: int, single: int, pcie: int) -> float:
 EMPTY: Final = effective_bandwidth(0, 0, 0)
 
 
-def mapa2021(graph: LinkGraph, free: int, size: int, wish: Wish) -> Choice | Rejection:
+def mapa2021(graph: LinkGraph, free: int, size: int, wish: GpuRequest) -> Choice | Rejection:
     """The set that MAPA's published policy takes; Reason.MAPA_BLOCKED where it takes none although the job fits.
 
     `wish`: only `sensitive` counts; the pattern is a Ring. Value and second of the answer are ours, by the sum first, as

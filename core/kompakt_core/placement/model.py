@@ -156,7 +156,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class GpuRequest:
     """How one pod's GPUs are to be chosen. Raises InvalidInput when pattern Custom comes without edges, or edges without it."""
 
     pattern: Pattern = Pattern.NONE
@@ -200,12 +200,12 @@ class Gang:
     job_uid: JobUid
     attempt: int
     workers: tuple[Worker, ...]
-    wish: Wish
+    wish: GpuRequest
     required_level: Level = Level.CLUSTER
     excluded: frozenset[NodeName] = frozenset()
     edges: Edges = ()
 
-    def wish_of(self, worker: Worker) -> Wish:
+    def wish_of(self, worker: Worker) -> GpuRequest:
         """How this worker's own GPUs are to be chosen."""
         return replace(self.wish, pattern=Pattern.CUSTOM, edges=worker.edges) if worker.edges else self.wish
 

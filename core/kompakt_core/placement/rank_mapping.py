@@ -12,7 +12,7 @@ from kompakt_core.ids import NO_BANDWIDTH, MegabytesPerSecond, NodeName, mask_of
 from kompakt_core.patterns.edges import MAX_RANKS, Edges, inner_edges
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, Gang, Level, Rejection, Snapshot, Wish, Worker
+from kompakt_core.placement.model import Choice, Gang, GpuRequest, Level, Rejection, Snapshot, Worker
 
 Seating = list[tuple[Worker, NodeName, Choice]]
 Crossing = tuple[int, int, int]  # weight of the edges between blocks, between racks, between machines
@@ -56,7 +56,7 @@ def worst(seating: Seating, gang: Gang) -> MegabytesPerSecond:
     return min(values, default=NO_BANDWIDTH)
 
 
-def joint_wishes(seating: Seating, gang: Gang) -> list[tuple[int, Wish]]:
+def joint_wishes(seating: Seating, gang: Gang) -> list[tuple[int, GpuRequest]]:
     """Of each machine on which edges lie: how many GPUs the gang has there, and the wish for all of them as one set."""
     groups = [_on(seating, node) for node in dict.fromkeys(node for _, node, _ in seating)]
     return [(sum(worker.gpus for worker in group), wish) for group in groups if (wish := _joint(group, gang)) is not None]
@@ -135,7 +135,7 @@ def _on(seating: Seating, node: NodeName) -> list[Worker]:
     return sorted((worker for worker, where, _ in seating if where == node), key=lambda worker: worker.index)
 
 
-def _joint(group: Sequence[Worker], gang: Gang) -> Wish | None:
+def _joint(group: Sequence[Worker], gang: Gang) -> GpuRequest | None:
     """The wish for all GPUs of these workers as one set; None where no edge lies among them, or too many ranks."""
     old, new = first_ranks(gang.workers), first_ranks(group)
     if sum(worker.gpus for worker in group) > MAX_RANKS:

@@ -8,7 +8,7 @@ from typing import Final
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.choose import values_first
-from kompakt_core.placement.model import Gang, Level, NodeState, PlacementPolicy, Snapshot, Wish, Worker
+from kompakt_core.placement.model import Gang, GpuRequest, Level, NodeState, PlacementPolicy, Snapshot, Worker
 from kompakt_core.placement.rank_mapping import Seating, crossing, worst, woven
 from kompakt_core.placement.spread import NodeOffer, fabric_lost, offer, spread, with_pods
 
@@ -136,7 +136,7 @@ class SeatSearch:
         return sum(fabric_lost(self.snapshot.nodes[node], mask, self.gang.wish) for node, mask in used.items())
 
 
-def _preference(wish: Wish, value: int, free: int, lost: int) -> tuple[int, ...]:
+def _preference(wish: GpuRequest, value: int, free: int, lost: int) -> tuple[int, ...]:
     """What a policy compares places by, smaller first: value, GPUs free there, NVLink lost (all MB/s or counts)."""
     if values_first(wish):
         return (-value, free, lost)

@@ -22,7 +22,7 @@ from kompakt_core.placement.choose import (
     values_first,
 )
 from kompakt_core.placement.facts import GpuSetFacts, Keys, facts_for
-from kompakt_core.placement.model import Choice, Rejection, Wish
+from kompakt_core.placement.model import Choice, GpuRequest, Rejection
 from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
 
@@ -43,7 +43,7 @@ class Share:
         return min((choice.value for choice in self.choices), default=0)
 
 
-def share(graph: LinkGraph, free: int, size: int, pods: int, wish: Wish) -> Share | None:
+def share(graph: LinkGraph, free: int, size: int, pods: int, wish: GpuRequest) -> Share | None:
     """`pods` disjoint sets of `size` GPUs within `free`, or None when that many are not there.
 
     Exact up to EXACT_WAYS ways: a policy that wants value first gets the highest smallest value, then what the policy
@@ -58,7 +58,7 @@ def share(graph: LinkGraph, free: int, size: int, pods: int, wish: Wish) -> Shar
 
 
 @lru_cache(maxsize=1 << 14)
-def _share(shared: SharedGraph, free: int, size: int, pods: int, wish: Wish) -> Share | None:
+def _share(shared: SharedGraph, free: int, size: int, pods: int, wish: GpuRequest) -> Share | None:
     graph = shared.graph
     many = ways(free.bit_count(), size, pods) > EXACT_WAYS or graph.size > MAX_GPUS
     if many or graph.partitions or edges_rejection(wish, size):
@@ -99,7 +99,7 @@ def _partitions(free: int, size: int, pods: int, allowed: frozenset[int]) -> Ite
                     yield (mask, *others)
 
 
-def _keys(facts: GpuSetFacts, free: int, ways: Masks, wish: Wish) -> Keys:
+def _keys(facts: GpuSetFacts, free: int, ways: Masks, wish: GpuRequest) -> Keys:
     """Keys of many ways, a row of sets each; of equal ones the first, whose sets have the lowest indices."""
     value, second = facts.values(ways)
     smallest = (-value.min(axis=1), -second.min(axis=1)) if values_first(wish) else ()
@@ -108,7 +108,7 @@ def _keys(facts: GpuSetFacts, free: int, ways: Masks, wish: Wish) -> Keys:
     return (*smallest, *POLICIES[wish.policy](facts, free, ways.sum(axis=1), wish.sensitive), *cut)
 
 
-def _one_by_one(graph: LinkGraph, free: int, size: int, pods: int, wish: Wish) -> Share | None:
+def _one_by_one(graph: LinkGraph, free: int, size: int, pods: int, wish: GpuRequest) -> Share | None:
     choices = []
     for _ in range(pods):
         choice = choose(graph, free, size, wish)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from kompakt_core.ids import GpuMask, MegabytesPerSecond, NodeName
 from kompakt_core.placement.choose import values_first, wished_facts
 from kompakt_core.placement.fit import node_rejection
-from kompakt_core.placement.model import Choice, Gang, NodeState, PlacementPolicy, Wish, Worker
+from kompakt_core.placement.model import Choice, Gang, GpuRequest, NodeState, PlacementPolicy, Worker
 from kompakt_core.placement.share import Share, share
 
 
@@ -55,13 +55,15 @@ def _room(state: NodeState, worker: Worker, wanted: int) -> int:
     return min(limits)
 
 
-def _share(state: NodeState, size: int, pods: int, wish: Wish) -> Share | None:
+def _share(state: NodeState, size: int, pods: int, wish: GpuRequest) -> Share | None:
     if size == 0:
         return Share((Choice(GpuMask(0), (), MegabytesPerSecond(0)),) * pods)
     return share(state.graph, state.free, size, pods, wish) if state.graph is not None else None
 
 
-def spread(offers: Sequence[NodeOffer], count: int, size: int, wish: Wish, opened: frozenset[NodeName]) -> list[Placed] | None:
+def spread(
+    offers: Sequence[NodeOffer], count: int, size: int, wish: GpuRequest, opened: frozenset[NodeName]
+) -> list[Placed] | None:
     """`count` pods of `size` GPUs over the nodes that offer; None when they do not fit.
 
     Nodes in `opened` serve the gang already and are filled first. Of all ways with the fewest further nodes one with
@@ -80,7 +82,7 @@ def spread(offers: Sequence[NodeOffer], count: int, size: int, wish: Wish, opene
     return [Placed(one.node.name, _choices(one.node, size, pods, wish)) for one, pods in picks]
 
 
-def _choices(state: NodeState, size: int, pods: int, wish: Wish) -> tuple[Choice, ...]:
+def _choices(state: NodeState, size: int, pods: int, wish: GpuRequest) -> tuple[Choice, ...]:
     sets = _share(state, size, pods, wish)
     assert sets is not None, "an offer promised these sets"
     return sets.choices
@@ -120,7 +122,7 @@ def _fill_opened(own: Sequence[NodeOffer], count: int, floor: int) -> list[tuple
 
 
 def _tightest(
-    others: Sequence[NodeOffer], missing: int, floor: int, nodes: int, size: int, wish: Wish
+    others: Sequence[NodeOffer], missing: int, floor: int, nodes: int, size: int, wish: GpuRequest
 ) -> list[tuple[NodeOffer, int]]:
     """Exactly as many nodes as needed, each the tightest with which the rest can still be done by the largest."""
     if not missing:  # the opened nodes hold them all
@@ -143,7 +145,7 @@ def _tightest(
     return picks
 
 
-def _looseness(one: NodeOffer, pods: int, size: int, wish: Wish) -> tuple[int, int, int, str]:
+def _looseness(one: NodeOffer, pods: int, size: int, wish: GpuRequest) -> tuple[int, int, int, str]:
     """Smaller fits tighter. A job that does not need bandwidth under Preserve avoids losing NVLink before all else."""
     lost = fabric_lost(one.node, sum(choice.mask for choice in _choices(one.node, size, pods, wish)), wish)
     frugal = wish.policy is PlacementPolicy.PRESERVE and not wish.sensitive
@@ -151,7 +153,7 @@ def _looseness(one: NodeOffer, pods: int, size: int, wish: Wish) -> tuple[int, i
     return (first, second, one.node.free.bit_count(), one.node.name)
 
 
-def fabric_lost(state: NodeState, used: int, wish: Wish) -> int:
+def fabric_lost(state: NodeState, used: int, wish: GpuRequest) -> int:
     """MB/s of NVLink pairs that are free on the node now and not after the set `used` is taken."""
     if used == 0 or state.graph is None:
         return 0

@@ -9,7 +9,7 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.fit import node_rejection
-from kompakt_core.placement.model import Choice, NodeState, PlacementPolicy, Reason, Rejection, Wish, Worker
+from kompakt_core.placement.model import Choice, GpuRequest, NodeState, PlacementPolicy, Reason, Rejection, Worker
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.explain.models import (
     BestLeft,
@@ -26,7 +26,7 @@ from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.views import FIELD_PREFIX, PodView
 
 SIZES: Final = (2, 4, 8)
-_RING: Final = Wish(Pattern.RING, PlacementPolicy.BEST)
+_RING: Final = GpuRequest(Pattern.RING, PlacementPolicy.BEST)
 _ONE_GPU: Final = Worker(index=0, pod="", uid=PodUid(""), gpus=1)
 _HOW: Final[Mapping[ClaimSource, str]] = {
     ClaimSource.ANNOTATION: "Planned",

@@ -10,7 +10,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, NodeName, indices_of, mask_of
 from kompakt_core.placement.choose import runner_up
 from kompakt_core.placement.gang_placement import ideal_value
-from kompakt_core.placement.model import Gang, Snapshot, Wish
+from kompakt_core.placement.model import Gang, GpuRequest, Snapshot
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.decide import Request
 from kompakt_extender.explain.models import Decision, GpuSet, OtherNode, PodAnswer, Refusals
@@ -70,7 +70,7 @@ def explain(case: PodExplanation) -> PodAnswer:
     )
 
 
-def _wish(case: PodExplanation) -> tuple[Wish | None, str]:
+def _wish(case: PodExplanation) -> tuple[GpuRequest | None, str]:
     """How the pod wants its GPUs chosen, or what is wrong with its request."""
     pod = case.pod
     if pod.problem:

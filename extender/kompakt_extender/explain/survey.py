@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from kompakt_core.patterns.edges import text_of
 from kompakt_core.placement.fit import node_rejection
-from kompakt_core.placement.model import Gang, NodeState, Rejection, Wish, Worker
+from kompakt_core.placement.model import Gang, GpuRequest, NodeState, Rejection, Worker
 from kompakt_extender.decide import Grant, Request, grant, rank
 from kompakt_extender.explain.models import EXAMPLES, Asked, Refusals
 from kompakt_extender.rejections import message_of
@@ -50,7 +50,7 @@ def unhurried(items: Iterable[Item]) -> Iterator[Item]:
             time.sleep(_PAUSE_SECONDS)
 
 
-def survey(states: Iterable[NodeState], worker: Worker, wish: Wish, gang: Gang | None = None) -> Survey:
+def survey(states: Iterable[NodeState], worker: Worker, wish: GpuRequest, gang: Gang | None = None) -> Survey:
     """Ask every node. `gang` adds the nodes that are left out for it."""
     request = Request(worker.gpus, wish)
     found: list[NodeFinding] = []
@@ -70,7 +70,7 @@ def _ask(state: NodeState, worker: Worker, request: Request, gang: Gang | None) 
     return grant(request, state) if refusal is None else refusal
 
 
-def asked_of(gpus: int, wish: Wish) -> Asked:
+def asked_of(gpus: int, wish: GpuRequest) -> Asked:
     """The request in the words of the API."""
     return Asked(
         gpus=gpus,

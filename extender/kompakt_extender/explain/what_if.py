@@ -8,7 +8,7 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import PodUid
 from kompakt_core.placement.gang_placement import ideal_value
-from kompakt_core.placement.model import Reason, Snapshot, Wish, Worker
+from kompakt_core.placement.model import GpuRequest, Reason, Snapshot, Worker
 from kompakt_extender.explain.models import WhatIf, WhatIfAnswer, WhatIfNode
 from kompakt_extender.explain.survey import NodeFinding, asked_of, survey
 from kompakt_extender.gangs import worker_of
@@ -28,7 +28,7 @@ _ANNOTATIONS: Final = {
 }
 
 
-def read(body: WhatIf) -> tuple[Worker, Wish]:
+def read(body: WhatIf) -> tuple[Worker, GpuRequest]:
     """The pod that is asked about and how its GPUs are to be chosen.
 
     Raises:
@@ -44,7 +44,7 @@ def read(body: WhatIf) -> tuple[Worker, Wish]:
     return worker, wish_of(notes, same_numa_node=body.same_numa_node)
 
 
-def _of_pod(body: WhatIf, manifest: dict[str, Any]) -> tuple[Worker, Wish]:
+def _of_pod(body: WhatIf, manifest: dict[str, Any]) -> tuple[Worker, GpuRequest]:
     if given := sorted(body.model_fields_set - {"pod", "limit"}):
         raise InvalidInput(f"{', '.join(given)}: with a pod these stand in its annotations and requests")
     try:
@@ -58,7 +58,7 @@ def _of_pod(body: WhatIf, manifest: dict[str, Any]) -> tuple[Worker, Wish]:
     return worker_of(pod), wish_of(pod.annotations)
 
 
-def answer(snapshot: Snapshot, worker: Worker, wish: Wish, limit: int) -> WhatIfAnswer:
+def answer(snapshot: Snapshot, worker: Worker, wish: GpuRequest, limit: int) -> WhatIfAnswer:
     """Ask all nodes; the `limit` best are listed."""
     seen = survey(snapshot.nodes.values(), worker, wish)
     ideal = ideal_value(snapshot, worker.gpus, wish)

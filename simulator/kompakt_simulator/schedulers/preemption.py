@@ -13,7 +13,7 @@ from itertools import combinations
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, JobUid, MegabytesPerSecond, NodeName, PodUid, mask_of
 from kompakt_core.job.run_policy import Preemption as PreemptionRules
-from kompakt_core.placement.model import Gang, Level, NodeState, Snapshot, Wish, Worker
+from kompakt_core.placement.model import Gang, GpuRequest, Level, NodeState, Snapshot, Worker
 from kompakt_core.placement.seating import LEVEL_LABELS
 from kompakt_core.policy.preempt import NotBefore, PodHolding, PreemptionPlan, RunningGang, preempt
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
@@ -182,4 +182,4 @@ def _name(machine: int) -> NodeName:
 
 def _gang(task: SimulatedJob) -> Gang:
     workers = tuple(Worker(index, f"worker-{index}", PodUid(str(index)), 1) for index in range(task.gpus))
-    return Gang(JobUid(str(task.number)), 1, workers, Wish())
+    return Gang(JobUid(str(task.number)), 1, workers, GpuRequest())

@@ -6,15 +6,15 @@ from kompakt_core.ids import JobUid, NodeName, PodUid, mask_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.model import (
     Gang,
+    GpuRequest,
     NodeState,
     PlacementPolicy,
     Snapshot,
-    Wish,
     Worker,
 )
 from kompakt_core.topology.describe import read_description
 
-RING = Wish(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True)
+RING = GpuRequest(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True)
 
 
 def node(name: str, description: str = "dgx1-v100", taken: tuple[int, ...] = (), **fields: Any) -> NodeState:
@@ -29,5 +29,5 @@ def worker(index: int, gpus: int = 2, **fields: Any) -> Worker:
     return Worker(index, f"job-worker-{index}-a1", PodUid(f"uid-{index}"), gpus, **fields)
 
 
-def gang(count: int, gpus: int = 2, wish: Wish = RING, **fields: Any) -> Gang:
+def gang(count: int, gpus: int = 2, wish: GpuRequest = RING, **fields: Any) -> Gang:
     return Gang(JobUid("job"), 1, tuple(worker(index, gpus) for index in range(count)), wish, **fields)

@@ -5,12 +5,12 @@ import pytest
 from kompakt_core.ids import NodeName, indices_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, NodeState, Wish
+from kompakt_core.placement.model import Choice, GpuRequest, NodeState
 from kompakt_core.topology.machines import machine
 from kompakt_extender.decide import Grant, Request, grant, rank
 
 PARTITIONED = machine("h800-8-shared")
-WISH = Wish(Pattern.RING, sensitive=True)
+WISH = GpuRequest(Pattern.RING, sensitive=True)
 
 
 def planned(indices: tuple[int, ...]) -> Grant:

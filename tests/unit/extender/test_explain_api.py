@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kompakt_core import contract as c
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, PlacementPolicy, Wish
+from kompakt_core.placement.model import Choice, GpuRequest, PlacementPolicy
 from kompakt_core.topology.machines import machine
 from kompakt_extender.answers import Answers
 from kompakt_extender.decide import Request
@@ -96,7 +96,7 @@ async def test_what_is_left_on_a_node_is_the_best_of_all_sets(person: Person) ->
     graph, free = machine("dgx1-v100"), found["free"]
     for one in found["bestLeft"]:
         sets = [sum(1 << i for i in chosen) for chosen in combinations(free, one["gpus"])]
-        wish = Wish(Pattern.RING, PlacementPolicy.BEST)
+        wish = GpuRequest(Pattern.RING, PlacementPolicy.BEST)
         values = [made.value for mask in sets if isinstance(made := choose(graph, mask, one["gpus"], wish), Choice)]
         assert one["value"] == max(values, default=0)
     assert [one["gpus"] for one in found["bestLeft"]] == [2, 4, 8]
@@ -223,7 +223,7 @@ async def test_a_waiting_pod_is_told_why_by_reason(person: Person) -> None:
 @pytest.mark.parametrize("policy", PlacementPolicy)
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_the_second_set_ranks_right_behind_the_first(policy: PlacementPolicy, size: int) -> None:
-    graph, free, wish = machine("dgx1-v100"), 0b11101101, Wish(Pattern.RING, policy, sensitive=True)
+    graph, free, wish = machine("dgx1-v100"), 0b11101101, GpuRequest(Pattern.RING, policy, sensitive=True)
     first = choose(graph, free, size, wish)
     assert isinstance(first, Choice)
     second = second_set(graph, free, Request(size, wish), first.mask)

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.patterns.names import Pattern
-from kompakt_core.placement.model import PlacementPolicy, Wish
+from kompakt_core.placement.model import GpuRequest, PlacementPolicy
 from kompakt_extender.decide import Request
 from kompakt_extender.scores import Board
 from tests.support.extender.office import on_nodes
 from tests.support.extender.scheduler import occupy
 
 NODES = ["n0", "n1", "n2", "n3"]
-WISHES = [Wish(Pattern.RING, sensitive=True), Wish(Pattern.CLIQUE, PlacementPolicy.PACKED), Wish()]
+WISHES = [GpuRequest(Pattern.RING, sensitive=True), GpuRequest(Pattern.CLIQUE, PlacementPolicy.PACKED), GpuRequest()]
 
 
 def scores(board: Board, names: list[str]) -> list[Any]:
@@ -29,7 +29,7 @@ _STEPS = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(WISHES), st.integers(1, 8), _STEPS)
-async def test_a_board_kept_over_changes_says_what_a_fresh_one_says(wish: Wish, gpus: int, steps: Any) -> None:
+async def test_a_board_kept_over_changes_says_what_a_fresh_one_says(wish: GpuRequest, gpus: int, steps: Any) -> None:
     office = on_nodes(len(NODES))
     kept = Board(office.ledger, Request(gpus, wish))
     for number, (node, gpu, asked) in enumerate(steps):

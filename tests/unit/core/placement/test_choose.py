@@ -15,7 +15,7 @@ from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.placement.baseline import random_choice
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, PlacementPolicy, Reason, Rejection, Wish
+from kompakt_core.placement.model import Choice, GpuRequest, PlacementPolicy, Reason, Rejection
 from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph
@@ -24,7 +24,7 @@ from tests.support.core.graphs import graph_of, graphs
 
 DGX = machine("dgx1-v100")
 PAIRS = machine("a100-pcie-8-bridge-pairs")
-RING = Wish(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True)
+RING = GpuRequest(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True)
 SMALL = sorted(name for name in MACHINES if machine(name).size <= 8 and not machine(name).partitions)
 
 requests = st.builds(
@@ -33,10 +33,10 @@ requests = st.builds(
     st.integers(0, 255),
     st.floats(0, 1),
 )
-wishes = st.builds(Wish, st.sampled_from(sorted(NAMED)), st.sampled_from(sorted(PlacementPolicy)), st.booleans())
+wishes = st.builds(GpuRequest, st.sampled_from(sorted(NAMED)), st.sampled_from(sorted(PlacementPolicy)), st.booleans())
 
 
-def chosen(graph: LinkGraph, free: int, size: int, wish: Wish) -> tuple[int, ...]:
+def chosen(graph: LinkGraph, free: int, size: int, wish: GpuRequest) -> tuple[int, ...]:
     choice = choose(graph, free, size, wish)
     assert isinstance(choice, Choice), choice
     return indices_of(choice.mask)
@@ -44,7 +44,7 @@ def chosen(graph: LinkGraph, free: int, size: int, wish: Wish) -> tuple[int, ...
 
 @given(requests, wishes)
 @settings(max_examples=300, deadline=None)
-def test_a_request_that_fits_is_never_refused(request: tuple[LinkGraph, int, float], wish: Wish) -> None:
+def test_a_request_that_fits_is_never_refused(request: tuple[LinkGraph, int, float], wish: GpuRequest) -> None:
     graph, free, part = request
     size = round(part * free.bit_count())
     choice = choose(graph, free, size, wish)
@@ -67,7 +67,7 @@ def test_best_and_sensitive_preserve_reach_the_highest_value_and_of_equals_leave
     equals = [mask for mask in map(mask_of, combinations(indices_of(free), size)) if table.value(mask) == highest]
     second = max(map(table.second, equals))
     most = max(nvlink_in(graph, free & ~mask) for mask in equals if table.second(mask) == second)
-    for wish in (Wish(pattern, PlacementPolicy.BEST), Wish(pattern, PlacementPolicy.PRESERVE, sensitive=True)):
+    for wish in (GpuRequest(pattern, PlacementPolicy.BEST), GpuRequest(pattern, PlacementPolicy.PRESERVE, sensitive=True)):
         choice = choose(graph, free, size, wish)
         assert isinstance(choice, Choice)
         assert (choice.value, choice.second, nvlink_in(graph, free & ~choice.mask)) == (highest, second, most)
@@ -89,7 +89,7 @@ def nvlink_in(graph: LinkGraph, mask: int) -> int:
 @given(requests | st.tuples(graphs(7), st.integers(0, 127), st.floats(0, 1)), wishes, st.randoms(use_true_random=False))
 @settings(max_examples=300, deadline=None)
 def test_other_numbers_on_the_gpus_give_a_set_of_equal_value_and_equal_remainder(
-    request: tuple[LinkGraph, int, float], wish: Wish, chance: random.Random
+    request: tuple[LinkGraph, int, float], wish: GpuRequest, chance: random.Random
 ) -> None:
     graph, free, part = request[0], request[1] & request[0].all_gpus, request[2]
     size = round(part * free.bit_count())
@@ -165,7 +165,7 @@ def test_packed_leaves_a_whole_socket_alone_although_it_has_the_shorter_path() -
 
 def test_ties_avoid_a_second_numa_node_and_prefer_short_pcie_paths() -> None:
     pcie = machine("pcie-8-pix-pxb")
-    assert chosen(pcie, mask_of([3, 4, 5]), 2, Wish(Pattern.NONE, PlacementPolicy.BEST)) == (4, 5)
+    assert chosen(pcie, mask_of([3, 4, 5]), 2, GpuRequest(Pattern.NONE, PlacementPolicy.BEST)) == (4, 5)
     assert chosen(pcie, mask_of([0, 2, 3]), 2, RING) == (2, 3)
 
 
@@ -233,4 +233,4 @@ def test_choices_are_shared_by_nodes_of_one_kind() -> None:
 @pytest.mark.parametrize("policy", [PlacementPolicy.BEST, PlacementPolicy.PRESERVE, PlacementPolicy.PACKED])
 def test_of_sets_of_equal_value_the_one_that_leaves_the_faster_pair_goes_first(policy: PlacementPolicy) -> None:
     triangle = graph_of({(0, 1): 25, (0, 2): 51, (1, 2): 25}, 3)
-    assert chosen(triangle, triangle.all_gpus, 1, Wish(Pattern.NONE, policy)) == (1,)
+    assert chosen(triangle, triangle.all_gpus, 1, GpuRequest(Pattern.NONE, policy)) == (1,)

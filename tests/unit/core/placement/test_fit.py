@@ -8,7 +8,7 @@ import pytest
 from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.fit import node_rejection, selected, tolerated
-from kompakt_core.placement.model import Gang, NodeState, Reason, Rejection, Selector, Taint, Toleration, Wish, Worker
+from kompakt_core.placement.model import Gang, GpuRequest, NodeState, Reason, Rejection, Selector, Taint, Toleration, Worker
 from kompakt_core.topology.machines import machine
 
 NODE = NodeState(NodeName("n"), machine("dgx1-v100"), labels={"zone": "a", "cores": "64", "odd": "6x"})
@@ -17,7 +17,7 @@ GPU_TAINT = Taint("nvidia.com/gpu", "NoSchedule", "yes")
 
 
 def gang(**fields: Any) -> Gang:
-    return Gang(JobUid("j"), 1, (WORKER,), Wish(), **fields)
+    return Gang(JobUid("j"), 1, (WORKER,), GpuRequest(), **fields)
 
 
 def test_a_node_with_everything_takes_the_worker() -> None:

@@ -16,6 +16,7 @@ from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.gang_placement import ideal_value, plan_gang
 from kompakt_core.placement.model import (
     Gang,
+    GpuRequest,
     Level,
     NodeState,
     PlacementPolicy,
@@ -25,7 +26,6 @@ from kompakt_core.placement.model import (
     Selector,
     Snapshot,
     Taint,
-    Wish,
 )
 from kompakt_core.topology.machines import machine
 from tests.support.core.gangs import RING, cluster, gang, node, worker
@@ -84,7 +84,7 @@ POLICY = st.sampled_from([RING, replace(RING, policy=PlacementPolicy.BEST), repl
 @given(st.lists(st.tuples(SMALL, st.integers(0, 31)), min_size=1, max_size=3), st.integers(1, 2), st.integers(1, 4), POLICY)
 @settings(max_examples=80, deadline=None)
 def test_equal_workers_get_the_fewest_nodes_and_then_the_best_value(
-    nodes: list[tuple[str, int]], size: int, count: int, wish: Wish
+    nodes: list[tuple[str, int]], size: int, count: int, wish: GpuRequest
 ) -> None:
     states = [node(f"n{i}", name, indices_of(taken & machine(name).all_gpus)) for i, (name, taken) in enumerate(nodes)]
     snapshot = cluster(*states)
@@ -110,7 +110,7 @@ def test_pods_on_one_node_share_it_whenever_it_holds_them(
     taken: int, size: int, pods: int, policy: PlacementPolicy, sensitive: bool
 ) -> None:
     state = node("n", taken=indices_of(taken))
-    plan = plan_gang(cluster(state), gang(pods, size, Wish(Pattern.RING, policy, sensitive)))
+    plan = plan_gang(cluster(state), gang(pods, size, GpuRequest(Pattern.RING, policy, sensitive)))
     assert isinstance(plan, Plan) == (state.free.bit_count() >= size * pods)
 
 

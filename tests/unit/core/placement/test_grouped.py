@@ -11,7 +11,7 @@ from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.placement.choose import _grouped, choose, first_ranked, wished_facts
 from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.grouped import group_facts
-from kompakt_core.placement.model import Choice, PlacementPolicy, Reason, Rejection, Wish
+from kompakt_core.placement.model import Choice, GpuRequest, PlacementPolicy, Reason, Rejection
 from kompakt_core.placement.policies import POLICIES
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import machine
@@ -20,7 +20,7 @@ from tests.support.core.graphs import graph_of
 
 CPX = machine("mi300x-8-cpx")
 WISHES = st.builds(
-    Wish,
+    GpuRequest,
     st.sampled_from(sorted(NAMED)),
     st.sampled_from(sorted(PlacementPolicy)),
     st.booleans(),
@@ -50,7 +50,9 @@ def hierarchies(draw: st.DrawFn) -> LinkGraph:
 
 @given(hierarchies(), WISHES, st.integers(0, 255), st.floats(0, 1), st.integers(0, 255))
 @settings(max_examples=300, deadline=None)
-def test_counts_give_what_tables_over_all_sets_give(graph: LinkGraph, wish: Wish, taken: int, part: float, include: int) -> None:
+def test_counts_give_what_tables_over_all_sets_give(
+    graph: LinkGraph, wish: GpuRequest, taken: int, part: float, include: int
+) -> None:
     free = graph.all_gpus & ~(taken & taken >> 1)
     size = max(round(part * free.bit_count()), min(free.bit_count(), 1))
     must = mask_of(indices_of(free & include)[::-1][: size // 2])
@@ -69,7 +71,7 @@ def test_counts_give_what_tables_over_all_sets_give(graph: LinkGraph, wish: Wish
 
 @given(hierarchies(), WISHES, st.integers(1, 8))
 @settings(max_examples=50, deadline=None)
-def test_no_counts_are_looked_at_twice(graph: LinkGraph, wish: Wish, size: int) -> None:
+def test_no_counts_are_looked_at_twice(graph: LinkGraph, wish: GpuRequest, size: int) -> None:
     facts = group_facts(graph.shared, wish.pattern, False, wish.measure)
     if facts is not None and size <= graph.size:
         sets = facts.candidates(graph.all_gpus, size)
@@ -79,7 +81,7 @@ def test_no_counts_are_looked_at_twice(graph: LinkGraph, wish: Wish, size: int) 
 @pytest.mark.parametrize("pattern", sorted(NAMED))
 @pytest.mark.parametrize("policy", sorted(PlacementPolicy))
 def test_a_partitioned_mi300x_gives_whole_chips_first(pattern: Pattern, policy: PlacementPolicy) -> None:
-    choice = choose(CPX, CPX.all_gpus, 8, Wish(pattern, policy, sensitive=True))
+    choice = choose(CPX, CPX.all_gpus, 8, GpuRequest(pattern, policy, sensitive=True))
     assert isinstance(choice, Choice)
     assert choice.mask == 0xFF
     assert sorted(choice.order) == list(range(8))
@@ -88,13 +90,13 @@ def test_a_partitioned_mi300x_gives_whole_chips_first(pattern: Pattern, policy: 
 
 def test_a_broken_chip_is_filled_before_a_whole_one_is_opened() -> None:
     free = CPX.all_gpus & ~0b1111
-    choice = choose(CPX, free, 4, Wish(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True))
+    choice = choose(CPX, free, 4, GpuRequest(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True))
     assert isinstance(choice, Choice)
     assert indices_of(choice.mask) == (4, 5, 6, 7)
 
 
 def test_a_request_over_two_chips_is_worth_the_link_between_them() -> None:
-    choice = choose(CPX, CPX.all_gpus, 12, Wish(Pattern.RING, PlacementPolicy.BEST))
+    choice = choose(CPX, CPX.all_gpus, 12, GpuRequest(Pattern.RING, PlacementPolicy.BEST))
     assert isinstance(choice, Choice)
     assert (choice.value, choice.second) == (64_000, 7 * 662_500 + 3 * 662_500 + 2 * 64_000)
     pairs = {(a // 8, b // 8) for a, b in zip(choice.order, choice.order[1:], strict=False)}
@@ -102,7 +104,7 @@ def test_a_request_over_two_chips_is_worth_the_link_between_them() -> None:
 
 
 def test_must_include_is_kept_on_large_machines() -> None:
-    choice = choose(CPX, CPX.all_gpus, 2, Wish(Pattern.RING, PlacementPolicy.BEST), must_include=1 << 45)
+    choice = choose(CPX, CPX.all_gpus, 2, GpuRequest(Pattern.RING, PlacementPolicy.BEST), must_include=1 << 45)
     assert isinstance(choice, Choice)
     assert choice.mask == mask_of([40, 45])
 
@@ -116,7 +118,7 @@ def test_gangs_find_places_on_large_machines() -> None:
 def test_links_that_are_no_hierarchy_are_refused_not_guessed() -> None:
     speeds = {(a, b): 10 + (b - a == 1) for a, b in combinations(range(17), 2)}
     graph = graph_of(speeds, 17)
-    assert choose(graph, graph.all_gpus, 2, Wish(Pattern.RING)) == Rejection(Reason.TOO_MANY_GPUS, have=17, need=16)
+    assert choose(graph, graph.all_gpus, 2, GpuRequest(Pattern.RING)) == Rejection(Reason.TOO_MANY_GPUS, have=17, need=16)
 
 
 def test_first_takes_the_lowest_indices_also_where_groups_interleave() -> None:

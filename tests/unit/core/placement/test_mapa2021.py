@@ -6,12 +6,12 @@ from kompakt_core.ids import indices_of
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.placement.choose import choose
 from kompakt_core.placement.mapa2021 import EMPTY, effective_bandwidth, mapa2021
-from kompakt_core.placement.model import Choice, Reason, Rejection, Wish
+from kompakt_core.placement.model import Choice, GpuRequest, Reason, Rejection
 from kompakt_core.topology.machines import machine
 
 DGX = machine("dgx1-v100")
-SENSITIVE = Wish(Pattern.RING, sensitive=True, measure=Measure.SUM)
-INSENSITIVE = Wish(Pattern.RING, measure=Measure.SUM)
+SENSITIVE = GpuRequest(Pattern.RING, sensitive=True, measure=Measure.SUM)
+INSENSITIVE = GpuRequest(Pattern.RING, measure=Measure.SUM)
 
 
 @pytest.mark.parametrize(("size", "masks", "blocked"), [(2, 247, 12), (3, 219, 34)])

@@ -16,6 +16,7 @@ from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import (
     Choice,
     Gang,
+    GpuRequest,
     Level,
     NodeState,
     PlacementPolicy,
@@ -23,14 +24,13 @@ from kompakt_core.placement.model import (
     Reason,
     Rejection,
     Snapshot,
-    Wish,
     Worker,
 )
 from kompakt_core.placement.rank_mapping import crossing, first_ranks, with_edges
 from kompakt_core.placement.seating import LEVEL_LABELS
 from kompakt_core.topology.describe import read_description
 
-BEST = Wish(policy=PlacementPolicy.BEST)
+BEST = GpuRequest(policy=PlacementPolicy.BEST)
 RACK, BLOCK = LEVEL_LABELS[Level.RACK], LEVEL_LABELS[Level.BLOCK]
 
 
@@ -46,7 +46,7 @@ def cluster(*nodes: NodeState) -> Snapshot:
     return Snapshot({state.name: state for state in nodes})
 
 
-def gang(sizes: list[int], edges: Edges, wish: Wish = BEST, **fields: Any) -> Gang:
+def gang(sizes: list[int], edges: Edges, wish: GpuRequest = BEST, **fields: Any) -> Gang:
     workers = [Worker(i, f"w-{i}", PodUid(f"uid-{i}"), gpus) for i, gpus in enumerate(sizes)]
     return Gang(JobUid("job"), 1, with_edges(workers, edges), wish, edges=edges, **fields)
 
@@ -153,9 +153,9 @@ def test_no_exchange_of_two_workers_takes_weight_off_a_wider_boundary(edges: Edg
 
 
 @pytest.mark.parametrize(
-    "wish", [replace(BEST, same_numa_node=True), replace(BEST, required_link="NVLink"), Wish(policy=PlacementPolicy.FIRST)]
+    "wish", [replace(BEST, same_numa_node=True), replace(BEST, required_link="NVLink"), GpuRequest(policy=PlacementPolicy.FIRST)]
 )
-def test_what_each_pod_must_have_it_has_beside_edges_too(wish: Wish) -> None:
+def test_what_each_pod_must_have_it_has_beside_edges_too(wish: GpuRequest) -> None:
     edges = make_edges([(0, 1, 1), (2, 3, 1), (1, 2, 1)])
     plan = planned(cluster(node("a")), gang([2, 2], edges, wish))
     state = node("a")

@@ -8,6 +8,7 @@ from kompakt_core.ids import JobUid, NodeName, PodUid, mask_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.model import (
     Gang,
+    GpuRequest,
     Level,
     NodeState,
     PlacementPolicy,
@@ -15,7 +16,6 @@ from kompakt_core.placement.model import (
     Reason,
     Rejection,
     Snapshot,
-    Wish,
     Worker,
 )
 from kompakt_core.policy.delay import FIRST_GUESS_S, dally, kompakt, never_relax
@@ -40,7 +40,7 @@ def cluster(*nodes: NodeState) -> Snapshot:
 
 def gang(workers: int, gpus: int, **more: Any) -> Gang:
     members = tuple(Worker(index, f"w-{index}", PodUid(f"uid-{index}"), gpus, **more) for index in range(workers))
-    return Gang(JobUid("job"), 1, members, Wish(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True))
+    return Gang(JobUid("job"), 1, members, GpuRequest(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True))
 
 
 def test_a_gang_waits_for_one_machine_until_its_timer_and_takes_the_rack_then() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid, mask_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.gang_placement import plan_gang
-from kompakt_core.placement.model import Gang, Level, NodeState, PlacementPolicy, Plan, Snapshot, Wish, Worker
+from kompakt_core.placement.model import Gang, GpuRequest, Level, NodeState, PlacementPolicy, Plan, Snapshot, Worker
 from kompakt_core.policy.delay import dally, kompakt, never_relax
 from kompakt_core.policy.model import Timers
 from kompakt_core.policy.place_or_wait import NO_DELAY, DelayConfig, accepted_levels
@@ -44,7 +44,7 @@ def cluster(running: Sequence[RunningGang], plain: Pods | None = None, nodes: st
 
 def gang(workers: int, gpus: int, **more: object) -> Gang:
     members = tuple(Worker(index, f"w-{index}", PodUid(f"uid-{index}"), gpus) for index in range(workers))
-    return Gang(JobUid("urgent"), 1, members, Wish(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True), **more)  # type: ignore[arg-type]
+    return Gang(JobUid("urgent"), 1, members, GpuRequest(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True), **more)  # type: ignore[arg-type]
 
 
 def asked(
