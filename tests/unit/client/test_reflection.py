@@ -333,9 +333,9 @@ class Restoring(Reflecting):
     restores = True
 
 
-class TestReflecting(Reflecting.TestCase):  # type: ignore[misc,name-defined]
+class TestReflecting(Reflecting.TestCase):  # type: ignore[misc,name-defined,valid-type]
     settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
 
 
-class TestRestoring(Restoring.TestCase):  # type: ignore[misc,name-defined]
+class TestRestoring(Restoring.TestCase):  # type: ignore[misc,name-defined,valid-type]
     settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

@@ -27,7 +27,7 @@ from kompakt_client.errors import (
 from kompakt_client.requests import ApiRequest, Query
 from kompakt_client.transport import ApiClient
 from kompakt_core.errors import TryLater
-from tests.unit.client.api_server import CUT, OPEN, Scripted, client_of, serving
+from tests.support.client.api_server import CUT, OPEN, Scripted, client_of, serving
 
 WATCH: Query = {"resourceVersion": "1"}
 

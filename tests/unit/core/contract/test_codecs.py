@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.core.contract.outcomes import LONGEST, helps, outcome
 
 from kompakt_core import contract
 from kompakt_core.contract import (
