@@ -71,7 +71,7 @@ def test_a_node_may_not_change_another_node(cluster: ClusterSession) -> None:
 def test_a_pid_that_another_process_has_now_is_not_touched(cluster: ClusterSession, tmp_path: Path) -> None:
     kwok = cluster.plane.processes["kwok"]
     recycled = Process(kwok.name, kwok.pid, kwok.started + 1, boot_id(), kwok.log)
-    control_plane.write_records(tmp_path / "records.json", [recycled])
+    control_plane.write_records(tmp_path / "records.json", [recycled])  # type: ignore[attr-defined]
     assert not read_records(tmp_path / "records.json")[0].alive()
     control_plane.remove_leftovers(tmp_path, print)
     assert kwok.alive()

@@ -8,7 +8,7 @@ from kubernetes import client
 
 from kompakt_core import contract as c
 from kompakt_core.placement.model import Reason
-from kompakt_extender import words
+from kompakt_extender import rejections
 from tools.kube import simulated
 from tools.kube.session import ClusterSession, eventually
 from tools.kube.simulated import SimulatedMachine
@@ -74,4 +74,4 @@ def test_no_pod_is_evicted_for_one_that_would_still_not_fit(
     assert small() == before
     core.delete_collection_namespaced_pod(namespace, field_selector="metadata.name!=large")
     eventually(lambda: not small(), "the small pods are gone")
-    eventually(lambda: words.text_of(Reason.LINK_TOO_WEAK) in why(), "with all GPUs free it still fits nowhere")
+    eventually(lambda: rejections.TEXTS[Reason.LINK_TOO_WEAK] in why(), "with all GPUs free it still fits nowhere")

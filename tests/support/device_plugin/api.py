@@ -129,7 +129,7 @@ class FakeStream:
     def __init__(self, api: FakeApi, path: str, query: Mapping[str, Any]) -> None:
         self._api, self._path, self._query = api, path, query
 
-    def batches(self) -> Iterator[list[bytes]]:
+    def batches(self) -> Iterator[Sequence[bytes]]:
         seen = int(self._query["resourceVersion"])
         while True:
             seen, lines = self._api.next_events(self._path, self._query, seen)

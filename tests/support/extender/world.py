@@ -257,9 +257,9 @@ class World:
         for _ in range(min(count, len(self.news))):
             store, key, made = self.news.popleft()
             if made is None:
-                sinks[store].remove(key)
+                sinks[store].remove(key)  # type: ignore[attr-defined]
             else:
-                sinks[store].set(key, readers.read(store, made))
+                sinks[store].set(key, readers.read(store, made))  # type: ignore[attr-defined]
 
     def relist(self, intake: EventHandlers, readers: "Readers") -> None:
         """One consistent list of everything, as at the beginning of a tenure."""

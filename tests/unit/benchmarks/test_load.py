@@ -66,7 +66,7 @@ def test_jobs_are_counted_by_the_phase_in_their_table() -> None:
 
 def test_a_run_is_given_up_only_when_nothing_changes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
-    monkeypatch.setattr(load.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(load.time, "monotonic", lambda: now[0])  # type: ignore[attr-defined]
     waiting = Waiting()
     for round_ in range(5):
         now[0] += load.PATIENCE - 1

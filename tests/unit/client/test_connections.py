@@ -124,7 +124,7 @@ def test_inside_a_pod_the_service_account_is_used(
     (tmp_path / "ca.crt").write_bytes(authority.certificate_file.read_bytes())
     (tmp_path / "token").write_text("mounted")
     account = kubeconfig.in_pod({"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}, str(tmp_path))
-    monkeypatch.setattr(connections.kubeconfig, "in_pod", lambda environment: account)
+    monkeypatch.setattr(connections.kubeconfig, "in_pod", lambda environment: account)  # type: ignore[attr-defined]
     endpoint = connections.find(None)
     assert (endpoint.server, endpoint.headers()) == ("https://127.0.0.1:1", {"Authorization": "Bearer mounted"})
 

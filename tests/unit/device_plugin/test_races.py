@@ -186,7 +186,7 @@ def world(kubelet_dir, make_parts, make_pod, dgx1, client):
     pb_grpc.add_DevicePluginServicer_to_server(one.servicer, server)
     server.add_insecure_port(f"unix://{kubelet_dir / 'p.sock'}")
     server.start()
-    one.over_socket, one.call = client(kubelet_dir / "p.sock"), Calls(Direct(one.servicer))
+    one.over_socket, one.call = client(kubelet_dir / "p.sock"), Calls(Direct(one.servicer))  # type: ignore[attr-defined]
     yield one
     server.stop(None).wait()
 

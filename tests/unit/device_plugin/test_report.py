@@ -11,7 +11,7 @@ from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_from_spec
 from kompakt_device_plugin import report as module
 from kompakt_device_plugin.api import TOPOLOGIES
-from kompakt_device_plugin.report import (
+from kompakt_device_plugin.report import (  # type: ignore[attr-defined]
     GpuHolder,
     NodeReport,
     TopologyCondition,

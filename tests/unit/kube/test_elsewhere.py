@@ -73,7 +73,7 @@ def a_cluster(monkeypatch: pytest.MonkeyPatch, folder: Path, machines: dict[str,
     (folder / "config").touch()
     program(folder, "kubectl", f"printf '%s' \"$(<{folder}/nodes.json)\"")  # PATH is empty: no cat
     monkeypatch.setenv("KUBECONFIG", str(folder / "config"))
-    monkeypatch.setattr(elsewhere.binaries, "find", lambda name: folder / name)
+    monkeypatch.setattr(elsewhere.binaries, "find", lambda name: folder / name)  # type: ignore[attr-defined]
 
 
 def test_nodes_are_found_by_the_machine_that_they_play(monkeypatch: pytest.MonkeyPatch, clean: Path) -> None:

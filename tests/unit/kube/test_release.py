@@ -69,7 +69,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", "/bin:/usr/bin")
     for name in (binaries.ENV_FOLDER, ENV_KUBERNETES, assets.ENV_MIRROR, assets.ENV_KUBERNETES_MIRROR):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(assets.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(assets.platform, "machine", lambda: "x86_64")  # type: ignore[attr-defined]
     monkeypatch.setattr(release, "_obstacles", {})
     return tmp_path
 
@@ -169,14 +169,14 @@ def test_kubernetes_may_have_a_mirror_of_its_own(empty: Path, monkeypatch: pytes
 
 
 def test_a_file_without_a_known_checksum_is_not_asked_for(place: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assets.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(assets.platform, "machine", lambda: "aarch64")  # type: ignore[attr-defined]
     with pytest.raises(release.NotDownloaded, match=r"no checksum is known of .*kwok-linux-arm64"):
         release.download(PROGRAMS["kwok"], quiet)
     assert place.asked == []
 
 
 def test_an_unknown_architecture_has_no_release(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assets.platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(assets.platform, "machine", lambda: "riscv64")  # type: ignore[attr-defined]
     with pytest.raises(release.NotDownloaded, match="there is no release for riscv64"):
         release.download(PROGRAMS["helm"], quiet)
 
@@ -299,7 +299,7 @@ def test_a_name_look_up_that_hangs_is_given_up(empty: Path, monkeypatch: pytest.
         raise OSError("too late")
 
     monkeypatch.setattr(release, "ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr(release.urllib.request, "urlopen", hang)
+    monkeypatch.setattr(release.urllib.request, "urlopen", hang)  # type: ignore[attr-defined]
     said: list[str] = []
     release.survey([PROGRAMS["helm"]], said.append)
     assert said == ["no download from get.helm.sh (no answer within 0 s): building instead"]

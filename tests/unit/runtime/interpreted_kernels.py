@@ -16,7 +16,7 @@ SECTIONS = ("bitmap", "table", "heads", "words", "places", "kept")
 
 
 def bits_of(x: torch.Tensor) -> torch.Tensor:
-    return x.view(kernels.BITS[x.dtype]) if x.is_floating_point() else x
+    return x.view(kernels.BITS[x.dtype]) if x.is_floating_point() else x  # type: ignore[attr-defined]
 
 
 def sample(dtype: torch.dtype, kind: str, count: int = 2500) -> torch.Tensor:
@@ -32,7 +32,7 @@ def sample(dtype: torch.dtype, kind: str, count: int = 2500) -> torch.Tensor:
     if kind == "awkward":
         patterns = torch.randint(-(1 << 15), (1 << 15) - 1, (count // 8,), generator=generator)
         wide = patterns << 16 if dtype.itemsize == 4 else patterns
-        x[: 8 * patterns.numel() : 8] = wide.to(kernels.BITS[dtype]).view(dtype)
+        x[: 8 * patterns.numel() : 8] = wide.to(kernels.BITS[dtype]).view(dtype)  # type: ignore[attr-defined]
     return x
 
 
@@ -115,7 +115,7 @@ def with_guards(monkeypatch, action):
         return wide[64 : 64 + size]
 
     with monkeypatch.context() as patch:
-        patch.setattr(kernels.torch, "empty", fenced)
+        patch.setattr(kernels.torch, "empty", fenced)  # type: ignore[attr-defined]
         result = action()
     assert guarded
     for wide in guarded:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3] / "runtime"
-PYTHON = sys._base_executable
+PYTHON = sys._base_executable  # type: ignore[attr-defined]
 
 
 @pytest.fixture

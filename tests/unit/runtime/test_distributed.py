@@ -27,9 +27,9 @@ def train(rank: int, mode: str | None, broken: bool) -> tuple[dict[str, list], i
     before = collectives()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     session = Session(RuntimeConfig(mode, min_tensor_bytes=0)) if mode else None
-    encode = entry.encode
+    encode = entry.encode  # type: ignore[attr-defined]
     if broken:
-        entry.encode = lambda x, bound: 1 / 0  # type: ignore[misc,assignment]
+        entry.encode = lambda x, bound: 1 / 0  # type: ignore[attr-defined,misc,assignment]
     if session:
         session.start()
     try:
@@ -38,7 +38,7 @@ def train(rank: int, mode: str | None, broken: bool) -> tuple[dict[str, list], i
             model(batch(2 * step + rank)).square().sum().backward()
             optimizer.step()
     finally:
-        entry.encode = encode
+        entry.encode = encode  # type: ignore[attr-defined]
         if session:
             session.stop()
     gradients = {name: weight.grad.tolist() for name, weight in model.module.named_parameters()}

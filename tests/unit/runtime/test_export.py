@@ -55,8 +55,8 @@ def test_the_smallest_suggestion_of_all_ranks_counts_and_none_is_made_up(config,
 
 def test_launchers_and_other_attempts_do_not_count(config):
     export.write_report(config.state_dir, 1, export.report(trained(5, 5)))
-    (export.Path(config.state_dir) / "figures-2-1.json").write_text(json.dumps(export.report(Figures())))
-    (export.Path(config.state_dir) / "figures-2-2.json").write_text("{broken")
+    (export.Path(config.state_dir) / "figures-2-1.json").write_text(json.dumps(export.report(Figures())))  # type: ignore[attr-defined]
+    (export.Path(config.state_dir) / "figures-2-2.json").write_text("{broken")  # type: ignore[attr-defined]
     export.write_words(config, export.report(trained(1000, 100)))
     assert (last_words(config)["ranks"], last_words(config)["plainBytes"]) == (1, 1000)
 

@@ -29,7 +29,7 @@ def trained(monkeypatch):
 
     def train(plain=True, room=1 << 40, saves=1000, observed=bounds.observed):
         now = [0.0]
-        monkeypatch.setattr(overhead.time, "perf_counter", lambda: now[0])
+        monkeypatch.setattr(overhead.time, "perf_counter", lambda: now[0])  # type: ignore[attr-defined]
         monkeypatch.setattr(overhead, "room", lambda device: room)
         figures, optimizer, other = Figures(), object(), object()
         counter = Overhead(figures, plain=plain, timed=True)

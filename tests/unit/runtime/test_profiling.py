@@ -100,8 +100,8 @@ def test_real_data_come_as_they_are():
 def test_steps_are_timed_written_and_then_the_process_ends(tmp_path, monkeypatch):
     ends: list[Any] = []
     now = [0.0]
-    monkeypatch.setattr(profiling.os, "_exit", ends.append)
-    monkeypatch.setattr(profiling.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(profiling.os, "_exit", ends.append)  # type: ignore[attr-defined]
+    monkeypatch.setattr(profiling.time, "perf_counter", lambda: now[0])  # type: ignore[attr-defined]
     run = Profiling(ProfilingRequest("real", 2, 8, str(tmp_path)))
     parameter = torch.nn.Parameter(torch.zeros(3))
     parameter.grad = torch.ones(3)

@@ -73,7 +73,7 @@ def test_a_copy_is_tried_again_without_the_one_that_was_read_last(running, monke
         assert len(calls) != 3 or session.hooks.ledger._recent.pair == (None, None)
         return plain(packed)
 
-    plain = ledger.decode
+    plain = ledger.decode  # type: ignore[attr-defined]
     monkeypatch.setattr(ledger, "decode", short_of_memory)
     assert same(gradients(model, batch()), wanted)
     assert len(calls) == 3

@@ -19,7 +19,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         refuse(f"uv {argv[-1]}".rpartition("/")[2])
         return ""
 
-    monkeypatch.setattr(browser.shutil, "which", lambda name: None)
+    monkeypatch.setattr(browser.shutil, "which", lambda name: None)  # type: ignore[attr-defined]
     monkeypatch.setattr(browser, "find_spec", lambda name: None)
     monkeypatch.setattr(debian, "may_install", lambda: True)
     monkeypatch.setattr(debian, "install", lambda packages: refuse(*packages))

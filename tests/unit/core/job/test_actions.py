@@ -48,10 +48,10 @@ def test_the_next_attempt_waits_until_the_old_pods_are_gone(world: Any) -> None:
     for action in world.look():
         if not isinstance(action, do.DeletePod):
             world.perform(action)
-    world.pods = {name: do.replace(pod, deleting=True) for name, pod in world.pods.items()}
+    world.pods = {name: do.replace(pod, deleting=True) for name, pod in world.pods.items()}  # type: ignore[attr-defined]
     assert world.look() == [do.Wake(1005.0)]
     assert world.stored["phase"] == "Restarting"
-    world.pods = {name: do.replace(pod, node_lost=True) for name, pod in world.pods.items()}
+    world.pods = {name: do.replace(pod, node_lost=True) for name, pod in world.pods.items()}  # type: ignore[attr-defined]
     assert do.CreatePod("worker", 0, 2) in world.look()
 
 
@@ -265,7 +265,7 @@ def test_a_spec_that_cannot_be_read_fails_a_new_job_and_stalls_a_running_one(wor
     world.perform(write)
     assert (world.stored["phase"], world.condition("Stalled")) == ("Running", ("True", "InvalidSpec"))
     assert do.invalid(2, world.status, "spec.roles: is required", world.now) == []
-    (write,) = do.invalid(1, do.JobStatus(), "spec.roles: is required", world.now)
+    (write,) = do.invalid(1, do.JobStatus(), "spec.roles: is required", world.now)  # type: ignore[attr-defined]
     assert write.status["phase"] == "Failed"
 
 
