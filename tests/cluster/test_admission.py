@@ -128,7 +128,7 @@ def plugin_of(cluster: ClusterSession, node: str, folder: Path) -> client.ApiCli
     reference = {"kind": "Node", "apiVersion": "v1", "name": node}
     body = {"spec": {"audiences": [], "expirationSeconds": 3600, "boundObjectRef": reference}}
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/kompakt-device-plugin/token"
-    token = cluster.parts.api.post(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", **body})
+    token = cluster.parts.api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", **body})
     authority = cluster.plane.keys.authority.certificate_file
     file = token_kubeconfig(folder / node, cluster.plane.addresses.server, authority, token["status"]["token"])
     return config.new_client_from_config(str(file))
