@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from kompakt_client.lease import LeaseObserver
 from kompakt_client.transport import ApiClient
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level, NodeState
-from kompakt_extender.activity import Tenancy
 from kompakt_extender.cluster import Resource, Watcher
 from kompakt_extender.explain_api.desk import Desk
 from kompakt_extender.metrics import Metrics
@@ -44,7 +44,7 @@ class Front:
         self._metrics = metrics
         self._levels = levels
         self._policy = policy
-        self._tenancy = Tenancy()
+        self._tenancy = LeaseObserver()
         self._tenure: Tenure | None = None
         self._lease_listed = False
         self._watcher: Watcher[Lease] | None = None
@@ -80,7 +80,7 @@ class Front:
         self._lease_listed = True
 
     def _observe(self, lease: Lease | None) -> None:
-        self._tenancy = self._tenancy.observe(lease, time.monotonic())
+        self._tenancy = self._tenancy.observe(lease.spec if lease else None, time.monotonic())
         self._decide()
 
     def _decide(self) -> None:

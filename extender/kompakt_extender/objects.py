@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from kompakt_client.lease import LeaseSpec
+
 Texts = dict[str, str]
 
 
@@ -232,14 +234,6 @@ class Job(msgspec.Struct):
     metadata: Meta
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
     status: JobStatus = msgspec.field(default_factory=JobStatus)
-
-
-class LeaseSpec(msgspec.Struct, rename="camel"):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
 
 
 class Lease(msgspec.Struct):

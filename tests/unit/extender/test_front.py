@@ -129,7 +129,7 @@ def test_deciding_begins_after_everything_is_listed_and_ends_with_the_lease(serv
 
 
 def test_a_second_time_begins_with_a_second_list(server: tuple[Server, ApiClient], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kompakt_extender.activity.MARGIN_SECONDS", 0.0)  # the quiet time after a Lease was given up
+    monkeypatch.setattr("kompakt_client.lease.MARGIN_SECONDS", 0.0)  # the quiet time after a Lease was given up
     state, api = server
     state.lease = lease("pod-a_1", "1", 1)
 
