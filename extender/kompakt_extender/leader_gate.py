@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from kompakt_client.lease import LeaseObserver
 from kompakt_client.transport import ApiClient
 from kompakt_core import contract
 from kompakt_core.ids import NodeName
@@ -15,7 +16,6 @@ from kompakt_extender.cluster import Resource, Watcher
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.leader_session import LeaderSession
-from kompakt_extender.lease_observer import LeaseObserver
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.objects import Lease
 from kompakt_extender.rejections import FilterVerdict
@@ -81,7 +81,7 @@ class LeaderGate:
         self._lease_listed = True
 
     def _observe(self, lease: Lease | None) -> None:
-        self._tenancy = self._tenancy.observe(lease, time.monotonic())
+        self._tenancy = self._tenancy.observe(lease.spec if lease else None, time.monotonic())
         self._decide()
 
     def _decide(self) -> None:

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from kompakt_client.lease import LeaseSpec
+
 Texts = dict[str, str]
 
 
@@ -229,14 +231,6 @@ class JobObject(msgspec.Struct):
     metadata: Meta
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
     status: JobStatusObject = msgspec.field(default_factory=JobStatusObject)
-
-
-class LeaseSpec(msgspec.Struct, rename="camel"):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
 
 
 class Lease(msgspec.Struct):

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
+from kompakt_client.lease import CONNECT_SECONDS, WRITE_SECONDS
 from kompakt_client.requests import JSON, Answer, ApiRequest
 from kompakt_client.transport import ApiClient
-from kompakt_extender.lease_observer import CONNECT_SECONDS, WRITE_SECONDS
 
 
 class NotSent(Exception):

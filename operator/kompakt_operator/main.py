@@ -14,14 +14,15 @@ from typing import Any, cast
 
 import kopf
 
+from kompakt_client.elector import LeaseElector
 from kompakt_client.errors import Rejected, explained
+from kompakt_core import contract
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_operator import crd, watching
 from kompakt_operator.api import OperatorApi
 from kompakt_operator.cache import Cache
 from kompakt_operator.config import OperatorConfig, read_config
 from kompakt_operator.health import OperatorHealth, serve
-from kompakt_operator.lease import Elector
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
 from kompakt_operator.watch_health import WatchHealth, judge
@@ -55,7 +56,7 @@ async def run(config: OperatorConfig) -> int:
         witness = WatchHealth(asyncio.get_running_loop().time)
         # The Lease has a connection of its own: in line behind the pods of many gangs it would not be renewed in time.
         async with OperatorApi(config, witness.answered) as api, OperatorApi(config) as apart:
-            elector = Elector(apart, config.lease_namespace, config.identity)
+            elector = LeaseElector(apart, config.lease_namespace, contract.OPERATOR_LEASE, config.identity)
             try:
                 await _first(elector.acquired(), stop.wait())
                 if not elector.active:

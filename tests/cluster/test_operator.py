@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from kompakt_client.elector import DURATION
 from kompakt_core.contract import GATE, OPERATOR_LEASE
-from kompakt_operator.lease import DURATION
 from tools.kube.jobs import JobManifest, training_job
 from tools.kube.parts import NAMESPACE
 from tools.kube.session import ClusterSession, eventually, names, stays

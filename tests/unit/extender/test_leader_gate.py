@@ -125,7 +125,7 @@ async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_leas
 
 
 async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, ApiClient], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kompakt_extender.lease_observer.MARGIN_SECONDS", 0.0)  # the quiet time after a Lease was given up
+    monkeypatch.setattr("kompakt_client.lease.MARGIN_SECONDS", 0.0)  # the quiet time after a Lease was given up
     state, api = server
     state.lease = lease("pod-a_1", "1", 1)
     front = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)

@@ -15,7 +15,6 @@ from kompakt_operator.api import judged
 from kompakt_operator.config import read_config
 from kompakt_operator.events import turns
 from kompakt_operator.health import STUCK_SECONDS, OperatorHealth
-from kompakt_operator.lease import DURATION, Observation
 from kompakt_operator.workqueue import LONGEST_DELAY, Key, WorkQueue
 
 KEY: Key = ("ml", "j")
@@ -103,24 +102,6 @@ async def test_the_earlier_of_two_moments_counts(queue: WorkQueue, clock: Jumpin
     queue.add_after(KEY, 60)
     await queue.take()
     assert clock.now == pytest.approx(5)
-
-
-def lease(holder: str, renewed: str) -> dict[str, Any]:
-    return {"spec": {"holderIdentity": holder, "renewTime": renewed}}
-
-
-@pytest.mark.parametrize(
-    ("holder", "after", "free"),
-    [("", 0.0, True), ("me", 0.0, True), ("other", 0.0, False), ("other", DURATION - 1, False), ("other", DURATION, True)],
-)
-def test_a_lease_is_free_when_unheld_own_or_unchanged_for_its_duration(holder: str, after: float, free: bool) -> None:
-    seen = Observation().seen(lease(holder, "t1"), 100.0)
-    assert seen.seen(lease(holder, "t1"), 100.0 + after).free_for("me", 100.0 + after) is free
-
-
-def test_a_renewed_lease_counts_from_its_renewal_on_our_own_clock() -> None:
-    seen = Observation().seen(lease("other", "t1"), 0.0).seen(lease("other", "t2"), 14.0)
-    assert not seen.free_for("me", 20.0)
 
 
 def test_flags_win_over_the_environment() -> None:

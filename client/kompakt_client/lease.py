@@ -1,20 +1,30 @@
-"""Whether this process may decide: only while kube-scheduler beside it holds the Lease.
+"""What is seen of a Lease, and who may decide by it. Pure: readings and a clock in, answers out.
 
-There is one decider in the cluster, without a second election: kube-scheduler elects itself with a Lease whose holderIdentity is
-`<hostname>_<uuid>`. Our process runs in the same pod, so its hostname tells whether the scheduler that calls it is the leader.
+The rule against clock skew is that of client-go's leader election: a Lease counts as expired when its record has not changed for
+its duration on the *observer's* clock; written times are for people.
 """
 
 from dataclasses import dataclass
 
-from kompakt_extender.objects import Lease
+import msgspec
 
-# A write must be answered well before another scheduler could take the Lease over.
+# A write must be answered well before another one could take the Lease over.
 WRITE_SECONDS = 4.0
 CONNECT_SECONDS = 3.0
 # kube-scheduler gives up after renewDeadline (10 s of the 15 s a Lease lasts); whoever takes over waits for the whole Lease.
-# We stop deciding so early that a write we began at the last moment is over before the Lease runs out.
+# Who decides beside it stops so early that a write begun at the last moment is over before the Lease runs out.
 MARGIN_SECONDS = CONNECT_SECONDS + WRITE_SECONDS
 DEFAULT_DURATION_SECONDS = 15
+
+
+class LeaseSpec(msgspec.Struct, rename="camel"):
+    """Of coordination.k8s.io/v1."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +37,10 @@ class LeaseObserver:
     seen_at: float = 0.0
     quiet_until: float = 0.0  # writes of a holder that gave the Lease up early may be under way until then
 
-    def observe(self, lease: Lease | None, now: float) -> "LeaseObserver":
-        """The next state after seeing the Lease (None: there is none); only a renewal moves `seen_at`."""
-        if lease is None:
+    def observe(self, spec: LeaseSpec | None, now: float) -> "LeaseObserver":
+        """The next state after seeing the Lease's spec (None: there is none); only a renewal moves `seen_at`."""
+        if spec is None:
             return LeaseObserver(seen_at=now, quiet_until=self._quiet("", now))
-        spec = lease.spec
         holder, renewed = spec.holder_identity or "", spec.renew_time or ""
         same = holder == self.holder and renewed == self.renewed
         duration = spec.lease_duration_seconds or DEFAULT_DURATION_SECONDS
@@ -42,8 +51,12 @@ class LeaseObserver:
         gave_up = self.holder and holder != self.holder and now - self.seen_at < self.duration
         return now + MARGIN_SECONDS if gave_up else self.quiet_until
 
+    def free_for(self, identity: str, now: float, duration: float) -> bool:
+        """Whether `identity` may take or keep the Lease."""
+        return self.holder in ("", identity) or now >= self.seen_at + duration
+
     def active(self, identity: str, now: float) -> bool:
-        """May `identity` decide at this moment?"""
+        """May who runs beside the holder `<identity>_<uuid>` decide at this moment?"""
         mine = self.holder.startswith(f"{identity}_")
         return mine and now >= self.quiet_until and now - self.seen_at < self.patience
 

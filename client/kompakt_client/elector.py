@@ -1,19 +1,20 @@
-"""Who is the active operator: a Lease, renewed by its holder. The decisions are pure; `Elector` does the talking.
+"""Who is the active one of several processes: the holder of a Lease, who renews it. What is seen of it is judged in lease.py.
 
-The times and the rule against clock skew are those of client-go's leader election: a Lease counts as expired when its
-record has not changed for its duration on the *observer's* clock; written times are for people.
+The times are those of client-go's leader election.
 """
 
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from kompakt_client.errors import ApiError, Conflict, NotFound
-from kompakt_core import contract
+from kompakt_client.lease import LeaseObserver, LeaseSpec
+from kompakt_client.requests import Object
 from kompakt_core.contract import timestamps
-from kompakt_operator.api import OperatorApi
 
 DURATION: Final = 15.0  # seconds a Lease holds without being renewed
 DEADLINE: Final = 10.0  # the holder gives up when it could not renew for so long
@@ -22,33 +23,22 @@ RELEASE: Final = 3.0  # how long giving it up may take: the pod is killed half a
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """The Lease's record as last seen to change, and when that was on our own clock."""
+class LeaseApi(Protocol):
+    """What is asked of the API server. Every method raises an ApiError."""
 
-    record: tuple[str, str] = ("", "")
-    at: float = 0.0
-
-    def seen(self, lease: dict[str, Any], now: float) -> "Observation":
-        """The observation after reading the Lease once more."""
-        spec = lease.get("spec") or {}
-        record = (str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or ""))
-        return self if record == self.record else Observation(record, now)
-
-    def free_for(self, identity: str, now: float) -> bool:
-        """Whether this process may take or keep the Lease."""
-        holder = self.record[0]
-        return holder in ("", identity) or now >= self.at + DURATION
+    async def get(self, path: str) -> Object: ...
+    async def create(self, path: str, body: Mapping[str, Any]) -> Object: ...
+    async def update(self, path: str, body: Mapping[str, Any]) -> Object: ...
 
 
-class Elector:
-    """Holds the Lease `kompakt-operator`."""
+class LeaseElector:
+    """Holds a Lease by renewing it; the next one may take it over when it does not."""
 
-    def __init__(self, api: OperatorApi, namespace: str, identity: str) -> None:
-        self._api, self._identity = api, identity
+    def __init__(self, api: LeaseApi, namespace: str, name: str, identity: str) -> None:
+        self._api, self._name, self._identity = api, name, identity
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._path = f"{self._folder}/{contract.OPERATOR_LEASE}"
-        self._observed = Observation()
+        self._path = f"{self._folder}/{self._name}"
+        self._observed = LeaseObserver()
         self.active = False
 
     async def acquired(self) -> None:
@@ -56,7 +46,7 @@ class Elector:
         while not await self._try_once():
             await asyncio.sleep(RETRY)
         self.active = True
-        log.info("active: holding Lease %s as %s", contract.OPERATOR_LEASE, self._identity)
+        log.info("active: holding Lease %s as %s", self._name, self._identity)
 
     async def lost(self) -> None:
         """Renews; returns when the Lease could not be renewed in time or somebody else has it."""
@@ -65,10 +55,10 @@ class Elector:
             await asyncio.sleep(RETRY)
             if await self._try_once():
                 renewed = time.monotonic()
-            elif self._observed.record[0] not in ("", self._identity):
+            elif self._observed.holder not in ("", self._identity):
                 break
         self.active = False
-        log.error("lost Lease %s to %s", contract.OPERATOR_LEASE, self._observed.record[0] or "nobody in time")
+        log.error("lost Lease %s to %s", self._name, self._observed.holder or "nobody in time")
 
     async def release(self) -> None:
         """Let a standby take over at once, should this process hold the Lease; it may even without knowing so."""
@@ -90,7 +80,7 @@ class Elector:
             await self._api.update(self._path, lease)
         except Conflict:
             return False
-        log.info("released Lease %s", contract.OPERATOR_LEASE)
+        log.info("released Lease %s", self._name)
         return True
 
     async def _try_once(self) -> bool:
@@ -98,23 +88,26 @@ class Elector:
             async with asyncio.timeout(RETRY * 2):
                 return await self._take_or_renew()
         except (ApiError, TimeoutError) as problem:
-            log.warning("Lease %s: %s", contract.OPERATOR_LEASE, str(problem) or "no answer in time")
+            log.warning("Lease %s: %s", self._name, str(problem) or "no answer in time")
             return False
 
     async def _take_or_renew(self) -> bool:
         try:
             lease = await self._api.get(self._path)
         except NotFound:
-            created = await self._api.create(self._folder, self._record({"metadata": {"name": contract.OPERATOR_LEASE}}))
-            self._observed = self._observed.seen(created, time.monotonic())
+            created = await self._api.create(self._folder, self._record({"metadata": {"name": self._name}}))
+            self._observed = self._seen(created)
             return True
         now = time.monotonic()
-        self._observed = self._observed.seen(lease, now)
-        if not self._observed.free_for(self._identity, now):
+        self._observed = self._seen(lease)
+        if not self._observed.free_for(self._identity, now, DURATION):
             return False
         written = await self._api.update(self._path, self._record(lease))  # carries resourceVersion: one of two wins
-        self._observed = self._observed.seen(written, time.monotonic())
+        self._observed = self._seen(written)
         return True
+
+    def _seen(self, lease: Object) -> LeaseObserver:
+        return self._observed.observe(msgspec.convert(lease.get("spec") or {}, LeaseSpec), time.monotonic())
 
     def _record(self, lease: dict[str, Any]) -> dict[str, Any]:
         before = lease.get("spec") or {}

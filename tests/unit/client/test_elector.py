@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from kompakt_client import elector as module
+from kompakt_client.elector import LeaseElector
 from kompakt_client.errors import Unreachable, rejection
-from kompakt_operator import lease
 from kompakt_operator.api import OperatorApi
-from kompakt_operator.lease import Elector
 from kompakt_operator.watching import within
 
 Object = dict[str, Any]
 
 
-class Store(OperatorApi):
+class HeldLease(OperatorApi):
     """One Lease, as an API server keeps it; `meanwhile` happens once, between the next read and what follows it."""
 
     def __init__(self, holder: str = "") -> None:
@@ -43,12 +43,12 @@ class Store(OperatorApi):
         return str(self.held["spec"]["holderIdentity"])
 
 
-def elector(store: Store) -> Elector:
-    return Elector(store, "kompakt-system", "me")
+def elector(store: HeldLease) -> LeaseElector:
+    return LeaseElector(store, "kompakt-system", "kompakt-operator", "me")
 
 
 async def test_an_acquired_lease_is_given_up() -> None:
-    store = Store()
+    store = HeldLease()
     mine = elector(store)
     await mine.acquired()
     before = store.holder
@@ -58,7 +58,7 @@ async def test_an_acquired_lease_is_given_up() -> None:
 
 async def test_a_renewal_that_arrives_in_between_does_not_keep_the_lease() -> None:
     """The request was cancelled here when the process was asked to end; the API server had it already."""
-    store = Store("me")
+    store = HeldLease("me")
 
     async def renewed() -> None:
         await store.update("", store.held)
@@ -69,13 +69,13 @@ async def test_a_renewal_that_arrives_in_between_does_not_keep_the_lease() -> No
 
 
 async def test_a_lease_that_was_taken_without_hearing_of_it_is_given_up() -> None:
-    store = Store("me")
+    store = HeldLease("me")
     await elector(store).release()
     assert store.holder == ""
 
 
 async def test_somebody_elses_lease_stays() -> None:
-    store = Store("other")
+    store = HeldLease("other")
     await elector(store).release()
     assert (store.holder, store.writes) == ("other", 0)
 
@@ -84,8 +84,8 @@ async def test_somebody_elses_lease_stays() -> None:
 async def test_what_cannot_be_given_up_keeps_nobody_from_ending(
     monkeypatch: pytest.MonkeyPatch, answer: Exception | None
 ) -> None:
-    monkeypatch.setattr(lease, "RELEASE", 0.05)
-    store = Store("me")
+    monkeypatch.setattr(module, "RELEASE", 0.05)
+    store = HeldLease("me")
 
     async def meanwhile() -> None:
         if answer is not None:
@@ -117,10 +117,10 @@ async def test_who_waits_for_an_event_can_be_cancelled_when_it_has_just_happened
 
 async def test_who_renews_can_be_cancelled_when_the_answer_has_just_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """At whichever of the loop's turns that is."""
-    monkeypatch.setattr(lease, "RETRY", 0.001)
+    monkeypatch.setattr(module, "RETRY", 0.001)
 
     async def cancelled_after(count: int) -> bool:
-        store, asked = Store("me"), asyncio.Event()
+        store, asked = HeldLease("me"), asyncio.Event()
 
         async def answers() -> None:
             asked.set()

@@ -2,12 +2,12 @@
 
 import pytest
 
-from kompakt_extender.lease_observer import MARGIN_SECONDS, LeaseObserver
-from kompakt_extender.objects import Lease, LeaseSpec, Meta
+from kompakt_client.elector import DURATION
+from kompakt_client.lease import MARGIN_SECONDS, LeaseObserver, LeaseSpec
 
 
-def lease(holder: str | None, renewed: str, seconds: int | None = 15) -> Lease:
-    return Lease(Meta(), LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renewed))
+def lease(holder: str | None, renewed: str, seconds: int | None = 15) -> LeaseSpec:
+    return LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renewed)
 
 
 def test_the_holder_of_our_hostname_is_us() -> None:
@@ -68,3 +68,17 @@ def test_a_lease_that_ran_out_is_taken_over_at_once() -> None:
 
 def test_the_first_lease_ever_is_active_at_once() -> None:
     assert LeaseObserver().observe(None, 100.0).observe(lease("pod-a_1", "1"), 101.0).active("pod-a", 101.0)
+
+
+@pytest.mark.parametrize(
+    ("holder", "after", "free"),
+    [("", 0.0, True), ("me", 0.0, True), ("other", 0.0, False), ("other", DURATION - 1, False), ("other", DURATION, True)],
+)
+def test_a_lease_is_free_when_unheld_own_or_unchanged_for_its_duration(holder: str, after: float, free: bool) -> None:
+    seen = LeaseObserver().observe(lease(holder, "t1"), 100.0)
+    assert seen.observe(lease(holder, "t1"), 100.0 + after).free_for("me", 100.0 + after, DURATION) is free
+
+
+def test_a_renewed_lease_counts_from_its_renewal_on_our_own_clock() -> None:
+    seen = LeaseObserver().observe(lease("other", "t1"), 0.0).observe(lease("other", "t2"), 14.0)
+    assert not seen.free_for("me", 20.0, DURATION)
