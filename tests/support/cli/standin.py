@@ -27,10 +27,12 @@ class Standin:
         self.person = person
         elsewhere = FastAPI()
         self.tokens: set[str | None] = set()
+        self.requests = 0
         health = health_app(person, person.office.metrics)
 
         @health.middleware("http")
         async def authenticate(request: Any, call_next: Any) -> Any:
+            self.requests += 1
             self.tokens.add(request.headers.get("authorization"))
             if request.headers.get("authorization") == "Bearer nobody":
                 return JSONResponse({"kind": "Status", "message": 'services "x" is forbidden: User "nobody" cannot'}, 403)

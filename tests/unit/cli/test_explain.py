@@ -188,17 +188,17 @@ def test_rights_and_tokens_are_those_of_the_kubeconfig(run: Run, standin: tuple[
 def test_a_standby_is_asked_again_and_named_when_nobody_decides(
     run: Run, standin: tuple[Standin, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    person, pauses = standin[0].person, list[float]()
+    stand, person, pauses = standin[0], standin[0].person, list[float]()
 
     def pause(seconds: float) -> None:
         pauses.append(seconds)
         person.active = len(pauses) == 3
 
     monkeypatch.setattr(access, "sleep", pause)
-    person.active = False
+    person.active, stand.requests = False, 0
     try:
         assert "dgx-0" in run("explain", "nodes").output
-        assert len(pauses) == 3
+        assert (len(pauses), stand.requests) == (3, 4), "after each pause once, and nobody else asks it again"
         person.active = False
         assert "held by b_1" in sentence(run("explain", "nodes"))
         assert len(pauses) == 3 + access.TRIES - 1
