@@ -50,7 +50,7 @@ def test_an_xid_makes_its_gpu_unhealthy_at_once_and_no_other(started, shim):
 def test_an_xid_of_the_application_changes_nothing(started, shim, clock, xid):
     source = started(describe("dgx-a100-8"))
     shim.event(5, XID, xid)
-    clock.step = 0.4
+    clock.step = 0.99
     assert source.wait(1) == ()
     assert health(source, 5) == (HEALTHY, "", 0)
 
@@ -63,7 +63,7 @@ def test_every_other_xid_counts():
 def test_waiting_in_vain_asks_nothing(started, shim, clock):
     source = started(describe("dgx-a100-8"))
     shim.forget_calls()
-    clock.step = 0.4
+    clock.step = 0.99
     assert source.wait(1) == ()
     assert shim.calls() == shim.calls("nvmlEventSetWait_v2") > 0
 
@@ -326,11 +326,15 @@ def test_an_event_whose_gpu_cannot_tell_its_name_leads_to_a_look_at_all(started,
     assert (change.kind, change.uuid) == (ChangeKind.LOST, described.gpus[7]["uuid"])
 
 
-def test_closing_ends_a_wait(started):
+def test_closing_ends_a_wait(started, monkeypatch):
     source = started(describe("l40s-4"))
-    threading.Timer(0.05, source.close).start()
+    listens, listen = threading.Event(), source._listen
+    monkeypatch.setattr(source, "_listen", lambda seconds: listens.set() or listen(seconds))
+    closing = threading.Thread(target=lambda: listens.wait() and source.close())
+    closing.start()
     began = time.monotonic()
     assert source.wait(1e6) == ()
+    closing.join()
     assert time.monotonic() - began < 1.5
     assert source.wait(1e6) == ()
 
