@@ -220,7 +220,7 @@ async def test_nobody_is_asked_as_long_as_the_reservation_does_not_stand_written
     office.meanwhile.append(lambda: touch(office, "urgent"))
     await office.planner.round()
     touch(office, "low")
-    office.world.deliver(office.intake, office.readers)
+    office.world.deliver(office.handlers, office.readers)
     while office.planner.busy:
         await office.plan()
         stands = office.scheduling("urgent").get("reason") == "Preempting"

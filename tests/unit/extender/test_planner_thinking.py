@@ -96,7 +96,7 @@ async def test_a_plan_on_a_node_that_went_meanwhile_is_not_written() -> None:
     office = on_nodes(1)
     office.world.add_gang("j", 2, 4)
     office.see()
-    office.meanwhile.append(lambda: office.intake.nodes().remove("n0"))
+    office.meanwhile.append(lambda: office.handlers.nodes().remove("n0"))
     await office.plan()
     assert office.world.sent == []
 
