@@ -41,36 +41,36 @@ WHAT_IF = json.dumps({"gpus": 4, "pattern": "Ring", "sensitivity": "High"}).enco
 
 
 class Asked:
-    """A tenure as the health port sees it."""
+    """A leader session as the health port sees it."""
 
     trouble = stuck = ""
 
-    def __init__(self, tenure: LeaderSession) -> None:
-        self._tenure = tenure
+    def __init__(self, session: LeaderSession) -> None:
+        self._session = session
 
-    def desk(self) -> Queries:
-        return self._tenure.desk
+    def queries(self) -> Queries:
+        return self._session.queries
 
     def states(self) -> Mapping[NodeName, NodeState]:
-        return self._tenure.ledger.snapshot().nodes
+        return self._session.ledger.snapshot().nodes
 
 
-def add_pods(tenure: LeaderSession, pods: int, nodes: int) -> None:
+def add_pods(session: LeaderSession, pods: int, nodes: int) -> None:
     """Pods without GPUs, as many as a cluster of that size runs."""
     for number in range(pods):
         node = NodeName(name_of(number % nodes))
         labels = {contract.LABEL_JOB_NAME: f"job-{number // 8}"}
-        tenure.ledger.set_pod(PodView(PodUid(f"uid-{number}"), "default", f"pod-{number}", node, "Running", labels=labels))
+        session.ledger.set_pod(PodView(PodUid(f"uid-{number}"), "default", f"pod-{number}", node, "Running", labels=labels))
 
 
 async def serve(nodes: int, pods: int) -> None:
     """Answer until killed."""
     metrics = ExtenderMetrics()
-    tenure = LeaderSession(ApiClient(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS)
-    fill(tenure, nodes)
-    add_pods(tenure, pods, nodes)
-    tenure.ledger.snapshot()
-    apps = [verbs_app(Busy(tenure, nodes), metrics), health_app(Asked(tenure), metrics)]
+    session = LeaderSession(ApiClient(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS)
+    fill(session, nodes)
+    add_pods(session, pods, nodes)
+    session.ledger.snapshot()
+    apps = [verbs_app(Busy(session, nodes), metrics), health_app(Asked(session), metrics)]
     sockets = [listen("127.0.0.1", 0) for _ in apps]
     print(*(socket.getsockname()[1] for socket in sockets), flush=True)
     await asyncio.gather(*(server(app).serve([socket]) for app, socket in zip(apps, sockets, strict=True)))

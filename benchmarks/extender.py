@@ -83,25 +83,25 @@ def name_of(number: int) -> str:
 
 
 class Busy:
-    """The decider of a running tenure, before each of whose answers one node has changed."""
+    """The decider of a running leader session, before each of whose answers one node has changed."""
 
-    def __init__(self, tenure: LeaderSession, nodes: int) -> None:
-        self._tenure = tenure
+    def __init__(self, session: LeaderSession, nodes: int) -> None:
+        self._session = session
         self._turn = itertools.cycle(range(nodes))
 
     def filter(self, args: ExtenderArgs) -> FilterVerdict:
         self._change()
-        return self._tenure.filter(args)
+        return self._session.filter(args)
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
         self._change()
-        return self._tenure.prioritize(args)
+        return self._session.prioritize(args)
 
     async def bind(self, args: BindingArgs) -> Rejection | None:
-        return await self._tenure.bind(args)
+        return await self._session.bind(args)
 
     def _change(self) -> None:
-        ledger, node = self._tenure.ledger, NodeName(name_of(next(self._turn)))
+        ledger, node = self._session.ledger, NodeName(name_of(next(self._turn)))
         seen = ledger.topologies[node]
         assert seen.graph is not None
         other = PodUid("other")
@@ -110,7 +110,7 @@ class Busy:
         ledger.set_topology(msgspec.structs.replace(seen, held=(*rest, *more)))
 
 
-def fill(tenure: LeaderSession, nodes: int) -> None:
+def fill(session: LeaderSession, nodes: int) -> None:
     """Equal machines, on two of three of which one or two pods hold GPUs, read from JSON as the watches read it."""
     reader = TopologyReader()
     for number in range(nodes):
@@ -118,10 +118,10 @@ def fill(tenure: LeaderSession, nodes: int) -> None:
         graph = read_description(MACHINE, NodeName(name))
         held = [gpu.uuid for gpu in graph.gpus[: number % 3]]
         pods = [(f"uid-{name}-{uuid}", uuid) for uuid in held]
-        tenure.ledger.set_topology(reader(topology(name, graph_to_spec(graph, node_uid=f"uid-{name}", source="text"), pods)))
-        tenure.ledger.set_node(read_node(node(name)))
+        session.ledger.set_topology(reader(topology(name, graph_to_spec(graph, node_uid=f"uid-{name}", source="text"), pods)))
+        session.ledger.set_node(read_node(node(name)))
         for uid, uuid in pods:
-            tenure.ledger.set_pod(read_pod(bound(name, uid, uuid)))
+            session.ledger.set_pod(read_pod(bound(name, uid, uuid)))
 
 
 def topology(name: str, spec: Mapping[str, Any], held: Sequence[tuple[str, str]]) -> bytes:
@@ -172,14 +172,14 @@ async def serve(nodes: int) -> None:
     """Answer until killed; prints both ports."""
     sys.setswitchinterval(SWITCH_SECONDS)
     metrics = ExtenderMetrics()
-    tenure = LeaderSession(ApiClient(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS)
-    fill(tenure, nodes)
-    app = verbs_app(Busy(tenure, nodes), metrics)
+    session = LeaderSession(ApiClient(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS)
+    fill(session, nodes)
+    app = verbs_app(Busy(session, nodes), metrics)
     stop = threading.Event()
 
     @app.post("/plan")
     async def plan() -> None:
-        snapshot = tenure.ledger.snapshot()
+        snapshot = session.ledger.snapshot()
         workers = tuple(Worker(i, f"w{i}", PodUid(f"w{i}"), 4) for i in range(16))
         gang = Gang(JobUid("j"), 1, workers, GpuRequest(Pattern.RING, sensitive=True))
 

@@ -46,8 +46,8 @@ class SourceName(Protocol):
     def driver_version(self) -> str: ...
 
 
-def outlook(
-    sight: NodeReading, reading: LinkGraph | InvalidInput, source: SourceName, own: Collection[GpuUuid] = _ALL
+def advertise(
+    node_reading: NodeReading, reading: LinkGraph | InvalidInput, source: SourceName, own: Collection[GpuUuid] = _ALL
 ) -> Advertisement:
     """A node whose description is broken, or whose GPUs another plugin owns, offers nothing and says why.
 
@@ -55,26 +55,28 @@ def outlook(
     A node that has GPUs of `own` offers these only, whatever others do; elsewhere `own` means nothing. Who holds what is left
     to the caller: what is offered does not depend on it, and whom to ask may not answer.
     """
-    graph = reading if isinstance(reading, LinkGraph) else _known(sight.live)
+    graph = reading if isinstance(reading, LinkGraph) else _known(node_reading.live)
     mine = [gpu.uuid for gpu in graph.gpus if gpu.uuid in own] if graph else []
     if graph:
         graph = whole(only(graph, mine) if mine else graph)
-    owner = other_owner(sight)
+    owner = other_owner(node_reading)
     problem = _problem(reading, "" if mine else owner)
     if graph is None:
         return Advertisement(None, None, problem)
-    meta = sight.node["metadata"]
+    meta = node_reading.node["metadata"]
     report = NodeReport(NodeName(meta["name"]), meta["uid"], graph, source.name, (), problem, owner, source.driver_version)
     return Advertisement(report, None if problem else graph, problem)
 
 
-def other_owner(sight: NodeReading) -> str:
+def other_owner(node_reading: NodeReading) -> str:
     """By what another driver offers GPUs of this node; empty where none does."""
-    capacity = (sight.node.get("status") or {}).get("capacity") or {}
+    capacity = (node_reading.node.get("status") or {}).get("capacity") or {}
     resources = (name for name in capacity if name in _RESOURCES or name.startswith(_MIG_PREFIX))
     claimed = (name for name in sorted(resources) if str(capacity[name]) != "0")
     sliced = (
-        f"ResourceSlice {found['metadata']['name']} of {DRA_DRIVER}" for found in sight.slices if _offers(found, sight.node)
+        f"ResourceSlice {found['metadata']['name']} of {DRA_DRIVER}"
+        for found in node_reading.slices
+        if _offers(found, node_reading.node)
     )
     return next(claimed, "") or next(sliced, "")
 

@@ -14,7 +14,7 @@ from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_device_plugin.advertisement import Advertisement, NodeReading, outlook
+from kompakt_device_plugin.advertisement import Advertisement, NodeReading, advertise
 from kompakt_device_plugin.allocations import Allocations
 from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, PluginApi
 from kompakt_device_plugin.clock import now_text
@@ -42,7 +42,7 @@ PERIOD: Final = 2.0
 # A bound pod is followed by kubelet's two questions about it within some 14 ms: one round for all of that, after it, not
 # several that take the interpreter from the answers.
 GATHER: Final = 0.02
-LINGER_PERIOD: Final = 0.3  # while a pod that nobody knows any more still has processes
+ORPHANED_PERIOD: Final = 0.3  # while a pod that nobody knows any more still has processes
 ASK_SECONDS: Final = 1.0
 
 
@@ -54,7 +54,7 @@ class Agent:
         api: PluginApi,
         node: NodeName,
         source: TopologySource,
-        holdings: Allocations,
+        allocations: Allocations,
         pods: NodePods,
         devices: Devices,
         journal: Journal,
@@ -63,7 +63,7 @@ class Agent:
         own: Collection[GpuUuid] = (),
     ) -> None:
         """`own`: the GPUs that are ours on a node whose others another plugin offers."""
-        self._api, self._name, self._source, self._holdings = api, node, source, holdings
+        self._api, self._name, self._source, self._allocations = api, node, source, allocations
         self._pods, self._devices, self._journal, self._metrics = pods, devices, journal, metrics
         self._stop, self._own = stop, frozenset(own)
         self._nodes, self._topologies, self._slices = Objects(), Objects(), Objects()
@@ -160,11 +160,11 @@ class Agent:
             return
         live = self._topologies.get(self._name)
         handed, pods = self._journal.entries, self._pods.all()  # in this order: what is handed over later is not judged yet
-        taken = self._holdings.look(live, pods, handed)
+        taken = self._allocations.look(live, pods, handed)
         self._say(seen)
         if seen.report is None:
             return
-        report = replace(seen.report, held=self._holdings.held or ())
+        report = replace(seen.report, held=self._allocations.held or ())
         self._topologies.put(self._reporter.report(report, live, now_text()))
         self._metrics.show(report)
         self._devices.hold(holders(taken, pods), (pod.uid for pod in pods))
@@ -192,8 +192,8 @@ class Agent:
         node = self._nodes.get(self._name)
         if node is None:
             return None
-        sight = NodeReading(node, self._topologies.get(self._name), self._slices.all())
-        return outlook(sight, self._read(node), self._source, self._own)
+        node_reading = NodeReading(node, self._topologies.get(self._name), self._slices.all())
+        return advertise(node_reading, self._read(node), self._source, self._own)
 
     def _prepare(self, graph: LinkGraph) -> None:
         """Works out before kubelet asks what an answer needs, once for each machine: not when its health changes. Tidying up
@@ -245,7 +245,7 @@ class Agent:
 
     def _pause(self) -> None:
         with self._lock:
-            usual = LINGER_PERIOD if self._devices.lingering else PERIOD
+            usual = ORPHANED_PERIOD if self._devices.orphaned else PERIOD
             seconds = self._pauses.pop(0) if self._pauses else usual
         if self._wake.wait(seconds):
             self._stop.wait(GATHER)

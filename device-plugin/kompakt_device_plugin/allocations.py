@@ -9,7 +9,7 @@ from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin import processes
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.journal import Journal, JournalEntry, still_open, with_pending
-from kompakt_device_plugin.orphaned_allocations import Alive, lingering, predecessors, without
+from kompakt_device_plugin.orphaned_allocations import Alive, orphaned, predecessors, without
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_device_plugin.pods import Gone, NodePod, NodePods
 from kompakt_device_plugin.reconcile import PodKey, held_in, held_of, keep, running
@@ -56,11 +56,11 @@ class Allocations:
         earlier = predecessors(before, handed, listed, pods)
         listed = without(listed, earlier)
         taken = running(keep(before, listed, pods), pods)
-        left = lingering(before, handed, taken, pods, [one.pod for one in gone], self._still_running)
-        lingers = frozenset(one.uuid for one in left)
-        self._devices.linger(lingers)
+        left = orphaned(before, handed, taken, pods, [one.pod for one in gone], self._still_running)
+        orphaned_uuids = frozenset(one.uuid for one in left)
+        self._devices.set_orphaned(orphaned_uuids)
         still = still_open(handed, listed, pods)
-        self._journal.end([entry for entry in handed if entry not in still and lingers.isdisjoint(entry.gpus)])
+        self._journal.end([entry for entry in handed if entry not in still and orphaned_uuids.isdisjoint(entry.gpus)])
         self._forget(gone, left, taken)
         pending = [entry for entry in still if entry not in self._journal.in_vain]
         theirs = {one.uuid: one for one in (*earlier, *left)}

@@ -30,7 +30,7 @@ class Devices:
         self._offered = Offered()
         self._holding: frozenset[PodUid] = frozenset()
         self._asked: frozenset[PodUid] = frozenset()
-        self._lingering: frozenset[GpuUuid] = frozenset()
+        self._orphaned: frozenset[GpuUuid] = frozenset()
         self._held: tuple[GpuHolder, ...] = ()
         self._known: frozenset[GpuUuid] = frozenset()  # ever offered, or said to be strange
 
@@ -89,13 +89,13 @@ class Devices:
         return self._holding | self._asked
 
     @property
-    def lingering(self) -> frozenset[GpuUuid]:
+    def orphaned(self) -> frozenset[GpuUuid]:
         """GPUs with processes of pods that nobody knows any more."""
-        return self._lingering
+        return self._orphaned
 
-    def linger(self, gpus: Iterable[GpuUuid]) -> None:
+    def set_orphaned(self, gpus: Iterable[GpuUuid]) -> None:
         """These GPUs must not be handed over yet, although kubelet takes them for free."""
-        self._lingering = frozenset(gpus)
+        self._orphaned = frozenset(gpus)
 
     @property
     def held(self) -> tuple[GpuHolder, ...]:

@@ -22,7 +22,7 @@ class EventRecorder:
         self._api, self._seconds = api, seconds
         self._owed: deque[Object] = deque(maxlen=MAX_OWED)
         self._complaint = ""
-        self._aside = DeadlineExecutor("events", threads=1)
+        self._executor = DeadlineExecutor("events", threads=1)
         self._sending: DeadlineTask[None] | None = None
 
     def owe(self, event: Object) -> None:
@@ -37,7 +37,7 @@ class EventRecorder:
         if self._sending and not self._sending.done():
             return
         if self._owed:
-            self._sending = self._aside.begin(self._make_all)
+            self._sending = self._executor.begin(self._make_all)
             self._sending.ended(self._seconds)
 
     def _make_all(self) -> None:

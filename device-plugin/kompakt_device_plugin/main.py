@@ -62,9 +62,9 @@ class Plugin:
         self._node, self._source, self.pods = node, source, NodePods()
         self._lock, self._journal = NodeLock(kubelet_dir / SOCKETS), Journal(kubelet_dir / SOCKETS)
         self._resources, self.still_running = PodResources(kubelet_dir), StillRunning(self.pods)
-        holdings = Allocations(self._resources, self.pods, self.devices, self._journal, self.still_running)
+        allocations = Allocations(self._resources, self.pods, self.devices, self._journal, self.still_running)
         self.agent = Agent(
-            api, node, source, holdings, self.pods, self.devices, self._journal, self.metrics, self.stop, choices.own
+            api, node, source, allocations, self.pods, self.devices, self._journal, self.metrics, self.stop, choices.own
         )
         self._servicer = PluginServicer(
             self.devices,

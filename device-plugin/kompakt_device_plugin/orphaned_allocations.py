@@ -16,7 +16,7 @@ from kompakt_device_plugin.reconcile import PodKey
 Alive = Callable[[Collection[PodUid]], Collection[PodUid]]  # those of these pods that have processes, or may get some yet
 
 
-def lingering(
+def orphaned(
     before: Iterable[GpuHolder],
     handed: Iterable[JournalEntry],
     taken: Mapping[PodKey, frozenset[GpuUuid]],

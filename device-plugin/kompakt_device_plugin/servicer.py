@@ -65,7 +65,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         self._devices, self._pods, self._journal, self._metrics = devices, pods, journal, metrics
         self._ask, self._allocated, self._strange, self._answer = ask, allocated, strange, answer
         self._busy, self._alive, self._numa = busy, alive, numa
-        self._asking, self._searching, self._processes = (
+        self._lookups, self._searching, self._processes = (
             DeadlineExecutor("ask"),
             DeadlineExecutor("search"),
             DeadlineExecutor("processes"),
@@ -131,8 +131,8 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         force while it ends them. Where that cannot be told in time they may.
         """
         gpus = frozenset(gpu for some in given for gpu in some)
-        if lingering := sorted(self._devices.lingering & gpus):
-            return f"a process of no pod here still uses {', '.join(lingering)}"
+        if orphaned := sorted(self._devices.orphaned & gpus):
+            return f"a process of no pod here still uses {', '.join(orphaned)}"
         pods = self._pods.all()
         waiting = [pod for pod in pods if pod.uid not in self._devices.holding]
         candidates = [*waiting, *(one.pod for one in self._pods.gone())]
@@ -193,7 +193,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
 
     def _awaited(self, offer: OfferedDevices, patience: CallDeadline) -> NodePod | None:
         """Asks the API server, and takes what it or the watch delivers first; its answer without a match ends the wait."""
-        answer = self._asking.begin(self._ask)
+        answer = self._lookups.begin(self._ask)
         answer.then(self._pods.wake)
         seconds = min(MISS_SECONDS, patience.left)
         pod = self._pods.wait(lambda pods: admitted(pods, offer, self._devices.holding), seconds, answer.done)
@@ -204,7 +204,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
     def _best_free(self, offer: OfferedDevices, patience: CallDeadline) -> tuple[GpuUuid, ...]:
         devices = self._devices
         search = self._searching.begin(
-            best_free, self._pods.all(), offer, devices.holding, devices.offered.graph, devices.lingering
+            best_free, self._pods.all(), offer, devices.holding, devices.offered.graph, devices.orphaned
         )
         return search.result() if search.ended(min(SEARCH_SECONDS, patience.left)) else first_offered(offer)
 

@@ -34,7 +34,7 @@ class Explainer(Protocol):
         """Why this process must be restarted; empty when all is well."""
         ...
 
-    def desk(self) -> Queries:
+    def queries(self) -> Queries:
         """Answers about the running active time; raises Inactive on a standby."""
         ...
 

@@ -1,4 +1,4 @@
-"""The one object the routes talk to: it follows kube-scheduler's Lease and hands every question to the running tenure."""
+"""The one object the routes talk to: it follows kube-scheduler's Lease and hands every question to the running leader session."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ class LeaderGate:
         self._levels = levels
         self._policy = policy
         self._tenancy = LeaseObserver()
-        self._tenure: LeaderSession | None = None
+        self._session: LeaderSession | None = None
         self._lease_listed = False
         self._watcher: Watcher[Lease] | None = None
 
@@ -85,24 +85,24 @@ class LeaderGate:
         self._decide()
 
     def _decide(self) -> None:
-        """Begin or end a tenure; called at every change of the Lease and by the clock, since a silent Lease is no event."""
+        """Begin or end a leader session; called when the Lease changes and by the clock, since a silent Lease is no event."""
         active = self._active()
         self._metrics.active.set(active)
-        if active and self._tenure is None:
+        if active and self._session is None:
             _LOG.info("active: %s holds the scheduler's Lease", self._tenancy.holder)
-            self._tenure = LeaderSession(self._api, self._metrics, self._active, self._levels, self._policy, left=self._restored)
-            self._tenure.start()
-        elif not active and self._tenure is not None:
+            self._session = LeaderSession(self._api, self._metrics, self._active, self._levels, self._policy, left=self._restored)
+            self._session.start()
+        elif not active and self._session is not None:
             _LOG.warning("inactive: %s", self._tenancy.why_not(self._identity, time.monotonic()))
             self._end()
 
     def _end(self) -> None:
-        if self._tenure is not None:
-            self._tenure.stop()
-            self._tenure = None
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
 
     def _restored(self, why: str) -> None:
-        """etcd is another one: what the tenure has learned may never have happened. The next one begins with the next tick."""
+        """etcd is another one: what the session has learned may never have happened. The next one begins with the next tick."""
         _LOG.error("everything is read anew: %s", why)
         self._end()
 
@@ -111,11 +111,11 @@ class LeaderGate:
         return self._tenancy.active(self._identity, time.monotonic())
 
     def _serving(self) -> LeaderSession:
-        if self._tenure is None or not self._active():
+        if self._session is None or not self._active():
             raise Inactive(self._tenancy.why_not(self._identity, time.monotonic()))
-        if self._tenure.missing:
+        if self._session.missing:
             raise Inactive("the extender is still reading the cluster")
-        return self._tenure
+        return self._session
 
     # Verbs and health
 
@@ -128,26 +128,26 @@ class LeaderGate:
     async def bind(self, args: BindingArgs) -> Rejection | None:
         return await self._serving().bind(args)
 
-    def desk(self) -> Queries:
-        return self._serving().desk
+    def queries(self) -> Queries:
+        return self._serving().queries
 
     def states(self) -> Mapping[NodeName, NodeState]:
-        tenure = self._tenure
-        return {} if tenure is None or tenure.missing else tenure.ledger.snapshot().nodes
+        session = self._session
+        return {} if session is None or session.missing else session.ledger.snapshot().nodes
 
     @property
     def trouble(self) -> str:
         if not self._lease_listed:
             return "the scheduler's Lease was not read yet"
-        if self._tenure is not None and self._tenure.missing:
-            return "not listed yet: " + ", ".join(sorted(self._tenure.missing))
-        if self._tenure is not None and self._tenure.silent:
-            return "the API server does not answer about " + ", ".join(sorted(self._tenure.silent))
+        if self._session is not None and self._session.missing:
+            return "not listed yet: " + ", ".join(sorted(self._session.missing))
+        if self._session is not None and self._session.silent:
+            return "the API server does not answer about " + ", ".join(sorted(self._session.silent))
         return ""
 
     @property
     def stuck(self) -> str:
-        tenure = self._tenure
-        if tenure is not None and not tenure.missing and not tenure.planner.running:
+        session = self._session
+        if session is not None and not session.missing and not session.planner.running:
             return "the planner has ended"
         return ""

@@ -50,16 +50,16 @@ class LeaderSession:
         self.ledger, self.jobs = GpuLedger(), Jobs()
         self.answers = Answers(self.ledger, self.jobs)
         writer = Writer(api, may_write)
-        releaser = ReleaseWriter(writer, lambda pod: intake.see_pod(pod))
+        releaser = ReleaseWriter(writer, lambda pod: handlers.see_pod(pod))
         self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels, policy)
         decisions = PlacementHistory(self.ledger, utc_now, self.answers.boards.peek, metrics)
-        self.desk = Queries(self.ledger, self.jobs, decisions, utc_now)
+        self.queries = Queries(self.ledger, self.jobs, decisions, utc_now)
         self.binder = Binder(writer, self.ledger, metrics, self.jobs.released, note=decisions.note)
-        intake = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
-        self._watchers = self._watch(api, intake)
+        handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
+        self._watchers = self._watch(api, handlers)
         self._missing = {watcher.name for watcher in self._watchers}
 
-    def _watch(self, api: ApiClient, intake: EventHandlers) -> list[Watcher[Any]]:
+    def _watch(self, api: ApiClient, handlers: EventHandlers) -> list[Watcher[Any]]:
         topologies = f"{_KOMPAKT}/{contract.TOPOLOGY_PLURAL}"
         jobs = f"{_KOMPAKT}/{contract.JOB_PLURAL}"
 
@@ -67,10 +67,10 @@ class LeaderSession:
             return Watcher(api, resource, sink, self._listed, self._left)
 
         return [
-            watcher(Resource("pods", "/api/v1/pods", read_pod), intake.pods()),
-            watcher(Resource("nodes", "/api/v1/nodes", read_node, by_name=True), intake.nodes()),
-            watcher(Resource("gputopologies", topologies, TopologyReader(), by_name=True), intake.topologies()),
-            watcher(Resource("trainingjobs", jobs, read_job), intake.training_jobs()),
+            watcher(Resource("pods", "/api/v1/pods", read_pod), handlers.pods()),
+            watcher(Resource("nodes", "/api/v1/nodes", read_node, by_name=True), handlers.nodes()),
+            watcher(Resource("gputopologies", topologies, TopologyReader(), by_name=True), handlers.topologies()),
+            watcher(Resource("trainingjobs", jobs, read_job), handlers.training_jobs()),
         ]
 
     def start(self) -> None:

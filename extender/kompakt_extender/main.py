@@ -206,10 +206,10 @@ async def serve(settings: Settings) -> None:
         settings.overtaken_at_most,
         settings.preemption,
     )
-    front = LeaderGate(
+    gate = LeaderGate(
         connect(settings.kubeconfig, "kompakt-extender"), settings.namespace, settings.identity, metrics, levels, policy
     )
-    verbs, health = server(verbs_app(front, metrics)), server(health_app(front, metrics))
+    verbs, health = server(verbs_app(gate, metrics)), server(health_app(gate, metrics))
     sockets = [listen("127.0.0.1", settings.verbs_port), listen(settings.health_address, settings.health_port)]
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(WRITERS, thread_name_prefix="write"))
@@ -220,7 +220,7 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     _LOG.info("verbs on 127.0.0.1:%d, health on %s:%d", settings.verbs_port, settings.health_address, settings.health_port)
-    following = asyncio.create_task(front.run())
+    following = asyncio.create_task(gate.run())
     following.add_done_callback(lambda _: stop())
     await asyncio.gather(verbs.serve([sockets[0]]), health.serve([sockets[1]]))
     following.cancel()

@@ -20,7 +20,7 @@ TOLD: Final = (Type.COMPLETE, Type.FAILED, Type.STALLED, Type.SUSPENDED)
 log = logging.getLogger(__name__)
 
 
-def turns(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
+def transitions(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
     """Type, reason and message of what happened between two states of a job object."""
     old, new = read_status(before), read_status(after)
     if new.attempt > old.attempt:
@@ -52,7 +52,7 @@ def turns_of_others(before: Object, after: Object) -> Iterator[tuple[Object, str
 
 async def announce(api: OperatorApi, before: Object, after: Object) -> None:
     """Post them; an Event that cannot be posted is no reason to stop."""
-    own = [(after["metadata"], kind, reason, message) for kind, reason, message in turns(before, after)]
+    own = [(after["metadata"], kind, reason, message) for kind, reason, message in transitions(before, after)]
     others = [(meta, "Normal", reason, message) for meta, reason, message in turns_of_others(before, after)]
     for meta, kind, reason, message in own + others:
         try:

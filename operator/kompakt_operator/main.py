@@ -53,16 +53,16 @@ async def run(config: OperatorConfig) -> int:
     _end_by_signal(stop)
     health = await serve(pulse, config.health_port) if config.health_port else None
     try:
-        witness = WatchHealth(asyncio.get_running_loop().time)
+        watch_health = WatchHealth(asyncio.get_running_loop().time)
         # The Lease has a connection of its own: in line behind the pods of many gangs it would not be renewed in time.
-        async with OperatorApi(config, witness.answered) as api, OperatorApi(config) as apart:
+        async with OperatorApi(config, watch_health.answered) as api, OperatorApi(config) as apart:
             elector = LeaseElector(apart, config.lease_namespace, contract.OPERATOR_LEASE, config.identity)
             try:
                 await _first(elector.acquired(), stop.wait())
                 if not elector.active:
                     return 0
                 pulse.active = True
-                await _first(elector.lost(), stop.wait(), _operate(config, api, pulse, witness, stop))
+                await _first(elector.lost(), stop.wait(), _operate(config, api, pulse, watch_health, stop))
                 return 0 if elector.active else 1
             finally:  # nothing is under way any more
                 await elector.release()
@@ -91,7 +91,7 @@ async def _first(*waits: Awaitable[object]) -> None:
 
 
 async def _operate(
-    config: OperatorConfig, api: OperatorApi, pulse: OperatorHealth, witness: WatchHealth, stop: asyncio.Event
+    config: OperatorConfig, api: OperatorApi, pulse: OperatorHealth, watch_health: WatchHealth, stop: asyncio.Event
 ) -> None:
     """Watch and reconcile until cancelled."""
     cache, queue, first = Cache(), WorkQueue(), await crd.served(api)
@@ -100,9 +100,9 @@ async def _operate(
     reconciler = Reconciler(api, cache, queue, scraper, config.runtime_image, config.keep_nodes)
     workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
     relisted = asyncio.Event()
-    registry = watching.registry_for(config, cache, queue, witness, relisted, reconciler.notice)
+    registry = watching.registry_for(config, cache, queue, watch_health, relisted, reconciler.notice)
     resync = watching.resync(api, config, cache, queue, relisted, reconciler.notice)
-    judging = judge(api, witness, pulse, config.watch_patience)
+    judging = judge(api, watch_health, pulse, config.watch_patience)
     await _first(_watch(config, registry, stop), resync, judging, scraper.run(), crd.changed(api, first), *workers)
 
 

@@ -48,13 +48,13 @@ class Reconciler:
     ) -> None:
         self._api, self._cache, self._queue, self._scraper, self._image = api, cache, queue, scraper, image
         self._keeps_node = keeps_node
-        self._strays = GarbageCollector(api, cache, queue)
+        self._collector = GarbageCollector(api, cache, queue)
         self._short_of_quota: dict[Key, str] = {}  # and when the job was made
 
     async def reconcile(self, key: Key) -> None:
         """Raises an ApiError, Conflict among them: requeue."""
         obj = await self._job_object(*key)
-        await self._strays.reconcile(key, "" if obj is None else obj["metadata"]["uid"])
+        await self._collector.reconcile(key, "" if obj is None else obj["metadata"]["uid"])
         if obj is None or not ours(obj):
             self._forget(key)
             self._scraper.forget(key)

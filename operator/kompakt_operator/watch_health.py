@@ -80,18 +80,18 @@ class WatchHealth:
             del self._owed[owed.kind]
 
 
-async def judge(api: OperatorApi, witness: WatchHealth, pulse: OperatorHealth, patience: float) -> None:
+async def judge(api: OperatorApi, watch_health: WatchHealth, pulse: OperatorHealth, patience: float) -> None:
     """For ever: let the pulse say which watches are stuck."""
     while True:
         await asyncio.sleep(patience / LOOKS)
-        stuck = [owed for owed in witness.overdue(patience) if await proven(api, witness, owed)]
+        stuck = [owed for owed in watch_health.overdue(patience) if await proven(api, watch_health, owed)]
         told = "; ".join(f"the watch of {o.kind}s has not shown {o.namespace}/{o.name} for {patience:.0f} s" for o in stuck)
         if told and told != pulse.stuck_watch:
             log.error("%s", told)
         pulse.stuck_watch = told
 
 
-async def proven(api: OperatorApi, witness: WatchHealth, owed: Owed) -> bool:
+async def proven(api: OperatorApi, watch_health: WatchHealth, owed: Owed) -> bool:
     """Ask once more. An API server that does not answer proves nothing, and to be restarted would not help."""
     try:
         found = await api.get(owed.path)
@@ -100,5 +100,5 @@ async def proven(api: OperatorApi, witness: WatchHealth, owed: Owed) -> bool:
     except Rejected:
         found = {}
     if (found.get("metadata") or {}).get("uid") != owed.uid:
-        witness.acquit(owed)
-    return witness.owes(owed)
+        watch_health.acquit(owed)
+    return watch_health.owes(owed)

@@ -49,7 +49,7 @@ def settings_of(settings: kopf.OperatorSettings, patience: float) -> None:
 
 
 def registry_for(
-    config: OperatorConfig, cache: Cache, queue: WorkQueue, witness: WatchHealth, relisted: asyncio.Event, notice: Notice
+    config: OperatorConfig, cache: Cache, queue: WorkQueue, watch_health: WatchHealth, relisted: asyncio.Event, notice: Notice
 ) -> kopf.OperatorRegistry:
     """The handlers; they set `relisted` when a watch begins anew.
 
@@ -58,7 +58,7 @@ def registry_for(
     registry = kopf.OperatorRegistry()
 
     def noted(kind: str, event: Any) -> None:
-        witness.watched(kind, event["object"])
+        watch_health.watched(kind, event["object"])
         if event["type"] is None:  # so kopf marks what a list shows, before a watch begins
             relisted.set()
 

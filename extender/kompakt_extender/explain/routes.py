@@ -45,43 +45,43 @@ Limit = Annotated[int, Query(ge=1, le=MAX_NODES)]
 class QueriesSource(Protocol):
     """Who knows whether this process decides."""
 
-    def desk(self) -> Queries:
+    def queries(self) -> Queries:
         """The caches of the running active time; raises Inactive on a standby."""
         ...
 
 
-def add_routes(app: FastAPI, source: QueriesSource, bureau: BoundedExecutor) -> None:
+def add_routes(app: FastAPI, source: QueriesSource, executor: BoundedExecutor) -> None:
     """The five questions."""
 
     async def answer(work: Callable[[], BaseModel]) -> Response:
         # Checked already by its types: pydantic writes the JSON on the thread as well, and FastAPI does not check it again.
-        content = await bureau.run(lambda: work().model_dump_json(by_alias=True))
+        content = await executor.run(lambda: work().model_dump_json(by_alias=True))
         return Response(content, media_type="application/json")
 
     @app.get(f"{PREFIX}/nodes", response_model=NodePage, responses=_WRONG, tags=["explain"])
     async def nodes(after: After = "", limit: Limit = 200) -> Response:
         """Nodes by name: free GPUs, why a node cannot be used, and the best Rings that are left."""
-        return await answer(source.desk().nodes(after, limit))
+        return await answer(source.queries().nodes(after, limit))
 
     @app.get(f"{PREFIX}/nodes/{{name}}", response_model=NodeAnswer, responses=_WRONG, tags=["explain"])
     async def node(name: Name) -> Response:
         """One node: its link graph, and who holds which GPU."""
-        return await answer(source.desk().node(name))
+        return await answer(source.queries().node(name))
 
     @app.post(f"{PREFIX}/what-if", response_model=WhatIfAnswer, responses=_WRONG, tags=["explain"])
     async def what_if(body: WhatIf) -> Response:
         """Which nodes could take a request now, best first, and why the others could not. Nothing is reserved."""
-        return await answer(source.desk().what_if(body))
+        return await answer(source.queries().what_if(body))
 
     @app.get(f"{PREFIX}/pods/{{namespace}}/{{name}}", response_model=PodAnswer, responses=_WRONG, tags=["explain"])
     async def pod(namespace: Namespace, name: Name) -> Response:
         """Why a pod is where it is and what was second best; or why it waits."""
-        return await answer(source.desk().pod(namespace, name))
+        return await answer(source.queries().pod(namespace, name))
 
     @app.get(f"{PREFIX}/jobs/{{namespace}}/{{name}}", response_model=JobAnswer, responses=_WRONG, tags=["explain"])
     async def job(namespace: Namespace, name: Name) -> Response:
         """What is decided about a TrainingJob, and what nodes say to its largest worker while it waits."""
-        return await answer(source.desk().job(namespace, name))
+        return await answer(source.queries().job(namespace, name))
 
     _answer_errors(app)
 

@@ -29,10 +29,10 @@ class Person:
         transport = httpx.ASGITransport(health_app(self, office.metrics))
         self.http = httpx.AsyncClient(transport=transport, base_url="http://x")
 
-    def desk(self) -> Queries:
+    def queries(self) -> Queries:
         if not self.active:
             raise Inactive("the scheduler's Lease is held by b_1, not by a")
-        return self.office.desk
+        return self.office.queries
 
     def states(self) -> Mapping[NodeName, NodeState]:
         return self.office.ledger.snapshot().nodes if self.active else {}

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Office:
-    """One tenure over a World."""
+    """One leader session over a World."""
 
     def __init__(self, world: World, policy: ClusterPolicy = ClusterPolicy("no-wait")) -> None:  # noqa: B008 - a frozen value
         self.world = world
@@ -36,13 +36,13 @@ class Office:
         self.answers = Answers(self.ledger, self.jobs)
         self.readers = world.readers
         self.metrics = metrics = ExtenderMetrics()
-        releaser = ReleaseWriter(world, lambda pod: self.intake.see_pod(pod), pause=_no_pause)
+        releaser = ReleaseWriter(world, lambda pod: self.handlers.see_pod(pod), pause=_no_pause)
         self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core thinks
         self.planner = Planner(self.ledger, self.jobs, releaser, metrics, self._clock, LEVEL_LABELS, policy, think=self._think)
         self.decisions = PlacementHistory(self.ledger, lambda: self.now, self.answers.boards.peek, metrics)
-        self.desk = Queries(self.ledger, self.jobs, self.decisions, lambda: self.now)
+        self.queries = Queries(self.ledger, self.jobs, self.decisions, lambda: self.now)
         self.binder = Binder(world, self.ledger, metrics, self.jobs.released, pause=_no_pause, note=self.decisions.note)
-        self.intake = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
+        self.handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
 
     def _clock(self) -> datetime:
         if self._runs_since is None:
@@ -62,18 +62,18 @@ class Office:
         return found
 
     def take_over(self) -> None:
-        self.world.relist(self.intake, self.readers)
+        self.world.relist(self.handlers, self.readers)
         self.planner.adopt()
 
     def see(self, count: int = 1 << 30) -> None:
-        self.world.deliver(self.intake, self.readers, count)
+        self.world.deliver(self.handlers, self.readers, count)
 
     def wait(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
     async def plan(self) -> None:
         """One round and all writes that it starts."""
-        await self.planner.round()
+        await self.planner.run_cycle()
         while self.planner.busy:
             await asyncio.gather(*self.planner.busy, return_exceptions=True)
 
@@ -81,7 +81,7 @@ class Office:
         """Rounds that do not wait for the writes they begin."""
         for _ in range(number):
             self.see()
-            await self.planner.round()
+            await self.planner.run_cycle()
             for _ in range(3):
                 await asyncio.sleep(0)
 

@@ -44,9 +44,9 @@ class Desk:
         self._require()
         return await self.office.binder.bind(args)
 
-    def desk(self) -> ExplainDesk:
+    def queries(self) -> ExplainDesk:
         self._require()
-        return self.office.desk
+        return self.office.queries
 
     def states(self) -> Mapping[NodeName, NodeState]:
         return self.office.ledger.snapshot().nodes if self.active else {}
@@ -55,14 +55,14 @@ class Desk:
 class Scheduler:
     """kube-scheduler's side of the wire."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.office = desk.office
+    def __init__(self, queries: Desk) -> None:
+        self.queries = queries
+        self.office = queries.office
         self.metrics = ExtenderMetrics()
         self._verbs = httpx.AsyncClient(
-            transport=httpx.ASGITransport(verbs_app(desk, self.metrics), raise_app_exceptions=False), base_url="http://x"
+            transport=httpx.ASGITransport(verbs_app(queries, self.metrics), raise_app_exceptions=False), base_url="http://x"
         )
-        self._health = httpx.AsyncClient(transport=httpx.ASGITransport(health_app(desk, self.metrics)), base_url="http://x")
+        self._health = httpx.AsyncClient(transport=httpx.ASGITransport(health_app(queries, self.metrics)), base_url="http://x")
 
     async def post(self, verb: str, body: Any) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()

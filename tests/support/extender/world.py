@@ -246,13 +246,13 @@ class World:
 
     # The watch
 
-    def deliver(self, intake: EventHandlers, readers: "Readers", count: int = 1 << 30) -> None:
+    def deliver(self, handlers: EventHandlers, readers: "Readers", count: int = 1 << 30) -> None:
         """Hand the oldest changes to the process under test."""
         sinks = {
-            "pods": intake.pods(),
-            "nodes": intake.nodes(),
-            "topologies": intake.topologies(),
-            "jobs": intake.training_jobs(),
+            "pods": handlers.pods(),
+            "nodes": handlers.nodes(),
+            "topologies": handlers.topologies(),
+            "jobs": handlers.training_jobs(),
         }
         for _ in range(min(count, len(self.news))):
             store, key, made = self.news.popleft()
@@ -261,13 +261,13 @@ class World:
             else:
                 sinks[store].set(key, readers.read(store, made))  # type: ignore[attr-defined]
 
-    def relist(self, intake: EventHandlers, readers: "Readers") -> None:
-        """One consistent list of everything, as at the beginning of a tenure."""
+    def relist(self, handlers: EventHandlers, readers: "Readers") -> None:
+        """One consistent list of everything, as at the beginning of a leader session."""
         self.news.clear()
         for store in ("nodes", "topologies", "jobs", "pods"):
             for key, made in getattr(self, store).items():
                 self.news.append((store, key, msgspec.json.encode(made)))
-        self.deliver(intake, readers)
+        self.deliver(handlers, readers)
 
 
 class Readers:

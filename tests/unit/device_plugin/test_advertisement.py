@@ -6,7 +6,7 @@ import pytest
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.wire import graph_to_spec
-from kompakt_device_plugin.advertisement import NodeReading, only, other_owner, outlook
+from kompakt_device_plugin.advertisement import NodeReading, advertise, only, other_owner
 from kompakt_device_plugin.source import Quiet
 
 
@@ -23,29 +23,29 @@ def owned_by(**capacity):
 
 
 def test_a_good_description_is_offered(dgx1):
-    seen = outlook(NodeReading(owned_by()), dgx1, TEXT)
+    seen = advertise(NodeReading(owned_by()), dgx1, TEXT)
     assert (seen.offered, seen.problem, seen.report.graph) == (dgx1, None, dgx1)
 
 
 def test_a_broken_description_of_a_new_node_says_and_offers_nothing():
-    seen = outlook(NodeReading(NODE), InvalidInput("line 3: what is this"), TEXT)
+    seen = advertise(NodeReading(NODE), InvalidInput("line 3: what is this"), TEXT)
     assert (seen.report, seen.offered, seen.problem.reason) == (None, None, "BrokenDescription")
 
 
 def test_a_description_that_breaks_later_keeps_the_spec_and_turns_not_ready(dgx1):
     live = {"spec": graph_to_spec(dgx1, node_uid="uid-node", source="text")}
-    seen = outlook(NodeReading(NODE, live), InvalidInput("line 3: what is this"), TEXT)
+    seen = advertise(NodeReading(NODE, live), InvalidInput("line 3: what is this"), TEXT)
     assert seen.report.graph == dgx1
     assert (seen.offered, seen.report.problem.message) == (None, "line 3: what is this")
 
 
 def test_a_topology_that_nobody_can_read_counts_as_absent():
-    assert outlook(NodeReading(NODE, {"spec": {"gpus": "many"}}), InvalidInput("x"), TEXT).report is None
-    assert outlook(NodeReading(NODE, {}), InvalidInput("x"), TEXT).report is None
+    assert advertise(NodeReading(NODE, {"spec": {"gpus": "many"}}), InvalidInput("x"), TEXT).report is None
+    assert advertise(NodeReading(NODE, {}), InvalidInput("x"), TEXT).report is None
 
 
 def test_gpus_that_another_plugin_owns_are_reported_but_not_offered(dgx1):
-    seen = outlook(NodeReading(owned_by(**{"nvidia.com/gpu": "8"})), dgx1, TEXT)
+    seen = advertise(NodeReading(owned_by(**{"nvidia.com/gpu": "8"})), dgx1, TEXT)
     assert seen.offered is None
     assert seen.report.other_owner == "nvidia.com/gpu"
     assert "offers nothing" in seen.problem.message
@@ -79,14 +79,14 @@ def test_devices_of_nvidias_dra_driver_on_this_node_are_a_conflict(found, owner)
 def test_told_which_gpus_are_its_own_a_node_offers_those_only_and_conflicts_with_nobody(dgx1):
     mine = [dgx1.gpus[i].uuid for i in (1, 4, 6)]
     for other in ({}, {"nvidia.com/gpu": "5"}):
-        seen = outlook(NodeReading(owned_by(**other)), dgx1, TEXT, own=set(mine) | {"GPU-of-another-node"})
+        seen = advertise(NodeReading(owned_by(**other)), dgx1, TEXT, own=set(mine) | {"GPU-of-another-node"})
         assert [gpu.uuid for gpu in seen.offered.gpus] == mine
         assert seen.problem is None
 
 
 def test_own_gpus_of_other_nodes_mean_nothing_here(dgx1):
-    assert outlook(NodeReading(owned_by()), dgx1, TEXT, own={"GPU-of-another-node"}).offered == dgx1
-    assert outlook(NodeReading(owned_by(**{"nvidia.com/gpu": "8"})), dgx1, TEXT, own={"GPU-of-another-node"}).offered is None
+    assert advertise(NodeReading(owned_by()), dgx1, TEXT, own={"GPU-of-another-node"}).offered == dgx1
+    assert advertise(NodeReading(owned_by(**{"nvidia.com/gpu": "8"})), dgx1, TEXT, own={"GPU-of-another-node"}).offered is None
 
 
 def test_a_part_of_a_graph_keeps_its_links_under_new_numbers(dgx1):
@@ -98,6 +98,6 @@ def test_a_part_of_a_graph_keeps_its_links_under_new_numbers(dgx1):
 
 def test_gpus_in_mig_mode_are_not_to_be_had(dgx1):
     graph = replace(dgx1, gpus=(replace(dgx1.gpus[0], mig_enabled=True), *dgx1.gpus[1:]))
-    offered = outlook(NodeReading(NODE), graph, TEXT).offered
+    offered = advertise(NodeReading(NODE), graph, TEXT).offered
     assert [gpu.health for gpu in offered.gpus] == ["Unhealthy", *["Healthy"] * 7]
     assert offered.gpus[0].health_reason == "MIG"

@@ -18,7 +18,7 @@ def test_gpus_of_a_pod_deleted_by_force_go_to_nobody_while_its_processes_run(run
     until(lambda: len(running.held()) == 2)
     running.kubelet.held.clear()
     running.api.remove(pod_path("default", "a"))
-    until(lambda: running.plugin.devices.lingering == set(gpus[:2]))
+    until(lambda: running.plugin.devices.orphaned == set(gpus[:2]))
     assert running.held() == {gpus[0]: "a", gpus[1]: "a"}
     assert not set(call.prefer(gpus, 4)) & set(gpus[:2])
     with pytest.raises(grpc.RpcError, match="still uses"):
@@ -35,7 +35,7 @@ def test_a_pod_deleted_by_force_before_kubelet_listed_it_keeps_its_gpus(running,
     until(lambda: call.prefer(gpus, 2) == gpus[:2])
     call.allocate(gpus[:2])
     running.api.remove(pod_path("default", "a"))
-    until(lambda: running.plugin.devices.lingering == set(gpus[:2]))
+    until(lambda: running.plugin.devices.orphaned == set(gpus[:2]))
     until(lambda: running.held() == {gpus[0]: "a", gpus[1]: "a"})
     deaf.clear()
     until(lambda: not running.held())
@@ -53,7 +53,7 @@ def test_a_pod_that_kubelet_lists_longer_than_the_api_server_knows_it_keeps_its_
     rounds = len(running.kubelet.asked)
     until(lambda: len(running.kubelet.asked) > rounds + 1)
     running.kubelet.held.clear()
-    until(lambda: running.plugin.devices.lingering == {gpus[0]})
+    until(lambda: running.plugin.devices.orphaned == {gpus[0]})
 
 
 def test_gpus_are_refused_before_any_round_has_seen_that_their_pod_was_deleted(running, make_pod, gpus, until, deaf):
@@ -133,6 +133,6 @@ def test_allocate_itself_refuses_gpus_of_a_pod_deleted_a_moment_ago(
         call.allocate(gpus[1:3])
     now[0] += 0.2
     monkeypatch.undo()
-    until(lambda: not one.plugin.devices.lingering)
+    until(lambda: not one.plugin.devices.orphaned)
     assert call.allocate(gpus[1:3])
     one.stop()

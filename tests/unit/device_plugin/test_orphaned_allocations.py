@@ -2,7 +2,7 @@
 
 from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_device_plugin.journal import JournalEntry
-from kompakt_device_plugin.orphaned_allocations import lingering, predecessors, tenants, without
+from kompakt_device_plugin.orphaned_allocations import orphaned, predecessors, tenants, without
 from kompakt_device_plugin.pods import NodePod, NodePods
 
 GPUS = tuple(f"GPU-{number}" for number in range(4))
@@ -31,13 +31,13 @@ def test_gpus_are_held_while_processes_run_and_only_what_nobody_knows_is_looked_
         return {"uid-a"}
 
     before = [held(0, "a"), held(1, "b"), GpuHolder(GPUS[2], "", "", "")]
-    assert lingering(before, (), {}, [pod("b")], (), alive) == (held(0, "a"),)
+    assert orphaned(before, (), {}, [pod("b")], (), alive) == (held(0, "a"),)
     assert asked == [{"uid-a"}]
-    assert lingering(before, (), {}, [pod("b")], (), living()) == ()
+    assert orphaned(before, (), {}, [pod("b")], (), living()) == ()
 
 
 def test_a_gpu_that_kubelet_gave_to_another_is_the_others():
-    assert lingering([held(0, "a")], (), {("ns", "c"): frozenset({GPUS[0]})}, [], (), EVERYBODY) == ()
+    assert orphaned([held(0, "a")], (), {("ns", "c"): frozenset({GPUS[0]})}, [], (), EVERYBODY) == ()
 
 
 LISTED = {("ns", "a"): frozenset(GPUS[:2])}
@@ -69,16 +69,16 @@ def test_a_list_without_some_gpus_has_no_pod_without_any():
 
 def test_what_was_handed_over_a_moment_ago_is_held_though_no_report_had_it():
     handed = [JournalEntry(GPUS[:2], "uid-a", "ns", "a")]
-    assert lingering((), handed, {}, [], [pod("a", 2)], EVERYBODY) == (held(0, "a"), held(1, "a"))
-    assert lingering((), handed, {}, [pod("a", 2)], (), EVERYBODY) == (), "the API server knows it: it is no forgotten pod"
-    assert lingering((), handed, {}, [], [pod("a", 2)], living("b")) == ()
+    assert orphaned((), handed, {}, [], [pod("a", 2)], EVERYBODY) == (held(0, "a"), held(1, "a"))
+    assert orphaned((), handed, {}, [pod("a", 2)], (), EVERYBODY) == (), "the API server knows it: it is no forgotten pod"
+    assert orphaned((), handed, {}, [], [pod("a", 2)], living("b")) == ()
 
 
 def test_where_nobody_knows_who_was_given_a_set_it_is_a_forgotten_pod_of_that_size():
     handed = [JournalEntry(GPUS[:2])]
-    assert lingering((), handed, {}, [], [pod("a", 1), pod("b", 2)], EVERYBODY) == (held(0, "b"), held(1, "b"))
-    assert lingering((), handed, {}, [], [pod("a", 2), pod("b", 2)], EVERYBODY) == (held(0, "b"), held(1, "b")), "each GPU once"
-    assert lingering((), handed, {}, [], [pod("a", 1)], EVERYBODY) == ()
+    assert orphaned((), handed, {}, [], [pod("a", 1), pod("b", 2)], EVERYBODY) == (held(0, "b"), held(1, "b"))
+    assert orphaned((), handed, {}, [], [pod("a", 2), pod("b", 2)], EVERYBODY) == (held(0, "b"), held(1, "b")), "each GPU once"
+    assert orphaned((), handed, {}, [], [pod("a", 1)], EVERYBODY) == ()
 
 
 def test_tenants_are_all_that_were_given_a_gpu_and_did_not_finish():

@@ -47,7 +47,7 @@ def spoil(office: Office, what: Reason) -> None:
     if what is Reason.NODE_NOT_READY:
         world.put("nodes", "n0", node("n0", conditions=[{"type": "Ready", "status": "Unknown"}]))
     elif what is Reason.NO_TOPOLOGY:
-        office.intake.topologies().remove("n0")
+        office.handlers.topologies().remove("n0")
     elif what is Reason.STALE_TOPOLOGY:
         world.put("nodes", "n0", node("n0", gpus=7))
     else:
@@ -88,7 +88,7 @@ async def test_a_gang_pod_passes_only_on_its_planned_node_and_only_while_the_pla
     assert answer["NodeNames"] == [node]
     assert set(answer["FailedAndUnresolvableNodes"].values()) == {TEXTS[Reason.NOT_PLANNED]}
     office.wait(121)
-    await office.planner.round()
+    await office.planner.run_cycle()
     assert (await scheduler.filter("j-worker-0-a1"))["NodeNames"] == []
 
 
@@ -166,7 +166,7 @@ async def test_only_the_best_the_cluster_could_ever_give_gets_ten(scheduler: Sch
         occupy(office, f"half-of-{number}", "pcie", pair[number % 2])
     scores = await scheduler.scores("p")
     assert scores == {"n0": 9, "n1": 9, "pcie": 0}
-    office.intake.topologies().remove("pcie")  # the fastest machine left the cluster: now DGX-1 is the ideal
+    office.handlers.topologies().remove("pcie")  # the fastest machine left the cluster: now DGX-1 is the ideal
     assert await scheduler.scores("p", "n0", "n1") == {"n0": 10, "n1": 10}
 
 
@@ -196,7 +196,7 @@ async def test_gpus_in_more_than_one_container_are_refused_everywhere(kind: str,
 
 async def test_while_inactive_every_verb_answers_an_error_that_says_why(scheduler: Scheduler) -> None:
     scheduler.office.world.add_pod(pod("p", 1))
-    scheduler.desk.active = False
+    scheduler.queries.active = False
     assert "b_1" in (await scheduler.filter("p"))["Error"]
     binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "n0"}
     assert "b_1" in (await scheduler.post("bind", binding)).json()["Error"]
@@ -221,7 +221,7 @@ async def test_explain_says_for_each_node_why_a_gang_waits(scheduler: Scheduler)
 
 async def test_health_tells_trouble(scheduler: Scheduler) -> None:
     assert (await scheduler.get("/healthz")).status_code == 200
-    scheduler.desk.trouble = "not listed yet: pods"
+    scheduler.queries.trouble = "not listed yet: pods"
     ready = await scheduler.get("/readyz")
     assert (ready.status_code, ready.text) == (503, "not listed yet: pods")
 

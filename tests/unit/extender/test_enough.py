@@ -81,7 +81,7 @@ async def test_of_a_larger_gang_many_others_are_named_only_where_its_own_node_is
     assert answer["NodeNames"] == [planned]
     assert answer["FailedAndUnresolvableNodes"] == {}
     del scheduler.office.world.nodes[planned]
-    scheduler.office.intake.nodes().remove(planned)
+    scheduler.office.handlers.nodes().remove(planned)
     answer = await scheduler.filter("j-worker-0-a1", *names)
     others = dict.fromkeys(set(names) - {planned}, TEXTS[Reason.NOT_PLANNED])
     assert answer["NodeNames"] == []

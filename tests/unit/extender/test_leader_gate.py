@@ -90,12 +90,12 @@ def args() -> ExtenderArgs:
     return decode_args(json.dumps({"Pod": ASKING, "NodeNames": ["n"]}).encode())
 
 
-async def answers(front: LeaderGate, words: str) -> None:
+async def answers(gate: LeaderGate, words: str) -> None:
     """Until filter says this: an Inactive's text, or "serves"."""
     async with asyncio.timeout(20):
         while True:
             try:
-                front.filter(args())
+                gate.filter(args())
                 said = "serves"
             except Inactive as error:
                 said = str(error)
@@ -106,19 +106,19 @@ async def answers(front: LeaderGate, words: str) -> None:
 
 async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_lease(server: tuple[Server, ApiClient]) -> None:
     state, api = server
-    front = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
-    following = asyncio.create_task(front.run())
-    await answers(front, "nobody holds")
+    gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
+    following = asyncio.create_task(gate.run())
+    await answers(gate, "nobody holds")
     state.hold_back.clear()
     state.changes.put(lease("pod-a_1", "1", 2))
-    await answers(front, "still reading the cluster")
-    assert "pods" in front.trouble
+    await answers(gate, "still reading the cluster")
+    assert "pods" in gate.trouble
     state.hold_back.set()
-    await answers(front, "serves")
+    await answers(gate, "serves")
     assert {"pods", "nodes", "gputopologies", "trainingjobs"} <= set(state.listed)
-    assert front.trouble == front.stuck == ""
+    assert gate.trouble == gate.stuck == ""
     state.changes.put(lease("pod-b_1", "2", 3))
-    await answers(front, "held by pod-b_1, not by pod-a")
+    await answers(gate, "held by pod-b_1, not by pod-a")
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await following
@@ -128,14 +128,14 @@ async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, Api
     monkeypatch.setattr("kompakt_client.lease.MARGIN_SECONDS", 0.0)  # the quiet time after a Lease was given up
     state, api = server
     state.lease = lease("pod-a_1", "1", 1)
-    front = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
-    following = asyncio.create_task(front.run())
-    await answers(front, "serves")
+    gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
+    following = asyncio.create_task(gate.run())
+    await answers(gate, "serves")
     assert state.listed.count("pods") == 1
     state.changes.put(lease("", "2", 2))
-    await answers(front, "nobody holds")
+    await answers(gate, "nobody holds")
     state.changes.put(lease("pod-a_2", "3", 3))
-    await answers(front, "serves")
+    await answers(gate, "serves")
     assert state.listed.count("pods") == 2
     following.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -75,7 +75,7 @@ def test_outside_a_cluster_without_a_kubeconfig_says_so(monkeypatch: pytest.Monk
 class Well:
     trouble = stuck = ""
 
-    def desk(self) -> Queries:
+    def queries(self) -> Queries:
         raise Inactive("nobody asks")
 
     def states(self) -> dict[NodeName, NodeState]:

@@ -80,8 +80,8 @@ async def test_the_share_of_the_ideal_is_observed_at_bind(person: Person) -> Non
 
 async def test_refusals_are_counted_by_reason_of_filter_and_bind(person: Person) -> None:
     office = person.office
-    desk = Desk(office)
-    scheduler = Scheduler(desk)
+    queries = Desk(office)
+    scheduler = Scheduler(queries)
     await bound(office, "a", 6, "n0")
     office.world.add_pod(pod("p", 4))
     office.see()

@@ -112,10 +112,10 @@ async def test_the_explain_api_answers_about_a_gang_with_gpus_kept_as_about_a_wa
     office = on_racks(THREE)
     half_full(office)
     await passed_over(office)
-    answer = office.desk.job("default", "big")()
+    answer = office.queries.job("default", "big")()
     assert answer.scheduling["state"] == "Reserved"
     assert answer.fits > 0, "a waiting job's answer counts the nodes that could take one worker"
-    message = office.desk.pod("default", "big-worker-0-a1")().message
+    message = office.queries.pod("default", "big-worker-0-a1")().message
     assert "8 GPUs of" in message
     assert "are kept for it" in message
 

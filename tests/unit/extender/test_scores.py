@@ -37,7 +37,7 @@ async def test_a_board_kept_over_changes_says_what_a_fresh_one_says(wish: GpuReq
         if gpu >= 0:
             occupy(office, f"p{number}", node, gpu)
         else:
-            office.intake.topologies().remove(node)
+            office.handlers.topologies().remove(node)
         fresh = Board(office.ledger, Request(gpus, wish))
         assert kept.verdicts(names) == fresh.verdicts(names)
         assert scores(kept, names) == scores(fresh, names)

@@ -132,11 +132,11 @@ async def test_what_a_job_leaves_is_removed_only_when_the_collector_had_its_time
     api = Asked({"/api/v1/namespaces/ml/pods": {"items": [pod()]}, "/api/v1/namespaces/ml/services": {"items": []}})
     cache = Cache()
     cache.see_pod(pod())
-    strays, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
+    collector, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
     counts = []
     for seconds in (0.0, COLLECTOR_SECONDS - 1, COLLECTOR_SECONDS):
         loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
-        await strays.reconcile(KEY, "")
+        await collector.reconcile(KEY, "")
         counts.append(len(api.deleted))
     assert counts == [0, 0, 1]
     assert api.deleted == [("/api/v1/namespaces/ml/pods/j-worker-0-a1", "p")]
@@ -145,10 +145,10 @@ async def test_what_a_job_leaves_is_removed_only_when_the_collector_had_its_time
 async def test_a_living_job_has_no_strays() -> None:
     cache, api = Cache(), Asked({})
     cache.see_pod(pod())
-    strays, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
+    collector, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
     for seconds in (0.0, 2 * COLLECTOR_SECONDS):
         loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
-        await strays.reconcile(KEY, "u")
+        await collector.reconcile(KEY, "u")
     assert api.deleted == []
 
 

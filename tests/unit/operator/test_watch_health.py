@@ -25,7 +25,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def witness(clock: Clock) -> WatchHealth:
+def watch_health(clock: Clock) -> WatchHealth:
     return WatchHealth(clock)
 
 
@@ -33,52 +33,52 @@ def pod(name: str, version: int) -> dict[str, Any]:
     return {"kind": "Pod", "metadata": {"namespace": "ml", "name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}}
 
 
-def overdue(witness: WatchHealth) -> list[str]:
-    return [owed.name for owed in witness.overdue(PATIENCE)]
+def overdue(watch_health: WatchHealth) -> list[str]:
+    return [owed.name for owed in watch_health.overdue(PATIENCE)]
 
 
-def test_what_was_answered_and_is_not_shown_is_overdue_in_time(witness: WatchHealth, clock: Clock) -> None:
-    witness.answered(pod("a", 7))
+def test_what_was_answered_and_is_not_shown_is_overdue_in_time(watch_health: WatchHealth, clock: Clock) -> None:
+    watch_health.answered(pod("a", 7))
     clock.now = PATIENCE
-    assert overdue(witness) == []
+    assert overdue(watch_health) == []
     clock.now += 1
-    assert overdue(witness) == ["a"]
+    assert overdue(watch_health) == ["a"]
 
 
-def test_anything_as_new_that_the_watch_shows_clears_it(witness: WatchHealth, clock: Clock) -> None:
-    witness.answered(pod("a", 7))
+def test_anything_as_new_that_the_watch_shows_clears_it(watch_health: WatchHealth, clock: Clock) -> None:
+    watch_health.answered(pod("a", 7))
     clock.now = PATIENCE + 1
-    witness.watched("Pod", pod("b", 6))
-    assert overdue(witness) == ["a"]
-    witness.watched("Service", pod("c", 9))
-    assert overdue(witness) == ["a"]
-    witness.watched("Pod", pod("b", 7))
-    assert overdue(witness) == []
+    watch_health.watched("Pod", pod("b", 6))
+    assert overdue(watch_health) == ["a"]
+    watch_health.watched("Service", pod("c", 9))
+    assert overdue(watch_health) == ["a"]
+    watch_health.watched("Pod", pod("b", 7))
+    assert overdue(watch_health) == []
 
 
-def test_what_the_watch_has_shown_before_is_not_owed(witness: WatchHealth, clock: Clock) -> None:
-    witness.watched("Pod", pod("a", 7))
+def test_what_the_watch_has_shown_before_is_not_owed(watch_health: WatchHealth, clock: Clock) -> None:
+    watch_health.watched("Pod", pod("a", 7))
     for version in (5, 7):
-        witness.answered(pod("a", version))
+        watch_health.answered(pod("a", version))
     clock.now = PATIENCE + 1
-    assert overdue(witness) == []
+    assert overdue(watch_health) == []
 
 
-def test_of_a_list_each_object_counts_though_it_names_no_kind(witness: WatchHealth, clock: Clock) -> None:
+def test_of_a_list_each_object_counts_though_it_names_no_kind(watch_health: WatchHealth, clock: Clock) -> None:
     items = [{"metadata": pod(name, version)["metadata"]} for name, version in (("old", 3), ("new", 8))]
-    witness.watched("Pod", pod("x", 5))
-    witness.answered({"kind": "PodList", "metadata": {"resourceVersion": "99"}, "items": items})
+    watch_health.watched("Pod", pod("x", 5))
+    watch_health.answered({"kind": "PodList", "metadata": {"resourceVersion": "99"}, "items": items})
     clock.now = PATIENCE + 1
-    assert overdue(witness) == ["new"]
+    assert overdue(watch_health) == ["new"]
 
 
 @pytest.mark.parametrize(
     "body", [{}, {"kind": "Status"}, {"kind": "Lease", "metadata": {"resourceVersion": "9"}}, {"kind": "PodList"}]
 )
-def test_other_answers_say_nothing(witness: WatchHealth, clock: Clock, body: dict[str, Any]) -> None:
-    witness.answered(body)
+def test_other_answers_say_nothing(watch_health: WatchHealth, clock: Clock, body: dict[str, Any]) -> None:
+    watch_health.answered(body)
     clock.now = PATIENCE + 1
-    assert overdue(witness) == []
+    assert overdue(watch_health) == []
 
 
 class Answers:
@@ -104,25 +104,25 @@ class Answers:
     ],
 )
 async def test_only_an_object_that_is_there_still_proves_it(
-    witness: WatchHealth, clock: Clock, answer: dict[str, Any] | Exception, stuck: bool, still_owed: bool
+    watch_health: WatchHealth, clock: Clock, answer: dict[str, Any] | Exception, stuck: bool, still_owed: bool
 ) -> None:
-    witness.answered(pod("a", 7))
+    watch_health.answered(pod("a", 7))
     clock.now = PATIENCE + 1
-    (owed,) = witness.overdue(PATIENCE)
-    assert await proven(Answers(answer), witness, owed) is stuck  # type: ignore[arg-type]
-    assert witness.owes(owed) is still_owed
+    (owed,) = watch_health.overdue(PATIENCE)
+    assert await proven(Answers(answer), watch_health, owed) is stuck  # type: ignore[arg-type]
+    assert watch_health.owes(owed) is still_owed
 
 
-async def test_a_watch_that_shows_it_while_it_is_asked_for_is_not_stuck(witness: WatchHealth, clock: Clock) -> None:
+async def test_a_watch_that_shows_it_while_it_is_asked_for_is_not_stuck(watch_health: WatchHealth, clock: Clock) -> None:
     class Late(Answers):
         async def get(self, path: str) -> dict[str, Any]:
-            witness.watched("Pod", pod("a", 7))
+            watch_health.watched("Pod", pod("a", 7))
             return pod("a", 7)
 
-    witness.answered(pod("a", 7))
+    watch_health.answered(pod("a", 7))
     clock.now = PATIENCE + 1
-    (owed,) = witness.overdue(PATIENCE)
-    assert not await proven(Late({}), witness, owed)  # type: ignore[arg-type]
+    (owed,) = watch_health.overdue(PATIENCE)
+    assert not await proven(Late({}), watch_health, owed)  # type: ignore[arg-type]
 
 
 def test_paths_lead_to_the_object() -> None:
