@@ -26,7 +26,7 @@ FROM ${BASE_IMAGE} AS operator-build
 COPY requirements/operator.txt /src/
 RUN python3 -m venv --without-pip /opt/kompakt && python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --require-hashes -r /src/operator.txt
 COPY --from=wheels /wheels /wheels
-RUN python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-operator
+RUN python3 -m pip --python /opt/kompakt/bin/python install --no-cache-dir --no-deps --no-index --find-links /wheels kompakt-core kompakt-client kompakt-operator
 COPY --from=sbom /opt/sbom /opt/sbom
 RUN /opt/sbom/bin/cyclonedx-py environment --output-reproducible -o /opt/kompakt/sbom.cdx.json /opt/kompakt/bin/python
 

@@ -84,11 +84,12 @@ class Unreachable(_Later):
 
 
 class StatusObject(msgspec.Struct):
-    """The body of an API server's error."""
+    """The body of an API server's error; `foreign`: it is no such object."""
 
     code: int = 0
     reason: str = ""
     message: str = ""
+    foreign: bool = msgspec.field(default=False, name="")
 
 
 _KINDS: Final[Mapping[int, type[Rejected]]] = {
@@ -110,6 +111,8 @@ def error_of(status: int, body: bytes, headers: Mapping[str, str] | None = None)
         return Throttled(message, status, said.reason, retry_after(headers or {}))
     if status in _LATER or status >= 500:
         return Unreachable(message, status, said.reason, retry_after(headers or {}))
+    if said.foreign and status not in (404, 410):  # of a proxy before the API server: it says nothing about the request
+        return Unreachable(message, status, said.reason, retry_after(headers or {}))
     return rejection(status, said.reason, message)
 
 
@@ -123,7 +126,8 @@ def status_object(body: bytes) -> StatusObject:
     try:
         return msgspec.json.decode(body, type=StatusObject)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return StatusObject(message="the API server knows no such kind of object" if _ROUTE_NOT_FOUND in shown(body) else "")
+        words = "the API server knows no such kind of object" if _ROUTE_NOT_FOUND in shown(body) else ""
+        return StatusObject(message=words, foreign=bool(body))
 
 
 def shown(body: bytes) -> str:

@@ -98,7 +98,7 @@ class WatchedKind(Generic[View]):
 def watch_error(raw: bytes) -> ApiError:
     """The error that the Status object of an ERROR line stands for."""
     code = decoded(_CODE, raw).code
-    return error_of(code, raw) or Unreachable("the watch ended with an error without a code")
+    return (error_of(code, raw) if code else None) or Unreachable("the watch ended with an error without a code")
 
 
 class _Coded(msgspec.Struct):

@@ -7,8 +7,8 @@
                       +--------------------------------+
   a list older than what was seen before it: Leave
 
-1. A new list is made for 410 Gone, by the clock (a comparison: a watch may be silent, not broken), and when a watch shows
-   a version that lies behind the last one; never because a connection broke.
+1. A new list is made for 410 Gone, by the clock (a comparison: a watch may be silent, not broken), and when versions went
+   back: a watch shows one behind the last one, or the server says that ours is ahead of it; never because a connection broke.
 2. Whatever fails is tried again after a pause that doubles, has jitter, and is never shorter than the server's Retry-After.
 3. A watch that ends at once without having shown anything counts as a failure: who closes each must not be hammered.
 """
@@ -133,7 +133,7 @@ class Reflection(Generic[View]):
         if self._optional and isinstance(error, NotFound):
             changes = self.store.clear()
             return Step(Pause(NOT_SERVED_SECONDS, self._list()), changes, listed=True)
-        if isinstance(error, Expired):
+        if isinstance(error, Expired) or is_ahead(error):
             return Step(self._anew(str(error), now))
         return Step(self._pause(str(error), now, error.seconds if isinstance(error, TryLater) and error.status else 0.0))
 
@@ -160,3 +160,11 @@ class Reflection(Generic[View]):
     def _watch(self, now: float) -> Watch:
         self._opened = now
         return Watch(self.store.reflected)
+
+
+def is_ahead(error: ApiError) -> bool:
+    """Whether the API server does not know our version yet: it was restored, or another one behind the same address lags.
+
+    It answers 504 with these words (k8s.io/apiserver/pkg/storage/errors.go, NewTooLargeResourceVersionError).
+    """
+    return error.status == 504 and "Too large resource version" in error.message

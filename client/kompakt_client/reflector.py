@@ -6,15 +6,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, Protocol
 
+from kompakt_client.backoff import Backoff
 from kompakt_client.errors import ApiError
 from kompakt_client.objects import WatchedKind
-from kompakt_client.reflection import COMPARE_SECONDS, Effect, Leave, ListPage, Pause, Reflection, Step, Watch
+from kompakt_client.reflection import BACKOFF, COMPARE_SECONDS, Effect, Leave, ListPage, Pause, Reflection, Step, Watch
 from kompakt_client.requests import Answer, ApiRequest, Query
 from kompakt_client.store import ObjectChange, Store, StoredObject, View
 
 _LOG = logging.getLogger(__name__)
 LIST_SECONDS = 60.0
-BROKEN_SECONDS = 1.0  # after an error that nobody expected
+BROKEN_SECONDS = 1.0  # after an error that nobody expected, at first
+LONGEST_BROKEN = 10.0
 _Todo = Effect | None
 
 
@@ -65,14 +67,19 @@ class Reflector(Generic[View]):
         beat: Callable[[], None] = _nothing,
         stopped: threading.Event | None = None,
         compare_seconds: float = COMPARE_SECONDS,
+        backoff: Backoff = BACKOFF,
+        whole: bool = False,
     ) -> None:
         """`listed` is called after each list, `beat` whenever the thread has gone round.
 
-        `left` is told why nothing here can be trusted any more, and nothing follows; without it all begins anew.
+        `left` is told why nothing here can be trusted any more, and nothing follows; without it all begins anew. `whole`: the
+        listener hears of all objects after each list, not of the first alone, since others write beside it what it keeps.
         """
         self._source, self._kind, self._listener = source, kind, listener
         self._listed, self._left, self._beat = listed, left, beat
-        self._compare_seconds = compare_seconds
+        self._compare_seconds, self._backoff, self._whole = compare_seconds, backoff, whole
+        self._broken = Backoff(BROKEN_SECONDS, LONGEST_BROKEN)
+        self._breaks = 0  # since the listener last took a list in
         self._lock = threading.RLock()
         self._stopped = stopped or threading.Event()
         self._stream: Stream | None = None
@@ -81,7 +88,9 @@ class Reflector(Generic[View]):
 
     def _begin(self) -> None:
         self.store: Store[View] = Store(self._kind.indexes)
-        self._reflection = Reflection(self.store, optional=self._kind.optional, compare_seconds=self._compare_seconds)
+        self._reflection = Reflection(
+            self.store, optional=self._kind.optional, compare_seconds=self._compare_seconds, backoff=self._backoff
+        )
         self._fresh = True  # the listener is to hear of everything
 
     @property
@@ -126,7 +135,8 @@ class Reflector(Generic[View]):
                     return
                 _LOG.exception("watching %s broke; all is listed anew", self._kind.name)
                 self._fresh = True
-                self._stopped.wait(BROKEN_SECONDS)
+                self._breaks += 1
+                self._stopped.wait(self._broken.seconds(self._breaks))
                 effect = self._reflection.start()
 
     def _perform(self, effect: Effect) -> _Todo:
@@ -213,9 +223,9 @@ class Reflector(Generic[View]):
 
     def _told(self, step: Step[View]) -> _Todo:
         """Under the lock, so that the listener hears in order."""
-        if step.listed and self._fresh:
+        if step.listed and (self._fresh or self._whole):
             self._listener.replace(list(self.store))
-            self._fresh = False
+            self._fresh, self._breaks = False, 0
         else:
             self._tell(step.changes)
         if step.listed:

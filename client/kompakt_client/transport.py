@@ -19,6 +19,7 @@ TRIES: Final = 3  # of a request that may be repeated
 UNAUTHORIZED: Final = 401
 _CHUNK: Final = 1 << 16
 _BACKOFF: Final = Backoff(0.2, 2.0)
+LONGEST_SLEEP: Final = 5.0  # seconds before a repetition; a longer Retry-After is for the caller to keep
 _NOT_SENT: Final = (NewConnectionError, ConnectTimeoutError)
 
 
@@ -85,7 +86,8 @@ class ApiClient:
                 answer = self.exchange(request)
             except (Throttled, Unreachable) as error:
                 pause = _BACKOFF.seconds(failures, error.seconds if error.status else 0.0, self._random)
-                if failures == TRIES or not may_repeat(request, error) or self._clock() + pause > until:
+                late = pause > LONGEST_SLEEP or self._clock() + pause > until
+                if failures == TRIES or not may_repeat(request, error) or late:
                     raise
                 self._sleep(pause)
                 continue

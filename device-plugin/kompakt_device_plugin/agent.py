@@ -133,7 +133,7 @@ class Agent:
                 self._trouble = ""
                 self.settled.set()
                 beat.beat()
-            except (ApiError, grpc.RpcError) as error:
+            except (ApiError, grpc.RpcError, OSError) as error:
                 beat.beat()
                 self._failed(error)
             except Exception:

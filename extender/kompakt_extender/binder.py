@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from kompakt_client.errors import ApiError
 from kompakt_client.requests import Answer
 from kompakt_core.contract import bound_gpus
 from kompakt_core.contract.bound_gpus import BoundGpus
@@ -31,6 +32,7 @@ from kompakt_extender.writer import NotSent, Pause, Sender
 _LOG = logging.getLogger(__name__)
 PLUGIN_SECONDS = 2.0  # how long a bind waits for the device plugin to report the one before it
 _STEP = 0.01
+_SURELY_NOT_DONE = (401, 429)  # who we are was not believed, or the server had too much to do
 
 
 class BindRejected(Exception):
@@ -155,6 +157,9 @@ class Binder:
         try:
             answer = await self._writer.send("POST", path, body=binding(args, found))
         except TryLater as error:
+            if isinstance(error, ApiError) and error.status in _SURELY_NOT_DONE:
+                self._metrics.binds.labels("refused").inc()
+                raise _SurelyNot(Rejection(Reason.BINDING_REFUSED, detail=error.message)) from error
             self._metrics.binds.labels("unknown").inc()
             self._settle(args, pod)
             raise BindRejected(Rejection(Reason.OUTCOME_UNKNOWN, detail=str(error))) from error

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from kompakt_client.backoff import Backoff
 from kompakt_client.objects import WatchedKind
+from kompakt_client.reflection import BACKOFF
 from kompakt_client.reflector import Reflector, Source
 from kompakt_client.store import ObjectChange, StoredObject
 
@@ -43,6 +45,7 @@ class Resource(Generic[View]):
     query: Mapping[str, str] = field(default_factory=dict)
     watch_seconds: int = 55
     silence_seconds: float = 70.0
+    backoff: Backoff = BACKOFF
 
     def key(self, found: StoredObject[View]) -> str:
         """By what the sink knows an object."""
@@ -78,7 +81,13 @@ class Watcher(Generic[View]):
         self._stopped = False
         told_left = None if left is None else lambda why: self._deliver(left, why)
         self._reflector = Reflector(
-            api, resource.kind, self, listed=lambda: self._deliver(self._was_listed, resource.name), left=told_left
+            api,
+            resource.kind,
+            self,
+            listed=lambda: self._deliver(self._was_listed, resource.name),
+            left=told_left,
+            backoff=resource.backoff,
+            whole=True,  # answers to our own requests are written into the sink as well
         )
         self.start = self._reflector.start
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from kompakt_client.backoff import Backoff
 from kompakt_client.lease import LeaseObserver
 from kompakt_client.transport import ApiClient
 from kompakt_core import contract
@@ -25,6 +26,7 @@ from kompakt_extender.wire import BindingArgs, ExtenderArgs
 _LOG = logging.getLogger(__name__)
 _LEASE = msgspec.json.Decoder(Lease)
 _TICK_SECONDS = 0.25
+LEASE_BACKOFF = Backoff(0.1, 1.0)  # who renews must be seen soon: a takeover waits for it
 
 
 class LeaderGate:
@@ -55,7 +57,16 @@ class LeaderGate:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
         selector = {"fieldSelector": f"metadata.name={contract.SCHEDULER_LEASE}"}
         # The holder renews every 2 s: a watch that is silent for longer is dead, or nobody holds the Lease.
-        resource = Resource("lease", path, _LEASE.decode, by_name=True, query=selector, watch_seconds=30, silence_seconds=6.0)
+        resource = Resource(
+            "lease",
+            path,
+            _LEASE.decode,
+            by_name=True,
+            query=selector,
+            watch_seconds=30,
+            silence_seconds=6.0,
+            backoff=LEASE_BACKOFF,
+        )
         self._watcher = Watcher(self._api, resource, self, self._listed)
         self._watcher.start()
         try:

@@ -89,6 +89,7 @@ def problem_of(node: NodeView, topology: TopologyView | None, pods: Iterable[Pod
 
 
 # Labels of nodes that have GPUs before our device plugin reports any: ours, and that of NVIDIA's feature discovery.
+GONE_AT_MOST: Final = 1000  # pods that went lately: an answer comes within seconds
 _GPU_LABELS: Final = (contract.LABEL_MACHINE, "nvidia.com/gpu.present")
 
 
@@ -116,6 +117,7 @@ class GpuLedger:
         self._dirty: set[NodeName] = set()
         self._watchers: list[set[NodeName]] = []
         self._withdrawn: set[PodUid] = set()
+        self._gone: dict[PodUid, None] = {}  # in order; a uid never comes back
         self.reserved = Reservations()
         self._sight = ClusterView(-1, {}, {}, self.reserved)
         self.version = 0
@@ -147,6 +149,8 @@ class GpuLedger:
         read by name: an older version would take a bound pod off its node again and give its GPUs away twice.
         """
         old = self.pods.get(pod.uid)
+        if pod.uid in self._gone:  # an answer that is later than the watch
+            return False
         if old is not None and 0 < pod.version < old.version:
             return False
         if old is not None and msgspec.structs.replace(old, version=pod.version) == pod:
@@ -165,6 +169,9 @@ class GpuLedger:
 
     def remove_pod(self, uid: PodUid) -> None:
         """The pod is gone, and its claims with it."""
+        self._gone[uid] = None
+        if len(self._gone) > GONE_AT_MOST:
+            del self._gone[next(iter(self._gone))]
         self._forget(uid)
         self.drop_claims(uid)
         self.pods.pop(uid, None)

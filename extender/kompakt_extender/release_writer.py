@@ -114,7 +114,7 @@ class ReleaseWriter:
             answer = await self._writer.send("PATCH", path, body=release_patch(pod, notes), content_type=JSON_PATCH)
         except TryLater as error:
             _LOG.warning("release of %s/%s: %s", pod.namespace, pod.name, error)
-            await self._pause(error.seconds)
+            await self._pause(min(error.seconds, LONGEST_PAUSE))
             return
         if answer.ok:
             self._seen(pod_view(msgspec.json.decode(answer.body, type=Pod)))

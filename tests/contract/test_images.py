@@ -1,6 +1,7 @@
 """The Dockerfile against what it packs: one label set per image, the chart's version, a list of contents."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,12 @@ def test_each_image_says_what_it_is_and_lists_what_is_in_it(part: str) -> None:
 @pytest.mark.parametrize("part", [part for part in PARTS if part != "device-plugin"])
 def test_an_image_names_a_user_that_is_not_root(part: str) -> None:
     assert "USER 65532:65532" in STAGES[part].splitlines()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_an_image_carries_every_package_of_ours_that_its_part_needs(part: str) -> None:
+    project = tomllib.loads((ROOT / part / "pyproject.toml").read_text())["project"]
+    ours = {re.split(r"[\[=<>~ ]", name)[0] for name in project["dependencies"] if name.startswith("kompakt-")}
+    needed = ours | {f"kompakt-{part}"}
+    installed = re.findall(r"--find-links /wheels (.*)$", STAGES[f"{part}-build"], re.M)
+    assert needed <= set(" ".join(installed).split())

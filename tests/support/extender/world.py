@@ -87,6 +87,7 @@ class World:
 
     def __init__(self) -> None:
         self.pods: dict[str, dict[str, Any]] = {}
+        self.deleted: set[str] = set()  # uids of pods
         self.nodes: dict[str, dict[str, Any]] = {}
         self.topologies: dict[str, dict[str, Any]] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
@@ -107,6 +108,9 @@ class World:
         return made
 
     def add_pod(self, made: dict[str, Any]) -> dict[str, Any]:
+        """A pod of a name that was there before is another one, with a uid of its own."""
+        while made["metadata"]["uid"] in self.deleted:
+            made["metadata"]["uid"] += "-again"
         return self.put("pods", made["metadata"]["name"], made)
 
     def add_node(self, name: str, kind: str = "dgx1-v100", **labels: str) -> None:
@@ -135,6 +139,7 @@ class World:
 
     def delete_pod(self, name: str) -> None:
         gone = self.pods.pop(name)
+        self.deleted.add(gone["metadata"]["uid"])
         self.news.append(("pods", gone["metadata"]["uid"], None))
 
     def finish_pod(self, name: str, phase: str = "Succeeded") -> None:

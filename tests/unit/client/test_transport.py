@@ -87,11 +87,20 @@ def test_the_server_says_when_to_try_again(header: str, seconds: float) -> None:
 
 
 def test_a_read_is_repeated_and_waits_as_long_as_the_server_says(script: Scripted) -> None:
-    script.answers = [(429, {}, {"Retry-After": "7"}), (503, {}), (200, {"kind": "A"})]
+    script.answers = [(429, {}, {"Retry-After": "4"}), (503, {}), (200, {"kind": "A"})]
     slept: list[float] = []
     assert client_of(script, sleep=slept.append).get("/a") == {"kind": "A"}
-    assert slept[0] == 7.0
+    assert slept[0] == 4.0
     assert len(slept) == 2
+
+
+def test_a_long_wait_that_the_server_asks_for_is_left_to_the_caller(script: Scripted) -> None:
+    """A thread that must show that it lives does not sleep for it."""
+    script.answers = [(429, {}, {"Retry-After": "30"}), (200, {})]
+    slept: list[float] = []
+    with pytest.raises(Throttled) as raised:
+        client_of(script, sleep=slept.append).get("/a")
+    assert (raised.value.seconds, slept, len(script.asked)) == (30.0, [], 1)
 
 
 def test_a_write_of_unknown_outcome_is_never_repeated(script: Scripted) -> None:
