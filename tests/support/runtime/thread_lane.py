@@ -64,6 +64,10 @@ class ThreadLane:
         self._jobs.put(([(View(to), View(source)) for to, source in pairs], mark))
         return mark
 
+    def settle(self) -> None:
+        """Waits until all that was asked for so far is copied."""
+        assert self.copy([]).done.wait(60)
+
     def stream(self) -> str:
         return self.name
 

@@ -11,7 +11,7 @@ from kompakt_runtime.origin import is_input_of
 from tests.support.runtime.small_training import Holder, batch, failed, gradients, network, same, warm_up
 
 BREAKABLE = {
-    "Lossless": ["hooks.Ledger.entry", "hooks.decide", "hooks.keep", "hooks.Saved"],
+    "Lossless": ["hooks.StorageLedger.entry", "hooks.decide", "hooks.keep", "hooks.Saved"],
     "ErrorBounded": ["sites.Site.bound_for"],
 }
 

@@ -198,11 +198,13 @@ def test_recomputed_regions_train_as_ever(offloaded, reentrant):
 
 
 def test_graphs_that_nobody_reads_give_their_host_memory_back(offloaded):
-    model, session = network(), offloaded(ThreadLane(delay=0.001))
+    lane = ThreadLane(delay=0.001)
+    model, session = network(), offloaded(lane)
     warmed_up(session, model)
     taken = session.hooks.offloading._carrier.taken
     for step in range(20):
         loss_of(model, step)
+        lane.settle()  # on a busy machine the copies would lag behind, and what is under way be counted
     assert session.hooks.offloading._carrier.taken <= 2 * taken
     assert same(train(network(), 2), train(network(), 2))
 
