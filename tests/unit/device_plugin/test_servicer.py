@@ -169,12 +169,15 @@ def test_an_api_server_that_hangs_takes_neither_search_nor_processes_away(servin
         release.set()
 
 
-def breaks(*arguments):
-    raise OSError("connection refused, or a bug")
+@pytest.mark.parametrize(
+    ("broken", "error"),
+    [("ask", OSError("connection refused")), ("best_free", ValueError("a bug")), ("admitted", ValueError("a bug"))],
+    ids=["the API server", "the search", "what comes before the search"],
+)
+def test_whatever_fails_there_is_an_answer(serving, call, dgx1, gpus, monkeypatch, broken, error):
+    def breaks(*arguments):
+        raise error
 
-
-@pytest.mark.parametrize("broken", ["ask", "best_free", "admitted"], ids=["API server", "search", "before the search"])
-def test_whatever_fails_there_is_an_answer(serving, call, dgx1, gpus, monkeypatch, broken):
     serving.devices.publish(dgx1)
     monkeypatch.setattr(serving if broken == "ask" else module, broken, breaks)
     assert len(set(call.prefer(gpus, 8))) == 8
