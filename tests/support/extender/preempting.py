@@ -5,7 +5,7 @@ from typing import Any
 from kompakt_core import contract as c
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.preempt_request import readable
-from tests.support.extender.office import Office
+from tests.support.extender.office import Office, on_nodes
 
 PROTECTED = 300  # seconds that a job runs before it may be ended, unless it says otherwise
 
@@ -25,6 +25,32 @@ async def runs(office: Office, name: str, workers: int = 2, gpus: int = 4, prior
         office.see()
     condition(office, name, "Running", "True")
     await office.settle()
+
+
+async def full_node(ran: float = PROTECTED) -> Office:
+    """The gang `low` of priority 0 has had all GPUs of the only node for so many seconds."""
+    office = on_nodes(1)
+    await runs(office, "low")
+    office.wait(ran)
+    return office
+
+
+async def urgent_on_full_node() -> Office:
+    """An urgent gang has come to it, and was decided about."""
+    office = await full_node()
+    urgent(office)
+    await office.settle()
+    return office
+
+
+async def bind_all(office: Office, job: str, workers: int, attempt: int = 1) -> None:
+    """kube-scheduler binds the gang's first workers where they are planned, and the nodes report so."""
+    for index in range(workers):
+        pod = f"{job}-worker-{index}-a{attempt}"
+        node = office.annotations(pod)[c.ANN_PLANNED_NODE]
+        assert await office.bind(pod, node) == ""
+        office.world.report(node)
+        office.see()
 
 
 def condition(office: Office, name: str, kind: str, status: str) -> None:

@@ -23,6 +23,12 @@ def occupy(office: Office, node: str, gpus: int) -> None:
         office.world.add_pod(pod(f"{node}-{index}", 1, annotations=notes, nodeName=node))
 
 
+def vacate(office: Office, node: str, gpus: int, first: int = 0) -> None:
+    """Plain pods of one GPU each end, from the node's first GPUs on."""
+    for index in range(first, first + gpus):
+        office.world.delete_pod(f"{node}-{index}")
+
+
 def half_full(office: Office, *nodes: str) -> None:
     for node in nodes or ("a0", "a1", "b0", "b1"):
         occupy(office, node, 4)

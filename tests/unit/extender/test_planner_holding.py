@@ -1,21 +1,11 @@
 """GPUs that are held for a gang while others end for it are given back in the end, whoever dies in between."""
 
-from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.planner.released_gangs import EXCLUDE_SECONDS
 from tests.support.extender.office import Office, on_nodes, slow_to_write
-from tests.support.extender.preempting import PROTECTED, condition, ended, request, runs, seats, urgent
+from tests.support.extender.preempting import PROTECTED, bind_all, condition, ended, request, runs, seats, urgent
 from tests.support.extender.world import worker
-
-
-async def bound(office: Office, job: str, attempt: int, workers: int = 2) -> None:
-    for index in range(workers):
-        pod = f"{job}-worker-{index}-a{attempt}"
-        node = office.annotations(pod)[c.ANN_PLANNED_NODE]
-        assert await office.bind(pod, node) == ""
-        office.world.report(node)
-        office.see()
 
 
 def successor(office: Office) -> Office:
@@ -44,7 +34,7 @@ async def test_a_victim_that_came_back_on_held_gpus_ends_the_holding(office: Off
     await office.rounds()  # writes only that low-0 is placed again
     assert office.scheduling("low-0")["state"] == "Released"
     assert office.scheduling("urgent")["reason"] == "Preempting"
-    await bound(office, "low-0", 2)
+    await bind_all(office, "low-0", workers=2, attempt=2)
     office.world.turn_ready("n1")
     office = successor(office)
     heard.set()
@@ -67,7 +57,7 @@ async def test_gpus_that_are_free_are_held_too_while_a_victim_gives_back_process
     office.world.add_gang("low", 1, 4, priority=0)
     with_processors(office, "low-worker-0-a1")
     await office.settle()
-    await bound(office, "low", 1, workers=1)
+    await bind_all(office, "low", workers=1)
     condition(office, "low", "Running", "True")
     office.world.finish_pod("short-worker-0-a1")
     condition(office, "short", "Complete", "True")

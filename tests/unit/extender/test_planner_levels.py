@@ -1,21 +1,29 @@
 """A gang that could be placed waits for a better level: timers, words, takeovers, rejected nodes."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from kompakt_core import contract as c
 from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender.office import Office, gates
-from tests.support.extender.racks import half_full, occupy, on_racks
+from tests.support.extender.racks import half_full, occupy, on_racks, vacate
 
 FIXED = {"mode": "Fixed", "machineWaitSeconds": 600, "rackWaitSeconds": 1800}
 
 
-async def test_a_gang_waits_for_one_machine_and_says_until_when() -> None:
+async def waiting() -> Office:
+    """A gang of two times four GPUs waits for one machine: four are free on each."""
     office = on_racks()
     half_full(office)
     office.world.add_gang("j", 2, 4, consolidation=FIXED)
     await office.settle()
+    return office
+
+
+async def test_a_gang_waits_for_one_machine_and_says_until_when() -> None:
+    office = await waiting()
     found = office.scheduling("j")
     assert (found["state"], found["reason"], found["waitsFor"]) == ("Waiting", "WaitingForLevel", "Machine")
     assert (found["placeableSince"], found["until"]) == ("2026-01-31T12:00:00Z", "2026-01-31T12:10:00Z")
@@ -28,13 +36,9 @@ async def test_a_gang_waits_for_one_machine_and_says_until_when() -> None:
 
 
 async def test_it_is_placed_at_once_when_a_machine_becomes_free() -> None:
-    office = on_racks()
-    half_full(office)
-    office.world.add_gang("j", 2, 4, consolidation=FIXED)
-    await office.settle()
+    office = await waiting()
     office.wait(60)
-    for index in range(4):
-        office.world.delete_pod(f"b1-{index}")
+    vacate(office, "b1", 4)
     await office.settle()
     found = office.scheduling("j")
     assert (found["state"], found["plan"]["level"]) == ("Released", "Machine")
@@ -44,10 +48,7 @@ async def test_it_is_placed_at_once_when_a_machine_becomes_free() -> None:
 
 
 async def test_it_relaxes_when_its_timer_runs_out_although_nothing_else_happens() -> None:
-    office = on_racks()
-    half_full(office)
-    office.world.add_gang("j", 2, 4, consolidation=FIXED)
-    await office.settle()
+    office = await waiting()
     office.wait(600)
     await office.plan()  # no watch delivered anything
     assert (office.scheduling("j")["state"], office.scheduling("j")["plan"]["level"]) == ("Released", "Rack")
@@ -71,10 +72,7 @@ async def test_the_loop_wakes_by_itself_at_the_earliest_timer() -> None:
 
 
 async def test_timers_go_on_after_a_takeover() -> None:
-    office = on_racks()
-    half_full(office)
-    office.world.add_gang("j", 2, 4, consolidation=FIXED)
-    await office.settle()
+    office = await waiting()
     successor = Office(office.world)
     successor.wait(599)
     successor.take_over()
@@ -96,8 +94,7 @@ async def test_timers_begin_when_the_gang_could_first_be_placed() -> None:
     assert "placeableSince" not in office.scheduling("j")
     office.wait(3600)
     for node in ("a0", "a1"):
-        for index in range(4):
-            office.world.delete_pod(f"{node}-{index}")
+        vacate(office, node, 4)
     await office.settle()
     found = office.scheduling("j")
     assert found["waitingSince"] == "2026-01-31T12:00:00Z"
@@ -119,32 +116,57 @@ async def test_the_level_that_is_waited_for_may_become_a_wider_one() -> None:
     assert office.scheduling("j")["plan"]["level"] == "Cluster"
 
 
+def left(seconds: int) -> dict[str, dict[str, Any]]:
+    return {"status": {"progress": {"remainingSeconds": seconds}}}
+
+
+def measured(word: str, share: str | None) -> dict[str, dict[str, Any]]:
+    """A job that says so of its sensitivity, and what was measured of its communication."""
+    profile = {} if share is None else {"communication": share}
+    return {"spec": {"communication": {"bandwidthSensitivity": word}}, "status": {"profile": profile}}
+
+
+LOSS = {"status": {"progress": {"loss": "0.1"}}}
+KOMPAKT = ClusterPolicy("kompakt")
+
+
 @pytest.mark.parametrize(
-    ("policy", "sensitivity", "until"),
+    ("policy", "on_pods", "job", "until"),
     [
-        (ClusterPolicy("kompakt"), "High", "2026-01-31T12:28:30Z"),  # an hour * 0.5 * (1 - 0.05)
-        (ClusterPolicy("kompakt"), "Auto", "2026-01-31T12:08:33Z"),
-        (ClusterPolicy("kompakt"), "Low", None),
-        (ClusterPolicy("no-wait"), "High", None),
-        (ClusterPolicy("fixed"), "Low", "2026-01-31T12:10:00Z"),
-        (ClusterPolicy("never-relax"), "Low", ""),
+        pytest.param(KOMPAKT, "High", {}, "12:28:30", id="kompakt, High: an hour x 0.5 x (1 - 0.05)"),
+        pytest.param(KOMPAKT, "Auto", {}, "12:08:33", id="kompakt, Auto"),
+        pytest.param(KOMPAKT, "Low", {}, None, id="kompakt, Low: not at all"),
+        pytest.param(ClusterPolicy("no-wait"), "High", {}, None, id="no-wait: not at all"),
+        pytest.param(ClusterPolicy("fixed"), "Low", {}, "12:10:00", id="fixed: whatever the sensitivity"),
+        pytest.param(ClusterPolicy("never-relax"), "Low", {}, "", id="never-relax: without end"),
+        pytest.param(KOMPAKT, "High", left(36000), "16:45:00", id="ten hours are left x 0.5 x (1 - 0.05)"),
+        pytest.param(KOMPAKT, "High", left(60), "12:00:29", id="a minute is left"),
+        pytest.param(KOMPAKT, "High", left(1 << 53), "2026-07-24T08:24:00Z", id="no more than a year is believed"),
+        pytest.param(KOMPAKT, "High", LOSS, "12:28:30", id="an hour, as nobody knows what is left"),
+        pytest.param(KOMPAKT, "High", measured("Auto", "0.2"), "12:11:24", id="measured: an hour x 0.2 x (1 - 0.05)"),
+        pytest.param(KOMPAKT, "High", measured("Auto", None), "12:28:30", id="not measured: as the word on the pods says"),
+        pytest.param(KOMPAKT, "High", measured("High", "0.2"), "12:28:30", id="the job's own word counts before that"),
+        pytest.param(KOMPAKT, "High", measured("Auto", "a lot"), "12:28:30", id="what is no number was not measured"),
+        pytest.param(KOMPAKT, "High", measured("Auto", "0"), None, id="measured to say nothing: not at all"),
     ],
-    ids=lambda value: value.name if isinstance(value, ClusterPolicy) else str(value),
 )
-async def test_the_clusters_policy_decides_for_jobs_that_say_nothing(
-    policy: ClusterPolicy, sensitivity: str, until: str | None
+async def test_until_when_a_gang_waits_for_one_machine(
+    policy: ClusterPolicy, on_pods: str, job: dict[str, dict[str, Any]], until: str | None
 ) -> None:
     office = on_racks(policy)
     half_full(office)
     office.world.add_gang("j", 2, 4)
+    for part, more in job.items():
+        office.world.jobs["j"][part] |= more
+    office.world.put("jobs", "j", office.world.jobs["j"])
     for index in range(2):
         made = office.world.pods[f"j-worker-{index}-a1"]
-        made["metadata"]["annotations"]["kompakt.dev/bandwidth-sensitivity"] = sensitivity
+        made["metadata"]["annotations"][c.ANN_SENSITIVITY] = on_pods
         office.world.add_pod(made)
     await office.settle()
     found = office.scheduling("j")
-    assert (found["state"] == "Released") == (until is None)
-    assert found.get("until", "") == (until or "")
+    assert (found["state"], found.get("waitsFor")) == (("Released", None) if until is None else ("Waiting", "Machine"))
+    assert found.get("until", "") == (f"2026-01-31T{until}Z" if until and "T" not in until else until or "")
 
 
 async def test_a_job_may_leave_the_clusters_policy() -> None:
@@ -208,27 +230,6 @@ async def test_two_gangs_that_each_need_all_never_hold_a_part_each() -> None:
     assert office.scheduling("b")["state"] == "Released"
 
 
-@pytest.mark.parametrize(
-    ("left", "until"),
-    [
-        (36000, "2026-01-31T16:45:00Z"),  # ten hours x 0.5 x (1 - 0.05), since 12:00
-        (60, "2026-01-31T12:00:29Z"),
-        (1 << 53, "2026-07-24T08:24:00Z"),  # no more than a year is believed
-        (None, "2026-01-31T12:28:30Z"),  # an hour, as nobody knows
-    ],
-)
-async def test_how_long_waiting_can_pay_follows_from_what_is_left_to_do(left: int | None, until: str | None) -> None:
-    office = on_racks(ClusterPolicy("kompakt"))
-    half_full(office)
-    office.world.add_gang("j", 2, 4)
-    found = office.world.jobs["j"]
-    found["status"]["progress"] = {"loss": "0.1"} if left is None else {"remainingSeconds": left}
-    office.world.put("jobs", "j", found)
-    await office.settle()
-    assert office.scheduling("j")["waitsFor"] == "Machine"
-    assert office.scheduling("j").get("until") == until
-
-
 async def test_a_level_required_is_never_left_though_the_timers_run_out() -> None:
     office = on_racks()
     half_full(office)
@@ -240,25 +241,3 @@ async def test_a_level_required_is_never_left_though_the_timers_run_out() -> Non
     await office.settle()
     assert office.scheduling("j")["state"] == "Waiting"
     assert "not within the level Machine" in office.scheduling("j")["message"]
-
-
-@pytest.mark.parametrize(
-    ("word", "measured", "until"),
-    [
-        ("Auto", "0.2", "2026-01-31T12:11:24Z"),  # an hour x 0.2 x (1 - 0.05)
-        ("Auto", None, "2026-01-31T12:28:30Z"),  # as the word on the pods is taken to mean, which is High here
-        ("High", "0.2", "2026-01-31T12:28:30Z"),
-        ("Auto", "a lot", "2026-01-31T12:28:30Z"),
-        ("Auto", "0", None),
-    ],
-)
-async def test_what_was_measured_takes_the_place_of_what_is_assumed(word: str, measured: str | None, until: str | None) -> None:
-    office = on_racks(ClusterPolicy("kompakt"))
-    half_full(office)
-    office.world.add_gang("j", 2, 4)
-    found = office.world.jobs["j"]
-    found["spec"]["communication"] = {"bandwidthSensitivity": word}
-    found["status"]["profile"] = {} if measured is None else {"communication": measured}
-    office.world.put("jobs", "j", found)
-    await office.settle()
-    assert office.scheduling("j").get("until") == until

@@ -8,23 +8,14 @@ import pytest
 from kompakt_core import contract as c
 from kompakt_core.contract import timestamps
 from tests.support.extender.office import Office, on_nodes
-from tests.support.extender.preempting import PROTECTED, condition, ended, request, seats, touch, urgent
+from tests.support.extender.preempting import PROTECTED, bind_all, condition, ended, request, seats, touch, urgent
 
 
 async def placed(office: Office, name: str = "low", workers: int = 2) -> None:
     """Bound to its nodes; its containers never start."""
     office.world.add_gang(name, workers, 4, priority=0)
     await office.settle()
-    await bound(office, name, workers)
-
-
-async def bound(office: Office, name: str, workers: int) -> None:
-    for index in range(workers):
-        pod = f"{name}-worker-{index}-a1"
-        node = office.annotations(pod)[c.ANN_PLANNED_NODE]
-        assert await office.bind(pod, node) == ""
-        office.world.report(node)
-        office.see()
+    await bind_all(office, name, workers)
 
 
 @pytest.mark.parametrize("never", [True, False], ids=["it never ran", "it runs no more"])
@@ -71,7 +62,7 @@ async def test_a_gang_that_is_not_wholly_bound_is_withdrawn_and_not_ended() -> N
     office = on_nodes(1)
     office.world.add_gang("low", 2, 4, priority=0)
     await office.settle()
-    await bound(office, "low", 1)
+    await bind_all(office, "low", 1)
     office.world.jobs["low"]["spec"]["runPolicy"] = {"preemption": {"minRuntimeSeconds": 1}}
     touch(office, "low")
     office.wait(60)

@@ -1,23 +1,32 @@
 """A gang of higher priority gets the GPUs of gangs of lower priority: held, written down, asked for, in this order."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from kompakt_core.contract import timestamps
 from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender.office import Office, on_nodes
-from tests.support.extender.preempting import PROTECTED, condition, conditions, ended, request, runs, seats, touch, urgent
-from tests.support.extender.racks import occupy, on_racks
+from tests.support.extender.preempting import (
+    PROTECTED,
+    condition,
+    conditions,
+    ended,
+    full_node,
+    request,
+    runs,
+    seats,
+    touch,
+    urgent,
+    urgent_on_full_node,
+)
+from tests.support.extender.racks import half_full, occupy, on_racks, vacate
 from tests.support.extender.world import worker
 
 
 async def test_a_running_gang_of_lower_priority_is_asked_to_end_and_its_gpus_go_to_the_urgent_one() -> None:
-    office = on_nodes(1)
-    await runs(office, "low")
-    office.wait(PROTECTED)
-    urgent(office)
-    await office.settle()
+    office = await urgent_on_full_node()
     waits = office.scheduling("urgent")
     assert (waits["state"], waits.get("reason", "")) == ("Reserved", "Preempting")
     assert "1 running job is ended for it, of lower priority: default/low; 8 GPUs are kept for it" in waits["message"]
@@ -39,9 +48,7 @@ async def test_a_running_gang_of_lower_priority_is_asked_to_end_and_its_gpus_go_
 
 
 async def test_the_reservation_is_written_before_the_request() -> None:
-    office = on_nodes(1)
-    await runs(office, "low")
-    office.wait(PROTECTED)
+    office = await full_node()
     urgent(office)
     office.see()
     office.world.sent.clear()
@@ -50,23 +57,22 @@ async def test_the_reservation_is_written_before_the_request() -> None:
     assert written == ["urgent", "low"]
 
 
-@pytest.mark.parametrize("other", [1000, 2000])
-async def test_equal_and_higher_priorities_stay(other: int) -> None:
+@pytest.mark.parametrize(
+    ("other", "more"),
+    [(1000, {}), (2000, {}), (0, {"preemptionPolicy": "Never"}), (None, {})],
+    ids=["equal priority stays", "higher priority stays", "preemptionPolicy Never is honoured", "plain pods are never ended"],
+)
+async def test_who_is_not_ended(other: int | None, more: dict[str, Any]) -> None:
     office = on_nodes(1)
-    await runs(office, "other", priority=other)
+    if other is None:
+        occupy(office, "n0", 8)
+    else:
+        await runs(office, "other", priority=other)
     office.wait(PROTECTED)
-    urgent(office)
+    urgent(office, **more)
     await office.settle()
-    assert (office.scheduling("urgent")["state"], request(office, "other")) == ("Waiting", None)
-
-
-async def test_preemption_policy_never_is_honoured() -> None:
-    office = on_nodes(1)
-    await runs(office, "low")
-    office.wait(PROTECTED)
-    urgent(office, preemptionPolicy="Never")
-    await office.settle()
-    assert (office.scheduling("urgent")["state"], request(office, "low")) == ("Waiting", None)
+    assert office.scheduling("urgent")["state"] == "Waiting"
+    assert other is None or request(office, "other") is None
 
 
 async def test_nobody_is_asked_before_its_minimum_run_time_and_the_moment_is_told_and_kept() -> None:
@@ -88,9 +94,7 @@ async def test_nobody_is_asked_before_its_minimum_run_time_and_the_moment_is_tol
 
 
 async def test_a_preempted_job_runs_its_minimum_run_time_again_before_it_is_asked_again() -> None:
-    office = on_nodes(1)
-    await runs(office, "low")
-    office.wait(PROTECTED)
+    office = await full_node()
     urgent(office, "first")
     await office.settle()
     ended(office, "low")
@@ -112,11 +116,7 @@ async def test_a_preempted_job_runs_its_minimum_run_time_again_before_it_is_aske
 
 
 async def test_it_can_be_switched_off_also_while_a_job_is_asked() -> None:
-    office = on_nodes(1)
-    await runs(office, "low")
-    office.wait(PROTECTED)
-    urgent(office)
-    await office.settle()
+    office = await urgent_on_full_node()
     assert request(office, "low") is not None
     successor = Office(office.world, ClusterPolicy("no-wait", preemption=False))
     successor.now = office.now
@@ -126,20 +126,8 @@ async def test_it_can_be_switched_off_also_while_a_job_is_asked() -> None:
     assert "victims" not in successor.scheduling("urgent")
 
 
-async def test_plain_pods_are_never_ended() -> None:
-    office = on_nodes(1)
-    occupy(office, "n0", 8)
-    urgent(office)
-    await office.settle()
-    assert office.scheduling("urgent")["state"] == "Waiting"
-
-
 async def test_a_request_is_taken_back_when_the_urgent_job_is_gone() -> None:
-    office = on_nodes(1)
-    await runs(office, "low")
-    office.wait(PROTECTED)
-    urgent(office)
-    await office.settle()
+    office = await urgent_on_full_node()
     office.world.news.append(("jobs", "uid-urgent", None))
     del office.world.jobs["urgent"]
     for index in range(2):
@@ -157,8 +145,7 @@ async def test_a_request_is_taken_back_when_the_urgent_job_finds_another_place(o
     urgent(office)
     await office.settle()
     assert request(office, "low") is not None
-    for index in range(8):
-        office.world.delete_pod(f"n1-{index}")
+    vacate(office, "n1", 8)
     await office.settle()
     assert {seat["node"] for seat in office.scheduling("urgent")["plan"]["pods"]} == {"n1"}
     assert "preempt" not in office.scheduling("low")
@@ -168,11 +155,7 @@ async def test_a_request_is_taken_back_when_the_urgent_job_finds_another_place(o
 
 
 async def test_a_victim_that_ends_by_itself_needs_no_request() -> None:
-    office = on_nodes(1)
-    await runs(office, "low")
-    office.wait(PROTECTED)
-    urgent(office)
-    await office.settle()
+    office = await urgent_on_full_node()
     for index in range(2):
         office.world.finish_pod(f"low-worker-{index}-a1")
     office.world.report("n0")
@@ -184,9 +167,7 @@ async def test_a_victim_that_ends_by_itself_needs_no_request() -> None:
 
 @pytest.mark.parametrize("lost", [0, 1, 2], ids=["before the reservation", "between reservation and request", "after both"])
 async def test_a_new_leader_goes_on_where_the_old_one_was(lost: int) -> None:
-    office = on_nodes(1)
-    await runs(office, "low")
-    office.wait(PROTECTED)
+    office = await full_node()
     urgent(office)
     office.see()
     for _ in range(2 * lost):
@@ -211,9 +192,7 @@ async def test_a_new_leader_goes_on_where_the_old_one_was(lost: int) -> None:
 
 async def test_nobody_is_asked_as_long_as_the_reservation_does_not_stand_written() -> None:
     """The waiting job changes while core thinks, so that the first write of the reservation is refused."""
-    office = on_nodes(1)
-    await runs(office, "low")
-    office.wait(PROTECTED)
+    office = await full_node()
     urgent(office)
     office.see()
     office.meanwhile.append(lambda: None)  # first it is thought about a place, then about victims
@@ -246,11 +225,7 @@ async def test_two_urgent_gangs_get_two_victims_and_one_is_not_asked_for_both(of
 
 
 async def test_a_node_that_is_lost_meanwhile_ends_the_reservation() -> None:
-    office = on_nodes(1)
-    await runs(office, "low")
-    office.wait(PROTECTED)
-    urgent(office)
-    await office.settle()
+    office = await urgent_on_full_node()
     office.world.nodes["n0"]["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     office.world.put("nodes", "n0", office.world.nodes["n0"])
     await office.settle()
@@ -261,8 +236,7 @@ async def test_a_node_that_is_lost_meanwhile_ends_the_reservation() -> None:
 async def test_a_gang_that_waits_for_one_machine_has_nobody_ended_for_less() -> None:
     """Sensitivity High: half of each machine is taken by plain pods, so that a victim would free half a machine only."""
     office = on_racks(ClusterPolicy("kompakt"))
-    for node in ("a0", "a1", "b0", "b1"):
-        occupy(office, node, 4)
+    half_full(office)
     for index in range(4):
         await runs(office, f"low-{index}", 1, 4)
     office.wait(PROTECTED)
@@ -270,8 +244,7 @@ async def test_a_gang_that_waits_for_one_machine_has_nobody_ended_for_less() -> 
     await office.settle()
     assert office.scheduling("urgent")["state"] == "Waiting"
     assert all(request(office, f"low-{index}") is None for index in range(4))
-    for index in range(4):
-        office.world.delete_pod(f"a0-{index}")
+    vacate(office, "a0", 4)
     office.world.report("a0")
     await office.settle()
     assert [request(office, f"low-{index}") is not None for index in range(4)].count(True) == 1

@@ -17,13 +17,12 @@ from kompakt_extender.planner.cycle import no_better
 from kompakt_extender.planner.loop import LATE_AT_MOST
 from tests.support.extender.office import Office, on_nodes, slow_to_write
 from tests.support.extender.preempting import PROTECTED, runs, urgent
-from tests.support.extender.racks import occupy
+from tests.support.extender.racks import occupy, vacate
 
 
-def leave(office: Office, node: str, gpus: int = 8) -> None:
+def leave(office: Office, node: str, gpus: int = 8, first: int = 0) -> None:
     """Plain pods end, and the watch shows it."""
-    for index in range(gpus):
-        office.world.delete_pod(f"{node}-{index}")
+    vacate(office, node, gpus, first)
     office.see()
 
 
@@ -31,20 +30,23 @@ def states(office: Office, *names: str) -> list[Any]:
     return [office.scheduling(name).get("state") for name in names]
 
 
-async def both_wait(office: Office) -> None:
-    """A gang of high and one of low priority, both told that there is no room."""
-    occupy(office, "n0", 8)
+def two_gangs(office: Office, taken: int = 0) -> None:
+    """One of high and one of low priority come; plain pods have so many GPUs of n0."""
+    occupy(office, "n0", taken)
     urgent(office, "high")
     office.world.add_gang("low", 2, 4)
+
+
+async def both_wait(office: Office) -> None:
+    """Both are told that there is no room."""
+    two_gangs(office, taken=8)
     await office.settle()
     assert states(office, "high", "low") == ["Waiting", "Waiting"]
 
 
 async def test_what_becomes_free_while_a_gang_is_thought_about_is_not_given_to_one_behind_it() -> None:
     office = on_nodes(1)
-    occupy(office, "n0", 8)
-    urgent(office, "high")
-    office.world.add_gang("low", 2, 4)
+    two_gangs(office, taken=8)
     office.see()
     office.meanwhile.append(lambda: leave(office, "n0"))
     await office.plan()
@@ -72,8 +74,7 @@ async def test_a_machine_that_comes_while_a_gang_is_thought_about_is_shown_to_al
 async def test_who_loses_its_node_while_it_is_thought_about_is_asked_again_before_those_behind_it(
     node: str, office: Office
 ) -> None:
-    urgent(office, "high")
-    office.world.add_gang("low", 2, 4)
+    two_gangs(office)
     office.see()
 
     def node_falls_silent() -> None:
@@ -118,16 +119,14 @@ async def test_gangs_of_equal_priority_keep_their_order_too() -> None:
     office.wait(1)
     office.world.add_gang("second", 2, 4)
     leave(office, "n0", 1)
-    office.meanwhile.append(lambda: [office.world.delete_pod(f"n0-{index}") for index in range(1, 8)] and office.see())
+    office.meanwhile.append(lambda: leave(office, "n0", 7, first=1))
     await office.settle()
     assert states(office, "first", "second") == ["Released", "Waiting"]
 
 
 async def test_what_becomes_free_while_a_gang_is_written_about_is_not_given_to_one_behind_it() -> None:
     office = on_nodes(1)
-    occupy(office, "n0", 8)
-    urgent(office, "high")
-    office.world.add_gang("low", 2, 4)
+    two_gangs(office, taken=8)
     heard = slow_to_write(office, "high")
     await office.rounds()
     leave(office, "n0")
@@ -154,8 +153,7 @@ async def test_what_a_gang_refused_is_given_to_others_while_it_is_written_about(
 async def test_the_places_of_a_plan_that_came_too_late_are_not_given_to_one_behind_it() -> None:
     """The job was changed at the same time: until its new version is seen it can not be planned again."""
     office = on_nodes(1)
-    urgent(office, "high")
-    office.world.add_gang("low", 2, 4)
+    two_gangs(office)
     office.see()
     office.world.put("jobs", "high", office.world.jobs["high"])
     await office.plan()
@@ -169,8 +167,7 @@ async def test_the_places_of_a_plan_that_came_too_late_are_not_given_to_one_behi
 
 async def test_a_gang_that_nothing_can_be_written_about_does_not_stop_the_others() -> None:
     office = on_nodes(1)
-    urgent(office, "high")
-    office.world.add_gang("low", 2, 4)
+    two_gangs(office)
     send = office.world.send
 
     async def refuse(method: str, path: str, **more: Any) -> Answer:

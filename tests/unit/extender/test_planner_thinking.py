@@ -80,25 +80,22 @@ def other_machine() -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("store", "changed"),
-    [("nodes", pressed_for_cpu), ("nodes", other_rack), ("nodes", not_ready), ("topologies", other_machine)],
+    [("nodes", pressed_for_cpu), ("nodes", other_rack), ("nodes", not_ready), ("topologies", other_machine), ("nodes", None)],
+    ids=["too few processors", "another rack", "not ready", "other GPUs", "it is gone"],
 )
-async def test_a_plan_on_a_node_that_changed_meanwhile_is_not_written(store: str, changed: Callable[[], dict[str, Any]]) -> None:
+async def test_a_plan_on_a_node_that_changed_meanwhile_is_not_written(
+    store: str, changed: Callable[[], dict[str, Any]] | None
+) -> None:
     office = on_nodes(1)
     office.world.add_gang("j", 2, 4)
     office.see()
-    office.meanwhile.append(see_after(office, lambda: office.world.put(store, "n0", changed())))
+    if changed is None:
+        office.meanwhile.append(lambda: office.handlers.nodes().remove("n0"))
+    else:
+        office.meanwhile.append(see_after(office, lambda: office.world.put(store, "n0", changed())))
     await office.plan()
     assert office.world.sent == []
-    assert office.ledger.snapshot().nodes["n0"].taken == 0  # type: ignore[index]
-
-
-async def test_a_plan_on_a_node_that_went_meanwhile_is_not_written() -> None:
-    office = on_nodes(1)
-    office.world.add_gang("j", 2, 4)
-    office.see()
-    office.meanwhile.append(lambda: office.handlers.nodes().remove("n0"))
-    await office.plan()
-    assert office.world.sent == []
+    assert [state.taken for state in office.ledger.snapshot().nodes.values()] == ([] if changed is None else [0])
 
 
 @pytest.mark.parametrize("what", ["pod replaced", "pod deleted", "job suspended", "next attempt", "other wish"])

@@ -1,5 +1,7 @@
 """Gangs that wait: for how long, in which order, and what they are told."""
 
+from typing import Any
+
 import pytest
 
 from kompakt_core import contract as c
@@ -8,8 +10,15 @@ from tests.support.extender.office import Office, gates
 from tests.support.extender.world import job, node, worker
 
 
-async def test_an_incomplete_gang_is_left_alone(office: Office) -> None:
-    office.world.put("jobs", "j", job("j", workers=2))
+@pytest.mark.parametrize(
+    ("workers", "change"),
+    [(2, {}), (1, {"suspend": True}), (1, {"managedBy": "example.com/other"})],
+    ids=["as long as a worker is missing", "while it is suspended", "when another controller manages it"],
+)
+async def test_a_gang_is_left_alone(workers: int, change: dict[str, Any], office: Office) -> None:
+    made = job("j", workers)
+    made["spec"] |= change
+    office.world.put("jobs", "j", made)
     office.world.add_pod(worker("j", 0))
     await office.settle()
     assert office.world.sent == []
@@ -72,42 +81,23 @@ async def test_an_unknown_pattern_is_refused_with_the_right_ones(office: Office)
     assert gates(office.world, "j-worker-0-a1") != []
 
 
-async def test_priority_comes_before_the_time_of_arrival(office: Office) -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "priority", "winner"),
+    [("first", "urgent", 100, "urgent"), ("z-first", "a-second", 0, "z-first")],
+    ids=["priority comes before the time of arrival", "of equal priority who waits longer comes first"],
+)
+async def test_who_gets_what_becomes_free(first: str, second: str, priority: int, winner: str, office: Office) -> None:
     office.world.add_gang("full", 2, 8)
     await office.settle()
-    office.world.add_gang("first", 1, 8)
+    office.world.add_gang(first, 1, 8)
     await office.settle()
     office.wait(10)
-    office.world.add_gang("urgent", 1, 8, priority=100)
+    office.world.add_gang(second, 1, 8, priority=priority)
     await office.settle()
     office.world.delete_pod("full-worker-0-a1")
     await office.settle()
-    assert office.scheduling("urgent")["state"] == "Released"
-    assert office.scheduling("first")["state"] == "Waiting"
-
-
-async def test_who_waits_longer_comes_first(office: Office) -> None:
-    office.world.add_gang("full", 2, 8)
-    await office.settle()
-    office.world.add_gang("z-first", 1, 8)
-    await office.settle()
-    office.wait(10)
-    office.world.add_gang("a-second", 1, 8)
-    await office.settle()
-    office.world.delete_pod("full-worker-0-a1")
-    await office.settle()
-    assert office.scheduling("z-first")["state"] == "Released"
-    assert office.scheduling("a-second")["state"] == "Waiting"
-
-
-async def test_a_suspended_or_foreign_job_is_left_alone(office: Office) -> None:
-    for name, change in (("s", {"suspend": True}), ("f", {"managedBy": "example.com/other"})):
-        made = job(name, workers=1)
-        made["spec"] |= change
-        office.world.put("jobs", name, made)
-        office.world.add_pod(worker(name, 0))
-    await office.settle()
-    assert office.world.sent == []
+    states = {name: office.scheduling(name)["state"] for name in (first, second)}
+    assert states == {first: "Waiting", second: "Waiting"} | {winner: "Released"}
 
 
 def placed(office: Office, name: str) -> dict[str, str]:
