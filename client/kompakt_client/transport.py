@@ -142,6 +142,10 @@ class ApiClient:
         """PUT: where `body` carries a resourceVersion, only if the object is unchanged. Raises an ApiError."""
         return self.json(ApiRequest("PUT", path, query, dict(body)))
 
+    def delete(self, path: str, **query: str | int) -> Object:
+        """DELETE; the answer is the object or a Status. Raises an ApiError."""
+        return self.json(ApiRequest("DELETE", path, query))
+
     def json(self, request: ApiRequest) -> Object:
         """The answer to any request as a dictionary. Raises an ApiError."""
         body = self.send(request)
