@@ -80,7 +80,7 @@ class Cluster:
 
         try:
             answer = self._api.answer(ApiRequest(method, f"{self._path}/{path}", body=body, seconds=_TIMEOUT_SECONDS))
-        except (ApiError, OSError, ValueError) as error:  # OSError: a token or certificate can no longer be read
+        except (ApiError, ValueError) as error:  # ValueError: a token that is no text
             raise InvalidInput(f"the API server cannot be reached: {error}") from None
         return Reply(answer.status, _read(answer.body))
 

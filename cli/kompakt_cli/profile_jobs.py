@@ -100,7 +100,7 @@ def _told(ask: Callable[[], Document]) -> Document:
         return ask()
     except ApiError as error:
         raise InvalidInput(refusal(error.status, error.message)) from None
-    except (OSError, ValueError) as error:  # a token or certificate can no longer be read
+    except ValueError as error:  # a token that is no text
         raise InvalidInput(f"the API server cannot be reached: {error}") from None
 
 

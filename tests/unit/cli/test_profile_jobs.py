@@ -148,11 +148,14 @@ def test_no_answer_says_that_the_api_server_cannot_be_reached(tmp_path: Path) ->
         pytest.fail("there is no job to run")
 
 
-def test_a_token_file_that_goes_away_is_said(tmp_path: Path) -> None:
+def test_a_token_file_that_goes_away_or_bad_is_said(tmp_path: Path) -> None:
     path, token = kubeconfig(tmp_path, 1), tmp_path / "token"
     token.write_text("x")
     path.write_text(path.read_text().replace("token: mine", f"tokenFile: {token}"))
     cluster = ProfilingCluster(str(path), None, None)
+    token.write_bytes(b"\xff")
+    with pytest.raises(InvalidInput, match=r"^the API server cannot be reached: .*decode"):
+        cluster.status("a")
     token.unlink()
     with pytest.raises(InvalidInput, match=r"^the API server cannot be reached: .*token"):
         cluster.status("a")
