@@ -4,12 +4,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import sleep
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote, urlencode
 
 import typer
 
 from kompakt_core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from kompakt_client.transport import ApiClient
 
 TRIES: Final = 12  # a Service chooses at random among two replicas, and only one of them decides: 1 in 4,096 fails
 _PAUSE_SECONDS: Final = 0.2
@@ -31,23 +34,24 @@ class Reply:
     body: Any
 
 
+def api_of(kubeconfig: str | None, context: str | None) -> tuple["ApiClient", str]:
+    """The API server that kubectl would ask with these, and its namespace. Raises InvalidInput where none can be used."""
+    from kompakt_client.transport import connect_as_kubectl  # 0.1 s: not for commands that need no cluster
+
+    try:
+        return connect_as_kubectl(kubeconfig, context)
+    except InvalidInput as error:
+        raise InvalidInput(f"no usable kubeconfig: {error}; name one with --kubeconfig or KUBECONFIG") from None
+
+
 class Cluster:
     """One cluster's explain API."""
 
     def __init__(self, kubeconfig: str | None, context: str | None, namespace: str, service: str) -> None:
         """Read the kubeconfig. Raises InvalidInput where there is none or it cannot be used."""
-        # Half a second to import: not for commands that need no cluster.
-        import yaml
-        from kubernetes import config
-
         self._where = f"Service {service} in namespace {namespace}"
         self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/services/{quote(service, safe='')}:http/proxy/v1alpha1"
-        try:
-            self._api = config.new_client_from_config(kubeconfig, context, client_configuration=_configuration())
-            _, active = config.list_kube_config_contexts(config_file=kubeconfig)
-        except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
-            raise InvalidInput(f"no usable kubeconfig: {error}; name one with --kubeconfig or KUBECONFIG") from None
-        self.namespace = str((active or {}).get("context", {}).get("namespace") or "default")
+        self._api, self.namespace = api_of(kubeconfig, context)
 
     def get(self, *parts: str, **query: Any) -> dict[str, Any]:
         """The answer to GET; raises InvalidInput with the server's sentence."""
@@ -71,31 +75,14 @@ class Cluster:
         return reply.body
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None) -> Reply:
-        from kubernetes.client.exceptions import ApiException
-        from urllib3.exceptions import HTTPError
+        from kompakt_client.errors import ApiError
+        from kompakt_client.requests import ApiRequest
 
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        request = self._api.param_serialize(
-            method, f"{self._path}/{path}", header_params=headers, body=body, auth_settings=["BearerToken"]
-        )
         try:
-            response = self._api.call_api(*request, _request_timeout=_TIMEOUT_SECONDS)
-            return Reply(response.status, _read(response.read()))
-        except (HTTPError, ApiException, OSError) as error:
+            answer = self._api.answer(ApiRequest(method, f"{self._path}/{path}", body=body, seconds=_TIMEOUT_SECONDS))
+        except (ApiError, ValueError) as error:  # ValueError: a token that is no text
             raise InvalidInput(f"the API server cannot be reached: {error}") from None
-
-
-def _configuration() -> Any:
-    """urllib3 would itself ask a standby three times more, a second apart as its Retry-After says, before each of our tries."""
-    from kubernetes.client import Configuration
-    from urllib3 import Retry
-
-    class OursExcepted(Retry):
-        RETRY_AFTER_STATUS_CODES = Retry.RETRY_AFTER_STATUS_CODES - {503}
-
-    found = Configuration()
-    found.retries = OursExcepted(3)
-    return found
+        return Reply(answer.status, _read(answer.body))
 
 
 def _read(data: bytes) -> Any:

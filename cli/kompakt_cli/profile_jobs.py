@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import quote
 
-import yaml
-
+from kompakt_cli.access import api_of
 from kompakt_cli.profile_document import UNTOLD, cold_note, told_run
 from kompakt_cli.profile_manifest import Document, StepLimits, container_of, run_document
 from kompakt_core import contract
@@ -31,77 +32,84 @@ class ProfilingCluster:
 
     def __init__(self, kubeconfig: str | None, context: str | None, namespace: str | None) -> None:
         """Raises InvalidInput where no kubeconfig can be used."""
-        from kubernetes import client, config  # half a second: not for runs on this machine
-
-        try:
-            api = config.new_client_from_config(config_file=kubeconfig, context=context)
-            _, active = config.list_kube_config_contexts(config_file=kubeconfig)
-        except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
-            raise InvalidInput(f"no usable kubeconfig: {error}; name one with --kubeconfig or KUBECONFIG") from None
-        self.namespace = namespace or str((active or {}).get("context", {}).get("namespace") or "default")
-        self._jobs, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)
-        self._at = {
-            "group": contract.GROUP,
-            "version": contract.VERSION,
-            "namespace": self.namespace,
-            "plural": contract.JOB_PLURAL,
-        }
+        self._api, default = api_of(kubeconfig, context)
+        self.namespace = namespace or default
+        at = f"namespaces/{quote(self.namespace, safe='')}"
+        self._jobs = f"/apis/{contract.GROUP}/{contract.VERSION}/{at}/{contract.JOB_PLURAL}"
+        self._pods = f"/api/v1/{at}/pods"
 
     @contextmanager
     def running(self, document: Document) -> Iterator[str]:
         """The job exists meanwhile, and is deleted however this ends; gives its name."""
         name = document["metadata"]["name"]
-        self._call(lambda: self._jobs.create_namespaced_custom_object(**self._at, body=document))
+        _told(lambda: self._api.create(self._jobs, document))
         try:
             yield name
         finally:
-            self._call(lambda: self._jobs.delete_namespaced_custom_object(**self._at, name=name))
+            _told(lambda: self._api.delete(_one(self._jobs, name)))
 
     def annotate(self, name: str, profile: str) -> None:
         """Hand a profile to the TrainingJob of that name, which counts from its next attempt on."""
         body = {"metadata": {"annotations": {contract.ANN_PROFILE: profile}}}
-        self._call(lambda: self._jobs.patch_namespaced_custom_object(**self._at, name=name, body=body))
+        _told(lambda: self._api.merge(_one(self._jobs, name), body))
 
     def status(self, name: str) -> Document:
-        found = self._call(lambda: self._jobs.get_namespaced_custom_object(**self._at, name=name))
+        found = _told(lambda: self._api.get(_one(self._jobs, name)))
         return dict(found.get("status") or {})
 
     def last_words(self, name: str) -> list[str]:
         """The termination messages of the job's workers that left one."""
-        statuses = (one for pod in self._pods(name) for one in pod.status.container_statuses or ())
-        ended = (one.state.terminated for one in statuses)
-        return [str(one.message) for one in ended if one is not None and one.message]
+        statuses = (one for pod in self._workers(name) for one in (pod.get("status") or {}).get("containerStatuses") or ())
+        ended = ((one.get("state") or {}).get("terminated") or {} for one in statuses)
+        return [str(one["message"]) for one in ended if one.get("message")]
 
     def nodes(self, name: str) -> tuple[str, ...]:
         """Where the job's workers sit."""
-        return tuple(sorted(str(pod.spec.node_name) for pod in self._pods(name)))
+        return tuple(sorted(str(pod["spec"].get("nodeName")) for pod in self._workers(name)))
 
     def last_lines(self, name: str, container: str) -> list[str]:
         """What the worker printed last, as far as its node tells."""
-        from kubernetes.client.exceptions import ApiException
+        from kompakt_client.errors import ApiError
+        from kompakt_client.requests import ApiRequest
 
         lines: list[str] = []
-        for pod in self._pods(name):
-            with suppress(ApiException):
-                at = {"name": pod.metadata.name, "namespace": self.namespace, "container": container}
-                lines += str(self._core.read_namespaced_pod_log(**at, tail_lines=LAST_LINES)).splitlines()
+        query: dict[str, str | int] = {"container": container, "tailLines": LAST_LINES}
+        for pod in self._workers(name):
+            path = f"{_one(self._pods, pod['metadata']['name'])}/log"
+            with suppress(ApiError):
+                said = self._api.send(
+                    ApiRequest("GET", path, query, accept="*/*")
+                )  # text/plain alone would be refused with errors
+                lines += said.decode(errors="replace").splitlines()
         return lines[-LAST_LINES:]
 
-    def _pods(self, name: str) -> list[Any]:
-        label = worker_labels.job_name_selector(name)
-        return list(self._call(lambda: self._core.list_namespaced_pod(self.namespace, label_selector=label)).items)
+    def _workers(self, name: str) -> list[Document]:
+        query = {"labelSelector": worker_labels.job_name_selector(name)}
+        return list(_told(lambda: self._api.list(self._pods, query)).get("items") or ())
 
-    @staticmethod
-    def _call(ask: Callable[[], Any]) -> Any:
-        from kubernetes.client.exceptions import ApiException
-        from urllib3.exceptions import HTTPError
 
-        try:
-            return ask()
-        except ApiException as error:
-            raise InvalidInput(f"the API server: {error.status} {error.reason}; {str(error.body)[:300]}") from None
-        except (HTTPError, OSError) as error:
-            raise InvalidInput(f"the API server cannot be reached: {error}") from None
+def _one(path: str, name: str) -> str:
+    return f"{path}/{quote(name, safe='')}"
+
+
+def _told(ask: Callable[[], Document]) -> Document:
+    """What the API server answers. Raises InvalidInput with its own words."""
+    from kompakt_client.errors import ApiError
+
+    try:
+        return ask()
+    except ApiError as error:
+        raise InvalidInput(refusal(error.status, error.message)) from None
+    except ValueError as error:  # a token that is no text
+        raise InvalidInput(f"the API server cannot be reached: {error}") from None
+
+
+def refusal(status: int, said: str) -> str:
+    """One sentence about a request that was not done; without a status there was no answer."""
+    if not status:
+        return f"the API server cannot be reached: {said}"
+    phrase = next((f" {one.phrase}" for one in HTTPStatus if one == status), "")
+    return f"the API server: {status}{phrase}; {said[:300]}"
 
 
 @dataclass(frozen=True, slots=True)

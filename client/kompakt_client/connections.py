@@ -2,19 +2,25 @@
 
 import os
 import ssl
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote
 
 import urllib3
 
 from kompakt_client import kubeconfig
 from kompakt_client.credentials import Credentials, credentials_of
-from kompakt_client.kubeconfig import Access, Pem
+from kompakt_client.kubeconfig import ACCOUNT_FOLDER, Access, Pem
+from kompakt_client.kubeconfig_merge import KubeconfigFile, merged
+from kompakt_client.proxies import proxy_for
 from kompakt_core.errors import InvalidInput
 
 CONNECTIONS: Final = 32
+DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 
 
 class Endpoint:
@@ -63,12 +69,57 @@ def find(path: str | Path | None) -> Endpoint:
         raise InvalidInput(f"--kubeconfig {path}: {error}" if path else str(error)) from error
 
 
+def find_as_kubectl(given: str | None = None, context: str | None = None) -> tuple[Endpoint, str]:
+    """The API server that kubectl would ask, and the namespace that it would take: for commands that a person starts.
+
+    The kubeconfigs `given`, else those of KUBECONFIG, else ~/.kube/config; where there is none, the cluster of this pod.
+    Through the proxy that kubeconfig or environment name. Raises InvalidInput where nothing can be used.
+    """
+    try:
+        access = _access_as_kubectl(given or "", context or "")
+        access = replace(access, proxy=access.proxy or proxy_for(access.server, os.environ))
+        return opened(access, Path("/")), access.namespace
+    except (OSError, ValueError) as error:
+        raise InvalidInput(str(error)) from error
+
+
+def _access_as_kubectl(given: str, context: str) -> Access:
+    listed = [Path(one).expanduser().absolute() for one in _listed(given).split(os.pathsep) if one]
+    # Files that are not there are left out, as long as there is one.
+    found = [path for path in listed if path.exists()] or (listed if given else [])
+    if found:
+        document = merged(KubeconfigFile(str(path), path.read_text()) for path in found)
+        try:
+            return kubeconfig.access_of(document, context, person=sys.stdin is not None and sys.stdin.isatty())
+        except InvalidInput as error:
+            raise InvalidInput(f"{os.pathsep.join(map(str, found))}: {error}") from None
+    missing = f"there is no {' or '.join(map(str, listed))}"
+    if context:
+        raise InvalidInput(f"{missing}, where context {context!r} could stand")
+    return _account(missing)
+
+
+def _listed(given: str) -> str:
+    return given or os.environ.get("KUBECONFIG", "").strip(os.pathsep) or DEFAULT_KUBECONFIG
+
+
+def _account(missing: str) -> Access:
+    """This pod's service account, in the pod's own namespace."""
+    try:
+        access = kubeconfig.in_pod(os.environ)
+    except InvalidInput as error:
+        raise InvalidInput(f"{missing}; {error}") from None
+    namespace = Path(ACCOUNT_FOLDER, "namespace")
+    return replace(access, namespace=namespace.read_text().strip()) if namespace.exists() else access
+
+
 def opened(access: Access, folder: Path) -> Endpoint:
     """Raises InvalidInput, OSError or ValueError for files that are missing or wrong: at the start, not at the first request."""
     credentials = credentials_of(access, folder)
 
     def connect(certificate: Pem, key: Pem) -> urllib3.PoolManager:
-        return urllib3.PoolManager(
+        return _pool(
+            access.proxy,
             maxsize=CONNECTIONS,
             ssl_context=_context(access, folder, certificate, key),
             server_hostname=access.server_name or None,
@@ -79,6 +130,14 @@ def opened(access: Access, folder: Path) -> Endpoint:
     if access.program is None:  # else that program says who we are, once there is something to ask
         assert endpoint.pool is not None
     return endpoint
+
+
+def _pool(proxy: str, **more: Any) -> urllib3.PoolManager:
+    if not proxy:
+        return urllib3.PoolManager(**more)
+    login = urllib3.util.parse_url(proxy).auth
+    headers = urllib3.make_headers(proxy_basic_auth=unquote(login)) if login else None
+    return urllib3.ProxyManager(proxy, proxy_headers=headers, **more)
 
 
 def _context(access: Access, folder: Path, certificate: Pem, key: Pem) -> ssl.SSLContext:

@@ -4,6 +4,7 @@ Programs follow https://kubernetes.io/docs/reference/access-authn-authz/authenti
 started when their answer is first needed, when it has expired, and when the API server does not believe it any more.
 """
 
+import base64
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.schema.fields import ObjectFields
 
 PROGRAM_SECONDS: Final = 60.0  # to log in; a person may have to answer something in a browser
+PERSON_SECONDS: Final = 600.0  # where it may ask at the terminal
 EARLY_SECONDS: Final = 10.0  # before it expires a credential is renewed: clocks differ, and requests take time
 NO_PEM: Final = Pem()
 
@@ -115,22 +117,27 @@ def run(program: LoginProgram, folder: Path) -> Login:
     """Start the program and read what it says. Raises Unreachable: it may succeed another time."""
     # As kubectl does it: a relative path with a slash begins at the kubeconfig, a bare name is looked up.
     command = str(folder / program.command) if "/" in program.command else program.command
-    said = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": {**program.cluster_info, "interactive": False}}
+    said = {
+        "apiVersion": program.api_version,
+        "kind": "ExecCredential",
+        "spec": {**program.cluster_info, "interactive": program.interactive},
+    }
     environment = {**os.environ, **program.environment, "KUBERNETES_EXEC_INFO": json.dumps(said)}
     try:
         done = subprocess.run(
             [command, *program.arguments],
             env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROGRAM_SECONDS,
+            stdin=None if program.interactive else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=None if program.interactive else subprocess.PIPE,  # where it says what the person shall do
+            timeout=PERSON_SECONDS if program.interactive else PROGRAM_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         hint = f"; {program.install_hint}" if program.install_hint else ""
         raise Unreachable(f"cannot log in with {command}: {error}{hint}") from error
     if done.returncode:
-        raise Unreachable(f"cannot log in: {command} ended with {done.returncode}: {_last_line(done.stderr)}")
+        raise Unreachable(f"cannot log in: {command} ended with {done.returncode}: {_last_line(done.stderr or b'')}")
     try:
         return read_login(json.loads(done.stdout), program.api_version)
     except (ValueError, InvalidInput) as error:
@@ -154,18 +161,26 @@ def read_login(document: object, api_version: str) -> Login:
 
 
 def credentials_of(access: Access, folder: Path) -> Credentials:
-    """What a kubeconfig's user is believed by; a token file goes before a token, both before a program."""
+    """What a kubeconfig's user is believed by; a token file, a token, a program, a password: the first counts."""
     pair = (access.certificate, access.key)
     if access.token_file:
         return TokenFile(folder / access.token_file, *pair)
-    if access.token or access.program is None:
+    if access.token:
         return Credentials(bearer(access.token), *pair)
-    return ExecCredentials(access.program, folder, *pair)
+    if access.program is not None:
+        return ExecCredentials(access.program, folder, *pair)
+    return Credentials(basic(access.username, access.password), *pair)
 
 
 def bearer(token: str) -> dict[str, str]:
     """The header for a token; none for an empty one."""
     return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def basic(username: str, password: str) -> dict[str, str]:
+    """The header for a name with a password, as some proxies before API servers want it; none for an empty name."""
+    both = base64.b64encode(f"{username}:{password}".encode()).decode()
+    return {"Authorization": f"Basic {both}"} if username else {}
 
 
 def _last_line(text: bytes) -> str:

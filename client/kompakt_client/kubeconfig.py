@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kompakt_client.proxies import EXPECTED, proxy_url
 from kompakt_core.errors import InvalidInput
 from kompakt_core.schema.fields import ObjectFields
 from kompakt_core.schema.words import shown
 
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-_LARGEST: Final = 10_000  # clusters, contexts or users in one file
+LARGEST: Final = 10_000  # clusters, contexts or users in one file
+_PROGRAMS_SETTINGS: Final = "client.authentication.k8s.io/exec"  # the extension of a cluster that is meant for login programs
 _API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
@@ -40,6 +42,7 @@ class LoginProgram:
     environment: Mapping[str, str] = field(default_factory=dict)
     install_hint: str = ""
     cluster_info: Mapping[str, Any] = field(default_factory=dict)  # {"cluster": ...} where the program wants to know
+    interactive: bool = False  # it may ask the person at this terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,9 @@ class Access:
     verify: bool = True
     program: LoginProgram | None = None  # after both kinds of token
     namespace: str = "default"
+    username: str = ""  # with its password: after everything else
+    password: str = ""
+    proxy: str = ""  # URL of an HTTP proxy; requests go through it
 
 
 def in_pod(environment: Mapping[str, str], folder: str = ACCOUNT_FOLDER) -> Access:
@@ -71,19 +77,24 @@ def in_pod(environment: Mapping[str, str], folder: str = ACCOUNT_FOLDER) -> Acce
 
 
 def read(text: str, name: str = "") -> Access:
-    """The context of that name in a kubeconfig; without a name the current one.
+    """The context of that name in a kubeconfig's text; without a name the current one. Raises as `access_of` does."""
+    return access_of(parsed(text), name)
+
+
+def access_of(document: object, name: str = "", *, person: bool = False) -> Access:
+    """The context of that name in a kubeconfig; without a name the current one. `person`: one can be asked at a terminal.
 
     Raises InvalidInput naming the field: no kubeconfig, a name that leads nowhere, or a way to log in that is not known here.
     """
-    top = ObjectFields(_document(text), "")
+    top = ObjectFields(document, "")
     context = _named(top, "context", name or top.text("current-context"))
     cluster = _named(top, "cluster", context.text("cluster"))
     who = context.text("user", "")
     user = _named(top, "user", who) if who else ObjectFields({}, "user")
     if user.has("auth-provider"):
         user.refuse("auth-provider", "Kubernetes knows it no more; use exec, a token or a client certificate")
-    for harmless in (cluster, user):
-        harmless.raw("extensions", None)
+    user.raw("extensions", None)
+    extensions = cluster.items("extensions", high=LARGEST)
     cluster.flag("disable-compression", False)
     found = Access(
         server=_server(cluster),
@@ -94,30 +105,37 @@ def read(text: str, name: str = "") -> Access:
         token_file=user.text("tokenFile", ""),
         server_name=cluster.text("tls-server-name", ""),
         verify=not cluster.flag("insecure-skip-tls-verify", False),
-        program=_program(user.inner("exec"), cluster) if user.has("exec") else None,
+        program=_program(user.inner("exec"), cluster, extensions, person) if user.has("exec") else None,
         namespace=context.text("namespace", "") or "default",
+        username=user.text("username", ""),
+        password=user.text("password", ""),
+        proxy=_proxy(cluster),
     )
     cluster.done()
     user.done()
     if bool(found.certificate) != bool(found.key):
         user.refuse("client-certificate" if found.key else "client-key", "is required beside its counterpart")
+    if bool(found.username) != bool(found.password):
+        user.refuse("username" if found.password else "password", "is required beside its counterpart")
     return found
 
 
-def _program(fields: ObjectFields, cluster: ObjectFields) -> LoginProgram:
-    """Nobody can be asked for anything here: a program that must be interactive is refused."""
+def _program(fields: ObjectFields, cluster: ObjectFields, extensions: list[tuple[Any, str]], person: bool) -> LoginProgram:
+    """Where nobody can be asked for anything, a program that must be interactive is refused."""
     version = fields.text("apiVersion")
     if version not in _API_VERSIONS:
         fields.refuse("apiVersion", f"expected {' or '.join(_API_VERSIONS)}, got {shown(version)}")
-    if fields.text("interactiveMode", "IfAvailable") == "Always":
+    mode = fields.text("interactiveMode", "IfAvailable")
+    if mode == "Always" and not person:
         fields.refuse("interactiveMode", "this program must ask a person; use one that is Never or IfAvailable")
     found = LoginProgram(
         command=fields.text("command"),
         api_version=version,
-        arguments=tuple(_text(item, path) for item, path in fields.items("args", high=_LARGEST)),
-        environment=dict(_variable(ObjectFields(item, path)) for item, path in fields.items("env", high=_LARGEST)),
+        arguments=tuple(_text(item, path) for item, path in fields.items("args", high=LARGEST)),
+        environment=dict(_variable(ObjectFields(item, path)) for item, path in fields.items("env", high=LARGEST)),
         install_hint=fields.text("installHint", ""),
-        cluster_info=_cluster_info(cluster) if fields.flag("provideClusterInfo", False) else {},
+        cluster_info=_cluster_info(cluster, extensions) if fields.flag("provideClusterInfo", False) else {},
+        interactive=person and mode != "Never",
     )
     fields.done()
     return found
@@ -133,14 +151,17 @@ def _variable(fields: ObjectFields) -> tuple[str, str]:
     return fields.text("name"), fields.text("value")
 
 
-def _cluster_info(cluster: ObjectFields) -> Mapping[str, Any]:
+def _cluster_info(cluster: ObjectFields, extensions: list[tuple[Any, str]]) -> Mapping[str, Any]:
+    named = [ObjectFields(item, path) for item, path in extensions]
+    settings = next((one.raw("extension", None) for one in named if one.text("name", "") == _PROGRAMS_SETTINGS), None)
     data = cluster.text("certificate-authority-data", "")
     name = cluster.text("tls-server-name", "")
-    said = {"server": _server(cluster), "certificate-authority-data": data, "tls-server-name": name}
+    said = {"server": _server(cluster), "certificate-authority-data": data, "tls-server-name": name, "config": settings}
     return {"cluster": {key: value for key, value in said.items() if value}}
 
 
-def _document(text: str) -> object:
+def parsed(text: str) -> object:
+    """A kubeconfig's text as a document; None where it is empty. Raises InvalidInput where it is no YAML."""
     import yaml  # 15 ms to import; a pod has no kubeconfig
 
     try:
@@ -151,7 +172,7 @@ def _document(text: str) -> object:
 
 def _named(top: ObjectFields, kind: str, name: str) -> ObjectFields:
     """The `kind` of that name in the list of its kind."""
-    listed = [ObjectFields(item, path) for item, path in top.items(f"{kind}s", high=_LARGEST)]
+    listed = [ObjectFields(item, path) for item, path in top.items(f"{kind}s", high=LARGEST)]
     names = [str(one.text("name", "")) for one in listed]
     if name not in names:
         top.refuse(f"{kind}s", f"none is called {shown(name)}; there are: {', '.join(names) or 'none'}")
@@ -163,6 +184,14 @@ def _server(cluster: ObjectFields) -> str:
     if not server.startswith(("https://", "http://")):
         cluster.refuse("server", f"expected a URL such as https://10.0.0.1:6443, got {shown(server)}")
     return server.rstrip("/")
+
+
+def _proxy(cluster: ObjectFields) -> str:
+    url = cluster.text("proxy-url", "")
+    try:
+        return proxy_url(url, "proxy-url") if url else ""
+    except InvalidInput:
+        cluster.refuse("proxy-url", EXPECTED)
 
 
 def _pem(fields: ObjectFields, name: str) -> Pem:

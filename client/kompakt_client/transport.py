@@ -11,7 +11,7 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
 from kompakt_client.backoff import Backoff
-from kompakt_client.connections import Endpoint, find
+from kompakt_client.connections import Endpoint, find, find_as_kubectl
 from kompakt_client.errors import ApiError, Throttled, Unreachable
 from kompakt_client.requests import MERGE_PATCH, NO_QUERY, Answer, ApiRequest, Object, Query, applying
 
@@ -70,12 +70,20 @@ class ApiClient:
 
         Raises Throttled or Unreachable where there is no answer to the question; every other one is returned.
         """
-        answer = self._once(request)
-        if answer.status == UNAUTHORIZED and self._endpoint.renew():
-            answer = self._once(request)
+        answer = self.answer(request)
         error = answer.error
         if isinstance(error, Throttled | Unreachable):
             raise type(error)(f"{request.method} {request.path}: {error.message}", error.status, error.reason, error.seconds)
+        return answer
+
+    def answer(self, request: ApiRequest) -> Answer:
+        """As `exchange`, but every answer is returned, 5xx too: a proxied Service may mean something by it.
+
+        Raises Unreachable where there is none.
+        """
+        answer = self._once(request)
+        if answer.status == UNAUTHORIZED and self._endpoint.renew():
+            answer = self._once(request)
         return answer
 
     def send(self, request: ApiRequest) -> bytes:
@@ -136,6 +144,10 @@ class ApiClient:
         """PUT: where `body` carries a resourceVersion, only if the object is unchanged. Raises an ApiError."""
         return self.json(ApiRequest("PUT", path, query, dict(body)))
 
+    def delete(self, path: str, **query: str | int) -> Object:
+        """DELETE; the answer is the object or a Status. Raises an ApiError."""
+        return self.json(ApiRequest("DELETE", path, query))
+
     def json(self, request: ApiRequest) -> Object:
         """The answer to any request as a dictionary. Raises an ApiError."""
         body = self.send(request)
@@ -184,6 +196,12 @@ def _whole(response: Any, what: str) -> Answer:
         raise Unreachable(f"{what}: answer cut off: {error}") from error
     finally:
         response.release_conn()
+
+
+def connect_as_kubectl(kubeconfig: str | None, context: str | None, agent: str = "kompakt") -> tuple[ApiClient, str]:
+    """The API server and namespace that kubectl would take with these. Raises InvalidInput where there is none to be used."""
+    endpoint, namespace = find_as_kubectl(kubeconfig, context)
+    return ApiClient(endpoint, agent), namespace
 
 
 def connect(kubeconfig: str | Path | None, agent: str = "kompakt") -> ApiClient:

@@ -14,6 +14,8 @@ from typer.testing import CliRunner, Result
 from kompakt_cli import access, main
 from kompakt_cli.explain import job_text
 from kompakt_cli.output import gpus
+from kompakt_client import connections
+from kompakt_client.kubeconfig import Access
 from kompakt_core import contract as c
 from kompakt_core.errors import InvalidInput
 from kompakt_extender.main import listen
@@ -53,7 +55,6 @@ def run(standin: tuple[Standin, int], tmp_path: Path) -> Run:
     def invoke(*words: str, **more: Any) -> Result:
         return CliRunner(env={"COLUMNS": "100"}).invoke(main.application(), [*words, *more.pop("last", [])], **more)
 
-    # By flag: the client reads KUBECONFIG once, when it is imported.
     return lambda *words, **more: invoke(*words, last=[f"--kubeconfig={path}"], **more)
 
 
@@ -212,6 +213,42 @@ def test_a_useless_kubeconfig_is_named(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     result = CliRunner().invoke(main.application(), ["explain", "nodes", f"--kubeconfig={path}"])
     assert "no usable kubeconfig" in sentence(result)
+
+
+def test_several_kubeconfigs_and_another_context(
+    standin: tuple[Standin, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first file leads nowhere; the second, merged into it, holds the context that is asked for."""
+    away = kubeconfig(tmp_path, 1, "away")
+    away.write_text(
+        away.read_text().replace("name: here", "name: away").replace("current-context: here", "current-context: away")
+    )
+    other = kubeconfig(tmp_path, standin[1], "mine", "elsewhere")
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/gone:{away}:{other}")
+    result = CliRunner().invoke(main.application(), ["explain", "pod", "trainer", "--context=here"])
+    assert sentence(result) == "no pod elsewhere/trainer is known", "the namespace is that of the context that was named"
+    result = CliRunner().invoke(main.application(), ["explain", "pod", "trainer", "-n", "default", "--context=here"])
+    assert "default/trainer" in result.output
+    assert "none is called 'x'" in sentence(CliRunner().invoke(main.application(), ["explain", "nodes", "--context=x"]))
+
+
+def test_the_kubeconfig_at_home_and_the_pods_own_cluster(
+    standin: tuple[Standin, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    nothing = CliRunner().invoke(main.application(), ["explain", "nodes"])
+    assert sentence(nothing).startswith(f"no usable kubeconfig: there is no {tmp_path}/.kube/config; not inside a cluster")
+    account = Access(f"http://127.0.0.1:{standin[1]}", token="mounted")
+    with monkeypatch.context() as inside:
+        inside.setattr(connections.kubeconfig, "in_pod", lambda environment: account)  # type: ignore[attr-defined]
+        assert "dgx-0" in CliRunner().invoke(main.application(), ["explain", "nodes"]).output
+    (tmp_path / ".kube").mkdir()
+    kubeconfig(tmp_path, standin[1]).rename(tmp_path / ".kube/config")
+    assert "dgx-0" in CliRunner().invoke(main.application(), ["explain", "nodes"]).output
+    assert standin[0].tokens >= {"Bearer mounted", "Bearer mine"}
+    standin[0].tokens.clear()
 
 
 def test_an_api_server_that_is_away_is_said_so(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_client.kubeconfig import Access, LoginProgram, Pem, in_pod, read
+from kompakt_client.kubeconfig import Access, LoginProgram, Pem, access_of, in_pod, parsed, read
 from kompakt_core.errors import InvalidInput
 
 PROGRAM = {"apiVersion": "client.authentication.k8s.io/v1", "command": "aws"}
@@ -94,7 +94,9 @@ def test_only_an_explicit_word_switches_verification_off() -> None:
         (written(users=[]), "users: none is called 'me'"),
         (written({"server": "10.0.0.1"}), "server: expected a URL"),
         (written({"server": ""}), "server: expected a URL"),
-        (written({"proxy-url": "http://proxy"}), "proxy-url: unknown field"),
+        (written({"proxy-url": "socks5://proxy:1080"}), "cluster.proxy-url: expected http://HOST:PORT"),
+        (written({"proxy-url": "http://proxy:many"}), "cluster.proxy-url: expected http://HOST:PORT"),
+        (written({"extensions": {}}), "cluster.extensions: expected a list"),
         (written({"certificate-authority-data": "%"}), "certificate-authority-data: expected the base64 form"),
         (written({"insecure-skip-tls-verify": "no"}), "insecure-skip-tls-verify: expected true or false"),
         (written(user={"exec": {"command": "aws"}}), "user.exec.apiVersion: is required"),
@@ -103,7 +105,8 @@ def test_only_an_explicit_word_switches_verification_off() -> None:
         (written(user={"exec": PROGRAM | {"args": [7]}}), "user.exec.args[0]: expected text, got 7"),
         (written(user={"exec": PROGRAM | {"arg": []}}), "user.exec.arg: unknown field"),
         (written(user={"auth-provider": {"name": "oidc"}}), "auth-provider: Kubernetes knows it no more"),
-        (written(user={"username": "me", "password": "x"}), "unknown field"),
+        (written(user={"username": "me"}), "user.password: is required beside"),
+        (written(user={"password": "x"}), "user.username: is required beside"),
         (written(user={"as": "system:admin"}), "user.as: unknown field"),
         (written(user={"client-certificate": "me.crt"}), "client-key: is required"),
         (written(user={"client-key": "me.key"}), "client-certificate: is required"),
@@ -114,6 +117,30 @@ def test_what_cannot_be_honoured_is_refused_by_name(text: str, said: str) -> Non
     with pytest.raises(InvalidInput) as refused:
         read(text)
     assert said in str(refused.value)
+
+
+def test_a_password_and_a_proxy_are_read() -> None:
+    found = read(written({"proxy-url": "http://me:x@proxy:3128"}, {"username": "me", "password": "x"}))
+    assert (found.username, found.password, found.proxy) == ("me", "x", "http://me:x@proxy:3128")
+
+
+def test_a_program_may_ask_where_a_person_sits_and_learns_its_clusters_settings() -> None:
+    settings = [{"name": "other", "extension": 1}, {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}]
+    program = PROGRAM | {"interactiveMode": "Always", "provideClusterInfo": True}
+    found = access_of(parsed(written({"extensions": settings}, {"exec": program})), person=True).program
+    assert found is not None
+    assert found.interactive
+    assert found.cluster_info["cluster"]["config"] == {"audience": "a"}
+    never = access_of(parsed(written(user={"exec": PROGRAM | {"interactiveMode": "Never"}})), person=True).program
+    assert never is not None
+    assert not never.interactive
+
+
+@pytest.mark.parametrize("proxy", ["socks5://me:very-secret@proxy", "http://me:very-secret@:0"])
+def test_no_proxys_password_stands_in_a_refusal(proxy: str) -> None:
+    with pytest.raises(InvalidInput, match="proxy-url") as refused:
+        read(written({"proxy-url": proxy}))
+    assert "very-secret" not in str(refused.value)
 
 
 def test_no_secret_stands_in_a_refusal() -> None:

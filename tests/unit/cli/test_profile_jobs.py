@@ -1,0 +1,171 @@
+"""What `kompakt profile --job` asks an API server, and what it says when that refuses."""
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from kompakt_cli.profile_jobs import ProfilingCluster, refusal
+from kompakt_core.errors import InvalidInput
+from tests.support.cli.standin import kubeconfig
+
+JOBS = "/apis/kompakt.dev/v1alpha1/namespaces/ml/trainingjobs"
+PODS = "/api/v1/namespaces/ml/pods"
+JOB = {"kind": "TrainingJob", "metadata": {"name": "train-all"}, "spec": {}}
+
+
+@dataclass
+class Script:
+    """Answers by method and path; what was asked."""
+
+    answers: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    queries: list[dict[str, list[str]]] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
+    types: list[str | None] = field(default_factory=list)
+
+
+def answering(script: Script) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def handle_any(self) -> None:
+            url = urlsplit(self.path)
+            script.asked.append((self.command, url.path))
+            script.queries.append(parse_qs(url.query))
+            script.bodies.append(json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null"))
+            script.types.append(self.headers.get("Content-Type"))
+            status, said = script.answers.get((self.command, url.path), (404, {"message": f"{url.path} not found"}))
+            body = said.encode() if isinstance(said, str) else json.dumps(said).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_PATCH = do_DELETE = handle_any
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    return Handler
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Script, ProfilingCluster]]:
+    script = Script()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), answering(script))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield script, ProfilingCluster(str(kubeconfig(tmp_path, server.server_port, namespace="ml")), None, None)
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_job_is_made_and_deleted_also_when_the_run_breaks(served: tuple[Script, ProfilingCluster]) -> None:
+    script, cluster = served
+    script.answers |= {("POST", JOBS): (201, JOB), ("DELETE", f"{JOBS}/train-all"): (200, {"kind": "Status"})}
+    names: list[str] = []
+    with pytest.raises(ZeroDivisionError), cluster.running(JOB) as name:
+        names.append(f"{name}: {1 // 0}" if script.asked else "")
+    assert names == []
+    assert script.asked == [("POST", JOBS), ("DELETE", f"{JOBS}/train-all")]
+    assert script.bodies[0] == JOB
+
+
+def test_status_and_annotation(served: tuple[Script, ProfilingCluster]) -> None:
+    script, cluster = served
+    script.answers |= {
+        ("GET", f"{JOBS}/a"): (200, {"status": {"phase": "Running"}}),
+        ("GET", f"{JOBS}/new"): (200, JOB),
+        ("PATCH", f"{JOBS}/a"): (200, JOB),
+    }
+    assert cluster.status("a") == {"phase": "Running"}
+    assert cluster.status("new") == {}
+    cluster.annotate("a", "{}")
+    assert script.bodies[-1] == {"metadata": {"annotations": {"kompakt.dev/profile": "{}"}}}
+    assert script.types[-1] == "application/merge-patch+json"
+
+
+def worker(name: str, node: str, *containers: dict[str, Any], **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"nodeName": node}, "status": {"containerStatuses": containers or None, **status}}
+
+
+def ended(message: str | None) -> dict[str, Any]:
+    return {"state": {"terminated": {"exitCode": 0, "message": message}}}
+
+
+def test_what_pods_left_and_where_they_sat(served: tuple[Script, ProfilingCluster]) -> None:
+    script, cluster = served
+    running = {"state": {"running": {}}}
+    waiting = {"metadata": {"name": "c"}, "spec": {}}
+    pods = [worker("b", "n2", ended("two"), running), worker("a", "n1", ended("one"), ended(None), ended("")), waiting]
+    script.answers["GET", PODS] = (200, {"items": pods})
+    assert cluster.last_words("train") == ["two", "one"]
+    assert cluster.nodes("train") == ("None", "n1", "n2")
+    assert "train" in script.queries[0]["labelSelector"][0]
+
+
+def test_the_last_lines_of_those_pods_whose_node_answers(served: tuple[Script, ProfilingCluster]) -> None:
+    script, cluster = served
+    script.answers |= {
+        ("GET", PODS): (200, {"items": [worker("a", "n1"), worker("gone", "n1"), worker("b", "n2")]}),
+        ("GET", f"{PODS}/a/log"): (200, "".join(f"a{i}\n" for i in range(10))),
+        ("GET", f"{PODS}/gone/log"): (400, {"message": "container is waiting to start"}),
+        ("GET", f"{PODS}/b/log"): (200, "".join(f"b{i}\n" for i in range(10))),
+    }
+    assert cluster.last_lines("train", "trainer") == [*(f"a{i}" for i in range(5, 10)), *(f"b{i}" for i in range(10))]
+    assert script.queries[1] == {"container": ["trainer"], "tailLines": ["15"]}
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        (403, "the API server: 403 Forbidden; trainingjobs is forbidden"),
+        (404, "the API server: 404 Not Found; trainingjobs is forbidden"),
+        (409, "the API server: 409 Conflict; trainingjobs is forbidden"),
+        (422, "the API server: 422 Unprocessable"),
+        (500, "the API server: 500 Internal Server Error; POST"),
+    ],
+)
+def test_a_refusal_is_one_sentence(served: tuple[Script, ProfilingCluster], status: int, sentence: str) -> None:
+    script, cluster = served
+    script.answers["POST", JOBS] = (status, {"kind": "Status", "message": "trainingjobs is forbidden"})
+    with pytest.raises(InvalidInput) as refused, cluster.running(JOB):
+        pytest.fail("there is no job to run")
+    assert str(refused.value).startswith(sentence)
+    assert script.asked == [("POST", JOBS)], "nothing was made, so nothing is deleted, and no write is repeated"
+
+
+def test_no_answer_says_that_the_api_server_cannot_be_reached(tmp_path: Path) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    server.server_close()
+    cluster = ProfilingCluster(str(kubeconfig(tmp_path, server.server_port)), None, "ml")
+    with pytest.raises(InvalidInput, match=r"^the API server cannot be reached: POST /apis/kompakt.dev/"), cluster.running(JOB):
+        pytest.fail("there is no job to run")
+
+
+def test_a_token_file_that_goes_away_or_bad_is_said(tmp_path: Path) -> None:
+    path, token = kubeconfig(tmp_path, 1), tmp_path / "token"
+    token.write_text("x")
+    path.write_text(path.read_text().replace("token: mine", f"tokenFile: {token}"))
+    cluster = ProfilingCluster(str(path), None, None)
+    token.write_bytes(b"\xff")
+    with pytest.raises(InvalidInput, match=r"^the API server cannot be reached: .*decode"):
+        cluster.status("a")
+    token.unlink()
+    with pytest.raises(InvalidInput, match=r"^the API server cannot be reached: .*token"):
+        cluster.status("a")
+
+
+def test_a_useless_kubeconfig_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"^no usable kubeconfig: .*/gone'; name one with --kubeconfig or KUBECONFIG$"):
+        ProfilingCluster(str(tmp_path / "gone"), None, None)
+
+
+def test_a_long_refusal_is_cut_and_an_unknown_status_has_no_phrase() -> None:
+    assert refusal(403, "x" * 400) == f"the API server: 403 Forbidden; {'x' * 300}"
+    assert refusal(499, "odd") == "the API server: 499; odd"
