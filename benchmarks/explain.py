@@ -41,7 +41,7 @@ WHAT_IF = json.dumps({"gpus": 4, "pattern": "Ring", "sensitivity": "High"}).enco
 
 
 class Asked:
-    """A tenure as the health port sees it."""
+    """A leader session as the health port sees it."""
 
     trouble = stuck = ""
 

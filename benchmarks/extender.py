@@ -83,7 +83,7 @@ def name_of(number: int) -> str:
 
 
 class Busy:
-    """The decider of a running tenure, before each of whose answers one node has changed."""
+    """The decider of a running leader session, before each of whose answers one node has changed."""
 
     def __init__(self, session: LeaderSession, nodes: int) -> None:
         self._session = session

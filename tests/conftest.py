@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent
 TORCH = ("unit/runtime/*", "unit/benchmarks/test_accuracy.py", "contract/test_profile.py", "gpu/test_*_gpu.py")
 WITHOUT_TORCH = {  # of the runtime's tests
     *("test_batch.py", "test_bootstrap.py", "test_bounds.py", "test_config.py", "test_export.py", "test_host_memory.py"),
-    *("test_killed.py", "test_old_torch.py", "test_pagecache.py", "test_placing.py", "test_policy.py", "test_progress.py"),
+    *("test_killed.py", "test_old_torch.py", "test_pagecache.py", "test_plan.py", "test_policy.py", "test_progress.py"),
     "test_recipes.py",
 }
 MORE = {

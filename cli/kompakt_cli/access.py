@@ -43,7 +43,7 @@ class Cluster:
         self._where = f"Service {service} in namespace {namespace}"
         self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/services/{quote(service, safe='')}:http/proxy/v1alpha1"
         try:
-            self._api = config.new_client_from_config(config_file=kubeconfig, context=context)
+            self._api = config.new_client_from_config(kubeconfig, context, client_configuration=_configuration())
             _, active = config.list_kube_config_contexts(config_file=kubeconfig)
         except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
             raise InvalidInput(f"no usable kubeconfig: {error}; name one with --kubeconfig or KUBECONFIG") from None
@@ -83,6 +83,19 @@ class Cluster:
             return Reply(response.status, _read(response.read()))
         except (HTTPError, ApiException, OSError) as error:
             raise InvalidInput(f"the API server cannot be reached: {error}") from None
+
+
+def _configuration() -> Any:
+    """urllib3 would itself ask a standby three times more, a second apart as its Retry-After says, before each of our tries."""
+    from kubernetes.client import Configuration
+    from urllib3 import Retry
+
+    class OursExcepted(Retry):
+        RETRY_AFTER_STATUS_CODES = Retry.RETRY_AFTER_STATUS_CODES - {503}
+
+    found = Configuration()
+    found.retries = OursExcepted(3)
+    return found
 
 
 def _read(data: bytes) -> Any:

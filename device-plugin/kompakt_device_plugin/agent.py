@@ -43,7 +43,7 @@ PERIOD: Final = 2.0
 # A bound pod is followed by kubelet's two questions about it within some 14 ms: one round for all of that, after it, not
 # several that take the interpreter from the answers.
 GATHER: Final = 0.02
-LINGER_PERIOD: Final = 0.3  # while a pod that nobody knows any more still has processes
+ORPHANED_PERIOD: Final = 0.3  # while a pod that nobody knows any more still has processes
 ASK_SECONDS: Final = 1.0
 
 
@@ -246,7 +246,7 @@ class Agent:
 
     def _pause(self) -> None:
         with self._lock:
-            usual = LINGER_PERIOD if self._devices.orphaned else PERIOD
+            usual = ORPHANED_PERIOD if self._devices.orphaned else PERIOD
             seconds = self._pauses.pop(0) if self._pauses else usual
         if self._wake.wait(seconds):
             self._stop.wait(GATHER)

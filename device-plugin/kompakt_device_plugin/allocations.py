@@ -57,10 +57,10 @@ class Allocations:
         listed = without(listed, earlier)
         taken = running(keep(before, listed, pods), pods)
         left = orphaned(before, handed, taken, pods, [one.pod for one in gone], self._still_running)
-        lingers = frozenset(one.uuid for one in left)
-        self._devices.linger(lingers)
+        orphaned_uuids = frozenset(one.uuid for one in left)
+        self._devices.set_orphaned(orphaned_uuids)
         still = still_open(handed, listed, pods)
-        self._journal.end([entry for entry in handed if entry not in still and lingers.isdisjoint(entry.gpus)])
+        self._journal.end([entry for entry in handed if entry not in still and orphaned_uuids.isdisjoint(entry.gpus)])
         self._forget(gone, left, taken)
         pending = [entry for entry in still if entry not in self._journal.in_vain]
         theirs = {one.uuid: one for one in (*earlier, *left)}

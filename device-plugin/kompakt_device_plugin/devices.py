@@ -93,7 +93,7 @@ class Devices:
         """GPUs with processes of pods that nobody knows any more."""
         return self._orphaned
 
-    def linger(self, gpus: Iterable[GpuUuid]) -> None:
+    def set_orphaned(self, gpus: Iterable[GpuUuid]) -> None:
         """These GPUs must not be handed over yet, although kubelet takes them for free."""
         self._orphaned = frozenset(gpus)
 

@@ -89,10 +89,10 @@ def corrections(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodeP
     """What to write, in this order, on pods on which another set is written than they hold. GPUs that the graph does not know
     are left alone.
 
-    No GPU stands on two unfinished pods at any moment (turns.in_turn), so that a pod may have to wait for another round. A
-    kubelet that was killed and comes back admits pods anew that had ended, or were being deleted, before it could say so. It may
-    name such a pod, of which it starts nothing any more, beside the one that came later and has its GPU by now, or give it what
-    is meant for a pod that it has not looked at. What it says of those comes next.
+    No GPU stands on two unfinished pods at any moment (correction_order.in_turn), so that a pod may have to wait for another
+    round. A kubelet that was killed and comes back admits pods anew that had ended, or were being deleted, before it could
+    say so. It may name such a pod, of which it starts nothing any more, beside the one that came later and has its GPU by
+    now, or give it what is meant for a pod that it has not looked at. What it says of those comes next.
     """
     known, by_uid = {gpu.uuid for gpu in graph.gpus}, {pod.uid: pod for pod in pods}
     latest = {uuid: pod.uid for pod in by_uid.values() for uuid in taken.get(pod.key, ())}

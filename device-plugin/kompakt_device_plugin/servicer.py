@@ -65,7 +65,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         self._devices, self._pods, self._journal, self._metrics = devices, pods, journal, metrics
         self._ask, self._allocated, self._strange, self._answer = ask, allocated, strange, answer
         self._busy, self._alive, self._numa = busy, alive, numa
-        self._asking, self._searching, self._processes = (
+        self._lookups, self._searching, self._processes = (
             DeadlineExecutor("ask"),
             DeadlineExecutor("search"),
             DeadlineExecutor("processes"),
@@ -193,7 +193,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
 
     def _awaited(self, offer: OfferedDevices, patience: CallDeadline) -> NodePod | None:
         """Asks the API server, and takes what it or the watch delivers first; its answer without a match ends the wait."""
-        answer = self._asking.begin(self._ask)
+        answer = self._lookups.begin(self._ask)
         answer.then(self._pods.wake)
         seconds = min(MISS_SECONDS, patience.left)
         pod = self._pods.wait(lambda pods: admitted(pods, offer, self._devices.holding), seconds, answer.done)

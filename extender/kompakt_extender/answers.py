@@ -10,7 +10,7 @@ from kompakt_extender.decide import Grant, Request, grant, request_of
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.objects import Affinity, NodeAffinity, Pod
-from kompakt_extender.project import asking_view
+from kompakt_extender.project import request_view
 from kompakt_extender.rejections import FilterVerdict, message_of
 from kompakt_extender.scores import Boards
 from kompakt_extender.views import PodView
@@ -94,5 +94,5 @@ def has_preferences(pod: Pod) -> bool:
 
 
 def _read(pod: Pod) -> tuple[PodView, Request | Rejection]:
-    view = asking_view(pod)
+    view = request_view(pod)
     return view, request_of(view)

@@ -54,7 +54,7 @@ class Jobs:
         return self._pods.get(uid, {}).values()
 
     def touch(self, uid: str) -> None:
-        """The job is due in the next round."""
+        """The job is due in the next cycle."""
         if uid in self.views:
             self._attention[uid] = None
 

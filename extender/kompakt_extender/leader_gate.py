@@ -1,4 +1,4 @@
-"""The one object the routes talk to: it follows kube-scheduler's Lease and hands every question to the running tenure."""
+"""The one object the routes talk to: it follows kube-scheduler's Lease and hands every question to the running leader session."""
 
 import asyncio
 import logging
@@ -85,7 +85,7 @@ class LeaderGate:
         self._decide()
 
     def _decide(self) -> None:
-        """Begin or end a tenure; called at every change of the Lease and by the clock, since a silent Lease is no event."""
+        """Begin or end a leader session; called when the Lease changes and by the clock, since a silent Lease is no event."""
         active = self._active()
         self._metrics.active.set(active)
         if active and self._session is None:
@@ -102,7 +102,7 @@ class LeaderGate:
             self._session = None
 
     def _restored(self, why: str) -> None:
-        """etcd is another one: what the tenure has learned may never have happened. The next one begins with the next tick."""
+        """etcd is another one: what the session has learned may never have happened. The next one begins with the next tick."""
         _LOG.error("everything is read anew: %s", why)
         self._end()
 

@@ -225,7 +225,7 @@ class GpuLedger:
         for name in touched:
             self._touch(name)
 
-    def end_keeping(self, job_uid: str) -> None:
+    def end_reservation(self, job_uid: str) -> None:
         """Nothing is kept for this job any longer."""
         if self.reserved.kept_for == job_uid:
             self.keep("", {}, 0)

@@ -40,7 +40,7 @@ class ExtenderMetrics:
             "kompakt_planner_preemptions", "Running jobs asked to end for one of higher priority", registry=self.registry
         )
         self.plan_seconds = Histogram(
-            "kompakt_planner_cycle_seconds", "Time of one planning round, in seconds", buckets=_SECONDS, registry=self.registry
+            "kompakt_planner_cycle_seconds", "Time of one planning cycle, in seconds", buckets=_SECONDS, registry=self.registry
         )
         self.relists = Counter("kompakt_extender_relists", "Lists read anew", ["resource"], registry=self.registry)
         self.refusals = Counter(

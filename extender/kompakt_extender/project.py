@@ -60,7 +60,7 @@ def pod_view(pod: Pod) -> PodView:
     )
 
 
-def asking_view(pod: Pod) -> PodView:
+def request_view(pod: Pod) -> PodView:
     """Of a pod only what filter and prioritize look at: who asks for how many GPUs, and how."""
     gpus, problem = _gpus(pod)
     meta = pod.metadata

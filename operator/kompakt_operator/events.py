@@ -21,7 +21,7 @@ TOLD: Final = (Type.COMPLETE, Type.FAILED, Type.STALLED, Type.SUSPENDED)
 log = logging.getLogger(__name__)
 
 
-def turns(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
+def transitions(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
     """Type, reason and message of what happened between two states of a job object."""
     old, new = read_status(before), read_status(after)
     if new.attempt > old.attempt:
@@ -61,7 +61,7 @@ class EventAnnouncer:
 
     async def announce(self, before: Object, after: Object) -> None:
         """What happened between two states of a job object."""
-        own = [(after["metadata"], kind, reason, message) for kind, reason, message in turns(before, after)]
+        own = [(after["metadata"], kind, reason, message) for kind, reason, message in transitions(before, after)]
         others = [(meta, "Normal", reason, message) for meta, reason, message in turns_of_others(before, after)]
         for meta, kind, reason, message in own + others:
             about = Regarding(contract.API_VERSION, contract.JOB_KIND, meta["name"], meta["uid"], meta["namespace"])

@@ -22,7 +22,7 @@ from kompakt_runtime.offload import Offloading
 from kompakt_runtime.origin import is_input_of, is_own_relu_save, is_parameter
 from kompakt_runtime.policy import WAITS, Exact, KeepPlain, Lossy, TensorFacts, Use, decide
 from kompakt_runtime.sites import Site
-from kompakt_runtime.storage_actions import Keeping, keep
+from kompakt_runtime.storage_actions import StorageActions, keep
 
 Tensor = Any
 
@@ -40,7 +40,7 @@ class Hooks:
         self._figures = figures
         self._account = Account(figures)
         self.ledger = StorageLedger(self._account.opened, self._account.read if config.verify else None)
-        self._keeping = Keeping(self.ledger, self._account, figures)
+        self._keeping = StorageActions(self.ledger, self._account, figures)
 
     def pack(self, t: Tensor, call: Call, own: frozenset[int]) -> Handle | PlainTensor:
         """`call` is the innermost module call; `own` are the storages of the model's parameters and buffers. Where it raises, the

@@ -1,6 +1,6 @@
 """Saved tensors that are in host memory between forward and backward pass: which, from when on, and when they come back.
 
-One optimizer step is timed, and `placing` decides from it what goes in the steps after. A tensor is known again by its place:
+One optimizer step is timed, and `plan` decides from it what goes in the steps after. A tensor is known again by its place:
 the number of the forward pass in the step, and its own in that.
 """
 

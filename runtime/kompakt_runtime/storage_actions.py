@@ -20,7 +20,7 @@ from kompakt_runtime.sites import Site
 Tensor = Any
 
 
-class Keeping:
+class StorageActions:
     """An entry serves all operations that save its storage: what one decision changes must still do for those before it."""
 
     def __init__(self, ledger: StorageLedger, account: Account, figures: Figures) -> None:

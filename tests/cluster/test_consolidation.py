@@ -196,7 +196,7 @@ def test_gangs_of_eight_hosts_find_the_two_leaf_groups_that_hold_them(racks: Clu
     waits_for(third, "Rack")
     until = scheduling(third)["until"]
     relaxed_at_its_timer(third, until)
-    assert level_of(third) == "ClusterState"
+    assert level_of(third) == "Cluster"
 
 
 def test_timers_outlive_the_active_pair(racks: ClusterSession, namespace: str, pair: Pair, standby: Pair) -> None:

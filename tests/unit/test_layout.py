@@ -6,6 +6,7 @@ package and holds no loose module, and while no test file lies outside tests/.
 
 import ast
 import operator
+import re
 import subprocess
 import sys
 import sysconfig
@@ -91,3 +92,14 @@ def test_no_test_imports_another() -> None:
 
 def test_pytest_imports_tests_without_touching_the_search_path() -> None:
     assert "--import-mode=importlib" in project_of(".")["tool"]["pytest"]["ini_options"]["addopts"]  # type: ignore[index]
+
+
+def test_files_of_tests_that_are_named_in_lists_exist() -> None:
+    """A renamed file would silently leave the list: skipped without PyTorch, or not run with the oldest one."""
+    runtime = ROOT / "tests" / "unit" / "runtime"
+    lists = (ROOT / "tests" / "conftest.py").read_text(), (runtime / "test_old_torch.py").read_text()
+    named = set(re.findall(r'"(test_\w+\.py)"', lists[0].partition("WITHOUT_TORCH")[2].partition("}")[0]))
+    topics = re.findall(r'"(\w+)"', lists[1].partition("TOPICS")[2].partition("\n)")[0])
+    assert len(named) > 10 < len(topics)
+    missing = [name for name in [*named, *(f"test_{topic}.py" for topic in topics)] if not (runtime / name).is_file()]
+    assert not missing

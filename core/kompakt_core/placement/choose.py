@@ -61,7 +61,15 @@ def _grouped(graph: LinkGraph, free: int, size: int, wish: GpuRequest, must_incl
     facts = large_facts(graph, wish)
     if facts is None:
         return Rejection(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS, detail="edges" if wish.edges else "")
-    facts = facts.holding(must_include)
+    first = _first_counted(facts.holding(must_include), free, size, wish)
+    if isinstance(first, Rejection):
+        return first
+    mask = _lowest_of_equals(facts, free, size, wish, must_include, first)
+    return Choice(mask, facts.order(mask), facts.value(mask), facts.second(mask))
+
+
+def _first_counted(facts: GroupFacts, free: int, size: int, wish: GpuRequest) -> tuple[GpuMask, tuple[int, ...]] | Rejection:
+    """The set that the policy ranks first among those whose counts are tried, and its keys, those of its indices excepted."""
     sets = facts.candidates(free, size)
     if wish.same_numa_node and size > 1:
         sets = facts.on_one_numa_node(sets)
@@ -71,8 +79,27 @@ def _grouped(graph: LinkGraph, free: int, size: int, wish: GpuRequest, must_incl
     if not len(sets):
         return Rejection(Reason.LINK_TOO_WEAK, have=free.bit_count(), need=size, detail=wish.required_link)
     keys = POLICIES[wish.policy](facts, free, sets, wish.sensitive)
-    mask = facts.mask(sets[first_ranked(keys)].tolist(), free)
-    return Choice(mask, facts.order(mask), facts.value(mask), facts.second(mask))
+    row = first_ranked(keys)
+    return facts.mask(sets[row].tolist(), free), tuple(int(key[row]) for key in keys[:-1])
+
+
+def _lowest_of_equals(
+    facts: GroupFacts, free: int, size: int, wish: GpuRequest, must_include: int, first: tuple[GpuMask, tuple[int, ...]]
+) -> GpuMask:
+    """Of all sets with the first one's keys the one of the lowest indices. A part of two groups may be worth as much as a
+    whole one, so the counts tried do not name each of them; whether one holds a GPU is told by the best that must hold it.
+    """
+    mask, keys = first
+    held, refused = must_include, 0
+    while held != mask:
+        lowest = free & ~held & ~refused & -(free & ~held & ~refused)
+        other = first if mask & lowest else _first_counted(facts.holding(held | lowest), free, size, wish)
+        if isinstance(other, Rejection) or other[1] != keys:
+            refused |= facts.group_of(lowest)
+            continue
+        held |= lowest
+        mask = mask if mask & lowest else other[0]
+    return mask
 
 
 def _partitioned(graph: LinkGraph, free: int, size: int, wish: GpuRequest, must_include: int) -> Choice | Rejection:

@@ -8,8 +8,8 @@ two slowest of their links are equally fast: an ultrametric) the values follow f
 - Ring adds one more link of the slowest kind, to close; Star takes the best centre; Clique adds up all pairs.
 
 Everything that policies compare grows when GPUs are taken from as few groups as possible (each is a convex function of the
-counts, or falls with every further group), so a best set takes all of some groups, none of others, and a part of at most
-one. Those are all tried.
+counts, or falls with every further group), so one of the best sets takes all of some groups, none of others, and a part of
+at most one. Those are all tried. Others may be as good: placement/choose.py asks which of the best has the lowest indices.
 """
 
 from collections.abc import Sequence
@@ -85,6 +85,10 @@ class GroupFacts:
         found = copy(self)
         found._must = must
         return found
+
+    def group_of(self, gpu: int) -> GpuMask:
+        """The group of which this set of one GPU is a part."""
+        return GpuMask(next(group for group in self._masks if group & gpu))
 
     def candidates(self, free: int, size: int) -> Counts:
         """The sets worth looking at: beyond what must be held, whole groups of the free GPUs and a part of at most one; and

@@ -194,7 +194,7 @@ class Gang:
     """All workers of one attempt; all or nothing.
 
     `edges` join ranks of the whole gang: its GPUs, worker by worker in the order of their indices. Then `wish` names no pattern
-    and `workers` come from weave.with_edges.
+    and `workers` come from rank_mapping.with_edges.
     """
 
     job_uid: JobUid

@@ -1,6 +1,6 @@
-"""What the gangs of one round may see: the cluster as it was when the round began, or less.
+"""What the gangs of one planning cycle may see: the cluster as it was when the cycle began, or less.
 
-What is placed in a round counts at once. What becomes free meanwhile counts in the next round, for all gangs in their order:
+What is placed in a cycle counts at once. What becomes free meanwhile counts in the next cycle, for all gangs in their order:
 else a gang would get what one above it was asked too early to see, and have to end for it again.
 """
 
@@ -13,11 +13,11 @@ from kompakt_core.placement.model import NodeState, Snapshot
 from kompakt_extender.cluster_view import ClusterView
 from kompakt_extender.ledger import GpuLedger
 
-Sights = tuple[ClusterView, ...]
+ClusterViews = tuple[ClusterView, ...]
 
 
 class PlanningCycle:
-    """One round. `began`: when. `limits`: nobody who is asked from now on sees more than these.
+    """One cycle. `began`: when. `limits`: nobody who is asked from now on sees more than these.
 
     Who was shown less than there is must be asked again: whatever frees something wakes the planner, events and ends of writes.
     """
@@ -25,7 +25,7 @@ class PlanningCycle:
     def __init__(self, ledger: GpuLedger, began: datetime) -> None:
         self._ledger = ledger
         self.began = began
-        self.limits: Sights = (ledger.sight(),)
+        self.limits: ClusterViews = (ledger.sight(),)
 
     def limit(self, limits: Iterable[ClusterView]) -> None:
         """A gang is passed over that was shown this and whose turn comes again: the others see no more than it did."""

@@ -1,8 +1,8 @@
 """The planner's loop: which gang gets its places, written first on the job, then on its pods.
 
-A round never waits for the API server; writes run as tasks, at most one per job. What was decided counts at once (claims in the
-ledger, records here), so that the next decision sees it before the cluster shows it. What becomes free during a round counts in
-the next one (rounds.py).
+A cycle never waits for the API server; writes run as tasks, at most one per job. What was decided counts at once (claims in the
+ledger, records here), so that the next decision sees it before the cluster shows it. What becomes free during a cycle counts in
+the next one (cycle.py).
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from kompakt_extender.gangs import members, order, plannable, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
-from kompakt_extender.planner.cycle import PlanningCycle, Sights
+from kompakt_extender.planner.cycle import ClusterViews, PlanningCycle
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.released_gangs import ReleasedGangs
@@ -32,7 +32,7 @@ from kompakt_extender.release_writer import ReleaseWriter
 _LOG = logging.getLogger(__name__)
 _BATCH_SECONDS = 0.005  # changes come in flocks: a gang's pods, a node's conditions
 _TICK_SECONDS = 1.0
-LATE_AT_MOST = 3  # rounds in a row that end early since what core said about one gang came too late; then those behind go on
+LATE_AT_MOST = 3  # cycles in a row that end early since what core said about one gang came too late; then those behind go on
 _T = TypeVar("_T")
 
 
@@ -58,13 +58,13 @@ class Planner:
         self._may_preempt = policy.preemption
         self._wake = asyncio.Event()
         self._writes = PendingWrites(ledger, jobs, releaser, metrics, clock, self.wake)
-        self._standing = ReleasedGangs(ledger, jobs, self._writes, metrics, clock)
+        self._released = ReleasedGangs(ledger, jobs, self._writes, metrics, clock)
         self._preempting = PreemptionPlanner(ledger, jobs, self._writes, metrics, clock, self.wake)
-        self._thinking = SchedulingAttempt(
+        self._attempts = SchedulingAttempt(
             ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, think
         )
-        self._shown: dict[str, Sights] = {}  # by uid of the gangs whose turn comes again: what they were shown
-        self._late = Counter[str]()  # by uid: rounds in a row in which what core said about it came too late
+        self._shown: dict[str, ClusterViews] = {}  # by uid of the gangs whose turn comes again: what they were shown
+        self._late = Counter[str]()  # by uid: cycles in a row in which what core said about it came too late
         self._loop_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -99,15 +99,15 @@ class Planner:
             await asyncio.sleep(_BATCH_SECONDS)
             self._wake.clear()
             start = time.perf_counter()
-            await self.round()
+            await self.run_cycle()
             self._metrics.plan_seconds.observe(time.perf_counter() - start)
 
     def _pause(self) -> float:
         """How long to wait for a change: until a gang's timer runs out, and never longer than a tick."""
-        timer = self._thinking.next_timer()
+        timer = self._attempts.next_timer()
         return _TICK_SECONDS if timer is None else min(_TICK_SECONDS, timer - self._clock().timestamp())
 
-    async def round(self) -> None:
+    async def run_cycle(self) -> None:
         """Look at every job that may need something, then plan the gangs that wait, one after the other, all on one view."""
         waiting: list[tuple[tuple[int, str, str], str]] = []
         for uid in self._jobs.attention():
@@ -117,7 +117,7 @@ class Planner:
         self._metrics.gangs.labels(State.WAITING.value).set(len(waiting))
         queue = [uid for _, uid in sorted(waiting)]
         this = PlanningCycle(self._ledger, self._clock())
-        self._thinking.begin(this, queue)
+        self._attempts.begin(this, queue)
         for uid in queue:
             if not self._writes.resting(uid):
                 if not await self._plan(uid, this):
@@ -128,11 +128,11 @@ class Planner:
 
     async def _plan(self, uid: str, this: PlanningCycle) -> bool:
         """Ask about one gang. False: the answer came too late, and those behind would get what it is asked about again."""
-        question = self._guarded(self._thinking.ask, uid)
+        question = self._guarded(self._attempts.ask, uid)
         if question is None:
             return True
         self._shown[uid] = this.limits
-        counts = await self._thinking.consider(question)
+        counts = await self._attempts.consider(question)
         if uid not in self._jobs.views:
             return True
         self._late[uid] = 0 if counts or self._late[uid] >= LATE_AT_MOST else self._late[uid] + 1
@@ -159,19 +159,19 @@ class Planner:
 
     def forget(self, uid: str) -> None:
         """The job is gone."""
-        self._thinking.forget(uid)
+        self._attempts.forget(uid)
         self._writes.forget(uid)
         del self._late[uid]
 
     def adopt(self) -> None:
         """Take over what an earlier leader decided."""
-        self._standing.adopt()
+        self._released.adopt()
         if self._may_preempt:
             self._preempting.adopt()
 
     def exclude(self, job_uid: str, node: NodeName, reason: str) -> None:
         """A node failed a pod of this job before any container started: leave it out of the next plans."""
-        self._standing.exclude(job_uid, node, reason)
+        self._released.exclude(job_uid, node, reason)
 
     def _look(self, uid: str) -> tuple[int, str, str] | None:
         """Attend to what is under way; gives the place in the queue of a gang that can be planned."""
@@ -180,7 +180,7 @@ class Planner:
         record = self._jobs.record(job)
         pods = members(job, self._jobs.pods_of(uid))
         if job.uid == self._ledger.reserved.kept_for and not (plannable(job, pods) or replannable(job, pods)):
-            self._ledger.end_keeping(uid)
+            self._ledger.end_reservation(uid)
         goes_on = job.ours and not (job.suspended or job.finished) and record.attempt == job.attempt
         self._preempting.settle(job, record, waits=goes_on and (plannable(job, pods) or replannable(job, pods)))
         if self._preempting.attend(job, record):
@@ -191,10 +191,10 @@ class Planner:
         if record.attempt != job.attempt:
             record = self._jobs.fresh(job, record)
         if record.state is State.RELEASED:
-            self._standing.attend(job, record, pods)
+            self._released.attend(job, record, pods)
             return None
         if record.state is State.WITHDRAWN:
-            return self._standing.attend_withdrawn(job, record, pods)
+            return self._released.attend_withdrawn(job, record, pods)
         if not plannable(job, pods) and not replannable(job, pods):
             return None
         return order(job, pods, self._jobs.complete(job, record, timestamps.encode(self._clock())))

@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class PreemptionPlanner:
-    """Knows who ends for whom. `again` asks for another round."""
+    """Knows who ends for whom. `again` asks for another cycle."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class PreemptionPlanner:
         victims = tuple(self._victim(one) for one in found.victims)
         record = ending_others(now.record, victims, self._uuids(now, found), self._clock())
         _LOG.info("%s/%s: %s", now.job.namespace, now.job.name, record.message)
-        self._ledger.end_keeping(now.job.uid)
+        self._ledger.end_reservation(now.job.uid)
         self.take_over(now.asks_with, {uuid for _, uuids in record.held for uuid in uuids}, victims)
         self._hold(now.job.uid, record)
         self._jobs.decide(now.job, record)

@@ -98,40 +98,40 @@ class SchedulingAttempt:
         self._think = think
         self._tried: dict[str, _AttemptResult] = {}  # by job uid
         self.queue: list[str] = []  # uids of the gangs that wait, in order
-        self._round = PlanningCycle(ledger, clock())
+        self._cycle = PlanningCycle(ledger, clock())
 
     def begin(self, this: PlanningCycle, queue: list[str]) -> None:
-        """From here on all questions are those of this round; `queue`: uids of the gangs that wait, in order."""
-        self._round, self.queue = this, queue
+        """From here on all questions are those of this cycle; `queue`: uids of the gangs that wait, in order."""
+        self._cycle, self.queue = this, queue
 
     def forget(self, uid: str) -> None:
         """The job is gone."""
         self._tried.pop(uid, None)
-        self._ledger.end_keeping(uid)
+        self._ledger.end_reservation(uid)
         self._preempting.end(uid)
 
     def next_timer(self) -> float | None:
-        """The first moment after the last round began, in seconds since the epoch, at which an answer changes by time alone."""
-        began = self._round.began.timestamp()
+        """The first moment after the last cycle began, in seconds since the epoch, at which an answer changes by time alone."""
+        began = self._cycle.began.timestamp()
         return min((tried.ends for tried in self._tried.values() if tried.ends is not None and tried.ends > began), default=None)
 
     def ask(self, uid: str) -> PlanningRequest | None:
         """What to think about for one gang; None where nothing has changed since the last refusal, and no timer has run out."""
-        question = self._pose(uid)
+        question = self._current_request(uid)
         tried = self._tried.get(uid)
         if question is None or tried is None or tried.mark != question.mark:
             return question
         return question if tried.ends is not None and tried.ends <= question.asked_at else None
 
-    def _pose(self, uid: str) -> PlanningRequest | None:
+    def _current_request(self, uid: str) -> PlanningRequest | None:
         """The question as it stands now; None where there is nothing to plan."""
-        job, now = self._jobs.views[uid], self._round.began
+        job, now = self._jobs.views[uid], self._cycle.began
         record = self._jobs.record(job).without_expired(now)
         pods = members(job, self._jobs.pods_of(uid))
         if not _still(job, record, pods):
             return None
         weight, priority = asks_with(pods), preempts_with(pods) if self._policy.preemption else None
-        snapshot, version = self._round.look(uid, weight)
+        snapshot, version = self._cycle.look(uid, weight)
         mark = (version, job.resource_version, len(record.excluded), self._jobs.turns)
         try:
             gang = gang_of(job, pods, record, now)
@@ -149,8 +149,8 @@ class SchedulingAttempt:
         self._late = False
         try:
             answer = await self._think(lambda: self._answer(question))
-            running = self._could_end(question, answer)
-            self._act(question, answer, await self._think(lambda: self._whom(question, running)) if running else None)
+            running = self._preemptible(question, answer)
+            self._act(question, answer, await self._think(lambda: self._find_victims(question, running)) if running else None)
         except Exception:
             _LOG.exception("%s/%s: planning failed", question.job.namespace, question.job.name)
             self._writes.mark_stale(question.job)
@@ -165,7 +165,7 @@ class SchedulingAttempt:
         one = question
         return place_or_wait(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels, one.overtaken)
 
-    def _could_end(self, question: PlanningRequest, answer: Answer) -> list[RunningGang]:
+    def _preemptible(self, question: PlanningRequest, answer: Answer) -> list[RunningGang]:
         """The running gangs of lower priority, if this one has no place by time alone and may have some ended."""
         placeless = (
             isinstance(answer, GangReservation)
@@ -176,16 +176,16 @@ class SchedulingAttempt:
             return []
         return self._preempting.running(question.priority)
 
-    def _whom(self, one: PlanningRequest, running: list[RunningGang]) -> PreemptionPlan | NotBefore | None:
+    def _find_victims(self, one: PlanningRequest, running: list[RunningGang]) -> PreemptionPlan | NotBefore | None:
         """Runs in the thread."""
         assert one.priority is not None
         accepts = accepted_levels(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels)
         return preempt(one.snapshot, one.gang, one.priority, running, accepts, one.asked_at, self._levels)
 
     def _act(self, then: PlanningRequest, answer: Answer, others: PreemptionPlan | NotBefore | None = None) -> None:
-        """Nothing that was true of the snapshot is taken to be true of now; what fails is asked again in the next round."""
+        """Nothing that was true of the snapshot is taken to be true of now; what fails is asked again in the next cycle."""
         uid = then.job.uid
-        now = None if self._writes.resting(uid) else self._pose(uid)
+        now = None if self._writes.resting(uid) else self._current_request(uid)
         if now is None:
             return
         may_end = others.at if isinstance(others, NotBefore) else None
@@ -196,9 +196,9 @@ class SchedulingAttempt:
         elif isinstance(others, PreemptionPlan):
             self._end_others(then, now, others)
         elif isinstance(answer, Rejection):
-            self._turn_down(then, now, answer, may_end)
+            self._reject(then, now, answer, may_end)
         elif isinstance(answer, LevelWait):
-            self._ledger.end_keeping(uid)
+            self._ledger.end_reservation(uid)
             ends = answer.at if answer.at is not None else may_end
             self._say(now.job, waiting_for_level(now.record, answer, then.since), _AttemptResult(then.mark, ends))
         elif isinstance(answer, GangReservation):
@@ -230,7 +230,7 @@ class SchedulingAttempt:
         self._tried.pop(now.job.uid, None)
         self._again()
 
-    def _turn_down(self, then: PlanningRequest, now: PlanningRequest, answer: Rejection, may_end: float | None) -> None:
+    def _reject(self, then: PlanningRequest, now: PlanningRequest, answer: Rejection, may_end: float | None) -> None:
         """Never is said only of a cluster that is fully known, and that is still the one that was thought about.
 
         `may_end`: when others may be ended for it, if that would help.
@@ -282,14 +282,14 @@ class SchedulingAttempt:
         self._preempting.take_over(now.asks_with, {gpu for seat in plan.pods for gpu in seat.gpus})
         for seat in plan.pods:
             self._ledger.claim(ClaimSource.PLAN, by_uid[seat.uid], seat.node, seat.gpus)
-        self._ledger.end_keeping(now.job.uid)
+        self._ledger.end_reservation(now.job.uid)
         self._overtake(now, answer)
         record = not_waiting_for_level(now.record)
         released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(answer), plan=plan)
         self._writes.plan(now.job, released)
 
     def _refuse(self, job: JobView, record: Record, reason: str, message: str, mark: Mark, ends: float | None = None) -> None:
-        self._ledger.end_keeping(job.uid)
+        self._ledger.end_reservation(job.uid)
         waiting = replace(not_waiting_for_level(record), state=State.WAITING, reason=reason, message=message, plan=None)
         self._say(job, waiting, _AttemptResult(mark, ends))
 

@@ -1,13 +1,20 @@
 """The API server as far as `kompakt explain` meets it, and a kubeconfig that names it."""
 
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 import yaml
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from kompakt_extender.health import health_app
+from kompakt_extender.main import listen, server
 from tests.support.extender.asking import Person, proxied
 
 PROXY = "/api/v1/namespaces/kompakt-system/services/kompakt-explain:http/proxy"
@@ -20,10 +27,12 @@ class Standin:
         self.person = person
         elsewhere = FastAPI()
         self.tokens: set[str | None] = set()
+        self.requests = 0
         health = health_app(person, person.office.metrics)
 
         @health.middleware("http")
         async def authenticate(request: Any, call_next: Any) -> Any:
+            self.requests += 1
             self.tokens.add(request.headers.get("authorization"))
             if request.headers.get("authorization") == "Bearer nobody":
                 return JSONResponse({"kind": "Status", "message": 'services "x" is forbidden: User "nobody" cannot'}, 403)
@@ -34,6 +43,42 @@ class Standin:
             return JSONResponse({"kind": "Status", "message": "services not found"}, 404)
 
         self.app = proxied(health, PROXY, elsewhere)
+
+
+@contextmanager
+def serving(person: Coroutine[Any, Any, Person]) -> Iterator[tuple[Standin, int]]:
+    """A stand-in over this person's cluster that serves from a thread of its own, and its port; what breaks there is raised."""
+    listening = listen("127.0.0.1", 0)
+    started: Future[tuple[Standin, uvicorn.Server]] = Future()
+
+    async def serve() -> None:
+        standin = Standin(await person)
+        serves = server(standin.app)
+        startup = serves.startup
+
+        async def announced(sockets: Any = None) -> None:
+            await startup(sockets=sockets)
+            started.set_result((standin, serves))
+
+        serves.startup = announced  # type: ignore[method-assign]
+        await serves.serve([listening])
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    standin, serves = started.result(60)
+    try:
+        yield standin, listening.getsockname()[1]
+    finally:
+        serves.should_exit = True
+        thread.join(10)
 
 
 def kubeconfig(folder: Path, port: int, token: str = "mine", namespace: str = "default") -> Path:

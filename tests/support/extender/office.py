@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Office:
-    """One tenure over a World."""
+    """One leader session over a World."""
 
     def __init__(self, world: World, policy: ClusterPolicy = ClusterPolicy("no-wait")) -> None:  # noqa: B008 - a frozen value
         self.world = world
@@ -73,7 +73,7 @@ class Office:
 
     async def plan(self) -> None:
         """One round and all writes that it starts."""
-        await self.planner.round()
+        await self.planner.run_cycle()
         while self.planner.busy:
             await asyncio.gather(*self.planner.busy, return_exceptions=True)
 
@@ -81,7 +81,7 @@ class Office:
         """Rounds that do not wait for the writes they begin."""
         for _ in range(number):
             self.see()
-            await self.planner.round()
+            await self.planner.run_cycle()
             for _ in range(3):
                 await asyncio.sleep(0)
 

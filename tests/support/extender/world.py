@@ -262,7 +262,7 @@ class World:
                 sinks[store].set(key, readers.read(store, made))  # type: ignore[attr-defined]
 
     def relist(self, handlers: EventHandlers, readers: "Readers") -> None:
-        """One consistent list of everything, as at the beginning of a tenure."""
+        """One consistent list of everything, as at the beginning of a leader session."""
         self.news.clear()
         for store in ("nodes", "topologies", "jobs", "pods"):
             for key, made in getattr(self, store).items():

@@ -1,15 +1,12 @@
 """`kompakt explain` and `kompakt what-if` against the real explain API, mounted where the API server's service proxy has it."""
 
-import asyncio
 import io
 import json
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 import yaml
 from rich.console import Console
 from typer.testing import CliRunner, Result
@@ -19,8 +16,8 @@ from kompakt_cli.explain import job_text
 from kompakt_cli.output import gpus
 from kompakt_core import contract as c
 from kompakt_core.errors import InvalidInput
-from kompakt_extender.main import listen, server
-from tests.support.cli.standin import Standin, kubeconfig
+from kompakt_extender.main import listen
+from tests.support.cli.standin import Standin, kubeconfig, serving
 from tests.support.extender.asking import Person, bound
 from tests.support.extender.office import Office
 from tests.support.extender.world import World, pod
@@ -44,22 +41,8 @@ async def office() -> Person:
 
 @pytest.fixture(scope="module")
 def standin() -> Iterator[tuple[Standin, int]]:
-    listening = listen("127.0.0.1", 0)
-    made: list[Standin] = []
-    running: list[uvicorn.Server] = []
-
-    async def serve() -> None:
-        made.append(Standin(await office()))
-        running.append(server(made[0].app))
-        await running[0].serve([listening])
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    while not (running and running[0].started):
-        assert thread.is_alive()
-    yield made[0], listening.getsockname()[1]
-    running[0].should_exit = True
-    thread.join(10)
+    with serving(office()) as found:
+        yield found
 
 
 @pytest.fixture
@@ -205,17 +188,17 @@ def test_rights_and_tokens_are_those_of_the_kubeconfig(run: Run, standin: tuple[
 def test_a_standby_is_asked_again_and_named_when_nobody_decides(
     run: Run, standin: tuple[Standin, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    person, pauses = standin[0].person, list[float]()
+    stand, person, pauses = standin[0], standin[0].person, list[float]()
 
     def pause(seconds: float) -> None:
         pauses.append(seconds)
         person.active = len(pauses) == 3
 
     monkeypatch.setattr(access, "sleep", pause)
-    person.active = False
+    person.active, stand.requests = False, 0
     try:
         assert "dgx-0" in run("explain", "nodes").output
-        assert len(pauses) == 3
+        assert (len(pauses), stand.requests) == (3, 4), "after each pause once, and nobody else asks it again"
         person.active = False
         assert "held by b_1" in sentence(run("explain", "nodes"))
         assert len(pauses) == 3 + access.TRIES - 1

@@ -1,19 +1,15 @@
 """docs/explain.md shows what the commands print, over the cluster that the page describes."""
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 from typer.testing import CliRunner
 
 from kompakt_cli import main
-from kompakt_extender.main import listen, server
 from kompakt_extender.wire import decode_args
-from tests.support.cli.standin import Standin, kubeconfig
+from tests.support.cli.standin import kubeconfig, serving
 from tests.support.extender.asking import SENSITIVE, Person
 from tests.support.extender.office import Office
 from tests.support.extender.world import World, pod
@@ -48,20 +44,8 @@ async def described() -> Person:
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    listening = listen("127.0.0.1", 0)
-    running: list[uvicorn.Server] = []
-
-    async def serve() -> None:
-        running.append(server(Standin(await described()).app))
-        await running[0].serve([listening])
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    while not (running and running[0].started):
-        assert thread.is_alive()
-    yield listening.getsockname()[1]
-    running[0].should_exit = True
-    thread.join(10)
+    with serving(described()) as (_, found):
+        yield found
 
 
 def shown() -> list[tuple[str, list[str]]]:

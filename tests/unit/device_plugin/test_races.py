@@ -102,7 +102,7 @@ class World:
             self.parts.pods.event("DELETED", pod)
             self.parts.pods.forget([pod["metadata"]["uid"]])
         self.parts.journal.end(self.parts.journal.entries)
-        self.parts.devices.linger(())
+        self.parts.devices.set_orphaned(())
         self.deaf.clear()
 
     def bound(self, name, gpus, rng):
@@ -146,7 +146,7 @@ class World:
         if told := rng.random() < 0.7:
             self.parts.pods.event("DELETED", deaf)
         if told and rng.random() < 0.5:
-            self.parts.devices.linger(kubelet.used[key])
+            self.parts.devices.set_orphaned(kubelet.used[key])
         for pod in (first, second):
             self.parts.pods.event("ADDED", pod)
         return [self.admitted(kubelet, pod, size) for pod in (first, second)]
@@ -251,6 +251,6 @@ def test_a_race_whose_answer_is_wrong_is_noticed(world, dgx1, monkeypatch):
 def test_a_plugin_that_looks_for_no_processes_is_noticed(world, dgx1, monkeypatch):
     """The check itself: kubelet offers GPUs twice, and nobody but the plugin keeps them from being used twice."""
     monkeypatch.setattr(world.servicer, "_alive", lambda uids: frozenset())
-    monkeypatch.setattr(world.parts.devices, "linger", lambda gpus: None)
+    monkeypatch.setattr(world.parts.devices, "set_orphaned", lambda gpus: None)
     with pytest.raises(AssertionError, match="offered twice"):
         test_no_race_gives_a_gpu_twice_or_leaves_report_and_truth_apart(world, 0, dgx1)

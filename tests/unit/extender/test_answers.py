@@ -88,7 +88,7 @@ async def test_a_gang_pod_passes_only_on_its_planned_node_and_only_while_the_pla
     assert answer["NodeNames"] == [node]
     assert set(answer["FailedAndUnresolvableNodes"].values()) == {TEXTS[Reason.NOT_PLANNED]}
     office.wait(121)
-    await office.planner.round()
+    await office.planner.run_cycle()
     assert (await scheduler.filter("j-worker-0-a1"))["NodeNames"] == []
 
 

@@ -151,7 +151,7 @@ async def test_a_plan_that_is_being_written_stands_though_another_takes_what_was
     for index in range(8):
         office.world.delete_pod(f"n1-{index}")
     office.see()
-    await office.planner.round()  # it finds room elsewhere
+    await office.planner.run_cycle()  # it finds room elsewhere
     urgent(office, "most", priority=2000)
     await office.rounds(1)
     assert set(office.ledger.reserved.held) == {"uid-most"}

@@ -70,7 +70,7 @@ class Cluster(RuleBasedStateMachine):
     @rule(outcomes=OUTCOMES)
     def planner_plans(self, outcomes: list[str]) -> None:
         self.world.outcomes.extend(outcomes)
-        self.run(self.some_time(self.office.planner.round()))
+        self.run(self.some_time(self.office.planner.run_cycle()))
         self.world.outcomes.clear()
 
     @rule(picks=st.lists(st.tuples(PICK, st.sampled_from(NODES)), min_size=1, max_size=4), outcomes=OUTCOMES, plan=st.booleans())
@@ -81,7 +81,7 @@ class Cluster(RuleBasedStateMachine):
         self.world.outcomes.extend(outcomes)
         calls: list[Coroutine[Any, Any, Any]] = [self.office.bind(names[pick % len(names)], node) for pick, node in picks]
         if plan:
-            calls.insert(len(calls) // 2, self.office.planner.round())
+            calls.insert(len(calls) // 2, self.office.planner.run_cycle())
         self.run(self.some_time(*calls))
         self.world.outcomes.clear()
 

@@ -62,7 +62,7 @@ async def test_a_gang_that_falls_apart_while_others_are_planned_is_not_placed(of
     office.world.add_gang("a", 1, 4)
     office.world.add_gang("b", 2, 4)
     office.see()
-    task = asyncio.create_task(office.planner.round())
+    task = asyncio.create_task(office.planner.run_cycle())
     await asyncio.sleep(0)  # "a" is planned, and its turn is over
     office.world.delete_pod("b-worker-1-a1")
     office.see()

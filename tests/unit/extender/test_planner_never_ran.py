@@ -124,7 +124,7 @@ async def test_a_gang_that_waits_is_asked_about_again_once_the_record_of_another
         office.world.news.extendleft(reports)
         office.see(len(reports))
     assert not any(pod.node for pod in office.jobs.pods_of("uid-low"))
-    await office.planner.round()  # takes the plan back
+    await office.planner.run_cycle()  # takes the plan back
     urgent(office)
     await office.settle()
     assert office.scheduling("low")["state"] == "Released"

@@ -47,7 +47,7 @@ async def test_the_victim_is_asked_for_the_other_without_being_told_to_go_on_in_
     urgent(office, "most", priority=2000)
     for _ in range(6):  # while the other's reservation is being written
         office.see()
-        await office.planner.round()
+        await office.planner.run_cycle()
         await asyncio.sleep(0)
         assert request(office, "low-0").name == "urgent"
     heard.set()
@@ -76,12 +76,12 @@ async def test_who_is_above_gets_the_gpus_of_a_victim_that_stops_while_it_is_bei
     heard = slow_to_write(office, "most")
     urgent(office, "most", priority=2000)
     office.see()
-    await office.planner.round()
+    await office.planner.run_cycle()
     assert office.planner.busy, "it is written why the most urgent gang waits"
     gone(office, "low-0")
     for _ in range(3):
         office.see()
-        await office.planner.round()
+        await office.planner.run_cycle()
         await asyncio.sleep(0)
     assert office.scheduling("urgent")["state"] == "Reserved"
     heard.set()

@@ -78,7 +78,7 @@ async def test_nobody_is_asked_before_its_minimum_run_time_and_the_moment_is_tol
     await office.settle()
     message = office.scheduling("urgent")["message"]
     assert message.endswith(f"may be ended for it from {timestamps.encode(began + timedelta(seconds=PROTECTED))} on")
-    assert office.planner._thinking.next_timer() == (began + timedelta(seconds=PROTECTED)).timestamp()
+    assert office.planner._attempts.next_timer() == (began + timedelta(seconds=PROTECTED)).timestamp()
     office.wait(59)
     await office.settle()
     assert request(office, "low") is None
@@ -218,7 +218,7 @@ async def test_nobody_is_asked_as_long_as_the_reservation_does_not_stand_written
     office.see()
     office.meanwhile.append(lambda: None)  # first it is thought about a place, then about victims
     office.meanwhile.append(lambda: touch(office, "urgent"))
-    await office.planner.round()
+    await office.planner.run_cycle()
     touch(office, "low")
     office.world.deliver(office.handlers, office.readers)
     while office.planner.busy:

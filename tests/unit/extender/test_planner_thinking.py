@@ -163,7 +163,7 @@ async def test_the_loop_goes_on_while_core_thinks(monkeypatch: pytest.MonkeyPatc
     planner = Planner(office.ledger, office.jobs, None, office.metrics, lambda: office.now, {})  # type: ignore[arg-type]
     office.world.add_gang("j", 1, 1)
     office.see()
-    task = asyncio.create_task(planner.round())
+    task = asyncio.create_task(planner.run_cycle())
     while not thinking.is_set():
         await asyncio.sleep(0)
     heard.set()

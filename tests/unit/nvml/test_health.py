@@ -16,43 +16,65 @@ from tests.support.nvml_shim.node import NODE
 
 pytestmark = pytest.mark.timeout(60)  # who waits in vain waits for ever: time stands still
 XID, ECC = pynvml.nvmlEventTypeXidCriticalError, pynvml.nvmlEventTypeDoubleBitEccError
-NONE, RESET = pynvml.NVML_GPU_RECOVERY_ACTION_NONE, pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET
 
 
-def health(source, gpu):
-    found = source.read(NODE).gpus[gpu]
-    return found.health, found.health_reason, found.xid
+class Watched:
+    """A described machine and the source that watches it."""
+
+    def __init__(self, described, source, shim, clock):
+        self.described, self.source, self.gpus, self._shim, self._clock = described, source, described.gpus, shim, clock
+        source.wait(0)
+
+    def hears(self, gpu, kind, xid=0):
+        """What the source tells of an event of this GPU."""
+        self._shim.event(gpu, kind, xid)
+        return self.source.wait(1)
+
+    def after(self, seconds=REFRESH_SECONDS):
+        """What it tells after so long, of the machine as it is described by now."""
+        self._shim.describe(self.described)
+        self._clock.now += seconds
+        return self.source.wait(0)
+
+    def kinds_after(self, seconds=REFRESH_SECONDS):
+        return [change.kind for change in self.after(seconds)]
+
+    def read(self):
+        return self.source.read(NODE)
+
+    def health(self, gpu):
+        found = self.read().gpus[gpu]
+        return found.health, found.health_reason, found.xid
+
+    def well(self):
+        return [gpu.index for gpu in self.read().gpus if gpu.health == HEALTHY]
 
 
 @pytest.fixture
-def started(reader):
-    def start(described, **options):
-        source = reader(described, **options)
-        source.wait(0)
-        return source
+def watch(reader, shim, clock):
+    def make(machine, change=lambda described: None, **options):
+        described = describe(machine)
+        change(described)
+        return Watched(described, reader(described, **options), shim, clock)
 
-    return start
+    return make
 
 
-def test_an_xid_makes_its_gpu_unhealthy_at_once_and_no_other(started, shim):
-    described = describe("dgx-a100-8")
-    source = started(described)
-    shim.event(5, XID, 79)
-    (change,) = source.wait(1)
-    uuid = described.gpus[5]["uuid"]
-    assert change == Change(ChangeKind.XID, uuid, f"GPU {uuid} reported XID 79", 79)
-    assert health(source, 5) == (UNHEALTHY, "XID", 79)
-    assert [health(source, i)[0] for i in range(8)].count(HEALTHY) == 7
-    assert "GPU 5 (XID, XID 79)" in remarks(source.read(NODE))[0].sentence
+def test_an_xid_makes_its_gpu_unhealthy_at_once_and_no_other(watch):
+    node = watch("dgx-a100-8")
+    uuid = node.gpus[5]["uuid"]
+    assert node.hears(5, XID, 79) == (Change(ChangeKind.XID, uuid, f"GPU {uuid} reported XID 79", 79),)
+    assert node.health(5) == (UNHEALTHY, "XID", 79)
+    assert node.well() == [0, 1, 2, 3, 4, 6, 7]
+    assert "GPU 5 (XID, XID 79)" in remarks(node.read())[0].sentence
 
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109])  # those that NVIDIA's plugin leaves alone (internal/rm/health.go)
-def test_an_xid_of_the_application_changes_nothing(started, shim, clock, xid):
-    source = started(describe("dgx-a100-8"))
-    shim.event(5, XID, xid)
-    clock.step = 0.4
-    assert source.wait(1) == ()
-    assert health(source, 5) == (HEALTHY, "", 0)
+def test_an_xid_of_the_application_changes_nothing(watch, clock, xid):
+    node = watch("dgx-a100-8")
+    clock.step = 0.99
+    assert node.hears(5, XID, xid) == ()
+    assert node.health(5) == (HEALTHY, "", 0)
 
 
 def test_every_other_xid_counts():
@@ -60,115 +82,106 @@ def test_every_other_xid_counts():
     assert len(APPLICATION_XIDS) == 6
 
 
-def test_waiting_in_vain_asks_nothing(started, shim, clock):
-    source = started(describe("dgx-a100-8"))
+def test_waiting_in_vain_asks_nothing(watch, shim, clock):
+    node = watch("dgx-a100-8")
     shim.forget_calls()
-    clock.step = 0.4
-    assert source.wait(1) == ()
+    clock.step = 0.99
+    assert node.source.wait(1) == ()
     assert shim.calls() == shim.calls("nvmlEventSetWait_v2") > 0
 
 
-def test_which_xids_count_can_be_told():
-    assert not xid_rules("79").counts(79)
-    assert not xid_rules("79").counts(13)
-    assert xid_rules("", "13").counts(13)
-    assert xid_rules("", "all").counts(13)
-    assert not xid_rules("all").counts(79)
-    assert xid_rules("all", "79").counts(79)
-    assert not xid_rules("all", "79").counts(48)
+@pytest.mark.parametrize(
+    ("words", "counted", "skipped"),
+    [
+        (("79",), (), (79, 13)),
+        (("", "13"), (13,), ()),
+        (("", "all"), (13,), ()),
+        (("all",), (), (79,)),
+        (("all", "79"), (79,), (48,)),
+    ],
+    ids=[
+        "one that is skipped does not count, beside the application's",
+        "one of the application's may count",
+        "all may count, the application's too",
+        "none may count",
+        "none but one may count",
+    ],
+)
+def test_which_xids_count_can_be_told(words, counted, skipped):
+    rules = xid_rules(*words)
+    assert [xid for xid in (*counted, *skipped) if rules.counts(xid)] == list(counted)
 
 
-def test_skipped_xids_reach_the_source(started, shim):
-    source = started(describe("dgx-a100-8"), rules=xid_rules("79"))
+def test_skipped_xids_reach_the_source(watch, shim):
+    node = watch("dgx-a100-8", rules=xid_rules("79"))
     shim.event(1, XID, 79)
-    shim.event(2, XID, 48)
-    (change,) = source.wait(1)
-    assert change.xid == 48
+    assert [change.xid for change in node.hears(2, XID, 48)] == [48]
 
 
-def test_memory_that_cannot_be_corrected_makes_a_gpu_unhealthy(started, shim):
-    source = started(describe("dgx-a100-8"))
-    shim.event(3, ECC)
-    (change,) = source.wait(1)
-    assert change.kind is ChangeKind.ECC
-    assert health(source, 3) == (UNHEALTHY, "ECC", 0)
-    assert remarks(source.read(NODE))[0].flag is Flag.ECC
+def test_memory_that_cannot_be_corrected_makes_a_gpu_unhealthy(watch):
+    node = watch("dgx-a100-8")
+    assert [change.kind for change in node.hears(3, ECC)] == [ChangeKind.ECC]
+    assert node.health(3) == (UNHEALTHY, "ECC", 0)
+    assert remarks(node.read())[0].flag is Flag.ECC
 
 
-def test_rows_that_cannot_be_remapped_make_it_so_without_any_event(started):
-    described = describe("dgx-a100-8")
-    described.gpus[3]["failed"] = 1
-    described.gpus[4]["pending"] = 1  # waits for the next reset, works meanwhile
-    source = started(described)
-    assert health(source, 3) == (UNHEALTHY, "ECC", 0)
-    assert health(source, 4)[0] == HEALTHY
+def recovery(name):
+    return {"recovery": getattr(pynvml, f"NVML_GPU_RECOVERY_ACTION_{name}")}
 
 
-@pytest.mark.parametrize("name", ["GPU_RESET", "NODE_REBOOT", "DRAIN_P2P", "DRAIN_AND_RESET", "BUS_RESET", "SYSTEM_REBOOT"])
-def test_a_gpu_that_the_driver_wants_reset_is_not_offered(started, name):
-    described = describe("gb200-tray-4")
-    described.gpus[1]["recovery"] = getattr(pynvml, f"NVML_GPU_RECOVERY_ACTION_{name}")
-    assert health(started(described), 1) == (UNHEALTHY, "ResetRequired", 0)
+@pytest.mark.parametrize(
+    ("machine", "says", "expected"),
+    [
+        pytest.param("dgx-a100-8", {"failed": 1}, (UNHEALTHY, "ECC", 0), id="rows that cannot be remapped"),
+        pytest.param("dgx-a100-8", {"pending": 1}, (HEALTHY, "", 0), id="rows that wait for the next reset, and work meanwhile"),
+        *(
+            pytest.param("gb200-tray-4", recovery(name), (UNHEALTHY, "ResetRequired", 0), id=f"the driver wants {name}")
+            for name in ("GPU_RESET", "NODE_REBOOT", "DRAIN_P2P", "DRAIN_AND_RESET", "BUS_RESET", "SYSTEM_REBOOT")
+        ),
+        pytest.param("gb200-tray-4", recovery("RECOVER_IMEX_DOMAIN"), (HEALTHY, "", 0), id="the IMEX domain is to be repaired"),
+    ],
+)
+def test_what_the_driver_says_of_a_gpu_counts_without_any_event_for_it_and_for_no_other(watch, machine, says, expected):
+    node = watch(machine, lambda described: described.gpus[1].update(says))
+    assert node.health(1) == expected
+    assert set(range(len(node.gpus))) - set(node.well()) == ({1} if expected[0] == UNHEALTHY else set())
 
 
-def test_an_imex_domain_to_be_repaired_is_no_fault_of_the_gpu(started):
-    described = describe("gb200-tray-4")
-    described.gpus[1]["recovery"] = pynvml.NVML_GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN
-    assert health(started(described), 1)[0] == HEALTHY
-
-
-def test_a_lost_gpu_keeps_its_place_and_links_and_leaves_the_others_alone(started, shim, clock):
-    described = describe("dgx1-v100")
-    source = started(described)
-    before = source.read(NODE)
-    described.lose(6)
-    shim.describe(described)
-    clock.now += REFRESH_SECONDS
-    (change,) = source.wait(0)
-    assert (change.kind, change.uuid) == (ChangeKind.LOST, described.gpus[6]["uuid"])
-    after = source.read(NODE)
+def test_a_lost_gpu_keeps_its_place_and_links_and_leaves_the_others_alone(watch):
+    node = watch("dgx1-v100")
+    before = node.read()
+    node.described.lose(6)
+    assert [(change.kind, change.uuid) for change in node.after()] == [(ChangeKind.LOST, node.gpus[6]["uuid"])]
+    after = node.read()
     assert after.links == before.links
-    assert health(source, 6) == (UNHEALTHY, "LostGPU", 0)
+    assert node.health(6) == (UNHEALTHY, "LostGPU", 0)
     assert {remark.flag for remark in remarks(after)} == {Flag.LOST_GPU}
 
 
-def test_a_gpu_that_still_tells_where_it_is_keeps_what_was_known_of_it_whatever_its_number(started, shim, clock):
-    described = describe("l40s-4")
-    source = started(described)
-    first, last = described.gpus[0]["uuid"], described.gpus[3]["uuid"]
-    described.gpus[0], described.gpus[3] = described.gpus[3], described.gpus[0]
-    described.fail("nvmlDeviceGetUUID", pynvml.NVML_ERROR_UNKNOWN, gpu=0)
-    shim.describe(described)
-    clock.now += REFRESH_SECONDS
-    source.wait(0)
-    assert [gpu.uuid for gpu in source.read(NODE).gpus][::3] == [last, first]
+def test_a_gpu_that_still_tells_where_it_is_keeps_what_was_known_of_it_whatever_its_number(watch):
+    node = watch("l40s-4")
+    first, last = node.gpus[0]["uuid"], node.gpus[3]["uuid"]
+    node.gpus[0], node.gpus[3] = node.gpus[3], node.gpus[0]
+    node.described.fail("nvmlDeviceGetUUID", pynvml.NVML_ERROR_UNKNOWN, gpu=0)
+    node.after()
+    assert [gpu.uuid for gpu in node.read().gpus][::3] == [last, first]
 
 
-def test_a_lost_gpu_that_answers_again_is_well_and_its_xid_forgotten(started, shim, clock):
-    described = describe("dgx1-v100")
-    source = started(described)
-    shim.event(6, XID, 79)
-    source.wait(1)
-    described.lose(6)
-    shim.describe(described)
-    clock.now += SETTLE_SECONDS
-    assert [change.kind for change in source.wait(0)] == [ChangeKind.LOST]
-    described.fails.clear()
-    shim.describe(described)
+def test_a_lost_gpu_that_answers_again_is_well_and_its_xid_forgotten(watch, shim):
+    node = watch("dgx1-v100")
+    node.hears(6, XID, 79)
+    node.described.lose(6)
+    assert node.kinds_after(SETTLE_SECONDS) == [ChangeKind.LOST]
+    node.described.fails.clear()
     shim.forget_calls()
-    clock.now += REFRESH_SECONDS
-    assert [change.kind for change in source.wait(0)] == [ChangeKind.WELL]
-    assert health(source, 6) == (HEALTHY, "", 0)
+    assert node.kinds_after() == [ChangeKind.WELL]
+    assert node.health(6) == (HEALTHY, "", 0)
     assert shim.calls("nvmlInitWithFlags") == 1
-    shim.event(6, XID, 48)  # NVML was started anew and listens again
-    assert [change.xid for change in source.wait(1)] == [48]
+    assert [change.xid for change in node.hears(6, XID, 48)] == [48], "NVML was started anew and listens again"
 
 
-def test_a_gpu_lost_before_the_first_look_stands_in_the_list_under_a_made_up_name(started):
-    described = describe("dgx-a100-8")
-    described.lose(2)
-    source = started(described)
-    graph = source.read(NODE)
+def test_a_gpu_lost_before_the_first_look_stands_in_the_list_under_a_made_up_name(watch):
+    graph = watch("dgx-a100-8", lambda described: described.lose(2)).read()
     assert graph.size == 8
     assert (graph.gpus[2].uuid, graph.gpus[2].health_reason) == ("GPU-lost-2", "LostGPU")
     assert graph.link(0, 1).lanes == 12
@@ -185,81 +198,58 @@ def test_a_gpu_lost_before_the_first_look_stands_in_the_list_under_a_made_up_nam
         ("nvmlDeviceGetGpuFabricInfoV", "Unreadable"),
     ],
 )
-def test_one_gpu_with_unexplained_errors_does_not_hide_the_others(started, function, reason):
-    described = describe("hgx-h100-8")
-    described.fail(function, pynvml.NVML_ERROR_UNKNOWN, gpu=4)
-    source = started(described)
-    assert health(source, 4)[:2] == (UNHEALTHY, reason)
-    assert [health(source, i)[0] for i in range(8)].count(HEALTHY) == 7
+def test_one_gpu_with_unexplained_errors_does_not_hide_the_others(watch, function, reason):
+    node = watch("hgx-h100-8", lambda described: described.fail(function, pynvml.NVML_ERROR_UNKNOWN, gpu=4))
+    assert node.health(4)[:2] == (UNHEALTHY, reason)
+    assert node.well() == [0, 1, 2, 3, 5, 6, 7]
 
 
-def test_a_gpu_that_goes_silent_between_two_questions_breaks_nothing(started):
-    described = describe("hgx-h100-8")
-    described.fail("nvmlDeviceGetTopologyCommonAncestor", pynvml.NVML_ERROR_GPU_IS_LOST, gpu=4)
-    assert started(described).read(NODE).size == 8
+def test_a_gpu_that_goes_silent_between_two_questions_breaks_nothing(watch):
+    lost = ("nvmlDeviceGetTopologyCommonAncestor", pynvml.NVML_ERROR_GPU_IS_LOST)
+    assert watch("hgx-h100-8", lambda described: described.fail(*lost, gpu=4)).read().size == 8
 
 
-def test_a_fault_is_over_when_the_driver_has_asked_for_nothing_for_long_enough(started, shim, clock):
-    described = describe("gb200-tray-4")
-    source = started(described)
-    shim.event(1, XID, 62)
-    source.wait(1)
-    clock.now += QUIET_SECONDS - 1
-    assert source.wait(0) == ()
-    assert health(source, 1)[0] == UNHEALTHY
-    described.gpus[1]["recovery"] = RESET
-    shim.describe(described)
-    clock.now += REFRESH_SECONDS
-    source.wait(0)
-    assert health(source, 1)[0] == UNHEALTHY
-    described.gpus[1]["recovery"] = NONE
-    shim.describe(described)
-    clock.now += REFRESH_SECONDS
-    assert [change.kind for change in source.wait(0)] == [ChangeKind.WELL]
+def test_a_fault_is_over_when_the_driver_has_asked_for_nothing_for_long_enough(watch):
+    node = watch("gb200-tray-4")
+    node.hears(1, XID, 62)
+    assert node.after(QUIET_SECONDS - 1) == ()
+    assert node.health(1)[0] == UNHEALTHY
+    node.gpus[1] |= recovery("GPU_RESET")
+    node.after()
+    assert node.health(1)[0] == UNHEALTHY
+    node.gpus[1] |= recovery("NONE")
+    assert node.kinds_after() == [ChangeKind.WELL]
 
 
-def test_a_fault_is_not_over_while_rows_of_memory_wait_for_a_reset(started, shim, clock):
-    described = describe("gb200-tray-4")
-    described.gpus[1]["pending"] = 1
-    source = started(described)
-    shim.event(1, ECC)
-    source.wait(1)
-    clock.now += 2 * QUIET_SECONDS
-    assert source.wait(0) == ()
-    assert health(source, 1) == (UNHEALTHY, "ECC", 0)
+@pytest.mark.parametrize(
+    ("machine", "says", "event", "quiet", "expected"),
+    [
+        ("gb200-tray-4", {"pending": 1}, (ECC,), 2, (UNHEALTHY, "ECC", 0)),
+        ("dgx-a100-8", {}, (XID, 62), 100, (UNHEALTHY, "XID", 62)),
+    ],
+    ids=["while rows of memory wait for a reset", "where the driver cannot be asked"],
+)
+def test_a_fault_is_not_over_however_long_it_is_quiet(watch, machine, says, event, quiet, expected):
+    node = watch(machine, lambda described: described.gpus[1].update(says))
+    node.hears(1, *event)
+    assert node.after(quiet * QUIET_SECONDS) == ()
+    assert node.health(1) == expected
 
 
-def test_a_gpu_that_has_not_come_back_keeps_its_fault(started, shim, clock):
-    described = describe("gb200-tray-4")
-    source = started(described)
-    shim.event(1, XID, 79)
-    source.wait(1)
-    described.lose(1)
-    shim.describe(described)
+def test_a_gpu_that_has_not_come_back_keeps_its_fault(watch):
+    node = watch("gb200-tray-4")
+    node.hears(1, XID, 79)
+    node.described.lose(1)
     for _ in range(3):
-        clock.now += 2 * QUIET_SECONDS
-        source.wait(0)
-    assert health(source, 1) == (UNHEALTHY, "LostGPU", 79)
+        node.after(2 * QUIET_SECONDS)
+    assert node.health(1) == (UNHEALTHY, "LostGPU", 79)
 
 
-def test_a_driver_that_cannot_be_asked_leaves_a_fault_standing(started, shim, clock):
-    source = started(describe("dgx-a100-8"))
-    shim.event(1, XID, 62)
-    source.wait(1)
-    clock.now += 100 * QUIET_SECONDS
-    assert source.wait(0) == ()
-    assert health(source, 1) == (UNHEALTHY, "XID", 62)
-
-
-def test_an_event_is_followed_by_a_second_look_when_the_driver_has_settled(started, shim, clock):
-    described = describe("gb200-tray-4")
-    source = started(described)
-    shim.event(1, XID, 95)
-    source.wait(1)
-    described.gpus[2]["recovery"] = RESET  # the driver found out meanwhile that another one suffered too
-    shim.describe(described)
-    clock.now += SETTLE_SECONDS
-    assert [change.uuid for change in source.wait(0)] == [described.gpus[2]["uuid"]]
+def test_an_event_is_followed_by_a_second_look_when_the_driver_has_settled(watch):
+    node = watch("gb200-tray-4")
+    node.hears(1, XID, 95)
+    node.gpus[2] |= recovery("GPU_RESET")  # the driver found out meanwhile that another one suffered too
+    assert [change.uuid for change in node.after(SETTLE_SECONDS)] == [node.gpus[2]["uuid"]]
 
 
 @pytest.mark.parametrize(
@@ -272,75 +262,61 @@ def test_an_event_is_followed_by_a_second_look_when_the_driver_has_settled(start
         ("INCORRECT_CONFIGURATION", "INSUFFICIENT_NVLINKS", (HEALTHY, "FabricConfiguration", 0)),
     ],
 )
-def test_the_health_of_the_fabric(started, shim, clock, name, value, expected):
-    described = describe("gb200-tray-4")
-    source = started(described)
+def test_the_health_of_the_fabric(watch, name, value, expected):
+    node = watch("gb200-tray-4")
     prefix = "NVML_GPU_FABRIC_HEALTH_MASK"
-    described.fabrics[1]["mask"] = getattr(pynvml, f"{prefix}_{name}_{value}") << getattr(pynvml, f"{prefix}_SHIFT_{name}")
-    shim.describe(described)
-    clock.now += REFRESH_SECONDS
-    assert all(change.kind is ChangeKind.FABRIC for change in source.wait(0))
-    assert health(source, 1) == expected
+    node.described.fabrics[1]["mask"] = getattr(pynvml, f"{prefix}_{name}_{value}") << getattr(pynvml, f"{prefix}_SHIFT_{name}")
+    assert set(node.kinds_after()) <= {ChangeKind.FABRIC}
+    assert node.health(1) == expected
 
 
-def test_a_gpu_that_leaves_the_fabric_is_told_with_the_links_it_loses(started, shim, clock):
-    described = describe("gb200-tray-4")
-    source = started(described)
-    described.fabrics[1]["state"] = pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS
-    shim.describe(described)
-    clock.now += REFRESH_SECONDS
-    assert [change.kind for change in source.wait(0)] == [ChangeKind.FABRIC, ChangeKind.LINKS]
-    assert Flag.OFF_FABRIC in {remark.flag for remark in remarks(source.read(NODE))}
+def test_a_gpu_that_leaves_the_fabric_is_told_with_the_links_it_loses(watch):
+    node = watch("gb200-tray-4")
+    node.described.fabrics[1]["state"] = pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS
+    assert node.kinds_after() == [ChangeKind.FABRIC, ChangeKind.LINKS]
+    assert Flag.OFF_FABRIC in {remark.flag for remark in remarks(node.read())}
 
 
-def test_gpus_without_events_are_still_looked_at(started, shim, clock):
-    described = describe("dgx-a100-8")
-    described.fail("nvmlDeviceGetSupportedEventTypes", pynvml.NVML_ERROR_NOT_SUPPORTED, gpu=1)
-    source = started(described)
-    assert health(source, 1)[0] == HEALTHY
-    described.gpus[1]["failed"] = 1
-    shim.describe(described)
-    clock.now += REFRESH_SECONDS
-    assert [change.kind for change in source.wait(0)] == [ChangeKind.ECC]
-    shim.event(2, XID, 79)  # and the others are still heard
-    assert [change.xid for change in source.wait(1)] == [79]
+def test_gpus_without_events_are_still_looked_at(watch):
+    fails = ("nvmlDeviceGetSupportedEventTypes", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    node = watch("dgx-a100-8", lambda described: described.fail(*fails, gpu=1))
+    assert node.health(1)[0] == HEALTHY
+    node.gpus[1]["failed"] = 1
+    assert node.kinds_after() == [ChangeKind.ECC]
+    assert [change.xid for change in node.hears(2, XID, 79)] == [79], "and the others are still heard"
 
 
-def test_events_that_cannot_be_had_at_all_leave_the_slow_look(started, shim, clock):
-    described = describe("dgx-a100-8")
-    described.fail("nvmlEventSetCreate", pynvml.NVML_ERROR_UNKNOWN)
-    source = started(described)
-    described.gpus[1]["failed"] = 1
-    shim.describe(described)
-    clock.now += REFRESH_SECONDS
-    assert [change.kind for change in source.wait(0)] == [ChangeKind.ECC]
+def test_events_that_cannot_be_had_at_all_leave_the_slow_look(watch):
+    node = watch("dgx-a100-8", lambda described: described.fail("nvmlEventSetCreate", pynvml.NVML_ERROR_UNKNOWN))
+    node.gpus[1]["failed"] = 1
+    assert node.kinds_after() == [ChangeKind.ECC]
 
 
-def test_an_event_whose_gpu_cannot_tell_its_name_leads_to_a_look_at_all(started, shim):
-    described = describe("dgx-a100-8")
-    source = started(described)
-    described.lose(7)
-    shim.describe(described)
-    shim.event(7, XID, 79)
-    (change,) = source.wait(1)
-    assert (change.kind, change.uuid) == (ChangeKind.LOST, described.gpus[7]["uuid"])
+def test_an_event_whose_gpu_cannot_tell_its_name_leads_to_a_look_at_all(watch, shim):
+    node = watch("dgx-a100-8")
+    node.described.lose(7)
+    shim.describe(node.described)
+    assert [(change.kind, change.uuid) for change in node.hears(7, XID, 79)] == [(ChangeKind.LOST, node.gpus[7]["uuid"])]
 
 
-def test_closing_ends_a_wait(started):
-    source = started(describe("l40s-4"))
-    threading.Timer(0.05, source.close).start()
+def test_closing_ends_a_wait(watch, monkeypatch):
+    source = watch("l40s-4").source
+    listens, listen = threading.Event(), source._listen
+    monkeypatch.setattr(source, "_listen", lambda seconds: listens.set() or listen(seconds))
+    closing = threading.Thread(target=lambda: listens.wait() and source.close())
+    closing.start()
     began = time.monotonic()
     assert source.wait(1e6) == ()
+    closing.join()
     assert time.monotonic() - began < 1.5
     assert source.wait(1e6) == ()
 
 
-def test_a_gpu_with_processes_is_busy(started, shim):
-    described = describe("l40s-4")
-    source = started(described)
-    uuid = described.gpus[2]["uuid"]
-    assert not source.busy(uuid)
+def test_a_gpu_with_processes_is_busy(watch, shim):
+    node = watch("l40s-4")
+    uuid = node.gpus[2]["uuid"]
+    assert not node.source.busy(uuid)
     shim.busy(2, 3)
-    assert source.busy(uuid)
+    assert node.source.busy(uuid)
     shim.busy(2, 0)
-    assert not source.busy("GPU-of-another-node")
+    assert not node.source.busy("GPU-of-another-node")

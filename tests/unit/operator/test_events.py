@@ -9,7 +9,7 @@ from kompakt_client.errors import ApiError, Unreachable, error_of
 from kompakt_client.events import WRITE_SECONDS
 from kompakt_core.contract.preempt_request import PreemptRequest, encode
 from kompakt_operator.api import OperatorApi
-from kompakt_operator.events import EventAnnouncer, turns, turns_of_others
+from kompakt_operator.events import EventAnnouncer, transitions, turns_of_others
 
 ASKED = PreemptRequest(1, "2026-01-31T12:00:00Z", "ml", "urgent", "uid-urgent", 1000, 0)
 
@@ -24,7 +24,7 @@ def job(attempt: int, reason: str = "", preempt: PreemptRequest | None = None) -
 def test_both_jobs_are_told_who_ended_for_whom() -> None:
     before, after = job(1, preempt=ASKED), job(2, "Preempted", ASKED)
     assert ("Warning", "Preempted", "attempt 1 ends for ml/urgent, priority 1000; this job has priority 0") in list(
-        turns(before, after)
+        transitions(before, after)
     )
     other = {"namespace": "ml", "name": "urgent", "uid": "uid-urgent"}
     assert list(turns_of_others(before, after)) == [(other, "PreemptedOther", "team/low of priority 0 ends for this job")]
@@ -32,7 +32,7 @@ def test_both_jobs_are_told_who_ended_for_whom() -> None:
 
 def test_an_attempt_that_ended_otherwise_meanwhile_is_nobodys_preemption() -> None:
     before, after = job(1, preempt=ASKED), job(2, "WorkerFailed", ASKED)
-    assert "Preempted" not in [reason for _, reason, _ in turns(before, after)]
+    assert "Preempted" not in [reason for _, reason, _ in transitions(before, after)]
     assert list(turns_of_others(before, after)) == []
     assert list(turns_of_others(job(2, "Preempted"), job(2, "Preempted"))) == []
 

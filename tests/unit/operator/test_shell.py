@@ -13,7 +13,7 @@ from kompakt_client.requests import Answer
 from kompakt_core.errors import InvalidInput
 from kompakt_operator.api import judged
 from kompakt_operator.config import read_config
-from kompakt_operator.events import turns
+from kompakt_operator.events import transitions
 from kompakt_operator.health import STUCK_SECONDS, OperatorHealth
 from kompakt_operator.workqueue import LONGEST_DELAY, Key, WorkQueue
 
@@ -168,8 +168,8 @@ def test_events_tell_turns_not_states() -> None:
     failed = [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "m", "lastTransitionTime": "t"}]
     before = {"status": {"attempt": 1, "phase": "Running"}}
     after = {"status": {"attempt": 1, "phase": "Failed", "conditions": failed}}
-    assert list(turns(before, after)) == [("Warning", "BackoffLimitExceeded", "m")]
-    assert list(turns(after, after)) == []
+    assert list(transitions(before, after)) == [("Warning", "BackoffLimitExceeded", "m")]
+    assert list(transitions(after, after)) == []
 
 
 def test_a_look_that_takes_too_long_is_told() -> None:

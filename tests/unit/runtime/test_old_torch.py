@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 VERSION = re.findall(r"^torch==([\d.]+)$", (ROOT / "requirements" / "old-torch.in").read_text(), re.MULTILINE)[0]
 # What rests on torch's own ways: who saves what for whom, versions, windows, checkpoints, other people's hooks, optimizers.
 TOPICS = (
-    *("autograd_state", "session", "aside", "lossless", "versions", "checkpoint", "waiting", "replay", "unreadable"),
+    *("autograd_state", "session", "exclusions", "lossless", "versions", "checkpoint", "waiting", "replay", "unreadable"),
     *("nonlinear", "nonlinear_autograd", "nonlinear_changes", "two_optimizers", "measured_bounds", "codec_short"),
 )
 

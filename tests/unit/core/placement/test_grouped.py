@@ -69,6 +69,34 @@ def test_counts_give_what_tables_over_all_sets_give(
     assert one == other
 
 
+@pytest.mark.parametrize(
+    ("free", "must", "expected"),
+    [
+        pytest.param(0b11111111, 0, (0, 1, 3, 4), id="parts of two groups are worth a whole one and one more"),
+        pytest.param(0b11111111, 1 << 6, (0, 1, 3, 6), id="what must be held is held"),
+        pytest.param(0b11110111, 0, (0, 1, 4, 5), id="what is taken is left out"),
+    ],
+)
+def test_of_equal_sets_the_lowest_indices_are_chosen_also_where_no_group_is_taken_whole(
+    free: int, must: int, expected: tuple[int, ...]
+) -> None:
+    near, far = ({0, 1, 6}, {3, 4, 5}, {2, 7}), {2, 7}
+    speeds = {
+        (a, b): 40 if any({a, b} <= group for group in near) else 10 if (a in far) != (b in far) else 20
+        for a, b in combinations(range(8), 2)
+    }
+    graph, wish = graph_of(speeds, 8), GpuRequest(Pattern.CHAIN, PlacementPolicy.BEST)
+    found, tables = (rule(graph, free, 4, wish, must) for rule in (_grouped, _by_tables))
+    assert isinstance(found, Choice)
+    assert indices_of(found.mask) == expected
+    assert isinstance(tables, Choice)
+    assert (found.mask, found.value, found.second) == (tables.mask, tables.value, tables.second)
+
+
+def _by_tables(graph: LinkGraph, free: int, size: int, wish: GpuRequest, must: int) -> Choice | Rejection:
+    return choose(graph, free, size, wish, must_include=must)
+
+
 @given(hierarchies(), WISHES, st.integers(1, 8))
 @settings(max_examples=50, deadline=None)
 def test_no_counts_are_looked_at_twice(graph: LinkGraph, wish: GpuRequest, size: int) -> None:
