@@ -9,6 +9,7 @@ from typing import Any, Final
 import grpc
 
 from kompakt_client.errors import ApiError, Conflict, NotFound, explained
+from kompakt_client.events import Occurrence, Regarding
 from kompakt_client.requests import Object
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
@@ -27,7 +28,7 @@ from kompakt_device_plugin.metrics import PluginMetrics
 from kompakt_device_plugin.objects import Objects
 from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.prefer import warm
-from kompakt_device_plugin.reconcile import event, holders
+from kompakt_device_plugin.reconcile import holders
 from kompakt_device_plugin.registration import reason_of
 from kompakt_device_plugin.report import TopologyCondition, TopologyReporter
 from kompakt_device_plugin.source import Change, TopologySource
@@ -67,7 +68,7 @@ class Agent:
         self._pods, self._devices, self._journal, self._metrics = pods, devices, journal, metrics
         self._stop, self._own = stop, frozenset(own)
         self._nodes, self._topologies, self._slices = Objects(), Objects(), Objects()
-        self._events = EventRecorder(api)
+        self._events = EventRecorder(api, node)
         self._reporter, self._corrector = TopologyReporter(api), PodCorrector(api, self._count, self._events)
         self._prepared = ""  # digest of a link graph
         self._wake, self._lock = threading.Event(), threading.Lock()
@@ -278,7 +279,7 @@ def unknown(gpus: Collection[GpuUuid]) -> str:
     return f"kubelet offers {some}{more} as {resource}, which kompakt never offered: does another plugin serve that resource?"
 
 
-def node_event(node: Object, problem: TopologyCondition) -> Object:
-    """The Event that tells of a node that offers nothing. Node events stand in the namespace default, as kubelet's do."""
-    about = {"apiVersion": "v1", "kind": "Node", "name": node["metadata"]["name"], "uid": node["metadata"]["uid"]}
-    return event(about, "default", "Warning", problem.reason, problem.message, now_text())
+def node_event(node: Object, problem: TopologyCondition) -> Occurrence:
+    """What is told of a node that offers nothing."""
+    about = Regarding("v1", "Node", node["metadata"]["name"], node["metadata"]["uid"])
+    return Occurrence(about, "Warning", problem.reason, "Offering", problem.message)

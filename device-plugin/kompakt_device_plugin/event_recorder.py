@@ -1,13 +1,15 @@
-"""Events for people: each is tried until the API server has taken it, or refuses it for good."""
+"""Events for people: each is tried until the API server has taken it, or refuses it for good; the same again is counted."""
 
 import logging
-from collections import deque
+import threading
+from collections.abc import Callable
 from typing import Final
 
-from kompakt_client.errors import ApiError, Conflict, explained
-from kompakt_client.requests import Object
-from kompakt_core.errors import TryLater
+from kompakt_client.errors import ApiError, explained
+from kompakt_client.events import EventCorrelator, EventOutcome, EventWrite, Occurrence
+from kompakt_core import contract
 from kompakt_device_plugin.api import PluginApi
+from kompakt_device_plugin.clock import now_seconds
 from kompakt_device_plugin.deadline_executor import DeadlineExecutor, DeadlineTask
 
 log = logging.getLogger(__name__)
@@ -18,16 +20,24 @@ SECONDS: Final = 1.0  # a round of the agent waits no longer for Events: nothing
 class EventRecorder:
     """Events that are still to be made. Safe to use from several threads."""
 
-    def __init__(self, api: PluginApi, seconds: float = SECONDS) -> None:
-        self._api, self._seconds = api, seconds
-        self._owed: deque[Object] = deque(maxlen=MAX_OWED)
+    def __init__(
+        self,
+        api: PluginApi,
+        node: str = contract.PLUGIN_MANAGER,
+        seconds: float = SECONDS,
+        clock: Callable[[], float] = now_seconds,
+    ) -> None:
+        """`node`: on which this runs, as the Events name it."""
+        self._api, self._seconds, self._clock = api, seconds, clock
+        self._owed, self._lock = EventCorrelator(contract.PLUGIN_MANAGER, node, MAX_OWED), threading.Lock()
         self._complaint = ""
         self._executor = DeadlineExecutor("events", threads=1)
         self._sending: DeadlineTask[None] | None = None
 
-    def owe(self, event: Object) -> None:
-        """This is to be made; never waits."""
-        self._owed.append(event)
+    def owe(self, event: Occurrence) -> None:
+        """This is to be made, or counted; waits for no request."""
+        with self._lock:
+            self._owed.tell(event, self._clock())
 
     def send(self) -> None:
         """Makes what is owed, in order; waits for at most so many `seconds`, and not at all for a call that hangs since before.
@@ -36,31 +46,37 @@ class EventRecorder:
         """
         if self._sending and not self._sending.done():
             return
-        if self._owed:
-            self._sending = self._executor.begin(self._make_all)
+        if write := self._next():
+            self._sending = self._executor.begin(self._make_all, write)
             self._sending.ended(self._seconds)
 
-    def _make_all(self) -> None:
-        while self._owed:
-            try:
-                event = self._owed.popleft()
-            except IndexError:  # it fell out meanwhile, with many newer ones
-                return
-            if not self._made(event):
-                self._owed.appendleft(event)
-                return
+    def _next(self) -> EventWrite | None:
+        with self._lock:
+            return self._owed.take(self._clock())
 
-    def _made(self, event: Object) -> bool:
-        """Whether nothing is left to do for it."""
+    def _make_all(self, first: EventWrite) -> None:
+        write: EventWrite | None = first
+        while write is not None and self._made(write):
+            write = self._next()
+
+    def _made(self, write: EventWrite) -> bool:
+        """Whether the next one may follow."""
+        error = self._failure(write)
+        with self._lock:
+            outcome = self._owed.answered(write, error, self._clock())
+        if error is None:
+            self._complaint = ""
+        elif outcome is not EventOutcome.SETTLED:
+            what, about = write.said.reason, write.said.regarding.name
+            self._complain(f"the Event {what} about {about} is {outcome.value}: {explained(error)}")
+        return outcome is not EventOutcome.LATER
+
+    def _failure(self, write: EventWrite) -> ApiError | None:
         try:
-            self._api.create(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
+            (self._api.create if write.creates else self._api.merge)(write.path, write.body)
         except ApiError as error:
-            later = isinstance(error, TryLater | Conflict)
-            about, what = event["involvedObject"]["name"], "made later" if later else "not made"
-            self._complain(f"the Event {event['reason']} about {about} is {what}: {explained(error)}")
-            return not later
-        self._complaint = ""
-        return True
+            return error
+        return None
 
     def _complain(self, said: str) -> None:
         """Once, not at every try."""

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kompakt_client.events import Occurrence, Regarding
 from kompakt_client.requests import Object
-from kompakt_core import contract
 from kompakt_core.contract import bound_gpus, gpu_holders
 from kompakt_core.contract.bound_gpus import BoundGpus
 from kompakt_core.contract.gpu_holders import GpuHolder
@@ -144,8 +144,8 @@ def annotations_of(correction: Correction) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
 
 
-def event_of(correction: Correction, now: str) -> Object:
-    """The Event that tells of a correction; `now` is RFC 3339."""
+def event_of(correction: Correction) -> Occurrence:
+    """What is told of a correction."""
     pod, given = correction.pod, ", ".join(correction.gpus)
     why = f" ({correction.flaw})" if correction.flaw else ""
     if pod.written:
@@ -153,22 +153,4 @@ def event_of(correction: Correction, now: str) -> Object:
         kind, reason = "Warning", "GPUSetCorrected"
     else:
         kind, reason, text = "Normal", "GPUSetReported", f"no GPUs were written on the pod; it holds {given}"
-    about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-    return event(about, pod.namespace, kind, reason, text, now)
-
-
-def event(about: Mapping[str, str], namespace: str, kind: str, reason: str, text: str, now: str) -> Object:
-    """An Event object; `kind` is Normal or Warning, `text` is cut at the 1024 characters the API server takes."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{about['name']}.", "namespace": namespace},
-        "involvedObject": dict(about),
-        "type": kind,
-        "reason": reason,
-        "message": text[:1024],
-        "source": {"component": contract.PLUGIN_MANAGER},
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-    }
+    return Occurrence(Regarding("v1", "Pod", pod.name, pod.uid, pod.namespace), kind, reason, "Correcting", text)

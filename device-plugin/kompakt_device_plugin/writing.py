@@ -8,7 +8,6 @@ from kompakt_client.errors import Conflict, Forbidden, NotFound, explained
 from kompakt_core import contract
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin.api import PluginApi, pod_path
-from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.event_recorder import EventRecorder
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.reconcile import Correction, PodKey, annotations_of, corrections, event_of
@@ -59,4 +58,4 @@ class PodCorrector:
             pod.written[:_SHOWN] or "nothing",
             f" ({correction.flaw})" if correction.flaw else "",
         )
-        self._events.owe(event_of(correction, now_text()))
+        self._events.owe(event_of(correction))

@@ -10,7 +10,7 @@ import aiohttp
 import kopf
 
 from kompakt_client.errors import Throttled, Unreachable
-from kompakt_client.requests import Answer
+from kompakt_client.requests import MERGE_PATCH, Answer
 from kompakt_core import contract
 from kompakt_operator.config import ACCOUNT, OperatorConfig
 
@@ -86,6 +86,10 @@ class OperatorApi:
         """Server-side apply, forced: these fields are ours by contract."""
         query = {"fieldManager": contract.OPERATOR_MANAGER, "force": "true"}
         return self._heard(await self._send("PATCH", path, body, query, "application/apply-patch+yaml"))
+
+    async def merge(self, path: str, body: Mapping[str, Any]) -> Object:
+        """JSON merge patch."""
+        return self._heard(await self._send("PATCH", path, body, {"fieldManager": contract.OPERATOR_MANAGER}, MERGE_PATCH))
 
     async def delete(self, path: str, uid: str = "", propagation: str = "Background", grace: int | None = None) -> Object:
         """With a uid only that very object is deleted, never a successor of the same name. `grace` in seconds; None: its own."""

@@ -1,18 +1,19 @@
 """Few Events of our own: one for each turn of a job that its owner wants to read in `kubectl describe`."""
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import time
 from typing import Any, Final
 
 from kompakt_client.errors import ApiError
+from kompakt_client.events import WRITE_SECONDS, EventCorrelator, EventOutcome, EventWrite, Occurrence, Regarding
 from kompakt_core import contract
-from kompakt_core.contract import timestamps
 from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.job.conditions import Type
 from kompakt_core.job.pods import Cause
 from kompakt_core.job.status import JobStatus, read_status
-from kompakt_operator.api import OperatorApi, core_path
+from kompakt_operator.api import OperatorApi
 
 Object = dict[str, Any]
 WARNINGS: Final = frozenset({Type.FAILED, Type.STALLED})
@@ -50,33 +51,44 @@ def turns_of_others(before: Object, after: Object) -> Iterator[tuple[Object, str
         yield other, "PreemptedOther", f"{meta['namespace']}/{meta['name']} of priority {whom.own_priority} ends for this job"
 
 
-async def announce(api: OperatorApi, before: Object, after: Object) -> None:
-    """Post them; an Event that cannot be posted is no reason to stop."""
-    own = [(after["metadata"], kind, reason, message) for kind, reason, message in transitions(before, after)]
-    others = [(meta, "Normal", reason, message) for meta, reason, message in turns_of_others(before, after)]
-    for meta, kind, reason, message in own + others:
+class EventAnnouncer:
+    """Posts them; the same again is counted at the Event that stands there. What cannot be posted is no reason to stop."""
+
+    def __init__(self, api: OperatorApi, instance: str, clock: Callable[[], float] = time) -> None:
+        """`instance`: which of several operators this is."""
+        self._api, self._clock = api, clock
+        self._correlator = EventCorrelator(contract.OPERATOR_MANAGER, instance)
+
+    async def announce(self, before: Object, after: Object) -> None:
+        """What happened between two states of a job object."""
+        own = [(after["metadata"], kind, reason, message) for kind, reason, message in transitions(before, after)]
+        others = [(meta, "Normal", reason, message) for meta, reason, message in turns_of_others(before, after)]
+        for meta, kind, reason, message in own + others:
+            about = Regarding(contract.API_VERSION, contract.JOB_KIND, meta["name"], meta["uid"], meta["namespace"])
+            self._correlator.tell(Occurrence(about, kind, reason, "Reconciling", message), self._clock())
+        if own or others:
+            await self.flush()
+
+    async def run(self) -> None:
+        """Forever: what the API server did not take, and counts that had to wait."""
+        while True:
+            await asyncio.sleep(WRITE_SECONDS)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write all that is due."""
+        while (write := self._correlator.take(self._clock())) is not None:
+            error = await self._failure(write)
+            outcome = self._correlator.answered(write, error, self._clock())
+            if outcome is not EventOutcome.SETTLED:
+                said, about = write.said, write.said.regarding
+                log.warning("Event %s for %s/%s is %s: %s", said.reason, about.namespace, about.name, outcome.value, error)
+            if outcome is EventOutcome.LATER:
+                return
+
+    async def _failure(self, write: EventWrite) -> ApiError | None:
         try:
-            await api.create(core_path("events", meta["namespace"]), _event(meta, kind, reason, message))
+            await (self._api.create if write.creates else self._api.merge)(write.path, write.body)
         except ApiError as problem:
-            log.warning("no Event %s for %s/%s: %s", reason, meta["namespace"], meta["name"], problem)
-
-
-def _event(meta: Object, kind: str, reason: str, message: str) -> Object:
-    now = timestamps.encode(time())
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{meta['name']}.", "namespace": meta["namespace"]},
-        "involvedObject": {
-            "apiVersion": contract.API_VERSION,
-            "kind": contract.JOB_KIND,
-            **{key: meta[key] for key in ("name", "namespace", "uid")},
-        },
-        "type": kind,
-        "reason": reason,
-        "message": message[:1024],
-        "source": {"component": contract.OPERATOR_MANAGER},
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-    }
+            return problem
+        return None

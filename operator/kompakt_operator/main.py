@@ -22,6 +22,7 @@ from kompakt_operator import crd, watching
 from kompakt_operator.api import OperatorApi
 from kompakt_operator.cache import Cache
 from kompakt_operator.config import OperatorConfig, read_config
+from kompakt_operator.events import EventAnnouncer
 from kompakt_operator.health import OperatorHealth, serve
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
@@ -97,13 +98,15 @@ async def _operate(
     cache, queue, first = Cache(), WorkQueue(), await crd.served(api)
     await watching.fill(api, config, cache)  # before the first reconciliation: a pod not seen yet must not count as missing
     scraper = Scraper(queue, config.progress_seconds)
-    reconciler = Reconciler(api, cache, queue, scraper, config.runtime_image, config.keep_nodes)
+    announcer = EventAnnouncer(api, config.identity)
+    reconciler = Reconciler(api, cache, queue, scraper, announcer, config.runtime_image, config.keep_nodes)
     workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
     relisted = asyncio.Event()
     registry = watching.registry_for(config, cache, queue, watch_health, relisted, reconciler.notice)
     resync = watching.resync(api, config, cache, queue, relisted, reconciler.notice)
     judging = judge(api, watch_health, pulse, config.watch_patience)
-    await _first(_watch(config, registry, stop), resync, judging, scraper.run(), crd.changed(api, first), *workers)
+    asides = resync, judging, scraper.run(), announcer.run(), crd.changed(api, first)
+    await _first(_watch(config, registry, stop), *asides, *workers)
 
 
 async def _watch(config: OperatorConfig, registry: kopf.OperatorRegistry, stop: asyncio.Event) -> None:

@@ -21,7 +21,7 @@ from kompakt_operator import environment, injection, rejections, render
 from kompakt_operator.api import OperatorApi, core_path, jobs_path
 from kompakt_operator.cache import Cache, pod_entry
 from kompakt_operator.crd import is_gone
-from kompakt_operator.events import announce
+from kompakt_operator.events import EventAnnouncer
 from kompakt_operator.garbage_collector import GarbageCollector
 from kompakt_operator.listing import list_all
 from kompakt_operator.perform import NameTaken, NotMade, Performer, write_status
@@ -44,10 +44,17 @@ class Reconciler:
     """Reconciles jobs one key at a time."""
 
     def __init__(
-        self, api: OperatorApi, cache: Cache, queue: WorkQueue, scraper: Scraper, image: str, keeps_node: bool = True
+        self,
+        api: OperatorApi,
+        cache: Cache,
+        queue: WorkQueue,
+        scraper: Scraper,
+        announcer: EventAnnouncer,
+        image: str,
+        keeps_node: bool = True,
     ) -> None:
         self._api, self._cache, self._queue, self._scraper, self._image = api, cache, queue, scraper, image
-        self._keeps_node = keeps_node
+        self._announcer, self._keeps_node = announcer, keeps_node
         self._collector = GarbageCollector(api, cache, queue)
         self._short_of_quota: dict[Key, str] = {}  # and when the job was made
 
@@ -117,7 +124,7 @@ class Reconciler:
             await self._refuse(key, job, performer, rejection.condition, final=rejection.final)
         else:
             self._settle(key, job, read_status(performer.current), wanted)
-        await announce(self._api, obj, performer.current)
+        await self._announcer.announce(obj, performer.current)
 
     def _settle(self, key: Key, job: TrainingJob, status: JobStatus, wanted: list[do.Action]) -> None:
         """All that was wanted is done: note when to reconcile again, and whom to ask for progress."""
@@ -212,7 +219,7 @@ class Reconciler:
         """A stored object that the parser refuses; one that already runs is left alone but says so."""
         for action in do.invalid(obj["metadata"].get("generation", 0), read_status(obj), message, time.time()):
             if isinstance(action, do.WriteStatus):
-                await announce(self._api, obj, await write_status(self._api, obj, action.status))
+                await self._announcer.announce(obj, await write_status(self._api, obj, action.status))
 
 
 def _parsed(obj: Object) -> TrainingJob:

@@ -58,6 +58,17 @@ def test_no_role_holds_a_wildcard(objects: list[dict[str, Any]]) -> None:
             assert not {"secrets", "configmaps"} & set(rule["resources"]), role["metadata"]["name"]
 
 
+def test_who_reports_events_may_make_and_count_them_and_nothing_more(objects: list[dict[str, Any]]) -> None:
+    rules = {
+        role["metadata"]["name"]: rule
+        for role in of_kind(objects, "ClusterRole", "Role")
+        for rule in role["rules"]
+        if "events" in rule["resources"] and role["metadata"]["name"] in ("kompakt-operator", "kompakt-device-plugin")
+    }
+    wanted = {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}
+    assert rules == {"kompakt-operator": wanted, "kompakt-device-plugin": wanted}
+
+
 def test_every_container_is_locked_down(objects: list[dict[str, Any]]) -> None:
     for name, pod in pod_templates(objects).items():
         for container in pod["containers"]:

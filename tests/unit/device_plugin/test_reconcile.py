@@ -153,11 +153,11 @@ def test_holders_are_pods_by_uid():
 
 def test_the_event_says_what_was_written_and_what_is_held():
     (one,) = corrections(takes(a=ALL[:1]), [pod("a", ALL[1:2])], GRAPH)
-    event = event_of(one, "2026-01-01T00:00:00Z")
-    assert (event["type"], event["reason"]) == ("Warning", "GPUSetCorrected")
-    assert event["message"] == f"it holds {ALL[0]}, but written on the pod was: {ALL[1]}"
+    event = event_of(one)
+    assert (event.type, event.reason) == ("Warning", "GPUSetCorrected")
+    assert event.note == f"it holds {ALL[0]}, but written on the pod was: {ALL[1]}"
     (one,) = corrections(takes(a=ALL[:1]), [pod("a", size=1)], GRAPH)
-    assert event_of(one, "2026-01-01T00:00:00Z")["reason"] == "GPUSetReported"
+    assert event_of(one).reason == "GPUSetReported"
 
 
 @given(st.permutations(range(8)), st.lists(st.integers(1, 3), min_size=1, max_size=3))
@@ -188,7 +188,7 @@ def test_after_the_corrections_nothing_is_left_to_correct(order, sizes):
 def test_an_annotation_that_is_of_no_use_is_told_with_the_reason(written, size, says):
     one = replace(pod("a", readable_uuids(written), size=size), annotations={"kompakt.dev/gpus": written})
     (found,) = corrections(takes(a=ALL[:size]), [one], GRAPH)
-    event = event_of(found, "2026-01-01T00:00:00Z")
-    assert (event["type"], event["reason"]) == ("Warning", "GPUSetCorrected")
-    assert (f"({says})" in event["message"]) if says else ("(" not in event["message"])
-    assert len(event["message"]) <= 1024
+    event = event_of(found)
+    assert (event.type, event.reason) == ("Warning", "GPUSetCorrected")
+    assert (f"({says})" in event.note) if says else ("(" not in event.note)
+    assert len(event.note) <= 1024

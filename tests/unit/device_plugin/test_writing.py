@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from kompakt_client.errors import Unreachable, error_of
+from kompakt_client.events import WRITE_SECONDS, Occurrence, Regarding
 from kompakt_device_plugin.api import pod_path
 from kompakt_device_plugin.event_recorder import MAX_OWED, EventRecorder
 from kompakt_device_plugin.pods import read_pod
@@ -87,16 +88,50 @@ def test_an_event_that_the_api_server_will_never_take_is_given_up(api, report, p
     assert "the Event GPUSetCorrected about a is not made" in caplog.text
 
 
+def told(number: int) -> Occurrence:
+    return Occurrence(Regarding("v1", "Pod", "x", "u", "ns"), "Normal", "Any", "Testing", str(number))
+
+
+def test_what_is_told_again_is_counted_at_the_event_that_stands_there(api):
+    now = [1000.0]
+    events = EventRecorder(api, "node-1", clock=lambda: now[0])
+    for number in (1, 1, 2, 1):
+        events.owe(told(number))
+        events.send()
+    one, two = api.made("create", "/namespaces/ns/events")
+    assert (one["message"], two["message"], one["reportingInstance"]) == ("1", "2", "node-1")
+    assert not api.made("merge", "/events")
+    now[0] += WRITE_SECONDS
+    events.send()
+    events.send()
+    (counted,) = api.made("merge", f"/api/v1/namespaces/ns/events/{one['metadata']['name']}")
+    assert counted["series"]["count"] == counted["count"] == 3
+    assert len(api.made("create", "/events")) == 2
+
+
+def test_an_event_that_was_deleted_is_made_anew_without_a_word(api, caplog):
+    now = [1000.0]
+    events = EventRecorder(api, clock=lambda: now[0])
+    events.owe(told(1))
+    events.send()
+    api.fail = lambda verb, path: error_of(404, b"{}") if verb == "merge" else None
+    now[0] += WRITE_SECONDS
+    events.owe(told(1))
+    events.send()
+    assert [event["count"] for event in api.made("create", "/events")] == [1, 2]
+    assert caplog.text == ""
+
+
 def test_events_are_made_in_order_and_the_oldest_go_first_when_there_are_too_many(api):
     events = EventRecorder(api)
     api.fail = refusing(500)
     for number in range(MAX_OWED + 2):
-        events.owe({"metadata": {"namespace": "ns"}, "involvedObject": {"name": "x"}, "reason": "Any", "number": number})
+        events.owe(told(number))
         events.send()
     api.fail = lambda verb, path: None
     api.calls.clear()
     events.send()
-    assert [event["number"] for event in api.made("create", "/namespaces/ns/events")] == list(range(2, MAX_OWED + 2))
+    assert [event["message"] for event in api.made("create", "/namespaces/ns/events")] == [str(n) for n in range(2, MAX_OWED + 2)]
 
 
 def test_an_event_that_hangs_holds_nobody_up_and_is_not_sent_twice(api, until):
@@ -107,18 +142,18 @@ def test_an_event_that_hangs_holds_nobody_up_and_is_not_sent_twice(api, until):
         let_go.wait()
 
     api.fail = hang
-    events.owe({"metadata": {"namespace": "ns"}, "involvedObject": {"name": "x"}, "reason": "Any", "number": 1})
+    events.owe(told(1))
     try:
         events.send()  # comes back although the call does not
         assert begun.acquire(timeout=1)
-        events.owe({"metadata": {"namespace": "ns"}, "involvedObject": {"name": "x"}, "reason": "Any", "number": 2})
+        events.owe(told(2))
         events.send()
         assert not begun.acquire(blocking=False)
     finally:
         let_go.set()
     assert begun.acquire(timeout=1)
     until(lambda: len(api.made("create", "/namespaces/ns/events")) == 2)
-    assert [event["number"] for event in api.made("create", "/namespaces/ns/events")] == [1, 2]
+    assert [event["message"] for event in api.made("create", "/namespaces/ns/events")] == ["1", "2"]
 
 
 def test_a_later_pod_of_that_name_keeps_its_annotations(api, report, pod, make_pod, dgx1):

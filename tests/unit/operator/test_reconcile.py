@@ -14,6 +14,7 @@ from kompakt_core.job.status import read_status
 from kompakt_operator.api import OperatorApi
 from kompakt_operator.cache import Cache
 from kompakt_operator.crd import DEFINITIONS, is_gone, served
+from kompakt_operator.events import EventAnnouncer
 from kompakt_operator.garbage_collector import COLLECTOR_SECONDS, GarbageCollector, left_behind
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
@@ -60,7 +61,8 @@ class Asked(OperatorApi):
 
 
 def reconciler(cache: Cache, queue: WorkQueue) -> Reconciler:
-    return Reconciler(Asked({}), cache, queue, Scraper(queue, 0), "runtime")
+    api = Asked({})
+    return Reconciler(api, cache, queue, Scraper(queue, 0), EventAnnouncer(api, "pod-a"), "runtime")
 
 
 def settled(cache: Cache, obj: dict[str, Any], now: float = 1e9) -> dict[str, Any]:
