@@ -59,7 +59,7 @@ def test_a_layer_imports_only_from_below_and_a_circle_is_one_node() -> None:
 
 def test_a_drawing_names_what_each_module_imports() -> None:
     drawn = drawing("p", [module("p.one", "p.two", "kompakt_core.job"), module("p.two")])
-    assert drawn.splitlines() == ["p", "  1 │ one ──► two", "  0 │ two", "    └ from other rooms: kompakt_core"]
+    assert drawn.splitlines() == ["p", "  1 │ one ──► two", "  0 │ two", "    └ from other packages: kompakt_core"]
 
 
 def test_a_drawing_of_many_modules_has_a_line_per_layer() -> None:
@@ -80,7 +80,7 @@ def test_a_subpackage_is_one_node_of_the_room_and_has_a_drawing_of_its_own() -> 
     drawn = drawings(modules)
     assert [text.splitlines()[0] for text in drawn] == ["p", "p.sub"]
     assert "sub/ ──► main" in drawn[0]
-    assert "from this room: main" in drawn[1]
+    assert "from this package: main" in drawn[1]
 
 
 def test_a_table_has_a_row_for_each_module_as_a_link_inside_the_room() -> None:
