@@ -10,7 +10,7 @@
 1. A new list is made for 410 Gone, by the clock (a comparison: a watch may be silent, not broken), and when versions went
    back: a watch shows one behind the last one, or the server says that ours is ahead of it; never because a connection broke.
 2. Whatever fails is tried again after a pause that doubles, has jitter, and is never shorter than the server's Retry-After.
-3. A watch that ends at once without having shown anything counts as a failure: who closes each must not be hammered.
+3. A watch that ends at once without having shown anything counts as a failure: a server that closes each must not be flooded.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""A thread that keeps a Store in step with the API server, and tells of each change: Reflection with its hands."""
+"""A thread that keeps a Store in step with the API server, and tells of each change: it performs what Reflection decides."""
 
 import logging
 import threading
@@ -130,7 +130,7 @@ class Reflector(Generic[View]):
         while effect is not None and not self._stopped.is_set():
             try:
                 effect = self._perform(effect)
-            except Exception:  # a thread that dies unseen would leave the store to rot: say it and read everything anew
+            except Exception:  # a thread that dies unseen would leave the store stale: log it and list everything anew
                 if self._stopped.is_set():
                     return
                 _LOG.exception("watching %s broke; all is listed anew", self._kind.name)

@@ -3,7 +3,7 @@
 KompaktError
 ├── InvalidInput    the caller's fault: says what was wrong, where, and what would be right; repeating is useless
 ├── TryLater        not now: carries the seconds after which trying again makes sense
-└── Bug             our fault: an invariant is broken; never caught except to be reported
+└── Bug             internal error: an invariant is broken; never caught except to be reported
 """
 
 

@@ -1,4 +1,4 @@
-"""Where the watches put what they see: into the ledger, the jobs, and the planner's ear."""
+"""Where the watches put what they see: into the ledger, the jobs, and the planner's queue."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
