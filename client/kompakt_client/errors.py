@@ -84,12 +84,11 @@ class Unreachable(_Later):
 
 
 class StatusObject(msgspec.Struct):
-    """The body of an API server's error; `foreign`: it is no such object."""
+    """The body of an API server's error."""
 
     code: int = 0
     reason: str = ""
     message: str = ""
-    foreign: bool = msgspec.field(default=False, name="")
 
 
 _KINDS: Final[Mapping[int, type[Rejected]]] = {
@@ -111,7 +110,7 @@ def error_of(status: int, body: bytes, headers: Mapping[str, str] | None = None)
         return Throttled(message, status, said.reason, retry_after(headers or {}))
     if status in _LATER or status >= 500:
         return Unreachable(message, status, said.reason, retry_after(headers or {}))
-    if said.foreign and status not in (404, 410):  # of a proxy before the API server: it says nothing about the request
+    if body and decoded_status(body) is None and status not in (404, 410):  # of a proxy before it: no word on the request
         return Unreachable(message, status, said.reason, retry_after(headers or {}))
     return rejection(status, said.reason, message)
 
@@ -123,11 +122,16 @@ def rejection(status: int, reason: str, message: str) -> Rejected:
 
 def status_object(body: bytes) -> StatusObject:
     """The Status object in a body; one without words where the body is something else."""
+    words = "the API server knows no such kind of object" if _ROUTE_NOT_FOUND in shown(body) else ""
+    return decoded_status(body) or StatusObject(message=words)
+
+
+def decoded_status(body: bytes) -> StatusObject | None:
+    """The same; None where the body is no JSON object."""
     try:
         return msgspec.json.decode(body, type=StatusObject)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        words = "the API server knows no such kind of object" if _ROUTE_NOT_FOUND in shown(body) else ""
-        return StatusObject(message=words, foreign=bool(body))
+        return None
 
 
 def shown(body: bytes) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from kompakt_client.errors import Throttled, Unreachable
 from kompakt_client.requests import Answer
 from kompakt_core import contract as c
 from kompakt_core.errors import TryLater
@@ -174,6 +175,8 @@ class World:
         if method == "GET":
             return self._get(path)
         outcome = self.outcomes.popleft() if self.outcomes else "ok"
+        if outcome in ("401", "429"):  # surely not done
+            raise {"401": Unreachable, "429": Throttled}[outcome]("not now", int(outcome))
         if outcome == "lost":
             raise TryLater("no answer", 0.0)
         if outcome == "late":

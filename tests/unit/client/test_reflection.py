@@ -333,6 +333,18 @@ class Restoring(Reflecting):
     restores = True
 
 
+def test_a_version_ahead_of_a_restored_server_is_listed_anew_and_other_troubles_are_not() -> None:
+    reflection: Reflection[str] = Reflection(Store(), random=lambda: 0.5)
+    reflection.start()
+    reflection.page([], 50, "", 0.0)
+    ahead = Unreachable("Timeout: Too large resource version: 50, current: 20", 504)
+    assert reflection.failed(ahead, 1.0).effect == ListPage()
+    reflection.page([], 60, "", 1.0)
+    slow = reflection.failed(Unreachable("the server was too slow", 504), 2.0).effect
+    assert isinstance(slow, Pause)
+    assert slow.then == Watch(60)
+
+
 class TestReflecting(Reflecting.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
 

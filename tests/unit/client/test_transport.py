@@ -19,6 +19,7 @@ from kompakt_client.errors import (
     Forbidden,
     Invalid,
     NotFound,
+    Rejected,
     Throttled,
     Unreachable,
     error_of,
@@ -84,6 +85,14 @@ def test_the_server_says_when_to_try_again(header: str, seconds: float) -> None:
     error = error_of(429, b"", {"retry-after": header})
     assert isinstance(error, Throttled)
     assert error.seconds == seconds
+
+
+@pytest.mark.parametrize("status", [400, 403, 409, 422])
+def test_what_a_proxy_says_is_no_word_of_the_api_servers(status: int) -> None:
+    """A gang must not fail for good because something before the API server answers with a page."""
+    assert isinstance(error_of(status, b"<html>no</html>"), Unreachable)
+    assert isinstance(error_of(status, b'{"message": "no"}'), Rejected)
+    assert isinstance(error_of(status, b""), Rejected)
 
 
 def test_a_read_is_repeated_and_waits_as_long_as_the_server_says(script: Scripted) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kompakt_core import contract as c
-from kompakt_core.ids import NodeName
+from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.topology.machines import machine
 from kompakt_extender.ledger import ClaimSource
 from tests.support.extender.office import Office
@@ -115,6 +115,26 @@ async def test_a_refused_bind_gives_its_gpus_back(office: Office) -> None:
     office.world.pods["p"]["spec"]["schedulingGates"] = [{"name": "example.com/new"}]
     assert "refused" in await office.bind("p", "n0")
     assert held(office) == 0
+
+
+@pytest.mark.parametrize("outcome", ["401", "429"])
+async def test_a_bind_that_was_surely_not_done_gives_its_gpus_back_at_once(office: Office, outcome: str) -> None:
+    office.world.add_pod(pod("p", 4))
+    office.see()
+    office.world.outcomes.append(outcome)
+    assert await office.bind("p", "n0") != ""
+    assert (held(office), office.ledger.unknown_binds) == (0, 0)
+
+
+async def test_an_answer_that_comes_after_the_pods_end_does_not_bring_it_back(office: Office) -> None:
+    """The watch's DELETED was handled first; no later event would take the pod out again."""
+    office.world.add_pod(pod("p", 4))
+    office.see()
+    assert await office.bind("p", "n0") == ""
+    late = office.ledger.pods[PodUid("uid-p")]
+    office.ledger.remove_pod(late.uid)
+    assert not office.ledger.set_pod(late)
+    assert (late.uid in office.ledger.pods, held(office)) == (False, 0)
 
 
 async def test_a_409_is_resolved_by_the_pod_itself(office: Office) -> None:

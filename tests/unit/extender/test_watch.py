@@ -252,3 +252,26 @@ async def test_who_follows_a_restored_etcd_is_told_to_begin_anew(server: tuple[S
         watcher.stop()
     assert seen.now == {"a": "1"}, "nothing of the other history is mixed in"
     assert "version 20, but 50 was seen" in said
+
+
+class Haunted(Seen):
+    """Somebody else writes into the sink as well: after the first list, an object that is no more."""
+
+    def replace(self, views: Mapping[str, str]) -> None:
+        super().replace(views)
+        if self.lists == 1:
+            self.now["ghost"] = "from a late answer"
+
+
+async def test_each_list_mends_what_others_wrote_into_the_sink(server: tuple[Script, ApiClient]) -> None:
+    script, api = server
+    script.lists = [listed(5, item("a", 1, "1")), listed(50, item("a", 1, "1"))]
+    script.watches = [410, None]
+    seen = Haunted()
+    watcher = Watcher(api, Resource("things", "/things", text_of, by_name=True), seen, lambda name: None)
+    watcher.start()
+    try:
+        await seen.until(lambda seen: seen.lists == 2)
+    finally:
+        watcher.stop()
+    assert seen.now == {"a": "1"}
