@@ -33,10 +33,21 @@ def test_an_image_names_a_user_that_is_not_root(part: str) -> None:
     assert "USER 65532:65532" in STAGES[part].splitlines()
 
 
+def packages_of_ours(part: str) -> set[str]:
+    """What a part's package depends on that no index has."""
+    dependencies = tomllib.loads((ROOT / part / "pyproject.toml").read_text())["project"].get("dependencies", ())
+    return {re.split(r"[\[=<>~ ]", name)[0] for name in dependencies if name.startswith("kompakt-")}
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_an_image_carries_every_package_of_ours_that_its_part_needs(part: str) -> None:
-    project = tomllib.loads((ROOT / part / "pyproject.toml").read_text())["project"]
-    ours = {re.split(r"[\[=<>~ ]", name)[0] for name in project["dependencies"] if name.startswith("kompakt-")}
-    needed = ours | {f"kompakt-{part}"}
+    needed = packages_of_ours(part) | {f"kompakt-{part}"}
     installed = re.findall(r"--find-links /wheels (.*)$", STAGES[f"{part}-build"], re.M)
     assert needed <= set(" ".join(installed).split())
+
+
+def test_the_command_that_readme_installs_with_names_every_package_that_no_index_has() -> None:
+    (line,) = re.findall(r"^    pip install (\./.*?)(?: +#.*)?$", (ROOT / "README.md").read_text(), re.M)
+    parts = [word.removeprefix("./") for word in line.split()]
+    needed = set().union(*(packages_of_ours(part) for part in parts))
+    assert needed <= {f"kompakt-{part}" for part in parts}
