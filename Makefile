@@ -74,7 +74,7 @@ GPU_PACKAGES := .gpu
 
 $(GPU_PACKAGES)/pynvml.py:
 	$(MAKE) sync
-	$(BIN)/uv pip install --quiet --target $(GPU_PACKAGES) $$(sed -nE 's/^ *"((nvidia-[a-z-]*|PyYAML)==[0-9.]*)".*/\1/p' */pyproject.toml pyproject.toml | sort -u)
+	$(BIN)/uv pip install --quiet --target $(GPU_PACKAGES) $$(sed -nE 's/^ *"((nvidia-[a-z-]*|PyYAML|msgspec)==[0-9.]*)".*/\1/p' */pyproject.toml pyproject.toml | sort -u)
 
 gpu-packages: $(GPU_PACKAGES)/pynvml.py ## fetch what `make test-gpu` needs on a machine without network into .gpu (4 MB)
 
