@@ -24,7 +24,7 @@ FIXED: Final = Timers(600, 1800, 3600)
 class ClusterPolicy:
     """What jobs of mode Default do: `name` is one of POLICIES; `timers` are those of fixed, `factors` those of kompakt.
 
-    `overtaken_at_most`: when so many later gangs went before one that is not of NoWait, GPUs are kept for it.
+    `overtaken_at_most`: when so many later gangs went before one that is not of NoWait, GPUs are reserved for it.
     `preemption`: whether running gangs of lower priority end for one without a place.
     """
 

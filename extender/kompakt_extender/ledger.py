@@ -15,7 +15,7 @@ from kompakt_core.ids import GpuMask, GpuUuid, NodeName, PodUid, mask_of
 from kompakt_core.placement.model import NodeState, Reason, Snapshot
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.cluster_view import ClusterView
-from kompakt_extender.reservations import Reservations, hiding, kept_gpus
+from kompakt_extender.reservations import Reservations, lowest_free, with_taken
 from kompakt_extender.views import NAME_FIELD, NodeView, PodView, TopologyView
 
 
@@ -223,33 +223,33 @@ class GpuLedger:
         if pod is not None and pod.node is None and not pod.finished:
             self._claim_annotation(pod)
 
-    def keep(self, job_uid: str, gpus: Mapping[NodeName, int], priority: int) -> None:
+    def reserve_counts(self, job_uid: str, gpus: Mapping[NodeName, int], priority: int) -> None:
         """Hide so many GPUs of these nodes from all but this job of that priority and jobs of a higher one, as they are free or
-        become so; ends what was kept before.
+        become so; replaces the counts of before.
         """
-        touched = {*self.reserved.kept, *gpus}
-        self.reserved = self.reserved.keeping(job_uid, gpus, priority)
+        touched = {*self.reserved.counts, *gpus}
+        self.reserved = self.reserved.with_counts(job_uid, gpus, priority)
         for name in touched:
             self._touch(name)
 
-    def end_reservation(self, job_uid: str) -> None:
-        """Nothing is kept for this job any longer."""
-        if self.reserved.kept_for == job_uid:
-            self.keep("", {}, 0)
+    def unreserve_counts(self, job_uid: str) -> None:
+        """No counts are reserved for this job any longer."""
+        if self.reserved.counts_for == job_uid:
+            self.reserve_counts("", {}, 0)
 
-    def hold(self, job_uid: str, gpus: Mapping[NodeName, tuple[GpuUuid, ...]], priority: int) -> None:
+    def reserve_gpus(self, job_uid: str, gpus: Mapping[NodeName, tuple[GpuUuid, ...]], priority: int) -> None:
         """Hide exactly these GPUs from all but this job of that priority and jobs of a higher one, free or not, until
-        `end_holding`.
+        `unreserve_gpus`.
         """
-        self.end_holding(job_uid)
-        self.reserved = self.reserved.holding(job_uid, gpus, priority)
+        self.unreserve_gpus(job_uid)
+        self.reserved = self.reserved.with_gpus(job_uid, gpus, priority)
         for name in gpus:
             self._touch(name)
 
-    def end_holding(self, job_uid: str) -> None:
-        """Nothing is held for this job any longer."""
+    def unreserve_gpus(self, job_uid: str) -> None:
+        """No exact GPUs are reserved for this job any longer."""
         touched = self.reserved.nodes_of(job_uid)
-        self.reserved = self.reserved.letting_go(job_uid)
+        self.reserved = self.reserved.without_gpus(job_uid)
         for name in touched:
             self._touch(name)
 
@@ -301,13 +301,13 @@ class GpuLedger:
         if uid not in self._claims_of:
             return self.state(name)
         others = tuple(claim for claim in self.claims_on(name) if claim.pod.uid != uid)
-        state, number = self._bare(name, others), self.reserved.kept.get(name, 0)
+        state, number = self._bare(name, others), self.reserved.counts.get(name, 0)
         if state is None:
             return None
-        state = self.reserved.without_held(state, {self.pods[uid].job_uid} if uid in self.pods else ())
-        # What is kept was chosen among what is free for all: a pod's own claims are none of it.
+        state = self.reserved.hide_gpus(state, {self.pods[uid].job_uid} if uid in self.pods else ())
+        # Counts are taken from what is free for all: a pod's own claims are none of it.
         bare = self._bare(name, self.claims_on(name)) if number else None
-        return state if bare is None else hiding(state, kept_gpus(self.reserved.without_held(bare), number))
+        return state if bare is None else with_taken(state, lowest_free(self.reserved.hide_gpus(bare), number))
 
     def sight(self) -> ClusterView:
         """All nodes at this moment, for any job to look at."""
@@ -319,7 +319,7 @@ class GpuLedger:
         return self._sight
 
     def snapshot(self, job_uid: str = "", priority: int | None = None) -> Snapshot:
-        """All nodes at this moment, as this job may see them; None: it sees nothing of what is set apart for others."""
+        """All nodes at this moment, as this job may see them; None: it sees nothing of what is reserved for others."""
         return Snapshot(self.sight().seen_by(job_uid, priority))
 
     def subscribe(self) -> set[NodeName]:
@@ -363,10 +363,10 @@ class GpuLedger:
             if state is None:
                 self._states.pop(name, None)
             else:
-                self._states[name] = self.reserved.without_all(state)
+                self._states[name] = self.reserved.hide_all(state)
         self._dirty.clear()  # or it stays slow to look through once it was large
 
     def _bare(self, name: NodeName, claims: tuple[Claim, ...]) -> NodeState | None:
-        """A node with nothing hidden that is set apart."""
+        """A node without any reservation hidden."""
         node = self.nodes.get(name)
         return None if node is None else node_state(node, self.topologies.get(name), self.bound_to(name).values(), claims)

@@ -117,7 +117,7 @@ def _add_waiting(parser: argparse.ArgumentParser) -> None:
         type=_whole,
         default=DEFAULT.overtaken_at_most,
         metavar="GANGS",
-        help="so many later gangs may go before one that waits; then GPUs are kept for it (default: %(default)s)",
+        help="so many later gangs may go before one that waits; then GPUs are reserved for it (default: %(default)s)",
     )
     parser.add_argument(
         "--preemption",

@@ -26,9 +26,9 @@ FULL = Record(
     waits_for="Machine",
     until=NOW,
     overtaken=4,
-    kept=((NodeName("n1"), 8),),
+    reserved_counts=((NodeName("n1"), 8),),
     victims=(Victim("ml", "low", "uid-low", 2, -5),),
-    held=((NODE, (GpuUuid("a"), GpuUuid("b"))),),
+    reserved_gpus=((NODE, (GpuUuid("a"), GpuUuid("b"))),),
     decided_at=NOW,
     preempt=PreemptRequest(3, NOW, "ml", "urgent", "uid-urgent", 1000, 0),
 )

@@ -20,7 +20,7 @@ class State(StrEnum):
     """Where a gang stands."""
 
     WAITING = "Waiting"
-    RESERVED = "Reserved"  # waiting, while GPUs are kept for it
+    RESERVED = "Reserved"  # waiting, while GPUs are reserved for it
     RELEASED = "Released"
     WITHDRAWN = "Withdrawn"
 
@@ -75,8 +75,8 @@ class Record:
     `waiting_since`: when the gang was first complete; it gives the order. `placeable_since`: when it could first have been placed
     anywhere, where its timers begin; empty as long as it could not, or has nothing to wait for. `waits_for` and `until`: the
     level that it waits for although it could be placed, and when it stops; empty while it does not, or never stops.
-    `overtaken`: how many later gangs were placed before it. `kept`: GPUs of nodes that nobody else gets, in state Reserved.
-    `victims`: whom it ends, and `held`: exactly the GPUs that nobody else gets meanwhile (state Reserved);
+    `overtaken`: how many later gangs were placed before it. `reserved_counts`: GPUs by node that nobody else gets (Reserved).
+    `victims`: whom it preempts, and `reserved_gpus`: exactly the GPUs that nobody else gets meanwhile (state Reserved);
     `decided_at`: when that was decided. `preempt`: that it is asked to end itself for another.
     """
 
@@ -91,9 +91,9 @@ class Record:
     waits_for: str = ""
     until: str = ""
     overtaken: int = 0
-    kept: tuple[tuple[NodeName, int], ...] = ()
+    reserved_counts: tuple[tuple[NodeName, int], ...] = ()
     victims: tuple[Victim, ...] = ()
-    held: tuple[tuple[NodeName, tuple[GpuUuid, ...]], ...] = ()
+    reserved_gpus: tuple[tuple[NodeName, tuple[GpuUuid, ...]], ...] = ()
     decided_at: str = ""
     preempt: PreemptRequest | None = None
 
@@ -137,9 +137,11 @@ def decode(scheduling: Mapping[str, Any]) -> Record | None:
             waits_for=str(scheduling.get("waitsFor", "")),
             until=_read_moment(scheduling, "until"),
             overtaken=int(scheduling.get("overtaken", 0)),
-            kept=tuple((NodeName(str(one["node"])), int(one["gpus"])) for one in reserved if not one.get("uuids")),
+            reserved_counts=tuple((NodeName(str(one["node"])), int(one["gpus"])) for one in reserved if not one.get("uuids")),
             victims=tuple(_read_victim(one) for one in scheduling.get("victims", ())),
-            held=tuple((NodeName(str(one["node"])), tuple(map(GpuUuid, one["uuids"]))) for one in reserved if one.get("uuids")),
+            reserved_gpus=tuple(
+                (NodeName(str(one["node"])), tuple(map(GpuUuid, one["uuids"]))) for one in reserved if one.get("uuids")
+            ),
             decided_at=_read_moment(scheduling, "victimsSince"),
             preempt=preempt_request.readable(scheduling.get("preempt")),
         )
@@ -204,8 +206,8 @@ def encode(record: Record) -> dict[str, Any]:
     scheduling |= {name: text for name, text in moments.items() if text}
     if record.overtaken:
         scheduling["overtaken"] = record.overtaken
-    reserved: list[dict[str, Any]] = [{"node": node, "gpus": gpus} for node, gpus in record.kept]
-    if reserved := reserved + [{"node": node, "gpus": len(uuids), "uuids": list(uuids)} for node, uuids in record.held]:
+    reserved: list[dict[str, Any]] = [{"node": node, "gpus": gpus} for node, gpus in record.reserved_counts]
+    if reserved := reserved + [{"node": node, "gpus": len(uuids), "uuids": list(uuids)} for node, uuids in record.reserved_gpus]:
         scheduling["reserved"] = reserved
     if record.victims:
         scheduling |= {"victims": [asdict(one) for one in record.victims], "victimsSince": record.decided_at}

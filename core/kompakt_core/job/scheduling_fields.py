@@ -104,7 +104,7 @@ class SchedulingStatus(Declared, frozen=True):
     state: Annotated[
         Literal["Waiting", "Reserved", "Released", "Withdrawn"],
         about(
-            "Waiting: has no place. Reserved: waits, and GPUs are kept for it. Released: has its places. Withdrawn: its "
+            "Waiting: has no place. Reserved: waits, and GPUs are reserved for it. Released: has its places. Withdrawn: its "
             "places were taken back before all pods were bound; it is planned again.",
             example="Released",
         ),

@@ -179,8 +179,8 @@ class Planner:
         job = self._jobs.views[uid]
         record = self._jobs.record(job)
         pods = members(job, self._jobs.pods_of(uid))
-        if job.uid == self._ledger.reserved.kept_for and not (plannable(job, pods) or replannable(job, pods)):
-            self._ledger.end_reservation(uid)
+        if job.uid == self._ledger.reserved.counts_for and not (plannable(job, pods) or replannable(job, pods)):
+            self._ledger.unreserve_counts(uid)
         goes_on = job.ours and not (job.suspended or job.finished) and record.attempt == job.attempt
         self._preempting.settle(job, record, waits=goes_on and (plannable(job, pods) or replannable(job, pods)))
         if self._preempting.attend(job, record):

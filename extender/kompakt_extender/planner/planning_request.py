@@ -20,8 +20,8 @@ class PlanningRequest:
     """Where would this gang go, and would it? `mark` tells whether the same question was asked before.
 
     `since`, `asked_at`: seconds since the epoch; when the gang could first have been placed (now, if never yet), and now.
-    `overtaken`: as in core's Waiting; 0 while GPUs are kept for another gang, since that is done for one at a time.
-    `asks_with`: it may have what is kept or held for gangs below this priority. `priority`: with which it may end others, None =
+    `overtaken`: as in core's Waiting; 0 while counts are reserved for another gang, since that is done for one at a time.
+    `asks_with`: it may have what is reserved for gangs below this priority. `priority`: with which it may end others, None =
     it may not.
     """
 

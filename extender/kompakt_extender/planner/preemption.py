@@ -44,31 +44,31 @@ class PreemptionPlanner:
         self._clock = clock
         self._again = again
         self._ends_for: dict[tuple[str, int], str] = {}  # a victim's uid and attempt -> uid of the job it ends for
-        self._holders: dict[str, tuple[Victim, ...]] = {}  # uid of a job that GPUs are held for
+        self._victims_of: dict[str, tuple[Victim, ...]] = {}  # by uid of a job with reserved GPUs
         self._running: tuple[tuple[int, int], list[RunningGang]] = (-1, -1), []  # for versions of ledger and jobs
 
     def adopt(self) -> None:
         """Take over what an earlier leader had written.
 
-        It let go of GPUs before it wrote so, and gave them to others perhaps: what others have, or a later decision holds, is not
-        held again.
+        It let go of GPUs before it wrote so, and gave them to others perhaps: what others have, or a
+        later decision reserved, is not reserved again.
         """
         found = ((job.uid, self._jobs.record(job)) for job in self._jobs.views.values() if self._reserved(job))
         again: set[GpuUuid] = set()
         for uid, record in sorted(found, key=lambda one: (one[1].decided_at, self._defends(one[0]), one[0]), reverse=True):
-            gpus = {uuid for _, uuids in record.held for uuid in uuids}
+            gpus = {uuid for _, uuids in record.reserved_gpus for uuid in uuids}
             ending = any((one.uid, one.attempt) in self._ends_for for one in record.victims)
             if again.isdisjoint(gpus) and not ending and not self._lost(uid, record):
-                self._hold(uid, record)
+                self._reserve(uid, record)
                 again |= gpus
 
     def _reserved(self, job: JobView) -> bool:
         record = self._jobs.record(job)
         return record.state is State.RESERVED and record.attempt == job.attempt and bool(record.victims)
 
-    def _hold(self, uid: str, record: Record) -> None:
-        self._ledger.hold(uid, dict(record.held), self._defends(uid))
-        self._holders[uid] = record.victims
+    def _reserve(self, uid: str, record: Record) -> None:
+        self._ledger.reserve_gpus(uid, dict(record.reserved_gpus), self._defends(uid))
+        self._victims_of[uid] = record.victims
         self._ends_for |= {(victim.uid, victim.attempt): uid for victim in record.victims}
 
     def _defends(self, uid: str) -> int:
@@ -79,7 +79,7 @@ class PreemptionPlanner:
         version = self._ledger.version, self._jobs.turns
         if self._running[0] != version:
             self._running = version, self._all_running()
-        below = {"", *(uid for uid, _ in self._ledger.reserved.held_below(priority))}
+        below = {"", *(uid for uid, _ in self._ledger.reserved.exact_below(priority))}
         found = (one for one in self._running[1] if one.priority < priority)
         return [one for one in found if self._ends_for.get((one.job_uid, one.attempt), "") in below]
 
@@ -97,9 +97,9 @@ class PreemptionPlanner:
         victims = tuple(self._victim(one) for one in found.victims)
         record = ending_others(now.record, victims, self._uuids(now, found), self._clock())
         _LOG.info("%s/%s: %s", now.job.namespace, now.job.name, record.message)
-        self._ledger.end_reservation(now.job.uid)
-        self.take_over(now.asks_with, {uuid for _, uuids in record.held for uuid in uuids}, victims)
-        self._hold(now.job.uid, record)
+        self._ledger.unreserve_counts(now.job.uid)
+        self.take_over(now.asks_with, {uuid for _, uuids in record.reserved_gpus for uuid in uuids}, victims)
+        self._reserve(now.job.uid, record)
         self._jobs.decide(now.job, record)
         self._writes.status(now.job, record)
 
@@ -109,16 +109,16 @@ class PreemptionPlanner:
 
     @staticmethod
     def _uuids(now: PlanningRequest, found: PreemptionPlan) -> dict[NodeName, tuple[GpuUuid, ...]]:
-        held: dict[NodeName, list[GpuUuid]] = {}
+        reserved: dict[NodeName, list[GpuUuid]] = {}
         for seat in found.plan.seats:
             graph = now.snapshot.nodes[seat.node].graph
             if graph is not None and seat.gpus:
-                held.setdefault(seat.node, []).extend(graph.gpus[i].uuid for i in seat.gpus)
-        return {node: tuple(uuids) for node, uuids in held.items()}
+                reserved.setdefault(seat.node, []).extend(graph.gpus[i].uuid for i in seat.gpus)
+        return {node: tuple(uuids) for node, uuids in reserved.items()}
 
     def settle(self, job: JobView, record: Record, *, waits: bool) -> None:
-        """A job that waits for victims asks them; what was held for one that does not is let go."""
-        if job.uid not in self._holders:
+        """A job that waits for victims asks them; what was reserved for one that does not is dropped."""
+        if job.uid not in self._victims_of:
             return
         if not (waits and record.victims):
             self.end(job.uid)
@@ -129,10 +129,10 @@ class PreemptionPlanner:
                 self.attend(view, self._jobs.record(view))
 
     def take_over(self, priority: int, gpus: Collection[GpuUuid], victims: Collection[Victim] = ()) -> None:
-        """Whom some of these GPUs are held for, or one of these victims ends for, below that priority, has to think anew."""
-        for uid, held in tuple(self._ledger.reserved.held_below(priority)):
-            theirs = {uuid for uuids in held.values() for uuid in uuids}
-            if not theirs.isdisjoint(gpus) or any(one in victims for one in self._holders[uid]):
+        """Jobs below that priority that some of these GPUs are reserved for, or a victim ends for, are planned anew."""
+        for uid, reserved in tuple(self._ledger.reserved.exact_below(priority)):
+            theirs = {uuid for uuids in reserved.values() for uuid in uuids}
+            if not theirs.isdisjoint(gpus) or any(one in victims for one in self._victims_of[uid]):
                 self.give_up(uid)
 
     def give_up(self, uid: str) -> None:
@@ -141,9 +141,9 @@ class PreemptionPlanner:
         self._jobs.change(self._jobs.views[uid], _without_victims)
 
     def end(self, uid: str) -> None:
-        """Nothing is held for this job any longer; who was asked to end for it and has not yet is told to go on."""
-        self._ledger.end_holding(uid)
-        for victim in self._holders.pop(uid, ()):
+        """Nothing is reserved for this job any longer; who was asked to end for it and has not yet is told to go on."""
+        self._ledger.unreserve_gpus(uid)
+        for victim in self._victims_of.pop(uid, ()):
             if self._ends_for.get((victim.uid, victim.attempt)) == uid:
                 del self._ends_for[victim.uid, victim.attempt]
             self._jobs.touch(victim.uid)
@@ -179,13 +179,13 @@ class PreemptionPlanner:
         )
 
     def goes_on(self, now: PlanningRequest) -> bool:
-        """Whether the GPUs held for a gang still become free: none was lost to others, and somebody is still to end."""
-        if now.job.uid not in self._holders or self._lost(now.job.uid, now.record):
+        """Whether the GPUs reserved for a gang still become free: none was lost to others, and somebody is still to end."""
+        if now.job.uid not in self._victims_of or self._lost(now.job.uid, now.record):
             return False
         waits = any(
             _of_attempt(pod, one) for one in now.record.victims for pod in self._jobs.pods_of(one.uid) if not pod.finished
         )
-        for node, uuids in now.record.held:
+        for node, uuids in now.record.reserved_gpus:
             state = now.snapshot.nodes.get(node)
             if state is None or state.graph is None or not state.ready:
                 return False
@@ -199,7 +199,7 @@ class PreemptionPlanner:
         """Whether somebody has one of these GPUs, or is about to, who will not end for this job."""
         return any(
             not set(gpus).isdisjoint(uuids) and pod.job_uid != uid and not any(_of_attempt(pod, one) for one in record.victims)
-            for node, uuids in record.held
+            for node, uuids in record.reserved_gpus
             for pod, gpus in self._ledger.users_of(node)
         )
 

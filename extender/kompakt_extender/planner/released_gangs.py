@@ -35,13 +35,13 @@ class ReleasedGangs:
         self._began = clock()
 
     def adopt(self) -> None:
-        """Take over what an earlier leader decided: its plans hold GPUs, what it kept is kept, its withdrawn ones hold none."""
+        """Take over what an earlier leader decided: its plans hold GPUs, its reservations stay, its withdrawn plans hold none."""
         for job in self._jobs.views.values():
             record = self._jobs.record(job)
             standing = record.plan if record.state is State.RELEASED and record.attempt == job.attempt else None
             places = {seat.uid: seat for seat in standing.pods} if standing else {}
-            if record.state is State.RESERVED and record.attempt == job.attempt and record.kept:
-                self._ledger.keep(job.uid, dict(record.kept), defends_with(self._jobs.pods_of(job.uid)))
+            if record.state is State.RESERVED and record.attempt == job.attempt and record.reserved_counts:
+                self._ledger.reserve_counts(job.uid, dict(record.reserved_counts), defends_with(self._jobs.pods_of(job.uid)))
             for pod in self._jobs.pods_of(job.uid):
                 if pod.uid in places and pod.node is None and not pod.finished:
                     self._ledger.claim(ClaimSource.PLAN, pod, places[pod.uid].node, places[pod.uid].gpus)

@@ -44,7 +44,7 @@ from kompakt_extender.planner.waiting_status import (
     from_then_on,
     not_waiting_for_level,
     waiting_for_level,
-    with_gpus_kept,
+    with_reserved_counts,
 )
 from kompakt_extender.views import JobView, PodView
 
@@ -107,7 +107,7 @@ class SchedulingAttempt:
     def forget(self, uid: str) -> None:
         """The job is gone."""
         self._tried.pop(uid, None)
-        self._ledger.end_reservation(uid)
+        self._ledger.unreserve_counts(uid)
         self._preempting.end(uid)
 
     def next_timer(self) -> float | None:
@@ -140,7 +140,7 @@ class SchedulingAttempt:
             return None
         patience = patience_of(job.consolidation, self._policy, pods, job.communication, job.remaining_s)
         since = timestamps.decode(record.placeable_since or timestamps.encode(now)).timestamp()
-        overtaken = record.overtaken if self._ledger.reserved.kept_for in ("", uid) else 0
+        overtaken = record.overtaken if self._ledger.reserved.counts_for in ("", uid) else 0
         at = now.timestamp()
         return PlanningRequest(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, weight, priority)
 
@@ -198,11 +198,11 @@ class SchedulingAttempt:
         elif isinstance(answer, Rejection):
             self._reject(then, now, answer, may_end)
         elif isinstance(answer, LevelWait):
-            self._ledger.end_reservation(uid)
+            self._ledger.unreserve_counts(uid)
             ends = answer.at if answer.at is not None else may_end
             self._say(now.job, waiting_for_level(now.record, answer, then.since), _AttemptResult(then.mark, ends))
         elif isinstance(answer, GangReservation):
-            self._keep(then, now, answer, may_end)
+            self._reserve_counts(then, now, answer, may_end)
         elif stands(answer, then, now):
             self._tried.pop(uid, None)
             self._reserve(now, answer)
@@ -222,7 +222,7 @@ class SchedulingAttempt:
             self._again()
 
     def _await_victims(self, then: PlanningRequest, now: PlanningRequest) -> None:
-        """GPUs are held for it and not free yet; where they never will be, all is thought about anew."""
+        """GPUs are reserved for it and not free yet; where they never will be, it is planned anew."""
         if self._preempting.goes_on(now):
             self._say(now.job, now.record, _AttemptResult(then.mark))
             return
@@ -248,18 +248,22 @@ class SchedulingAttempt:
                 reason, message = State.WAITING.value, NOT_ALL_REPORTED
         self._refuse(now.job, now.record, reason, message, then.mark, may_end)
 
-    def _keep(self, then: PlanningRequest, now: PlanningRequest, answer: GangReservation, may_end: float | None) -> None:
-        """Keep GPUs for a gang that was passed over too often. What is kept stays the same while its nodes are well."""
+    def _reserve_counts(
+        self, then: PlanningRequest, now: PlanningRequest, answer: GangReservation, may_end: float | None
+    ) -> None:
+        """Reserve GPUs for a gang that was overtaken too often. The counts stay the same while their nodes are ready."""
         uid = now.job.uid
-        if self._ledger.reserved.kept_for not in ("", uid):
+        if self._ledger.reserved.counts_for not in ("", uid):
             self._again()  # another was first
             return
-        nodes, before = now.snapshot.nodes, dict(now.record.kept)
-        well = before and all(node in nodes and nodes[node].ready for node in before)
-        kept = before if well else dict(answer.gpus)
-        if self._ledger.reserved.kept_for != uid or kept != before:
-            self._ledger.keep(uid, kept, defends_with(now.pods))
-        self._say(now.job, with_gpus_kept(now.record, GangReservation(answer.level, kept)), _AttemptResult(then.mark, may_end))
+        nodes, before = now.snapshot.nodes, dict(now.record.reserved_counts)
+        ready = before and all(node in nodes and nodes[node].ready for node in before)
+        counts = before if ready else dict(answer.gpus)
+        if self._ledger.reserved.counts_for != uid or counts != before:
+            self._ledger.reserve_counts(uid, counts, defends_with(now.pods))
+        self._say(
+            now.job, with_reserved_counts(now.record, GangReservation(answer.level, counts)), _AttemptResult(then.mark, may_end)
+        )
 
     def _overtake(self, placed: PlanningRequest, plan: Plan) -> None:
         """Count for every gang that stands before this one in the queue: it was passed, if one of these nodes could serve it."""
@@ -282,14 +286,14 @@ class SchedulingAttempt:
         self._preempting.take_over(now.asks_with, {gpu for seat in plan.pods for gpu in seat.gpus})
         for seat in plan.pods:
             self._ledger.claim(ClaimSource.PLAN, by_uid[seat.uid], seat.node, seat.gpus)
-        self._ledger.end_reservation(now.job.uid)
+        self._ledger.unreserve_counts(now.job.uid)
         self._overtake(now, answer)
         record = not_waiting_for_level(now.record)
         released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(answer), plan=plan)
         self._writes.plan(now.job, released)
 
     def _refuse(self, job: JobView, record: Record, reason: str, message: str, mark: Mark, ends: float | None = None) -> None:
-        self._ledger.end_reservation(job.uid)
+        self._ledger.unreserve_counts(job.uid)
         waiting = replace(not_waiting_for_level(record), state=State.WAITING, reason=reason, message=message, plan=None)
         self._say(job, waiting, _AttemptResult(mark, ends))
 

@@ -42,45 +42,45 @@ def waiting_for_level(record: Record, wait: LevelWait, since: float) -> Record:
 
 
 def not_waiting_for_level(record: Record) -> Record:
-    """The same without a level that it waits for, GPUs kept for it and jobs that end for it; its timers go on from where they
-    began.
+    """The same without a level that it waits for, GPUs reserved for it and jobs preempted for it; its timers go on from where
+    they began.
     """
-    return replace(record, waits_for="", until="", kept=(), victims=(), held=(), decided_at="")
+    return replace(record, waits_for="", until="", reserved_counts=(), victims=(), reserved_gpus=(), decided_at="")
 
 
-def with_gpus_kept(record: Record, keep: GangReservation) -> Record:
-    """The record of a gang for which GPUs are kept."""
-    kept = tuple(sorted(keep.gpus.items()))
-    names = ", ".join(node for node, _ in kept[:_NAMED]) + (f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else "")
+def with_reserved_counts(record: Record, reservation: GangReservation) -> Record:
+    """The record of a gang for which GPUs are reserved by count."""
+    counts = tuple(sorted(reservation.gpus.items()))
+    names = ", ".join(node for node, _ in counts[:_NAMED]) + (f" and {len(counts) - _NAMED} more" if len(counts) > _NAMED else "")
     return replace(
         not_waiting_for_level(record),
         state=State.RESERVED,
         reason=State.RESERVED.value,
-        message=f"too many later gangs were placed before it: {sum(keep.gpus.values())} GPUs of {names} are kept for it as they "
-        "become free; it starts when it has all of them, or room elsewhere at that level",
+        message=f"too many later gangs were placed before it: {sum(reservation.gpus.values())} GPUs of {names} are reserved for "
+        "it as they become free; it starts when it has all of them, or room elsewhere at that level",
         plan=None,
-        waits_for=keep.level.value,
-        kept=kept,
+        waits_for=reservation.level.value,
+        reserved_counts=counts,
     )
 
 
 def ending_others(
-    record: Record, victims: Sequence[Victim], held: Mapping[NodeName, tuple[GpuUuid, ...]], now: datetime
+    record: Record, victims: Sequence[Victim], reserved: Mapping[NodeName, tuple[GpuUuid, ...]], now: datetime
 ) -> Record:
     """The record of a gang for which others end."""
     names = ", ".join(f"{one.namespace}/{one.name}" for one in victims[:_NAMED])
     names += f" and {len(victims) - _NAMED} more" if len(victims) > _NAMED else ""
-    gpus = sum(len(uuids) for uuids in held.values())
+    gpus = sum(len(uuids) for uuids in reserved.values())
     ended = "job is" if len(victims) == 1 else "jobs are"
     return replace(
         not_waiting_for_level(record),
         state=State.RESERVED,
         reason=PREEMPTING,
-        message=f"{len(victims)} running {ended} ended for it, of lower priority: {names}; {gpus} GPUs are kept for it since "
+        message=f"{len(victims)} running {ended} ended for it, of lower priority: {names}; {gpus} GPUs are reserved for it since "
         f"{timestamps.encode(now)}, and it starts when they are free",
         plan=None,
         victims=tuple(victims),
-        held=tuple(sorted(held.items())),
+        reserved_gpus=tuple(sorted(reserved.items())),
         decided_at=timestamps.encode(now),
     )
 

@@ -111,10 +111,10 @@ async def test_a_reservation_that_another_takes_while_it_is_written_does_not_com
     urgent(office)
     heard = slow_to_write(office, "urgent")
     await office.rounds()
-    assert set(office.ledger.reserved.held) == {"uid-urgent"}
+    assert set(office.ledger.reserved.exact) == {"uid-urgent"}
     urgent(office, "most", priority=2000)
     await office.rounds()
-    assert set(office.ledger.reserved.held) == {"uid-most"}
+    assert set(office.ledger.reserved.exact) == {"uid-most"}
     office.see()
     heard.set()
     while office.planner.busy:
@@ -154,7 +154,7 @@ async def test_a_plan_that_is_being_written_stands_though_another_takes_what_was
     await office.planner.run_cycle()  # it finds room elsewhere
     urgent(office, "most", priority=2000)
     await office.rounds(1)
-    assert set(office.ledger.reserved.held) == {"uid-most"}
+    assert set(office.ledger.reserved.exact) == {"uid-most"}
     heard.set()
     await office.settle()
     assert (office.scheduling("urgent")["state"], office.scheduling("most")["reason"]) == ("Released", "Preempting")

@@ -25,7 +25,7 @@ NODES = ("n0", "n1")
 MACHINES = {"n0": "dgx1-v100", "n1": "a100-pcie-8-bridge-pairs"}
 STEPS_OF_ONE = 50
 STEPS = int(os.environ.get("KOMPAKT_RANDOM_STEPS", "6500"))  # as many as take a few seconds
-HASTY = ClusterPolicy("fixed", Timers(60, 60, 60), overtaken_at_most=1)  # gangs wait a minute, and soon GPUs are kept for them
+HASTY = ClusterPolicy("fixed", Timers(60, 60, 60), overtaken_at_most=1)  # a minute, and soon GPUs are reserved
 OUTCOMES = st.lists(st.sampled_from(["ok", "ok", "ok", "lost", "unheard", "late"]), max_size=4)
 PICK = st.integers(0, 1 << 16)
 

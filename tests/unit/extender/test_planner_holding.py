@@ -38,7 +38,7 @@ async def test_a_victim_that_came_back_on_held_gpus_ends_the_holding(office: Off
     office.world.turn_ready("n1")
     office = successor(office)
     heard.set()
-    assert not office.ledger.reserved.held
+    assert not office.ledger.reserved.exact
     await office.settle()
     assert "victims" not in office.scheduling("urgent")
     assert request(office, "low-1") is None
@@ -75,7 +75,7 @@ async def test_gpus_that_are_free_are_held_too_while_a_victim_gives_back_process
     ended(office, "low", workers=1)
     await office.settle()
     assert office.scheduling("urgent")["state"] == "Released"
-    assert not office.ledger.reserved.held
+    assert not office.ledger.reserved.exact
 
 
 async def test_of_two_gangs_that_the_same_gpus_are_written_for_the_later_one_keeps_them(office: Office) -> None:
@@ -93,7 +93,7 @@ async def test_of_two_gangs_that_the_same_gpus_are_written_for_the_later_one_kee
     assert [office.scheduling(name)["reason"] for name in ("first", "second")] == ["Preempting", "Preempting"]
     office = successor(office)
     answered.set()
-    assert set(office.ledger.reserved.held) == {"uid-second"}
+    assert set(office.ledger.reserved.exact) == {"uid-second"}
     await office.settle()
     assert request(office, "low-0").name == "second"
     assert request(office, "low-1") is None
@@ -116,4 +116,4 @@ async def test_a_node_that_was_left_out_counts_again_after_its_time_and_a_gang_o
     ended(office, "low")
     await office.settle()
     assert office.scheduling("urgent")["state"] == "Released"
-    assert not office.ledger.reserved.held
+    assert not office.ledger.reserved.exact

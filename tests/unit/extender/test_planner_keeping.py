@@ -1,4 +1,4 @@
-"""Later gangs may go before one that waits, but not without end: then GPUs are kept for it."""
+"""Later gangs may go before one that waits, but not without end: then GPUs are reserved for it."""
 
 from kompakt_core.ids import NodeName
 from kompakt_extender.consolidation import ClusterPolicy
@@ -48,7 +48,7 @@ async def test_after_bounded_overtaking_what_would_serve_the_gang_is_kept_for_it
     office, _ = await kept()
     found = office.scheduling("big")
     assert (found["state"], found["overtaken"]) == ("Reserved", 3)
-    assert "are kept for it" in found["message"]
+    assert "are reserved for it" in found["message"]
     ((node, gpus),) = ((one["node"], one["gpus"]) for one in found["reserved"])
     assert gpus == 8
     for name in ("a0", "a1", "b0", "b1"):
@@ -61,7 +61,7 @@ async def test_after_bounded_overtaking_what_would_serve_the_gang_is_kept_for_it
     assert office.scheduling("big")["state"] == "Released"
     assert {seat["node"] for seat in office.scheduling("big")["plan"]["pods"]} == {node}
     assert "reserved" not in office.scheduling("big")
-    assert office.ledger.reserved.kept_for == ""
+    assert office.ledger.reserved.counts_for == ""
     assert office.scheduling("small-9")["state"] == "Waiting"
 
 
@@ -82,7 +82,7 @@ async def test_a_reservation_outlives_a_takeover() -> None:
     reserved = office.scheduling("big")["reserved"]
     successor = Office(office.world, THREE)
     successor.take_over()
-    assert successor.ledger.reserved.kept_for == "uid-big"
+    assert successor.ledger.reserved.counts_for == "uid-big"
     await successor.settle()
     assert successor.scheduling("big")["reserved"] == reserved
 
@@ -94,7 +94,7 @@ async def test_a_reservation_ends_with_its_job() -> None:
     for index in range(2):
         office.world.delete_pod(f"big-worker-{index}-a1")
     await office.settle()
-    assert office.ledger.reserved.kept_for == ""
+    assert office.ledger.reserved.counts_for == ""
 
 
 async def test_gpus_are_kept_for_one_gang_at_a_time() -> None:
@@ -117,7 +117,7 @@ async def test_the_explain_api_answers_about_a_gang_with_gpus_kept_as_about_a_wa
     assert answer.fits > 0, "a waiting job's answer counts the nodes that could take one worker"
     message = office.queries.pod("default", "big-worker-0-a1")().message
     assert "8 GPUs of" in message
-    assert "are kept for it" in message
+    assert "are reserved for it" in message
 
 
 async def test_gpus_kept_for_a_gang_are_free_for_one_of_higher_priority_and_kept_again_after_it() -> None:

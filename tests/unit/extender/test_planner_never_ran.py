@@ -40,7 +40,7 @@ async def test_it_is_ended_when_its_minimum_run_time_since_the_release_is_over(n
     ended(office, "low")
     await office.settle()
     assert (office.scheduling("urgent")["state"], seats(office, "urgent")) == ("Released", mine)
-    assert not office.ledger.reserved.held
+    assert not office.ledger.reserved.exact
 
 
 async def test_once_it_runs_its_minimum_run_time_begins() -> None:

@@ -37,7 +37,7 @@ async def test_a_still_more_urgent_gang_gets_the_victim_of_the_other() -> None:
     await office.settle()
     assert [office.scheduling(name)["state"] for name in ("most", "urgent", "low-0")] == ["Released", "Waiting", "Waiting"]
     assert seats(office, "most") == mine
-    assert not office.ledger.reserved.held
+    assert not office.ledger.reserved.exact
 
 
 async def test_the_victim_is_asked_for_the_other_without_being_told_to_go_on_in_between() -> None:
@@ -116,7 +116,7 @@ async def test_gpus_that_are_free_already_are_taken_and_who_need_not_end_goes_on
     assert office.scheduling("most")["state"] == "Released"
     assert seats(office, "most") == mine
     assert (office.scheduling("urgent")["state"], request(office, "low-1")) == ("Waiting", None)
-    assert not office.ledger.reserved.held
+    assert not office.ledger.reserved.exact
 
 
 @pytest.mark.parametrize("priority", [999, 1000])

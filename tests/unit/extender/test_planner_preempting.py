@@ -29,7 +29,7 @@ async def test_a_running_gang_of_lower_priority_is_asked_to_end_and_its_gpus_go_
     office = await urgent_on_full_node()
     waits = office.scheduling("urgent")
     assert (waits["state"], waits.get("reason", "")) == ("Reserved", "Preempting")
-    assert "1 running job is ended for it, of lower priority: default/low; 8 GPUs are kept for it" in waits["message"]
+    assert "1 running job is ended for it, of lower priority: default/low; 8 GPUs are reserved for it" in waits["message"]
     asked = request(office, "low")
     assert (asked.attempt, asked.name, asked.uid) == (1, "urgent", "uid-urgent")
     assert asked.message == "for default/urgent, priority 1000; this job has priority 0"
@@ -151,7 +151,7 @@ async def test_a_request_is_taken_back_when_the_urgent_job_finds_another_place(o
     assert "preempt" not in office.scheduling("low")
     state = office.ledger.state("n0")  # type: ignore[arg-type]
     assert state is not None
-    assert not office.ledger.reserved.held
+    assert not office.ledger.reserved.exact
 
 
 async def test_a_victim_that_ends_by_itself_needs_no_request() -> None:
@@ -180,7 +180,7 @@ async def test_a_new_leader_goes_on_where_the_old_one_was(lost: int) -> None:
     successor = Office(office.world, ClusterPolicy("no-wait"))
     successor.now = office.now
     successor.take_over()
-    held = bool(successor.ledger.reserved.held)
+    held = bool(successor.ledger.reserved.exact)
     assert held == (lost > 0)
     await successor.settle()
     assert request(successor, "low").name == "urgent"
@@ -230,7 +230,7 @@ async def test_a_node_that_is_lost_meanwhile_ends_the_reservation() -> None:
     office.world.put("nodes", "n0", office.world.nodes["n0"])
     await office.settle()
     assert (office.scheduling("urgent")["state"], request(office, "low")) == ("Waiting", None)
-    assert not office.ledger.reserved.held
+    assert not office.ledger.reserved.exact
 
 
 async def test_a_gang_that_waits_for_one_machine_has_nobody_ended_for_less() -> None:

@@ -245,7 +245,7 @@ class Cluster(RuleBasedStateMachine):
     @invariant()
     def what_is_held_for_one_is_neither_held_for_nor_given_to_another(self) -> None:
         seen: set[str] = set()
-        for uid, held in self.office.ledger.reserved.held.items():
+        for uid, held in self.office.ledger.reserved.exact.items():
             for node, uuids in held.gpus.items():
                 assert seen.isdisjoint(uuids)
                 seen |= set(uuids)
@@ -267,7 +267,7 @@ class Cluster(RuleBasedStateMachine):
                 self.planner_plans([])
                 self.operator_acts_on_requests()
             assert attempts == {name: job["status"]["attempt"] for name, job in self.world.jobs.items()}
-            assert not self.office.ledger.reserved.held
+            assert not self.office.ledger.reserved.exact
             assert all(self.request(name) is None for name in self.world.jobs)
             self.nobody_waits_in_vain()
         self.loop.close()

@@ -55,8 +55,8 @@ RECORDS = st.builds(
     waits_for=TEXT,
     until=st.just("") | TIMES,
     overtaken=NUMBERS,
-    kept=st.lists(st.tuples(TEXT.map(NodeName), NUMBERS), max_size=2).map(tuple),
-    held=st.lists(st.tuples(TEXT.map(NodeName), UUIDS), max_size=2).map(tuple),
+    reserved_counts=st.lists(st.tuples(TEXT.map(NodeName), NUMBERS), max_size=2).map(tuple),
+    reserved_gpus=st.lists(st.tuples(TEXT.map(NodeName), UUIDS), max_size=2).map(tuple),
     preempt=st.none() | PREEMPTS,
 ) | st.builds(Record, NUMBERS, st.just(State.RESERVED), TEXT, TEXT, TEXT, victims=VICTIMS, decided_at=TIMES)
 
