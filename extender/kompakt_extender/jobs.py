@@ -24,17 +24,17 @@ class Jobs:
         self._written: dict[str, Record] = {}
         self._meanwhile: dict[str, list[Change]] = {}  # by uid of the jobs that are being written about
         self._attention: dict[str, None] = {}  # ordered set
-        self.turns = 0  # how often anything changed that tells whether a job may be ended, and from when on
+        self.preemption_version = 0  # how often anything changed that tells whether a job may be ended, and from when on
 
     def set_job(self, job: JobView) -> None:
         if job.uid not in self.views:
             self._adopt(job)
-        self.turns += _turn(self.views.get(job.uid)) != _turn(job)
+        self.preemption_version += _turn(self.views.get(job.uid)) != _turn(job)
         self.views[job.uid] = job
         self.touch(job.uid)
 
     def remove_job(self, uid: str) -> None:
-        self.turns += 1
+        self.preemption_version += 1
         for store in (self.views, self._records, self._written, self._meanwhile, self._attention):
             store.pop(uid, None)
 
@@ -62,7 +62,7 @@ class Jobs:
         """The job needs nothing until it or one of its pods changes."""
         self._attention.pop(uid, None)
 
-    def attention(self) -> list[str]:
+    def due(self) -> list[str]:
         """Jobs that may need something."""
         return list(self._attention)
 
@@ -106,7 +106,7 @@ class Jobs:
         self._set(job.uid, record)
 
     def _set(self, uid: str, record: Record) -> None:
-        self.turns += _stands(self._records.get(uid, _NO_RECORD)) != _stands(record)
+        self.preemption_version += _stands(self._records.get(uid, _NO_RECORD)) != _stands(record)
         self._records[uid] = record
 
     def fresh(self, job: JobView, record: Record) -> Record:

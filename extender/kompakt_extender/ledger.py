@@ -119,7 +119,7 @@ class GpuLedger:
         self._withdrawn: set[PodUid] = set()
         self._gone: dict[PodUid, None] = {}  # in order; a uid never comes back
         self.reserved = Reservations()
-        self._sight = ClusterView(-1, {}, {}, self.reserved)
+        self._cluster_view = ClusterView(-1, {}, {}, self.reserved)
         self.version = 0
 
     # What is seen in the cluster
@@ -309,18 +309,18 @@ class GpuLedger:
         bare = self._bare(name, self.claims_on(name)) if number else None
         return state if bare is None else with_taken(state, lowest_free(self.reserved.hide_gpus(bare), number))
 
-    def sight(self) -> ClusterView:
-        """All nodes at this moment, for any job to look at."""
+    def cluster_view(self) -> ClusterView:
+        """All nodes at this moment, for any job to read."""
         self._refresh()
-        if self._sight.version != self.version:
+        if self._cluster_view.version != self.version:
             found = ((name, self._bare(name, self.claims_on(name))) for name in self.reserved.nodes)
             bare = {name: state for name, state in found if state is not None}
-            self._sight = ClusterView(self.version, dict(self._states), bare, self.reserved)
-        return self._sight
+            self._cluster_view = ClusterView(self.version, dict(self._states), bare, self.reserved)
+        return self._cluster_view
 
     def snapshot(self, job_uid: str = "", priority: int | None = None) -> Snapshot:
         """All nodes at this moment, as this job may see them; None: it sees nothing of what is reserved for others."""
-        return Snapshot(self.sight().seen_by(job_uid, priority))
+        return Snapshot(self.cluster_view().seen_by(job_uid, priority))
 
     def subscribe(self) -> set[NodeName]:
         """A set into which the name of every node that changes is put; who reads it empties it."""

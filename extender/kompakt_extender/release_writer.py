@@ -29,7 +29,7 @@ class WriteOutcome(StrEnum):
     """What became of a write."""
 
     DONE = "done"
-    OUTRUN = "outrun"  # surely not done: somebody changed the job first, or it is gone
+    CONFLICT = "conflict"  # surely not done: somebody changed the job first, or it is gone
     REFUSED = "refused"  # the API server will not have it
 
 
@@ -70,7 +70,7 @@ class ReleaseWriter:
     @staticmethod
     def _refused(job: JobView, answer: Answer) -> WriteOutcome:
         if answer.status in (404, 409):
-            return WriteOutcome.OUTRUN
+            return WriteOutcome.CONFLICT
         _LOG.error("%s/%s: status refused: %s", job.namespace, job.name, answer.message)
         return WriteOutcome.REFUSED
 
@@ -84,12 +84,12 @@ class ReleaseWriter:
             except TryLater:
                 continue
             if answer.status == 404:
-                return WriteOutcome.OUTRUN
+                return WriteOutcome.CONFLICT
             if not answer.ok:
                 continue
             found = msgspec.json.decode(answer.body, type=JobObject)
             if found.metadata.uid != job.uid:
-                return WriteOutcome.OUTRUN
+                return WriteOutcome.CONFLICT
             try:
                 same = scheduling_record.decode(found.status.scheduling or {}) == record
             except InvalidInput:
@@ -97,7 +97,7 @@ class ReleaseWriter:
             if same:
                 return WriteOutcome.DONE
             # Our write carried the old version: where that has passed, it can no longer succeed.
-            return WriteOutcome.OUTRUN if found.metadata.resource_version != job.resource_version else None
+            return WriteOutcome.CONFLICT if found.metadata.resource_version != job.resource_version else None
 
     async def release(self, record: Record, pods: Sequence[PodView]) -> None:
         """Remove gates and write the plan on these pods; whatever fails is seen in the next round."""

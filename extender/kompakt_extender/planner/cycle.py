@@ -25,15 +25,15 @@ class PlanningCycle:
     def __init__(self, ledger: GpuLedger, began: datetime) -> None:
         self._ledger = ledger
         self.began = began
-        self.limits: ClusterViews = (ledger.sight(),)
+        self.limits: ClusterViews = (ledger.cluster_view(),)
 
     def limit(self, limits: Iterable[ClusterView]) -> None:
         """A gang is passed over that was shown this and whose turn comes again: the others see no more than it did."""
         self.limits += tuple(one for one in limits if all(one is not other for other in self.limits))
 
-    def look(self, job_uid: str, priority: int) -> tuple[Snapshot, int]:
+    def snapshot_for(self, job_uid: str, priority: int) -> tuple[Snapshot, int]:
         """The nodes as this job may see them, and the ledger's version that this shows."""
-        now = self._ledger.sight()
+        now = self._ledger.cluster_view()
         states, version = now.seen_by(job_uid, priority), now.version
         for limit in self.limits:
             fewer = states if limit is now else no_better(limit.seen_by(job_uid, priority), states)

@@ -26,13 +26,13 @@ from kompakt_extender.planner.cycle import ClusterViews, PlanningCycle
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.released_gangs import ReleasedGangs
-from kompakt_extender.planner.scheduling_attempt import PlanningFunction, SchedulingAttempt
+from kompakt_extender.planner.scheduling_attempt import SchedulingAttempt, ThreadRunner
 from kompakt_extender.release_writer import ReleaseWriter
 
 _LOG = logging.getLogger(__name__)
 _BATCH_SECONDS = 0.005  # changes come in flocks: a gang's pods, a node's conditions
 _TICK_SECONDS = 1.0
-LATE_AT_MOST = 3  # cycles in a row that end early since what core said about one gang came too late; then those behind go on
+LATE_AT_MOST = 3  # cycles in a row that end early since core's result for one gang came too late; then those behind go on
 _T = TypeVar("_T")
 
 
@@ -49,7 +49,7 @@ class Planner:
         levels: Mapping[Level, str],
         policy: ClusterPolicy = DEFAULT,
         *,
-        think: PlanningFunction = asyncio.to_thread,
+        in_thread: ThreadRunner = asyncio.to_thread,
     ) -> None:
         self._ledger = ledger
         self._jobs = jobs
@@ -61,10 +61,10 @@ class Planner:
         self._released = ReleasedGangs(ledger, jobs, self._writes, metrics, clock)
         self._preempting = PreemptionPlanner(ledger, jobs, self._writes, metrics, clock, self.wake)
         self._attempts = SchedulingAttempt(
-            ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, think
+            ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, in_thread
         )
         self._shown: dict[str, ClusterViews] = {}  # by uid of the gangs whose turn comes again: what they were shown
-        self._late = Counter[str]()  # by uid: cycles in a row in which what core said about it came too late
+        self._late = Counter[str]()  # by uid: cycles in a row in which core's result for it came too late
         self._loop_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -108,10 +108,10 @@ class Planner:
         return _TICK_SECONDS if timer is None else min(_TICK_SECONDS, timer - self._clock().timestamp())
 
     async def run_cycle(self) -> None:
-        """Look at every job that may need something, then plan the gangs that wait, one after the other, all on one view."""
+        """Reconcile every job that may need something, then plan the gangs that wait, one after the other, all on one view."""
         waiting: list[tuple[tuple[int, str, str], str]] = []
-        for uid in self._jobs.attention():
-            key = self._behind(uid) if self._writes.resting(uid) else self._guarded(self._look, uid)
+        for uid in self._jobs.due():
+            key = self._behind(uid) if self._writes.resting(uid) else self._guarded(self._reconcile, uid)
             if key is not None:
                 waiting.append((key, uid))
         self._metrics.gangs.labels(State.WAITING.value).set(len(waiting))
@@ -127,17 +127,17 @@ class Planner:
         self._shown = {uid: shown for uid, shown in self._shown.items() if self._writes.unsettled(uid)}
 
     async def _plan(self, uid: str, this: PlanningCycle) -> bool:
-        """Ask about one gang. False: the answer came too late, and those behind would get what it is asked about again."""
-        question = self._guarded(self._attempts.ask, uid)
-        if question is None:
+        """Plan one gang. False: the result came too late, and those behind would get what it is planned for again."""
+        request = self._guarded(self._attempts.next_request, uid)
+        if request is None:
             return True
         self._shown[uid] = this.limits
-        counts = await self._attempts.consider(question)
+        counts = await self._attempts.run(request)
         if uid not in self._jobs.views:
             return True
         self._late[uid] = 0 if counts or self._late[uid] >= LATE_AT_MOST else self._late[uid] + 1
         if self._jobs.record(self._jobs.views[uid]).victims:
-            self._shown[uid] += (self._ledger.sight(),)  # what it holds now, others must not get should it have to think anew
+            self._shown[uid] += (self._ledger.cluster_view(),)  # what it holds now, others must not get should it be planned anew
         return self._late[uid] == 0
 
     def _behind(self, uid: str) -> tuple[int, str, str] | None:
@@ -173,9 +173,9 @@ class Planner:
         """A node failed a pod of this job before any container started: leave it out of the next plans."""
         self._released.exclude(job_uid, node, reason)
 
-    def _look(self, uid: str) -> tuple[int, str, str] | None:
-        """Attend to what is under way; gives the place in the queue of a gang that can be planned."""
-        self._writes.let_go(uid)
+    def _reconcile(self, uid: str) -> tuple[int, str, str] | None:
+        """Go on with what is under way; returns the place in the queue of a gang that can be planned."""
+        self._writes.drop_unwritten(uid)
         job = self._jobs.views[uid]
         record = self._jobs.record(job)
         pods = members(job, self._jobs.pods_of(uid))
@@ -183,7 +183,7 @@ class Planner:
             self._ledger.unreserve_counts(uid)
         goes_on = job.ours and not (job.suspended or job.finished) and record.attempt == job.attempt
         self._preempting.settle(job, record, waits=goes_on and (plannable(job, pods) or replannable(job, pods)))
-        if self._preempting.attend(job, record):
+        if self._preempting.write_request(job, record):
             return None
         if not job.ours or job.suspended or job.finished or job.attempt == 0:
             self._jobs.rest(uid)
@@ -191,10 +191,10 @@ class Planner:
         if record.attempt != job.attempt:
             record = self._jobs.fresh(job, record)
         if record.state is State.RELEASED:
-            self._released.attend(job, record, pods)
+            self._released.reconcile(job, record, pods)
             return None
         if record.state is State.WITHDRAWN:
-            return self._released.attend_withdrawn(job, record, pods)
+            return self._released.reconcile_withdrawn(job, record, pods)
         if not plannable(job, pods) and not replannable(job, pods):
             return None
         return order(job, pods, self._jobs.complete(job, record, timestamps.encode(self._clock())))

@@ -21,7 +21,7 @@ _RETRY_SECONDS = 10.0  # after a failed write, unless the job changes before
 
 
 class PendingWrites:
-    """Starts them, and tells which jobs must be left alone meanwhile. `wake` is called when one has ended."""
+    """Starts them, and knows which jobs must be left alone meanwhile. `wake` is called when one has ended."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class PendingWrites:
         self._wake = wake
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._stale: dict[str, tuple[str, float]] = {}  # job uid -> resourceVersion with which a write failed, and when
-        self._outrun: set[str] = set()  # uids of those that failed because the job is newer than we knew
+        self._conflicted: set[str] = set()  # uids of those that failed because the job is newer than we knew
         self._unsure: dict[str, list[PodUid]] = {}  # by job uid: pods whose claims count only if the plan gets written
 
     @property
@@ -61,8 +61,8 @@ class PendingWrites:
         return version == job.resource_version and time.monotonic() - when < _RETRY_SECONDS
 
     def unsettled(self, uid: str) -> bool:
-        """A write is under way, or the job was newer than what we wrote: soon it will be looked at again."""
-        return self.writing(uid) or (uid in self._outrun and self.resting(uid))
+        """A write is under way, or the job was newer than what we wrote: it is reconciled again soon."""
+        return self.writing(uid) or (uid in self._conflicted and self.resting(uid))
 
     def mark_stale(self, job: JobView) -> None:
         """Leave the job alone until it changes, or for a while."""
@@ -71,11 +71,11 @@ class PendingWrites:
     def forget(self, uid: str) -> None:
         """The job is gone."""
         self._stale.pop(uid, None)
-        self._outrun.discard(uid)
-        self.let_go(uid)
+        self._conflicted.discard(uid)
+        self.drop_unwritten(uid)
 
-    def let_go(self, uid: str) -> None:
-        """End the claims of a plan that was not written. They last until the job is looked at again: who is behind it in the
+    def drop_unwritten(self, uid: str) -> None:
+        """End the claims of a plan that was not written. They last until the job is reconciled again: who is behind it in the
         order must not have its places meanwhile.
         """
         if not self.writing(uid):
@@ -100,7 +100,7 @@ class PendingWrites:
         self._unsure[job.uid] = [seat.uid for seat in record.plan.pods]
         self._start(job, self._release(job, record))
 
-    def rest_of(self, job: JobView, record: Record, pods: list[PodView]) -> None:
+    def finish_release(self, job: JobView, record: Record, pods: list[PodView]) -> None:
         """Finish a release of which the status is written."""
         self._start(job, self._releaser.release(record, pods))
 
@@ -127,15 +127,15 @@ class PendingWrites:
         await self._write(job, record)
 
     async def _write(self, job: JobView, record: Record) -> WriteOutcome:
-        self._outrun.discard(job.uid)
+        self._conflicted.discard(job.uid)
         outcome = await self._releaser.write(job, record, self._clock())
         if outcome is WriteOutcome.DONE:
             self._jobs.confirm(job, record)
             self._stale.pop(job.uid, None)
             return outcome
-        self.mark_stale(job)  # its next version tells more
-        if outcome is WriteOutcome.OUTRUN:
-            self._outrun.add(job.uid)
+        self.mark_stale(job)  # its next version shows more
+        if outcome is WriteOutcome.CONFLICT:
+            self._conflicted.add(job.uid)
         return outcome
 
     async def _release(self, job: JobView, record: Record) -> None:

@@ -1,4 +1,4 @@
-"""What the planner asks core about one gang, as values: a thread thinks about it while the loop goes on changing things.
+"""What the planner asks core about one gang, as values: a worker thread plans it while the loop goes on changing things.
 
 So an answer is always one about the past: before it counts, `same_gang`, `same_machines` and `stands` compare it with now.
 """
@@ -12,12 +12,12 @@ from kompakt_core.placement.model import Gang, NodeState, Plan, Seat, Snapshot
 from kompakt_core.policy.place_or_wait import DelayConfig
 from kompakt_extender.views import JobView, PodView
 
-Mark = tuple[int, str, int, int]  # ledger version, the job's resourceVersion, number of nodes left out, turns of other jobs
+Mark = tuple[int, str, int, int]  # versions of ledger and job, number of nodes left out, Jobs.preemption_version
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningRequest:
-    """Where would this gang go, and would it? `mark` tells whether the same question was asked before.
+    """Where would this gang go, and would it? `mark`: equal where nothing that counts has changed since the last attempt.
 
     `since`, `asked_at`: seconds since the epoch; when the gang could first have been placed (now, if never yet), and now.
     `overtaken`: as in core's Waiting; 0 while counts are reserved for another gang, since that is done for one at a time.

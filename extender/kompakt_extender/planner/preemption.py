@@ -19,7 +19,7 @@ from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_request import PlanningRequest
-from kompakt_extender.planner.waiting_status import ending_others, not_waiting_for_level
+from kompakt_extender.planner.waiting_status import not_waiting_for_level, preempting
 from kompakt_extender.views import JobView, PodView
 
 _LOG = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class PreemptionPlanner:
 
     def running(self, priority: int) -> list[RunningGang]:
         """The gangs of lower priority that could end, but those that end already for one that is not below this priority."""
-        version = self._ledger.version, self._jobs.turns
+        version = self._ledger.version, self._jobs.preemption_version
         if self._running[0] != version:
             self._running = version, self._all_running()
         below = {"", *(uid for uid, _ in self._ledger.reserved.exact_below(priority))}
@@ -95,7 +95,7 @@ class PreemptionPlanner:
     def begin(self, now: PlanningRequest, found: PreemptionPlan) -> None:
         """Reserve the GPUs, and record the victims in the preemptor's status."""
         victims = tuple(self._victim(one) for one in found.victims)
-        record = ending_others(now.record, victims, self._uuids(now, found), self._clock())
+        record = preempting(now.record, victims, self._uuids(now, found), self._clock())
         _LOG.info("%s/%s: %s", now.job.namespace, now.job.name, record.message)
         self._ledger.unreserve_counts(now.job.uid)
         self.take_over(now.asks_with, {uuid for _, uuids in record.reserved_gpus for uuid in uuids}, victims)
@@ -121,12 +121,12 @@ class PreemptionPlanner:
         if job.uid not in self._victims_of:
             return
         if not (waits and record.victims):
-            self.end(job.uid)
+            self.unreserve(job.uid)
             return
         for victim in record.victims:
             view = self._jobs.views.get(victim.uid)
             if view is not None and not self._writes.resting(victim.uid):
-                self.attend(view, self._jobs.record(view))
+                self.write_request(view, self._jobs.record(view))
 
     def take_over(self, priority: int, gpus: Collection[GpuUuid], victims: Collection[Victim] = ()) -> None:
         """Jobs below that priority that some of these GPUs are reserved for, or a victim ends for, are planned anew."""
@@ -137,10 +137,10 @@ class PreemptionPlanner:
 
     def give_up(self, uid: str) -> None:
         """A gang that waits for its victims does so no longer."""
-        self.end(uid)
+        self.unreserve(uid)
         self._jobs.change(self._jobs.views[uid], _without_victims)
 
-    def end(self, uid: str) -> None:
+    def unreserve(self, uid: str) -> None:
         """Nothing is reserved for this job any longer; who was asked to end for it and has not yet is told to go on."""
         self._ledger.unreserve_gpus(uid)
         for victim in self._victims_of.pop(uid, ()):
@@ -149,7 +149,7 @@ class PreemptionPlanner:
             self._jobs.touch(victim.uid)
             self._again()
 
-    def attend(self, job: JobView, record: Record) -> bool:
+    def write_request(self, job: JobView, record: Record) -> bool:
         """Ask a job to end, or take that back; answers whether a write was begun."""
         if record.attempt != job.attempt:
             return False  # its next attempt begins without a request

@@ -38,8 +38,8 @@ class ReleasedGangs:
         """Take over what an earlier leader decided: its plans hold GPUs, its reservations stay, its withdrawn plans hold none."""
         for job in self._jobs.views.values():
             record = self._jobs.record(job)
-            standing = record.plan if record.state is State.RELEASED and record.attempt == job.attempt else None
-            places = {seat.uid: seat for seat in standing.pods} if standing else {}
+            plan = record.plan if record.state is State.RELEASED and record.attempt == job.attempt else None
+            places = {seat.uid: seat for seat in plan.pods} if plan else {}
             if record.state is State.RESERVED and record.attempt == job.attempt and record.reserved_counts:
                 self._ledger.reserve_counts(job.uid, dict(record.reserved_counts), defends_with(self._jobs.pods_of(job.uid)))
             for pod in self._jobs.pods_of(job.uid):
@@ -48,7 +48,7 @@ class ReleasedGangs:
                 elif pod.node is None:
                     self._ledger.withdraw(pod.uid)
 
-    def attend(self, job: JobView, record: Record, pods: list[PodView]) -> None:
+    def reconcile(self, job: JobView, record: Record, pods: list[PodView]) -> None:
         """A released gang: finish its release as written, or take the plan back when it stays unbound."""
         if record.plan is None:
             return
@@ -60,7 +60,7 @@ class ReleasedGangs:
             return
         # One that was released before has no gate, and what an earlier plan wrote on it until the new one reaches it.
         if unfinished := [pod for pod in unbound if pod.gated or not self._jobs.released(pod)]:
-            self._writes.rest_of(job, record, unfinished)
+            self._writes.finish_release(job, record, unfinished)
             return
         since = max(timestamps.decode(record.plan.released_at), self._began)
         patience = WITHDRAW_VOLUMES_SECONDS if any(pod.mounts_claims for pod in unbound) else WITHDRAW_SECONDS
@@ -80,7 +80,7 @@ class ReleasedGangs:
             self._ledger.withdraw(pod.uid)
         self._writes.status(job, withdrawn)
 
-    def attend_withdrawn(self, job: JobView, record: Record, pods: list[PodView]) -> tuple[int, str, str] | None:
+    def reconcile_withdrawn(self, job: JobView, record: Record, pods: list[PodView]) -> tuple[int, str, str] | None:
         """All bound meanwhile: revoked. None bound: plan again. Some bound: the operator makes the next attempt."""
         if record != self._jobs.written(job):
             self._writes.status(job, record)

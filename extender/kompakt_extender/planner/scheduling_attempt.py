@@ -1,7 +1,7 @@
-"""One gang's question to core, and what follows from the answer.
+"""One gang's turn: core plans it, and the result is written if it still holds.
 
 Planning runs on a worker thread, on values that nothing changes, because it takes tenths of a second on thousands of nodes and
-the verbs are served by this loop; its answer counts only if it holds for the cluster as it is by then.
+the verbs are served by this loop; its result counts only if it holds for the cluster as it is by then.
 """
 
 import asyncio
@@ -50,11 +50,11 @@ from kompakt_extender.views import JobView, PodView
 
 _LOG = logging.getLogger(__name__)
 _COUNTS_WORTH_A_WRITE = 10
-Answer = Plan | LevelWait | Rejection | GangReservation
+PlanningResult = Plan | LevelWait | Rejection | GangReservation
 _T = TypeVar("_T")
 
 
-class PlanningFunction(Protocol):
+class ThreadRunner(Protocol):
     """Runs work that may take long, away from the loop."""
 
     async def __call__(self, work: Callable[[], _T], /) -> _T:
@@ -63,14 +63,14 @@ class PlanningFunction(Protocol):
 
 
 class _AttemptResult(NamedTuple):
-    """What the last refusal was based on, and when (seconds since the epoch) it ends by time alone; None = never."""
+    """What the last attempt saw, and when (seconds since the epoch) its result ends by time alone; None = never."""
 
     mark: Mark
     ends: float | None = None
 
 
 class SchedulingAttempt:
-    """Asks and acts for one gang at a time. `again` is called where an answer came too late to count."""
+    """Plans one gang at a time. `again` is called where a result came too late to count."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class SchedulingAttempt:
         levels: Mapping[Level, str],
         policy: ClusterPolicy,
         again: Callable[[], None],
-        think: PlanningFunction = asyncio.to_thread,
+        in_thread: ThreadRunner = asyncio.to_thread,
     ) -> None:
         self._ledger = ledger
         self._jobs = jobs
@@ -95,48 +95,48 @@ class SchedulingAttempt:
         self._policy = policy
         self._wake = again
         self._late = False
-        self._think = think
+        self._in_thread = in_thread
         self._tried: dict[str, _AttemptResult] = {}  # by job uid
         self.queue: list[str] = []  # uids of the gangs that wait, in order
         self._cycle = PlanningCycle(ledger, clock())
 
     def begin(self, this: PlanningCycle, queue: list[str]) -> None:
-        """From here on all questions are those of this cycle; `queue`: uids of the gangs that wait, in order."""
+        """From here on all requests are those of this cycle; `queue`: uids of the gangs that wait, in order."""
         self._cycle, self.queue = this, queue
 
     def forget(self, uid: str) -> None:
         """The job is gone."""
         self._tried.pop(uid, None)
         self._ledger.unreserve_counts(uid)
-        self._preempting.end(uid)
+        self._preempting.unreserve(uid)
 
     def next_timer(self) -> float | None:
-        """The first moment after the last cycle began, in seconds since the epoch, at which an answer changes by time alone."""
+        """The first moment after the last cycle began, in seconds since the epoch, at which a result changes by time alone."""
         began = self._cycle.began.timestamp()
         return min((tried.ends for tried in self._tried.values() if tried.ends is not None and tried.ends > began), default=None)
 
-    def ask(self, uid: str) -> PlanningRequest | None:
-        """What to think about for one gang; None where nothing has changed since the last refusal, and no timer has run out."""
-        question = self._current_request(uid)
+    def next_request(self, uid: str) -> PlanningRequest | None:
+        """What to plan for one gang; None where nothing has changed since it was last rejected, and no timer has run out."""
+        request = self._current_request(uid)
         tried = self._tried.get(uid)
-        if question is None or tried is None or tried.mark != question.mark:
-            return question
-        return question if tried.ends is not None and tried.ends <= question.asked_at else None
+        if request is None or tried is None or tried.mark != request.mark:
+            return request
+        return request if tried.ends is not None and tried.ends <= request.asked_at else None
 
     def _current_request(self, uid: str) -> PlanningRequest | None:
-        """The question as it stands now; None where there is nothing to plan."""
+        """The request as it stands now; None where there is nothing to plan."""
         job, now = self._jobs.views[uid], self._cycle.began
         record = self._jobs.record(job).without_expired(now)
         pods = members(job, self._jobs.pods_of(uid))
         if not _still(job, record, pods):
             return None
         weight, priority = asks_with(pods), preempts_with(pods) if self._policy.preemption else None
-        snapshot, version = self._cycle.look(uid, weight)
-        mark = (version, job.resource_version, len(record.excluded), self._jobs.turns)
+        snapshot, version = self._cycle.snapshot_for(uid, weight)
+        mark = (version, job.resource_version, len(record.excluded), self._jobs.preemption_version)
         try:
             gang = gang_of(job, pods, record, now)
         except InvalidInput as error:
-            self._refuse(job, record, Reason.NEVER_FITS.value, str(error), mark)
+            self._write_rejection(job, record, Reason.NEVER_FITS.value, str(error), mark)
             return None
         patience = patience_of(job.consolidation, self._policy, pods, job.communication, job.remaining_s)
         since = timestamps.decode(record.placeable_since or timestamps.encode(now)).timestamp()
@@ -144,37 +144,37 @@ class SchedulingAttempt:
         at = now.timestamp()
         return PlanningRequest(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, weight, priority)
 
-    async def consider(self, question: PlanningRequest) -> bool:
-        """Let core think, and act on its answer if it still holds; False where it does not, and the gang is to be asked again."""
+    async def run(self, request: PlanningRequest) -> bool:
+        """Let core plan, and act on the result if it still holds; False where it does not, and the gang is planned again."""
         self._late = False
         try:
-            answer = await self._think(lambda: self._answer(question))
-            running = self._preemptible(question, answer)
-            self._act(question, answer, await self._think(lambda: self._find_victims(question, running)) if running else None)
+            result = await self._in_thread(lambda: self._place_or_wait(request))
+            running = self._preemptible(request, result)
+            self._act(request, result, await self._in_thread(lambda: self._find_victims(request, running)) if running else None)
         except Exception:
-            _LOG.exception("%s/%s: planning failed", question.job.namespace, question.job.name)
-            self._writes.mark_stale(question.job)
+            _LOG.exception("%s/%s: planning failed", request.job.namespace, request.job.name)
+            self._writes.mark_stale(request.job)
         return not self._late
 
     def _again(self) -> None:
         self._late = True
         self._wake()
 
-    def _answer(self, question: PlanningRequest) -> Answer:
+    def _place_or_wait(self, request: PlanningRequest) -> PlanningResult:
         """Runs in the thread."""
-        one = question
+        one = request
         return place_or_wait(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels, one.overtaken)
 
-    def _preemptible(self, question: PlanningRequest, answer: Answer) -> list[RunningGang]:
+    def _preemptible(self, request: PlanningRequest, result: PlanningResult) -> list[RunningGang]:
         """The running gangs of lower priority, if this one has no place by time alone and may have some ended."""
         placeless = (
-            isinstance(answer, GangReservation)
-            or (isinstance(answer, LevelWait) and answer.at is None)
-            or (isinstance(answer, Rejection) and answer.reason is Reason.DOES_NOT_FIT_NOW)
+            isinstance(result, GangReservation)
+            or (isinstance(result, LevelWait) and result.at is None)
+            or (isinstance(result, Rejection) and result.reason is Reason.DOES_NOT_FIT_NOW)
         )
-        if question.priority is None or question.record.victims or not placeless:
+        if request.priority is None or request.record.victims or not placeless:
             return []
-        return self._preempting.running(question.priority)
+        return self._preempting.running(request.priority)
 
     def _find_victims(self, one: PlanningRequest, running: list[RunningGang]) -> PreemptionPlan | NotBefore | None:
         """Runs in the thread."""
@@ -182,8 +182,8 @@ class SchedulingAttempt:
         accepts = accepted_levels(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels)
         return preempt(one.snapshot, one.gang, one.priority, running, accepts, one.asked_at, self._levels)
 
-    def _act(self, then: PlanningRequest, answer: Answer, others: PreemptionPlan | NotBefore | None = None) -> None:
-        """Nothing that was true of the snapshot is taken to be true of now; what fails is asked again in the next cycle."""
+    def _act(self, then: PlanningRequest, result: PlanningResult, others: PreemptionPlan | NotBefore | None = None) -> None:
+        """Nothing that was true of the snapshot is taken to be true of now; what fails is planned again in the next cycle."""
         uid = then.job.uid
         now = None if self._writes.resting(uid) else self._current_request(uid)
         if now is None:
@@ -191,26 +191,26 @@ class SchedulingAttempt:
         may_end = others.at if isinstance(others, NotBefore) else None
         if not same_gang(then, now):
             self._again()
-        elif now.record.victims and not isinstance(answer, Plan):
+        elif now.record.victims and not isinstance(result, Plan):
             self._await_victims(then, now)
         elif isinstance(others, PreemptionPlan):
-            self._end_others(then, now, others)
-        elif isinstance(answer, Rejection):
-            self._reject(then, now, answer, may_end)
-        elif isinstance(answer, LevelWait):
+            self._preempt(then, now, others)
+        elif isinstance(result, Rejection):
+            self._reject(then, now, result, may_end)
+        elif isinstance(result, LevelWait):
             self._ledger.unreserve_counts(uid)
-            ends = answer.at if answer.at is not None else may_end
-            self._say(now.job, waiting_for_level(now.record, answer, then.since), _AttemptResult(then.mark, ends))
-        elif isinstance(answer, GangReservation):
-            self._reserve_counts(then, now, answer, may_end)
-        elif stands(answer, then, now):
+            ends = result.at if result.at is not None else may_end
+            self._write_waiting(now.job, waiting_for_level(now.record, result, then.since), _AttemptResult(then.mark, ends))
+        elif isinstance(result, GangReservation):
+            self._reserve_counts(then, now, result, may_end)
+        elif stands(result, then, now):
             self._tried.pop(uid, None)
-            self._reserve(now, answer)
+            self._commit(now, result)
         else:
             self._metrics.plans_overtaken.inc()
             self._again()
 
-    def _end_others(self, then: PlanningRequest, now: PlanningRequest, found: PreemptionPlan) -> None:
+    def _preempt(self, then: PlanningRequest, now: PlanningRequest, found: PreemptionPlan) -> None:
         """If the victims are still what they were, and so are the GPUs beside theirs."""
         assert now.priority is not None
         known = {one.job_uid: one for one in self._preempting.running(now.priority)}
@@ -224,32 +224,32 @@ class SchedulingAttempt:
     def _await_victims(self, then: PlanningRequest, now: PlanningRequest) -> None:
         """GPUs are reserved for it and not free yet; where they never will be, it is planned anew."""
         if self._preempting.goes_on(now):
-            self._say(now.job, now.record, _AttemptResult(then.mark))
+            self._write_waiting(now.job, now.record, _AttemptResult(then.mark))
             return
         self._preempting.give_up(now.job.uid)
         self._tried.pop(now.job.uid, None)
         self._again()
 
-    def _reject(self, then: PlanningRequest, now: PlanningRequest, answer: Rejection, may_end: float | None) -> None:
-        """Never is said only of a cluster that is fully known, and that is still the one that was thought about.
+    def _reject(self, then: PlanningRequest, now: PlanningRequest, result: Rejection, may_end: float | None) -> None:
+        """Never is said only of a cluster that is fully known, and that is still the one that was planned for.
 
         `may_end`: when others may be ended for it, if that would help.
         """
-        reason, message = answer.reason.value, waiting_message(answer)
+        reason, message = result.reason.value, waiting_message(result)
         if may_end is not None:
             message = from_then_on(message, may_end)
-        if answer.reason is Reason.DOES_NOT_FIT_NOW:
+        if result.reason is Reason.DOES_NOT_FIT_NOW:
             reason = State.WAITING.value
-        elif answer.reason is Reason.NEVER_FITS:
+        elif result.reason is Reason.NEVER_FITS:
             if not same_machines(then, now):
                 self._again()
                 return
             if self._ledger.awaits_reports:
                 reason, message = State.WAITING.value, NOT_ALL_REPORTED
-        self._refuse(now.job, now.record, reason, message, then.mark, may_end)
+        self._write_rejection(now.job, now.record, reason, message, then.mark, may_end)
 
     def _reserve_counts(
-        self, then: PlanningRequest, now: PlanningRequest, answer: GangReservation, may_end: float | None
+        self, then: PlanningRequest, now: PlanningRequest, result: GangReservation, may_end: float | None
     ) -> None:
         """Reserve GPUs for a gang that was overtaken too often. The counts stay the same while their nodes are ready."""
         uid = now.job.uid
@@ -258,11 +258,11 @@ class SchedulingAttempt:
             return
         nodes, before = now.snapshot.nodes, dict(now.record.reserved_counts)
         ready = before and all(node in nodes and nodes[node].ready for node in before)
-        counts = before if ready else dict(answer.gpus)
+        counts = before if ready else dict(result.gpus)
         if self._ledger.reserved.counts_for != uid or counts != before:
             self._ledger.reserve_counts(uid, counts, defends_with(now.pods))
-        self._say(
-            now.job, with_reserved_counts(now.record, GangReservation(answer.level, counts)), _AttemptResult(then.mark, may_end)
+        self._write_waiting(
+            now.job, with_reserved_counts(now.record, GangReservation(result.level, counts)), _AttemptResult(then.mark, may_end)
         )
 
     def _overtake(self, placed: PlanningRequest, plan: Plan) -> None:
@@ -280,24 +280,26 @@ class SchedulingAttempt:
             if pod is not None and any(selected(each, worker_of(pod)) for each in labels):
                 self._jobs.change(job, _passed)
 
-    def _reserve(self, now: PlanningRequest, answer: Plan) -> None:
-        plan = records.plan_record(answer, now.snapshot, self._clock())
+    def _commit(self, now: PlanningRequest, result: Plan) -> None:
+        plan = records.plan_record(result, now.snapshot, self._clock())
         by_uid = {pod.uid: pod for pod in now.pods}
         self._preempting.take_over(now.asks_with, {gpu for seat in plan.pods for gpu in seat.gpus})
         for seat in plan.pods:
             self._ledger.claim(ClaimSource.PLAN, by_uid[seat.uid], seat.node, seat.gpus)
         self._ledger.unreserve_counts(now.job.uid)
-        self._overtake(now, answer)
+        self._overtake(now, result)
         record = not_waiting_for_level(now.record)
-        released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(answer), plan=plan)
+        released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(result), plan=plan)
         self._writes.plan(now.job, released)
 
-    def _refuse(self, job: JobView, record: Record, reason: str, message: str, mark: Mark, ends: float | None = None) -> None:
+    def _write_rejection(
+        self, job: JobView, record: Record, reason: str, message: str, mark: Mark, ends: float | None = None
+    ) -> None:
         self._ledger.unreserve_counts(job.uid)
         waiting = replace(not_waiting_for_level(record), state=State.WAITING, reason=reason, message=message, plan=None)
-        self._say(job, waiting, _AttemptResult(mark, ends))
+        self._write_waiting(job, waiting, _AttemptResult(mark, ends))
 
-    def _say(self, job: JobView, waiting: Record, tried: _AttemptResult) -> None:
+    def _write_waiting(self, job: JobView, waiting: Record, tried: _AttemptResult) -> None:
         """Write why a gang waits, if that is not what stands there."""
         self._tried[job.uid] = tried
         before = self._jobs.written(job)

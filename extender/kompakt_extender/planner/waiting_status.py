@@ -64,7 +64,7 @@ def with_reserved_counts(record: Record, reservation: GangReservation) -> Record
     )
 
 
-def ending_others(
+def preempting(
     record: Record, victims: Sequence[Victim], reserved: Mapping[NodeName, tuple[GpuUuid, ...]], now: datetime
 ) -> Record:
     """The record of a gang for which others end."""

@@ -37,8 +37,10 @@ class Office:
         self.readers = world.readers
         self.metrics = metrics = ExtenderMetrics()
         releaser = ReleaseWriter(world, lambda pod: self.handlers.see_pod(pod), pause=_no_pause)
-        self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core thinks
-        self.planner = Planner(self.ledger, self.jobs, releaser, metrics, self._clock, LEVEL_LABELS, policy, think=self._think)
+        self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core plans
+        self.planner = Planner(
+            self.ledger, self.jobs, releaser, metrics, self._clock, LEVEL_LABELS, policy, in_thread=self._in_thread
+        )
         self.decisions = PlacementHistory(self.ledger, lambda: self.now, self.answers.boards.peek, metrics)
         self.queries = Queries(self.ledger, self.jobs, self.decisions, lambda: self.now)
         self.binder = Binder(world, self.ledger, metrics, self.jobs.released, pause=_no_pause, note=self.decisions.note)
@@ -53,8 +55,8 @@ class Office:
         """From here on time passes by itself."""
         self._runs_since = asyncio.get_running_loop().time()
 
-    async def _think(self, work: Callable[[], T]) -> T:
-        """A thought as long as it takes for all else that is ready to run."""
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Work that takes as long as all else that is ready to run."""
         found = work()
         await asyncio.sleep(0)
         if self.meanwhile:

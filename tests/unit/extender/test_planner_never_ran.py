@@ -106,7 +106,7 @@ async def test_a_gang_that_waits_is_asked_about_again_once_the_record_of_another
     office.world.add_gang("low", 2, 4, priority=0)
     await office.settle()
     office.wait(PROTECTED)
-    began = office.jobs.turns
+    began = office.jobs.preemption_version
     for index in range(2):  # bound, but the watch is behind
         node = office.annotations(f"low-worker-{index}-a1")[c.ANN_PLANNED_NODE]
         assert await office.bind(f"low-worker-{index}-a1", node) == ""
@@ -119,6 +119,6 @@ async def test_a_gang_that_waits_is_asked_about_again_once_the_record_of_another
     urgent(office)
     await office.settle()
     assert office.scheduling("low")["state"] == "Released"
-    assert office.jobs.turns > began
+    assert office.jobs.preemption_version > began
     assert timestamps.decode(office.scheduling("low")["plan"]["releasedAt"]) < office.now
     assert request(office, "low").name == "urgent"
