@@ -7,7 +7,7 @@ import typer
 from rich.console import RenderableType
 
 from kompakt_cli.cluster_options import ClusterOptions, asking
-from kompakt_cli.output import Answer, columns, facts, gpus, refusals, show, wish, worth
+from kompakt_cli.output import Answer, columns, facts, gpus, rejections, request_text, show, worth
 from kompakt_cli.picture import draw
 from kompakt_cli.words import gigabytes
 from kompakt_core.ids import GpuIndex, GpuUuid
@@ -67,13 +67,13 @@ def pod_text(answer: Answer) -> Iterator[RenderableType]:
     yield facts(
         ("pod", f"{answer['namespace']}/{answer['name']}" + (f" of job {answer['job']}" if answer["job"] else "")),
         ("state", f"{answer['state']}: {answer['message']}"),
-        ("asks for", wish(asked) if asked else ""),
+        ("asks for", request_text(asked) if asked else ""),
         ("has", f"GPU {gpus(answer['gpuIndices'])} of {answer['node']}" if answer["gpuIndices"] else ""),
         ("value", worth(value, answer["ideal"]) if value is not None and answer["ideal"] else ""),
         *(_decision(answer["decision"]) if answer["decision"] else ()),
         ("fits", _fits(answer["fits"], "this pod") if answer["state"] == "Waiting" else ""),
     )
-    yield from refusals(answer["refusals"])
+    yield from rejections(answer)
 
 
 def _fits(nodes: int, what: str) -> str:
@@ -106,7 +106,7 @@ def job_text(answer: Answer) -> Iterator[RenderableType]:
         for one in answer["pods"]:
             table.add_row(one["name"], one["node"] or "-", str(len(one["gpus"])))
         yield table
-    yield from refusals(answer["refusals"])
+    yield from rejections(answer)
 
 
 def node_text(answer: Answer) -> Iterator[RenderableType]:

@@ -53,8 +53,9 @@ def columns(*names: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-def refusals(found: Sequence[Answer]) -> list[RenderableType]:
-    """Why nodes refuse, by reason; nothing where none does."""
+def rejections(answer: Answer) -> list[RenderableType]:
+    """Why nodes cannot take a request, by reason; nothing where all can."""
+    found = answer["rejections"] if "rejections" in answer else answer["refusals"]  # as an older extender calls them
     if not found:
         return []
     table = columns("refused by", "reason", "why", "for example", right=["refused by"])
@@ -82,7 +83,7 @@ def worth(value: int, ideal: int | None) -> str:
     return f"{gigabytes(value)} GB/s{share}"
 
 
-def wish(asked: Answer) -> str:
+def request_text(asked: Answer) -> str:
     """A request in words."""
     extras = [
         "" if asked["requiredLink"] == "Any" else f"over {asked['requiredLink']} only",

@@ -51,7 +51,7 @@ def document(answer: PlacementAnswer) -> dict[str, Any]:
         "ideal": int(answer.ideal),
         "preserved": int(answer.preserved),
         "policy": answer.policy,
-        "refusal": {"reason": choice.reason.value, "message": sentence(choice)} if isinstance(choice, Rejection) else None,
+        "rejection": {"reason": choice.reason.value, "message": sentence(choice)} if isinstance(choice, Rejection) else None,
         "measure": str(answer.wish.measure),
         "bound": None if bound is None else int(bound),
     }

@@ -9,7 +9,7 @@ import typer
 from rich.console import RenderableType
 
 from kompakt_cli.cluster_options import ClusterOptions, asking
-from kompakt_cli.output import Answer, columns, facts, gpus, refusals, show, wish
+from kompakt_cli.output import Answer, columns, facts, gpus, rejections, request_text, show
 from kompakt_cli.words import gigabytes, word_of
 from kompakt_core.errors import InvalidInput
 from kompakt_core.patterns.names import Pattern
@@ -45,7 +45,7 @@ def what_if(
     if (gpus is None) == (filename is None):
         raise InvalidInput("give either --gpus or a pod's manifest with -f")
     body: dict[str, Any] = {"limit": limit}
-    wishes = {
+    options = {
         "pattern": word_of(Pattern, pattern, "--pattern").value if pattern else "Custom" if edges else None,
         "edges": edges,
         "policy": word_of(PlacementPolicy, policy, "--policy").value if policy else None,
@@ -53,11 +53,11 @@ def what_if(
         "sameNUMANode": True if same_numa_node else None,
         "sensitivity": "Low" if insensitive else None,
     }
-    body |= {key: value for key, value in wishes.items() if value is not None}
+    body |= {key: value for key, value in options.items() if value is not None}
     if filename is None:
         body |= {"gpus": gpus, "sensitivity": "Low" if insensitive else "High"}
     elif len(body) > 1:
-        raise InvalidInput("with -f the wishes stand in the pod's annotations")
+        raise InvalidInput("with -f the pod's annotations say how GPUs are chosen")
     else:
         body["pod"] = read_manifest(filename)
     answer = question.cluster.post("what-if", body)
@@ -81,7 +81,7 @@ def text(answer: Answer) -> Iterator[RenderableType]:
     """The answer on screen."""
     ideal = answer["ideal"]
     yield facts(
-        ("asked", wish(answer["asked"])),
+        ("asked", request_text(answer["asked"])),
         ("fits", f"{answer['fits']} of {answer['nodes']} nodes"),
         ("ideal", f"{gigabytes(ideal)} GB/s, the best on an empty node of this cluster" if ideal else ""),
     )
@@ -94,4 +94,4 @@ def text(answer: Answer) -> Iterator[RenderableType]:
             after, score = str(one["freeAfter"]), str(one["score"])
             table.add_row(one["node"], gpus(one["gpus"]), gigabytes(one["value"]), share, score, after)
         yield table
-    yield from refusals(answer["refusals"])
+    yield from rejections(answer)

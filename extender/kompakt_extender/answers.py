@@ -87,7 +87,7 @@ class Answers:
 
 
 def has_preferences(pod: Pod) -> bool:
-    """Whether the pod's own wishes for its place, which kube-scheduler scores, could be met on some nodes and not on others."""
+    """Whether some nodes and not others meet the pod's own preferences, which kube-scheduler scores."""
     affinity = pod.spec.affinity or Affinity()
     nodes = affinity.node_affinity or NodeAffinity()
     return bool(pod.spec.topology_spread_constraints or affinity.pod_affinity or affinity.pod_anti_affinity or nodes.preferred)

@@ -9,7 +9,7 @@ from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mas
 from kompakt_core.placement.choose import choose, facts_on, wished_facts
 from kompakt_core.placement.model import GpuRequest, NodeState, PlacementPolicy, Reason, Rejection
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_extender.placement_annotations import wish_of
+from kompakt_extender.placement_annotations import gpu_request_of
 from kompakt_extender.views import PodView
 
 
@@ -20,7 +20,7 @@ class Request:
     """
 
     gpus: int
-    wish: GpuRequest
+    gpu_request: GpuRequest
     planned_node: str = ""
     planned: tuple[GpuUuid, ...] = ()
     minimum: int | None = None
@@ -52,17 +52,17 @@ def request_of(pod: PodView) -> Request | Rejection:
     if pod.gpus == 0:
         return _REJECTED[Reason.NO_GPUS]
     try:
-        return _request(pod, wish_of(pod.annotations))
+        return _request(pod, gpu_request_of(pod.annotations))
     except InvalidInput as error:
         return Rejection(Reason.INVALID_REQUEST, detail=str(error))
 
 
-def _request(pod: PodView, wish: GpuRequest) -> Request | Rejection:
+def _request(pod: PodView, gpu_request: GpuRequest) -> Request | Rejection:
     if not pod.job_uid:
-        return Request(pod.gpus, wish)
+        return Request(pod.gpus, gpu_request)
     if not pod.planned_node or len(pod.planned_gpus) != pod.gpus:
         return _REJECTED[Reason.NO_PLAN]
-    return Request(pod.gpus, wish, pod.planned_node, pod.planned_gpus, planned_seat.min_value(pod.annotations))
+    return Request(pod.gpus, gpu_request, pod.planned_node, pod.planned_gpus, planned_seat.min_value(pod.annotations))
 
 
 def grant(request: Request, state: NodeState | None) -> Grant | Rejection:
@@ -91,11 +91,11 @@ def _planned(request: Request, state: NodeState, graph: LinkGraph) -> Grant | Re
     mask = mask_of(order)
     if mask & ~state.free:
         return _REJECTED[Reason.PLANNED_TAKEN]
-    return Grant(request.planned, order, facts_on(graph, mask, request.wish).value(mask))
+    return Grant(request.planned, order, facts_on(graph, mask, request.gpu_request).value(mask))
 
 
 def _chosen(request: Request, state: NodeState, graph: LinkGraph) -> Grant | Rejection:
-    choice = choose(graph, state.free, request.gpus, request.wish)
+    choice = choose(graph, state.free, request.gpus, request.gpu_request)
     if isinstance(choice, Rejection):
         return choice
     if request.minimum is not None and choice.value < request.minimum:
@@ -112,15 +112,15 @@ def rank(request: Request, state: NodeState, found: Grant, *, waits: bool = Fals
     """
     if state.graph is None:
         raise InvalidInput(f"{state.name} has no link graph")
-    facts = wished_facts(state.graph, request.wish)
+    facts = wished_facts(state.graph, request.gpu_request)
     lost = facts.fabric(state.free) - facts.fabric(state.free & ~found.mask)
     left = (state.free & ~found.mask).bit_count()
-    second = facts_on(state.graph, found.mask, request.wish).second(found.mask)
-    wish = request.wish
-    if wish.policy is PlacementPolicy.FIRST:
+    second = facts_on(state.graph, found.mask, request.gpu_request).second(found.mask)
+    gpu_request = request.gpu_request
+    if gpu_request.policy is PlacementPolicy.FIRST:
         return ()
-    if wish.policy is PlacementPolicy.PACKED:
+    if gpu_request.policy is PlacementPolicy.PACKED:
         return (-waits, -left, found.value, second, -lost)
-    if wish.policy is PlacementPolicy.BEST or wish.sensitive:
+    if gpu_request.policy is PlacementPolicy.BEST or gpu_request.sensitive:
         return (found.value, second, -waits, -lost, -left)
     return (-waits, -lost, found.value, second, -left)

@@ -18,7 +18,7 @@ from kompakt_core.placement.model import Gang, GpuRequest, Plan, Reason, Rejecti
 from kompakt_core.placement.rank_mapping import with_edges
 from kompakt_core.policy.preempt import PodHolding, RunningGang
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_extender.placement_annotations import wish_of
+from kompakt_extender.placement_annotations import gpu_request_of
 from kompakt_extender.views import JobView, PodView
 
 _GATE_PATH = "/spec/schedulingGates/0"
@@ -50,22 +50,22 @@ def gang_of(job: JobView, pods: Sequence[PodView], record: Record, now: datetime
     """The gang as core plans it.
 
     Raises:
-        InvalidInput: a pod asks for what can never be given, or the pods do not agree on their wish.
+        InvalidInput: a pod asks for what can never be given, or the pods do not agree on how GPUs are chosen.
     """
     for pod in pods:
         if pod.problem:
             raise InvalidInput(f"pod {pod.name}: {pod.problem}")
     edges = make_edges(job.edges) if job.edges else ()
-    wishes = {wish_of(pod.annotations, same_numa_node=job.same_numa_node) for pod in pods if pod.gpus} or {GpuRequest()}
+    asked = {gpu_request_of(pod.annotations, same_numa_node=job.same_numa_node) for pod in pods if pod.gpus} or {GpuRequest()}
     if edges:  # what lies inside each pod is on it, and follows from the gang's edges
-        wishes = {replace(wish, pattern=Pattern.NONE, edges=()) for wish in wishes}
-    if len(wishes) > 1:
+        asked = {replace(one, pattern=Pattern.NONE, edges=()) for one in asked}
+    if len(asked) > 1:
         raise InvalidInput("the gang's pods carry different pattern, policy or link annotations: all must carry the same")
     return Gang(
         job_uid=JobUid(job.uid),
         attempt=job.attempt,
         workers=_workers(pods, edges),
-        wish=wishes.pop(),
+        wish=asked.pop(),
         required_level=job.required_level,
         excluded=frozenset(one.node for one in record.excluded if timestamps.decode(one.until) > now),
         edges=edges,
@@ -153,13 +153,13 @@ def placed_message(plan: Plan) -> str:
     return f"all workers have their places on {where}, level {plan.level.value}, {plan.value} of {plan.ideal} MB/s"
 
 
-def waiting_message(refusal: Rejection) -> str:
+def waiting_message(rejection: Rejection) -> str:
     """Why a gang waits, one sentence for people. Without counts that change with every other pod: each change would be a
     write for each waiting gang; the explain API has the counts of the moment.
     """
-    if refusal.reason is Reason.DOES_NOT_FIT_NOW and refusal.have < refusal.need:
+    if rejection.reason is Reason.DOES_NOT_FIT_NOW and rejection.have < rejection.need:
         return "there is no room for all workers now; the gang waits and holds nothing"
-    return sentence(refusal)
+    return sentence(rejection)
 
 
 def annotations_of(seat: SeatRecord, plan: PlanRecord, pod: PodView) -> dict[str, str]:
@@ -169,7 +169,7 @@ def annotations_of(seat: SeatRecord, plan: PlanRecord, pod: PodView) -> dict[str
     was planned with, else nothing.
     """
     lone = len(plan.pods) == 1 and bool(seat.gpus)
-    enough = (seat.value if wish_of(pod.annotations).sensitive else 0) if lone else None
+    enough = (seat.value if gpu_request_of(pod.annotations).sensitive else 0) if lone else None
     return planned_seat.encode(PlannedSeat(seat.node, seat.rank, seat.gpus, enough))
 
 

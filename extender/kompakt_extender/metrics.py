@@ -43,7 +43,7 @@ class ExtenderMetrics:
             "kompakt_planner_cycle_seconds", "Time of one planning cycle, in seconds", buckets=_SECONDS, registry=self.registry
         )
         self.relists = Counter("kompakt_extender_relists", "Lists read anew", ["resource"], registry=self.registry)
-        self.refusals = Counter(
+        self.rejections = Counter(
             "kompakt_extender_rejections",
             "Nodes refused in answers of filter, and binds refused, by reason; nodes that a plan does not name are not counted",
             ["verb", "reason"],

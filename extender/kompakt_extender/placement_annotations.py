@@ -7,7 +7,7 @@ from kompakt_core.placement.gpu_request import gpu_request
 from kompakt_core.placement.model import GpuRequest
 
 
-def wish_of(annotations: Mapping[str, str], *, same_numa_node: bool = False) -> GpuRequest:
+def gpu_request_of(annotations: Mapping[str, str], *, same_numa_node: bool = False) -> GpuRequest:
     """How a pod wants its GPUs chosen, from its input annotations; `same_numa_node`: its TrainingJob demands that.
 
     Raises:

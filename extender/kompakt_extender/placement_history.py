@@ -76,8 +76,8 @@ class PlacementHistory:
         )
         if len(self._noted) > LIMIT:
             del self._noted[next(iter(self._noted))]
-        if ideal := ideal_value(self._kinds_at(now), request.gpus, request.wish):
-            self._metrics.value_shares.labels(request.wish.pattern.value).observe(found.value / ideal)
+        if ideal := ideal_value(self._kinds_at(now), request.gpus, request.gpu_request):
+            self._metrics.value_shares.labels(request.gpu_request.pattern.value).observe(found.value / ideal)
 
     def of(self, uid: PodUid) -> PlacementRecord | None:
         """What was noted of a pod."""
@@ -95,11 +95,11 @@ class PlacementHistory:
     def _board(self, request: Request) -> Board | None:
         """What prioritize compared for a pod that had a choice: one without a plan, or a gang of one."""
         had_choice = not request.planned_node or request.minimum is not None
-        return self._board_of(Request(request.gpus, request.wish)) if had_choice else None
+        return self._board_of(Request(request.gpus, request.gpu_request)) if had_choice else None
 
     def _second(self, pod: PodView, board: Board, request: Request, chosen: NodeName) -> Second | None:
         """The next best node that Kubernetes allows for the pod, as far as the caches know its rules."""
-        free_choice = Request(request.gpus, request.wish)
+        free_choice = Request(request.gpus, request.gpu_request)
         others = (name for name in board.by_rank() if name != chosen)
         for name in islice(others, _LOOKED_AT):
             state = self._ledger.state(NodeName(name))

@@ -55,7 +55,7 @@ class Board:
         self._heads: dict[str, bytes] = {}
         self._lines: dict[str, bytes] = {}
         self._fits: set[str] = set()
-        self._refusals: dict[str, Rejection] = {}
+        self._rejections: dict[str, Rejection] = {}
         self._weights: dict[tuple[SharedGraph, int, bool], tuple[int, Rejection | None]] = {}
 
     def verdicts(self, names: list[str]) -> tuple[list[str], dict[str, Rejection]]:
@@ -63,7 +63,7 @@ class Board:
         self._refresh()
         if self._fits.issuperset(names):
             return names, {}
-        refused = {name: self._refusals.get(name, _UNKNOWN) for name in names if name not in self._fits}
+        refused = {name: self._rejections.get(name, _UNKNOWN) for name in names if name not in self._fits}
         return [name for name in names if name not in refused], refused
 
     def by_rank(self) -> Iterator[str]:
@@ -128,17 +128,17 @@ class Board:
             self.changed.discard(name)
             self._members[self._class.pop(name, _NOWHERE)].discard(name)
             self._lines.pop(name, None)
-            self._refusals.pop(name, None)
+            self._rejections.pop(name, None)
             self._fits.discard(name)
             state = self._ledger.state(name)
             self._ideal.see(name, None if state is None else state.graph)
             if state is None:
                 continue
-            number, refusal = self._weigh(state)
-            if refusal is None:
+            number, rejection = self._weigh(state)
+            if rejection is None:
                 self._fits.add(name)
             else:
-                self._refusals[name] = refusal
+                self._rejections[name] = rejection
             self._class[name] = number
             self._members[number].add(name)
             self._write(name, self._scores.get(number, 0))
@@ -180,7 +180,7 @@ class Ideal:
     """The best value that a request could get on an empty node of the cluster."""
 
     def __init__(self, request: Request) -> None:
-        self._gpus, self._wish = request.gpus, replace(request.wish, policy=PlacementPolicy.BEST)
+        self._gpus, self._gpu_request = request.gpus, replace(request.gpu_request, policy=PlacementPolicy.BEST)
         self._machine: dict[str, SharedGraph] = {}
         self._count: Counter[SharedGraph] = Counter()
         self._value: int | None = None
@@ -203,7 +203,7 @@ class Ideal:
         """MB/s; 0 where no machine could hold the request."""
         if self._value is None:
             self._count = +self._count  # machines of which none is left are dropped
-            found = (choose(one.graph, one.graph.all_gpus, self._gpus, self._wish) for one in self._count)
+            found = (choose(one.graph, one.graph.all_gpus, self._gpus, self._gpu_request) for one in self._count)
             self._value = max((int(choice.value) for choice in found if isinstance(choice, Choice)), default=0)
         return self._value
 
@@ -239,7 +239,7 @@ class Boards:
 
         `planned`: what the pod gets on its planned node; None for a pod without a plan.
         """
-        board = self.get(Request(request.gpus, request.wish))
+        board = self.get(Request(request.gpus, request.gpu_request))
         if planned is None:
             return board.answer(names)
         return board.answer_behind(names, request.planned_node, planned.value if isinstance(planned, Grant) else 0)

@@ -81,7 +81,7 @@ def verbs_app(decider: Decider, metrics: ExtenderMetrics) -> FastAPI:
         rejection = await decider.bind(decode_binding(await body_of(request)))
         if rejection is not None:
             metrics.verb_errors.labels("bind").inc()
-            metrics.refusals.labels("bind", rejection.reason.value).inc()
+            metrics.rejections.labels("bind", rejection.reason.value).inc()
         times["bind"].observe(time.perf_counter() - start)
         return Response(encode(binding_result(rejection)), media_type=_JSON)
 
@@ -114,7 +114,7 @@ def _count_rejections(metrics: ExtenderMetrics, verdict: FilterVerdict) -> None:
     """Nodes rejected, by reason. Those that a plan does not name say nothing about the cluster."""
     for reason, nodes in counted(verdict.rejected.values()).items():
         if reason != Reason.NOT_PLANNED:
-            metrics.refusals.labels("filter", reason).inc(nodes)
+            metrics.rejections.labels("filter", reason).inc(nodes)
 
 
 def _answer_errors(app: FastAPI, metrics: ExtenderMetrics) -> None:

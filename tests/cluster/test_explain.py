@@ -111,7 +111,7 @@ def test_a_waiting_gang_is_told_why_and_counted(kompakt: ClusterSession, pair: P
     eventually(lambda: job.status.get("scheduling", {}).get("state") == "Waiting", "the gang waits")
     answer = ask(pair, f"/pods/{namespace}/large-worker-0-a1")
     assert (answer["state"], answer["fits"]) == ("Waiting", 0)
-    assert {one["reason"]: one["nodes"] for one in answer["refusals"]} == {"NotEnoughFreeGPUs": 3}
+    assert {one["reason"]: one["nodes"] for one in answer["rejections"]} == {"NotEnoughFreeGPUs": 3}
     assert answer["message"] == job.status["scheduling"]["message"]
     assert ask(pair, f"/jobs/{namespace}/large")["scheduling"]["state"] == "Waiting"
     left = metric(pair, "kompakt_node_ring_left_bytes_per_second")
@@ -131,7 +131,7 @@ def test_refusals_and_values_are_counted(kompakt: ClusterSession, pair: Pair, na
     made["metadata"]["annotations"][ANN_REQUIRED_LINK] = "NVLink"
     before = metric(pair, "kompakt_extender_rejections_total").get(("RequiredLinkMissing", "filter"), 0)
     told = ask(pair, "/what-if", {"pod": made})
-    assert [(one["reason"], one["examples"]) for one in told["refusals"]] == [("RequiredLinkMissing", ["pcie-0"])]
+    assert [(one["reason"], one["examples"]) for one in told["rejections"]] == [("RequiredLinkMissing", ["pcie-0"])]
     kompakt.core.create_namespaced_pod(namespace, made)
     assert bound(kompakt, namespace, "linked").spec.node_name.startswith("dgx-")
     assert metric(pair, "kompakt_extender_rejections_total")["RequiredLinkMissing", "filter"] > before

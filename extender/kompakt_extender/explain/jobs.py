@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from kompakt_core.contract.scheduling_record import Record, State, encode
 from kompakt_core.placement.model import Gang, Snapshot
-from kompakt_extender.explain.models import JobAnswer, PodOfJob, Refusals, Workers
+from kompakt_extender.explain.models import JobAnswer, NodeRejections, PodOfJob, Workers
 from kompakt_extender.explain.survey import survey
 from kompakt_extender.views import JobView, PodView
 
@@ -24,14 +24,14 @@ class JobExplanation:
 def explain(case: JobExplanation) -> JobAnswer:
     """The answer about one job."""
     job, pods = case.job, case.pods
-    fits, refusals = 0, list[Refusals]()
+    fits, rejections = 0, list[NodeRejections]()
     if case.record.state in (State.WAITING, State.RESERVED) and case.gang is not None:
         largest = max(case.gang.workers, key=lambda worker: worker.gpus)
         if largest.gpus:
             seen = survey(case.snapshot.nodes.values(), largest, case.gang.wish, case.gang)
-            fits, refusals = len(seen.found), seen.refusals()
+            fits, rejections = len(seen.found), seen.rejections()
     elif case.trouble:
-        refusals = [Refusals(reason="InvalidRequest", message=case.trouble, nodes=len(case.snapshot.nodes), examples=[])]
+        rejections = [NodeRejections(reason="InvalidRequest", message=case.trouble, nodes=len(case.snapshot.nodes), examples=[])]
     return JobAnswer(
         job=f"{job.namespace}/{job.name}",
         attempt=job.attempt,
@@ -40,5 +40,5 @@ def explain(case: JobExplanation) -> JobAnswer:
         scheduling=encode(case.record),
         pods=[PodOfJob(name=p.name, node=p.node or "", gpus=list(p.written_gpus or p.planned_gpus)) for p in pods],
         fits=fits,
-        refusals=refusals,
+        rejections=rejections,
     )

@@ -101,7 +101,7 @@ class NodeAnswer(NodeSummary):
 
 
 class WhatIf(Model):
-    """A request that nobody has made: either a number of GPUs and wishes, or a pod as one would create it.
+    """A request that nobody has made: either a number of GPUs and how to choose them, or a pod as one would create it.
 
     The words are those of TrainingJob and of the pod annotations: `pattern` Ring, Clique, ..., `policy` Best, Preserve, Packed,
     First, `sensitivity` High, Medium, Auto, Low, None, `requiredLink` Any or NVLink.
@@ -142,8 +142,8 @@ class WhatIfNode(Model):
     free_after: int
 
 
-class Refusals(Model):
-    """Nodes that refuse for one reason, and some of their names."""
+class NodeRejections(Model):
+    """Nodes that cannot take the request for one reason, and some of their names."""
 
     reason: str
     message: str
@@ -159,7 +159,7 @@ class WhatIfAnswer(Model):
     nodes: int
     fits: int
     offers: list[WhatIfNode]
-    refusals: list[Refusals]
+    rejections: list[NodeRejections]
 
 
 class GpuSet(Model):
@@ -209,7 +209,7 @@ class PodAnswer(Model):
     ideal: int | None = Field(description="the best value of that many GPUs on an empty node of this cluster")
     decision: Decision | None
     fits: int = Field(description="for a waiting pod: nodes that could take it alone")
-    refusals: list[Refusals]
+    rejections: list[NodeRejections]
 
 
 class Workers(Model):
@@ -238,7 +238,7 @@ class JobAnswer(Model):
     scheduling: dict[str, Any]
     pods: list[PodOfJob]
     fits: int = Field(description="for a waiting job: nodes that could take its largest worker alone")
-    refusals: list[Refusals]
+    rejections: list[NodeRejections]
 
 
 class Sentence(Model):

@@ -68,11 +68,11 @@ def _best_left(graph: LinkGraph, free: int) -> list[BestLeft]:
 def why_not(state: NodeState) -> list[Why]:
     """Why a pod that asks for one GPU and tolerates nothing gets none here; empty when it would. First what Kubernetes says."""
     found = node_rejection(state, _ONE_GPU, None)
-    refusals = [found] if found else []
+    rejections = [found] if found else []
     problem = state.problem or (Reason.NO_TOPOLOGY if state.graph is None else None)
     if problem is not None and (found is None or found.reason is not problem):
-        refusals.append(Rejection(problem, state.name))
-    return [Why(reason=refusal.reason.value, message=sentence(refusal)) for refusal in refusals]
+        rejections.append(Rejection(problem, state.name))
+    return [Why(reason=rejection.reason.value, message=sentence(rejection)) for rejection in rejections]
 
 
 def page(states: Mapping[NodeName, NodeState], after: str, limit: int) -> NodePage:

@@ -13,10 +13,10 @@ from kompakt_core.placement.gang_placement import ideal_value
 from kompakt_core.placement.model import Gang, GpuRequest, Snapshot
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.decide import Request
-from kompakt_extender.explain.models import Decision, GpuSet, OtherNode, PodAnswer, Refusals
+from kompakt_extender.explain.models import Decision, GpuSet, NodeRejections, OtherNode, PodAnswer
 from kompakt_extender.explain.survey import asked_of, survey
 from kompakt_extender.gangs import worker_of
-from kompakt_extender.placement_annotations import wish_of
+from kompakt_extender.placement_annotations import gpu_request_of
 from kompakt_extender.placement_history import PlacementRecord
 from kompakt_extender.views import JobView, PodView
 
@@ -45,12 +45,12 @@ class PodExplanation:
 def explain(case: PodExplanation) -> PodAnswer:
     """The answer about one pod; takes milliseconds on thousands of nodes, so it runs beside the loop."""
     pod = case.pod
-    wish, trouble = _wish(case)
+    gpu_request, trouble = _gpu_request(case)
     state = _state(case)
-    fits, refusals = 0, list[Refusals]()
-    if state == "Waiting" and wish is not None and pod.gpus and not pod.problem:
-        seen = survey(case.snapshot.nodes.values(), worker_of(pod), wish, case.gang)
-        fits, refusals = len(seen.found), seen.refusals()
+    fits, rejections = 0, list[NodeRejections]()
+    if state == "Waiting" and gpu_request is not None and pod.gpus and not pod.problem:
+        seen = survey(case.snapshot.nodes.values(), worker_of(pod), gpu_request, case.gang)
+        fits, rejections = len(seen.found), seen.rejections()
     return PodAnswer(
         namespace=pod.namespace,
         name=pod.name,
@@ -61,16 +61,16 @@ def explain(case: PodExplanation) -> PodAnswer:
         node=pod.node or pod.planned_node,
         gpus=list(pod.written_gpus or pod.planned_gpus),
         gpu_indices=_indices(case),
-        asked=asked_of(pod.gpus, wish) if wish is not None else None,
+        asked=asked_of(pod.gpus, gpu_request) if gpu_request is not None else None,
         value=bound_gpus.value(pod.annotations),
-        ideal=ideal_value(case.snapshot, pod.gpus, wish) if wish is not None else None,
+        ideal=ideal_value(case.snapshot, pod.gpus, gpu_request) if gpu_request is not None else None,
         decision=_decision(case.decision, case.gang) if case.decision is not None and case.decision.node == pod.node else None,
         fits=fits,
-        refusals=refusals,
+        rejections=rejections,
     )
 
 
-def _wish(case: PodExplanation) -> tuple[GpuRequest | None, str]:
+def _gpu_request(case: PodExplanation) -> tuple[GpuRequest | None, str]:
     """How the pod wants its GPUs chosen, or what is wrong with its request."""
     pod = case.pod
     if pod.problem:
@@ -78,7 +78,7 @@ def _wish(case: PodExplanation) -> tuple[GpuRequest | None, str]:
     if not pod.gpus:
         return None, "" if pod.job_uid else f"the pod asks for no {contract.RESOURCE}: kompakt has no part in where it runs"
     try:
-        return wish_of(pod.annotations, same_numa_node=bool(case.job and case.job.same_numa_node)), ""
+        return gpu_request_of(pod.annotations, same_numa_node=bool(case.job and case.job.same_numa_node)), ""
     except InvalidInput as error:
         return None, str(error)
 
@@ -163,5 +163,5 @@ def _plain(indices: Iterable[GpuIndex]) -> list[int]:
 
 def second_set(graph: LinkGraph, free: int, request: Request, chosen: int) -> GpuSet | None:
     """The set of the node that the policy ranks first when `chosen` is left out; None where there is no other."""
-    other = runner_up(graph, free, request.gpus, request.wish, chosen)
+    other = runner_up(graph, free, request.gpus, request.gpu_request, chosen)
     return None if other is None else GpuSet(gpus=_plain(other.order), value=other.value)

@@ -43,9 +43,9 @@ class Queries:
 
     def what_if(self, body: WhatIf) -> Callable[[], WhatIfAnswer]:
         """Which nodes could take a request; raises InvalidInput."""
-        worker, wish = what_if.read(body)
+        worker, gpu_request = what_if.read(body)
         snapshot = self._ledger.snapshot()
-        return lambda: what_if.answer(snapshot, worker, wish, body.limit)
+        return lambda: what_if.answer(snapshot, worker, gpu_request, body.limit)
 
     def pod(self, namespace: str, name: str) -> Callable[[], PodAnswer]:
         """One pod; raises Unknown. Of several generations of that name the one that is not finished."""

@@ -89,14 +89,14 @@ def add_routes(app: FastAPI, source: QueriesSource, executor: BoundedExecutor) -
 def _answer_errors(app: FastAPI) -> None:
     """Each mistake as a status and one sentence."""
     for kind, status in {InvalidInput: 400, UnknownObject: 404, Busy: 429, Inactive: 503}.items():
-        app.add_exception_handler(kind, _refuser(status))
+        app.add_exception_handler(kind, _responder(status))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         return JSONResponse({"detail": "; ".join(map(_sentence, error.errors()[:5]))}, 422)
 
 
-def _refuser(status: int) -> Callable[[Request, Exception], Response]:
+def _responder(status: int) -> Callable[[Request, Exception], Response]:
     headers = {"Retry-After": "1"} if status in (429, 503) else None
     return lambda request, error: JSONResponse({"detail": str(error)}, status, headers)
 

@@ -9,7 +9,7 @@ from kompakt_core.patterns.edges import text_of
 from kompakt_core.placement.fit import node_rejection
 from kompakt_core.placement.model import Gang, GpuRequest, NodeState, Rejection, Worker
 from kompakt_extender.decide import Grant, Request, grant, rank
-from kompakt_extender.explain.models import EXAMPLES, Asked, Refusals
+from kompakt_extender.explain.models import EXAMPLES, Asked, NodeRejections
 from kompakt_extender.rejections import message_of
 
 Item = TypeVar("Item")
@@ -33,11 +33,11 @@ class Survey:
     found: tuple[NodeFinding, ...]
     refused: Mapping[tuple[str, str], tuple[str, ...]]
 
-    def refusals(self) -> list[Refusals]:
+    def rejections(self) -> list[NodeRejections]:
         """The reasons, the most frequent first, with a few names each."""
         ordered = sorted(self.refused.items(), key=lambda one: (-len(one[1]), one[0]))
         return [
-            Refusals(reason=code, message=text, nodes=len(names), examples=list(names[:EXAMPLES]))
+            NodeRejections(reason=code, message=text, nodes=len(names), examples=list(names[:EXAMPLES]))
             for (code, text), names in ordered
         ]
 
@@ -50,9 +50,9 @@ def unhurried(items: Iterable[Item]) -> Iterator[Item]:
             time.sleep(_PAUSE_SECONDS)
 
 
-def survey(states: Iterable[NodeState], worker: Worker, wish: GpuRequest, gang: Gang | None = None) -> Survey:
+def survey(states: Iterable[NodeState], worker: Worker, gpu_request: GpuRequest, gang: Gang | None = None) -> Survey:
     """Ask every node. `gang` adds the nodes that are left out for it."""
-    request = Request(worker.gpus, wish)
+    request = Request(worker.gpus, gpu_request)
     found: list[NodeFinding] = []
     refused: dict[tuple[str, str], list[str]] = {}
     for state in unhurried(sorted(states, key=lambda state: state.name)):
@@ -66,18 +66,18 @@ def survey(states: Iterable[NodeState], worker: Worker, wish: GpuRequest, gang: 
 
 
 def _ask(state: NodeState, worker: Worker, request: Request, gang: Gang | None) -> Grant | Rejection:
-    refusal = node_rejection(state, worker, gang)
-    return grant(request, state) if refusal is None else refusal
+    rejection = node_rejection(state, worker, gang)
+    return grant(request, state) if rejection is None else rejection
 
 
-def asked_of(gpus: int, wish: GpuRequest) -> Asked:
+def asked_of(gpus: int, gpu_request: GpuRequest) -> Asked:
     """The request in the words of the API."""
     return Asked(
         gpus=gpus,
-        pattern=wish.pattern.value,
-        edges=text_of(wish.edges) if wish.edges else None,
-        policy=wish.policy.value,
-        sensitive=wish.sensitive,
-        required_link=wish.required_link,
-        same_numa_node=wish.same_numa_node,
+        pattern=gpu_request.pattern.value,
+        edges=text_of(gpu_request.edges) if gpu_request.edges else None,
+        policy=gpu_request.policy.value,
+        sensitive=gpu_request.sensitive,
+        required_link=gpu_request.required_link,
+        same_numa_node=gpu_request.same_numa_node,
     )

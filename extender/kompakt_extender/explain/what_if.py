@@ -13,7 +13,7 @@ from kompakt_extender.explain.models import WhatIf, WhatIfAnswer, WhatIfNode
 from kompakt_extender.explain.survey import NodeFinding, asked_of, survey
 from kompakt_extender.gangs import worker_of
 from kompakt_extender.objects import Pod
-from kompakt_extender.placement_annotations import wish_of
+from kompakt_extender.placement_annotations import gpu_request_of
 from kompakt_extender.project import pod_view
 from kompakt_extender.rejections import TEXTS
 from kompakt_extender.scores import scores_of
@@ -41,7 +41,7 @@ def read(body: WhatIf) -> tuple[Worker, GpuRequest]:
     notes = {annotation: value for field, annotation in _ANNOTATIONS.items() if (value := getattr(body, field)) is not None}
     assert body.gpus is not None
     worker = Worker(index=0, pod="what-if", uid=PodUid(""), gpus=body.gpus)
-    return worker, wish_of(notes, same_numa_node=body.same_numa_node)
+    return worker, gpu_request_of(notes, same_numa_node=body.same_numa_node)
 
 
 def _of_pod(body: WhatIf, manifest: dict[str, Any]) -> tuple[Worker, GpuRequest]:
@@ -55,22 +55,22 @@ def _of_pod(body: WhatIf, manifest: dict[str, Any]) -> tuple[Worker, GpuRequest]
         raise InvalidInput(pod.problem)
     if pod.gpus == 0:
         raise InvalidInput(TEXTS[Reason.NO_GPUS])
-    return worker_of(pod), wish_of(pod.annotations)
+    return worker_of(pod), gpu_request_of(pod.annotations)
 
 
-def answer(snapshot: Snapshot, worker: Worker, wish: GpuRequest, limit: int) -> WhatIfAnswer:
+def answer(snapshot: Snapshot, worker: Worker, gpu_request: GpuRequest, limit: int) -> WhatIfAnswer:
     """Ask all nodes; the `limit` best are listed."""
-    seen = survey(snapshot.nodes.values(), worker, wish)
-    ideal = ideal_value(snapshot, worker.gpus, wish)
+    seen = survey(snapshot.nodes.values(), worker, gpu_request)
+    ideal = ideal_value(snapshot, worker.gpus, gpu_request)
     best = [one.grant.value for one in seen.found if one.rank == seen.found[0].rank]
     scores = scores_of((one.rank for one in seen.found), ideal=min(best, default=0) >= ideal)
     return WhatIfAnswer(
-        asked=asked_of(worker.gpus, wish),
+        asked=asked_of(worker.gpus, gpu_request),
         ideal=ideal,
         nodes=len(snapshot.nodes),
         fits=len(seen.found),
         offers=[_offer(one, scores[one.rank]) for one in seen.found[:limit]],
-        refusals=seen.refusals(),
+        rejections=seen.rejections(),
     )
 
 

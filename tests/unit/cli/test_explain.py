@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from kompakt_cli import access, main
 from kompakt_cli.explain import job_text
-from kompakt_cli.output import gpus
+from kompakt_cli.output import gpus, rejections
 from kompakt_client import connections
 from kompakt_client.kubeconfig import Access
 from kompakt_core import contract as c
@@ -89,7 +89,7 @@ def test_a_waiting_pod_and_its_job_are_explained(run: Run) -> None:
 def test_a_job_that_is_asked_to_end_for_another_says_so() -> None:
     asked = {"message": "for ml/urgent, priority 1000; this job has priority 0", "requestedAt": "2026-01-31T12:00:00Z"}
     workers = {"present": 2, "expected": 2, "bound": 2}
-    answer = {"job": "ml/low", "attempt": 1, "suspended": False, "workers": workers, "pods": [], "refusals": [], "fits": 0}
+    answer = {"job": "ml/low", "attempt": 1, "suspended": False, "workers": workers, "pods": [], "rejections": [], "fits": 0}
     console = Console(width=200, file=io.StringIO())
     for part in job_text({**answer, "scheduling": {"state": "Released", "preempt": asked}}):
         console.print(part)
@@ -169,7 +169,7 @@ def test_json_is_the_answer_itself(run: Run, words: list[str]) -> None:
         (["what-if", "--gpus", "2", "--pattern", "cube"], "--pattern: unknown value 'cube'"),
         (["what-if", "--gpus", "2000"], "gpus: Input should be less than or equal to 1024"),
         (["what-if", "-f", "/nowhere"], "/nowhere: cannot be read"),
-        (["what-if", "-f", "-", "--nvlink"], "with -f the wishes stand in the pod's annotations"),
+        (["what-if", "-f", "-", "--nvlink"], "with -f the pod's annotations say how GPUs are chosen"),
     ],
 )
 def test_what_went_wrong_is_one_sentence(run: Run, words: list[str], expected: str) -> None:
@@ -263,3 +263,12 @@ def test_an_api_server_that_is_away_is_said_so(tmp_path: Path) -> None:
 )
 def test_gpu_sets_are_written_short(indices: list[int], words: str) -> None:
     assert gpus(indices) == words
+
+
+@pytest.mark.parametrize("key", ["rejections", "refusals"], ids=["as the extender says", "as one before this version said"])
+def test_the_rejections_of_any_extender_are_shown(key: str) -> None:
+    found = [{"reason": "NotEnoughFreeGPUs", "message": "not enough free GPUs", "nodes": 3, "examples": ["n0", "n1"]}]
+    console = Console(width=200, file=io.StringIO())
+    console.print(*rejections({key: found}))
+    assert isinstance(console.file, io.StringIO)
+    assert "NotEnoughFreeGPUs  not enough free GPUs  n0, n1" in console.file.getvalue()

@@ -15,7 +15,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.machines import MACHINES
 
 ROOT = Path(__file__).resolve().parents[3]
-KEYS = ["gpus", "order", "value", "ideal", "preserved", "policy", "refusal", "measure", "bound"]
+KEYS = ["gpus", "order", "value", "ideal", "preserved", "policy", "rejection", "measure", "bound"]
 
 
 def run(*words: str, stdin: str = "") -> Result:
@@ -39,7 +39,7 @@ def test_the_document_names_set_order_value_ideal_and_what_stays_behind() -> Non
         "ideal": 309_372,
         "preserved": 0,
         "policy": "Preserve",
-        "refusal": None,
+        "rejection": None,
         "measure": "Bottleneck",
         "bound": None,
     }
@@ -71,11 +71,11 @@ def test_yaml_says_the_same_as_json() -> None:
         ),
     ],
 )
-def test_a_refusal_is_data_a_sentence_and_exit_code_three(words: tuple[str, ...], reason: str, message: str) -> None:
+def test_a_rejection_is_data_a_sentence_and_exit_code_three(words: tuple[str, ...], reason: str, message: str) -> None:
     result = run(*words, "-o", "json")
     found = json.loads(result.output)
-    assert (result.exit_code, found["refusal"]["reason"], found["gpus"], found["value"]) == (3, reason, [], 0)
-    assert message in found["refusal"]["message"]
+    assert (result.exit_code, found["rejection"]["reason"], found["gpus"], found["value"]) == (3, reason, [], 0)
+    assert message in found["rejection"]["message"]
     shown = run(*words)
     assert shown.exit_code == 3
     assert message in shown.stderr

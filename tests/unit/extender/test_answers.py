@@ -214,8 +214,8 @@ async def test_explain_says_for_each_node_why_a_gang_waits(scheduler: Scheduler)
     found = (await scheduler.get("/v1alpha1/jobs/default/j")).json()
     assert found["scheduling"]["state"] == "Waiting"
     message = "node(s) had too few free GPUs"
-    (refusal,) = found["refusals"]
-    assert refusal == {"reason": "NotEnoughFreeGPUs", "message": message, "nodes": 3, "examples": ["n0", "n1", "pcie"]}
+    (rejection,) = found["rejections"]
+    assert rejection == {"reason": "NotEnoughFreeGPUs", "message": message, "nodes": 3, "examples": ["n0", "n1", "pcie"]}
     assert (await scheduler.get("/v1alpha1/jobs/default/none")).status_code == 404
 
 

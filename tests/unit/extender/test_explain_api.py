@@ -74,7 +74,7 @@ async def test_an_unusable_node_says_why(change: dict[str, Any], reason: str, pe
     assert reason in [why["reason"] for why in by_name["n0"]["whyNot"]]
     assert not by_name["n0"]["usable"]
     assert by_name["n1"]["usable"]
-    assert reason in [one["reason"] for one in (await person.what_if(gpus=1))["refusals"]]
+    assert reason in [one["reason"] for one in (await person.what_if(gpus=1))["rejections"]]
 
 
 async def test_pages_of_nodes_hold_each_once() -> None:
@@ -210,14 +210,14 @@ async def test_a_waiting_pod_is_told_why_by_reason(person: Person) -> None:
     await office.settle()
     found = await person.get("/pods/default/j-worker-0-a1")
     assert (found["state"], found["fits"]) == ("Waiting", 2)
-    assert found["refusals"] == [
+    assert found["rejections"] == [
         {"reason": "NotEnoughFreeGPUs", "message": "node(s) had too few free GPUs", "nodes": 1, "examples": ["n0"]}
     ]
     assert "room" in found["message"]
     office.world.add_pod(pod("p", 9, annotations=SENSITIVE))
     office.see()
     plain = await person.get("/pods/default/p")
-    assert (plain["message"], plain["refusals"][0]["nodes"]) == ("no node can take it now", 3)
+    assert (plain["message"], plain["rejections"][0]["nodes"]) == ("no node can take it now", 3)
 
 
 @pytest.mark.parametrize("policy", PlacementPolicy)
