@@ -12,8 +12,8 @@ from fastapi import FastAPI
 
 from kompakt_extender.health import health_app
 from kompakt_extender.main import listen, server
-from tests.support.extender.asking import Person, bound, proxied
-from tests.support.extender.office import Office
+from tests.support.extender.explain_client import ExplainClient, bound, proxied
+from tests.support.extender.leader import Leader
 from tests.support.extender.world import World
 from tools.browser import Browser
 
@@ -21,14 +21,14 @@ PROXY = "/api/v1/namespaces/kompakt-system/services/kompakt-explain:http/proxy"
 WHAT_IF = "#operations-explain-what_if_v1alpha1_what_if_post"
 
 
-async def office() -> Person:
+async def one_pod() -> ExplainClient:
     world = World()
     world.add_node("dgx-0")
     world.add_node("pcie-0", "a100-pcie-8-bridge-pairs")
-    person = Person(Office(world))
-    person.office.take_over()
-    await bound(person.office, "trainer", 4, "dgx-0")
-    return person
+    client = ExplainClient(Leader(world))
+    client.leader.take_over()
+    await bound(client.leader, "trainer", 4, "dgx-0")
+    return client
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def base() -> Iterator[str]:
     running: list[uvicorn.Server] = []
 
     async def serve() -> None:
-        person = await office()
+        client = await one_pod()
         running.append(
-            server(proxied(health_app(person, person.office.metrics), PROXY, FastAPI(docs_url=None, openapi_url=None)))
+            server(proxied(health_app(client, client.leader.metrics), PROXY, FastAPI(docs_url=None, openapi_url=None)))
         )
         await running[0].serve([listening])
 

@@ -41,7 +41,7 @@ def test_recorded_binding_is_read() -> None:
     assert args.uid == "bc0e6f85-585e-4f09-9aa3-b6798371e3d4"
 
 
-class Desk:
+class FixedDecider:
     """filter and prioritize over an empty ledger: no node is known yet."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Desk:
 
 def post(verb: str, body: bytes) -> httpx.Response:
     async def call() -> httpx.Response:
-        transport = httpx.ASGITransport(verbs_app(Desk(), ExtenderMetrics()))
+        transport = httpx.ASGITransport(verbs_app(FixedDecider(), ExtenderMetrics()))
         async with httpx.AsyncClient(transport=transport, base_url="http://extender") as client:
             return await client.post(f"/{verb}", content=body, headers={"Content-Type": "application/json"})
 

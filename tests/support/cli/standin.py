@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 
 from kompakt_extender.health import health_app
 from kompakt_extender.main import listen, server
-from tests.support.extender.asking import Person, proxied
+from tests.support.extender.explain_client import ExplainClient, proxied
 
 PROXY = "/api/v1/namespaces/kompakt-system/services/kompakt-explain:http/proxy"
 
@@ -23,12 +23,12 @@ PROXY = "/api/v1/namespaces/kompakt-system/services/kompakt-explain:http/proxy"
 class Standin:
     """The API server as far as the command meets it: a proxy path, and its own words elsewhere."""
 
-    def __init__(self, person: Person) -> None:
-        self.person = person
+    def __init__(self, client: ExplainClient) -> None:
+        self.client = client
         elsewhere = FastAPI()
         self.tokens: set[str | None] = set()
         self.requests = 0
-        health = health_app(person, person.office.metrics)
+        health = health_app(client, client.leader.metrics)
 
         @health.middleware("http")
         async def authenticate(request: Any, call_next: Any) -> Any:
@@ -46,13 +46,13 @@ class Standin:
 
 
 @contextmanager
-def serving(person: Coroutine[Any, Any, Person]) -> Iterator[tuple[Standin, int]]:
-    """A stand-in over this person's cluster that serves from a thread of its own, and its port; what breaks there is raised."""
+def serving(client: Coroutine[Any, Any, ExplainClient]) -> Iterator[tuple[Standin, int]]:
+    """A stand-in over this cluster that serves from a thread of its own, and its port; what breaks there is raised."""
     listening = listen("127.0.0.1", 0)
     started: Future[tuple[Standin, uvicorn.Server]] = Future()
 
     async def serve() -> None:
-        standin = Standin(await person)
+        standin = Standin(await client)
         serves = server(standin.app)
         startup = serves.startup
 

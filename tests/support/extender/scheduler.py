@@ -1,4 +1,4 @@
-"""kube-scheduler's side of the wire: requests over HTTP to the verbs of one office, without a socket."""
+"""kube-scheduler's side of the wire: requests over HTTP to the verbs of one leader, without a socket."""
 
 import copy
 import json
@@ -10,21 +10,21 @@ import httpx
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState, Rejection
-from kompakt_extender.explain.queries import Queries as ExplainDesk
+from kompakt_extender.explain.queries import Queries
 from kompakt_extender.health import health_app
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.verbs import Inactive, verbs_app
 from kompakt_extender.wire import BindingArgs, ExtenderArgs
-from tests.support.extender.office import Office
+from tests.support.extender.leader import Leader
 from tests.support.extender.world import World, pod
 
 
-class Desk:
-    """The verbs of one office; inactive when told so."""
+class Replica:
+    """One replica of the extender: it answers as the leader, or as a standby once `active` is False."""
 
-    def __init__(self, office: Office) -> None:
-        self.office = office
+    def __init__(self, leader: Leader) -> None:
+        self.leader = leader
         self.active = True
         self.trouble = self.stuck = ""
 
@@ -34,35 +34,35 @@ class Desk:
 
     def filter(self, args: ExtenderArgs) -> FilterVerdict:
         self._require()
-        return self.office.answers.filter(args)
+        return self.leader.answers.filter(args)
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
         self._require()
-        return self.office.answers.prioritize(args)
+        return self.leader.answers.prioritize(args)
 
     async def bind(self, args: BindingArgs) -> Rejection | None:
         self._require()
-        return await self.office.binder.bind(args)
+        return await self.leader.binder.bind(args)
 
-    def queries(self) -> ExplainDesk:
+    def queries(self) -> Queries:
         self._require()
-        return self.office.queries
+        return self.leader.queries
 
     def states(self) -> Mapping[NodeName, NodeState]:
-        return self.office.ledger.snapshot().nodes if self.active else {}
+        return self.leader.ledger.snapshot().nodes if self.active else {}
 
 
 class Scheduler:
     """kube-scheduler's side of the wire."""
 
-    def __init__(self, queries: Desk) -> None:
-        self.queries = queries
-        self.office = queries.office
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.leader = replica.leader
         self.metrics = ExtenderMetrics()
         self._verbs = httpx.AsyncClient(
-            transport=httpx.ASGITransport(verbs_app(queries, self.metrics), raise_app_exceptions=False), base_url="http://x"
+            transport=httpx.ASGITransport(verbs_app(replica, self.metrics), raise_app_exceptions=False), base_url="http://x"
         )
-        self._health = httpx.AsyncClient(transport=httpx.ASGITransport(health_app(queries, self.metrics)), base_url="http://x")
+        self._health = httpx.AsyncClient(transport=httpx.ASGITransport(health_app(replica, self.metrics)), base_url="http://x")
 
     async def post(self, verb: str, body: Any) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -90,7 +90,7 @@ class Scheduler:
 
     def args(self, name: str, *nodes: str) -> dict[str, Any]:
         return {
-            "Pod": copy.deepcopy(self.office.world.pods[name]),
+            "Pod": copy.deepcopy(self.leader.world.pods[name]),
             "Nodes": None,
             "NodeNames": list(nodes or ("n0", "n1", "pcie")),
         }
@@ -102,12 +102,12 @@ def scheduling() -> Scheduler:
     world.add_node("n0")
     world.add_node("n1")
     world.add_node("pcie", "a100-pcie-8-bridge-pairs")
-    office = Office(world)
-    office.take_over()
-    return Scheduler(Desk(office))
+    leader = Leader(world)
+    leader.take_over()
+    return Scheduler(Replica(leader))
 
 
-def occupy(office: Office, name: str, node: str, *indices: int) -> None:
+def occupy(leader: Leader, name: str, node: str, *indices: int) -> None:
     notes = {c.ANN_GPUS: ",".join(f"GPU-{node}-{i}" for i in indices)}
-    office.world.add_pod(pod(name, len(indices), annotations=notes, nodeName=node))
-    office.see()
+    leader.world.add_pod(pod(name, len(indices), annotations=notes, nodeName=node))
+    leader.see()

@@ -24,7 +24,7 @@ from kompakt_extender.event_handlers import EventHandlers
 from kompakt_extender.project import TopologyReader, read_node, read_pod
 from kompakt_extender.project_job import read_job
 
-WISH = {c.ANN_PATTERN: "Ring", c.ANN_POLICY: "Preserve", c.ANN_SENSITIVITY: "High"}
+RING = {c.ANN_PATTERN: "Ring", c.ANN_POLICY: "Preserve", c.ANN_SENSITIVITY: "High"}
 
 
 def pod(name: str, gpus: int = 1, *, uid: str = "", annotations: Mapping[str, str] | None = None, **more: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def pod(name: str, gpus: int = 1, *, uid: str = "", annotations: Mapping[str, st
 
 def worker(job: str, index: int, gpus: int = 2, attempt: int = 1, **more: Any) -> dict[str, Any]:
     """A gated pod of a gang, as the operator creates it."""
-    made = pod(f"{job}-worker-{index}-a{attempt}", gpus, annotations=WISH, schedulingGates=[{"name": c.GATE}], **more)
+    made = pod(f"{job}-worker-{index}-a{attempt}", gpus, annotations=RING, schedulingGates=[{"name": c.GATE}], **more)
     made["metadata"]["labels"] = {
         c.LABEL_JOB_NAME: job,
         c.LABEL_JOB_UID: f"uid-{job}",
@@ -97,7 +97,7 @@ class World:
         self.late: list[tuple[str, str, Any]] = []
         self.sent: list[tuple[str, str]] = []
         self._versions = itertools.count(1)
-        self.readers = Readers()  # of all tenures: what they keep is read from nothing but the object
+        self.readers = Readers()  # of all leader sessions: what they keep is read from nothing but the object
 
     # What users, operator, kubelet and device plugin do
 

@@ -20,30 +20,30 @@ from kompakt_core import contract as c
 from kompakt_core.errors import InvalidInput
 from kompakt_extender.main import listen
 from tests.support.cli.standin import Standin, kubeconfig, serving
-from tests.support.extender.asking import Person, bound
-from tests.support.extender.office import Office
+from tests.support.extender.explain_client import ExplainClient, bound
+from tests.support.extender.leader import Leader
 from tests.support.extender.world import World, pod
 
 Run = Callable[..., Result]
 
 
-async def office() -> Person:
+async def three_nodes() -> ExplainClient:
     """Three nodes; one pod bound, one gang waiting, one pod without a node."""
     world = World()
     for name, kind in {"dgx-0": "dgx1-v100", "dgx-1": "dgx1-v100", "pcie-0": "a100-pcie-8-bridge-pairs"}.items():
         world.add_node(name, kind)
-    person = Person(Office(world))
-    person.office.take_over()
-    await bound(person.office, "trainer", 4, "dgx-0")
+    client = ExplainClient(Leader(world))
+    client.leader.take_over()
+    await bound(client.leader, "trainer", 4, "dgx-0")
     world.add_gang("large", 4, 8)
     world.add_pod(pod("greedy", 16))
-    await person.office.settle()
-    return person
+    await client.leader.settle()
+    return client
 
 
 @pytest.fixture(scope="module")
 def standin() -> Iterator[tuple[Standin, int]]:
-    with serving(office()) as found:
+    with serving(three_nodes()) as found:
         yield found
 
 
@@ -65,11 +65,11 @@ def sentence(result: Result) -> str:
 
 def test_a_bound_pod_is_explained(run: Run, standin: tuple[Standin, int]) -> None:
     out = run("explain", "pod", "trainer").output
-    office = standin[0].person.office
-    indices = [int(i) for i in office.annotations("trainer")[c.ANN_GPU_INDICES].split(",")]
+    leader = standin[0].client.leader
+    indices = [int(i) for i in leader.annotations("trainer")[c.ANN_GPU_INDICES].split(",")]
     assert "default/trainer" in out
     assert f"GPU {gpus(indices)} of dgx-0" in out
-    value = int(office.annotations("trainer")[c.ANN_VALUE])
+    value = int(leader.annotations("trainer")[c.ANN_VALUE])
     assert f"{value / 1000:.1f} GB/s" in out
     assert "by the extender at 2026-01-31T12:00:00Z, out of GPU 0-7" in out
     assert "second set" in out
@@ -189,22 +189,22 @@ def test_rights_and_tokens_are_those_of_the_kubeconfig(run: Run, standin: tuple[
 def test_a_standby_is_asked_again_and_named_when_nobody_decides(
     run: Run, standin: tuple[Standin, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand, person, pauses = standin[0], standin[0].person, list[float]()
+    stand, client, pauses = standin[0], standin[0].client, list[float]()
 
     def pause(seconds: float) -> None:
         pauses.append(seconds)
-        person.active = len(pauses) == 3
+        client.active = len(pauses) == 3
 
     monkeypatch.setattr(access, "sleep", pause)
-    person.active, stand.requests = False, 0
+    client.active, stand.requests = False, 0
     try:
         assert "dgx-0" in run("explain", "nodes").output
         assert (len(pauses), stand.requests) == (3, 4), "after each pause once, and nobody else asks it again"
-        person.active = False
+        client.active = False
         assert "held by b_1" in sentence(run("explain", "nodes"))
         assert len(pauses) == 3 + access.TRIES - 1
     finally:
-        person.active = True
+        client.active = True
 
 
 @pytest.mark.parametrize("content", ["", "a: [", "apiVersion: v1\nkind: Config\n"])

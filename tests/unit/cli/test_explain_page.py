@@ -10,14 +10,14 @@ from typer.testing import CliRunner
 from kompakt_cli import main
 from kompakt_extender.wire import decode_args
 from tests.support.cli.standin import kubeconfig, serving
-from tests.support.extender.asking import SENSITIVE, Person
-from tests.support.extender.office import Office
+from tests.support.extender.explain_client import SENSITIVE, ExplainClient
+from tests.support.extender.leader import Leader
 from tests.support.extender.world import World, pod
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "explain.md").read_text()
 
 
-async def described() -> Person:
+async def described() -> ExplainClient:
     """A DGX-1, eight A100 with bridges, three tainted nodes; a pod bound as kube-scheduler would have it, a gang that waits."""
     world = World()
     world.add_node("node-1", "dgx1-v100")
@@ -26,20 +26,20 @@ async def described() -> Person:
         world.add_node(name, "dgx1-v100")
         world.nodes[name]["spec"] |= {"taints": [{"key": "mine", "effect": "NoSchedule"}]}
         world.put("nodes", name, world.nodes[name])
-    person = Person(Office(world))
-    office = person.office
-    office.take_over()
+    client = ExplainClient(Leader(world))
+    leader = client.leader
+    leader.take_over()
     made = world.add_pod(pod("trainer", 4, annotations=SENSITIVE))
-    office.see()
+    leader.see()
     asked = decode_args(json.dumps({"Pod": made, "NodeNames": list(world.nodes)}).encode())
-    office.answers.filter(asked)
-    office.answers.prioritize(asked)
-    assert await office.bind("trainer", "node-1") == ""
+    leader.answers.filter(asked)
+    leader.answers.prioritize(asked)
+    assert await leader.bind("trainer", "node-1") == ""
     world.report("node-1")
-    office.see()
+    leader.see()
     world.add_gang("large", 2, 8)
-    await office.settle()
-    return person
+    await leader.settle()
+    return client
 
 
 @pytest.fixture(scope="module")

@@ -1,20 +1,20 @@
-"""One office over two nodes, and who talks to it; made within the event loop of the test."""
+"""One leader over two nodes, and its clients; made within the event loop of the test."""
 
 import pytest
 
-from tests.support.extender.asking import Person, asking
-from tests.support.extender.office import Office, on_nodes
+from tests.support.extender.explain_client import ExplainClient, explain_client
+from tests.support.extender.leader import Leader, on_nodes
 from tests.support.extender.scheduler import Scheduler, scheduling
 
 
 @pytest.fixture
-async def office() -> Office:
+async def leader() -> Leader:
     return on_nodes(2)
 
 
 @pytest.fixture
-async def person() -> Person:
-    return asking()
+async def client() -> ExplainClient:
+    return explain_client()
 
 
 @pytest.fixture

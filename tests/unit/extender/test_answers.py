@@ -8,7 +8,7 @@ from kompakt_core import contract as c
 from kompakt_core.placement.model import Reason
 from kompakt_extender.rejections import TEXTS
 from kompakt_extender.scores import scores_of
-from tests.support.extender.office import Office
+from tests.support.extender.leader import Leader
 from tests.support.extender.scheduler import Scheduler, occupy
 from tests.support.extender.world import node, pod
 
@@ -16,8 +16,8 @@ SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 
 
 async def test_plain_pods_pass_where_enough_gpus_are_free(scheduler: Scheduler) -> None:
-    occupy(scheduler.office, "busy", "n0", *range(6))
-    scheduler.office.world.add_pod(pod("p", 3))
+    occupy(scheduler.leader, "busy", "n0", *range(6))
+    scheduler.leader.world.add_pod(pod("p", 3))
     answer = await scheduler.filter("p")
     assert answer["NodeNames"] == ["n1", "pcie"]
     assert answer["FailedNodes"] == {"n0": "node(s) had too few free GPUs"}
@@ -25,34 +25,34 @@ async def test_plain_pods_pass_where_enough_gpus_are_free(scheduler: Scheduler) 
 
 
 async def test_a_refusal_is_word_for_word_the_same_while_free_counts_change(scheduler: Scheduler) -> None:
-    scheduler.office.world.add_pod(pod("p", 8))
+    scheduler.leader.world.add_pod(pod("p", 8))
     texts = set()
     for index in range(4):
-        occupy(scheduler.office, f"busy{index}", "n0", index)
+        occupy(scheduler.leader, f"busy{index}", "n0", index)
         texts.add((await scheduler.filter("p", "n0"))["FailedNodes"]["n0"])
     assert len(texts) == 1
 
 
 async def test_a_node_that_is_not_known_fails_and_stops_nothing(scheduler: Scheduler) -> None:
-    scheduler.office.world.add_pod(pod("p", 1))
+    scheduler.leader.world.add_pod(pod("p", 1))
     answer = await scheduler.filter("p", "n0", "brand-new")
     assert answer["NodeNames"] == ["n0"]
     assert answer["FailedNodes"] == {"brand-new": TEXTS[Reason.UNKNOWN_NODE]}
     assert await scheduler.scores("p", "n0", "brand-new") == {"n0": 10, "brand-new": 0}
 
 
-def spoil(office: Office, what: Reason) -> None:
+def spoil(leader: Leader, what: Reason) -> None:
     """n0 becomes a node about whose GPUs nothing can be decided."""
-    world = office.world
+    world = leader.world
     if what is Reason.NODE_NOT_READY:
         world.put("nodes", "n0", node("n0", conditions=[{"type": "Ready", "status": "Unknown"}]))
     elif what is Reason.NO_TOPOLOGY:
-        office.handlers.topologies().remove("n0")
+        leader.handlers.topologies().remove("n0")
     elif what is Reason.STALE_TOPOLOGY:
         world.put("nodes", "n0", node("n0", gpus=7))
     else:
         world.add_pod(pod("bypass", 3, nodeName="n0"))
-    office.see()
+    leader.see()
 
 
 @pytest.mark.parametrize(
@@ -62,67 +62,67 @@ def spoil(office: Office, what: Reason) -> None:
 async def test_a_node_of_which_nothing_is_known_for_sure_takes_nothing_and_says_why(
     what: Reason, planned: bool, scheduler: Scheduler
 ) -> None:
-    office = scheduler.office
-    office.world.add_pod(pod("p", 2))
+    leader = scheduler.leader
+    leader.world.add_pod(pod("p", 2))
     if planned:
-        occupy(office, "full-1", "n1", *range(8))
-        occupy(office, "full-2", "pcie", *range(8))
-        office.world.add_gang("j", 1, 2)
-        await office.settle()
+        occupy(leader, "full-1", "n1", *range(8))
+        occupy(leader, "full-2", "pcie", *range(8))
+        leader.world.add_gang("j", 1, 2)
+        await leader.settle()
     name = "j-worker-0-a1" if planned else "p"
-    office.see()
+    leader.see()
     assert (await scheduler.filter(name, "n0"))["NodeNames"] == ["n0"]
-    spoil(office, what)
+    spoil(leader, what)
     for _ in range(2):
         assert (await scheduler.filter(name, "n0"))["FailedNodes"] == {"n0": TEXTS[what]}
-    assert await office.bind(name, "n0") == TEXTS[what]
-    assert [method for method, path in office.world.sent if path.endswith("binding")] == []
+    assert await leader.bind(name, "n0") == TEXTS[what]
+    assert [method for method, path in leader.world.sent if path.endswith("binding")] == []
 
 
 async def test_a_gang_pod_passes_only_on_its_planned_node_and_only_while_the_plan_stands(scheduler: Scheduler) -> None:
-    office = scheduler.office
-    office.world.add_gang("j", 2, 4)
-    await office.settle()
-    node = office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
+    leader = scheduler.leader
+    leader.world.add_gang("j", 2, 4)
+    await leader.settle()
+    node = leader.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
     answer = await scheduler.filter("j-worker-0-a1")
     assert answer["NodeNames"] == [node]
     assert set(answer["FailedAndUnresolvableNodes"].values()) == {TEXTS[Reason.NOT_PLANNED]}
-    office.wait(121)
-    await office.planner.run_cycle()
+    leader.wait(121)
+    await leader.planner.run_cycle()
     assert (await scheduler.filter("j-worker-0-a1"))["NodeNames"] == []
 
 
 async def test_a_gang_of_one_may_go_where_its_value_is_reached_and_prefers_its_plan(scheduler: Scheduler) -> None:
-    office = scheduler.office
-    occupy(office, "full", "pcie", *range(8))
-    office.world.add_gang("j", 1, 4)
-    await office.settle()
-    node = office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
+    leader = scheduler.leader
+    occupy(leader, "full", "pcie", *range(8))
+    leader.world.add_gang("j", 1, 4)
+    await leader.settle()
+    node = leader.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
     other = {"n0": "n1", "n1": "n0"}[node]
     assert (await scheduler.filter("j-worker-0-a1", "n0", "n1"))["NodeNames"] == ["n0", "n1"]
     scores = await scheduler.scores("j-worker-0-a1", "n0", "n1")
     assert scores[node] >= 9
     assert scores[other] == 0
-    occupy(office, "half", other, 1, 2, 4)  # no four left there form a ring of NVLinks
+    occupy(leader, "half", other, 1, 2, 4)  # no four left there form a ring of NVLinks
     answer = await scheduler.filter("j-worker-0-a1", "n0", "n1")
     assert answer["NodeNames"] == [node]
     assert answer["FailedNodes"] == {other: "node(s) had no free GPU set as fast as planned"}
-    assert await office.bind("j-worker-0-a1", other) != ""
-    assert await office.bind("j-worker-0-a1", node) == ""
+    assert await leader.bind("j-worker-0-a1", other) != ""
+    assert await leader.bind("j-worker-0-a1", node) == ""
 
 
 async def test_planned_gpus_are_closed_to_plain_pods(scheduler: Scheduler) -> None:
-    office = scheduler.office
-    office.world.add_gang("j", 2, 8)
-    await office.settle()
-    used = {office.annotations(f"j-worker-{i}-a1")[c.ANN_PLANNED_NODE] for i in range(2)}
-    office.world.add_pod(pod("p", 1))
+    leader = scheduler.leader
+    leader.world.add_gang("j", 2, 8)
+    await leader.settle()
+    used = {leader.annotations(f"j-worker-{i}-a1")[c.ANN_PLANNED_NODE] for i in range(2)}
+    leader.world.add_pod(pod("p", 1))
     assert set((await scheduler.filter("p"))["NodeNames"]) == {"n0", "n1", "pcie"} - used
 
 
 async def test_a_pod_that_is_sensitive_prefers_speed_and_one_that_is_not_leaves_it_to_others(scheduler: Scheduler) -> None:
-    world = scheduler.office.world
-    occupy(scheduler.office, "some", "n1", 0)
+    world = scheduler.leader.world
+    occupy(scheduler.leader, "some", "n1", 0)
     world.add_pod(pod("fast", 2, annotations=SENSITIVE))
     world.add_pod(pod("any", 2))
     fast, anywhere = await scheduler.scores("fast"), await scheduler.scores("any")
@@ -132,51 +132,51 @@ async def test_a_pod_that_is_sensitive_prefers_speed_and_one_that_is_not_leaves_
 
 
 async def test_scores_follow_every_change_of_a_node(scheduler: Scheduler) -> None:
-    scheduler.office.world.add_pod(pod("p", 4, annotations=SENSITIVE))
+    scheduler.leader.world.add_pod(pod("p", 4, annotations=SENSITIVE))
     before = await scheduler.scores("p", "n0", "n1")
     assert before["n0"] == before["n1"]
-    occupy(scheduler.office, "busy", "n0", 0, 5)
+    occupy(scheduler.leader, "busy", "n0", 0, 5)
     after = await scheduler.scores("p", "n0", "n1")
     assert after["n0"] == 0 < after["n1"]
-    scheduler.office.world.finish_pod("busy")
-    scheduler.office.see()
+    scheduler.leader.world.finish_pod("busy")
+    scheduler.leader.see()
     assert await scheduler.scores("p", "n0", "n1") == before
 
 
 @pytest.mark.parametrize("annotations", [SENSITIVE, {c.ANN_POLICY: "Packed"}, {}], ids=["sensitive", "packed", "insensitive"])
 async def test_of_a_burst_of_equal_pods_not_all_queue_up_for_one_node(annotations: dict[str, str], scheduler: Scheduler) -> None:
-    office = scheduler.office
+    leader = scheduler.leader
     for name in ("a", "b"):
-        office.world.add_pod(pod(name, 1, annotations=annotations))
-    assert await office.bind("a", "n0") == ""
-    office.see()
+        leader.world.add_pod(pod(name, 1, annotations=annotations))
+    assert await leader.bind("a", "n0") == ""
+    leader.see()
     scores = await scheduler.scores("b", "n0", "n1")
     assert scores["n1"] > scores["n0"]
-    office.world.report("n0")
-    office.see()
+    leader.world.report("n0")
+    leader.see()
     scores = await scheduler.scores("b", "n0", "n1")
     assert scores["n0"] > scores["n1"]  # a node that is begun comes before an empty one
 
 
 async def test_only_the_best_the_cluster_could_ever_give_gets_ten(scheduler: Scheduler) -> None:
-    office = scheduler.office
-    office.world.add_pod(pod("p", 2, annotations=SENSITIVE))
+    leader = scheduler.leader
+    leader.world.add_pod(pod("p", 2, annotations=SENSITIVE))
     assert (await scheduler.scores("p"))["pcie"] == 10  # bridged A100 pairs are the fastest of two anywhere
     for number, pair in enumerate(((0, 2), (1, 3), (4, 6), (5, 7))):
-        occupy(office, f"half-of-{number}", "pcie", pair[number % 2])
+        occupy(leader, f"half-of-{number}", "pcie", pair[number % 2])
     scores = await scheduler.scores("p")
     assert scores == {"n0": 9, "n1": 9, "pcie": 0}
-    office.handlers.topologies().remove("pcie")  # the fastest machine left the cluster: now DGX-1 is the ideal
+    leader.handlers.topologies().remove("pcie")  # the fastest machine left the cluster: now DGX-1 is the ideal
     assert await scheduler.scores("p", "n0", "n1") == {"n0": 10, "n1": 10}
 
 
 async def test_a_planned_node_that_is_not_ideal_is_first_but_has_no_ten(scheduler: Scheduler) -> None:
-    office = scheduler.office
+    leader = scheduler.leader
     for number, pair in enumerate(((0, 2), (1, 3), (4, 6), (5, 7))):
-        occupy(office, f"half-of-{number}", "pcie", pair[number % 2])
-    office.world.add_gang("j", 1, 2)
-    await office.settle()
-    node = office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
+        occupy(leader, f"half-of-{number}", "pcie", pair[number % 2])
+    leader.world.add_gang("j", 1, 2)
+    await leader.settle()
+    node = leader.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
     scores = await scheduler.scores("j-worker-0-a1", "n0", "n1")
     assert scores.pop(node) == 9
     assert set(scores.values()) == {0}
@@ -187,7 +187,7 @@ async def test_gpus_in_more_than_one_container_are_refused_everywhere(kind: str,
     made = pod("p", 1)
     key = "containers" if kind == "two containers" else "initContainers"
     made["spec"].setdefault(key, []).append({"name": "more", "resources": {"limits": {c.RESOURCE: "1"}}})
-    scheduler.office.world.add_pod(made)
+    scheduler.leader.world.add_pod(made)
     answer = await scheduler.filter("p")
     assert answer["NodeNames"] == []
     assert set(answer["FailedAndUnresolvableNodes"]) == {"n0", "n1", "pcie"}
@@ -195,8 +195,8 @@ async def test_gpus_in_more_than_one_container_are_refused_everywhere(kind: str,
 
 
 async def test_while_inactive_every_verb_answers_an_error_that_says_why(scheduler: Scheduler) -> None:
-    scheduler.office.world.add_pod(pod("p", 1))
-    scheduler.queries.active = False
+    scheduler.leader.world.add_pod(pod("p", 1))
+    scheduler.replica.active = False
     assert "b_1" in (await scheduler.filter("p"))["Error"]
     binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "n0"}
     assert "b_1" in (await scheduler.post("bind", binding)).json()["Error"]
@@ -206,11 +206,11 @@ async def test_while_inactive_every_verb_answers_an_error_that_says_why(schedule
 
 
 async def test_explain_says_for_each_node_why_a_gang_waits(scheduler: Scheduler) -> None:
-    office = scheduler.office
+    leader = scheduler.leader
     for name in ("n0", "n1", "pcie"):
-        occupy(office, f"busy-{name}", name, *range(6))
-    office.world.add_gang("j", 1, 4)
-    await office.settle()
+        occupy(leader, f"busy-{name}", name, *range(6))
+    leader.world.add_gang("j", 1, 4)
+    await leader.settle()
     found = (await scheduler.get("/v1alpha1/jobs/default/j")).json()
     assert found["scheduling"]["state"] == "Waiting"
     message = "node(s) had too few free GPUs"
@@ -221,7 +221,7 @@ async def test_explain_says_for_each_node_why_a_gang_waits(scheduler: Scheduler)
 
 async def test_health_tells_trouble(scheduler: Scheduler) -> None:
     assert (await scheduler.get("/healthz")).status_code == 200
-    scheduler.queries.trouble = "not listed yet: pods"
+    scheduler.replica.trouble = "not listed yet: pods"
     ready = await scheduler.get("/readyz")
     assert (ready.status_code, ready.text) == (503, "not listed yet: pods")
 

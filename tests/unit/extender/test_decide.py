@@ -10,11 +10,11 @@ from kompakt_core.topology.machines import machine
 from kompakt_extender.decide import Grant, Request, grant, rank
 
 PARTITIONED = machine("h800-8-shared")
-WISH = GpuRequest(Pattern.RING, sensitive=True)
+RING = GpuRequest(Pattern.RING, sensitive=True)
 
 
 def planned(indices: tuple[int, ...]) -> Grant:
-    request = Request(len(indices), WISH, "n", tuple(PARTITIONED.gpus[i].uuid for i in indices))
+    request = Request(len(indices), RING, "n", tuple(PARTITIONED.gpus[i].uuid for i in indices))
     found = grant(request, NodeState(NodeName("n"), PARTITIONED))
     assert isinstance(found, Grant)
     return found
@@ -22,7 +22,7 @@ def planned(indices: tuple[int, ...]) -> Grant:
 
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_a_planned_set_that_is_a_partition_is_worth_its_nvlinks(size: int) -> None:
-    best = choose(PARTITIONED, PARTITIONED.all_gpus, size, WISH)
+    best = choose(PARTITIONED, PARTITIONED.all_gpus, size, RING)
     assert isinstance(best, Choice)
     found = planned(best.order)
     assert found.value == best.value == PARTITIONED.link(best.order[0], best.order[1]).megabytes_per_second
@@ -36,8 +36,8 @@ def test_a_planned_set_that_is_no_partition_is_worth_what_pcie_gives() -> None:
     found = planned(tuple(indices_of(apart)))
     assert 0 < found.value < link.megabytes_per_second
     # As choose says of the same two GPUs where nothing else is free.
-    alone = choose(PARTITIONED, apart, 2, WISH)
+    alone = choose(PARTITIONED, apart, 2, RING)
     assert isinstance(alone, Choice)
     assert found.value == alone.value
     state = NodeState(NodeName("n"), PARTITIONED, taken=PARTITIONED.all_gpus & ~apart)  # type: ignore[arg-type]
-    assert rank(Request(2, WISH), state, found)[:2] == (alone.value, alone.second)
+    assert rank(Request(2, RING), state, found)[:2] == (alone.value, alone.second)

@@ -9,7 +9,7 @@ from kompakt_core.placement.model import Reason
 from kompakt_extender.answers import ENOUGH
 from kompakt_extender.rejections import TEXTS
 from tests.support.extender.scheduler import Scheduler, occupy
-from tests.support.extender.world import WISH, pod
+from tests.support.extender.world import RING, pod
 
 MORE = [f"m{number:03}" for number in range(ENOUGH + 20)]
 PREFERS = {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}}
@@ -18,18 +18,18 @@ NEAR = {"podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}, "weight
 
 def many(scheduler: Scheduler) -> None:
     for name in MORE:
-        scheduler.office.world.add_node(name)
-    scheduler.office.see()
+        scheduler.leader.world.add_node(name)
+    scheduler.leader.see()
 
 
 async def test_the_nodes_with_the_most_points_are_all_among_them(scheduler: Scheduler) -> None:
     many(scheduler)
     used = MORE[-10:-1]
     for name in used:
-        occupy(scheduler.office, f"on-{name}", name, 0)
-        scheduler.office.world.report(name)
-    scheduler.office.see()
-    scheduler.office.world.add_pod(pod("p", 1, annotations=WISH))
+        occupy(scheduler.leader, f"on-{name}", name, 0)
+        scheduler.leader.world.report(name)
+    scheduler.leader.see()
+    scheduler.leader.world.add_pod(pod("p", 1, annotations=RING))
     everywhere = await scheduler.scores("p", *MORE)
     passed = (await scheduler.filter("p", *MORE))["NodeNames"]
     assert len(passed) == ENOUGH
@@ -40,7 +40,7 @@ async def test_the_nodes_with_the_most_points_are_all_among_them(scheduler: Sche
 
 async def test_no_more_than_enough_are_all_let_pass(scheduler: Scheduler) -> None:
     many(scheduler)
-    scheduler.office.world.add_pod(pod("p", 1))
+    scheduler.leader.world.add_pod(pod("p", 1))
     assert (await scheduler.filter("p", *MORE[:ENOUGH]))["NodeNames"] == MORE[:ENOUGH]
 
 
@@ -56,15 +56,15 @@ async def test_no_more_than_enough_are_all_let_pass(scheduler: Scheduler) -> Non
 )
 async def test_a_pod_that_prefers_some_nodes_finds_them_among_all(wish: dict[str, Any], scheduler: Scheduler) -> None:
     many(scheduler)
-    scheduler.office.world.add_pod(pod("p", 1, **wish))
+    scheduler.leader.world.add_pod(pod("p", 1, **wish))
     assert (await scheduler.filter("p", *MORE))["NodeNames"] == MORE
 
 
 async def test_the_node_planned_for_a_gang_of_one_comes_first(scheduler: Scheduler) -> None:
     many(scheduler)
-    scheduler.office.world.add_gang("j", 1, 4)
-    await scheduler.office.settle()
-    planned = scheduler.office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
+    scheduler.leader.world.add_gang("j", 1, 4)
+    await scheduler.leader.settle()
+    planned = scheduler.leader.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
     names = [*MORE, "n0", "n1"]
     passed = (await scheduler.filter("j-worker-0-a1", *names))["NodeNames"]
     assert passed[0] == planned
@@ -73,15 +73,15 @@ async def test_the_node_planned_for_a_gang_of_one_comes_first(scheduler: Schedul
 
 async def test_of_a_larger_gang_many_others_are_named_only_where_its_own_node_is_lost(scheduler: Scheduler) -> None:
     many(scheduler)
-    scheduler.office.world.add_gang("j", 2, 4)
-    await scheduler.office.settle()
-    planned = scheduler.office.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
+    scheduler.leader.world.add_gang("j", 2, 4)
+    await scheduler.leader.settle()
+    planned = scheduler.leader.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
     names = [*MORE, "n0", "n1"]
     answer = await scheduler.filter("j-worker-0-a1", *names)
     assert answer["NodeNames"] == [planned]
     assert answer["FailedAndUnresolvableNodes"] == {}
-    del scheduler.office.world.nodes[planned]
-    scheduler.office.handlers.nodes().remove(planned)
+    del scheduler.leader.world.nodes[planned]
+    scheduler.leader.handlers.nodes().remove(planned)
     answer = await scheduler.filter("j-worker-0-a1", *names)
     others = dict.fromkeys(set(names) - {planned}, TEXTS[Reason.NOT_PLANNED])
     assert answer["NodeNames"] == []

@@ -23,14 +23,14 @@ from kompakt_extender.explain.bounded_executor import THREADS, WAITING
 from kompakt_extender.explain.nodes import best_ring
 from kompakt_extender.explain.pods import second_set
 from kompakt_extender.wire import decode_args
-from tests.support.extender.asking import SENSITIVE, Person, asking, bound
-from tests.support.extender.office import Office
+from tests.support.extender.explain_client import SENSITIVE, ExplainClient, bound, explain_client
+from tests.support.extender.leader import Leader
 from tests.support.extender.world import World, pod
 
 
-async def test_a_node_shows_its_links_its_free_gpus_and_who_has_the_others(person: Person) -> None:
-    await bound(person.office, "a", 2, "n0")
-    found = await person.get("/nodes/n0")
+async def test_a_node_shows_its_links_its_free_gpus_and_who_has_the_others(client: ExplainClient) -> None:
+    await bound(client.leader, "a", 2, "n0")
+    found = await client.get("/nodes/n0")
     held = [gpu for gpu in found["gpuList"] if not gpu["free"]]
     assert [gpu["index"] for gpu in held] == sorted(set(range(8)) - set(found["free"]))
     assert all([h["name"] for h in gpu["holders"]] == ["a"] and gpu["holders"][0]["how"] == "Bound" for gpu in held)
@@ -43,12 +43,12 @@ async def test_a_node_shows_its_links_its_free_gpus_and_who_has_the_others(perso
     assert (found["usable"], found["whyNot"]) == (True, [])
 
 
-async def test_a_planned_pod_is_named_as_the_holder_of_what_is_promised_to_it(person: Person) -> None:
-    person.office.world.add_gang("j", 1, 4)
-    await person.office.settle()
-    planned = await person.get("/pods/default/j-worker-0-a1")
+async def test_a_planned_pod_is_named_as_the_holder_of_what_is_promised_to_it(client: ExplainClient) -> None:
+    client.leader.world.add_gang("j", 1, 4)
+    await client.leader.settle()
+    planned = await client.get("/pods/default/j-worker-0-a1")
     assert planned["state"] == "Planned"
-    node = await person.get(f"/nodes/{planned['node']}")
+    node = await client.get(f"/nodes/{planned['node']}")
     holders = {h["name"]: h["how"] for gpu in node["gpuList"] for h in gpu["holders"]}
     assert holders == {"j-worker-0-a1": "Planned"}
 
@@ -62,26 +62,26 @@ async def test_a_planned_pod_is_named_as_the_holder_of_what_is_promised_to_it(pe
         ({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, "NodeNotReady"),
     ],
 )
-async def test_an_unusable_node_says_why(change: dict[str, Any], reason: str, person: Person) -> None:
-    world = person.office.world
+async def test_an_unusable_node_says_why(change: dict[str, Any], reason: str, client: ExplainClient) -> None:
+    world = client.leader.world
     made = world.nodes["n0"]
     for key, value in change.items():
         made[key] |= value
     world.put("nodes", "n0", made)
-    person.office.see()
-    found = await person.get("/nodes")
+    client.leader.see()
+    found = await client.get("/nodes")
     by_name = {one["name"]: one for one in found["items"]}
     assert reason in [why["reason"] for why in by_name["n0"]["whyNot"]]
     assert not by_name["n0"]["usable"]
     assert by_name["n1"]["usable"]
-    assert reason in [one["reason"] for one in (await person.what_if(gpus=1))["rejections"]]
+    assert reason in [one["reason"] for one in (await client.what_if(gpus=1))["rejections"]]
 
 
 async def test_pages_of_nodes_hold_each_once() -> None:
-    person = asking(*["dgx1-v100"] * 5)
+    client = explain_client(*["dgx1-v100"] * 5)
     seen, after = [], ""
     while True:
-        page = await person.get(f"/nodes?limit=2&after={after}")
+        page = await client.get(f"/nodes?limit=2&after={after}")
         seen += [one["name"] for one in page["items"]]
         assert page["total"] == 5
         if page["next"] is None:
@@ -90,9 +90,9 @@ async def test_pages_of_nodes_hold_each_once() -> None:
     assert seen == ["n0", "n1", "n2", "n3", "n4"]
 
 
-async def test_what_is_left_on_a_node_is_the_best_of_all_sets(person: Person) -> None:
-    await bound(person.office, "a", 3, "n0")
-    found = await person.get("/nodes/n0")
+async def test_what_is_left_on_a_node_is_the_best_of_all_sets(client: ExplainClient) -> None:
+    await bound(client.leader, "a", 3, "n0")
+    found = await client.get("/nodes/n0")
     graph, free = machine("dgx1-v100"), found["free"]
     for one in found["bestLeft"]:
         sets = [sum(1 << i for i in chosen) for chosen in combinations(free, one["gpus"])]
@@ -104,14 +104,14 @@ async def test_what_is_left_on_a_node_is_the_best_of_all_sets(person: Person) ->
 
 
 async def test_what_is_left_is_told_of_large_machines_and_where_a_fabric_joins_partitions_only() -> None:
-    person = asking("mi300x-8-cpx", "h800-8-shared")
-    chips, parts = await person.get("/nodes/n0"), await person.get("/nodes/n1")
+    client = explain_client("mi300x-8-cpx", "h800-8-shared")
+    chips, parts = await client.get("/nodes/n0"), await client.get("/nodes/n1")
     assert [one["value"] for one in chips["bestLeft"]] == [662_500] * 3
     assert [one["value"] for one in parts["bestLeft"]] == [212_496] * 3
-    await bound(person.office, "a", 2, "n1")
-    held = set(range(8)) - set((await person.get("/nodes/n1"))["free"])
+    await bound(client.leader, "a", 2, "n1")
+    held = set(range(8)) - set((await client.get("/nodes/n1"))["free"])
     assert held in ({0, 1}, {2, 3}, {4, 5}, {6, 7}), "one partition of two"
-    assert [one["value"] for one in (await person.get("/nodes/n1"))["bestLeft"]] == [212_496, 212_496, 0]
+    assert [one["value"] for one in (await client.get("/nodes/n1"))["bestLeft"]] == [212_496, 212_496, 0]
     shared = machine("h800-8-shared")
     assert best_ring(shared, sum(1 << i for i in (0, 2, 4, 6)), 2) == 6_000, "no two of one partition of two"
 
@@ -127,40 +127,40 @@ async def test_what_is_left_is_told_of_large_machines_and_where_a_fabric_joins_p
 async def test_what_if_foretells_filter_prioritize_and_bind(
     gpus: int, pattern: str, policy: str, sensitivity: str, busy: Any
 ) -> None:
-    person = asking()
-    office = person.office
+    client = explain_client()
+    leader = client.leader
     for number, size in enumerate(busy):
-        await bound(office, f"busy-{number}", size, f"n{number}")
-    told = await person.what_if(gpus=gpus, pattern=pattern, policy=policy, sensitivity=sensitivity)
+        await bound(leader, f"busy-{number}", size, f"n{number}")
+    told = await client.what_if(gpus=gpus, pattern=pattern, policy=policy, sensitivity=sensitivity)
     notes = {c.ANN_PATTERN: pattern, c.ANN_POLICY: policy, c.ANN_SENSITIVITY: sensitivity}
-    made = office.world.add_pod(pod("p", gpus, annotations=notes))
-    assert await person.what_if(pod=made) == told
-    office.see()
+    made = leader.world.add_pod(pod("p", gpus, annotations=notes))
+    assert await client.what_if(pod=made) == told
+    leader.see()
     body = decode_args(json.dumps({"Pod": made, "NodeNames": ["n0", "n1", "n2"]}).encode())
-    answers = Answers(office.ledger, office.jobs)
+    answers = Answers(leader.ledger, leader.jobs)
     assert {one["node"] for one in told["offers"]} == set(answers.filter(body).node_names)
     scores = {one["Host"]: one["Score"] for one in json.loads(answers.prioritize(body))}
     assert all(scores.get(one["node"], 0) == one["score"] for one in told["offers"])
     if told["offers"]:
         best = told["offers"][0]
-        assert await office.bind("p", best["node"]) == ""
-        notes = office.annotations("p")
+        assert await leader.bind("p", best["node"]) == ""
+        notes = leader.annotations("p")
         assert notes[c.ANN_GPU_INDICES] == ",".join(map(str, best["gpus"]))
         assert notes[c.ANN_VALUE] == str(best["value"])
 
 
-async def test_a_bound_pod_tells_its_choice_and_what_was_second_best(person: Person) -> None:
-    office = person.office
-    made = office.world.add_pod(pod("p", 2, annotations=SENSITIVE))
-    office.see()
+async def test_a_bound_pod_tells_its_choice_and_what_was_second_best(client: ExplainClient) -> None:
+    leader = client.leader
+    made = leader.world.add_pod(pod("p", 2, annotations=SENSITIVE))
+    leader.see()
     body = decode_args(json.dumps({"Pod": made, "NodeNames": ["n0", "n1", "n2"]}).encode())
-    office.answers.filter(body)
-    office.answers.prioritize(body)
-    told = await person.what_if(gpus=2, pattern="Ring", sensitivity="High")
+    leader.answers.filter(body)
+    leader.answers.prioritize(body)
+    told = await client.what_if(gpus=2, pattern="Ring", sensitivity="High")
     assert [one["node"] for one in told["offers"]] == ["n2", "n0", "n1"]
-    assert await office.bind("p", "n2") == ""
-    office.see()
-    found = await person.get("/pods/default/p")
+    assert await leader.bind("p", "n2") == ""
+    leader.see()
+    found = await client.get("/pods/default/p")
     assert (found["state"], found["node"]) == ("Bound", "n2")
     decision = found["decision"]
     assert decision["freeBefore"] == list(range(8))
@@ -173,50 +173,50 @@ async def test_a_bound_pod_tells_its_choice_and_what_was_second_best(person: Per
     assert "chosen for it" in found["message"]
 
 
-async def test_a_corrected_pod_says_that_the_kubelet_decided(person: Person) -> None:
-    office = person.office
-    await bound(office, "p", 2, "n0")
-    made = office.world.pods["p"]
+async def test_a_corrected_pod_says_that_the_kubelet_decided(client: ExplainClient) -> None:
+    leader = client.leader
+    await bound(leader, "p", 2, "n0")
+    made = leader.world.pods["p"]
     made["metadata"]["annotations"][c.ANN_GPUS] = "GPU-n0-6,GPU-n0-7"
-    office.world.add_pod(made)
-    office.see()
-    found = await person.get("/pods/default/p")
+    leader.world.add_pod(made)
+    leader.see()
+    found = await client.get("/pods/default/p")
     assert "kubelet gave other GPUs" in found["message"]
     assert found["gpuIndices"] == [6, 7]
-    assert "kompakt_extender_ledger_corrections_total 1.0" in (await person.http.get("/metrics")).text
+    assert "kompakt_extender_ledger_corrections_total 1.0" in (await client.http.get("/metrics")).text
 
 
-async def test_a_gangs_pod_says_that_the_planner_chose(person: Person) -> None:
-    office = person.office
-    office.world.add_gang("j", 2, 4)
-    await office.settle()
+async def test_a_gangs_pod_says_that_the_planner_chose(client: ExplainClient) -> None:
+    leader = client.leader
+    leader.world.add_gang("j", 2, 4)
+    await leader.settle()
     for number in (0, 1):
         name = f"j-worker-{number}-a1"
-        node = office.annotations(name)[c.ANN_PLANNED_NODE]
-        assert await office.bind(name, node) == ""
-        office.world.report(node)
-        office.see()
-    found = await person.get("/pods/default/j-worker-0-a1")
+        node = leader.annotations(name)[c.ANN_PLANNED_NODE]
+        assert await leader.bind(name, node) == ""
+        leader.world.report(node)
+        leader.see()
+    found = await client.get("/pods/default/j-worker-0-a1")
     assert found["decision"]["chosenBy"] == "Planner"
     assert found["decision"]["secondNode"] is None
     assert "whole gang" in found["decision"]["note"]
     assert found["job"] == "j"
 
 
-async def test_a_waiting_pod_is_told_why_by_reason(person: Person) -> None:
-    office = person.office
-    await bound(office, "a", 6, "n0")
-    office.world.add_gang("j", 3, 8)
-    await office.settle()
-    found = await person.get("/pods/default/j-worker-0-a1")
+async def test_a_waiting_pod_is_told_why_by_reason(client: ExplainClient) -> None:
+    leader = client.leader
+    await bound(leader, "a", 6, "n0")
+    leader.world.add_gang("j", 3, 8)
+    await leader.settle()
+    found = await client.get("/pods/default/j-worker-0-a1")
     assert (found["state"], found["fits"]) == ("Waiting", 2)
     assert found["rejections"] == [
         {"reason": "NotEnoughFreeGPUs", "message": "node(s) had too few free GPUs", "nodes": 1, "examples": ["n0"]}
     ]
     assert "room" in found["message"]
-    office.world.add_pod(pod("p", 9, annotations=SENSITIVE))
-    office.see()
-    plain = await person.get("/pods/default/p")
+    leader.world.add_pod(pod("p", 9, annotations=SENSITIVE))
+    leader.see()
+    plain = await client.get("/pods/default/p")
     assert (plain["message"], plain["rejections"][0]["nodes"]) == ("no node can take it now", 3)
 
 
@@ -255,28 +255,28 @@ def test_the_second_set_ranks_right_behind_the_first(policy: PlacementPolicy, si
     ],
 )
 async def test_a_wrong_question_is_answered_with_a_sentence(
-    body: dict[str, Any], status: int, words: str, person: Person
+    body: dict[str, Any], status: int, words: str, client: ExplainClient
 ) -> None:
-    assert words in await person.refused("/what-if", status, json=body)
+    assert words in await client.refused("/what-if", status, json=body)
 
 
-async def test_unknown_names_standby_and_large_bodies_are_answered_with_a_sentence(person: Person) -> None:
-    assert "'n9'" in await person.refused("/nodes/n9", 404)
-    assert "default/p" in await person.refused("/pods/default/p", 404)
-    assert "default/j" in await person.refused("/jobs/default/j", 404)
-    assert "limit" in await person.refused("/nodes?limit=100000", 422)
-    assert "256 KiB" in await person.refused("/what-if", 413, content=b" " * (MAX_BODY + 1))
-    assert "JSON" in await person.refused("/what-if", 422, content=b"{", headers={"Content-Type": "application/json"})
-    person.active = False
-    assert "held by b_1" in await person.refused("/nodes", 503)
+async def test_unknown_names_standby_and_large_bodies_are_answered_with_a_sentence(client: ExplainClient) -> None:
+    assert "'n9'" in await client.refused("/nodes/n9", 404)
+    assert "default/p" in await client.refused("/pods/default/p", 404)
+    assert "default/j" in await client.refused("/jobs/default/j", 404)
+    assert "limit" in await client.refused("/nodes?limit=100000", 422)
+    assert "256 KiB" in await client.refused("/what-if", 413, content=b" " * (MAX_BODY + 1))
+    assert "JSON" in await client.refused("/what-if", 422, content=b"{", headers={"Content-Type": "application/json"})
+    client.active = False
+    assert "held by b_1" in await client.refused("/nodes", 503)
 
 
-async def test_too_many_questions_at_once_are_turned_away_and_the_rest_is_answered(person: Person) -> None:
-    answers = await asyncio.gather(*(person.http.get("/v1alpha1/nodes") for _ in range(40)))
+async def test_too_many_questions_at_once_are_turned_away_and_the_rest_is_answered(client: ExplainClient) -> None:
+    answers = await asyncio.gather(*(client.http.get("/v1alpha1/nodes") for _ in range(40)))
     counts = {status: sum(a.status_code == status for a in answers) for status in (200, 429)}
     assert counts[200] + counts[429] == 40
     assert counts[200] >= THREADS + WAITING
-    assert (await person.http.get("/v1alpha1/nodes")).status_code == 200
+    assert (await client.http.get("/v1alpha1/nodes")).status_code == 200
 
 
 _VALUES = st.recursive(
@@ -289,14 +289,14 @@ _FIELDS = st.sampled_from(["gpus", "pattern", "edges", "policy", "sensitivity", 
 
 @pytest.fixture(scope="module")
 def standing() -> Iterator[Callable[[bytes], httpx.Response]]:
-    """what-if of one office for many questions."""
+    """what-if of one leader for many questions."""
     world = World()
     world.add_node("n0")
     with asyncio.Runner() as runner:
-        person = Person(Office(world))
-        person.office.take_over()
+        client = ExplainClient(Leader(world))
+        client.leader.take_over()
         headers = {"Content-Type": "application/json"}
-        yield lambda body: runner.run(person.http.post("/v1alpha1/what-if", content=body, headers=headers))
+        yield lambda body: runner.run(client.http.post("/v1alpha1/what-if", content=body, headers=headers))
 
 
 @settings(max_examples=40, deadline=None)
@@ -315,12 +315,12 @@ def test_a_body_that_is_no_json_is_refused(standing: Callable[[bytes], httpx.Res
     assert standing(body).status_code in (400, 422)
 
 
-async def test_pods_of_other_schedulers_and_other_gates_are_said_so(person: Person) -> None:
-    office = person.office
-    office.world.add_pod(pod("other", 1, schedulerName="default-scheduler"))
-    office.world.add_pod(pod("gated", 1, schedulingGates=[{"name": "example.com/quota"}]))
-    office.world.add_pod(pod("none", 0))
-    office.see()
-    assert "another scheduler" in (await person.get("/pods/default/other"))["message"]
-    assert "example.com/quota" in (await person.get("/pods/default/gated"))["message"]
-    assert c.RESOURCE in (await person.get("/pods/default/none"))["message"]
+async def test_pods_of_other_schedulers_and_other_gates_are_said_so(client: ExplainClient) -> None:
+    leader = client.leader
+    leader.world.add_pod(pod("other", 1, schedulerName="default-scheduler"))
+    leader.world.add_pod(pod("gated", 1, schedulingGates=[{"name": "example.com/quota"}]))
+    leader.world.add_pod(pod("none", 0))
+    leader.see()
+    assert "another scheduler" in (await client.get("/pods/default/other"))["message"]
+    assert "example.com/quota" in (await client.get("/pods/default/gated"))["message"]
+    assert c.RESOURCE in (await client.get("/pods/default/none"))["message"]

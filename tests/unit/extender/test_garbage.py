@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kompakt_core import contract as c
 from kompakt_extender import verbs
 from kompakt_extender.main import listen, server
-from tests.support.extender.office import Office
-from tests.support.extender.scheduler import Desk, Scheduler, scheduling
+from tests.support.extender.leader import Leader
+from tests.support.extender.scheduler import Replica, Scheduler, scheduling
 from tests.support.extender.world import World, pod
 
 SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
@@ -89,18 +89,18 @@ async def test_a_huge_body_is_refused_before_it_is_read_to_its_end(
     ],
 )
 async def test_a_binding_whose_names_are_none_writes_nothing(key: str, value: str, scheduler: Scheduler) -> None:
-    scheduler.office.world.add_pod(pod("p", 1))
+    scheduler.leader.world.add_pod(pod("p", 1))
     answer = await scheduler.post("bind", BINDING | {key: value})
     assert (answer.status_code, key in answer.json()["Error"]) == (400, True)
-    assert scheduler.office.world.sent == []
+    assert scheduler.leader.world.sent == []
 
 
 async def test_an_error_of_ours_is_a_500_and_counted_and_the_next_call_is_served(
     monkeypatch: pytest.MonkeyPatch, scheduler: Scheduler
 ) -> None:
-    scheduler.office.world.add_pod(pod("p", 1))
+    scheduler.leader.world.add_pod(pod("p", 1))
     with monkeypatch.context() as broken:
-        broken.setattr(Desk, "filter", lambda self, args: 1 / 0)
+        broken.setattr(Replica, "filter", lambda self, args: 1 / 0)
         answer = await scheduler.post("filter", scheduler.args("p"))
     assert (answer.status_code, "its log" in answer.json()["Error"]) == (500, True)
     assert errors(scheduler, "filter") == 1
@@ -108,8 +108,8 @@ async def test_an_error_of_ours_is_a_500_and_counted_and_the_next_call_is_served
 
 
 async def test_noise_on_the_port_is_answered_and_the_next_caller_served(caplog: pytest.LogCaptureFixture) -> None:
-    office = Office(World())
-    ours = server(verbs.verbs_app(Desk(office), office.metrics))
+    leader = Leader(World())
+    ours = server(verbs.verbs_app(Replica(leader), leader.metrics))
     listening = listen("127.0.0.1", 0)
     task = asyncio.create_task(ours.serve([listening]))
     async with asyncio.timeout(10):
@@ -160,7 +160,7 @@ async def test_any_spoilt_argument_is_answered_with_a_verdict_or_a_400(
     if planned:
         made["metadata"]["labels"] = {c.LABEL_JOB_UID: "uid-j"}
         made["metadata"]["annotations"] |= {c.ANN_PLANNED_NODE: "n0", c.ANN_PLANNED_GPUS: "GPU-n0-0,GPU-n0-1"}
-    scheduler.office.world.add_pod(made)
+    scheduler.leader.world.add_pod(made)
     body = scheduler.args("p")
     at: Any = body
     for part in path[:-1]:

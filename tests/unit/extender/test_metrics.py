@@ -6,16 +6,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kompakt_core import contract as c
 from kompakt_extender.fragmentation import FragmentationCollector
-from tests.support.extender.asking import Person, asking, bound
-from tests.support.extender.scheduler import Desk, Scheduler
+from tests.support.extender.explain_client import ExplainClient, bound, explain_client
+from tests.support.extender.scheduler import Replica, Scheduler
 from tests.support.extender.world import pod
 
 LABELS = {"verb", "reason", "outcome", "state", "resource", "pattern", "node", "gpus", "le"}
 
 
-async def scrape(person: Person) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+async def scrape(client: ExplainClient) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     """Samples by name and labels; fails where a family has no help."""
-    answer = await person.http.get("/metrics")
+    answer = await client.http.get("/metrics")
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = defaultdict(dict)
     for family in text_string_to_metric_families(answer.text):
         assert family.documentation, family.name
@@ -26,11 +26,11 @@ async def scrape(person: Person) -> dict[str, dict[tuple[tuple[str, str], ...], 
     return found
 
 
-async def test_all_figures_parse_and_no_label_grows_with_pods(person: Person) -> None:
-    before = await scrape(person)
+async def test_all_figures_parse_and_no_label_grows_with_pods(client: ExplainClient) -> None:
+    before = await scrape(client)
     for number in range(3):
-        await bound(person.office, f"p{number}", 2, "n0")
-    after = await scrape(person)
+        await bound(client.leader, f"p{number}", 2, "n0")
+    after = await scrape(client)
     labels = {name for series in after.values() for key in series for name, _ in key}
     assert labels <= LABELS
     grown = {name for name in after if len(after[name]) > len(before.get(name, {}))}
@@ -41,50 +41,50 @@ async def test_all_figures_parse_and_no_label_grows_with_pods(person: Person) ->
     assert after["process_resident_memory_bytes"][()] > 1e6
 
 
-async def test_units_stand_in_names_and_helps(person: Person) -> None:
-    for family in text_string_to_metric_families((await person.http.get("/metrics")).text):
+async def test_units_stand_in_names_and_helps(client: ExplainClient) -> None:
+    for family in text_string_to_metric_families((await client.http.get("/metrics")).text):
         if family.name.startswith("kompakt") and family.name.endswith("_seconds"):
             assert "seconds" in family.documentation
         if family.name.endswith("bytes_per_second"):
             assert "bytes per second" in family.documentation
 
 
-async def test_what_is_left_per_node_follows_the_free_gpus(person: Person) -> None:
-    empty = (await scrape(person))["kompakt_node_ring_left_bytes_per_second"]
+async def test_what_is_left_per_node_follows_the_free_gpus(client: ExplainClient) -> None:
+    empty = (await scrape(client))["kompakt_node_ring_left_bytes_per_second"]
     assert len(empty) == 9, "three nodes, sizes 2, 4 and 8"
-    await bound(person.office, "p", 5, "n0")
-    now = await scrape(person)
+    await bound(client.leader, "p", 5, "n0")
+    now = await scrape(client)
     left = now["kompakt_node_ring_left_bytes_per_second"]
-    shown = {one["gpus"]: one["value"] for one in (await person.get("/nodes/n0"))["bestLeft"]}
+    shown = {one["gpus"]: one["value"] for one in (await client.get("/nodes/n0"))["bestLeft"]}
     for size in (2, 4, 8):
         assert left[("gpus", str(size)), ("node", "n0")] == shown[size] * 1e6
         assert left[("gpus", str(size)), ("node", "n1")] == empty[("gpus", str(size)), ("node", "n1")]
     assert left[("gpus", "4"), ("node", "n0")] == 0
     ideal = now["kompakt_ring_ideal_bytes_per_second"]
     assert ideal[(("gpus", "2"),)] == max(empty[("gpus", "2"), ("node", n)] for n in ("n0", "n1", "n2"))
-    person.active = False
-    assert "kompakt_node_ring_left_bytes_per_second" not in await scrape(person), "a standby knows no nodes"
+    client.active = False
+    assert "kompakt_node_ring_left_bytes_per_second" not in await scrape(client), "a standby knows no nodes"
 
 
-async def test_the_share_of_the_ideal_is_observed_at_bind(person: Person) -> None:
-    office = person.office
-    await bound(office, "best", 2, "n2")
-    await bound(office, "worse", 2, "n0")
-    await bound(office, "alone", 1, "n1")
-    shares = await scrape(person)
+async def test_the_share_of_the_ideal_is_observed_at_bind(client: ExplainClient) -> None:
+    leader = client.leader
+    await bound(leader, "best", 2, "n2")
+    await bound(leader, "worse", 2, "n0")
+    await bound(leader, "alone", 1, "n1")
+    shares = await scrape(client)
     ring = (("pattern", "Ring"),)
     assert shares["kompakt_extender_bind_value_ratio_count"][ring] == 2, "one GPU has no value to share"
-    worse, best = (int(office.annotations(name)[c.ANN_VALUE]) for name in ("worse", "best"))
+    worse, best = (int(leader.annotations(name)[c.ANN_VALUE]) for name in ("worse", "best"))
     assert abs(shares["kompakt_extender_bind_value_ratio_sum"][ring] - (1 + worse / best)) < 1e-9
 
 
-async def test_refusals_are_counted_by_reason_of_filter_and_bind(person: Person) -> None:
-    office = person.office
-    queries = Desk(office)
+async def test_refusals_are_counted_by_reason_of_filter_and_bind(client: ExplainClient) -> None:
+    leader = client.leader
+    queries = Replica(leader)
     scheduler = Scheduler(queries)
-    await bound(office, "a", 6, "n0")
-    office.world.add_pod(pod("p", 4))
-    office.see()
+    await bound(leader, "a", 6, "n0")
+    leader.world.add_pod(pod("p", 4))
+    leader.see()
     await scheduler.filter("p", "n0", "n1", "gone")
     text = (await scheduler.get("/metrics")).text
     assert 'kompakt_extender_rejections_total{reason="NotEnoughFreeGPUs",verb="filter"} 1.0' in text
@@ -95,9 +95,9 @@ async def test_refusals_are_counted_by_reason_of_filter_and_bind(person: Person)
 
 
 async def test_equal_nodes_are_computed_once() -> None:
-    person = asking(*["dgx1-v100"] * 20)
+    client = explain_client(*["dgx1-v100"] * 20)
     collector = FragmentationCollector()
-    collector.look(person.states())
+    collector.look(client.states())
     (left, _) = collector.collect()
     assert len(left.samples) == 60
     assert len(collector._known) == 1

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kompakt_core import contract as c
 from kompakt_core.policy.model import Timers
 from kompakt_extender.consolidation import ClusterPolicy
-from tests.support.extender.office import Office
+from tests.support.extender.leader import Leader
 from tests.support.extender.world import World, pod, worker
 
 NODES = ("n0", "n1")
@@ -43,15 +43,15 @@ class Cluster(RuleBasedStateMachine):
     def begin(self) -> None:
         for name, machine in MACHINES.items():
             self.world.add_node(name, machine)
-        self.office = self.run(self.open_office())
+        self.leader = self.run(self.new_leader())
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(work)
 
-    async def open_office(self) -> Office:
-        office = Office(self.world, HASTY)
-        office.take_over()
-        return office
+    async def new_leader(self) -> Leader:
+        leader = Leader(self.world, HASTY)
+        leader.take_over()
+        return leader
 
     @rule(gpus=st.integers(1, 4))
     def user_creates_a_plain_pod(self, gpus: int) -> None:
@@ -65,12 +65,12 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 12))
     def watch_delivers(self, count: int) -> None:
-        self.office.see(count)
+        self.leader.see(count)
 
     @rule(outcomes=OUTCOMES)
     def planner_plans(self, outcomes: list[str]) -> None:
         self.world.outcomes.extend(outcomes)
-        self.run(self.some_time(self.office.planner.run_cycle()))
+        self.run(self.some_time(self.leader.planner.run_cycle()))
         self.world.outcomes.clear()
 
     @rule(picks=st.lists(st.tuples(PICK, st.sampled_from(NODES)), min_size=1, max_size=4), outcomes=OUTCOMES, plan=st.booleans())
@@ -79,9 +79,9 @@ class Cluster(RuleBasedStateMachine):
         if not names:
             return
         self.world.outcomes.extend(outcomes)
-        calls: list[Coroutine[Any, Any, Any]] = [self.office.bind(names[pick % len(names)], node) for pick, node in picks]
+        calls: list[Coroutine[Any, Any, Any]] = [self.leader.bind(names[pick % len(names)], node) for pick, node in picks]
         if plan:
-            calls.insert(len(calls) // 2, self.office.planner.run_cycle())
+            calls.insert(len(calls) // 2, self.leader.planner.run_cycle())
         self.run(self.some_time(*calls))
         self.world.outcomes.clear()
 
@@ -124,7 +124,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 60, 121, 700]))
     def time_passes(self, seconds: int) -> None:
-        self.office.wait(seconds)
+        self.leader.wait(seconds)
 
     @precondition(lambda self: self.world.jobs)
     @rule(pick=PICK)
@@ -144,13 +144,13 @@ class Cluster(RuleBasedStateMachine):
     @rule(arrived=st.booleans())
     def another_leader_takes_over(self, arrived: bool) -> None:
         """The Lease outlives every write of the old leader: each has arrived by then, or never will."""
-        now = self.office.now
+        now = self.leader.now
         self.close_office()
         if arrived:
             self.world.arrive_late()
         self.world.late.clear()
-        self.office = self.run(self.open_office())
-        self.office.now = now
+        self.leader = self.run(self.new_leader())
+        self.leader.now = now
 
     @invariant()
     def no_gpu_is_held_by_two_pods(self) -> None:
@@ -168,13 +168,13 @@ class Cluster(RuleBasedStateMachine):
                 assert all(uuid.startswith(f"GPU-{node}-") for uuid in written)
 
     def close_office(self) -> None:
-        self.office.planner.stop()
-        self.office.binder.stop()
+        self.leader.planner.stop()
+        self.leader.binder.stop()
         self.run(asyncio.sleep(0))
         self.run(asyncio.sleep(0))
 
     def teardown(self) -> None:
-        if hasattr(self, "office"):
+        if hasattr(self, "leader"):
             self.close_office()
         self.loop.close()
 

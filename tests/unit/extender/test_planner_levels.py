@@ -7,40 +7,40 @@ import pytest
 
 from kompakt_core import contract as c
 from kompakt_extender.consolidation import ClusterPolicy
-from tests.support.extender.office import Office, gates
+from tests.support.extender.leader import Leader, gates
 from tests.support.extender.racks import half_full, occupy, on_racks, vacate
 
 FIXED = {"mode": "Fixed", "machineWaitSeconds": 600, "rackWaitSeconds": 1800}
 
 
-async def waiting() -> Office:
+async def waiting() -> Leader:
     """A gang of two times four GPUs waits for one machine: four are free on each."""
-    office = on_racks()
-    half_full(office)
-    office.world.add_gang("j", 2, 4, consolidation=FIXED)
-    await office.settle()
-    return office
+    leader = on_racks()
+    half_full(leader)
+    leader.world.add_gang("j", 2, 4, consolidation=FIXED)
+    await leader.settle()
+    return leader
 
 
 async def test_a_gang_waits_for_one_machine_and_says_until_when() -> None:
-    office = await waiting()
-    found = office.scheduling("j")
+    leader = await waiting()
+    found = leader.scheduling("j")
     assert (found["state"], found["reason"], found["waitsFor"]) == ("Waiting", "WaitingForLevel", "Machine")
     assert (found["placeableSince"], found["until"]) == ("2026-01-31T12:00:00Z", "2026-01-31T12:10:00Z")
     assert found["message"].startswith("waits for one machine until 12:10:00Z; now there is room only in one rack")
-    assert all(gates(office.world, f"j-worker-{index}-a1") for index in range(2))
-    sent = len(office.world.sent)
-    office.wait(599)
-    await office.settle()
-    assert len(office.world.sent) == sent, "nothing is written while nothing changes"
+    assert all(gates(leader.world, f"j-worker-{index}-a1") for index in range(2))
+    sent = len(leader.world.sent)
+    leader.wait(599)
+    await leader.settle()
+    assert len(leader.world.sent) == sent, "nothing is written while nothing changes"
 
 
 async def test_it_is_placed_at_once_when_a_machine_becomes_free() -> None:
-    office = await waiting()
-    office.wait(60)
-    vacate(office, "b1", 4)
-    await office.settle()
-    found = office.scheduling("j")
+    leader = await waiting()
+    leader.wait(60)
+    vacate(leader, "b1", 4)
+    await leader.settle()
+    found = leader.scheduling("j")
     assert (found["state"], found["plan"]["level"]) == ("Released", "Machine")
     assert {seat["node"] for seat in found["plan"]["pods"]} == {"b1"}
     assert "until" not in found
@@ -48,37 +48,37 @@ async def test_it_is_placed_at_once_when_a_machine_becomes_free() -> None:
 
 
 async def test_it_relaxes_when_its_timer_runs_out_although_nothing_else_happens() -> None:
-    office = await waiting()
-    office.wait(600)
-    await office.plan()  # no watch delivered anything
-    assert (office.scheduling("j")["state"], office.scheduling("j")["plan"]["level"]) == ("Released", "Rack")
+    leader = await waiting()
+    leader.wait(600)
+    await leader.plan()  # no watch delivered anything
+    assert (leader.scheduling("j")["state"], leader.scheduling("j")["plan"]["level"]) == ("Released", "Rack")
 
 
 async def test_the_loop_wakes_by_itself_at_the_earliest_timer() -> None:
-    office = on_racks()
-    half_full(office)
+    leader = on_racks()
+    half_full(leader)
     for name, seconds in (("late", 630), ("early", 600)):
-        office.world.add_gang(name, 2, 4, consolidation={"mode": "Fixed", "machineWaitSeconds": seconds})
-    await office.settle()
-    assert office.planner._pause() == 1.0, "a look each second at least"
-    office.wait(599.8)
-    assert office.planner._pause() == pytest.approx(0.2)
-    office.planner.start()
-    office.run_clock()
-    while office.scheduling("early")["state"] != "Released":
+        leader.world.add_gang(name, 2, 4, consolidation={"mode": "Fixed", "machineWaitSeconds": seconds})
+    await leader.settle()
+    assert leader.planner._pause() == 1.0, "a look each second at least"
+    leader.wait(599.8)
+    assert leader.planner._pause() == pytest.approx(0.2)
+    leader.planner.start()
+    leader.run_clock()
+    while leader.scheduling("early")["state"] != "Released":
         await asyncio.sleep(0.01)
-    office.planner.stop()
-    assert office.scheduling("late")["state"] == "Waiting"
+    leader.planner.stop()
+    assert leader.scheduling("late")["state"] == "Waiting"
 
 
 async def test_timers_go_on_after_a_takeover() -> None:
-    office = await waiting()
-    successor = Office(office.world)
+    leader = await waiting()
+    successor = Leader(leader.world)
     successor.wait(599)
     successor.take_over()
     await successor.settle()
     assert (successor.scheduling("j")["state"], successor.scheduling("j")["until"]) == ("Waiting", "2026-01-31T12:10:00Z")
-    late = Office(office.world)
+    late = Leader(leader.world)
     late.wait(5000)  # the timer ran out while nobody decided
     late.take_over()
     await late.plan()
@@ -86,34 +86,34 @@ async def test_timers_go_on_after_a_takeover() -> None:
 
 
 async def test_timers_begin_when_the_gang_could_first_be_placed() -> None:
-    office = on_racks()
+    leader = on_racks()
     for node in ("a0", "a1", "b0", "b1"):
-        occupy(office, node, 8)
-    office.world.add_gang("j", 2, 4, consolidation=FIXED)
-    await office.settle()
-    assert "placeableSince" not in office.scheduling("j")
-    office.wait(3600)
+        occupy(leader, node, 8)
+    leader.world.add_gang("j", 2, 4, consolidation=FIXED)
+    await leader.settle()
+    assert "placeableSince" not in leader.scheduling("j")
+    leader.wait(3600)
     for node in ("a0", "a1"):
-        vacate(office, node, 4)
-    await office.settle()
-    found = office.scheduling("j")
+        vacate(leader, node, 4)
+    await leader.settle()
+    found = leader.scheduling("j")
     assert found["waitingSince"] == "2026-01-31T12:00:00Z"
     assert (found["placeableSince"], found["until"]) == ("2026-01-31T13:00:00Z", "2026-01-31T13:10:00Z")
 
 
 async def test_the_level_that_is_waited_for_may_become_a_wider_one() -> None:
-    office = on_racks()
-    half_full(office, "a0", "b0")
-    occupy(office, "a1", 8)
-    occupy(office, "b1", 8)
-    office.world.add_gang("j", 2, 4, consolidation=FIXED)
-    await office.settle()
-    found = office.scheduling("j")
+    leader = on_racks()
+    half_full(leader, "a0", "b0")
+    occupy(leader, "a1", 8)
+    occupy(leader, "b1", 8)
+    leader.world.add_gang("j", 2, 4, consolidation=FIXED)
+    await leader.settle()
+    found = leader.scheduling("j")
     assert (found["waitsFor"], found["until"]) == ("Rack", "2026-01-31T12:30:00Z")
     assert "across the whole cluster" in found["message"]
-    office.wait(1800)
-    await office.plan()
-    assert office.scheduling("j")["plan"]["level"] == "Cluster"
+    leader.wait(1800)
+    await leader.plan()
+    assert leader.scheduling("j")["plan"]["level"] == "Cluster"
 
 
 def left(seconds: int) -> dict[str, dict[str, Any]]:
@@ -153,91 +153,91 @@ KOMPAKT = ClusterPolicy("kompakt")
 async def test_until_when_a_gang_waits_for_one_machine(
     policy: ClusterPolicy, on_pods: str, job: dict[str, dict[str, Any]], until: str | None
 ) -> None:
-    office = on_racks(policy)
-    half_full(office)
-    office.world.add_gang("j", 2, 4)
+    leader = on_racks(policy)
+    half_full(leader)
+    leader.world.add_gang("j", 2, 4)
     for part, more in job.items():
-        office.world.jobs["j"][part] |= more
-    office.world.put("jobs", "j", office.world.jobs["j"])
+        leader.world.jobs["j"][part] |= more
+    leader.world.put("jobs", "j", leader.world.jobs["j"])
     for index in range(2):
-        made = office.world.pods[f"j-worker-{index}-a1"]
+        made = leader.world.pods[f"j-worker-{index}-a1"]
         made["metadata"]["annotations"][c.ANN_SENSITIVITY] = on_pods
-        office.world.add_pod(made)
-    await office.settle()
-    found = office.scheduling("j")
+        leader.world.add_pod(made)
+    await leader.settle()
+    found = leader.scheduling("j")
     assert (found["state"], found.get("waitsFor")) == (("Released", None) if until is None else ("Waiting", "Machine"))
     assert found.get("until", "") == (f"2026-01-31T{until}Z" if until and "T" not in until else until or "")
 
 
 async def test_a_job_may_leave_the_clusters_policy() -> None:
-    office = on_racks(ClusterPolicy("fixed"))
-    half_full(office)
-    office.world.add_gang("hasty", 2, 4, consolidation={"mode": "NoWait"})
-    office.world.add_gang("proud", 2, 4, consolidation={"mode": "NeverRelax"})
-    await office.settle()
-    assert office.scheduling("hasty")["plan"]["level"] == "Rack"
-    assert office.scheduling("proud")["message"].startswith("waits for one machine however long it takes")
-    office.wait(10**6)
-    await office.settle()
-    assert office.scheduling("proud")["state"] == "Waiting"
+    leader = on_racks(ClusterPolicy("fixed"))
+    half_full(leader)
+    leader.world.add_gang("hasty", 2, 4, consolidation={"mode": "NoWait"})
+    leader.world.add_gang("proud", 2, 4, consolidation={"mode": "NeverRelax"})
+    await leader.settle()
+    assert leader.scheduling("hasty")["plan"]["level"] == "Rack"
+    assert leader.scheduling("proud")["message"].startswith("waits for one machine however long it takes")
+    leader.wait(10**6)
+    await leader.settle()
+    assert leader.scheduling("proud")["state"] == "Waiting"
 
 
 async def test_who_waits_for_a_level_holds_nothing_and_others_pass() -> None:
-    office = on_racks()
-    half_full(office)
-    office.world.add_gang("patient", 2, 4, consolidation={"mode": "NeverRelax"})
-    await office.settle()
-    office.wait(1)
+    leader = on_racks()
+    half_full(leader)
+    leader.world.add_gang("patient", 2, 4, consolidation={"mode": "NeverRelax"})
+    await leader.settle()
+    leader.wait(1)
     for number in range(4):
-        office.world.add_gang(f"small-{number}", 1, 4)
-    await office.settle()
-    assert {office.scheduling(f"small-{number}")["state"] for number in range(4)} == {"Released"}
+        leader.world.add_gang(f"small-{number}", 1, 4)
+    await leader.settle()
+    assert {leader.scheduling(f"small-{number}")["state"] for number in range(4)} == {"Released"}
 
 
 async def test_a_node_that_kube_scheduler_rejects_leads_to_a_new_plan_elsewhere_and_not_to_a_new_wait() -> None:
-    office = on_racks()
-    half_full(office, "a0", "a1", "b0")
-    office.world.add_gang("j", 2, 4, consolidation={**FIXED, "machineWaitSeconds": 300})
-    await office.settle()
-    assert {seat["node"] for seat in office.scheduling("j")["plan"]["pods"]} == {"b1"}
-    office.wait(121)  # nobody binds it there
-    await office.settle()
-    found = office.scheduling("j")
+    leader = on_racks()
+    half_full(leader, "a0", "a1", "b0")
+    leader.world.add_gang("j", 2, 4, consolidation={**FIXED, "machineWaitSeconds": 300})
+    await leader.settle()
+    assert {seat["node"] for seat in leader.scheduling("j")["plan"]["pods"]} == {"b1"}
+    leader.wait(121)  # nobody binds it there
+    await leader.settle()
+    found = leader.scheduling("j")
     assert [one["node"] for one in found["excludedNodes"]] == ["b1"]
     assert (found["waitsFor"], found["until"]) == ("Machine", "2026-01-31T12:07:01Z"), "timers begin with the first refusal"
-    office.wait(300)
-    await office.plan()
-    assert {seat["node"] for seat in office.scheduling("j")["plan"]["pods"]} == {"a0", "a1"}
+    leader.wait(300)
+    await leader.plan()
+    assert {seat["node"] for seat in leader.scheduling("j")["plan"]["pods"]} == {"a0", "a1"}
 
 
 async def test_two_gangs_that_each_need_all_never_hold_a_part_each() -> None:
     """A and B want both machines of the one rack that is left; whoever comes first gets both, the other nothing."""
-    office = on_racks()
+    leader = on_racks()
     for node in ("b0", "b1"):
-        occupy(office, node, 8)
+        occupy(leader, node, 8)
     for name in ("a", "b"):
-        office.world.add_gang(name, 2, 8, consolidation=FIXED)
-    await office.settle()
-    states = {name: office.scheduling(name)["state"] for name in "ab"}
+        leader.world.add_gang(name, 2, 8, consolidation=FIXED)
+    await leader.settle()
+    states = {name: leader.scheduling(name)["state"] for name in "ab"}
     assert states == {"a": "Released", "b": "Waiting"}
-    assert all(gates(office.world, f"b-worker-{index}-a1") for index in range(2))
+    assert all(gates(leader.world, f"b-worker-{index}-a1") for index in range(2))
     for index in range(2):
-        assert await office.bind(f"a-worker-{index}-a1", office.scheduling("a")["plan"]["pods"][index]["node"]) == ""
-        office.world.finish_pod(f"a-worker-{index}-a1")
-    office.world.jobs["a"]["status"]["conditions"].append({"type": "Complete", "status": "True"})
-    office.world.put("jobs", "a", office.world.jobs["a"])
-    await office.settle()
-    assert office.scheduling("b")["state"] == "Released"
+        assert await leader.bind(f"a-worker-{index}-a1", leader.scheduling("a")["plan"]["pods"][index]["node"]) == ""
+        leader.world.finish_pod(f"a-worker-{index}-a1")
+    leader.world.jobs["a"]["status"]["conditions"].append({"type": "Complete", "status": "True"})
+    leader.world.put("jobs", "a", leader.world.jobs["a"])
+    await leader.settle()
+    assert leader.scheduling("b")["state"] == "Released"
 
 
 async def test_a_level_required_is_never_left_though_the_timers_run_out() -> None:
-    office = on_racks()
-    half_full(office)
-    office.world.add_gang("j", 2, 4, consolidation=FIXED)
-    office.world.jobs["j"]["spec"]["placement"]["requiredLevel"] = "Machine"
-    office.world.put("jobs", "j", office.world.jobs["j"])
-    await office.settle()
-    office.wait(10**5)
-    await office.settle()
-    assert office.scheduling("j")["state"] == "Waiting"
-    assert "not within the level Machine" in office.scheduling("j")["message"]
+    leader = on_racks()
+    half_full(leader)
+    leader.world.add_gang("j", 2, 4, consolidation=FIXED)
+    leader.world.jobs["j"]["spec"]["placement"]["requiredLevel"] = "Machine"
+    leader.world.put("jobs", "j", leader.world.jobs["j"])
+    await leader.settle()
+    leader.wait(10**5)
+    await leader.settle()
+    assert leader.scheduling("j")["state"] == "Waiting"
+    assert "not within the level Machine" in leader.scheduling("j")["message"]

@@ -15,185 +15,185 @@ from kompakt_core.placement.model import NodeState, Taint
 from kompakt_core.topology.machines import machine
 from kompakt_extender.planner.cycle import no_better
 from kompakt_extender.planner.loop import LATE_AT_MOST
-from tests.support.extender.office import Office, on_nodes, slow_to_write
+from tests.support.extender.leader import Leader, on_nodes, slow_to_write
 from tests.support.extender.preempting import PROTECTED, runs, urgent
 from tests.support.extender.racks import occupy, vacate
 
 
-def leave(office: Office, node: str, gpus: int = 8, first: int = 0) -> None:
+def leave(leader: Leader, node: str, gpus: int = 8, first: int = 0) -> None:
     """Plain pods end, and the watch shows it."""
-    vacate(office, node, gpus, first)
-    office.see()
+    vacate(leader, node, gpus, first)
+    leader.see()
 
 
-def states(office: Office, *names: str) -> list[Any]:
-    return [office.scheduling(name).get("state") for name in names]
+def states(leader: Leader, *names: str) -> list[Any]:
+    return [leader.scheduling(name).get("state") for name in names]
 
 
-def two_gangs(office: Office, taken: int = 0) -> None:
+def two_gangs(leader: Leader, taken: int = 0) -> None:
     """One of high and one of low priority come; plain pods have so many GPUs of n0."""
-    occupy(office, "n0", taken)
-    urgent(office, "high")
-    office.world.add_gang("low", 2, 4)
+    occupy(leader, "n0", taken)
+    urgent(leader, "high")
+    leader.world.add_gang("low", 2, 4)
 
 
-async def both_wait(office: Office) -> None:
+async def both_wait(leader: Leader) -> None:
     """Both are told that there is no room."""
-    two_gangs(office, taken=8)
-    await office.settle()
-    assert states(office, "high", "low") == ["Waiting", "Waiting"]
+    two_gangs(leader, taken=8)
+    await leader.settle()
+    assert states(leader, "high", "low") == ["Waiting", "Waiting"]
 
 
 async def test_what_becomes_free_while_a_gang_is_thought_about_is_not_given_to_one_behind_it() -> None:
-    office = on_nodes(1)
-    two_gangs(office, taken=8)
-    office.see()
-    office.meanwhile.append(lambda: leave(office, "n0"))
-    await office.plan()
-    assert office.planner._wake.is_set(), "another round follows at once"
-    await office.settle()
-    assert states(office, "high", "low") == ["Released", "Waiting"]
+    leader = on_nodes(1)
+    two_gangs(leader, taken=8)
+    leader.see()
+    leader.meanwhile.append(lambda: leave(leader, "n0"))
+    await leader.plan()
+    assert leader.planner._wake.is_set(), "another round follows at once"
+    await leader.settle()
+    assert states(leader, "high", "low") == ["Released", "Waiting"]
 
 
 async def test_a_machine_that_comes_while_a_gang_is_thought_about_is_shown_to_all_in_the_next_round() -> None:
-    office = on_nodes(1)
-    await both_wait(office)
-    office.wait(1)
-    leave(office, "n0", 1)  # too little for either, and a reason to ask both again
+    leader = on_nodes(1)
+    await both_wait(leader)
+    leader.wait(1)
+    leave(leader, "n0", 1)  # too little for either, and a reason to ask both again
 
     def machine_comes() -> None:
-        office.world.add_node("n1")
-        office.see()
+        leader.world.add_node("n1")
+        leader.see()
 
-    office.meanwhile.append(machine_comes)
-    await office.settle()
-    assert states(office, "high", "low") == ["Released", "Waiting"]
+    leader.meanwhile.append(machine_comes)
+    await leader.settle()
+    assert states(leader, "high", "low") == ["Released", "Waiting"]
 
 
 @pytest.mark.parametrize("node", ["n0", "n1"])
 async def test_who_loses_its_node_while_it_is_thought_about_is_asked_again_before_those_behind_it(
-    node: str, office: Office
+    node: str, leader: Leader
 ) -> None:
-    two_gangs(office)
-    office.see()
+    two_gangs(leader)
+    leader.see()
 
     def node_falls_silent() -> None:
-        office.world.turn_ready(node)
-        office.see()
+        leader.world.turn_ready(node)
+        leader.see()
 
-    office.meanwhile.append(node_falls_silent)
-    await office.settle()
-    assert states(office, "high", "low") == ["Released", "Waiting"]
+    leader.meanwhile.append(node_falls_silent)
+    await leader.settle()
+    assert states(leader, "high", "low") == ["Released", "Waiting"]
 
 
-async def test_a_gang_whose_answers_keep_coming_too_late_does_not_hold_up_the_others(office: Office) -> None:
-    urgent(office, "high")
-    office.world.add_gang("low", 1, 1)
-    office.see()
+async def test_a_gang_whose_answers_keep_coming_too_late_does_not_hold_up_the_others(leader: Leader) -> None:
+    urgent(leader, "high")
+    leader.world.add_gang("low", 1, 1)
+    leader.see()
 
     patterns = itertools.cycle(("Clique", "Ring"))
 
     def wish_changes() -> None:
         pattern = next(patterns)
-        for one in [one for name, one in office.world.pods.items() if name.startswith("high-")]:
+        for one in [one for name, one in leader.world.pods.items() if name.startswith("high-")]:
             one["metadata"]["annotations"][c.ANN_PATTERN] = pattern
-            office.world.add_pod(one)
-        office.see()
+            leader.world.add_pod(one)
+        leader.see()
 
     for _ in range(LATE_AT_MOST):
-        office.meanwhile.append(wish_changes)
-        await office.plan()
-        assert states(office, "high", "low") == [None, None]
-    office.meanwhile.append(wish_changes)
-    await office.plan()
-    assert states(office, "high", "low") == [None, "Released"]
-    await office.settle()
-    assert states(office, "high", "low") == ["Released", "Released"]
+        leader.meanwhile.append(wish_changes)
+        await leader.plan()
+        assert states(leader, "high", "low") == [None, None]
+    leader.meanwhile.append(wish_changes)
+    await leader.plan()
+    assert states(leader, "high", "low") == [None, "Released"]
+    await leader.settle()
+    assert states(leader, "high", "low") == ["Released", "Released"]
 
 
 async def test_gangs_of_equal_priority_keep_their_order_too() -> None:
-    office = on_nodes(1)
-    occupy(office, "n0", 8)
-    office.world.add_gang("first", 2, 4)
-    await office.settle()
-    office.wait(1)
-    office.world.add_gang("second", 2, 4)
-    leave(office, "n0", 1)
-    office.meanwhile.append(lambda: leave(office, "n0", 7, first=1))
-    await office.settle()
-    assert states(office, "first", "second") == ["Released", "Waiting"]
+    leader = on_nodes(1)
+    occupy(leader, "n0", 8)
+    leader.world.add_gang("first", 2, 4)
+    await leader.settle()
+    leader.wait(1)
+    leader.world.add_gang("second", 2, 4)
+    leave(leader, "n0", 1)
+    leader.meanwhile.append(lambda: leave(leader, "n0", 7, first=1))
+    await leader.settle()
+    assert states(leader, "first", "second") == ["Released", "Waiting"]
 
 
 async def test_what_becomes_free_while_a_gang_is_written_about_is_not_given_to_one_behind_it() -> None:
-    office = on_nodes(1)
-    two_gangs(office, taken=8)
-    heard = slow_to_write(office, "high")
-    await office.rounds()
-    leave(office, "n0")
-    await office.rounds()
-    assert states(office, "high", "low") == [None, "Waiting"]
+    leader = on_nodes(1)
+    two_gangs(leader, taken=8)
+    heard = slow_to_write(leader, "high")
+    await leader.rounds()
+    leave(leader, "n0")
+    await leader.rounds()
+    assert states(leader, "high", "low") == [None, "Waiting"]
     heard.set()
-    await office.settle()
-    assert states(office, "high", "low") == ["Released", "Waiting"]
+    await leader.settle()
+    assert states(leader, "high", "low") == ["Released", "Waiting"]
 
 
 async def test_what_a_gang_refused_is_given_to_others_while_it_is_written_about() -> None:
-    office = on_nodes(1)
-    occupy(office, "n0", 4)
-    urgent(office, "high")
-    slow_to_write(office, "high")
-    await office.rounds()
-    assert office.planner._writes.writing("uid-high")
-    office.world.add_gang("low", 1, 4)
-    await office.rounds()
-    assert states(office, "high", "low") == [None, "Released"]
-    office.planner.stop()
+    leader = on_nodes(1)
+    occupy(leader, "n0", 4)
+    urgent(leader, "high")
+    slow_to_write(leader, "high")
+    await leader.rounds()
+    assert leader.planner._writes.writing("uid-high")
+    leader.world.add_gang("low", 1, 4)
+    await leader.rounds()
+    assert states(leader, "high", "low") == [None, "Released"]
+    leader.planner.stop()
 
 
 async def test_the_places_of_a_plan_that_came_too_late_are_not_given_to_one_behind_it() -> None:
     """The job was changed at the same time: until its new version is seen it can not be planned again."""
-    office = on_nodes(1)
-    two_gangs(office)
-    office.see()
-    office.world.put("jobs", "high", office.world.jobs["high"])
-    await office.plan()
-    news = office.world.news.popleft()
-    await office.settle()
-    assert states(office, "high", "low") == [None, "Waiting"]
-    office.world.news.append(news)
-    await office.settle()
-    assert states(office, "high", "low") == ["Released", "Waiting"]
+    leader = on_nodes(1)
+    two_gangs(leader)
+    leader.see()
+    leader.world.put("jobs", "high", leader.world.jobs["high"])
+    await leader.plan()
+    news = leader.world.news.popleft()
+    await leader.settle()
+    assert states(leader, "high", "low") == [None, "Waiting"]
+    leader.world.news.append(news)
+    await leader.settle()
+    assert states(leader, "high", "low") == ["Released", "Waiting"]
 
 
 async def test_a_gang_that_nothing_can_be_written_about_does_not_stop_the_others() -> None:
-    office = on_nodes(1)
-    two_gangs(office)
-    send = office.world.send
+    leader = on_nodes(1)
+    two_gangs(leader)
+    send = leader.world.send
 
     async def refuse(method: str, path: str, **more: Any) -> Answer:
         return Answer(403, b'{"message": "no"}') if path.endswith("/high/status") else await send(method, path, **more)
 
-    office.world.send = refuse  # type: ignore[method-assign]
-    await office.settle()
-    assert states(office, "high", "low") == [None, "Released"]
+    leader.world.send = refuse  # type: ignore[method-assign]
+    await leader.settle()
+    assert states(leader, "high", "low") == [None, "Released"]
 
 
-async def test_who_loses_what_is_held_for_it_while_that_is_written_is_not_passed_by_one_behind_it(office: Office) -> None:
+async def test_who_loses_what_is_held_for_it_while_that_is_written_is_not_passed_by_one_behind_it(leader: Leader) -> None:
     """`most` takes the victim of `urgent`, of whose reservation free GPUs are left; it has not been written yet."""
-    await runs(office, "low", 1, 8)
-    occupy(office, "n1", 4)
-    office.wait(PROTECTED)
-    urgent(office, "urgent", 3, 4)
-    heard = slow_to_write(office, "urgent")
-    await office.rounds(2)
-    assert office.ledger.reserved.nodes_of("uid-urgent") == {"n0", "n1"}
-    urgent(office, "most", 1, 8, priority=2000)
-    office.world.add_gang("small", 1, 4)
-    await office.rounds()
-    assert not office.ledger.reserved.nodes_of("uid-urgent")
-    assert states(office, "small") == ["Waiting"]
+    await runs(leader, "low", 1, 8)
+    occupy(leader, "n1", 4)
+    leader.wait(PROTECTED)
+    urgent(leader, "urgent", 3, 4)
+    heard = slow_to_write(leader, "urgent")
+    await leader.rounds(2)
+    assert leader.ledger.reserved.nodes_of("uid-urgent") == {"n0", "n1"}
+    urgent(leader, "most", 1, 8, priority=2000)
+    leader.world.add_gang("small", 1, 4)
+    await leader.rounds()
+    assert not leader.ledger.reserved.nodes_of("uid-urgent")
+    assert states(leader, "small") == ["Waiting"]
     heard.set()
-    await office.settle()
+    await leader.settle()
 
 
 GRAPH = machine("dgx1-v100")

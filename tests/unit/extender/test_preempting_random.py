@@ -20,7 +20,7 @@ from kompakt_core.contract.preempt_request import readable
 from kompakt_core.ids import NodeName
 from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.planner.released_gangs import EXCLUDE_SECONDS
-from tests.support.extender.office import Office
+from tests.support.extender.leader import Leader
 from tests.support.extender.world import World, worker
 
 NODES = ("n0", "n1")
@@ -45,7 +45,7 @@ class Cluster(RuleBasedStateMachine):
     def begin(self) -> None:
         for name in NODES:
             self.world.add_node(name)
-        self.office = self.run(self.open_office())
+        self.leader = self.run(self.new_leader())
         for priority in (0, 1):
             self.user_creates_a_job(2, 4, priority, False)
             self.planner_plans([])
@@ -54,10 +54,10 @@ class Cluster(RuleBasedStateMachine):
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(work)
 
-    async def open_office(self) -> Office:
-        office = Office(self.world, ClusterPolicy("no-wait"))
-        office.take_over()
-        return office
+    async def new_leader(self) -> Leader:
+        leader = Leader(self.world, ClusterPolicy("no-wait"))
+        leader.take_over()
+        return leader
 
     # What users do
 
@@ -82,11 +82,11 @@ class Cluster(RuleBasedStateMachine):
     @rule(outcomes=OUTCOMES)
     def planner_plans(self, outcomes: list[str]) -> None:
         self.world.outcomes.extend(outcomes)
-        self.office.see()
+        self.leader.see()
         waited = {name: priority for name in self.world.jobs if (priority := self.waits(name)) is not None}
-        self.run(self.office.plan())
+        self.run(self.leader.plan())
         self.world.outcomes.clear()
-        self.office.see()
+        self.leader.see()
         self.nobody_is_passed(waited)
 
     @rule(outcomes=OUTCOMES, node=st.sampled_from(NODES), pick=PICK, how=st.sampled_from(["end", "act", "turn"]))
@@ -100,11 +100,11 @@ class Cluster(RuleBasedStateMachine):
                 gone = running[pick % len(running)]
                 self.world.news.append(("jobs", self.world.jobs.pop(gone)["metadata"]["uid"], None))
                 self.delete_pods(gone)
-            self.office.see()
+            self.leader.see()
 
-        self.office.meanwhile.append(happen)
+        self.leader.meanwhile.append(happen)
         self.planner_plans(outcomes)
-        self.office.meanwhile.clear()
+        self.leader.meanwhile.clear()
 
     @rule(start=st.booleans())
     def scheduler_binds_what_is_released_and_workers_run(self, start: bool = True) -> None:
@@ -112,8 +112,8 @@ class Cluster(RuleBasedStateMachine):
         for name, one in sorted(self.world.pods.items()):
             node = one["metadata"]["annotations"].get(c.ANN_PLANNED_NODE)
             if node in self.world.nodes and not one["spec"]["schedulingGates"] and not one["spec"].get("nodeName"):
-                self.office.see()
-                if self.run(self.office.bind(name, node)) == "":
+                self.leader.see()
+                if self.run(self.leader.bind(name, node)) == "":
                     self.world.pods[name]["status"]["phase"] = "Running"
                     self.world.add_pod(self.world.pods[name])
                     self.world.report(node)
@@ -138,7 +138,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([MINIMUM, MINIMUM // 2]), outcomes=OUTCOMES)
     def time_passes(self, seconds: int, outcomes: list[str]) -> None:
-        self.office.wait(seconds)
+        self.leader.wait(seconds)
         self.planner_plans(outcomes)
 
     @rule(node=st.sampled_from(NODES))
@@ -147,10 +147,10 @@ class Cluster(RuleBasedStateMachine):
 
     @rule()
     def another_leader_takes_over(self) -> None:
-        now = self.office.now
-        self.office.planner.stop()
-        self.office = self.run(self.open_office())
-        self.office.now = now
+        now = self.leader.now
+        self.leader.planner.stop()
+        self.leader = self.run(self.new_leader())
+        self.leader.now = now
 
     # Helpers
 
@@ -176,7 +176,7 @@ class Cluster(RuleBasedStateMachine):
     def write_running(self, name: str, status: str) -> None:
         job = self.world.jobs[name]
         others = [one for one in job["status"].get("conditions", ()) if one["type"] != "Running"]
-        mine = {"type": "Running", "status": status, "lastTransitionTime": timestamps.encode(self.office.now)}
+        mine = {"type": "Running", "status": status, "lastTransitionTime": timestamps.encode(self.leader.now)}
         job["status"]["conditions"] = [*others, mine]
         self.world.put("jobs", name, job)
 
@@ -194,7 +194,7 @@ class Cluster(RuleBasedStateMachine):
 
         One whose own plan came too late is none: it keeps its places.
         """
-        unsettled = self.office.planner._writes.unsettled
+        unsettled = self.leader.planner._writes.unsettled
         left = {
             name: priority for name, priority in waited.items() if self.waits(name) is not None and not unsettled(f"uid-{name}")
         }
@@ -245,11 +245,11 @@ class Cluster(RuleBasedStateMachine):
     @invariant()
     def what_is_held_for_one_is_neither_held_for_nor_given_to_another(self) -> None:
         seen: set[str] = set()
-        for uid, held in self.office.ledger.reserved.exact.items():
+        for uid, held in self.leader.ledger.reserved.exact.items():
             for node, uuids in held.gpus.items():
                 assert seen.isdisjoint(uuids)
                 seen |= set(uuids)
-                for claim in self.office.ledger.claims_on(NodeName(node)):
+                for claim in self.leader.ledger.claims_on(NodeName(node)):
                     assert claim.pod.job_uid == uid or set(claim.gpus).isdisjoint(uuids)
 
     def teardown(self) -> None:
@@ -259,15 +259,15 @@ class Cluster(RuleBasedStateMachine):
                 if self.world.nodes[node]["status"]["conditions"][0]["status"] != "True":
                     self.world.turn_ready(node)
             self.all_do_their_part()
-            self.office.wait(EXCLUDE_SECONDS)  # then nodes that were left out for a gang count again, and others may end on them
+            self.leader.wait(EXCLUDE_SECONDS)  # then nodes that were left out for a gang count again, and others may end on them
             self.all_do_their_part()
             attempts = {name: job["status"]["attempt"] for name, job in self.world.jobs.items()}
             for _ in range(3):
-                self.office.wait(MINIMUM)
+                self.leader.wait(MINIMUM)
                 self.planner_plans([])
                 self.operator_acts_on_requests()
             assert attempts == {name: job["status"]["attempt"] for name, job in self.world.jobs.items()}
-            assert not self.office.ledger.reserved.exact
+            assert not self.leader.ledger.reserved.exact
             assert all(self.request(name) is None for name in self.world.jobs)
             self.nobody_waits_in_vain()
         self.loop.close()
@@ -275,7 +275,7 @@ class Cluster(RuleBasedStateMachine):
     def all_do_their_part(self) -> None:
         """So long that each gang could end once for every other."""
         for _ in range(4 + 2 * len(self.world.jobs)):
-            self.office.wait(MINIMUM)
+            self.leader.wait(MINIMUM)
             for _ in range(3):
                 self.planner_plans([])
                 self.operator_acts_on_requests()

@@ -10,7 +10,7 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.model import GpuRequest, PlacementPolicy
 from kompakt_extender.decide import Request
 from kompakt_extender.scores import Board
-from tests.support.extender.office import on_nodes
+from tests.support.extender.leader import on_nodes
 from tests.support.extender.scheduler import occupy
 
 NODES = ["n0", "n1", "n2", "n3"]
@@ -30,15 +30,15 @@ _STEPS = st.lists(
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(WISHES), st.integers(1, 8), _STEPS)
 async def test_a_board_kept_over_changes_says_what_a_fresh_one_says(wish: GpuRequest, gpus: int, steps: Any) -> None:
-    office = on_nodes(len(NODES))
-    kept = Board(office.ledger, Request(gpus, wish))
+    leader = on_nodes(len(NODES))
+    kept = Board(leader.ledger, Request(gpus, wish))
     for number, (node, gpu, asked) in enumerate(steps):
         names = sorted(asked)
         if gpu >= 0:
-            occupy(office, f"p{number}", node, gpu)
+            occupy(leader, f"p{number}", node, gpu)
         else:
-            office.handlers.topologies().remove(node)
-        fresh = Board(office.ledger, Request(gpus, wish))
+            leader.handlers.topologies().remove(node)
+        fresh = Board(leader.ledger, Request(gpus, wish))
         assert kept.verdicts(names) == fresh.verdicts(names)
         assert scores(kept, names) == scores(fresh, names)
         fits, _ = fresh.verdicts(NODES)

@@ -1,4 +1,4 @@
-"""A person's side of the explain API, over one office."""
+"""The user's side of the explain API, over one leader."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -12,30 +12,30 @@ from kompakt_core.placement.model import NodeState
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.health import health_app
 from kompakt_extender.verbs import Inactive
-from tests.support.extender.office import Office
+from tests.support.extender.leader import Leader
 from tests.support.extender.world import World, pod
 
 SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 
 
-class Person:
-    """Asks about an office that decides, until told that it stands by."""
+class ExplainClient:
+    """Asks a replica of the extender: the leader, or a standby once `active` is False."""
 
     trouble = stuck = ""
 
-    def __init__(self, office: Office) -> None:
-        self.office = office
+    def __init__(self, leader: Leader) -> None:
+        self.leader = leader
         self.active = True
-        transport = httpx.ASGITransport(health_app(self, office.metrics))
+        transport = httpx.ASGITransport(health_app(self, leader.metrics))
         self.http = httpx.AsyncClient(transport=transport, base_url="http://x")
 
     def queries(self) -> Queries:
         if not self.active:
             raise Inactive("the scheduler's Lease is held by b_1, not by a")
-        return self.office.queries
+        return self.leader.queries
 
     def states(self) -> Mapping[NodeName, NodeState]:
-        return self.office.ledger.snapshot().nodes if self.active else {}
+        return self.leader.ledger.snapshot().nodes if self.active else {}
 
     async def get(self, path: str) -> dict[str, Any]:
         answer = await self.http.get(f"/v1alpha1{path}")
@@ -69,20 +69,20 @@ def proxied(app: FastAPI, path: str, elsewhere: FastAPI) -> Callable[..., Corout
     return outside
 
 
-def asking(*machines: str) -> Person:
-    """A person who asks about nodes n0, n1, ... of these machines (default: two dgx1-v100 and pcie)."""
+def explain_client(*machines: str) -> ExplainClient:
+    """A client that asks about nodes n0, n1, ... of these machines (default: two dgx1-v100 and pcie)."""
     world = World()
     for number, kind in enumerate(machines or ("dgx1-v100", "dgx1-v100", "a100-pcie-8-bridge-pairs")):
         world.add_node(f"n{number}", kind)
-    person = Person(Office(world))
-    person.office.take_over()
-    return person
+    client = ExplainClient(Leader(world))
+    client.leader.take_over()
+    return client
 
 
-async def bound(office: Office, name: str, gpus: int, node: str, **annotations: str) -> None:
+async def bound(leader: Leader, name: str, gpus: int, node: str, **annotations: str) -> None:
     """A plain pod, bound as kube-scheduler would have it and reported by the node's plugin."""
-    office.world.add_pod(pod(name, gpus, annotations=annotations or SENSITIVE))
-    office.see()
-    assert await office.bind(name, node) == ""
-    office.world.report(node)
-    office.see()
+    leader.world.add_pod(pod(name, gpus, annotations=annotations or SENSITIVE))
+    leader.see()
+    assert await leader.bind(name, node) == ""
+    leader.world.report(node)
+    leader.see()

@@ -25,7 +25,7 @@ from tests.support.extender.world import World
 T = TypeVar("T")
 
 
-class Office:
+class Leader:
     """One leader session over a World."""
 
     def __init__(self, world: World, policy: ClusterPolicy = ClusterPolicy("no-wait")) -> None:  # noqa: B008 - a frozen value
@@ -111,14 +111,14 @@ class Office:
         return found
 
 
-def on_nodes(count: int = 2) -> Office:
-    """An office whose cluster has so many DGX-1 (V100)."""
+def on_nodes(count: int = 2) -> Leader:
+    """A leader whose cluster has so many DGX-1 (V100)."""
     world = World()
     for index in range(count):
         world.add_node(f"n{index}")
-    office = Office(world)
-    office.take_over()
-    return office
+    leader = Leader(world)
+    leader.take_over()
+    return leader
 
 
 def gates(world: World, name: str) -> list[Any]:
@@ -127,16 +127,16 @@ def gates(world: World, name: str) -> list[Any]:
     return found
 
 
-def slow_to_write(office: Office, name: str) -> asyncio.Event:
+def slow_to_write(leader: Leader, name: str) -> asyncio.Event:
     """Writes of this job's status are answered only once the event is set."""
-    heard, send = asyncio.Event(), office.world.send
+    heard, send = asyncio.Event(), leader.world.send
 
     async def send_slowly(method: str, path: str, **more: Any) -> Answer:
         if path.endswith(f"/{name}/status"):
             await heard.wait()
         return await send(method, path, **more)
 
-    office.world.send = send_slowly  # type: ignore[method-assign]
+    leader.world.send = send_slowly  # type: ignore[method-assign]
     return heard
 
 
