@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from kompakt_core.job.conditions import Condition, Type, condition
+from kompakt_core.contract.conditions import Condition, Type, condition
 from kompakt_operator.perform import NameTaken, NotMade
 
 # Kubernetes has no reason of its own for these two: only its words tell them from other rejections with the same code.

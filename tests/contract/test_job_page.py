@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kompakt_core.job.conditions import Type
+from kompakt_core.contract.conditions import Type
 from kompakt_core.job.phases import MOVES, Phase
 
 PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "trainingjob.md").read_text()

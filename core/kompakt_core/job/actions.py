@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kompakt_core.contract import timestamps
+from kompakt_core.contract.conditions import Condition, Type, condition
 from kompakt_core.job import batches, figures, measured, progress
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
-from kompakt_core.job.conditions import Condition, Type, condition
 from kompakt_core.job.model import CleanPodPolicy, TrainingJob
 from kompakt_core.job.phases import Phase
 from kompakt_core.job.pods import Cause, WorkerPod

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kompakt_core.job.conditions import Condition, Type, condition
+from kompakt_core.contract.conditions import Condition, Type, condition
 from kompakt_core.job.model import CompressionMode, TrainingJob
 from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import count, merged, read_report

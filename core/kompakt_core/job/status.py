@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kompakt_core.contract import preempt_request, scheduling_record, timestamps
+from kompakt_core.contract.conditions import OWNED, Condition, Type, read_conditions, stamped
 from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.job import backoff
 from kompakt_core.job.backoff import Restart
 from kompakt_core.job.batches import Batch, read_batch
-from kompakt_core.job.conditions import OWNED, Condition, Type, read_conditions, stamped
 from kompakt_core.job.measured import Pace
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED, Phase, moved
