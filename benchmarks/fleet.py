@@ -20,7 +20,7 @@ import msgspec
 from kompakt_client.errors import Expired
 from kompakt_client.requests import Answer
 from kompakt_client.transport import ApiClient, connect
-from kompakt_core.contract import ANN_GPUS, API_VERSION, RESOURCE, TOPOLOGY_KIND, TOPOLOGY_PLURAL
+from kompakt_core.contract import API_VERSION, RESOURCE, TOPOLOGY_KIND, TOPOLOGY_PLURAL, bound_gpus
 from kompakt_core.errors import TryLater
 from kompakt_core.ids import NodeName
 from kompakt_core.topology.describe import read_description
@@ -155,7 +155,7 @@ class Plugins:
 
     def _hold(self, name: NodeName, pod: Pod) -> None:
         held = self._held[name]
-        uuids = [text for text in (pod.metadata.annotations or {}).get(ANN_GPUS, "").split(",") if text]
+        uuids: list[str] = list(bound_gpus.uuids(pod.metadata.annotations or {}))
         taken = {uuid for _, mine in held.values() for uuid in mine}
         held[pod.metadata.uid] = pod, uuids or [uuid for uuid in self._uuids[name] if uuid not in taken][: gpus_of(pod)]
         self._write(name)

@@ -17,7 +17,7 @@ from typing import Any
 from kubernetes import client
 
 from benchmarks.path import line, own_cluster, own_namespace, say
-from kompakt_core.contract import ANN_GPU_INDICES, API_VERSION, GROUP, JOB_KIND, JOB_PLURAL, LABEL_JOB_NAME, VERSION
+from kompakt_core.contract import API_VERSION, GROUP, JOB_KIND, JOB_PLURAL, LABEL_JOB_NAME, VERSION, bound_gpus, counts
 from tools.kube.simnodes import SICK_ANNOTATION
 
 PATIENCE = 60.0
@@ -58,7 +58,7 @@ class World:
 
     def gpu_sick(self) -> float:
         lost = self._pods(f"{LABEL_JOB_NAME}=gang")[0]
-        index = lost.metadata.annotations[ANN_GPU_INDICES].split(",")[0]
+        index = counts.encode(bound_gpus.indices(lost.metadata.annotations)[0])
         try:
             return self._timed(lambda: self._mark(lost.spec.node_name, index), lambda: self._gang_runs(lost.metadata.uid))
         finally:

@@ -17,6 +17,7 @@ from kompakt_cli.profile_document import UNTOLD, cold_note, told_run
 from kompakt_cli.profile_manifest import Document, StepLimits, container_of, run_document
 from kompakt_core import contract
 from kompakt_core.contract import worker_labels
+from kompakt_core.contract.conditions import Type, read_conditions
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.reports import read_report
 from kompakt_core.placement.model import Reason
@@ -210,8 +211,8 @@ def _ended(cluster: ProfilingCluster, name: str, limit_s: float) -> Document:
 def _why(name: str, status: Mapping[str, Any], said: object, gpus: int, plan: StepLimits, lines: list[str]) -> str:
     needed, last = plan.warm_up + plan.steps, "".join(f"\n  | {line}" for line in lines)
     if not isinstance(said, dict):
-        failed = [one for one in status.get("conditions") or () if (one["type"], one["status"]) == ("Failed", "True")]
-        why = f"{failed[0]['reason']}: {failed[0]['message']}" if failed else "the start-up hook left no word"
+        failed = read_conditions(status.get("conditions")).get(Type.FAILED)
+        why = f"{failed.reason}: {failed.message}" if failed is not None and failed.true else "the start-up hook left no word"
         return f"{name}: {why}{last}"
     if said.get("processes"):
         return (

@@ -17,9 +17,9 @@ from typing import Final
 
 from kompakt_client.errors import Unreachable
 from kompakt_client.kubeconfig import Access, LoginProgram, Pem
+from kompakt_client.object_fields import ObjectFields
 from kompakt_core.contract import timestamps
 from kompakt_core.errors import InvalidInput
-from kompakt_core.schema.fields import ObjectFields
 
 PROGRAM_SECONDS: Final = 60.0  # to log in; a person may have to answer something in a browser
 PERSON_SECONDS: Final = 600.0  # where it may ask at the terminal

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kompakt_client.object_fields import ObjectFields
 from kompakt_client.proxies import EXPECTED, proxy_url
 from kompakt_core.errors import InvalidInput
-from kompakt_core.schema.fields import ObjectFields
 from kompakt_core.schema.words import shown
 
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -9,8 +9,8 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from kompakt_client.kubeconfig import LARGEST, parsed
+from kompakt_client.object_fields import ObjectFields
 from kompakt_core.errors import InvalidInput
-from kompakt_core.schema.fields import ObjectFields
 
 # Of each list: what its items hold, and which fields of that are paths beside the file that they stand in.
 _LISTS: Final = {

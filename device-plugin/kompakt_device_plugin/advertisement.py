@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+from kompakt_core.contract.conditions import ConditionReason, TopologyType
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid, NodeName
 from kompakt_core.topology.graph import UNHEALTHY, LinkGraph
@@ -115,10 +116,13 @@ def _offers(found: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
 
 def _problem(reading: LinkGraph | InvalidInput, owner: str) -> TopologyCondition | None:
     if isinstance(reading, InvalidInput):
-        return TopologyCondition("Ready", False, "BrokenDescription", str(reading)[:1024])
+        return TopologyCondition(TopologyType.READY, False, ConditionReason.BROKEN_DESCRIPTION, str(reading)[:1024])
     if owner:
         return TopologyCondition(
-            "Ready", False, "Conflict", f"another driver offers GPUs of this node as {owner}: kompakt offers nothing"
+            TopologyType.READY,
+            False,
+            ConditionReason.CONFLICT,
+            f"another driver offers GPUs of this node as {owner}: kompakt offers nothing",
         )
     return None
 

@@ -12,6 +12,7 @@ from kompakt_client.errors import ApiError, Conflict, NotFound, explained
 from kompakt_client.events import Occurrence, Regarding
 from kompakt_client.requests import Object
 from kompakt_core import contract
+from kompakt_core.contract.conditions import ConditionReason, TopologyType
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.topology.graph import LinkGraph
@@ -93,7 +94,7 @@ class Agent:
 
     def strange(self, gpus: Collection[GpuUuid]) -> None:
         """kubelet speaks of GPUs that were never offered to it; call it once for each. Never waits."""
-        told = TopologyCondition("Ready", False, "UnknownGPUs", unknown(gpus))
+        told = TopologyCondition(TopologyType.READY, False, ConditionReason.UNKNOWN_GPUS, unknown(gpus))
         log.error("%s", told.message)
         if node := self._nodes.get(self._name):
             self._events.owe(node_event(node, told))

@@ -7,6 +7,14 @@ from typing import Any, Final
 from kompakt_client.requests import Object
 from kompakt_core import contract
 from kompakt_core.contract import gpu_holders
+from kompakt_core.contract.conditions import (
+    Condition,
+    ConditionReason,
+    TopologyType,
+    condition,
+    read_conditions,
+    stamped,
+)
 from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.ids import NodeName
 from kompakt_core.topology.flags import remarks
@@ -58,7 +66,7 @@ def status_of(report: NodeReport, before: Iterable[Mapping[str, Any]], now: str)
         "fabric": fabric_of(graph),
         "health": "Healthy" if not count["unhealthy"] else "Unhealthy" if count["unhealthy"] == graph.size else "Degraded",
         "held": gpu_holders.encode(report.held),
-        "conditions": [_timed(condition, before, now) for condition in conditions_of(report)],
+        "conditions": stamped(map(_written, conditions_of(report)), read_conditions(list(before)), now),
     }
     return {**_IDENTITY, "metadata": {"name": report.node}, "status": status}
 
@@ -73,25 +81,36 @@ def counted(report: NodeReport) -> dict[str, int]:
 
 def conditions_of(report: NodeReport) -> tuple[TopologyCondition, ...]:
     """Ready, Degraded, Conflict: always all three, since an apply that leaves one out deletes it."""
-    ready = report.problem or TopologyCondition("Ready", True, "Reported", "the link graph is reported and the GPUs are offered")
+    ready = report.problem or TopologyCondition(
+        TopologyType.READY, True, ConditionReason.REPORTED, "the link graph is reported and the GPUs are offered"
+    )
     return ready, _degraded(report.graph), _conflict(report)
 
 
 def _conflict(report: NodeReport) -> TopologyCondition:
     other = f"another driver offers GPUs of this node as {report.other_owner}"
     if not report.other_owner:
-        return TopologyCondition("Conflict", False, "NoOtherPlugin", "no other device plugin offers this node's GPUs")
-    if report.problem and report.problem.reason == "Conflict":
-        return TopologyCondition("Conflict", True, "OtherDevicePlugin", other)
-    return TopologyCondition("Conflict", False, "OwnGPUsOnly", f"{other}; kompakt offers only those it was told are its own")
+        return TopologyCondition(
+            TopologyType.CONFLICT, False, ConditionReason.NO_OTHER_PLUGIN, "no other device plugin offers this node's GPUs"
+        )
+    if report.problem and report.problem.reason == ConditionReason.CONFLICT:
+        return TopologyCondition(TopologyType.CONFLICT, True, ConditionReason.OTHER_DEVICE_PLUGIN, other)
+    return TopologyCondition(
+        TopologyType.CONFLICT, False, ConditionReason.OWN_GPUS_ONLY, f"{other}; kompakt offers only those it was told are its own"
+    )
 
 
 def _degraded(graph: LinkGraph) -> TopologyCondition:
     """The weightiest of what is broken gives the reason; the message holds all of it."""
     broken = [remark for remark in remarks(graph) if remark.degraded]
     if not broken:
-        return TopologyCondition("Degraded", False, "AllHealthy", "all GPUs are healthy and their links are as they should be")
-    return TopologyCondition("Degraded", True, broken[0].flag, "; ".join(remark.sentence for remark in broken)[:_MAX_MESSAGE])
+        return TopologyCondition(
+            TopologyType.DEGRADED,
+            False,
+            ConditionReason.ALL_HEALTHY,
+            "all GPUs are healthy and their links are as they should be",
+        )
+    return TopologyCondition(TopologyType.DEGRADED, True, broken[0].flag, "; ".join(remark.sentence for remark in broken))
 
 
 def fabric_of(graph: LinkGraph) -> str:
@@ -109,11 +128,8 @@ def holds(live: Any, wanted: Any) -> bool:
     return bool(live == wanted)
 
 
-def _timed(condition: TopologyCondition, before: Iterable[Mapping[str, Any]], now: str) -> Object:
-    status = str(condition.status)
-    since = next((old["lastTransitionTime"] for old in before if old["type"] == condition.type and old["status"] == status), now)
-    said = {"type": condition.type, "status": status, "reason": condition.reason, "message": condition.message}
-    return {**said, "lastTransitionTime": since}
+def _written(told: TopologyCondition) -> Condition:
+    return condition(told.type, told.status, told.reason, told.message, longest=_MAX_MESSAGE)
 
 
 @dataclass

@@ -4,6 +4,7 @@ import msgspec
 
 from kompakt_core import contract
 from kompakt_core.contract import timestamps
+from kompakt_core.contract.conditions import Type
 from kompakt_core.job.model import MAX_WAIT_SECONDS, Consolidation, ConsolidationMode, EdgeScope, Preemption
 from kompakt_core.placement.model import Level
 from kompakt_core.profile.sensitivity import MOST
@@ -21,7 +22,7 @@ def read_job(raw: bytes) -> JobView:
 def job_view(job: JobObject) -> JobView:
     """The projection of a TrainingJob."""
     conditions = {c.type: c for c in job.status.conditions or ()}
-    placed, running = conditions.get("Placed"), conditions.get("Running")
+    placed, running = conditions.get(Type.PLACED), conditions.get(Type.RUNNING)
     placement = job.spec.placement
     meta = job.metadata
     return JobView(
@@ -33,7 +34,7 @@ def job_view(job: JobObject) -> JobView:
         workers=sum(role.replicas for role in job.spec.roles),
         attempt=job.status.attempt or 0,
         suspended=bool(job.spec.suspend),
-        finished=any(conditions[kind].status == "True" for kind in ("Complete", "Failed") if kind in conditions),
+        finished=any(conditions[kind].status == "True" for kind in (Type.COMPLETE, Type.FAILED) if kind in conditions),
         ours=(job.spec.managed_by or contract.MANAGED_BY) == contract.MANAGED_BY,
         required_level=Level(placement.required_level) if placement and placement.required_level else Level.CLUSTER,
         same_numa_node=bool(placement and placement.same_numa_node),

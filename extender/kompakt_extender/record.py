@@ -6,6 +6,7 @@ from typing import Any
 
 from kompakt_core import contract
 from kompakt_core.contract import scheduling_record, timestamps
+from kompakt_core.contract.conditions import Condition, ConditionReason, Type, stamped
 from kompakt_core.contract.scheduling_record import PlanRecord, Record, SeatRecord, State
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.placement.model import Plan, Snapshot
@@ -29,28 +30,13 @@ def plan_record(plan: Plan, snapshot: Snapshot, now: datetime) -> PlanRecord:
 def status_apply(job: JobView, record: Record, now: datetime) -> dict[str, Any]:
     """The body of the server-side apply: always every field that the planner owns, guarded by resourceVersion."""
     placed = "True" if record.state is State.RELEASED else "False"
-    since = job.placed[1] if job.placed and job.placed[0] == placed and job.placed[1] else timestamps.encode(now)
-    conditions = [
-        {
-            "type": "Placed",
-            "status": placed,
-            "reason": record.reason,
-            "message": record.message,
-            "lastTransitionTime": since,
-            "observedGeneration": job.generation,
-        }
-    ]
-    if record.preempt is not None:
-        conditions.append(
-            {
-                "type": "PreemptionRequested",
-                "status": "True",
-                "reason": "HigherPriority",
-                "message": record.preempt.message,
-                "lastTransitionTime": record.preempt.requested_at,
-                "observedGeneration": job.generation,
-            }
-        )
+    before: dict[str, Condition] = {}
+    if job.placed is not None:
+        before[Type.PLACED] = Condition(Type.PLACED, job.placed[0], "", since=job.placed[1])
+    conditions = [Condition(Type.PLACED, placed, record.reason, record.message)]
+    if (asked := record.preempt) is not None:
+        since = asked.requested_at
+        conditions.append(Condition(Type.PREEMPTION_REQUESTED, "True", ConditionReason.HIGHER_PRIORITY, asked.message, since))
     return {
         "apiVersion": contract.API_VERSION,
         "kind": contract.JOB_KIND,
@@ -60,5 +46,8 @@ def status_apply(job: JobView, record: Record, now: datetime) -> dict[str, Any]:
             "uid": job.uid,
             "resourceVersion": job.resource_version,
         },
-        "status": {"scheduling": scheduling_record.encode(record), "conditions": conditions},
+        "status": {
+            "scheduling": scheduling_record.encode(record),
+            "conditions": stamped(conditions, before, timestamps.encode(now), job.generation),
+        },
     }

@@ -9,8 +9,8 @@ from typing import Any, Final
 from kompakt_client.errors import ApiError
 from kompakt_client.events import WRITE_SECONDS, EventCorrelator, EventOutcome, EventWrite, Occurrence, Regarding
 from kompakt_core import contract
+from kompakt_core.contract.conditions import Type
 from kompakt_core.contract.preempt_request import PreemptRequest
-from kompakt_core.job.conditions import Type
 from kompakt_core.job.pods import Cause
 from kompakt_core.job.status import JobStatus, read_status
 from kompakt_operator.api import OperatorApi

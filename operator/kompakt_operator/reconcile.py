@@ -8,9 +8,9 @@ from typing import Any, Final
 from kompakt_client.errors import Forbidden, NotFound, Rejected
 from kompakt_core import contract
 from kompakt_core.contract import worker_labels
+from kompakt_core.contract.conditions import Condition
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job import actions as do
-from kompakt_core.job.conditions import Condition
 from kompakt_core.job.measured import resolved
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from kompakt_core.job.conditions import Condition, Type, condition
+from kompakt_core.contract.conditions import Condition, ConditionReason, Type, condition
 from kompakt_operator.perform import NameTaken, NotMade
 
 # Kubernetes has no reason of its own for these two: only its words tell them from other rejections with the same code.
@@ -35,12 +35,12 @@ class ObjectRejection:
 def judged(rejected: NotMade | NameTaken) -> ObjectRejection | None:
     """What it means for the job; None where it only asks for a requeue."""
     if isinstance(rejected, NameTaken):
-        return ObjectRejection("NameTaken", False, str(rejected), Type.STALLED)
+        return ObjectRejection(ConditionReason.NAME_TAKEN, False, str(rejected), Type.STALLED)
     if rejected.status == 403 and QUOTA in rejected.message:
-        return ObjectRejection("QuotaExceeded", False, rejected.message, Type.RECONCILING)
+        return ObjectRejection(ConditionReason.QUOTA_EXCEEDED, False, rejected.message, Type.RECONCILING)
     denied = rejected.status == 403 or DENIED.search(rejected.message) is not None
     if rejected.kind == "Pod" and rejected.status in UNREADABLE and not denied:
-        return ObjectRejection("InvalidTemplate", True, rejected.message, Type.FAILED)
+        return ObjectRejection(ConditionReason.INVALID_TEMPLATE, True, rejected.message, Type.FAILED)
     if denied or rejected.status in UNREADABLE:
         # Of other kinds nothing comes from the template: what spoils or refuses them is the cluster's, and may be mended there.
         words = rejected.message if rejected.kind == "Pod" else f"{rejected.kind} {rejected.name}: {rejected.message}"

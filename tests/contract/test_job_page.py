@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kompakt_core.job.conditions import Type
+from kompakt_core.contract.conditions import OPERATORS
 from kompakt_core.job.phases import MOVES, Phase
 
 PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "trainingjob.md").read_text()
@@ -22,4 +22,4 @@ def test_the_page_shows_the_table_of_phases() -> None:
 
 def test_the_page_names_every_condition_of_the_operator() -> None:
     named = {name.strip(" `") for row in rows("Conditions") for name in row[0].split(",") if "operator" in row[1]}
-    assert named == {str(type_) for type_ in Type}
+    assert named == {str(type_) for type_ in OPERATORS}

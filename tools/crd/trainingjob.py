@@ -3,6 +3,7 @@
 from typing import Final
 
 from kompakt_core import contract
+from kompakt_core.contract.conditions import Type
 from kompakt_core.job.model import TrainingJobSpec
 from kompakt_core.job.rules import JOB_NAME_RULE
 from kompakt_core.job.status_fields import NOT_SEEN, TrainingJobStatus
@@ -35,7 +36,7 @@ COLUMNS: Final = [
     column("Batch", ".status.batch.size", "integer", priority=1),
     column("MB/s", ".status.scheduling.plan.value", "integer", priority=1),
     column("Nodes", ".status.nodes", priority=1),
-    column("Placed", '.status.conditions[?(@.type=="Placed")].reason', priority=1),
+    column("Placed", f'.status.conditions[?(@.type=="{Type.PLACED}")].reason', priority=1),
     column("Last restart", ".status.lastRestart.reason", priority=1),
     column("Age", ".metadata.creationTimestamp", "date"),
 ]

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from kompakt_core.contract import ANN_GPU_INDICES, LABEL_MACHINE
+from kompakt_core.contract import LABEL_MACHINE, bound_gpus
 from kompakt_core.topology.wire import graph_from_spec
 from tools.kube import closing, elsewhere, following, install, scatter, stack
 from tools.kube.closing import DemoRun, MachinePicture
@@ -137,12 +137,8 @@ def machines(stage: Stage, workers: list[FollowedWorker]) -> list[MachinePicture
     """Who held which GPU of the real nodes while the job ran."""
     small: dict[str, dict[int, str]] = {node: {} for node in stage.graphs}
     for pod in stage.kubectl.items("pods", f"--selector={scatter.LABEL}"):
-        small[pod["spec"]["nodeName"]][_index(pod)] = "small pods"
+        small[pod["spec"]["nodeName"]] |= dict.fromkeys(bound_gpus.indices(pod["metadata"]["annotations"]), "small pods")
     for worker in workers:
         for index in stage.indices(worker.node, worker.seen):
             small[worker.node][index] = worker.pod
     return [MachinePicture(node, graph, small[node]) for node, graph in stage.graphs.items()]
-
-
-def _index(pod: dict[str, Any]) -> int:
-    return int(pod["metadata"]["annotations"][ANN_GPU_INDICES])

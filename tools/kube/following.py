@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kompakt_core.contract import ANN_GPUS, ENV_CUDA_VISIBLE, LABEL_JOB_NAME
+from kompakt_core.contract import ENV_CUDA_VISIBLE, LABEL_JOB_NAME, bound_gpus, gpu_holders, gpu_lists
 from tools.kube.kubectl import Kubectl, await_state
 
 Say = Callable[[str], None]
@@ -66,13 +66,13 @@ def running_workers(kubectl: Kubectl, name: str) -> list[FollowedWorker]:
 def container_gpus(kubectl: Kubectl, pod: str) -> tuple[str, ...]:
     """What a process in the pod's container finds in its environment."""
     text = kubectl("exec", pod, "--", "printenv", ENV_CUDA_VISIBLE).strip()
-    return tuple(text.split(",")) if text else ()
+    return gpu_lists.readable_uuids(text)
 
 
 def held_gpus(kubectl: Kubectl, node: str, uid: str) -> frozenset[str]:
     """What kubelet's PodResources say that the pod holds, as the device plugin reports it."""
-    held = kubectl.get("gputopology", node).get("status", {}).get("held", [])
-    return frozenset(entry["uuid"] for entry in held if entry["podUID"] == uid)
+    held = gpu_holders.decode(kubectl.get("gputopology", node).get("status", {}).get("held"))
+    return frozenset(holder.uuid for holder in held if holder.pod_uid == uid)
 
 
 def trainer_log(kubectl: Kubectl, name: str) -> str:
@@ -96,7 +96,7 @@ def accuracy(log: str) -> float:
 
 def _worker(kubectl: Kubectl, pod: dict[str, Any]) -> FollowedWorker:
     name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
-    written = tuple(pod["metadata"]["annotations"][ANN_GPUS].split(","))
+    written = bound_gpus.uuids(pod["metadata"]["annotations"])
     return FollowedWorker(name, node, written, container_gpus(kubectl, name), held_gpus(kubectl, node, pod["metadata"]["uid"]))
 
 

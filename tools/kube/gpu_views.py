@@ -15,7 +15,7 @@ from typing import Any, Final
 import grpc
 from kubernetes import client, config
 
-from kompakt_core.contract import ANN_GPUS, ENV_CUDA_VISIBLE, GROUP, RESOURCE, TOPOLOGY_PLURAL, VERSION
+from kompakt_core.contract import ENV_CUDA_VISIBLE, GROUP, RESOURCE, TOPOLOGY_PLURAL, VERSION, bound_gpus, gpu_holders, gpu_lists
 from kompakt_core.ids import NodeName, indices_of
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_extender.ledger import GpuLedger
@@ -82,9 +82,10 @@ def _inside(pid: str) -> Inside | None:
         return None
     prefix = f"{ENV_CUDA_VISIBLE}=".encode()
     texts = [entry.removeprefix(prefix).decode() for entry in variables if entry.startswith(prefix)]
-    if not texts or not texts[0]:
+    gpus = gpu_lists.readable_uuids(texts[0]) if texts else ()
+    if not gpus:
         return None
-    return Inside(frozenset(texts[0].split(",")), (started + 1) / os.sysconf("SC_CLK_TCK"), seen)
+    return Inside(frozenset(gpus), (started + 1) / os.sysconf("SC_CLK_TCK"), seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class GpuViews:
             "container": inside,
             "kubelet": None if listed is None else listed.get((meta["namespace"], meta["name"]), frozenset()),
             "GPUTopology": self.held[node].get(uid, frozenset()),
-            "annotation": frozenset(filter(None, (meta.get("annotations") or {}).get(ANN_GPUS, "").split(","))),
+            "annotation": frozenset(bound_gpus.uuids(meta.get("annotations") or {})),
             "ledger": inside & self.ledger[node],
         }
 
@@ -161,8 +162,8 @@ def _asks_for_gpus(pod: dict[str, Any]) -> bool:
 
 def _held(topology: dict[str, Any]) -> dict[str, Gpus]:
     by_pod: dict[str, Gpus] = {}
-    for entry in (topology.get("status") or {}).get("held") or []:
-        by_pod[entry["podUID"]] = by_pod.get(entry["podUID"], frozenset()) | {entry["uuid"]}
+    for entry in gpu_holders.decode((topology.get("status") or {}).get("held")):
+        by_pod[entry.pod_uid] = by_pod.get(entry.pod_uid, frozenset()) | {entry.uuid}
     return by_pod
 
 

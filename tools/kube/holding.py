@@ -12,7 +12,7 @@ from typing import Any
 from kubernetes import client, config, watch
 from urllib3.exceptions import HTTPError
 
-from kompakt_core.contract import ANN_GPUS, ANN_PLANNED_GPUS, GATE
+from kompakt_core.contract import GATE, bound_gpus, planned_seat
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 REJOIN_SECONDS = 0.2
@@ -39,10 +39,10 @@ def holder(pod: dict[str, Any]) -> PodGpus | None:
     annotations = metadata.get("annotations") or {}
     gated = any(gate["name"] == GATE for gate in spec.get("schedulingGates") or ())
     bound = bool(spec.get("nodeName"))
-    text = annotations.get(ANN_GPUS if bound else ANN_PLANNED_GPUS, "")
-    if gated or not text:
+    gpus = (bound_gpus.uuids if bound else planned_seat.gpus)(annotations)
+    if gated or not gpus:
         return None
-    return PodGpus(f"{metadata['namespace']}/{metadata['name']}", frozenset(text.split(",")), not bound)
+    return PodGpus(f"{metadata['namespace']}/{metadata['name']}", frozenset(gpus), not bound)
 
 
 class GpuHolders:

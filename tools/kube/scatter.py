@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from kompakt_core.contract import ANN_GPU_INDICES, RESOURCE, SCHEDULER_NAME
+from kompakt_core.contract import RESOURCE, SCHEDULER_NAME, bound_gpus
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.table import table_for
 from kompakt_core.topology.graph import LinkGraph
@@ -75,7 +75,7 @@ def release(kubectl: Kubectl, free: Mapping[str, tuple[int, ...]]) -> None:
     names = [
         pod["metadata"]["name"]
         for pod in _running(kubectl)
-        if int(pod["metadata"]["annotations"][ANN_GPU_INDICES]) in free.get(pod["spec"]["nodeName"], ())
+        if set(bound_gpus.indices(pod["metadata"]["annotations"])) & set(free.get(pod["spec"]["nodeName"], ()))
     ]
     kubectl("delete", "pods", *names, "--wait=false")
     await_state(

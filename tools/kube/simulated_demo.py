@@ -9,7 +9,7 @@ import yaml
 from rich.console import Console
 
 from kompakt_client.transport import connect
-from kompakt_core.contract import ANN_GPUS, LABEL_JOB_NAME
+from kompakt_core.contract import LABEL_JOB_NAME, bound_gpus
 from kompakt_core.topology.wire import graph_from_spec
 from tools.kube import binaries, closing, control_plane, following, kwok, scatter, simulated, stack
 from tools.kube.comparison import compare
@@ -97,7 +97,7 @@ def _tables(stage: Stage, job: dict[str, Any], steps: StepPrinter) -> None:
     places = []
     for pod in pods:
         node = pod["spec"]["nodeName"]
-        gpus = stage.indices(node, pod["metadata"]["annotations"][ANN_GPUS].split(","))
+        gpus = stage.indices(node, bound_gpus.uuids(pod["metadata"]["annotations"]))
         places.append(compare(node, stage.graphs[node], gpus, stage.free[node]))
     console = Console(width=None if Console().is_terminal else 100)
     for table in (closing.places_table(places), closing.times_table(steps.taken)):

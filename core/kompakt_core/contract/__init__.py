@@ -8,6 +8,7 @@ worker_labels          whose worker a pod is                  operator -> all
 gpu_holders            status.held of a GPUTopology           device plugin -> extender
 scheduling_record      status.scheduling of a TrainingJob     planner -> operator, explain, the planner after it
 preempt_request        status.scheduling.preempt              planner -> operator
+conditions             status.conditions of both              operator, planner, device plugin -> all
 gpu_lists, counts, words, timestamps                          what these are made of
 
 `encode` writes and `decode` reads, or raises InvalidInput with what was wrong, where, and what would be right; `readable` is for

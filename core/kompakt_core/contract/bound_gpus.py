@@ -37,7 +37,7 @@ def decode(annotations: Mapping[str, str]) -> BoundGpus | None:
         return None
     found = BoundGpus(
         uuids=gpu_lists.decode_uuids(annotations[contract.ANN_GPUS], contract.ANN_GPUS),
-        indices=gpu_lists.decode_indices(annotations.get(contract.ANN_GPU_INDICES, ""), contract.ANN_GPU_INDICES),
+        indices=indices(annotations),
         value=MegabytesPerSecond(counts.decode(annotations.get(contract.ANN_VALUE), contract.ANN_VALUE, "MB/s")),
     )
     if len(found.uuids) != len(found.indices):
@@ -49,6 +49,15 @@ def decode(annotations: Mapping[str, str]) -> BoundGpus | None:
 def uuids(annotations: Mapping[str, str]) -> tuple[GpuUuid, ...]:
     """The GPUs written on a pod; none where the annotation is of no use."""
     return gpu_lists.readable_uuids(annotations.get(contract.ANN_GPUS))
+
+
+def indices(annotations: Mapping[str, str]) -> tuple[GpuIndex, ...]:
+    """The same GPUs as indices of the node.
+
+    Raises:
+        InvalidInput: the annotation is no list of indices.
+    """
+    return gpu_lists.decode_indices(annotations.get(contract.ANN_GPU_INDICES, ""), contract.ANN_GPU_INDICES)
 
 
 def value(annotations: Mapping[str, str]) -> int | None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kompakt_core.contract import timestamps
+from kompakt_core.contract.conditions import Condition, ConditionReason, Type, condition
 from kompakt_core.job import batches, figures, measured, progress
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
-from kompakt_core.job.conditions import Condition, Type, condition
 from kompakt_core.job.model import CleanPodPolicy, TrainingJob
 from kompakt_core.job.phases import Phase
 from kompakt_core.job.pods import Cause, WorkerPod
@@ -25,7 +25,6 @@ from kompakt_core.job.verdict import Outcome, Verdict, judge
 DISRUPTIONS_IN_A_ROW: Final = 20  # then the job is Stalled
 STALL_SECONDS: Final = 600  # until the next try of a stalled job
 LEAVING_SECONDS: Final = 5  # while old pods are on their way out: how often to ask whether their node is lost
-STALLED_BY_DISRUPTIONS: Final = "RepeatedDisruptions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +120,10 @@ def _seen(status: JobStatus) -> JobStatus:
     if status.phase is not Phase.NEW:
         return status
     first = [
-        condition(type_, False, "NotYet") for type_ in (Type.SUSPENDED, Type.RUNNING, Type.COMPLETE, Type.FAILED, Type.STALLED)
+        condition(type_, False, ConditionReason.NOT_YET)
+        for type_ in (Type.SUSPENDED, Type.RUNNING, Type.COMPLETE, Type.FAILED, Type.STALLED)
     ]
-    return status.with_conditions(*first, condition(Type.RECONCILING, True, "WorkersNotRunning"))
+    return status.with_conditions(*first, condition(Type.RECONCILING, True, ConditionReason.WORKERS_NOT_RUNNING))
 
 
 def _suspend(
@@ -132,11 +132,11 @@ def _suspend(
     """No pods; the deadline starts anew with the next start."""
     halted = _halted(after, now)
     after = replace(after.in_phase(Phase.SUSPENDED), start_time=None, disruptions=0, progress=halted).with_conditions(
-        condition(Type.SUSPENDED, True, "SuspendRequested"),
-        condition(Type.RUNNING, False, "Suspended"),
-        condition(Type.RECONCILING, False, "Suspended"),
-        condition(Type.STALLED, False, "Suspended"),
-        *_mended(after, "Suspended"),
+        condition(Type.SUSPENDED, True, ConditionReason.SUSPEND_REQUESTED),
+        condition(Type.RUNNING, False, ConditionReason.SUSPENDED),
+        condition(Type.RECONCILING, False, ConditionReason.SUSPENDED),
+        condition(Type.STALLED, False, ConditionReason.SUSPENDED),
+        *_mended(after, ConditionReason.SUSPENDED),
     )
     return [*_write(job, status, after, pods, now), *_delete(pods), *map(DeleteService, services)]
 
@@ -148,7 +148,10 @@ def _resumed(job: TrainingJob, after: JobStatus) -> JobStatus:
     batch = batches.current(job, after.batch)
     return replace(
         after.in_phase(Phase.PENDING), attempt=after.attempt + 1, batch=batch, progress=progress.begun(after.progress), heard=None
-    ).with_conditions(condition(Type.SUSPENDED, False, "NotSuspended"), condition(Type.RECONCILING, True, "WorkersNotRunning"))
+    ).with_conditions(
+        condition(Type.SUSPENDED, False, ConditionReason.NOT_SUSPENDED),
+        condition(Type.RECONCILING, True, ConditionReason.WORKERS_NOT_RUNNING),
+    )
 
 
 def _restarted(job: TrainingJob, after: JobStatus, verdict: Verdict, now: float) -> JobStatus:
@@ -174,8 +177,10 @@ def _restarted(job: TrainingJob, after: JobStatus, verdict: Verdict, now: float)
     )
     return after.with_conditions(
         condition(Type.RUNNING, False, verdict.reason, verdict.message + then),
-        *([condition(Type.DEGRADED, True, "GPUUnhealthy", verdict.message)] if verdict.unhealthy else []),
-        condition(Type.STALLED, True, STALLED_BY_DISRUPTIONS, words) if stalled else condition(Type.STALLED, False, "Restarting"),
+        *([condition(Type.DEGRADED, True, ConditionReason.GPU_UNHEALTHY, verdict.message)] if verdict.unhealthy else []),
+        condition(Type.STALLED, True, ConditionReason.REPEATED_DISRUPTIONS, words)
+        if stalled
+        else condition(Type.STALLED, False, ConditionReason.RESTARTING),
     )
 
 
@@ -197,10 +202,12 @@ def _finish(
     ended = condition(Type.COMPLETE if well else Type.FAILED, True, verdict.reason, verdict.message)
     after = replace(after.in_phase(Phase.SUCCEEDED if well else Phase.FAILED), completion_time=now).with_conditions(
         ended,
-        condition(Type.RUNNING, False, "Finished"),
-        condition(Type.RECONCILING, False, "Finished"),
-        *_mended(after, "Finished"),
-        condition(Type.STALLED, not well, verdict.reason if not well else "Finished", verdict.message if not well else ""),
+        condition(Type.RUNNING, False, ConditionReason.FINISHED),
+        condition(Type.RECONCILING, False, ConditionReason.FINISHED),
+        *_mended(after, ConditionReason.FINISHED),
+        condition(
+            Type.STALLED, not well, verdict.reason if not well else ConditionReason.FINISHED, verdict.message if not well else ""
+        ),
     )
     return [*_write(job, status, after, pods, now), *_clean_up(job, after, pods, services, now)]
 
@@ -268,7 +275,7 @@ def _not_before(after: JobStatus, now: float) -> float | None:
     A condition not stamped yet begins now.
     """
     stalled, last = after.conditions.get(Type.STALLED), after.last_restart
-    if stalled is None or not stalled.true or stalled.reason != STALLED_BY_DISRUPTIONS:
+    if stalled is None or not stalled.true or stalled.reason != ConditionReason.REPEATED_DISRUPTIONS:
         return last.not_before if last is not None and last.attempt == after.attempt else None
     since = after.since(Type.STALLED)
     return (now if since is None else since) + STALL_SECONDS
@@ -282,10 +289,10 @@ def _observed(job: TrainingJob, after: JobStatus, own: Sequence[WorkerPod], inco
         after = replace(after, start_time=now)
     if up == job.workers:
         return replace(after.in_phase(Phase.RUNNING), disruptions=0).with_conditions(
-            condition(Type.RUNNING, True, "AllWorkersRan", f"all {job.workers} workers run or have ended well"),
-            condition(Type.RECONCILING, False, "AllWorkersRan"),
-            condition(Type.STALLED, False, "AllWorkersRan"),
-            *_mended(after, "AllWorkersRan"),
+            condition(Type.RUNNING, True, ConditionReason.ALL_WORKERS_RAN, f"all {job.workers} workers run or have ended well"),
+            condition(Type.RECONCILING, False, ConditionReason.ALL_WORKERS_RAN),
+            condition(Type.STALLED, False, ConditionReason.ALL_WORKERS_RAN),
+            *_mended(after, ConditionReason.ALL_WORKERS_RAN),
         )
     if bound == job.workers:
         after = after.in_phase(Phase.STARTING)
@@ -303,10 +310,10 @@ def _unblocked(after: JobStatus) -> JobStatus:
     """All pods exist: whatever kept them from being made is over."""
     result = after
     reconciling, stalled = after.conditions.get(Type.RECONCILING), after.conditions.get(Type.STALLED)
-    if reconciling is not None and reconciling.true and reconciling.reason != "WorkersNotRunning":
-        result = result.with_conditions(condition(Type.RECONCILING, True, "WorkersNotRunning"))
+    if reconciling is not None and reconciling.true and reconciling.reason != ConditionReason.WORKERS_NOT_RUNNING:
+        result = result.with_conditions(condition(Type.RECONCILING, True, ConditionReason.WORKERS_NOT_RUNNING))
     if stalled is not None and stalled.true:
-        result = result.with_conditions(condition(Type.STALLED, False, "WorkersExist"))
+        result = result.with_conditions(condition(Type.STALLED, False, ConditionReason.WORKERS_EXIST))
     return result
 
 
@@ -361,10 +368,11 @@ def invalid(generation: int, status: JobStatus, message: str, now: float) -> lis
     """A stored spec that the parser refuses: a new job fails; one that already has pods keeps them and is Stalled."""
     if status.finished:
         return []
-    after = _seen(status).with_conditions(condition(Type.STALLED, True, "InvalidSpec", message))
+    after = _seen(status).with_conditions(condition(Type.STALLED, True, ConditionReason.INVALID_SPEC, message))
     if status.attempt == 0:
         after = replace(after.in_phase(Phase.FAILED), completion_time=now).with_conditions(
-            condition(Type.FAILED, True, "InvalidSpec", message), condition(Type.RECONCILING, False, "Finished")
+            condition(Type.FAILED, True, ConditionReason.INVALID_SPEC, message),
+            condition(Type.RECONCILING, False, ConditionReason.FINISHED),
         )
     kept = {name: status.written.get(name) for name in ("gpus", "nodes", "roles", "compression", "progress", "profile")}
     wanted = statuses.to_write(generation, status, after, kept, now)

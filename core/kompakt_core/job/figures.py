@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kompakt_core.job.conditions import Condition, Type, condition
+from kompakt_core.contract.conditions import Condition, ConditionReason, Type, condition
 from kompakt_core.job.model import CompressionMode, TrainingJob
 from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import count, merged, read_report
@@ -36,12 +36,14 @@ def compression_to_show(job: TrainingJob, before: JobStatus, after: JobStatus, p
 def compression_condition(job: TrainingJob, found: Mapping[str, Any], finished: bool, skipped: str = "") -> Condition | None:
     """CompressionActive; None for a job that asks for no compression and whose start-up hook was not left out."""
     if job.compression.mode is CompressionMode.NONE:
-        return condition(Type.COMPRESSION_ACTIVE, False, "InjectionSkipped", skipped) if skipped else None
+        return condition(Type.COMPRESSION_ACTIVE, False, ConditionReason.INJECTION_SKIPPED, skipped) if skipped else None
     if found:
         return condition(Type.COMPRESSION_ACTIVE, found["active"], _reason_word(found["reason"]), _told(found, finished))
     if finished:
-        return condition(Type.COMPRESSION_ACTIVE, False, "NoReport", "no worker left a report of the start-up hook")
-    return condition(Type.COMPRESSION_ACTIVE, None, "NoReportYet", "rank 0's pod has not said anything yet")
+        return condition(
+            Type.COMPRESSION_ACTIVE, False, ConditionReason.NO_REPORT, "no worker left a report of the start-up hook"
+        )
+    return condition(Type.COMPRESSION_ACTIVE, None, ConditionReason.NO_REPORT_YET, "rank 0's pod has not said anything yet")
 
 
 def _reason_word(reason: str) -> str:

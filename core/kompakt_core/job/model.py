@@ -40,7 +40,7 @@ from kompakt_core.job.choices import (
 )
 from kompakt_core.job.communication import NO_COMMUNICATION, Communication, CustomEdges, WeightedEdge
 from kompakt_core.job.compression import NO_COMPRESSION, ActivationCompression, Override
-from kompakt_core.job.placing import Consolidation, Placement
+from kompakt_core.job.placement_fields import Consolidation, Placement
 from kompakt_core.job.pod_template import read_template
 from kompakt_core.job.quantity import QUANTITY_SCHEMA, parse_bytes
 from kompakt_core.job.rules import ACROSS, IMMUTABLE, ROLE_NAME_RULE

@@ -40,8 +40,8 @@ IMMUTABLE: Final = (
 
 
 def _outside_pod(spec: "TrainingJobSpec") -> Broken:
-    least = min((role.gpus_per_replica for role in spec.roles if role.gpus_per_replica), default=0)
-    return _outside(spec, EdgeScope.POD, least)
+    sizes = [role.gpus_per_replica for role in spec.roles if role.gpus_per_replica]
+    return _outside(spec, EdgeScope.POD, min(sizes)) if sizes else None
 
 
 def _outside_gang(spec: "TrainingJobSpec") -> Broken:

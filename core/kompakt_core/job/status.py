@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kompakt_core.contract import preempt_request, scheduling_record, timestamps
+from kompakt_core.contract.conditions import OPERATORS, Condition, Type, read_conditions, stamped
 from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.job import backoff
 from kompakt_core.job.backoff import Restart
 from kompakt_core.job.batches import Batch, read_batch
-from kompakt_core.job.conditions import OWNED, Condition, Type, read_conditions, stamped
 from kompakt_core.job.measured import Pace
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED, Phase, moved
@@ -86,9 +86,9 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
     status = obj.get("status") or {}
     scheduling = status.get("scheduling") or {}
     asked, gang = preempt_request.readable(scheduling.get("preempt")), scheduling_record.standing(scheduling)
-    owned = {type_: c for type_, c in read_conditions(status.get("conditions")).items() if type_ in OWNED}
+    owned = {type_: c for type_, c in read_conditions(status.get("conditions")).items() if type_ in OPERATORS}
     written = {name: status[name] for name in FIELDS if name in status and name != "conditions"}
-    written["conditions"] = [c for c in status.get("conditions") or () if c.get("type") in OWNED]
+    written["conditions"] = [c for c in status.get("conditions") or () if c.get("type") in OPERATORS]
     return JobStatus(
         phase=Phase(status["phase"]) if status.get("phase") in set(Phase) else Phase.NEW,
         attempt=_count(status.get("attempt")),
@@ -113,7 +113,7 @@ def to_write(generation: int, before: JobStatus, after: JobStatus, figures: Mapp
 
     `figures` are the fields that are no decision of ours: gpus, nodes, roles, compression, progress, profile.
     """
-    ordered = [after.conditions[t] for t in Type if t in after.conditions]
+    ordered = [after.conditions[t] for t in OPERATORS if t in after.conditions]
     moments = {"startTime": after.start_time, "completionTime": after.completion_time}
     return {
         "observedGeneration": generation,
@@ -123,7 +123,7 @@ def to_write(generation: int, before: JobStatus, after: JobStatus, figures: Mapp
         "disruptions": after.disruptions,
         **({"lastRestart": backoff.written(after.last_restart)} if after.last_restart else {}),
         **{name: timestamps.encode(moment) for name, moment in moments.items() if moment is not None},
-        "conditions": stamped(ordered, before.conditions, generation, now),
+        "conditions": stamped(ordered, before.conditions, timestamps.encode(now), generation),
         **({"batch": after.batch.written()} if after.batch else {}),
         **{name: value for name, value in figures.items() if value},
     }

@@ -4,6 +4,7 @@ codecs of their own, which drop what they cannot read.
 
 from typing import Annotated, Literal
 
+from kompakt_core.contract.conditions import OPERATORS, PLANNERS
 from kompakt_core.contract.words import Level, Sensitivity
 from kompakt_core.job.batches import BatchState
 from kompakt_core.job.choices import MAX_GPUS, MAX_REPLICAS, MAX_ROLES
@@ -210,8 +211,7 @@ class TrainingJobStatus(Declared, frozen=True):
     conditions: Annotated[
         tuple[StatusCondition, ...],
         about(
-            "Suspended, Running, CompressionActive, Complete, Failed, Degraded, Reconciling and Stalled by the operator; Placed "
-            "and PreemptionRequested by the planner.",
+            f"{', '.join(OPERATORS[:-1])} and {OPERATORS[-1]} by the operator; {' and '.join(PLANNERS)} by the planner.",
             key="type",
         ),
     ] = ABSENT

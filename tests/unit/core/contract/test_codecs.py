@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kompakt_core import contract
 from kompakt_core.contract import (
     bound_gpus,
+    conditions,
     counts,
     downward,
     gpu_holders,
@@ -21,6 +22,7 @@ from kompakt_core.contract import (
     worker_labels,
 )
 from kompakt_core.contract.bound_gpus import BoundGpus
+from kompakt_core.contract.conditions import Condition
 from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.contract.placement_annotations import PlacementAnnotations
 from kompakt_core.contract.planned_seat import PlannedSeat
@@ -30,6 +32,7 @@ from kompakt_core.patterns.edges import make_edges
 from kompakt_core.patterns.names import NAMED, Pattern
 from tests.support.core.outcomes import LONGEST, helps, outcome
 
+NOW = "2026-01-31T12:00:00Z"
 NUMBERS = st.integers(0, counts.MAX)
 UUIDS = st.lists(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", fullmatch=True), unique=True, max_size=9).map(tuple)
 INDICES = st.lists(st.integers(0, 1023), unique=True, max_size=9).map(tuple)
@@ -58,6 +61,12 @@ BOUND = st.integers(0, 8).flatmap(
 WORKERS = st.builds(WorkerLabels, st.builds(AttemptLabels, NAMES, NAMES, NUMBERS), role=NAMES, worker_index=NUMBERS)
 TEXT = st.text(max_size=12)
 HOLDERS = st.lists(st.builds(GpuHolder, uuid=NAMES, namespace=TEXT, pod=TEXT, pod_uid=TEXT), max_size=4).map(tuple)
+TYPES = st.sampled_from([*conditions.Type, *conditions.TopologyType])
+CONDITIONS = st.lists(
+    st.builds(Condition, TYPES, st.sampled_from(["True", "False", "Unknown"]), TEXT, TEXT, st.text(min_size=1, max_size=12)),
+    unique_by=lambda one: str(one.type),
+    max_size=4,
+).map(tuple)
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | TEXT, lambda inner: st.lists(inner, max_size=3), max_leaves=6)
 WRITTEN = st.text(alphabet="0123456789,-: GPUx٣", max_size=20) | st.text(max_size=20) | st.sampled_from(["Custom", "true", "0-1"])
 
@@ -110,6 +119,12 @@ CODECS = {
         gpu_holders.encode,
         gpu_holders.decode,
         JSON | st.lists(st.dictionaries(st.sampled_from(["uuid", "pod", "podUID", "namespace"]), JSON), max_size=3),
+    ),
+    "conditions": Codec(
+        CONDITIONS,
+        lambda wanted: conditions.stamped(wanted, {}, NOW, 3),
+        lambda items: tuple(conditions.read_conditions(items).values()),
+        JSON | st.lists(st.dictionaries(st.sampled_from(["type", "status", "reason", "lastTransitionTime"]), JSON), max_size=3),
     ),
 }
 
@@ -207,6 +222,21 @@ def test_a_list_of_holders_that_the_device_plugin_never_writes_is_refused(entrie
 )
 def test_a_field_that_is_no_annotation_is_refused(path: str) -> None:
     assert helps(outcome(downward.decode, {"fieldRef": {"fieldPath": path}}), "fieldPath")
+
+
+@pytest.mark.parametrize(
+    ("new", "since"),
+    [
+        (Condition("Placed", "True", "Released"), "before"),  # the same status: a reason does not move it
+        (Condition("Placed", "False", "Waiting"), NOW),
+        (Condition("Placed", "False", "Waiting", since="asked"), "asked"),
+        (Condition("Running", "True", "AllWorkersRan"), NOW),
+    ],
+)
+def test_a_condition_keeps_its_moment_until_its_status_changes(new: Condition, since: str) -> None:
+    before = {"Placed": Condition("Placed", "True", "Planned", since="before")}
+    [written] = conditions.stamped([new], before, NOW)
+    assert (written["lastTransitionTime"], "observedGeneration" in written) == (since, False)
 
 
 def test_a_selector_finds_the_pods_that_are_labelled() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from kompakt_core.contract.conditions import condition
 from kompakt_core.job import actions as do
-from kompakt_core.job.conditions import condition
 from kompakt_core.job.pods import Exit
 from kompakt_core.job.status import shortened
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_core.ids import JobUid, NodeName, PodUid, mask_of
+from kompakt_core.ids import JobUid, NodeName, mask_of
 from kompakt_core.patterns.edges import Edges, inner_edges, make_edges
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
@@ -24,31 +24,23 @@ from kompakt_core.placement.model import (
     Reason,
     Rejection,
     Snapshot,
-    Worker,
 )
 from kompakt_core.placement.rank_mapping import crossing, first_ranks, with_edges
 from kompakt_core.placement.seating import LEVEL_LABELS
-from kompakt_core.topology.describe import read_description
+from kompakt_core.topology.machines import machine
+from tests.support.core.gangs import cluster, node, worker
 
 BEST = GpuRequest(policy=PlacementPolicy.BEST)
 RACK, BLOCK = LEVEL_LABELS[Level.RACK], LEVEL_LABELS[Level.BLOCK]
-
-
-def node(name: str, description: str = "dgx1-v100", taken: tuple[int, ...] = (), **fields: Any) -> NodeState:
-    return NodeState(NodeName(name), read_description(description, name), mask_of(taken), **fields)
 
 
 def in_rack(name: str, block: str, rack: str) -> NodeState:
     return node(name, labels={RACK: rack, BLOCK: block})
 
 
-def cluster(*nodes: NodeState) -> Snapshot:
-    return Snapshot({state.name: state for state in nodes})
-
-
 def gang(sizes: list[int], edges: Edges, wish: GpuRequest = BEST, **fields: Any) -> Gang:
-    workers = [Worker(i, f"w-{i}", PodUid(f"uid-{i}"), gpus) for i, gpus in enumerate(sizes)]
-    return Gang(JobUid("job"), 1, with_edges(workers, edges), wish, edges=edges, **fields)
+    workers = with_edges([worker(i, gpus) for i, gpus in enumerate(sizes)], edges)
+    return Gang(JobUid("job"), 1, workers, wish, edges=edges, **fields)
 
 
 def planned(snapshot: Snapshot, wanted: Gang) -> Plan:
@@ -101,18 +93,12 @@ def test_on_one_machine_a_gang_is_as_well_off_as_one_pod_of_its_size(edges: Edge
     assert [seat.rank for seat in plan.seats] == [seat.worker.index for seat in plan.seats]
 
 
-def test_single_gpu_pods_that_talk_get_the_fast_links() -> None:
+def test_single_gpu_pods_that_talk_get_the_fast_links_and_the_faster_machine() -> None:
     """The third and the fourth of six free GPUs have two NVLinks between them, the first two one."""
-    snapshot = cluster(node("a", taken=(6, 7)))
-    plan = planned(snapshot, gang([1, 1], make_edges([(0, 1, 1)])))
-    graph = snapshot.nodes[NodeName("a")].graph
-    assert graph is not None
-    assert plan.value == plan.ideal == max(link.megabytes_per_second for link in graph.links)
-
-
-def test_the_machine_with_the_faster_links_is_taken() -> None:
-    snapshot = cluster(node("a", "l40s-4"), node("b", "hgx-h100-8"))
-    plan = planned(snapshot, gang([1, 1, 1, 1], make_edges([(0, 1, 1), (2, 3, 1)])))
+    plan = planned(cluster(node("a", taken=(6, 7))), gang([1, 1], make_edges([(0, 1, 1)])))
+    assert plan.value == plan.ideal == max(link.megabytes_per_second for link in machine("dgx1-v100").links)
+    two = cluster(node("a", "l40s-4"), node("b", "hgx-h100-8"))
+    plan = planned(two, gang([1, 1, 1, 1], make_edges([(0, 1, 1), (2, 3, 1)])))
     assert {seat.node for seat in plan.seats} == {"b"}
 
 
@@ -167,18 +153,12 @@ def test_what_each_pod_must_have_it_has_beside_edges_too(wish: GpuRequest) -> No
 
 
 def test_where_a_fabric_joins_partitions_each_pod_has_one() -> None:
-    snapshot = cluster(node("n", "h800-8-shared"))
-    graph = snapshot.nodes[NodeName("n")].graph
-    assert graph is not None
-    plan = planned(snapshot, gang([1, 2, 1], make_edges([(0, 1, 1), (1, 2, 1), (2, 3, 1)])))
-    assert {mask_of(seat.gpus) for seat in plan.seats} <= set(graph.partition_masks.values())
+    plan = planned(cluster(node("n", "h800-8-shared")), gang([1, 2, 1], make_edges([(0, 1, 1), (1, 2, 1), (2, 3, 1)])))
+    assert {mask_of(seat.gpus) for seat in plan.seats} <= set(machine("h800-8-shared").partition_masks.values())
 
 
-def test_machines_beyond_the_tables_take_the_gang_as_it_comes() -> None:
+def test_machines_beyond_the_tables_take_the_gang_as_it_comes_and_who_does_not_fit_is_refused() -> None:
     plan = planned(cluster(node("n", "mi300x-8-cpx")), gang([1] * 4, make_edges([(0, 3, 1)])))
     assert plan.level is Level.MACHINE
-
-
-def test_a_gang_that_does_not_fit_is_refused_as_ever() -> None:
     found = plan_gang(cluster(node("a", taken=tuple(range(7)))), gang([1, 1], make_edges([(0, 1, 1)])))
     assert found == Rejection(Reason.DOES_NOT_FIT_NOW, have=1, need=2)

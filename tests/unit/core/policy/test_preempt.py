@@ -3,20 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, combinations
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_core.ids import GpuMask, JobUid, NodeName, PodUid, mask_of
-from kompakt_core.patterns.names import Pattern
+from kompakt_core.ids import JobUid, NodeName, indices_of, mask_of
 from kompakt_core.placement.gang_placement import plan_gang
-from kompakt_core.placement.model import Gang, GpuRequest, Level, NodeState, PlacementPolicy, Plan, Snapshot, Worker
+from kompakt_core.placement.model import Gang, Level, Plan, Snapshot
 from kompakt_core.policy.delay import dally, kompakt, never_relax
 from kompakt_core.policy.model import Timers
 from kompakt_core.policy.place_or_wait import NO_DELAY, DelayConfig, accepted_levels
 from kompakt_core.policy.preempt import NotBefore, PodHolding, PreemptionPlan, RunningGang, freed, preempt
-from kompakt_core.topology.describe import read_description
+from tests.support.core.gangs import cluster as cluster_of
+from tests.support.core.gangs import gang, node
 
 MACHINE, RACK, BLOCK, CLUSTER = Level
 RACKS = {"a": "r", "b": "r", "c": "s", "d": "s"}
@@ -33,18 +34,10 @@ def cluster(running: Sequence[RunningGang], plain: Pods | None = None, nodes: st
     taken = dict.fromkeys(nodes, 0)
     for pod in (pod for one in running for pod in one.pods):
         taken[pod.node] |= pod.gpus
-    for node, (first, count) in (plain or {}).items():
-        taken[node] |= mask_of(list(range(first, first + count)))
-    states = (
-        NodeState(NodeName(name), read_description("dgx1-v100", name), GpuMask(mask), {"kompakt.dev/rack": RACKS[name]})
-        for name, mask in taken.items()
-    )
-    return Snapshot({state.name: state for state in states})
-
-
-def gang(workers: int, gpus: int, **more: object) -> Gang:
-    members = tuple(Worker(index, f"w-{index}", PodUid(f"uid-{index}"), gpus) for index in range(workers))
-    return Gang(JobUid("urgent"), 1, members, GpuRequest(Pattern.RING, PlacementPolicy.PRESERVE, sensitive=True), **more)  # type: ignore[arg-type]
+    for name, (first, count) in (plain or {}).items():
+        taken[name] |= mask_of(list(range(first, first + count)))
+    labels = {name: {"kompakt.dev/rack": RACKS[name]} for name in taken}
+    return cluster_of(*(node(name, taken=indices_of(mask), labels=labels[name]) for name, mask in taken.items()))
 
 
 def asked(
@@ -58,116 +51,94 @@ def asked(
     return preempt(snapshot, wanted, priority, running, accepted_levels(snapshot, wanted, patience, now, now), now)
 
 
-def ended(answer: PreemptionPlan | NotBefore | None) -> list[str]:
-    assert isinstance(answer, PreemptionPlan)
-    return sorted(one.job_uid for one in answer.victims)
+ONE = [runs("low", {"a": (0, 8)})]
+YOUNG = [runs("young", {"a": (0, 4)}, protected_until=1200), runs("older", {"a": (4, 4)}, protected_until=1100)]
+SINGLES = [runs(f"one-{name}", {name: (0, 1)}) for name in "abcd"]
+RANKED = [
+    runs("important", {"a": (0, 8)}, priority=5),
+    *(runs(f"half-{number}", {"b": (4 * number, 4)}) for number in (1, 0)),
+    runs("old", {"c": (0, 8)}, since=100),
+    runs("young", {"d": (0, 8)}, since=900),
+]
+TINY = [runs(f"tiny-{i}", {"a": (i, 1)}, since=i) for i in range(8)]
+WIDE = [runs("wide", {"a": (0, 8), "b": (0, 8)}), runs("other", {"c": (0, 8), "d": (0, 8)}, priority=3)]
+RACK_OR_TWO = [runs("rack", {"a": (0, 8), "b": (0, 8)}), runs("x", {"c": (0, 8)}), runs("y", {"d": (0, 8)}, priority=1)]
+# One gang on a machine of each rack, beside plain pods: what they free joins no machine.
+APART, PLAIN = [runs("x", {"a": (0, 4)}), runs("y", {"c": (0, 4)})], {"a": (4, 4), "b": (0, 8), "c": (4, 4), "d": (0, 8)}
+LATER = [replace(one, protected_until=2000) for one in APART]
+WAITS = DelayConfig(dally, Timers(600, 1800, 3600))
+SLOW = DelayConfig(kompakt, slowdown={MACHINE: 0.025, RACK: 0.5, CLUSTER: 2.0})
+BIG = [runs("big", {"a": (0, 4)}), *(runs(f"tiny-{i}", {"a": (4 + i, 1)}, since=900) for i in range(4))]
+TWO = gang(2, 4)
+
+VICTIMS: dict[str, tuple[Snapshot, Sequence[RunningGang], Gang, dict[str, Any], Sequence[str] | NotBefore | None]] = {
+    "a gang of lower priority ends": (cluster(ONE, nodes="a"), ONE, TWO, {}, ["low"]),
+    "equal priority never ends": (cluster(ONE, nodes="a"), ONE, TWO, {"priority": 0}, None),
+    "higher priority never ends": (cluster(ONE, nodes="a"), ONE, TWO, {"priority": -1}, None),
+    "nobody ends before the minimum run time": (cluster(YOUNG, nodes="a"), YOUNG, gang(1, 4), {}, NotBefore(1100)),
+    "where two must end the later moment is told": (cluster(YOUNG, nodes="a"), YOUNG, TWO, {}, NotBefore(1200)),
+    "until it has come": (cluster(YOUNG, nodes="a"), YOUNG, TWO, {"now": 1199.9}, NotBefore(1200)),
+    "then both end": (cluster(YOUNG, nodes="a"), YOUNG, TWO, {"now": 1200}, ["older", "young"]),
+    "nobody ends in vain for eight GPUs": (cluster(SINGLES, dict.fromkeys("abcd", (1, 1))), SINGLES, gang(1, 8), {}, None),
+    "nobody ends in vain for two GPUs": (cluster(SINGLES, dict.fromkeys("abcd", (1, 7))), SINGLES, gang(1, 2), {}, None),
+    "of the lowest priority the youngest of the fewest": (cluster(RANKED), RANKED, gang(1, 8), {}, ["young"]),
+    "then the older": (cluster(RANKED), RANKED[:4], gang(1, 8), {}, ["old"]),
+    "two of low priority rather than one above": (cluster(RANKED), RANKED[:3], gang(1, 8), {}, ["half-0", "half-1"]),
+    "the one above at last": (cluster(RANKED), RANKED[:1], gang(1, 8), {}, ["important"]),
+    "one victim is found where younger ones would do together": (
+        cluster(BIG, nodes="a"), BIG, gang(1, 4), {}, ["big"],
+    ),
+    "a gang spread over machines ends whole and nobody beside it": (cluster(WIDE), WIDE, gang(2, 8), {}, ["wide"]),
+    "of many small gangs as many as are needed, the youngest": (
+        cluster(TINY, nodes="a"), TINY, gang(3, 1), {}, ["tiny-5", "tiny-6", "tiny-7"],
+    ),
+    "no-wait takes any level": (cluster(APART, PLAIN), APART, TWO, {}, ["x", "y"]),
+    "never-relax accepts the best level only": (cluster(APART, PLAIN), APART, TWO, {"patience": DelayConfig(never_relax)}, None),
+    "timers accept no wider level yet": (cluster(APART, PLAIN), APART, TWO, {"patience": WAITS}, None),
+    "nor does kompakt": (cluster(APART, PLAIN), APART, TWO, {"patience": SLOW}, None),
+    "nor a gang that requires a rack": (cluster(APART, PLAIN), APART, gang(2, 4, required_level=RACK), {}, None),
+    "a moment is told for a level that is accepted": (cluster(APART, PLAIN), LATER, TWO, {}, NotBefore(2000)),
+    "no moment is told for one that is not": (
+        cluster(APART, PLAIN), LATER, TWO, {"patience": DelayConfig(never_relax)}, None,
+    ),
+    "a cluster without blocks is no obstacle for a gang that waits for a rack": (
+        cluster(RACK_OR_TWO), RACK_OR_TWO, gang(2, 8), {"patience": WAITS}, ["rack"],
+    ),
+}  # fmt: skip
 
 
-def test_a_gang_of_lower_priority_ends_and_the_waiting_one_sits_on_its_gpus() -> None:
-    running = [runs("low", {"a": (0, 8)})]
-    answer = asked(cluster(running, nodes="a"), gang(2, 4), running)
-    assert ended(answer) == ["low"]
-    assert isinstance(answer, PreemptionPlan)
-    assert [seat.node for seat in answer.plan.seats] == ["a", "a"]
-
-
-@pytest.mark.parametrize("priority", [10, 11])
-def test_equal_or_higher_priority_never_ends(priority: int) -> None:
-    running = [runs("other", {"a": (0, 8)}, priority)]
-    assert asked(cluster(running, nodes="a"), gang(2, 4), running) is None
-
-
-def test_nobody_ends_before_the_minimum_run_time_and_the_moment_is_told() -> None:
-    running = [runs("young", {"a": (0, 4)}, protected_until=1200), runs("older", {"a": (4, 4)}, protected_until=1100)]
-    snapshot = cluster(running, nodes="a")
-    assert asked(snapshot, gang(1, 4), running) == NotBefore(1100)
-    assert asked(snapshot, gang(2, 4), running) == NotBefore(1200)
-    assert asked(snapshot, gang(2, 4), running, now=1199.9) == NotBefore(1200)
-    assert ended(asked(snapshot, gang(2, 4), running, now=1200)) == ["older", "young"]
-
-
-def test_nobody_ends_in_vain() -> None:
-    """One-GPU gangs on four machines do not make room for eight GPUs where plain pods hold the rest."""
-    running = [runs(f"one-{name}", {name: (0, 1)}) for name in "abcd"]
-    assert asked(cluster(running, dict.fromkeys("abcd", (1, 1))), gang(1, 8), running) is None
-    assert asked(cluster(running, dict.fromkeys("abcd", (1, 7))), gang(1, 2), running) is None
-
-
-def test_the_lowest_priority_ends_first_then_the_fewest_then_the_youngest() -> None:
-    running = [
-        runs("important", {"a": (0, 8)}, priority=5),
-        runs("half-1", {"b": (0, 4)}),
-        runs("half-2", {"b": (4, 4)}),
-        runs("old", {"c": (0, 8)}, since=100),
-        runs("young", {"d": (0, 8)}, since=900),
-    ]
-    snapshot = cluster(running)
-    assert ended(asked(snapshot, gang(1, 8), running)) == ["young"]
-    assert ended(asked(snapshot, gang(1, 8), running[:4])) == ["old"]
-    assert ended(asked(snapshot, gang(1, 8), running[:3])) == ["half-1", "half-2"], "two of low priority rather than one above"
-    assert ended(asked(snapshot, gang(1, 8), running[:1])) == ["important"]
-
-
-def test_one_victim_is_found_where_younger_ones_would_do_together() -> None:
-    running = [runs("big", {"a": (0, 4)}), *(runs(f"tiny-{i}", {"a": (4 + i, 1)}, since=900) for i in range(4))]
-    assert ended(asked(cluster(running, nodes="a"), gang(1, 4), running)) == ["big"]
-
-
-def test_a_gang_spread_over_machines_ends_whole_and_nobody_beside_it() -> None:
-    running = [runs("wide", {"a": (0, 8), "b": (0, 8)}), runs("other", {"c": (0, 8), "d": (0, 8)}, priority=3)]
-    answer = asked(cluster(running), gang(2, 8), running)
-    assert ended(answer) == ["wide"]
-    assert isinstance(answer, PreemptionPlan)
-    assert {seat.node for seat in answer.plan.seats} == {"a", "b"}
-
-
-def test_only_a_level_that_the_policy_accepts_is_worth_a_victim() -> None:
-    """Two gangs of one machine each, in two racks, beside plain pods: what they free joins no machine."""
-    running = [runs("x", {"a": (0, 4)}), runs("y", {"c": (0, 4)})]
-    split = cluster(running, {"a": (4, 4), "b": (0, 8), "c": (4, 4), "d": (0, 8)})
-    assert ended(asked(split, gang(2, 4), running)) == ["x", "y"], "NoWait takes any level"
-    assert asked(split, gang(2, 4), running, patience=DelayConfig(never_relax)) is None
-    assert asked(split, gang(2, 4), running, patience=DelayConfig(dally, Timers(600, 1800, 3600))) is None
-    slow = DelayConfig(kompakt, slowdown={MACHINE: 0.025, RACK: 0.5, CLUSTER: 2.0})
-    assert asked(split, gang(2, 4), running, patience=slow) is None
-    assert asked(split, gang(2, 4, required_level=RACK), running) is None
-
-
-def test_of_many_small_gangs_only_as_many_end_as_are_needed_the_youngest() -> None:
-    running = [runs(f"tiny-{i}", {"a": (i, 1)}, since=i) for i in range(8)]
-    assert ended(asked(cluster(running, nodes="a"), gang(3, 1), running)) == ["tiny-5", "tiny-6", "tiny-7"]
-
-
-def test_no_moment_is_told_where_only_an_unaccepted_level_would_be_free_then() -> None:
-    running = [runs("x", {"a": (0, 4)}, protected_until=2000), runs("y", {"c": (0, 4)}, protected_until=2000)]
-    split = cluster(running, {"a": (4, 4), "b": (0, 8), "c": (4, 4), "d": (0, 8)})
-    assert asked(split, gang(2, 4), running) == NotBefore(2000)
-    assert asked(split, gang(2, 4), running, patience=DelayConfig(never_relax)) is None
-
-
-def test_a_cluster_without_blocks_is_no_obstacle_for_a_gang_that_waits_for_a_rack() -> None:
-    running = [runs("rack", {"a": (0, 8), "b": (0, 8)}), runs("x", {"c": (0, 8)}), runs("y", {"d": (0, 8)}, priority=1)]
-    answer = asked(cluster(running), gang(2, 8), running, patience=DelayConfig(dally, Timers(600, 1800, 3600)))
-    assert ended(answer) == ["rack"]
+@pytest.mark.parametrize(("snapshot", "running", "wanted", "told", "expected"), VICTIMS.values(), ids=VICTIMS)
+def test_who_ends(
+    snapshot: Snapshot,
+    running: Sequence[RunningGang],
+    wanted: Gang,
+    told: dict[str, Any],
+    expected: Sequence[str] | NotBefore | None,
+) -> None:
+    answer = asked(snapshot, wanted, running, **told)
+    if isinstance(answer, PreemptionPlan):
+        assert sorted(one.job_uid for one in answer.victims) == expected
+        freed_nodes = {pod.node for one in answer.victims for pod in one.pods}
+        assert {seat.node for seat in answer.plan.seats} <= freed_nodes, "it sits where they sat"
+    else:
+        assert answer == expected
 
 
 def test_a_narrow_level_is_taken_where_it_costs_as_many_victims() -> None:
     running = [runs("here", {"a": (0, 8)}), runs("there", {"b": (0, 8)})]
-    snapshot = cluster(running, {"a": (0, 0)}, nodes="ab")
-    answer = asked(snapshot, gang(2, 4), running)
+    answer = asked(cluster(running, nodes="ab"), TWO, running)
     assert isinstance(answer, PreemptionPlan)
     assert (len(answer.victims), answer.plan.level) == (1, MACHINE)
 
 
-def test_sick_gpus_are_not_given_away() -> None:
-    running = [runs("low", {"a": (0, 8)})]
-    snapshot = cluster(running, nodes="a")
+def test_unhealthy_gpus_are_not_given_away() -> None:
+    snapshot = cluster(ONE, nodes="a")
     state = snapshot.nodes[NodeName("a")]
     assert state.graph is not None
     unhealthy = replace(state.graph, gpus=(replace(state.graph.gpus[0], health="Unhealthy"), *state.graph.gpus[1:]))
     snapshot = Snapshot({state.name: replace(state, graph=unhealthy)})
-    assert freed(snapshot, running).nodes[state.name].taken == 1
-    assert asked(snapshot, gang(1, 8), running) is None
+    assert freed(snapshot, ONE).nodes[state.name].taken == 1
+    assert asked(snapshot, gang(1, 8), ONE) is None
 
 
 @st.composite
@@ -177,15 +148,15 @@ def worlds(draw: st.DrawFn) -> tuple[Snapshot, list[RunningGang], Gang]:
     used = dict.fromkeys(nodes, 0)
     plain: Pods = {}
     running: list[RunningGang] = []
-    for node in nodes:
+    for name in nodes:
         count = draw(st.integers(0, 3))
-        plain[node], used[node] = (0, count), count
+        plain[name], used[name] = (0, count), count
     for number in range(draw(st.integers(0, 6))):
         pods: Pods = {}
-        for node in draw(st.sets(st.sampled_from(nodes), min_size=1, max_size=2)):
-            count = min(draw(st.sampled_from((1, 2, 4, 8))), 8 - used[node])
+        for name in draw(st.sets(st.sampled_from(nodes), min_size=1, max_size=2)):
+            count = min(draw(st.sampled_from((1, 2, 4, 8))), 8 - used[name])
             if count:
-                pods[node], used[node] = (used[node], count), used[node] + count
+                pods[name], used[name] = (used[name], count), used[name] + count
         if pods:
             since = draw(st.integers(0, 3))
             running.append(runs(f"g{number}", pods, draw(st.integers(0, 4)), since, since + draw(st.integers(0, 4))))

@@ -14,7 +14,6 @@ import pytest
 from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.access import parse_access
 from kompakt_core.topology.describe import read_description, read_matrices
-from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.handwritten import graph_to_yaml, parse_handwritten
 from kompakt_core.topology.machines import MACHINES, machine
 from kompakt_core.topology.wire import graph_from_spec, graph_to_spec
@@ -43,47 +42,12 @@ YAMLS = [
     graph_to_yaml(machine("rtx8000-4")),
     "{gpus: 2, links: [{kind: XGMI, gigabytesPerSecond: 50}]}",
 ]
+PLAIN_WORDS = """GPU0 GPU1 GPU7 X NV0 NV18 NV99 SYS OK GNS mlx5_0 NIC0 N/A 0-9 -1 ² ä { } [ ] *a ' " # gpus links kind null
+    true 1.5 1e999 << | > %"""
 WORDS = (
-    *(
-        "GPU0",
-        "GPU1",
-        "GPU7",
-        "X",
-        "NV0",
-        "NV18",
-        "NV99",
-        "SYS",
-        "OK",
-        "GNS",
-        "mlx5_0",
-        "NIC0",
-        "CPU Affinity",
-        "N/A",
-        "\t",
-        "\n",
-    ),
-    *(
-        "\n\n",
-        " ",
-        "0-9",
-        "9" * 400,
-        "-1",
-        "²",
-        "\x00",
-        "\x1b[4m",
-        "\ud800",
-        "\u2028",
-        "ä",
-        "{",
-        "}",
-        "[",
-        "]",
-        ": ",
-        "- ",
-        "&a ",
-        "*a",
-    ),
-    *("!!int ", "'", '"', "#", "---\n", "gpus", "links", "kind", "null", "true", "1.5", "1e999", "<<", "? ", "|", ">", "%"),
+    *PLAIN_WORDS.split(),
+    *("CPU Affinity", "\t", "\n", "\n\n", " ", "9" * 400, "\x00", "\x1b[4m", "\ud800", "\u2028", ": ", "- ", "&a ", "!!int "),
+    *("---\n", "? "),
 )
 
 
@@ -126,32 +90,22 @@ def check(read: Callable[[Any], object], inputs: Iterator[Any]) -> None:
     assert all(0 < len(sentence) < 2_000 for sentence in sentences)
 
 
-def texts(bases: Sequence[str], seed: int) -> Iterator[str]:
+READERS: dict[str, tuple[Callable[[str], object], Sequence[str]]] = {
+    "matrices": (read_matrices, MATRICES),
+    "p2p matrices": (parse_access, [P2P, P2P.replace("\t", "  ")]),
+    "yaml": (parse_handwritten, YAMLS),
+    "descriptions": (
+        lambda text: read_description(text, "node"),
+        ["dgx1-v100", SPACES + "\n" + P2P, TABS + "\n" + P2P, P2P + "\n" + TABS, SHORT],
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("read", "bases"), READERS.values(), ids=READERS)
+def test_damaged_texts(read: Callable[[str], object], bases: Sequence[str], seed: int) -> None:
     chance = random.Random(seed)
-    return (damaged(bases, chance) for _ in range(INPUTS))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_damaged_matrices(seed: int) -> None:
-    check(read_matrices, texts(MATRICES, seed))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_damaged_p2p_matrices(seed: int) -> None:
-    check(parse_access, texts([P2P, P2P.replace("\t", "  ")], seed))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_damaged_yaml(seed: int) -> None:
-    check(parse_handwritten, texts(YAMLS, seed))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_damaged_descriptions(seed: int) -> None:
-    def read(text: str) -> LinkGraph:
-        return read_description(text, "node")
-
-    check(read, texts(["dgx1-v100", SPACES + "\n" + P2P, TABS + "\n" + P2P, P2P + "\n" + TABS, SHORT], seed))
+    check(read, (damaged(bases, chance) for _ in range(INPUTS)))
 
 
 ODD = (None, True, -1, 0, 1, 2, 63, 64, 1 << 70, 1.5, "", "X", "NVLink", "x" * 300, [], [None], {}, {"a": 0}, [[]], "OK", "u.1")
