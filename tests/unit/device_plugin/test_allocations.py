@@ -3,7 +3,7 @@
 from kompakt_core import contract
 from kompakt_device_plugin import allocations
 from kompakt_device_plugin.api import pod_path
-from tests.support.device_plugin.whole import TOPOLOGY, bind
+from tests.support.device_plugin.whole import NODE, TOPOLOGY, bind
 
 
 def test_what_kubelet_lists_a_moment_after_allocate_is_reported_within_a_second(running, gpus, until):
@@ -13,6 +13,19 @@ def test_what_kubelet_lists_a_moment_after_allocate_is_reported_within_a_second(
     until(lambda: len(running.kubelet.asked) > 2)
     running.kubelet.held["default", "slow"] = gpus[:1]
     until(lambda: running.held() == {gpus[0]: "slow"}, 1.5)
+
+
+def test_a_broken_report_of_the_process_before_is_logged_once_and_replaced(running, gpus, until, deaf, caplog):
+    """What can be read of it counts: a pod deleted by force may still have its GPU."""
+    deaf.add("uid-a")
+    held = [{"uuid": gpus[1], "pod": ["a"], "podUID": "uid-a"}, {"uuid": ""}, {"uuid": gpus[2], "podUID": 7}]
+    running.api.put(TOPOLOGY, {"metadata": {"name": NODE}, "status": {"held": held}})
+    running.start()
+    until(lambda: running.held() == {gpus[1]: ""})
+    assert running.plugin.devices.orphaned == {gpus[1]}
+    assert all(caplog.text.count(f"the last report of this node: status.held[{n}]") == 1 for n in range(3))
+    deaf.clear()
+    until(lambda: not running.held())
 
 
 def test_gpus_stay_held_while_a_kubelet_that_just_started_lists_no_pods(running, make_pod, gpus, until, monkeypatch):

@@ -133,8 +133,8 @@ def test_what_kubelet_says_now_wins_over_what_was_held_before():
 
 def test_held_is_read_back_as_it_stands():
     entries = [{"uuid": uuid, "namespace": "ns", "pod": "a", "podUID": "uid-a"} for uuid in ALL[:2]]
-    assert held_in({"status": {"held": entries}}) == holding(a=ALL[:2])
-    assert held_in(None) == held_in({}) == ()
+    assert held_in({"status": {"held": entries}}).held == holding(a=ALL[:2])
+    assert held_in(None).held == held_in({}).held == ()
 
 
 def test_a_pod_that_the_cluster_forgot_holds_its_gpus_without_a_uid():
