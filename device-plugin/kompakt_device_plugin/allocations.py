@@ -1,5 +1,6 @@
 """Who holds which GPU of the node: by kubelet's list, by what was held before, and by what was handed over."""
 
+import logging
 from collections.abc import Collection
 from typing import Final
 
@@ -13,6 +14,8 @@ from kompakt_device_plugin.orphaned_allocations import Alive, orphaned, predeces
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_device_plugin.pods import Gone, NodePod, NodePods
 from kompakt_device_plugin.reconcile import PodKey, held_in, held_of, keep, running
+
+log = logging.getLogger(__name__)
 
 # For how long a pod deleted by force counts as running whatever is seen of it: kubelet may be about to start its container,
 # or, where other containers' processes are not seen, about to kill it (it gives such a pod two seconds).
@@ -42,6 +45,7 @@ class Allocations:
         self._resources, self._pods, self._devices, self._journal = resources, pods, devices, journal
         self._still_running = still_running
         self.held: tuple[GpuHolder, ...] | None = None
+        self._flaws: tuple[str, ...] = ()  # of the report before ours, as logged
 
     def look(
         self, live: Object | None, pods: tuple[NodePod, ...], handed: tuple[JournalEntry, ...]
@@ -71,7 +75,18 @@ class Allocations:
     def _before(self, live: Object | None) -> tuple[GpuHolder, ...]:
         """What was held until now, without what kubelet offers again although it never listed it."""
         lost = {held for entry in self._journal.in_vain for held in entry.held}
-        return tuple(one for one in (held_in(live) if self.held is None else self.held) if one not in lost)
+        return tuple(one for one in (self._reported(live) if self.held is None else self.held) if one not in lost)
+
+    def _reported(self, live: Object | None) -> tuple[GpuHolder, ...]:
+        """What the report of the process before this one says. An entry that names no GPU says nothing here: kubelet, journal
+        and processes know as well who has what, and the next report replaces it.
+        """
+        report = held_in(live)
+        if report.flaws != self._flaws:
+            self._flaws = report.flaws
+            for flaw in report.flaws:
+                log.error("the last report of this node: %s", flaw)
+        return report.held
 
     def _forget(self, gone: Collection[Gone], left: Collection[GpuHolder], taken: Collection[PodKey]) -> None:
         """What was deleted so long ago, has nothing any more and is not listed by kubelet is over."""

@@ -8,7 +8,7 @@ from kompakt_client.events import Occurrence, Regarding
 from kompakt_client.requests import Object
 from kompakt_core.contract import bound_gpus, gpu_holders
 from kompakt_core.contract.bound_gpus import BoundGpus
-from kompakt_core.contract.gpu_holders import GpuHolder
+from kompakt_core.contract.gpu_holders import GpuHolder, HolderReport
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid, MegabytesPerSecond, PodUid, indices_of, mask_of
 from kompakt_core.placement.choose import wished_facts
@@ -51,9 +51,9 @@ def keep(
     return kept
 
 
-def held_in(topology: Mapping[str, Any] | None) -> tuple[GpuHolder, ...]:
-    """`status.held` of a GPUTopology as it stands."""
-    return gpu_holders.decode(((topology or {}).get("status") or {}).get("held"))
+def held_in(topology: Mapping[str, Any] | None) -> HolderReport:
+    """`status.held` of a GPUTopology, as far as it can be read."""
+    return gpu_holders.readable(((topology or {}).get("status") or {}).get("held"))
 
 
 def running(taken: Mapping[PodKey, frozenset[GpuUuid]], pods: Iterable[NodePod]) -> dict[PodKey, frozenset[GpuUuid]]:

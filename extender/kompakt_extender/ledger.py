@@ -81,6 +81,8 @@ def problem_of(node: NodeView, topology: TopologyView | None, pods: Iterable[Pod
         return Reason.NO_TOPOLOGY
     if topology.node_uid != node.uid or topology.healthy != node.gpus:
         return Reason.STALE_TOPOLOGY
+    if not topology.holders_known:
+        return Reason.UNREADABLE_HOLDER  # any GPU may be the one that is held: rather none than one twice
     known = {gpu.uuid for gpu in topology.graph.gpus}
     reported = {uid for _, uid in topology.held}
     if any(not accounted(pod, known) and pod.uid not in reported for pod in pods):

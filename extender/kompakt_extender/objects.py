@@ -147,7 +147,7 @@ class NodeObject(msgspec.Struct):
 class TopologyStatus(msgspec.Struct):
     """`held` as it stands: contract.gpu_holders reads it."""
 
-    held: list[dict[str, Any]] | None = None
+    held: Any = None
 
 
 class Topology(msgspec.Struct):

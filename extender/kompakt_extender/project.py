@@ -1,6 +1,7 @@
 """From pods, nodes and GPUTopologies to what the caches keep of them."""
 
 import hashlib
+import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -10,6 +11,7 @@ import msgspec
 
 from kompakt_core import contract
 from kompakt_core.contract import gpu_holders
+from kompakt_core.contract.gpu_holders import HolderReport
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.placement.model import Selector, Taint, Toleration
@@ -19,6 +21,7 @@ from kompakt_extender.objects import Container, NodeObject, Pod, Resources, Term
 from kompakt_extender.quantities import count, millis, whole
 from kompakt_extender.views import FIELD_PREFIX, NOTHING, NodeView, PodView, TopologyView
 
+_LOG = logging.getLogger(__name__)
 _PREFIX = f"{contract.GROUP}/"
 _POD = msgspec.json.Decoder(Pod)
 _NODE = msgspec.json.Decoder(NodeObject)
@@ -93,22 +96,22 @@ def node_view(node: NodeObject) -> NodeView:
     )
 
 
-def held_gpus(topology: Topology) -> tuple[tuple[GpuUuid, PodUid], ...]:
+def held_gpus(holders: HolderReport) -> tuple[tuple[GpuUuid, PodUid], ...]:
     """What the device plugin reports as held: (GPU, pod)."""
-    return tuple((one.uuid, one.pod_uid) for one in gpu_holders.decode(topology.status.held))
+    return tuple((one.uuid, one.pod_uid) for one in holders.held)
 
 
-def topology_view(topology: Topology) -> TopologyView:
+def topology_view(topology: Topology, holders: HolderReport) -> TopologyView:
     """The projection of a GPUTopology."""
-    held, raw = held_gpus(topology), bytes(topology.spec)
+    held, raw = held_gpus(holders), bytes(topology.spec)
     name = _node_name(topology.metadata.name)
     try:
         spec = msgspec.json.decode(raw, type=dict[str, Any])
         graph = graph_from_spec(spec)
     except (InvalidInput, msgspec.DecodeError) as error:
-        return TopologyView(name, "", None, str(error), 0, held)
+        return TopologyView(name, "", None, str(error), 0, held, holders.complete)
     healthy = sum(gpu.health == "Healthy" for gpu in graph.gpus)
-    return TopologyView(name, str(spec.get("nodeUID", "")), graph, "", healthy, held)
+    return TopologyView(name, str(spec.get("nodeUID", "")), graph, "", healthy, held, holders.complete)
 
 
 def _node_name(text: str) -> NodeName:
@@ -208,16 +211,26 @@ class TopologyReader:
     def __init__(self) -> None:
         self._known: dict[str, tuple[bytes, TopologyView]] = {}
         self._links: dict[str, LinkGraph] = {}
+        self._flaws: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, raw: bytes) -> TopologyView:
         topology = _TOPOLOGY.decode(raw)
+        holders = gpu_holders.readable(topology.status.held)
+        self._log(topology, holders)
         fingerprint = hashlib.blake2b(bytes(topology.spec)).digest()
         seen, view = self._known.get(topology.metadata.uid, (b"", None))
         if view is not None and seen == fingerprint:
-            return msgspec.structs.replace(view, held=held_gpus(topology))
-        view = self._shared(topology_view(topology))
+            return msgspec.structs.replace(view, held=held_gpus(holders), holders_known=holders.complete)
+        view = self._shared(topology_view(topology, holders))
         self._known[topology.metadata.uid] = (fingerprint, view)
         return view
+
+    def _log(self, topology: Topology, holders: HolderReport) -> None:
+        """Flaws are logged when they appear and when they change, not with every status that still has them."""
+        if holders.flaws != self._flaws.get(topology.metadata.uid, ()):
+            self._flaws[topology.metadata.uid] = holders.flaws
+            for flaw in holders.flaws:
+                _LOG.error("GPUTopology %s: %s", topology.metadata.name, flaw)
 
     def _shared(self, view: TopologyView) -> TopologyView:
         if view.graph is None:

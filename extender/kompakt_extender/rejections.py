@@ -16,6 +16,7 @@ from kompakt_extender.wire import BindingResult, FilterResult
 TEXTS: Final[Mapping[Reason, str]] = {
     Reason.NO_TOPOLOGY: "node(s) reported no GPU topology",
     Reason.STALE_TOPOLOGY: "node(s) had a GPU topology out of step with the node",
+    Reason.UNREADABLE_HOLDER: "node(s) had a GPU topology that does not say which GPUs are held",
     Reason.UNREPORTED_POD: "node(s) run a pod whose GPUs are not reported yet",
     Reason.NODE_NOT_READY: "node(s) were not ready",
     Reason.CORDONED: "node(s) were cordoned",

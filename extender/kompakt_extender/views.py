@@ -99,7 +99,10 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
 
 
 class TopologyView(msgspec.Struct, frozen=True, gc=False):
-    """A GPUTopology. `graph` is None where its spec cannot be read; `problem` then says why. `held`: (uuid, pod uid)."""
+    """A GPUTopology. `graph` is None where its spec cannot be read; `problem` then says why. `held`: (uuid, pod uid).
+
+    `holders_known`: whether `held` is all that is held; not where an entry of it names no GPU.
+    """
 
     name: NodeName
     node_uid: str
@@ -107,6 +110,7 @@ class TopologyView(msgspec.Struct, frozen=True, gc=False):
     problem: str
     healthy: int
     held: tuple[tuple[GpuUuid, PodUid], ...]
+    holders_known: bool = True
 
 
 class JobView(msgspec.Struct, frozen=True, gc=False):

@@ -5,7 +5,7 @@ placement_annotations  how a pod wants its GPUs chosen        operator, users ->
 planned_seat           a worker's place                       planner -> extender, container (rank, by `downward`)
 bound_gpus             the GPUs of a bound pod                extender, device plugin -> all
 worker_labels          whose worker a pod is                  operator -> all
-gpu_holders            status.held of a GPUTopology           device plugin -> extender
+gpu_holders            status.held of a GPUTopology           device plugin -> extender, device plugin after it
 scheduling_record      status.scheduling of a TrainingJob     planner -> operator, explain, the planner after it
 preempt_request        status.scheduling.preempt              planner -> operator
 conditions             status.conditions of both              operator, planner, device plugin -> all

@@ -19,6 +19,7 @@ class Reason(StrEnum):
 
     NO_TOPOLOGY = "NoTopology"  # no GPUTopology for this node
     STALE_TOPOLOGY = "StaleTopology"  # written for an earlier Node object, or not in step with allocatable
+    UNREADABLE_HOLDER = "UnreadableHolder"  # status.held has an entry that names no GPU; wait for the plugin's report
     UNREPORTED_POD = "UnreportedPod"  # a pod was bound past us; wait for the plugin's report
     NODE_NOT_READY = "NodeNotReady"
     CORDONED = "Cordoned"
@@ -129,7 +130,7 @@ class NodeState:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
-    problem: Reason | None = None  # NO_TOPOLOGY, STALE_TOPOLOGY, UNREPORTED_POD
+    problem: Reason | None = None  # NO_TOPOLOGY, STALE_TOPOLOGY, UNREADABLE_HOLDER, UNREPORTED_POD
     free_cpu_millis: int = 1 << 62
     free_memory_bytes: int = 1 << 62
     free_pods: int = 1 << 30

@@ -142,14 +142,21 @@ class FakeStream:
 
 
 def pod_object(
-    name: str, size: int = 2, gpus: tuple[str, ...] = (), *, node: str = NODE, phase: str = "Pending", **annotations: str
+    name: str,
+    size: int = 2,
+    gpus: tuple[str, ...] = (),
+    *,
+    node: str = NODE,
+    phase: str = "Pending",
+    uid: str = "",
+    **annotations: str,
 ) -> dict[str, Any]:
-    """A bound pod with one container that asks for `size` GPUs."""
+    """A bound pod with one container that asks for `size` GPUs; annotations without their prefix."""
     notes = {f"kompakt.dev/{key}": value for key, value in annotations.items()}
     if gpus:
         notes[contract.ANN_GPUS] = ",".join(gpus)
     return {
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": notes},
+        "metadata": {"name": name, "namespace": "default", "uid": uid or f"uid-{name}", "annotations": notes},
         "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"limits": {contract.RESOURCE: str(size)}}}]},
         "status": {"phase": phase},
     }

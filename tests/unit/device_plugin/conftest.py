@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from kompakt_core import contract
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_device_plugin.api import NODES
 from tests.support.device_plugin.api import FakeApi, pod_object
 from tests.support.device_plugin.kubelet import NODE, FakeKubelet, Parts, PluginClient, wait_until
-from tests.support.device_plugin.whole import Running
+from tests.support.device_plugin.whole import Ailing, Running
 
 MEMORY = Path("/dev/shm")
 
@@ -80,11 +78,29 @@ def machines(tmp_path):
 
 
 @pytest.fixture
-def running(api, kubelet, machines, client, until):
-    api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE, "labels": {contract.LABEL_MACHINE: "big"}}})
-    one = Running(api, kubelet, machines, client, until)
-    yield one
-    one.stop()
+def plugin_with(api, kubelet, machines, client, until):
+    """Makes whole plugins for one node, over a source or the description of its machine; all are stopped in the end."""
+    made = []
+
+    def make(source=None):
+        made.append(Running(api, kubelet, machines, client, until, source))
+        made[-1].node()
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+def running(plugin_with):
+    return plugin_with()
+
+
+@pytest.fixture
+def ailing(plugin_with, dgx1):
+    """Over a source whose GPUs turn unhealthy and well as the test says."""
+    return plugin_with(Ailing(dgx1))
 
 
 @pytest.fixture

@@ -2,47 +2,41 @@
 
 from dataclasses import replace
 
+import pytest
+
 from kompakt_device_plugin.advertisement import only
 from kompakt_device_plugin.devices import Devices
+from tests.support.device_plugin.pods import ALL, GRAPH
 
 
-def unhealthy(graph, *indices):
-    return replace(graph, gpus=tuple(replace(gpu, health="Unhealthy") if gpu.index in indices else gpu for gpu in graph.gpus))
+def without(*indices):
+    """Some GPUs are unhealthy."""
+    return replace(GRAPH, gpus=tuple(replace(gpu, health="Unhealthy") if gpu.index in indices else gpu for gpu in GRAPH.gpus))
 
 
-def healthy(devices):
-    return {gpu.index for gpu in devices.offered.graph.gpus if gpu.health == "Healthy"}
-
-
-def test_a_sick_gpu_is_taken_back_without_waiting_for_the_report(dgx1):
+@pytest.mark.parametrize(
+    ("reported", "read", "offered"),
+    [
+        pytest.param(GRAPH, without(3), {0, 1, 2, 4, 5, 6, 7}, id="one that turned unhealthy is gone before the report"),
+        pytest.param(without(3), without(5), {0, 1, 2, 4, 6, 7}, id="one that recovered waits for the report"),
+        pytest.param(GRAPH, only(GRAPH, ALL[:1]), {0}, id="those that are no longer read are gone"),
+    ],
+)
+def test_of_the_gpus(reported, read, offered):
     devices = Devices()
-    devices.publish(dgx1)
-    devices.withdraw(unhealthy(dgx1, 3))
-    assert healthy(devices) == {0, 1, 2, 4, 5, 6, 7}
+    devices.publish(reported)
+    devices.withdraw(read)
+    assert {gpu.index for gpu in devices.offered.graph.gpus if gpu.health == "Healthy"} == offered
+    devices.publish(read)
+    assert devices.offered.graph == read
 
 
-def test_a_gpu_that_recovered_waits_for_the_report(dgx1):
-    devices = Devices()
-    devices.publish(unhealthy(dgx1, 3))
-    devices.withdraw(unhealthy(dgx1, 5))
-    assert healthy(devices) == {0, 1, 2, 4, 6, 7}, "5 is gone, 3 is not back yet"
-    devices.publish(unhealthy(dgx1, 5))
-    assert healthy(devices) == {0, 1, 2, 3, 4, 6, 7}
-
-
-def test_a_gpu_that_is_no_longer_read_is_taken_back(dgx1):
-    devices = Devices()
-    devices.publish(unhealthy(dgx1))
-    devices.withdraw(only(dgx1, [dgx1.gpus[0].uuid]))
-    assert healthy(devices) == {0}
-
-
-def test_nothing_is_said_before_there_was_something_and_nothing_twice(dgx1):
+def test_nothing_is_said_before_there_was_something_and_nothing_twice():
     devices = Devices()
     devices.withdraw(None)
     assert devices.offered.version == 0
-    devices.publish(dgx1)
-    devices.withdraw(dgx1)
+    devices.publish(GRAPH)
+    devices.withdraw(GRAPH)
     assert devices.offered.version == 1
     devices.withdraw(None)
     devices.withdraw(None)

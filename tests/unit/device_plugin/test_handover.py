@@ -14,6 +14,8 @@ GPUS = ("GPU-c", "GPU-a")  # in the order of their pattern; by index it is the o
 PLACE = {"GPU-a": 0, "GPU-b": 1, "GPU-c": 2}
 MINOR = {"GPU-a": 6, "GPU-b": 8, "GPU-c": 7}  # the driver numbers files in another order than GPUs
 
+ALL = ("0", "1", "GPU-a", "GPU-b", "GPU-c", "all")
+
 
 def spec(*names, kind=CDI_KIND):
     return {"cdiVersion": "0.6.0", "kind": kind, "devices": [{"name": name, "containerEdits": {}} for name in names]}
@@ -42,12 +44,6 @@ def answer(tmp_path, dev):
     return make
 
 
-@pytest.fixture
-def specified(tmp_path):
-    (tmp_path / "cdi").mkdir()
-    (tmp_path / "cdi" / "nvidia.yaml").write_text(yaml.safe_dump(spec("0", "1", "GPU-a", "GPU-b", "GPU-c", "all")))
-
-
 def test_cuda_numbers_gpus_in_the_order_of_their_pattern(answer):
     assert dict(answer().envs) == {"CUDA_VISIBLE_DEVICES": "GPU-c,GPU-a", "NVIDIA_VISIBLE_DEVICES": "GPU-c,GPU-a"}
     assert dict(environment_only(GPUS).envs) == dict(answer().envs)
@@ -64,31 +60,24 @@ def test_a_gpu_whose_device_file_is_unknown_is_not_handed_over_without_it(answer
         answer()
 
 
-def test_cdi_devices_come_instead_of_files_where_the_runtime_knows_them(answer, specified):
-    found = answer()
-    assert [one.name for one in found.cdi_devices] == ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-c"]
-    assert not found.devices
-
-
 @pytest.mark.parametrize(
-    ("runtime", "cdi", "used"),
+    ("specified", "runtime", "cdi", "used"),
     [
-        ("containerd://1.7.27", Cdi.AUTO, False),
-        ("containerd://1.7.27", Cdi.ALWAYS, True),
-        ("containerd://2.1.0", Cdi.NEVER, False),
-        ("", Cdi.AUTO, False),
+        (ALL, "containerd://2.1.0", Cdi.AUTO, True),
+        (ALL, "containerd://1.7.27", Cdi.AUTO, False),
+        (ALL, "containerd://1.7.27", Cdi.ALWAYS, True),
+        (ALL, "containerd://2.1.0", Cdi.NEVER, False),
+        (ALL, "", Cdi.AUTO, False),
+        (("GPU-a",), "containerd://2.1.0", Cdi.AUTO, False),
     ],
+    ids=["which can", "which cannot", "as told", "unless told not to", "not known yet", "one GPU is not specified"],
 )
-def test_cdi_is_used_as_told_and_else_by_the_runtime(answer, specified, runtime, cdi, used):
-    found = answer(runtime, cdi)
-    assert (bool(found.cdi_devices), bool(found.devices)) == (used, not used)
-
-
-def test_a_specification_that_lacks_one_of_the_gpus_is_no_use(answer, tmp_path):
+def test_cdi_devices_come_instead_of_files_by_the_runtime(answer, tmp_path, specified, runtime, cdi, used):
     (tmp_path / "cdi").mkdir()
-    (tmp_path / "cdi" / "nvidia.json").write_text(json.dumps(spec("GPU-a")))
-    assert not answer().cdi_devices
-    assert len(answer().devices) == 4
+    (tmp_path / "cdi" / "nvidia.yaml").write_text(yaml.safe_dump(spec(*specified)))
+    found = answer(runtime, cdi)
+    assert [one.name for one in found.cdi_devices] == ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-c"] * used
+    assert len(found.devices) == (0 if used else 4)
 
 
 @pytest.mark.parametrize(

@@ -21,31 +21,33 @@ def server():
     one.server_close()
 
 
-def test_healthz_turns_with_the_threads(server):
+def ask(url):
+    """Status and text."""
+    try:
+        with urllib.request.urlopen(url) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("page", "changes", "status", "says"),
+    [
+        ("healthz", {}, 200, ""),
+        ("healthz", {"alive": False}, 503, ""),
+        ("readyz", {}, 503, "waits for its turn"),
+        ("readyz", {"waits_for": ""}, 200, ""),
+        ("nothing", {}, 404, "/healthz, /readyz, /metrics"),
+        ("metrics", {}, 200, "# HELP kompakt_y some gauge\n# TYPE kompakt_y gauge\nkompakt_y 0.5\n"),
+    ],
+)
+def test_what_is_answered(server, page, changes, status, says):
     url, state = server
-    assert urllib.request.urlopen(f"{url}/healthz").status == 200
-    state["alive"] = False
-    with pytest.raises(urllib.error.HTTPError) as answer:
-        urllib.request.urlopen(f"{url}/healthz")
-    assert answer.value.code == 503
-    answer.value.close()
-
-
-def test_metrics_are_in_prometheus_text_form(server):
-    url, _ = server
-    text = urllib.request.urlopen(f"{url}/metrics").read().decode()
-    assert text == "# HELP kompakt_y some gauge\n# TYPE kompakt_y gauge\nkompakt_y 0.5\n"
-
-
-def test_readyz_says_what_is_waited_for_and_unknown_pages_what_there_is(server):
-    url, state = server
-    for page, code, words in (("readyz", 503, b"waits for its turn"), ("nothing", 404, b"/healthz, /readyz, /metrics")):
-        with pytest.raises(urllib.error.HTTPError) as answer:
-            urllib.request.urlopen(f"{url}/{page}")
-        assert (answer.value.code, words in answer.value.read()) == (code, True)
-        answer.value.close()
-    state["waits_for"] = ""
-    assert urllib.request.urlopen(f"{url}/readyz").status == 200
+    state.update(changes)
+    found, text = ask(f"{url}/{page}")
+    assert found == status
+    assert text == says if page == "metrics" else says in text
 
 
 def test_a_thread_that_went_round_lately_is_alive():

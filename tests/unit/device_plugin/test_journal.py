@@ -4,6 +4,7 @@ import contextlib
 import json
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -23,14 +24,10 @@ from kompakt_device_plugin.journal import (
     with_pending,
     write_entries,
 )
-from kompakt_device_plugin.pods import NodePod
+from tests.support.device_plugin.pods import node_pod, takes
 
 MATCHED = JournalEntry(("GPU-0", "GPU-1"), "uid-a", "ns", "a")
 UNMATCHED = JournalEntry(("GPU-2",))
-
-
-def pod(name, size, **more):
-    return NodePod(uid=f"uid-{name}", namespace="ns", name=name, node="node-1", size=size, **more)
 
 
 @pytest.fixture
@@ -40,58 +37,57 @@ def plugins(tmp_path):
 
 
 @pytest.fixture
+def journal(plugins):
+    return Journal(plugins)
+
+
+def loaded(plugins):
+    """As the next process finds it."""
+    journal = Journal(plugins)
+    journal.load()
+    return journal
+
+
+@pytest.fixture
 def busy_disk(monkeypatch):
     """Nothing is written before the test says so; it goes on in the end, however that comes."""
     ready = threading.Event()
-    replace = CoalescingWriter._replace
-    monkeypatch.setattr(CoalescingWriter, "_replace", lambda file, content: ready.wait(30) and replace(file, content))
+    write = CoalescingWriter._replace
+    monkeypatch.setattr(CoalescingWriter, "_replace", lambda file, content: ready.wait(30) and write(file, content))
     yield ready
     ready.set()
 
 
-def test_what_was_handed_over_outlives_the_process(plugins):
-    before = Journal(plugins)
-    before.begin(MATCHED)
-    before.begin(UNMATCHED)
-    after = Journal(plugins)
-    after.load()
+def test_what_was_handed_over_outlives_the_process(plugins, journal):
+    journal.begin(MATCHED)
+    journal.begin(UNMATCHED)
+    after = loaded(plugins)
     assert after.entries == (MATCHED, UNMATCHED)
     after.end([MATCHED])
     assert after.flush(60)
-    again = Journal(plugins)
-    again.load()
-    assert again.entries == (UNMATCHED,)
+    assert loaded(plugins).entries == (UNMATCHED,)
 
 
-def test_a_set_that_kubelet_offers_again_was_handed_over_in_vain(plugins):
-    journal = Journal(plugins)
+def test_a_set_that_kubelet_offers_again_was_handed_over_in_vain_until_it_ends_or_is_handed_over_once_more(journal):
     journal.begin(MATCHED)
     journal.begin(UNMATCHED)
-    journal.offered({"GPU-1", "GPU-7"})
-    assert (journal.entries, journal.in_vain) == ((MATCHED, UNMATCHED), {MATCHED}), "who had it may still run"
+    journal.offered({"GPU-1", "GPU-2", "GPU-7"})
+    assert (journal.entries, journal.in_vain) == ((MATCHED, UNMATCHED), {MATCHED, UNMATCHED}), "who had it may still run"
+    journal.begin(UNMATCHED)
+    assert (journal.entries, journal.in_vain) == ((MATCHED, UNMATCHED), {MATCHED})
     journal.end([MATCHED])
     assert (journal.entries, journal.in_vain) == ((UNMATCHED,), frozenset())
 
 
-def test_whoever_is_given_a_gpu_has_it_alone(plugins):
-    journal = Journal(plugins)
-    journal.begin(MATCHED)
-    journal.begin(UNMATCHED)
-    journal.begin(JournalEntry(("GPU-1",)))
+def test_whoever_is_given_a_gpu_has_it_alone(journal):
+    for entry in (MATCHED, UNMATCHED, JournalEntry(("GPU-1",))):
+        journal.begin(entry)
     assert journal.entries == (UNMATCHED, JournalEntry(("GPU-1",)))
 
 
-def test_a_set_handed_over_once_more_is_not_in_vain(plugins):
-    journal = Journal(plugins)
-    journal.begin(MATCHED)
-    journal.offered(MATCHED.gpus)
-    journal.begin(MATCHED)
-    assert (journal.entries, journal.in_vain) == ((MATCHED,), frozenset())
-
-
-def test_a_busy_disk_holds_nobody_up_and_gets_the_newest_in_the_end(plugins, busy_disk, monkeypatch):
+def test_a_busy_disk_holds_nobody_up_and_gets_the_newest_in_the_end(plugins, journal, busy_disk, monkeypatch):
     monkeypatch.setattr(module, "WRITE_SECONDS", 0.02)
-    journal, began = Journal(plugins), time.monotonic()
+    began = time.monotonic()
     assert not journal.begin(MATCHED)
     journal.offered(MATCHED.gpus)
     journal.end([MATCHED])
@@ -121,8 +117,7 @@ class Waits(threading.Condition):
         return predicate()
 
 
-def test_a_disk_is_waited_for_a_tenth_of_a_second_at_most(plugins, busy_disk):
-    journal = Journal(plugins)
+def test_a_disk_is_waited_for_a_tenth_of_a_second_at_most(journal, busy_disk):
     waits = journal._file._changed = Waits()
     assert not journal.begin(MATCHED)
     journal.offered(MATCHED.gpus)
@@ -130,16 +125,22 @@ def test_a_disk_is_waited_for_a_tenth_of_a_second_at_most(plugins, busy_disk):
     assert 0 < sum(waits.seconds) <= 0.1
 
 
-def test_an_entry_is_open_until_kubelet_lists_its_gpus_whoever_has_them():
-    waiting = [pod("a", 2), pod("b", 1)]
-    assert still_open([MATCHED, UNMATCHED], {}, waiting) == (MATCHED, UNMATCHED)
-    assert still_open([MATCHED, UNMATCHED], {("ns", "b"): {"GPU-1"}}, waiting) == ()
-    assert still_open([MATCHED], {("ns", "a"): {"GPU-4", "GPU-5"}}, waiting) == (), "the pod has others"
+A, B = node_pod("a", size=2), node_pod("b", size=1)
+BOTH = (MATCHED, UNMATCHED)
 
 
-def test_an_entry_ends_with_its_pod_or_when_nobody_waits_for_so_many():
-    assert still_open([MATCHED, UNMATCHED], {}, [pod("b", 1)]) == (UNMATCHED,)
-    assert still_open([MATCHED, UNMATCHED], {}, [pod("a", 2, finished=True), pod("b", 3)]) == ()
+@pytest.mark.parametrize(
+    ("listed", "pods", "still"),
+    [
+        pytest.param({}, [A, B], BOTH, id="until kubelet lists its GPUs"),
+        pytest.param(takes(b=["GPU-1"]), [A, B], (), id="not when it lists them for another, and nobody waits for the other set"),
+        pytest.param(takes(a=["GPU-4", "GPU-5"]), [A], (), id="not when it lists others for the pod"),
+        pytest.param({}, [B], (UNMATCHED,), id="not when its pod is gone"),
+        pytest.param({}, [replace(A, finished=True), node_pod("b", size=3)], (), id="not when nobody waits for so many"),
+    ],
+)
+def test_an_entry_is_open(listed, pods, still):
+    assert still_open(BOTH, listed, pods) == still
 
 
 def test_each_gpu_is_held_once():
@@ -168,9 +169,7 @@ def test_a_broken_file_is_said_and_counts_as_empty(plugins, caplog, content, say
     with pytest.raises(InvalidInput, match=says):
         read_entries(content)
     (plugins / "kompakt" / FILE).write_bytes(content)
-    journal = Journal(plugins)
-    journal.load()
-    assert journal.entries == ()
+    assert loaded(plugins).entries == ()
     assert "of no use" in caplog.text
 
 

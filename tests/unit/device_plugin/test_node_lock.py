@@ -16,24 +16,13 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def other(tmp_path):
-    """Another process that holds the lock until it is killed."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "True\n"
-    yield process
-    process.kill()
-    process.communicate()
-
-
-def test_a_second_process_waits_until_the_first_is_dead(tmp_path, other):
-    lock = NodeLock(tmp_path)
-    assert not lock.take()
-    assert not lock.take()
-    other.kill()
-    other.wait()
+def test_a_second_process_waits_until_the_first_is_dead(tmp_path):
+    lock, command = NodeLock(tmp_path), [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "True\n"
+        assert not lock.take()
+        assert not lock.take()
+        other.kill()
     assert lock.take()
     assert lock.take()
 

@@ -1,19 +1,21 @@
 """GPUs of pods that API server and kubelet have forgotten, but whose end nobody has seen."""
 
+import pytest
+
 from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_device_plugin.journal import JournalEntry
 from kompakt_device_plugin.orphaned_allocations import orphaned, predecessors, tenants, without
-from kompakt_device_plugin.pods import NodePod, NodePods
+from kompakt_device_plugin.pods import NodePods
+from tests.support.device_plugin.api import pod_object
+from tests.support.device_plugin.pods import holding, node_pod, takes
 
 GPUS = tuple(f"GPU-{number}" for number in range(4))
+ONE, TWO = holding(a=GPUS[:1]), holding(a=GPUS[:2])
+NOBODYS = GpuHolder(GPUS[2], "", "", "")
 
 
-def pod(name, size=1, **more):
-    return NodePod(uid=f"uid-{name}", namespace="ns", name=name, node="node-1", size=size, **more)
-
-
-def held(gpu, name):
-    return GpuHolder(GPUS[gpu], "ns", name, f"uid-{name}")
+def handed(*gpus, to=""):
+    return [JournalEntry(gpus, f"uid-{to}", "ns", to) if to else JournalEntry(gpus)]
 
 
 def living(*names):
@@ -21,86 +23,69 @@ def living(*names):
 
 
 EVERYBODY = living("a", "b", "c")
+A1, A2, B2 = node_pod("a", size=1), node_pod("a", size=2), node_pod("b", size=2)
 
 
-def test_gpus_are_held_while_processes_run_and_only_what_nobody_knows_is_looked_for():
+def test_only_what_nobody_knows_is_looked_for():
     asked = []
-
-    def alive(uids):
-        asked.append(uids)
-        return {"uid-a"}
-
-    before = [held(0, "a"), held(1, "b"), GpuHolder(GPUS[2], "", "", "")]
-    assert orphaned(before, (), {}, [pod("b")], (), alive) == (held(0, "a"),)
+    before = [*ONE, *holding(b=GPUS[1:2]), NOBODYS]
+    assert orphaned(before, (), {}, [B2], (), lambda uids: asked.append(uids) or {"uid-a"}) == ONE
     assert asked == [{"uid-a"}]
-    assert orphaned(before, (), {}, [pod("b")], (), living()) == ()
 
 
-def test_a_gpu_that_kubelet_gave_to_another_is_the_others():
-    assert orphaned([held(0, "a")], (), {("ns", "c"): frozenset({GPUS[0]})}, [], (), EVERYBODY) == ()
+@pytest.mark.parametrize(
+    ("before", "handed", "taken", "pods", "gone", "alive", "held"),
+    [
+        pytest.param(ONE, (), {}, [], (), living(), (), id="not once it has no process"),
+        pytest.param(ONE, (), takes(c=GPUS[:1]), [], (), EVERYBODY, (), id="not where kubelet gave it to another"),
+        pytest.param((), handed(*GPUS[:2], to="a"), {}, [], [A2], EVERYBODY, TWO, id="handed over before any report had it"),
+        pytest.param((), handed(*GPUS[:2], to="a"), {}, [A2], (), EVERYBODY, (), id="not while the API server knows the pod"),
+        pytest.param((), handed(*GPUS[:2], to="a"), {}, [], [A2], living("b"), (), id="not for another that lives"),
+        pytest.param((), handed(*GPUS[:2]), {}, [], [A1, B2], EVERYBODY, holding(b=GPUS[:2]), id="handed to a pod of that size"),
+        pytest.param((), handed(*GPUS[:2]), {}, [], [A2, B2], EVERYBODY, holding(b=GPUS[:2]), id="each once, of two such pods"),
+        pytest.param((), handed(*GPUS[:2]), {}, [], [A1], EVERYBODY, (), id="not for a pod of another size"),
+    ],
+)
+def test_a_forgotten_pod_holds_its_gpus(before, handed, taken, pods, gone, alive, held):
+    assert orphaned(before, handed, taken, pods, gone, alive) == held
 
 
-LISTED = {("ns", "a"): frozenset(GPUS[:2])}
-HEIR = NodePod(uid="uid-heir", namespace="ns", name="a", node="node-1", size=2)
+LISTED = takes(a=GPUS[:2])
+HEIR = node_pod("a", size=2, uid="uid-heir")
 
 
-def test_a_later_pod_of_the_same_name_has_only_what_was_handed_over_to_it():
-    before = [held(0, "a"), held(1, "a")]
-    assert predecessors(before, (), LISTED, [HEIR]) == tuple(before)
-    assert predecessors(before, [JournalEntry(GPUS[:1], "uid-heir", "ns", "a")], LISTED, [HEIR]) == (held(1, "a"),)
-    assert predecessors(before, [JournalEntry(GPUS[:1])], LISTED, [HEIR]) == (held(1, "a"),), (
-        "to whom is unknown: kubelet's word counts"
-    )
-    assert predecessors((), [JournalEntry(GPUS[:2], "uid-a", "ns", "a")], LISTED, [HEIR]) == tuple(before), "no report had it yet"
-
-
-def test_who_has_no_successor_or_is_no_longer_listed_is_no_predecessor():
-    before = [held(0, "a"), held(1, "a"), GpuHolder(GPUS[2], "ns", "a", "")]
-    assert predecessors(before, (), LISTED, [pod("a", 2)]) == ()
-    assert predecessors(before, (), LISTED, []) == ()
-    assert predecessors(before, (), {}, [HEIR]) == ()
+@pytest.mark.parametrize(
+    ("before", "handed", "listed", "pods", "theirs"),
+    [
+        pytest.param(TWO, (), LISTED, [HEIR], TWO, id="all, before anything was handed to the later one"),
+        pytest.param(TWO, [JournalEntry(GPUS[:1], "uid-heir", "ns", "a")], LISTED, [HEIR], TWO[1:], id="all but what was"),
+        pytest.param(TWO, handed(GPUS[0]), LISTED, [HEIR], TWO[1:], id="nor what was handed to nobody knows whom"),
+        pytest.param((), handed(*GPUS[:2], to="a"), LISTED, [HEIR], TWO, id="what no report had yet"),
+        pytest.param((*TWO, GpuHolder(GPUS[2], "ns", "a", "")), (), LISTED, [A2], (), id="nothing without a successor"),
+        pytest.param(TWO, (), LISTED, [], (), id="nothing when no pod has that name"),
+        pytest.param(TWO, (), {}, [HEIR], (), id="nothing that kubelet does not list"),
+    ],
+)
+def test_of_what_kubelet_lists_by_name_an_earlier_pod_has(before, handed, listed, pods, theirs):
+    assert predecessors(before, handed, listed, pods) == theirs
 
 
 def test_a_list_without_some_gpus_has_no_pod_without_any():
-    assert without(LISTED | {("ns", "b"): frozenset(GPUS[2:])}, [held(0, "a"), held(2, "b"), held(3, "b")]) == {
-        ("ns", "a"): frozenset(GPUS[1:2])
-    }
+    assert without(LISTED | takes(b=GPUS[2:]), holding(a=GPUS[:1], b=GPUS[2:])) == takes(a=GPUS[1:2])
 
 
-def test_what_was_handed_over_a_moment_ago_is_held_though_no_report_had_it():
-    handed = [JournalEntry(GPUS[:2], "uid-a", "ns", "a")]
-    assert orphaned((), handed, {}, [], [pod("a", 2)], EVERYBODY) == (held(0, "a"), held(1, "a"))
-    assert orphaned((), handed, {}, [pod("a", 2)], (), EVERYBODY) == (), "the API server knows it: it is no forgotten pod"
-    assert orphaned((), handed, {}, [], [pod("a", 2)], living("b")) == ()
-
-
-def test_where_nobody_knows_who_was_given_a_set_it_is_a_forgotten_pod_of_that_size():
-    handed = [JournalEntry(GPUS[:2])]
-    assert orphaned((), handed, {}, [], [pod("a", 1), pod("b", 2)], EVERYBODY) == (held(0, "b"), held(1, "b"))
-    assert orphaned((), handed, {}, [], [pod("a", 2), pod("b", 2)], EVERYBODY) == (held(0, "b"), held(1, "b")), "each GPU once"
-    assert orphaned((), handed, {}, [], [pod("a", 1)], EVERYBODY) == ()
-
-
-def test_tenants_are_all_that_were_given_a_gpu_and_did_not_finish():
-    before, handed = [held(0, "a"), held(1, "b")], [JournalEntry(GPUS[2:], "uid-c", "ns", "c")]
-    assert tenants({GPUS[0]}, before, handed, (), {"uid-b"}) == {"uid-a"}
-    assert tenants({GPUS[1]}, before, handed, (), {"uid-b"}) == set(), "it finished"
-    assert tenants({GPUS[2]}, before, handed, (), {"uid-b"}) == {"uid-c"}
-
-
-def test_the_tenant_of_a_set_whose_owner_is_unknown_is_any_candidate_of_that_size():
-    handed = [JournalEntry(GPUS[:1])]
-    assert tenants({GPUS[0]}, (), handed, [pod("a"), pod("b", 2), pod("c")], {"uid-c"}) == {"uid-a"}
-    assert tenants({GPUS[1]}, (), handed, [pod("a")], ()) == set()
-
-
-def pod_object(name, phase="Running"):
-    limits = {"limits": {"kompakt.dev/gpu": "1"}}
-    return {
-        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
-        "spec": {"nodeName": "node-1", "containers": [{"resources": limits}]},
-        "status": {"phase": phase},
-    }
+@pytest.mark.parametrize(
+    ("gpu", "handed", "candidates", "ended", "found"),
+    [
+        pytest.param(0, (), (), (), {"uid-a"}, id="who holds it"),
+        pytest.param(1, (), (), {"uid-b"}, set(), id="not who has finished"),
+        pytest.param(2, handed(*GPUS[2:], to="c"), (), (), {"uid-c"}, id="to whom it was handed"),
+        pytest.param(2, handed(GPUS[2]), [A1, B2, node_pod("c", size=1)], {"uid-c"}, {"uid-a"}, id="any candidate of that size"),
+        pytest.param(3, handed(GPUS[2]), [A1], (), set(), id="nobody who was given another"),
+    ],
+)
+def test_tenants_of_a_gpu_are(gpu, handed, candidates, ended, found):
+    assert tenants({GPUS[gpu]}, holding(a=GPUS[:1], b=GPUS[1:2]), handed, candidates, ended) == found
 
 
 def test_pods_deleted_before_they_finished_are_remembered_until_their_end_is_known():
@@ -108,7 +93,7 @@ def test_pods_deleted_before_they_finished_are_remembered_until_their_end_is_kno
     pods = NodePods(lambda: now[0])
     pods.replace(pod_object(name) for name in "abc")
     pods.event("DELETED", pod_object("a"))
-    pods.event("DELETED", pod_object("b", "Failed"))
+    pods.event("DELETED", pod_object("b", phase="Failed"))
     now[0] = 12.0
     pods.replace([pod_object("d")])
     assert pods.ended() == {"uid-b"}

@@ -3,46 +3,45 @@
 import pytest
 
 from kompakt_client.errors import error_of
-from kompakt_core import contract
 from kompakt_core.patterns import table
 from kompakt_core.placement import choose
 from kompakt_device_plugin import agent, health
 from kompakt_device_plugin import main as main_module
-from kompakt_device_plugin.api import NODES, PODS, SLICES
+from kompakt_device_plugin.api import PODS, SLICES
 from kompakt_device_plugin.health import Heartbeat
 from kompakt_device_plugin.journal import Journal, JournalEntry
-from tests.support.device_plugin.whole import NODE, TOPOLOGY, Ailing, Running, bind
+from tests.support.device_plugin.whole import TOPOLOGY, Ailing
 
 
-def test_the_topology_stands_before_kubelet_hears_of_the_devices(running, gpus):
+def test_topology_and_answers_stand_before_kubelet_hears_of_the_devices(running, gpus, until):
     stood = []
-    running.kubelet.requests = type(
-        "Seen", (list,), {"append": lambda me, x: (stood.append(TOPOLOGY in running.api.objects), list.append(me, x))}
-    )()
-    _, lists = running.start().listened()
-    assert lists.get(timeout=60) == [(uuid, "Healthy") for uuid in gpus]
-    assert stood == [True]
-
-
-def test_what_answers_need_is_worked_out_before_kubelet_hears_of_the_devices(running, make_pod, gpus, until):
     for known in (table._table, choose._decide):
         known.cache_clear()
-    call, _ = running.start().listened()
-    built = table._table.cache_info().misses
+
+    class Seen(list):
+        def append(self, request):
+            stood.append((TOPOLOGY in running.api.objects, table._table.cache_info().misses))
+            super().append(request)
+
+    running.kubelet.requests = Seen()
+    call, lists = running.start().listened()
+    assert lists.get(timeout=60) == [(uuid, "Healthy") for uuid in gpus]
+    ((written, built),) = stood
+    assert written
     assert built > 0
-    bind(running.api, make_pod("a", 3, pattern="Ring"))
-    until(lambda: running.plugin.pods.all())
+    running.bind("a", size=3, pattern="Ring")
+    until(running.plugin.pods.all)
     assert len(call.prefer(gpus, 3)) == 3
     assert table._table.cache_info().misses == built
 
 
-def test_kubelet_hears_of_nothing_while_the_topology_cannot_be_written(running, gpus, until):
+def test_kubelet_hears_of_nothing_while_the_topology_cannot_be_written(running, until):
     running.api.fail = lambda verb, path: error_of(500, b"{}") if verb == "apply" else None
     running.start()
     until(lambda: running.api.made("apply", TOPOLOGY))
     assert running.plugin.devices.offered.version == 0
     running.api.fail = lambda verb, path: None
-    running.api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE, "labels": {contract.LABEL_MACHINE: "big", "a": "change"}}})
+    running.node(a="change")
     assert len(running.listened()[1].get(timeout=60)) == 8
 
 
@@ -51,17 +50,17 @@ def test_an_api_server_without_resource_slices_has_none(running):
     assert len(running.start().listened()[1].get(timeout=60)) == 8
 
 
-def test_a_second_process_waits_un_ready_and_takes_over(running, api, kubelet, machines, client, until):
-    running.start().listened()
-    until(lambda: running.plugin.waits_for() == "")
-    second = Running(api, kubelet, machines, client, until).start()
+def test_a_second_process_waits_un_ready_and_takes_over(plugin_with, kubelet, until):
+    first = plugin_with().start()
+    first.listened()
+    until(lambda: first.plugin.waits_for() == "")
+    second = plugin_with().start()
     until(lambda: second.plugin.alive())
     assert second.plugin.waits_for() == "another process that serves this node"
     assert len(kubelet.requests) == 1
-    running.plugin.stop.set()
+    first.plugin.stop.set()
     until(lambda: second.plugin.waits_for() == "")
     until(lambda: len(kubelet.requests) == 2)
-    second.stop()
 
 
 def test_a_folder_that_cannot_be_written_to_is_said_and_waited_for(running, until, caplog):
@@ -74,32 +73,24 @@ def test_a_folder_that_cannot_be_written_to_is_said_and_waited_for(running, unti
     until(lambda: running.plugin.waits_for() == "")
 
 
-def test_what_was_handed_over_before_a_crash_is_held_until_kubelet_says_who_has_it(running, make_pod, gpus, until):
+def test_what_was_handed_over_before_a_crash_is_held_until_kubelet_says_who_has_it(running, gpus, until):
     """The plugin died after Allocate of a set that stood on no pod, and kubelet starts anew: it lists no pods yet."""
-    (running.kubelet.folder / "device-plugins" / "kompakt").mkdir(exist_ok=True)
-    Journal(running.kubelet.folder / "device-plugins").begin(JournalEntry(gpus[3:5]))
-    bind(running.api, make_pod("a", 2, gpus[:2]))
+    plugins = running.kubelet.folder / "device-plugins"
+    (plugins / "kompakt").mkdir(exist_ok=True)
+    Journal(plugins).begin(JournalEntry(gpus[3:5]))
+    running.bind("a", gpus[:2])
     running.start().listened()
     until(lambda: running.held() == {gpus[3]: "", gpus[4]: ""})
     running.kubelet.held["default", "a"] = gpus[3:5]
-    bind(running.api, make_pod("a", 2, gpus[:2], phase="Running"))  # an event, so that the next round comes at once
+    running.bind("a", gpus[:2], phase="Running")  # an event, so that the next round comes at once
     until(lambda: running.held() == {gpus[3]: "a", gpus[4]: "a"}, 5)
 
     def left():
-        journal = Journal(running.kubelet.folder / "device-plugins")
+        journal = Journal(plugins)
         journal.load()
         return journal.entries
 
     until(lambda: left() == ())
-
-
-def test_a_restarted_kubelet_gets_its_plugin_back(running, until):
-    running.start().listened()
-    running.kubelet.stop()
-    running.kubelet.requests.clear()
-    running.kubelet.start()
-    _, lists = running.listened()
-    assert len(lists.get(timeout=60)) == 8
 
 
 def test_without_the_api_server_the_process_is_alive_and_offers_nothing(running, until):
@@ -129,30 +120,25 @@ class Breaking(Ailing):
             raise ZeroDivisionError("a bug")
 
 
-@pytest.mark.parametrize("function", ["read", "wait"])
-def test_a_thread_that_breaks_is_noticed_and_goes_on_when_it_can(
-    api, kubelet, machines, client, until, dgx1, monkeypatch, function
-):
-    api.put(f"{NODES}/{NODE}", {"metadata": {"name": NODE}})
+@pytest.mark.parametrize(("function", "its_beat"), [("read", 1), ("wait", 2)])
+def test_a_thread_that_breaks_is_noticed_and_goes_on_when_it_can(plugin_with, until, dgx1, monkeypatch, function, its_beat):
     ahead = [0.0]
     monkeypatch.setattr(health, "Heartbeat", lambda clock: Heartbeat(lambda: clock() + ahead[0]))
     monkeypatch.setattr(agent, "PERIOD", 0.02)
     monkeypatch.setattr(main_module, "SOURCE_PAUSE", 0.02)
     source = Breaking(dgx1, function)
-    one = Running(api, kubelet, machines, client, until, source).start()
+    one = plugin_with(source).start()
     until(lambda: source.calls.count(function) > 3)
     ahead[0] = health.STALE_SECONDS + 1
     source.news.put(None)  # a wait that has gone well so far ends
     tries = source.calls.count(function)
     until(lambda: source.calls.count(function) > tries + 3)
-    others = [beat for beat in one.plugin._beats if beat is not one.plugin._beats[{"read": 1, "wait": 2}[function]]]
-    until(lambda: all(beat.alive for beat in others))
+    until(lambda: all(beat.alive for beat in one.plugin._beats if beat is not one.plugin._beats[its_beat]))
     assert not one.plugin.alive(), "only the one that breaks gives no sign"
     source.broken = ""
     source.change(dgx1.gpus[3])
     until(one.plugin.alive)
     assert len(one.listened()[1].get(timeout=60)) == 8
-    one.stop()
 
 
 def test_a_watch_that_hangs_is_noticed(running, until):

@@ -1,49 +1,32 @@
 """What is read from pod objects, and the order in which pods are known."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from kompakt_core.contract.gpu_lists import readable_uuids
 from kompakt_core.patterns.names import Pattern
 from kompakt_device_plugin.pods import NodePods, read_pod
 
-
-def test_a_pod_is_read_with_size_gpus_and_wish(make_pod):
-    pod = read_pod(make_pod("a", 4, ("GPU-1", "GPU-0"), pattern="Ring", **{"bandwidth-sensitivity": "High"}))
-    assert (pod.size, pod.gpus, pod.wish.pattern, pod.wish.sensitive) == (4, ("GPU-1", "GPU-0"), Pattern.RING, True)
+DEFAULTS = {"pattern": Pattern.NONE, "sensitive": False, "required_link": "Any", "same_numa_node": False}
 
 
-def test_a_pods_demands_are_read(make_pod):
-    pod = read_pod(make_pod("a", **{"required-link": "NVLink", "same-numa-node": "true"}))
-    assert (pod.wish.required_link, pod.wish.same_numa_node) == ("NVLink", True)
+@pytest.mark.parametrize(
+    ("words", "wish"),
+    [
+        ({}, {}),
+        ({"pattern": "Ring", "bandwidth-sensitivity": "High"}, {"pattern": Pattern.RING, "sensitive": True}),
+        ({"required-link": "NVLink", "same-numa-node": "true"}, {"required_link": "NVLink", "same_numa_node": True}),
+        ({"pattern": "Moebius", "required-link": "Rope", "same-numa-node": "True"}, {}),
+        ({"same-numa-node": "false"}, {}),
+    ],
+)
+def test_a_pod_is_read_with_size_gpus_and_what_it_wishes_in_words_that_are_known(make_pod, words, wish):
+    pod = read_pod(make_pod("a", 4, ("GPU-1", "GPU-0"), **words))
+    assert (pod.size, pod.gpus) == (4, ("GPU-1", "GPU-0"))
+    assert {name: getattr(pod.wish, name) for name in DEFAULTS} == DEFAULTS | wish
 
 
-@pytest.mark.parametrize("words", [{}, {"required-link": "Rope", "same-numa-node": "True"}, {"same-numa-node": "false"}])
-def test_a_pod_without_demands_that_anybody_knows_has_none(make_pod, words):
-    pod = read_pod(make_pod("a", **words))
-    assert (pod.wish.required_link, pod.wish.same_numa_node) == ("Any", False)
-
-
-def test_an_unknown_pattern_counts_as_none(make_pod):
-    assert read_pod(make_pod("a", pattern="Moebius")).wish.pattern is Pattern.NONE
-
-
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_an_ended_pod_is_finished(make_pod, phase):
-    assert read_pod(make_pod("a", phase=phase)).finished
-    assert not read_pod(make_pod("a", phase="Running")).finished
-
-
-@given(st.text())
-def test_any_annotation_text_gives_distinct_uuids_or_none(text):
-    uuids = readable_uuids(text)
-    assert len(set(uuids)) == len(uuids)
-    assert all(uuid == uuid.strip() and "," not in uuid and uuid for uuid in uuids)
-
-
-def test_a_repeated_uuid_makes_the_annotation_unusable():
-    assert readable_uuids("GPU-0,GPU-1,GPU-0") == ()
+@pytest.mark.parametrize(("phase", "finished"), [("Succeeded", True), ("Failed", True), ("Running", False)])
+def test_an_ended_pod_is_finished(make_pod, phase, finished):
+    assert read_pod(make_pod("a", phase=phase)).finished is finished
 
 
 def test_pods_without_gpus_or_node_are_none_of_ours(make_pod):
@@ -53,17 +36,16 @@ def test_pods_without_gpus_or_node_are_none_of_ours(make_pod):
 
 
 def test_pods_keep_the_order_of_arrival_and_lists_are_ordered_by_creation(make_pod):
-    def made(name, created):
+    def made(name, year):
         pod = make_pod(name)
-        pod["metadata"]["creationTimestamp"] = created
+        pod["metadata"]["creationTimestamp"] = f"{year}-01-01T00:00:00Z"
         return pod
 
+    early, late, bound_last = made("early", 2025), made("late", 2026), made("bound-last", 2024)
     pods = NodePods()
-    pods.replace([made("late", "2026-01-02T00:00:00Z"), made("early", "2026-01-01T00:00:00Z")])
-    pods.event("ADDED", made("bound-last", "2025-01-01T00:00:00Z"))
-    pods.replace(
-        [made("bound-last", "2025-01-01T00:00:00Z"), made("early", "2026-01-01T00:00:00Z"), made("late", "2026-01-02T00:00:00Z")]
-    )
+    pods.replace([late, early])
+    pods.event("ADDED", bound_last)
+    pods.replace([bound_last, early, late])
     assert [pod.name for pod in pods.all()] == ["early", "late", "bound-last"]
 
 

@@ -12,90 +12,64 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement import choose
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import NVLINK_KINDS
-from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.prefer import OfferedDevices, admit, admitted, best_free, valid, warm
+from tests.support.device_plugin.pods import ALL, GRAPH, node_pod
 
-GRAPH = read_description("dgx1-v100", "node-1")
-ALL = tuple(gpu.uuid for gpu in GRAPH.gpus)
+RING = {"kompakt.dev/pattern": "Ring"}
+CLIQUE = {"kompakt.dev/pattern": "Clique", "kompakt.dev/required-link": "NVLink"}
+ONE_NUMA_NODE = {"kompakt.dev/same-numa-node": "true"}
+PLACE = {gpu.uuid: gpu for gpu in GRAPH.gpus}
+NEW = node_pod("new", ALL[2:4])
 
 
-def pod(name, gpus=(), size=None, **more):
-    return NodePod(uid=name, namespace="default", name=name, node="node-1", size=size or len(gpus), gpus=tuple(gpus), **more)
+def offer(size=2, offered=ALL, must=()):
+    return OfferedDevices(tuple(offered), tuple(must), size)
+
+
+def best(*pods, **offered):
+    return best_free(pods, offer(**offered), (), GRAPH)
 
 
 def test_the_written_set_is_answered_in_its_order():
     chosen = (ALL[6], ALL[1])
-    assert admit([pod("a", chosen)], OfferedDevices(ALL, (), 2), (), GRAPH) == chosen
+    assert admit([node_pod("a", chosen)], offer(), (), GRAPH) == chosen
 
 
-def test_of_two_pods_the_one_that_came_first_is_admitted():
-    pods = [pod("first", ALL[2:4]), pod("second", ALL[:2])]
-    assert admitted(pods, OfferedDevices(ALL, (), 2), ()).name == "first"
+@pytest.mark.parametrize(
+    ("other", "offered", "is_admitted"),
+    [
+        pytest.param(node_pod("other", ALL[:2]), offer(), True, id="which came first"),
+        pytest.param(node_pod("other", ALL[:2]), offer(offered=ALL[1:]), False, id="whose GPUs are not all offered"),
+        pytest.param(node_pod("holding", ALL[:2]), offer(), False, id="which holds GPUs, even when they are free again"),
+        pytest.param(node_pod("other", ALL[:2], size=4), offer(), False, id="on which too few are written"),
+        pytest.param(node_pod("other", ALL[:2], finished=True), offer(), False, id="which has finished"),
+        pytest.param(node_pod("other", ALL[:2], deleting=True), offer(), False, id="which is being deleted"),
+        pytest.param(node_pod("other", ALL[:2]), offer(must=ALL[3:4]), False, id="without a GPU that kubelet insists on"),
+    ],
+)
+def test_before_a_waiting_pod_comes_another(other, offered, is_admitted):
+    assert admitted([other, NEW], offered, {"uid-holding"}) is (other if is_admitted else NEW)
+    alone = is_admitted or other.deleting  # which is admitted only when no other matches
+    assert admitted([other], offered, {"uid-holding"}) is (other if alone else None)
 
 
-def test_a_pod_whose_gpus_are_not_all_offered_is_not_the_one():
-    pods = [pod("running", ALL[:2]), pod("new", ALL[2:4])]
-    assert admitted(pods, OfferedDevices(ALL[1:], (), 2), ()).name == "new"
-
-
-def test_a_pod_that_holds_gpus_does_not_ask_again_even_when_they_are_free_again():
-    pods = [pod("ending", ALL[:2]), pod("new", ALL[2:4])]
-    assert admitted(pods, OfferedDevices(ALL, (), 2), {"ending"}).name == "new"
-
-
-def test_a_pod_on_which_too_few_gpus_are_written_is_not_the_one():
-    assert admitted([pod("torn", ALL[:2], size=4), pod("new", ALL[2:4])], OfferedDevices(ALL, (), 2), ()).name == "new"
-
-
-def test_a_finished_pod_is_never_admitted():
-    assert admitted([pod("done", ALL[:2], finished=True)], OfferedDevices(ALL, (), 2), ()) is None
-
-
-def test_a_pod_being_deleted_is_admitted_only_when_no_other_matches():
-    leaving, staying = pod("leaving", ALL[:2], deleting=True), pod("staying", ALL[2:4])
-    assert admitted([leaving, staying], OfferedDevices(ALL, (), 2), ()) is staying
-    assert admitted([leaving], OfferedDevices(ALL, (), 2), ()) is leaving
-
-
-def test_what_kubelet_insists_on_must_be_in_the_written_set():
-    pods = [pod("a", ALL[:2]), pod("b", ALL[2:4])]
-    assert admitted(pods, OfferedDevices(ALL, (ALL[3],), 2), ()).name == "b"
-
-
-def test_without_a_match_promised_gpus_are_left_alone():
-    chosen = best_free([pod("other", ALL[:4])], OfferedDevices(ALL, (), 2), (), GRAPH)
-    assert not set(chosen) & set(ALL[:4])
-
-
-def test_a_pod_that_names_more_gpus_than_it_asks_for_is_promised_none():
-    greedy = pod("greedy", ALL[:7], size=1)
-    assert best_free([greedy], OfferedDevices(ALL, (), 2), (), GRAPH) == best_free([], OfferedDevices(ALL, (), 2), (), GRAPH)
-
-
-def test_promised_gpus_are_taken_when_nothing_else_suffices():
-    assert set(best_free([pod("other", ALL[:6])], OfferedDevices(ALL, (), 8), (), GRAPH)) == set(ALL)
+def test_without_a_match_promised_gpus_are_left_alone_unless_nothing_else_suffices():
+    assert not set(best(node_pod("other", ALL[:4]))) & set(ALL[:4])
+    assert best(node_pod("greedy", ALL[:7], size=1)) == best(), "who names more GPUs than it asks for is promised none"
+    assert set(best(node_pod("other", ALL[:6]), size=8)) == set(ALL)
 
 
 def test_ids_that_nobody_knows_are_chosen_last_and_keep_the_others_from_nothing():
     strange = ("GPU-unknown-1", *ALL, "GPU-unknown-2")
-    assert best_free([], OfferedDevices(strange, (), 4), (), GRAPH) == best_free([], OfferedDevices(ALL, (), 4), (), GRAPH)
-    assert set(ALL) < set(best_free([], OfferedDevices(strange, (), 9), (), GRAPH))
+    assert best(size=4, offered=strange) == best(size=4)
+    assert set(ALL) < set(best(size=9, offered=strange))
 
 
 def test_without_a_match_the_pattern_of_the_waiting_pod_decides():
-    ring = pod("bypassed", size=4, annotations={"kompakt.dev/pattern": "Ring", "kompakt.dev/bandwidth-sensitivity": "High"})
-    fast = best_free([ring], OfferedDevices(tuple(reversed(ALL)), (), 4), (), GRAPH)
-    ring_sum = {gpu.uuid: gpu.index for gpu in GRAPH.gpus}
-    from kompakt_core.patterns.table import table_for
-
-    table = table_for(GRAPH, Pattern.RING)
-    mask = sum(1 << ring_sum[uuid] for uuid in fast)
-    assert table.value(mask) == table.value(table.best(255, 4))
-
-
-CLIQUE = {"kompakt.dev/pattern": "Clique", "kompakt.dev/required-link": "NVLink"}
-ONE_NUMA_NODE = {"kompakt.dev/same-numa-node": "true"}
-PLACE = {gpu.uuid: gpu for gpu in GRAPH.gpus}
+    ring = node_pod("bypassed", size=4, annotations=RING | {"kompakt.dev/bandwidth-sensitivity": "High"})
+    mask = sum(1 << PLACE[uuid].index for uuid in best(ring, size=4, offered=reversed(ALL)))
+    rings = table.table_for(GRAPH, Pattern.RING)
+    assert rings.value(mask) == rings.value(rings.best(255, 4))
 
 
 def all_linked(gpus):
@@ -114,70 +88,64 @@ def test_the_plugins_own_choice_keeps_what_the_pod_demands(policy, demand, met, 
     offered = data.draw(st.lists(st.sampled_from(ALL), unique=True, min_size=2).map(tuple))
     size = data.draw(st.integers(2, len(offered)))
     must = data.draw(st.lists(st.sampled_from(offered), unique=True, max_size=2).map(tuple))
-    bypassed = pod("bypassed", size=size, annotations=demand | {"kompakt.dev/policy": policy})
-    chosen = best_free([bypassed], OfferedDevices(offered, must, size), (), GRAPH)
+    bypassed = node_pod("bypassed", size=size, annotations=demand | {"kompakt.dev/policy": policy})
+    chosen = best(bypassed, size=size, offered=offered, must=must)
     possible = any(met(some) and set(must) <= set(some) for some in combinations(offered, size))
     assert met(chosen) or not possible
-    assert valid(chosen, OfferedDevices(offered, must, size))
+    assert valid(chosen, offer(size, offered, must))
 
 
-def test_a_demand_goes_before_a_promise_to_a_pod_that_demands_nothing():
-    easy = pod("easy", ALL[:2])
-    picky = pod("picky", size=2, annotations=ONE_NUMA_NODE)
-    offer = OfferedDevices((*ALL[:3], ALL[4]), (), 2)
-    assert set(best_free([easy, picky], offer, (), GRAPH)) < set(ALL[:3])
-
-
-def test_a_demand_breaks_no_promise_to_a_pod_that_demands_as_well():
-    first = pod("first", ALL[:2], annotations=ONE_NUMA_NODE)
-    second = pod("second", size=2, annotations=ONE_NUMA_NODE)
-    offer = OfferedDevices((*ALL[:3], ALL[4]), (), 2)
-    assert set(best_free([first, second], offer, (), GRAPH)) == {ALL[2], ALL[4]}
-
-
-def test_a_demand_takes_no_gpu_that_is_to_be_avoided():
-    picky = pod("picky", size=2, annotations=ONE_NUMA_NODE)
-    offer = OfferedDevices((*ALL[:2], ALL[4]), (), 2)
-    assert set(best_free([picky], offer, (), GRAPH, avoid=ALL[:1])) == {ALL[1], ALL[4]}
+@pytest.mark.parametrize(
+    ("promise", "offered", "avoid", "chosen"),
+    [
+        pytest.param({}, (0, 1, 2, 4), (), {0, 1, 2}, id="goes before a promise to a pod that demands nothing"),
+        pytest.param(ONE_NUMA_NODE, (0, 1, 2, 4), (), {2, 4}, id="breaks no promise to a pod that demands as well"),
+        pytest.param(None, (0, 1, 4), (0,), {1, 4}, id="takes no GPU that is to be avoided"),
+    ],
+)
+def test_a_demand(promise, offered, avoid, chosen):
+    pods = [] if promise is None else [node_pod("promised", ALL[:2], annotations=promise)]
+    pods.append(node_pod("picky", size=2, annotations=ONE_NUMA_NODE))
+    some = offer(offered=[ALL[i] for i in offered])
+    assert set(best_free(pods, some, (), GRAPH, avoid=[ALL[i] for i in avoid])) <= {ALL[i] for i in chosen}
 
 
 UUIDS = st.sampled_from([*ALL, "GPU-unknown-1", "GPU-unknown-2"])
-SETS = st.lists(UUIDS, unique=True, max_size=10).map(tuple)
 
 
 @st.composite
 def offers(draw):
-    offered = draw(st.lists(UUIDS, unique=True, min_size=1).map(tuple))
+    offered = draw(st.lists(UUIDS, unique=True, min_size=1))
     size = draw(st.integers(1, len(offered)))
-    must = draw(st.lists(st.sampled_from(offered), unique=True, max_size=size).map(tuple))
-    return OfferedDevices(offered, must, size)
+    return offer(size, offered, draw(st.lists(st.sampled_from(offered), unique=True, max_size=size)))
 
 
-@st.composite
-def some_pods(draw):
-    def one(number):
-        written = draw(SETS)
-        notes = draw(
-            st.sampled_from([{}, {"kompakt.dev/pattern": "Ring"}, {"kompakt.dev/pattern": "Custom"}, CLIQUE, ONE_NUMA_NODE])
-        )
-        return replace(pod(f"p{number}", written, size=draw(st.integers(1, 8))), finished=draw(st.booleans()), annotations=notes)
-
-    return [one(number) for number in range(draw(st.integers(0, 4)))]
+PODS = st.lists(
+    st.builds(
+        node_pod,
+        st.sampled_from(["p0", "p1", "p2"]),
+        st.lists(UUIDS, unique=True, max_size=10),
+        size=st.integers(1, 8),
+        finished=st.booleans(),
+        annotations=st.sampled_from([{}, RING, {"kompakt.dev/pattern": "Custom"}, CLIQUE, ONE_NUMA_NODE]),
+    ),
+    max_size=4,
+)
 
 
 @settings(max_examples=100, deadline=None)
-@given(offers(), some_pods(), st.booleans(), st.sets(st.sampled_from(["p0", "p1"])))
-def test_every_answer_is_one_that_kubelet_takes_as_it_is(offer, pods, known, holding):
-    answer = admit(pods, offer, holding, GRAPH if known else None)
-    assert valid(answer, offer)
+@given(offers(), PODS, st.booleans(), st.sets(st.sampled_from(["uid-p0", "uid-p1"])))
+def test_every_answer_is_one_that_kubelet_takes_as_it_is(some, pods, known, holding):
+    assert valid(admit(pods, some, holding, GRAPH if known else None), some)
 
 
 @given(offers())
-def test_validity_is_size_and_offer_and_insistence(offer):
-    answer = best_free([], offer, (), GRAPH)
-    assert not valid(answer[1:], offer)
-    assert not valid((*answer[1:], "GPU-not-offered"), offer)
-    assert not valid((*answer[1:], answer[-1]), offer) or len(answer) == 1
+def test_validity_is_size_and_offer_and_insistence(some):
+    answer = best_free([], some, (), GRAPH)
+    assert not valid(answer[1:], some)
+    assert not valid((*answer[1:], "GPU-not-offered"), some)
+    assert not valid((*answer[1:], answer[-1]), some) or len(answer) == 1
+    assert not valid(answer, replace(some, must=("GPU-not-chosen",)))
 
 
 @pytest.mark.parametrize("link", ["Any", "NVLink"])
@@ -188,7 +156,6 @@ def test_what_an_answer_needs_is_worked_out_before_kubelet_asks(pattern, link):
         known.cache_clear()
     warm(graph)
     built = table._table.cache_info().misses
-    one = pod("a", size=3, annotations={"kompakt.dev/pattern": str(pattern), "kompakt.dev/required-link": link})
-    offered = tuple(gpu.uuid for gpu in graph.gpus)
-    assert len(best_free([one], OfferedDevices(offered, (), 3), (), graph)) == 3
+    one = node_pod("a", size=3, annotations={"kompakt.dev/pattern": str(pattern), "kompakt.dev/required-link": link})
+    assert len(best_free([one], offer(3, (gpu.uuid for gpu in graph.gpus)), (), graph)) == 3
     assert table._table.cache_info().misses == built

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kompakt_client.errors import Conflict
+from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_from_spec
 from kompakt_device_plugin import report as module
 from kompakt_device_plugin.api import TOPOLOGIES
-from kompakt_device_plugin.report import (  # type: ignore[attr-defined]
-    GpuHolder,
+from kompakt_device_plugin.report import (
     NodeReport,
     TopologyCondition,
     TopologyReporter,
@@ -21,14 +21,14 @@ from kompakt_device_plugin.report import (  # type: ignore[attr-defined]
     holds,
     status_of,
 )
+from tests.support.device_plugin.pods import GRAPH
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 PATH = f"{TOPOLOGIES}/node-1"
-
-
-@pytest.fixture
-def report(dgx1):
-    return NodeReport("node-1", "uid-node", dgx1, "text")
+REPORT = NodeReport("node-1", "uid-node", GRAPH, "text")
+ONE_UNHEALTHY = replace(GRAPH, gpus=(replace(GRAPH.gpus[0], health="Unhealthy"), *GRAPH.gpus[1:]))
+PROBLEM = TopologyCondition("Ready", False, "Conflict", "x")
+HELD = GpuHolder(GRAPH.gpus[3].uuid, "default", "a", "uid-a")
 
 
 @pytest.fixture
@@ -36,106 +36,90 @@ def reporter(api):
     return TopologyReporter(api)
 
 
-def test_the_object_belongs_to_its_node_and_says_the_graph_back(report, reporter, api, dgx1):
-    live = reporter.report(report, None, NOW)
+@pytest.fixture
+def live(reporter):
+    """As it stands after the first report."""
+    return reporter.report(REPORT, None, NOW)
+
+
+def test_the_object_belongs_to_its_node_and_says_the_graph_back(live):
     assert live["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-node"}]
-    assert graph_from_spec(live["spec"]) == dgx1
+    assert graph_from_spec(live["spec"]) == GRAPH
     assert (live["spec"]["nodeUID"], live["spec"]["source"]) == ("uid-node", "text")
-    assert {key: live["status"][key] for key in ("gpus", "free", "fabric", "health")} == {
-        "gpus": 8,
-        "free": 8,
-        "fabric": "NVLink",
-        "health": "Healthy",
-    }
+    status = {"gpus": 8, "free": 8, "fabric": "NVLink", "health": "Healthy"}
+    assert live["status"] == live["status"] | status
 
 
-def test_nothing_is_written_while_nothing_changes(report, reporter, api):
-    live = reporter.report(report, None, NOW)
-    writes = len(api.calls)
-    for _ in range(5):
-        live = reporter.report(report, live, LATER)
-    assert len(api.calls) == writes
-
-
-def test_a_report_that_stands_is_not_even_put_together_again_until_either_side_changes(report, reporter, api, monkeypatch):
-    live = reporter.report(report, None, NOW)
-    reporter.report(report, live, LATER)
+def test_while_nothing_changes_nothing_is_written_or_even_put_together(live, reporter, api, monkeypatch):
     made = []
+    reporter.report(REPORT, live, LATER)
+    writes = len(api.calls)
     monkeypatch.setattr(module, "status_of", lambda *given: made.append(given) or status_of(*given))
     for _ in range(5):
-        assert reporter.report(report, live, LATER) is live
-    assert made == []
+        assert reporter.report(REPORT, live, LATER) is live
+    assert (made, len(api.calls)) == ([], writes)
     damaged = {**live, "status": {}}
-    assert reporter.report(report, damaged, LATER)["status"]["gpus"] == 8
+    assert reporter.report(REPORT, damaged, LATER)["status"]["gpus"] == 8
     assert made
 
 
-def test_a_held_gpu_changes_the_status_alone(report, reporter, api, dgx1):
-    live = reporter.report(report, None, NOW)
+def test_a_held_gpu_changes_the_status_alone(live, reporter, api):
     api.calls.clear()
-    held = GpuHolder(dgx1.gpus[3].uuid, "default", "a", "uid-a")
-    live = reporter.report(replace(report, held=(held,)), live, NOW)
+    live = reporter.report(replace(REPORT, held=(HELD,)), live, NOW)
     assert [path for _, path, _ in api.calls] == [f"{PATH}/status"]
-    assert live["status"]["held"] == [{"uuid": held.uuid, "namespace": "default", "pod": "a", "podUID": "uid-a"}]
+    assert live["status"]["held"] == [{"uuid": HELD.uuid, "namespace": "default", "pod": "a", "podUID": "uid-a"}]
     assert live["status"]["free"] == 7
 
 
-def test_a_deleted_object_is_restored_with_its_status(report, reporter, api):
-    reporter.report(report, None, NOW)
+def test_what_others_deleted_or_changed_is_set_right(live, reporter, api):
     api.remove(PATH)
-    reporter.report(report, None, NOW)
+    live = reporter.report(REPORT, None, NOW)
     assert api.objects[PATH]["status"]["gpus"] == 8
-
-
-def test_what_others_changed_is_set_right(report, reporter, api):
-    live = reporter.report(report, None, NOW)
     live["status"]["free"] = 3
-    live = api.put(PATH, live)
-    assert reporter.report(report, live, NOW)["status"]["free"] == 8
+    assert reporter.report(REPORT, api.put(PATH, live), NOW)["status"]["free"] == 8
 
 
-def test_a_node_made_anew_is_the_new_owner(report, reporter, api):
-    live = reporter.report(report, None, NOW)
-    live = reporter.report(replace(report, node_uid="uid-new"), live, NOW)
+def test_a_node_made_anew_is_the_new_owner(live, reporter, api):
+    anew = replace(REPORT, node_uid="uid-new")
+    api.put(PATH, live)
+    with pytest.raises(Conflict):  # what was known is out of date
+        reporter.report(anew, live, NOW)
+    live = reporter.report(anew, api.get(PATH), NOW)
     assert live["metadata"]["ownerReferences"][0]["uid"] == live["spec"]["nodeUID"] == "uid-new"
 
 
-def test_writing_on_an_outdated_state_is_refused(report, reporter, api):
-    live = reporter.report(report, None, NOW)
-    api.put(PATH, live)
-    with pytest.raises(Conflict):
-        reporter.report(replace(report, node_uid="uid-new"), live, NOW)
+TROUBLED = replace(REPORT, graph=ONE_UNHEALTHY, problem=PROBLEM, other_owner="nvidia.com/gpu")
 
 
-def test_every_apply_holds_all_three_conditions(report, dgx1):
-    unhealthy = replace(dgx1, gpus=(replace(dgx1.gpus[0], health="Unhealthy"), *dgx1.gpus[1:]))
-    troubled = replace(
-        report, graph=unhealthy, problem=TopologyCondition("Ready", False, "Conflict", "x"), other_owner="nvidia.com/gpu"
-    )
-    assert [(c.type, c.status) for c in conditions_of(report)] == [("Ready", True), ("Degraded", False), ("Conflict", False)]
-    assert [(c.type, c.status) for c in conditions_of(troubled)] == [("Ready", False), ("Degraded", True), ("Conflict", True)]
+@pytest.mark.parametrize(("report", "turned"), [(REPORT, False), (TROUBLED, True)], ids=["as it should be", "in every trouble"])
+def test_every_apply_holds_all_three_conditions(report, turned):
+    found = [(one.type, one.status) for one in conditions_of(report)]
+    assert found == [("Ready", not turned), ("Degraded", turned), ("Conflict", turned)]
 
 
-def test_a_condition_keeps_its_time_until_it_turns(report):
-    before = status_of(report, [], NOW)["status"]["conditions"]
-    same = status_of(report, before, LATER)["status"]["conditions"]
-    turned = status_of(replace(report, problem=TopologyCondition("Ready", False, "Conflict", "x")), before, LATER)["status"][
-        "conditions"
-    ]
-    assert [c["lastTransitionTime"] for c in same] == [NOW, NOW, NOW]
-    assert [c["lastTransitionTime"] for c in turned] == [LATER, NOW, NOW]
+def test_a_condition_keeps_its_time_until_it_turns():
+    def times(report, before):
+        return [one["lastTransitionTime"] for one in status_of(report, before, LATER)["status"]["conditions"]]
+
+    before = status_of(REPORT, [], NOW)["status"]["conditions"]
+    assert times(REPORT, before) == [NOW, NOW, NOW]
+    assert times(replace(REPORT, problem=PROBLEM), before) == [LATER, NOW, NOW]
 
 
-def test_sick_and_held_gpus_are_not_free_and_a_problem_leaves_none(report, dgx1):
-    unhealthy = replace(dgx1, gpus=(replace(dgx1.gpus[0], health="Unhealthy"), *dgx1.gpus[1:]))
-    held = (GpuHolder(dgx1.gpus[1].uuid, "ns", "a", ""),)
-    status = status_of(replace(report, graph=unhealthy, held=held), [], NOW)["status"]
-    assert (status["gpus"], status["free"], status["health"]) == (8, 6, "Degraded")
-    assert status_of(replace(report, problem=TopologyCondition("Ready", False, "x", "y")), [], NOW)["status"]["free"] == 0
+@pytest.mark.parametrize(
+    ("changes", "free", "health"),
+    [
+        pytest.param({"graph": ONE_UNHEALTHY, "held": (HELD,)}, 6, "Degraded", id="that are unhealthy or held"),
+        pytest.param({"problem": PROBLEM}, 0, "Healthy", id="all, where there is a problem"),
+    ],
+)
+def test_not_free_are_gpus(changes, free, health):
+    status = status_of(replace(REPORT, **changes), [], NOW)["status"]
+    assert (status["gpus"], status["free"], status["health"]) == (8, free, health)
 
 
-def test_links_on_which_two_gpus_disagree_degrade_the_node(report, dgx1):
-    (_, degraded, _) = conditions_of(replace(report, graph=replace(dgx1, uneven=((0, 3),))))
+def test_links_on_which_two_gpus_disagree_degrade_the_node():
+    (_, degraded, _) = conditions_of(replace(REPORT, graph=replace(GRAPH, uneven=((0, 3),))))
     assert (degraded.status, degraded.reason) == (True, "AsymmetricLink")
     assert "0-3" in degraded.message
 

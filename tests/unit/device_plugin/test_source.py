@@ -1,36 +1,39 @@
-"""Reading what a node is said to be."""
+"""Reading what a node is said to be, and which sources there are."""
 
 import contextlib
+import json
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
-from kompakt_device_plugin.source import NamedMachines, TextSource, open_source
+from kompakt_device_plugin.source import SOURCES, NamedMachines, TextSource, open_source
+
+SCHEMA = Path(__file__).parents[3] / "charts/kompakt/values.schema.json"
+QUESTIONS = ("read", "wait", "busy", "minor", "close")
 
 
 def node(machine=None, name="node-1"):
     return {"metadata": {"name": name, "labels": {"kompakt.dev/machine": machine} if machine else None}}
 
 
-def test_the_label_names_the_file_and_the_file_the_machine(tmp_path):
+@pytest.fixture
+def source(tmp_path):
     (tmp_path / "big").write_text("dgx1-v100\n")
-    assert TextSource(tmp_path).read(node("big")).size == 8
+    return TextSource(tmp_path)
 
 
-def test_a_changed_file_is_read_anew(tmp_path):
-    source = TextSource(tmp_path)
-    (tmp_path / "big").write_text("dgx1-v100")
+def test_the_label_names_the_file_which_is_read_anew_when_it_changes(source, tmp_path):
     before = source.read(node("big"))
+    assert before.size == 8
     assert source.read(node("big")) is before
     (tmp_path / "big").write_text("a100-pcie-8-bridge-pairs")
     assert source.read(node("big")).links != before.links
 
 
-def test_uuids_differ_from_node_to_node(tmp_path):
-    (tmp_path / "big").write_text("dgx1-v100")
-    source = TextSource(tmp_path)
+def test_uuids_differ_from_node_to_node(source):
     one, two = (source.read(node("big", name)) for name in ("node-1", "node-2"))
     assert not {gpu.uuid for gpu in one.gpus} & {gpu.uuid for gpu in two.gpus}
 
@@ -70,14 +73,20 @@ def test_simulated_nodes_are_named_after_machines_or_described_in_a_folder(tmp_p
         NamedMachines(tmp_path).read(node())
 
 
-def test_nothing_happens_to_a_text_and_waiting_ends_when_it_is_closed(tmp_path):
-    source = TextSource(tmp_path)
-    assert source.wait(0.0) == ()
-    source.close()
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_source_that_can_be_named_can_be_opened_and_closed(name, tmp_path):
+    source = open_source(name, machines=tmp_path)
+    try:
+        assert source.name == name
+        assert [question for question in QUESTIONS if not callable(getattr(source, question, None))] == []
+        assert name != "text" or source.wait(0.0) == (), "nothing happens to a text"
+    finally:
+        source.close()
     assert source.wait(1e9) == ()
 
 
-def test_an_unknown_source_is_refused_with_those_there_are(tmp_path):
-    assert isinstance(open_source("text", machines=tmp_path), TextSource)
+def test_the_chart_takes_the_sources_that_the_program_knows_and_others_are_refused(tmp_path):
+    values = json.loads(SCHEMA.read_text())
+    assert values["properties"]["devicePlugin"]["properties"]["source"]["enum"] == list(SOURCES)
     with pytest.raises(InvalidInput, match="unknown source 'rocm'; known are text and nvml"):
         open_source("rocm", machines=tmp_path)

@@ -11,79 +11,87 @@ from kompakt_device_plugin.event_recorder import MAX_OWED, EventRecorder
 from kompakt_device_plugin.pods import read_pod
 from kompakt_device_plugin.report import NodeReport
 from kompakt_device_plugin.writing import PodCorrector
+from tests.support.device_plugin.api import pod_object
+from tests.support.device_plugin.pods import ALL, GRAPH
 
 PATH = pod_path("default", "a")
 
 
-@pytest.fixture
-def report(dgx1):
-    return NodeReport("node-1", "uid-node", dgx1, "text")
+REPORT = NodeReport("node-1", "uid-node", GRAPH, "text")
+
+
+class Correcting:
+    """A pod with the first GPU written on it, and what kubelet says that it has."""
+
+    def __init__(self, api):
+        self.api, self.counted = api, []
+        self.pod = read_pod(api.put(PATH, pod_object("a", 1, ALL[:1])))
+        self.corrector = PodCorrector(api, self.counted.append)
+
+    def correct(self, index=5):
+        self.corrector.correct({("default", "a"): frozenset(ALL[index : index + 1])}, [self.pod], REPORT)
+
+    def written(self):
+        return self.api.objects[PATH]["metadata"]["annotations"].get("kompakt.dev/gpus")
 
 
 @pytest.fixture
-def pod(api, make_pod, dgx1):
-    return read_pod(api.put(PATH, make_pod("a", 1, (dgx1.gpus[0].uuid,))))
+def correcting(api):
+    return Correcting(api)
 
 
-def holds(dgx1, index):
-    return {("default", "a"): frozenset({dgx1.gpus[index].uuid})}
+def refusing(error, verb="create"):
+    return lambda was, path: error if was == verb else None
 
 
-def test_a_correction_is_told_once_even_while_the_watch_still_shows_the_old_set(api, report, pod, dgx1):
-    counted = []
-    corrector = PodCorrector(api, counted.append)
+def test_a_correction_is_told_once_even_while_the_watch_still_shows_the_old_set(correcting, api):
+    correcting.correct(index=0)
+    assert api.calls == [], "a pod that is right is left alone"
     for _ in range(3):
-        corrector.correct(holds(dgx1, 5), [pod], report)
-    assert api.objects[PATH]["metadata"]["annotations"]["kompakt.dev/gpus"] == dgx1.gpus[5].uuid
-    assert len(api.made("create", "/events")) == len(counted) == 1
-
-
-def test_a_pod_that_is_right_is_left_alone(api, report, pod, dgx1):
-    PodCorrector(api).correct(holds(dgx1, 0), [pod], report)
-    assert api.calls == []
+        correcting.correct()
+    assert correcting.written() == ALL[5]
+    assert len(api.made("create", "/events")) == len(correcting.counted) == 1
 
 
 @pytest.mark.parametrize("status", [403, 404, 409])
-def test_a_pod_that_is_gone_or_another_by_now_stops_nothing(api, report, pod, dgx1, status):
-    api.fail = lambda verb, path: error_of(status, b"{}") if verb == "apply" else None
-    counted = []
-    PodCorrector(api, counted.append).correct(holds(dgx1, 5), [pod], report)
-    assert counted == []
+def test_a_pod_that_is_gone_or_another_by_now_stops_nothing(correcting, api, status):
+    api.fail = refusing(error_of(status, b"{}"), "apply")
+    correcting.correct()
+    assert correcting.counted == []
     assert not api.made("create", "/events")
 
 
-def test_an_api_server_in_trouble_is_the_callers_to_handle(api, report, pod, dgx1):
-    api.fail = lambda verb, path: error_of(500, b"{}")
+def test_an_api_server_in_trouble_is_the_callers_to_handle(correcting, api):
+    api.fail = refusing(error_of(500, b"{}"), "apply")
     with pytest.raises(Unreachable):
-        PodCorrector(api).correct(holds(dgx1, 5), [pod], report)
+        correcting.correct()
 
 
-def refusing(status):
-    return lambda verb, path: error_of(status, b"{}") if verb == "create" else None
+def test_a_later_pod_of_that_name_keeps_its_annotations(correcting, api):
+    api.put(PATH, pod_object("a", 1, uid="uid-later"))
+    correcting.correct()
+    assert correcting.written() is None
 
 
 @pytest.mark.parametrize("error", [error_of(500, b"{}"), error_of(429, b"{}"), Unreachable("refused")])
-def test_an_event_that_the_api_server_does_not_take_is_made_later_and_counted_once(api, report, pod, dgx1, error):
-    counted = []
-    corrector = PodCorrector(api, counted.append)
-    api.fail = lambda verb, path: error if verb == "create" else None
-    corrector.correct(holds(dgx1, 5), [pod], report)
-    corrected = read_pod(api.objects[PATH])
-    corrector.correct(holds(dgx1, 5), [corrected], report)
+def test_an_event_that_the_api_server_does_not_take_is_made_later_and_counted_once(correcting, api, error):
+    api.fail = refusing(error)
+    correcting.correct()
+    correcting.pod = read_pod(api.objects[PATH])
+    correcting.correct()
     api.calls.clear()
     api.fail = lambda verb, path: None
-    corrector.correct(holds(dgx1, 5), [corrected], report)
-    corrector.correct(holds(dgx1, 5), [corrected], report)
+    for _ in range(2):
+        correcting.correct()
     (event,) = api.made("create", "/events")
-    assert (event["reason"], event["involvedObject"]["name"], len(counted)) == ("GPUSetCorrected", "a", 1)
+    assert (event["reason"], event["involvedObject"]["name"], len(correcting.counted)) == ("GPUSetCorrected", "a", 1)
 
 
 @pytest.mark.parametrize("status", [403, 404, 422])
-def test_an_event_that_the_api_server_will_never_take_is_given_up(api, report, pod, dgx1, status, caplog):
-    corrector = PodCorrector(api)
-    api.fail = refusing(status)
+def test_an_event_that_the_api_server_will_never_take_is_given_up(correcting, api, status, caplog):
+    api.fail = refusing(error_of(status, b"{}"))
     for _ in range(3):
-        corrector.correct(holds(dgx1, 5), [pod], report)
+        correcting.correct()
     assert len(api.made("create", "/events")) == 1
     assert "the Event GPUSetCorrected about a is not made" in caplog.text
 
@@ -114,7 +122,7 @@ def test_an_event_that_was_deleted_is_made_anew_without_a_word(api, caplog):
     events = EventRecorder(api, clock=lambda: now[0])
     events.owe(told(1))
     events.send()
-    api.fail = lambda verb, path: error_of(404, b"{}") if verb == "merge" else None
+    api.fail = refusing(error_of(404, b"{}"), "merge")
     now[0] += WRITE_SECONDS
     events.owe(told(1))
     events.send()
@@ -124,7 +132,7 @@ def test_an_event_that_was_deleted_is_made_anew_without_a_word(api, caplog):
 
 def test_events_are_made_in_order_and_the_oldest_go_first_when_there_are_too_many(api):
     events = EventRecorder(api)
-    api.fail = refusing(500)
+    api.fail = refusing(error_of(500, b"{}"))
     for number in range(MAX_OWED + 2):
         events.owe(told(number))
         events.send()
@@ -154,9 +162,3 @@ def test_an_event_that_hangs_holds_nobody_up_and_is_not_sent_twice(api, until):
     assert begun.acquire(timeout=1)
     until(lambda: len(api.made("create", "/namespaces/ns/events")) == 2)
     assert [event["message"] for event in api.made("create", "/namespaces/ns/events")] == ["1", "2"]
-
-
-def test_a_later_pod_of_that_name_keeps_its_annotations(api, report, pod, make_pod, dgx1):
-    api.put(PATH, {**make_pod("a", 1, (dgx1.gpus[0].uuid,)), "metadata": {**make_pod("a")["metadata"], "uid": "uid-later"}})
-    PodCorrector(api).correct(holds(dgx1, 5), [pod], report)
-    assert "kompakt.dev/gpus" not in api.objects[PATH]["metadata"]["annotations"]

@@ -1,5 +1,7 @@
 """Which GPUs count as taken, from objects alone."""
 
+from typing import Any
+
 import pytest
 
 from kompakt_core import contract as c
@@ -88,6 +90,29 @@ def test_a_pod_bound_past_us_makes_the_node_infeasible_until_the_plugin_reports(
     leader.world.put("topologies", "n0", leader.world.topologies["n0"])
     assert problem(leader) is None
     assert taken(leader) == mask_of((7,))
+
+
+@pytest.mark.parametrize(
+    ("entry", "held", "reason"),
+    [
+        ({"uuid": "GPU-n0-3", "podUID": 7}, (3, 6), None),
+        ({"uuid": "", "podUID": "uid-x"}, (6,), Reason.UNREADABLE_HOLDER),
+        ("GPU-n0-3", (6,), Reason.UNREADABLE_HOLDER),
+    ],
+    ids=["whose GPU is named", "whose GPU is not", "that is no object"],
+)
+def test_a_broken_entry_of_held_hides_no_other_and_gives_no_gpu_away(
+    office: Office, entry: Any, held: tuple[int, ...], reason: Reason | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = office.world.topologies["n0"]
+    made["status"]["held"] = [entry, {"uuid": "GPU-n0-6", "podUID": "uid-p"}]
+    for _ in range(2):
+        office.world.put("topologies", "n0", made)
+        assert (taken(office), problem(office)) == (mask_of(held), reason)
+    assert caplog.text.count("GPUTopology n0: status.held[0]") == 1
+    made["status"]["held"] = []
+    office.world.put("topologies", "n0", made)
+    assert (taken(office), problem(office)) == (0, None)
 
 
 @pytest.mark.parametrize("written", ["GPU-n0-0", "GPU-n0-0,GPU-other-1", ""])

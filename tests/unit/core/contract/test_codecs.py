@@ -86,6 +86,14 @@ class Codec:
     anything: st.SearchStrategy[Any]
 
 
+def all_holders(entries: Any) -> tuple[GpuHolder, ...]:
+    """Every entry, as the device plugin writes them."""
+    found = gpu_holders.readable(entries)
+    if found.flaws:
+        raise InvalidInput(found.flaws[0])
+    return found.held
+
+
 CODECS = {
     "count": Codec(NUMBERS, counts.encode, lambda text: counts.decode(text, "label x"), WRITTEN | JSON),
     "uuids": Codec(UUIDS, gpu_lists.encode_uuids, lambda text: gpu_lists.decode_uuids(text, "annotation x"), WRITTEN),
@@ -117,7 +125,7 @@ CODECS = {
     "GPU holders": Codec(
         HOLDERS.map(lambda held: tuple(sorted(held))),
         gpu_holders.encode,
-        gpu_holders.decode,
+        all_holders,
         JSON | st.lists(st.dictionaries(st.sampled_from(["uuid", "pod", "podUID", "namespace"]), JSON), max_size=3),
     ),
     "conditions": Codec(
@@ -210,11 +218,25 @@ def test_any_text_on_a_pod_gives_distinct_uuids_or_none(text: str) -> None:
     assert isinstance(strict, InvalidInput) or strict == uuids
 
 
+NAMES_NO_GPU = [{}, {"uuid": ""}, {"uuid": 3, "podUID": "u"}, "GPU-0", None]
+NAMES_A_GPU = {"no pod at all": {"uuid": "GPU-1"}, "a uid that is no text": {"uuid": "GPU-1", "pod": "p", "podUID": 7}}
+LAST = GpuHolder("GPU-2", "ns", "last", "uid-last")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("entry", [*NAMES_NO_GPU, *NAMES_A_GPU.values()])
+def test_a_broken_entry_hides_no_other_holder_and_the_gpu_that_it_names_is_held(entry: Any) -> None:
+    found = gpu_holders.readable([entry, *gpu_holders.encode([LAST])])
+    assert found.held[-1] == LAST
+    assert found.complete == (entry in NAMES_A_GPU.values())
+    assert [one.uuid for one in found.held[:-1]] == ["GPU-1"] * found.complete
+
+
 @pytest.mark.parametrize(
-    "entries", [[{}], [{"uuid": ""}], [{"uuid": "GPU-0", "podUID": 7}], ["GPU-0"], {"uuid": "GPU-0"}, "GPU-0"]
+    "entries", [*([one] for one in NAMES_NO_GPU), [NAMES_A_GPU["a uid that is no text"]], {"uuid": "G"}, "G"]
 )
-def test_a_list_of_holders_that_the_device_plugin_never_writes_is_refused(entries: Any) -> None:
-    assert helps(outcome(gpu_holders.decode, entries), "status.held")
+def test_a_list_of_holders_that_the_device_plugin_never_writes_is_said_with_its_place(entries: Any) -> None:
+    assert helps(outcome(all_holders, entries), "status.held")
+    assert gpu_holders.readable(entries).complete == bool(gpu_holders.readable(entries).held)
 
 
 @pytest.mark.parametrize(
