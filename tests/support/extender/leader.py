@@ -38,6 +38,7 @@ class Leader:
         self.metrics = metrics = ExtenderMetrics()
         releaser = ReleaseWriter(world, lambda pod: self.handlers.see_pod(pod), pause=_no_pause)
         self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core plans
+        self._wrong: list[BaseException] = []  # what they raised: the planner survives it as it survives any bug, no test may
         self.planner = Planner(
             self.ledger, self.jobs, releaser, metrics, self._clock, LEVEL_LABELS, policy, in_thread=self._in_thread
         )
@@ -60,8 +61,16 @@ class Leader:
         found = work()
         await asyncio.sleep(0)
         if self.meanwhile:
-            self.meanwhile.pop(0)()
+            try:
+                self.meanwhile.pop(0)()
+            except BaseException as error:
+                self._wrong.append(error)
+                raise
         return found
+
+    def _raise_what_went_wrong(self) -> None:
+        if self._wrong:
+            raise self._wrong.pop()
 
     def take_over(self) -> None:
         self.world.relist(self.handlers, self.readers)
@@ -78,6 +87,7 @@ class Leader:
         await self.planner.run_cycle()
         while self.planner.busy:
             await asyncio.gather(*self.planner.busy, return_exceptions=True)
+        self._raise_what_went_wrong()
 
     async def rounds(self, number: int = 3) -> None:
         """Rounds that do not wait for the writes they begin."""
@@ -86,6 +96,7 @@ class Leader:
             await self.planner.run_cycle()
             for _ in range(3):
                 await asyncio.sleep(0)
+            self._raise_what_went_wrong()
 
     async def settle(self, rounds: int = 6) -> None:
         """Rounds until nothing moves, as the loop would do them."""

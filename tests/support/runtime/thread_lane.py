@@ -45,28 +45,33 @@ class View:
 
 
 class ThreadLane:
-    """delay: seconds before each copy; rate: pretended bytes a second, as `seconds` tells them."""
+    """delay: seconds before each copy; rate: pretended bytes a second, as `seconds` tells them; fails_at: which copy raises."""
 
-    def __init__(self, delay: float = 0.0, rate: float = 1e15) -> None:
+    def __init__(self, delay: float = 0.0, rate: float = 1e15, fails_at: int = 0) -> None:
         self.device, self.clock = torch.device("cpu"), Clock(False)
-        self.delay, self.rate = delay, rate
-        self.lost = self.copies = self.allocated = 0
+        self.delay, self.rate, self.fails_at = delay, rate, fails_at
+        self.lost = self.asked = 0
         self.name = "one"
         self._jobs = queue.SimpleQueue()
         threading.Thread(target=self._work, daemon=True).start()
 
     def chunk(self, nbytes: int) -> torch.Tensor:
-        self.allocated += 1
         return torch.full((nbytes,), 255, dtype=torch.uint8)
 
     def copy(self, pairs) -> ThreadMark:
-        mark = ThreadMark()
-        self._jobs.put(([(View(to), View(source)) for to, source in pairs], mark))
-        return mark
+        self.asked += 1
+        if self.asked == self.fails_at:
+            raise RuntimeError("no link")
+        return self._put(pairs)
 
     def settle(self) -> None:
         """Waits until all that was asked for so far is copied."""
-        assert self.copy([]).done.wait(60)
+        self._put([]).wait()
+
+    def _put(self, pairs) -> ThreadMark:
+        mark = ThreadMark()
+        self._jobs.put(([(View(to), View(source)) for to, source in pairs], mark))
+        return mark
 
     def stream(self) -> str:
         return self.name
@@ -85,6 +90,5 @@ class ThreadLane:
                 else:
                     into.copy_(data)
                 del into, data  # they would live until the next copy
-            self.copies += 1
             mark.took = sum(to.length for to, _ in pairs) / self.rate
             mark.done.set()
