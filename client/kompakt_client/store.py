@@ -4,7 +4,8 @@ These arrive in any order. Versions of one kind may be compared as numbers (KEP-
 
 1. The watch has shown everything up to `reflected`. An answer that is not newer than that says nothing new: what it shows was
    changed or deleted since, and the watch has told.
-2. Of two states of one name the higher version counts, whichever came first and whatever their uids.
+2. Of two states of one name the higher version counts, whichever came first and whatever their uids. That also holds for a
+   state that is not kept: of an answer without a view the version is remembered until the watch has come that far (`_unkept`).
 3. A deletion takes away what has its uid and no higher version; a successor of the same name stays.
 4. A list takes away what it lacks, but nothing newer than itself.
 5. A uid that an answer has reported gone (`gone`) is buried: no event, answer or list of before brings it back. It is forgotten
@@ -68,6 +69,7 @@ class Store(Generic[View]):
     def __init__(self, indexes: Mapping[str, Index[View]] = _NO_INDEXES) -> None:
         self._objects: dict[Key, StoredObject[View]] = {}
         self._buried: set[str] = set()
+        self._unkept: dict[Key, int] = {}
         self._indexes = indexes
         self._found: dict[str, dict[str, dict[Key, View]]] = {name: {} for name in indexes}
         self.reflected = 0  # the watch has shown everything up to this version
@@ -103,13 +105,18 @@ class Store(Generic[View]):
         """The watch has come this far: a bookmark."""
         self.reflected = max(self.reflected, version)
         self.newest = max(self.newest, version)
+        if self._unkept:
+            self._unkept = {key: one for key, one in self._unkept.items() if one > self.reflected}
 
     def answered(self, found: StoredObject[View]) -> list[ObjectChange[View]]:
         """The answer to a request of our own, however late it comes."""
         if found.version <= self.reflected:
             return []
         self.newest = max(self.newest, found.version)
-        return self._put(found)
+        changes = self._put(found)
+        if found.view is None:
+            self._unkept[found.key] = max(found.version, self._unkept.get(found.key, 0))
+        return changes
 
     def gone(self, uid: str) -> list[ObjectChange[View]]:
         """An answer says that this very object is deleted for good."""
@@ -136,22 +143,26 @@ class Store(Generic[View]):
     def clear(self) -> list[ObjectChange[View]]:
         """There are none: the kind is not served."""
         self._buried.clear()
+        self._unkept.clear()
         return [change for key in list(self._objects) for change in self._remove(key)]
 
     # How it is kept
 
     def _put(self, found: StoredObject[View]) -> list[ObjectChange[View]]:
-        held = self._objects.get(found.key)
-        if found.uid in self._buried or (held is not None and held.version >= found.version):
+        if found.uid in self._buried or self._version_of(found.key) >= found.version:
             return []
         return self._set(found)
 
     def _replace(self, found: StoredObject[View], version: int) -> list[ObjectChange[View]]:
         """As listed: also against what is newer, unless it is newer than the list."""
-        held = self._objects.get(found.key)
-        if found.uid in self._buried or held == found or (held is not None and held.version > version):
+        if found.uid in self._buried or self._objects.get(found.key) == found or self._version_of(found.key) > version:
             return []
         return self._set(found)
+
+    def _version_of(self, key: Key) -> int:
+        """The highest version seen of that name, as far as it still matters; -1 for none."""
+        held = self._objects.get(key)
+        return max(held.version if held is not None else -1, self._unkept.get(key, -1))
 
     def _drop(self, key: Key, uid: str, version: int) -> list[ObjectChange[View]]:
         held = self._objects.get(key)

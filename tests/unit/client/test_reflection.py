@@ -8,16 +8,15 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from kompakt_client.errors import Unreachable, error_of
 from kompakt_client.reflection import Effect, Leave, ListPage, Pause, Reflection, Step, Watch
 from kompakt_client.store import ObjectChange, Store, StoredObject
+from tests.support.client.reflecting import Answer, ReflectingMachine, Seen
 
-NAMES = st.sampled_from("abc")
 ERRORS = st.sampled_from([0, 401, 403, 408, 410, 429, 500, 503, 504])
 PAGE = 2
-Seen = StoredObject[str]
 
 
 @dataclass
@@ -29,13 +28,14 @@ class History:
     events: list[tuple[str, Seen]] = field(default_factory=list)
     compacted: int = 0
 
-    def write(self, name: str, uid: str) -> Seen:
+    def write(self, name: str, uid: str, readable: bool) -> Seen:
         """Create it with that uid, or modify it."""
         self.version += 1
         before = self.objects.get(name)
         kind = "MODIFIED" if before else "ADDED"
         # Its view shows where it was written: two objects of one version in two histories differ.
-        self.objects[name] = StoredObject("", name, before.uid if before else uid, self.version, f"{uid}@{self.version}")
+        view = f"{uid}@{self.version}" if readable else None
+        self.objects[name] = StoredObject("", name, before.uid if before else uid, self.version, view)
         self.events.append((kind, self.objects[name]))
         return self.objects[name]
 
@@ -53,45 +53,49 @@ def error(code: int) -> Any:
     return error_of(code, b"{}") or Unreachable("the connection broke") if code else Unreachable("the connection broke")
 
 
-class Reflecting(RuleBasedStateMachine):
-    """The API server, the network and the clock; the Reflection is what is tested.
+class PlayedServer(ReflectingMachine):
+    """The API server, the network and the clock are played; the Reflection is what is tested.
 
     Where etcd is never restored, the Store must equal the server without any comparison.
     """
 
     restores = False
 
-    @initialize()
-    def begin(self) -> None:
+    def start(self) -> None:
         self.server, self.backups = History(), [History()]
-        self.late: list[tuple[str, Any]] = []  # answers under way
-        self.now, self.uids, self.trusted = 0.0, 0, True
-        self.begin_anew()
+        self.now, self.uids = 0.0, 0
 
     def begin_anew(self) -> None:
+        super().begin_anew()
         self.reflection: Reflection[str] = Reflection(Store({"letter": lambda view: view[:3]}), random=lambda: 0.5)
-        self.heard: dict[str, Seen] = {}
-        self.dead: set[str] = set()  # uids that an answer has reported gone
         self.pages: list[list[Seen]] = []
         self.stream: int | None = None  # the version up to which the open watch has shown everything
         self.shown: list[tuple[str, Seen]] = []
         self.effect: Effect | None = self.reflection.start()
 
-    # What others do to the server
-
-    @rule(name=NAMES, answered=st.booleans())
-    def somebody_writes(self, name: str, answered: bool) -> None:
+    def written(self, name: str, readable: bool) -> Answer:
         self.uids += 1
-        found = self.server.write(name, f"u{self.uids}")
-        if answered:
-            self.late.append(("object", found))
+        return Answer(self.server.write(name, f"u{self.uids}", readable))
 
-    @precondition(lambda self: self.server.objects)
-    @rule(number=st.integers(0, 2), answered=st.booleans())
-    def somebody_deletes(self, number: int, answered: bool) -> None:
-        gone = self.server.delete(sorted(self.server.objects)[number % len(self.server.objects)])
-        if answered:
-            self.late.append(("gone", gone.uid))
+    def deleted(self, name: str) -> Answer:
+        return Answer(gone=self.server.delete(name).uid)
+
+    def arrive(self, answer: Answer) -> None:
+        store = self.reflection.store
+        if answer.found is not None:
+            return self.tell(store.answered(answer.found), answer.found.version)
+        return self.tell(store.gone(answer.gone), math.inf)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def on_the_server(self) -> dict[str, Seen]:
+        return {name: found for name, found in self.server.objects.items() if found.view is not None}
+
+    def in_the_store(self) -> dict[str, Seen]:
+        return {found.name: found for found in self.reflection.store}
+
+    # What others do to the server
 
     @rule()
     def the_server_forgets_old_versions(self) -> None:
@@ -106,6 +110,7 @@ class Reflecting(RuleBasedStateMachine):
     @rule(number=st.integers(0, 3))
     def a_backup_is_restored(self, number: int) -> None:
         self.server = copy.deepcopy(self.backups[-1 - number % len(self.backups)])
+        self.there = set(self.server.objects)
         self.trusted = False
         self.connections_break()
 
@@ -115,16 +120,6 @@ class Reflecting(RuleBasedStateMachine):
             self.fails(503)
 
     # What the Reflection hears
-
-    @precondition(lambda self: self.late)
-    @rule(number=st.integers(0, 20))
-    def an_answer_arrives(self, number: int) -> None:
-        kind, what = self.late.pop(number % len(self.late))
-        store = self.reflection.store
-        if kind == "object":
-            return self.tell(store.answered(what), what.version)
-        self.dead.add(what)
-        return self.tell(store.gone(what), math.inf)
 
     @precondition(lambda self: isinstance(self.effect, ListPage) and not self.pages)
     @rule()
@@ -183,15 +178,6 @@ class Reflecting(RuleBasedStateMachine):
         if self.stream is not None or isinstance(self.effect, ListPage | Watch):
             self.fails(code)
 
-    @precondition(lambda self: not isinstance(self.effect, Leave))
-    @rule()
-    def all_is_shown(self) -> None:
-        self.catch_up()
-
-    @rule(seconds=st.sampled_from([1.0, 1000.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.now += seconds
-
     @precondition(lambda self: isinstance(self.effect, Pause))
     @rule()
     def a_pause_ends(self) -> None:
@@ -205,32 +191,23 @@ class Reflecting(RuleBasedStateMachine):
     def it_leaves(self) -> None:
         assert not self.trusted, "nobody restored anything"
         self.begin_anew()
-        self.trusted = not any(kind == "object" for kind, _ in self.late)
+        self.trusted = all(answer.found is None for answer in self.late)
 
     # What must hold
 
     @rule(answers_first=st.booleans())
     def all_is_quiet(self, answers_first: bool) -> None:
-        """Nothing is under way any more, and every watch has shown what there is."""
-        if answers_first:
-            self.all_answers_arrive()
-        self.catch_up()
-        self.all_answers_arrive()
-        self.catch_up()
-        if self.trusted:
-            assert self.known() == self.server.objects, "without any comparison"
+        """Then also after comparisons, and after leaving."""
+        super().all_is_quiet(answers_first)
         for _ in range(20):
             self.compare()
             if not isinstance(self.effect, Leave):
                 break
             self.it_leaves()
             self.catch_up()
-        assert self.known() == self.server.objects
-        self.trusted = True
-
-    def all_answers_arrive(self) -> None:
-        while self.late:
-            self.an_answer_arrives(0)
+        assert self.in_the_store() == self.on_the_server()
+        if not self.trusted:  # what was heard of a history that never happened counts no more
+            self.trusted, self.dead, self.latest = True, set(), {}
 
     def compare(self) -> None:
         self.now += 10_000.0
@@ -259,7 +236,7 @@ class Reflecting(RuleBasedStateMachine):
     @invariant()
     def listeners_know_what_the_store_knows(self) -> None:
         if hasattr(self, "reflection"):
-            assert self.heard == self.known()
+            assert self.heard == self.in_the_store()
 
     @invariant()
     def indexes_find_what_is_there(self) -> None:
@@ -268,9 +245,6 @@ class Reflecting(RuleBasedStateMachine):
                 wanted = sorted(str(found.view) for found in self.heard.values() if letter in str(found.view)[:3])
                 assert sorted(self.reflection.store.by("letter", letter)) == wanted
             assert not self.reflection.store.by("letter", "x")
-
-    def known(self) -> dict[str, Seen]:
-        return {found.name: found for found in self.reflection.store}
 
     # How it is driven
 
@@ -311,23 +285,12 @@ class Reflecting(RuleBasedStateMachine):
             self.pages = []
 
     def tell(self, changes: Sequence[ObjectChange[str]], as_of: float) -> None:
-        """What is told follows from what was heard as of that version: nothing newer is undone, nobody rises from the dead."""
-        for change in changes:
-            before, after = change.before, change.after
-            name = (before or after).name  # type: ignore[union-attr]
-            assert before == self.heard.pop(name, None)
-            if after is not None:
-                self.heard[name] = after
-            if self.trusted:
-                assert before is None or before.version <= as_of
-                assert after is None or after.uid not in self.dead
-
-    def teardown(self) -> None:
-        if hasattr(self, "reflection"):
-            self.all_is_quiet(answers_first=False)
+        """What is told follows from what was heard as of that version: nothing newer is undone."""
+        self.hear(changes)
+        assert not self.trusted or all(change.before is None or change.before.version <= as_of for change in changes)
 
 
-class Restoring(Reflecting):
+class RestoredServer(PlayedServer):
     """Now and then somebody restores etcd."""
 
     restores = True
@@ -345,9 +308,9 @@ def test_a_version_ahead_of_a_restored_server_is_listed_anew_and_other_troubles_
     assert slow.then == Watch(60)
 
 
-class TestReflecting(Reflecting.TestCase):  # type: ignore[misc,valid-type]
+class TestReflecting(PlayedServer.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
 
 
-class TestRestoring(Restoring.TestCase):  # type: ignore[misc,valid-type]
+class TestRestoring(RestoredServer.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
