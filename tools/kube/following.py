@@ -71,7 +71,7 @@ def container_gpus(kubectl: Kubectl, pod: str) -> tuple[str, ...]:
 
 def held_gpus(kubectl: Kubectl, node: str, uid: str) -> frozenset[str]:
     """What kubelet's PodResources say that the pod holds, as the device plugin reports it."""
-    held = gpu_holders.decode(kubectl.get("gputopology", node).get("status", {}).get("held"))
+    held = gpu_holders.readable(kubectl.get("gputopology", node).get("status", {}).get("held")).held
     return frozenset(holder.uuid for holder in held if holder.pod_uid == uid)
 
 

@@ -162,7 +162,7 @@ def _asks_for_gpus(pod: dict[str, Any]) -> bool:
 
 def _held(topology: dict[str, Any]) -> dict[str, Gpus]:
     by_pod: dict[str, Gpus] = {}
-    for entry in gpu_holders.decode((topology.get("status") or {}).get("held")):
+    for entry in gpu_holders.readable((topology.get("status") or {}).get("held")).held:
         by_pod[entry.pod_uid] = by_pod.get(entry.pod_uid, frozenset()) | {entry.uuid}
     return by_pod
 

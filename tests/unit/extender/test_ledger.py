@@ -102,17 +102,17 @@ def test_a_pod_bound_past_us_makes_the_node_infeasible_until_the_plugin_reports(
     ids=["whose GPU is named", "whose GPU is not", "that is no object"],
 )
 def test_a_broken_entry_of_held_hides_no_other_and_gives_no_gpu_away(
-    office: Office, entry: Any, held: tuple[int, ...], reason: Reason | None, caplog: pytest.LogCaptureFixture
+    leader: Leader, entry: Any, held: tuple[int, ...], reason: Reason | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = office.world.topologies["n0"]
+    made = leader.world.topologies["n0"]
     made["status"]["held"] = [entry, {"uuid": "GPU-n0-6", "podUID": "uid-p"}]
     for _ in range(2):
-        office.world.put("topologies", "n0", made)
-        assert (taken(office), problem(office)) == (mask_of(held), reason)
+        leader.world.put("topologies", "n0", made)
+        assert (taken(leader), problem(leader)) == (mask_of(held), reason)
     assert caplog.text.count("GPUTopology n0: status.held[0]") == 1
     made["status"]["held"] = []
-    office.world.put("topologies", "n0", made)
-    assert (taken(office), problem(office)) == (0, None)
+    leader.world.put("topologies", "n0", made)
+    assert (taken(leader), problem(leader)) == (0, None)
 
 
 @pytest.mark.parametrize("written", ["GPU-n0-0", "GPU-n0-0,GPU-other-1", ""])
