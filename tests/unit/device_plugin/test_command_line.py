@@ -29,11 +29,20 @@ def test_a_wrong_command_line_is_refused_with_a_sentence(arguments, says, kubele
     assert says in capsys.readouterr().err
 
 
-def test_a_kubeconfig_that_is_not_there_ends_the_process_with_a_sentence(kubelet, monkeypatch):
-    line = f"x --node-name=n --kubelet-dir={kubelet.folder} --kubeconfig=/nonexistent"
-    monkeypatch.setattr("sys.argv", line.split())
-    with pytest.raises(SystemExit, match="cannot reach the API server"):
+@pytest.mark.parametrize("content", [None, "{"])
+def test_without_a_usable_kubeconfig_the_process_ends_with_a_sentence(kubelet, tmp_path, monkeypatch, content):
+    file = tmp_path / "kubeconfig"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setattr("sys.argv", f"x --node-name=n --kubelet-dir={kubelet.folder} --kubeconfig={file}".split())
+    with pytest.raises(SystemExit, match=f"cannot reach the API server.*--kubeconfig {file}"):
         main()
+
+
+def test_the_drivers_constants_are_loaded_only_where_there_is_a_driver():
+    """They would take megabytes of the process's memory."""
+    code = "import sys, kompakt_device_plugin.main; print('pynvml' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 # A process whose driver hangs in every way: a call of kubelet's, the wait for news, and letting go of it.

@@ -304,14 +304,14 @@ def test_looks_at_driver_and_processes_cost_an_allocate_at_most_half_a_second_in
 
 
 def test_a_gpu_that_a_process_still_uses_is_not_handed_over_and_that_fails_the_placement(serve, gpus):
-    serving, call = serve(busy=lambda gpu: gpu == gpus[3])
+    here, call = serve(busy=lambda gpu: gpu == gpus[3])
     call.allocate(gpus[:2])
     with pytest.raises(grpc.RpcError) as refused:
         call.allocate(gpus[2:4])
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert refused.value.details() == f"a process of no pod here still uses {gpus[3]}"
-    assert [entry.gpus for entry in serving.journal.entries] == [gpus[:2]]
-    assert serving.parts.metrics.value("rejected_allocations_total") == 1
+    assert [entry.gpus for entry in here.journal.entries] == [gpus[:2]]
+    assert here.parts.metrics.value("rejected_allocations_total") == 1
 
 
 @pytest.mark.parametrize("hangs", [True, False], ids=["it hangs", "it fails"])
@@ -322,10 +322,10 @@ def test_a_driver_that_does_not_say_how_a_container_gets_its_gpus_fails_that_pod
         if some == gpus[:1] and not hangs:
             raise OSError("no such device")
         if some == gpus[:1]:
-            serving.hang()
+            here.hang()
         return environment_only(some)
 
-    serving, call = serve(answer=answer)
+    here, call = serve(answer=answer)
     with pytest.raises(grpc.RpcError, match="cannot be told in time"):
         call.allocate(gpus[:1])
     monkeypatch.setattr(module, "ANSWER_SECONDS", 60)
@@ -334,5 +334,7 @@ def test_a_driver_that_does_not_say_how_a_container_gets_its_gpus_fails_that_pod
 
 def test_a_driver_that_does_not_say_whether_a_gpu_is_used_keeps_no_pod_waiting(serve, gpus, monkeypatch):
     monkeypatch.setattr(module, "SEARCH_SECONDS", 0)
-    serving, call = serve(busy=lambda gpu: serving.hang())
+    release = threading.Event()
+    _, call = serve(busy=lambda gpu: release.wait(10))
     assert [bool(call.allocate(gpus[n : n + 1])) for n in range(4)] == [True] * 4
+    release.set()

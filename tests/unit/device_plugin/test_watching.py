@@ -16,18 +16,20 @@ def event(kind, name, version):
     return {"type": kind, "object": thing(name, version)}
 
 
+GONE = {"type": "ERROR", "object": {"code": 410, "message": "too old"}}
+
+
 class Script:
     """An API server that answers by script: whole lists, and lines of watches, in turn. After the last one all stops."""
 
-    def __init__(self, stop, *answers):
-        self._stop, self.answers, self.watched = stop, list(answers), []
+    def __init__(self, stop, answers):
+        self._stop, self.answers = stop, list(answers)
 
     def exchange(self, request):
         version, *things = self.answers.pop(0)
         return Answer(200, json.dumps({"items": things, "metadata": {"resourceVersion": str(version)}}).encode())
 
     def watch(self, path, query, silence):
-        self.watched.append(query["resourceVersion"])
         return self
 
     def batches(self):
@@ -40,62 +42,44 @@ class Script:
         pass
 
 
-def run(*answers, on_event=None):
-    stop, seen = threading.Event(), []
-    script = Script(stop, *answers)
-
-    def listed(things):
-        seen.append(("list", *(one["metadata"]["name"] for one in things)))
+def run(*answers, breaks=0):
+    """What was told, each with the signs of life before it; so many events break the callback."""
+    stop, seen, beats, broken = threading.Event(), [], [], [KeyError("a bug")] * breaks
 
     def told(kind, one):
-        seen.append((kind, one["metadata"]["name"]))
-        if on_event:
-            on_event()
+        seen.append((kind, one["metadata"]["name"], len(beats)))
+        if broken:
+            raise broken.pop()
 
-    watching = Watching(script, "/x", listed, told, stop=stop)
+    def listed(things):
+        seen.append(("list", "".join(one["metadata"]["name"] for one in things), len(beats)))
+
+    watching = Watching(Script(stop, answers), "/x", listed, told, stop=stop)
+    watching.beat.beat = lambda: beats.append(None)
     watching.run()
-    return watching, seen
+    assert stop.is_set()
+    return seen
 
 
 def test_the_first_list_comes_whole_and_what_follows_as_events():
-    _, seen = run((5, thing("a", 3)), [event("MODIFIED", "a", 6), event("ADDED", "b", 7), event("DELETED", "a", 8)])
-    assert seen == [("list", "a"), ("MODIFIED", "a"), ("ADDED", "b"), ("DELETED", "a")]
+    seen = run((5, thing("a", 3)), [event("MODIFIED", "a", 6), event("ADDED", "b", 7), event("DELETED", "a", 8)])
+    assert [told[:2] for told in seen] == [("list", "a"), ("MODIFIED", "a"), ("ADDED", "b"), ("DELETED", "a")]
 
 
 def test_what_a_later_list_lacks_comes_as_a_deletion():
-    gone = {"type": "ERROR", "object": {"code": 410, "message": "too old"}}
-    _, seen = run((5, thing("a", 3), thing("b", 4)), [gone], (20, thing("b", 4), thing("c", 19)))
-    assert seen == [("list", "a", "b"), ("DELETED", "a"), ("ADDED", "c")]
+    seen = run((5, thing("a", 3), thing("b", 4)), [GONE], (20, thing("b", 4), thing("c", 19)))
+    assert [told[:2] for told in seen] == [("list", "ab"), ("DELETED", "a"), ("ADDED", "c")]
 
 
 def test_an_error_that_nobody_expected_ends_no_watch_and_is_no_sign_of_life(caplog, monkeypatch):
     monkeypatch.setattr(reflector, "BROKEN_SECONDS", 0.0)
-    beats, broken = [], [KeyError("a bug")]
-
-    def break_once():
-        if broken:
-            raise broken.pop()
-
-    stop, seen = threading.Event(), []
-    script = Script(stop, (5, thing("a", 3)), [event("MODIFIED", "a", 6)], (7, thing("a", 6)))
-
-    def told(kind, one):
-        seen.append((kind, len(beats)))
-        break_once()
-
-    watching = Watching(script, "/x", lambda things: seen.append(("list", len(beats))), told, stop=stop)
-    watching.beat.beat = lambda: beats.append(None)
-    watching.run()
-    assert seen == [("list", 0), ("MODIFIED", 1), ("list", 1)]
+    seen = run((5, thing("a", 3)), [event("MODIFIED", "a", 6)], (7, thing("a", 6)), breaks=1)
+    assert seen == [("list", "a", 0), ("MODIFIED", "a", 1), ("list", "a", 1)]
     assert caplog.text.count("watching /x broke") == 1
 
 
 def test_a_restored_etcd_ends_the_process(caplog):
-    gone = {"type": "ERROR", "object": {"code": 410, "message": "too old"}}
-    stop = threading.Event()
-    script = Script(stop, (50, thing("a", 3)), [gone], (20, thing("a", 3)))
-    Watching(script, "/x", lambda things: None, lambda kind, one: None, stop=stop).run()
-    assert stop.is_set()
+    assert run((50, thing("a", 3)), [GONE], (20, thing("a", 3)), [event("MODIFIED", "a", 21)]) == [("list", "a", 0)]
     assert "versions went back" in caplog.text
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,6 @@ def program(folder: Path, name: str, script: str) -> None:
 def recorder(folder: Path, name: str, more: str = "") -> None:
     """A program that writes its words to the file `told`."""
     program(folder, name, f'echo "{name} $*" >> {folder}/told\n{more}')
-
-
-def told(folder: Path) -> list[str]:
-    return (folder / "told").read_text().splitlines()
 
 
 def test_unset_means_here_and_other_words_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,31 +84,41 @@ def test_a_machine_that_no_node_plays_is_named_with_the_command_that_helps(monke
         elsewhere.reached()
 
 
-def test_images_have_the_names_of_readme_unless_a_file_says_otherwise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert elsewhere.image_names() == elsewhere.NAMES
-    file = tmp_path / "images.json"
-    monkeypatch.setenv("KOMPAKT_IMAGES", str(file))
-    file.write_text(json.dumps({"pause": "mirror/pause:3", "kube-scheduler": "mirror/ks:1"}))
-    assert elsewhere.image_names() == {**elsewhere.NAMES, "pause": "mirror/pause:3", "kube-scheduler": "mirror/ks:1"}
+@pytest.mark.parametrize("other", [{}, {"pause": "mirror/pause:3", "kube-scheduler": "mirror/ks:1"}])
+def test_images_have_the_names_of_readme_unless_a_file_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, other: dict[str, str]
+) -> None:
+    if other:
+        (tmp_path / "images.json").write_text(json.dumps(other))
+        monkeypatch.setenv("KOMPAKT_IMAGES", str(tmp_path / "images.json"))
+    assert elsewhere.image_names() == elsewhere.NAMES | other
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", '{"other": "x"}', '{"pause": 1}'])
 def test_another_file_of_images_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None) -> None:
-    file = tmp_path / "images.json"
+    monkeypatch.setenv("KOMPAKT_IMAGES", str(tmp_path / "images.json"))
     if text is not None:
-        file.write_text(text)
-    monkeypatch.setenv("KOMPAKT_IMAGES", str(file))
+        (tmp_path / "images.json").write_text(text)
     with pytest.raises(CannotRun, match="KOMPAKT_IMAGES="):
         elsewhere.image_names()
 
 
-def test_kind_gets_every_image_under_the_name_that_the_chart_uses(monkeypatch: pytest.MonkeyPatch, clean: Path) -> None:
-    a_cluster(monkeypatch, clean, dict(zip(("w1", "w2"), MACHINES, strict=True)))
-    recorder(clean, "docker")
-    recorder(clean, "kind", 'if [ "$1 $2" = "get clusters" ]; then echo other; fi')
-    cluster = elsewhere.kind_cluster("mine", print)
-    assert cluster.machines == ("w1", "w2")
-    words = told(clean)
+@pytest.fixture
+def kind_cluster(monkeypatch: pytest.MonkeyPatch, clean: Path) -> Callable[[str], list[str]]:
+    """What docker and kind are told where kind has a cluster of that name."""
+
+    def make(there: str) -> list[str]:
+        a_cluster(monkeypatch, clean, dict(zip(("w1", "w2"), MACHINES, strict=True)))
+        recorder(clean, "docker")
+        recorder(clean, "kind", f'if [ "$1 $2" = "get clusters" ]; then echo {there}; fi')
+        assert elsewhere.kind_cluster("mine", print).machines == ("w1", "w2")
+        return (clean / "told").read_text().splitlines()
+
+    return make
+
+
+def test_kind_gets_every_image_under_the_name_that_the_chart_uses(kind_cluster: Callable[[str], list[str]]) -> None:
+    words = kind_cluster("other")
     stages = set(re.findall(r"^FROM .* AS (\S+)$", (ROOT / "Dockerfile").read_text(), re.M))
     built = dict(re.findall(r"docker build --target (\S+) --tag (\S+) ", "\n".join(words)))
     assert set(built) == set(PACKAGES) <= stages
@@ -123,12 +130,8 @@ def test_kind_gets_every_image_under_the_name_that_the_chart_uses(monkeypatch: p
     assert words.index(load) > next(i for i, line in enumerate(words) if line.startswith("kind create cluster --name mine"))
 
 
-def test_a_kind_cluster_that_is_there_is_used_again(monkeypatch: pytest.MonkeyPatch, clean: Path) -> None:
-    a_cluster(monkeypatch, clean, dict(zip(("w1", "w2"), MACHINES, strict=True)))
-    recorder(clean, "docker")
-    recorder(clean, "kind", 'if [ "$1 $2" = "get clusters" ]; then echo mine; fi')
-    elsewhere.kind_cluster("mine", print)
-    assert not any(line.startswith("kind create") for line in told(clean))
+def test_a_kind_cluster_that_is_there_is_used_again(kind_cluster: Callable[[str], list[str]]) -> None:
+    assert not any(line.startswith("kind create") for line in kind_cluster("mine"))
 
 
 def test_kinds_nodes_play_the_machines() -> None:

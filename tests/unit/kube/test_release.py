@@ -120,18 +120,54 @@ def sums_of(program: Program, content: bytes) -> bytes:
     return forms.get(program.module, "").encode()
 
 
-def offer(place: Server, program: Program, monkeypatch: pytest.MonkeyPatch, content: bytes = b"", member: str = "") -> str:
-    """Put a program into the mirror as its project does; answers the path of its file."""
-    asset, path = assets.asset_of(program), path_of(program)
-    content = content or script(program)
-    file = archive(member or asset.member, content) if asset.member else content
-    place.files[path] = file
-    if asset.checksums:
-        place.files[path.removesuffix(asset.path) + asset.checksums] = sums_of(program, file)
-    else:
-        key = (program.name, pinned_version(program.module), "amd64")
-        monkeypatch.setitem(assets.PINNED, key, hashlib.sha256(file).hexdigest())
-    return path
+class Mirror:
+    """A mirror of all projects with what the test offers; `spoil` says how helm's release is not as it should be."""
+
+    def __init__(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.files, self.broken, self.asked = server.files, server.broken, server.asked
+        self.set = monkeypatch.setattr
+        self.set_item = monkeypatch.setitem
+
+    def offer(self, name: str, content: bytes = b"", member: str = "") -> str:
+        """Put a program there as its project does; answers the path of its file."""
+        program = PROGRAMS[name]
+        asset, path = assets.asset_of(program), path_of(program)
+        content = content or script(program)
+        file = archive(member or asset.member, content) if asset.member else content
+        self.files[path] = file
+        if asset.checksums:
+            self.files[path.removesuffix(asset.path) + asset.checksums] = sums_of(program, file)
+        else:
+            key = (program.name, pinned_version(program.module), "amd64")
+            self.set_item(assets.PINNED, key, hashlib.sha256(file).hexdigest())
+        return path
+
+    def checksum(self, change: Callable[[bytes], bytes]) -> None:
+        sums = f"{self.helm}.sha256sum"
+        self.files[sums] = change(self.files[sums])
+
+    @property
+    def helm(self) -> str:
+        return path_of(PROGRAMS["helm"])
+
+    def content(self, file: bytes, published: bytes | None = None) -> None:
+        """Another file; its checksum is published too where `published` says of what."""
+        self.files[self.helm] = file
+        if published is not None:
+            self.checksum(lambda _: sums_of(PROGRAMS["helm"], published))
+
+    def breaks(self, fault: str, path: str = "") -> None:
+        self.set(release, "STALL_SECONDS", 0.2)
+        self.broken[path or self.helm] = fault
+
+    def too_slow(self) -> None:
+        load = release._load
+        self.set(release, "_load", lambda asset, part, seconds: load(asset, part, -1))
+
+
+@pytest.fixture
+def mirror(place: Server, monkeypatch: pytest.MonkeyPatch) -> Mirror:
+    return Mirror(place, monkeypatch)
 
 
 def quiet(text: str) -> None:
@@ -139,9 +175,9 @@ def quiet(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_program_is_taken_from_its_projects_release(name: str, place: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_is_taken_from_its_projects_release(name: str, mirror: Mirror) -> None:
     program = PROGRAMS[name]
-    offer(place, program, monkeypatch)
+    mirror.offer(name)
     path = release.download(program, quiet)
     assert path.read_bytes() == script(program)
     assert binaries.present(program) == path
@@ -168,107 +204,50 @@ def test_kubernetes_may_have_a_mirror_of_its_own(empty: Path, monkeypatch: pytes
     assert assets.asset_of(PROGRAMS["helm"]).base == "https://get.helm.sh"
 
 
-def test_a_file_without_a_known_checksum_is_not_asked_for(place: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assets.platform, "machine", lambda: "aarch64")  # type: ignore[attr-defined]
-    with pytest.raises(release.NotDownloaded, match=r"no checksum is known of .*kwok-linux-arm64"):
-        release.download(PROGRAMS["kwok"], quiet)
-    assert place.asked == []
-
-
-def test_an_unknown_architecture_has_no_release(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assets.platform, "machine", lambda: "riscv64")  # type: ignore[attr-defined]
-    with pytest.raises(release.NotDownloaded, match="there is no release for riscv64"):
-        release.download(PROGRAMS["helm"], quiet)
-
-
-Spoil = Callable[[Server, str, pytest.MonkeyPatch], None]
-
-
-def other_content(place: Server, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.files[path] += b"#"
-
-
-def no_file(place: Server, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    del place.files[path]
-
-
-def no_checksums(place: Server, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    del place.files[f"{path}.sha256sum"]
-
-
-def a_page(place: Server, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.files[f"{path}.sha256sum"] = b"<html>please sign in</html>"
-
-
-def of_another_file(place: Server, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.files[f"{path}.sha256sum"] = place.files[f"{path}.sha256sum"].replace(b"amd64", b"arm64")
-
-
-def cut_off(place: Server, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.broken[path] = "ends early"
-
-
-def stalling(place: Server, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release, "STALL_SECONDS", 0.2)
-    place.broken[path] = "stalls"
-
-
-def hanging(place: Server, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release, "STALL_SECONDS", 0.2)
-    place.broken[path] = "hangs"
-
-
-def too_slow(place: Server, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    load = release._load
-    monkeypatch.setattr(release, "_load", lambda asset, part, seconds: load(asset, part, -1))
-
-
-def without_the_program(place: Server, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    offer(place, PROGRAMS["helm"], monkeypatch, member="linux-amd64/README.md")
-
-
-def no_archive(place: Server, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.files[path] = b"no archive"
-    place.files[f"{path}.sha256sum"] = sums_of(PROGRAMS["helm"], b"no archive")
-
-
-def of_another_version(place: Server, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    offer(place, PROGRAMS["helm"], monkeypatch, script(PROGRAMS["helm"], "v4.2.0"))
-
-
-def that_does_not_run(place: Server, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    offer(place, PROGRAMS["helm"], monkeypatch, b"\x7fELF of another machine")
-
-
 @pytest.mark.parametrize(
-    ("spoil", "words"),
+    ("machine", "program", "says"),
     [
-        (other_content, "its SHA-256 is .*, not the published"),
-        (no_file, "404"),
-        (no_checksums, "404"),
-        (a_page, "holds no SHA-256 of helm-v4"),
-        (of_another_file, "holds no SHA-256 of helm-v4"),
-        (cut_off, "ended after .* bytes"),
-        (stalling, "timed out"),
-        (hanging, "timed out"),
-        (too_slow, "a build is faster"),
-        (without_the_program, "the archive holds no file linux-amd64/helm"),
-        (no_archive, "could not be opened"),
-        (of_another_version, r"does not say v4\.3\.1 but 4\.2\.0"),
-        (that_does_not_run, r"does not say v4\.3\.1 but nothing"),
+        ("aarch64", "kwok", r"no checksum is known of .*kwok-linux-arm64"),
+        ("riscv64", "helm", "there is no release for riscv64"),
     ],
 )
+def test_what_cannot_be_checked_or_is_not_there_is_not_asked_for(machine: str, program: str, says: str, mirror: Mirror) -> None:
+    mirror.set(assets.platform, "machine", lambda: machine)  # type: ignore[attr-defined]
+    with pytest.raises(release.NotDownloaded, match=says):
+        release.download(PROGRAMS[program], quiet)
+    assert mirror.asked == []
+
+
+SPOILT: dict[str, tuple[str, Callable[[Mirror], object]]] = {
+    "other content": ("its SHA-256 is .*, not the published", lambda m: m.content(m.files[m.helm] + b"#")),
+    "no file": ("404", lambda m: m.files.pop(m.helm)),
+    "no checksums": ("404", lambda m: m.files.pop(f"{m.helm}.sha256sum")),
+    "a page": ("holds no SHA-256 of helm-v4", lambda m: m.checksum(lambda _: b"<html>please sign in</html>")),
+    "another file's": ("holds no SHA-256 of helm-v4", lambda m: m.checksum(lambda sums: sums.replace(b"amd64", b"arm64"))),
+    "cut off": ("ended after .* bytes", lambda m: m.breaks("ends early")),
+    "stalling": ("timed out", lambda m: m.breaks("stalls")),
+    "hanging": ("timed out", lambda m: m.breaks("hangs")),
+    "too slow": ("a build is faster", lambda m: m.too_slow()),
+    "without it": ("the archive holds no file linux-amd64/helm", lambda m: m.offer("helm", member="linux-amd64/README.md")),
+    "no archive": ("could not be opened", lambda m: m.content(b"no archive", published=b"no archive")),
+    "another": (r"does not say v4\.3\.1 but 4\.2\.0", lambda m: m.offer("helm", script(PROGRAMS["helm"], "v4.2.0"))),
+    "does not run": (r"does not say v4\.3\.1 but nothing", lambda m: m.offer("helm", b"\x7fELF of another machine")),
+}
+
+
+@pytest.mark.parametrize(("words", "spoil"), SPOILT.values(), ids=SPOILT)
 def test_a_spoilt_release_is_left_and_the_program_built(
-    spoil: Spoil, words: str, place: Server, empty: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, spoil: Callable[[Mirror], object], mirror: Mirror, empty: Path
 ) -> None:
     helm = PROGRAMS["helm"]
-    spoil(place, offer(place, helm, monkeypatch), monkeypatch)
+    mirror.offer("helm")
+    spoil(mirror)
     with pytest.raises(release.NotDownloaded, match=words):
         release.download(helm, quiet)
     assert list(release.folder(helm).iterdir()) == [], "nothing half loaded or unchecked stays"
     built = empty / "built"
-    monkeypatch.setattr(golang, "build", lambda program, say: built)
-    monkeypatch.setattr(release, "_obstacles", {})
+    mirror.set(golang, "build", lambda program, say: built)
+    mirror.set(release, "_obstacles", {})
     said: list[str] = []
     assert binaries.find("helm", said.append) == built
     assert sum("building" in line for line in said) == 1, said
@@ -309,14 +288,14 @@ def test_a_name_look_up_that_hangs_is_given_up(empty: Path, monkeypatch: pytest.
     done.set()
 
 
-def test_a_place_that_stalled_is_not_waited_for_again(place: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_that_stalled_is_not_waited_for_again(mirror: Mirror) -> None:
     for name in ("kubectl", "kubelet"):
-        stalling(place, offer(place, PROGRAMS[name], monkeypatch), monkeypatch)
+        mirror.breaks("stalls", mirror.offer(name))
     with pytest.raises(release.NotDownloaded, match="timed out"):
         release.download(PROGRAMS["kubectl"], quiet)
     with pytest.raises(release.HostUnreachable):
         release.download(PROGRAMS["kubelet"], quiet)
-    assert not any("kubelet" in path for path in place.asked)
+    assert not any("kubelet" in path for path in mirror.asked)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from kompakt_core.topology.flags import Flag, remarks
 from kompakt_core.topology.graph import HEALTHY, UNHEALTHY
 from kompakt_device_plugin.nvml.gpu_health import APPLICATION_XIDS, QUIET_SECONDS, xid_rules
 from kompakt_device_plugin.nvml.source import REFRESH_SECONDS, SETTLE_SECONDS
-from kompakt_device_plugin.source import Change, ChangeKind
+from kompakt_device_plugin.source import ChangeKind
 from tests.support.nvml_shim.machine import describe
 from tests.support.nvml_shim.node import NODE
 
@@ -60,13 +60,21 @@ def watch(reader, shim, clock):
     return make
 
 
-def test_an_xid_makes_its_gpu_unhealthy_at_once_and_no_other(watch):
+@pytest.mark.parametrize(
+    ("event", "told", "health", "says"),
+    [
+        pytest.param((XID, 79), ChangeKind.XID, ("XID", 79), "GPU 5 (XID, XID 79)", id="an XID"),
+        pytest.param((ECC,), ChangeKind.ECC, ("ECC", 0), "GPU 5 (ECC)", id="memory that cannot be corrected"),
+    ],
+)
+def test_a_gpu_is_made_unhealthy_at_once_and_no_other_by(watch, event, told, health, says):
     node = watch("dgx-a100-8")
-    uuid = node.gpus[5]["uuid"]
-    assert node.hears(5, XID, 79) == (Change(ChangeKind.XID, uuid, f"GPU {uuid} reported XID 79", 79),)
-    assert node.health(5) == (UNHEALTHY, "XID", 79)
+    ((change),) = node.hears(5, *event)
+    assert (change.kind, change.uuid, change.xid) == (told, node.gpus[5]["uuid"], health[1])
+    assert node.health(5) == (UNHEALTHY, *health)
     assert node.well() == [0, 1, 2, 3, 4, 6, 7]
-    assert "GPU 5 (XID, XID 79)" in remarks(node.read())[0].sentence
+    assert says in remarks(node.read())[0].sentence
+    assert told is not ChangeKind.XID or change.message == f"GPU {change.uuid} reported XID 79"
 
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109])  # those that NVIDIA's plugin leaves alone (internal/rm/health.go)
@@ -93,18 +101,11 @@ def test_waiting_in_vain_asks_nothing(watch, shim, clock):
 @pytest.mark.parametrize(
     ("words", "counted", "skipped"),
     [
-        (("79",), (), (79, 13)),
-        (("", "13"), (13,), ()),
-        (("", "all"), (13,), ()),
-        (("all",), (), (79,)),
-        (("all", "79"), (79,), (48,)),
-    ],
-    ids=[
-        "one that is skipped does not count, beside the application's",
-        "one of the application's may count",
-        "all may count, the application's too",
-        "none may count",
-        "none but one may count",
+        pytest.param(("79",), (), (79, 13), id="but one, beside the application's"),
+        pytest.param(("", "13"), (13,), (), id="and one of the application's"),
+        pytest.param(("", "all"), (13,), (), id="and all of the application's"),
+        pytest.param(("all",), (), (79,), id="or none"),
+        pytest.param(("all", "79"), (79,), (48,), id="or none but one"),
     ],
 )
 def test_which_xids_count_can_be_told(words, counted, skipped):
@@ -116,13 +117,6 @@ def test_skipped_xids_reach_the_source(watch, shim):
     node = watch("dgx-a100-8", rules=xid_rules("79"))
     shim.event(1, XID, 79)
     assert [change.xid for change in node.hears(2, XID, 48)] == [48]
-
-
-def test_memory_that_cannot_be_corrected_makes_a_gpu_unhealthy(watch):
-    node = watch("dgx-a100-8")
-    assert [change.kind for change in node.hears(3, ECC)] == [ChangeKind.ECC]
-    assert node.health(3) == (UNHEALTHY, "ECC", 0)
-    assert remarks(node.read())[0].flag is Flag.ECC
 
 
 def recovery(name):
@@ -196,17 +190,13 @@ def test_a_gpu_lost_before_the_first_look_stands_in_the_list_under_a_made_up_nam
         ("nvmlDeviceGetName", "Unreadable"),
         ("nvmlDeviceGetFieldValues", "Unreadable"),
         ("nvmlDeviceGetGpuFabricInfoV", "Unreadable"),
+        ("nvmlDeviceGetTopologyCommonAncestor", ""),  # between two questions
     ],
 )
 def test_one_gpu_with_unexplained_errors_does_not_hide_the_others(watch, function, reason):
     node = watch("hgx-h100-8", lambda described: described.fail(function, pynvml.NVML_ERROR_UNKNOWN, gpu=4))
-    assert node.health(4)[:2] == (UNHEALTHY, reason)
-    assert node.well() == [0, 1, 2, 3, 5, 6, 7]
-
-
-def test_a_gpu_that_goes_silent_between_two_questions_breaks_nothing(watch):
-    lost = ("nvmlDeviceGetTopologyCommonAncestor", pynvml.NVML_ERROR_GPU_IS_LOST)
-    assert watch("hgx-h100-8", lambda described: described.fail(*lost, gpu=4)).read().size == 8
+    assert node.health(4)[1] == reason
+    assert node.well() == [gpu for gpu in range(8) if gpu != 4 or not reason]
 
 
 def test_a_fault_is_over_when_the_driver_has_asked_for_nothing_for_long_enough(watch):
@@ -277,19 +267,19 @@ def test_a_gpu_that_leaves_the_fabric_is_told_with_the_links_it_loses(watch):
     assert Flag.OFF_FABRIC in {remark.flag for remark in remarks(node.read())}
 
 
-def test_gpus_without_events_are_still_looked_at(watch):
-    fails = ("nvmlDeviceGetSupportedEventTypes", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    node = watch("dgx-a100-8", lambda described: described.fail(*fails, gpu=1))
+@pytest.mark.parametrize(
+    ("fails", "heard"),
+    [
+        pytest.param(("nvmlDeviceGetSupportedEventTypes", pynvml.NVML_ERROR_NOT_SUPPORTED, 1), [79], id="of one GPU"),
+        pytest.param(("nvmlEventSetCreate", pynvml.NVML_ERROR_UNKNOWN), [], id="at all"),
+    ],
+)
+def test_where_events_cannot_be_had_the_slow_look_is_left(watch, fails, heard):
+    node = watch("dgx-a100-8", lambda described: described.fail(*fails))
     assert node.health(1)[0] == HEALTHY
     node.gpus[1]["failed"] = 1
     assert node.kinds_after() == [ChangeKind.ECC]
-    assert [change.xid for change in node.hears(2, XID, 79)] == [79], "and the others are still heard"
-
-
-def test_events_that_cannot_be_had_at_all_leave_the_slow_look(watch):
-    node = watch("dgx-a100-8", lambda described: described.fail("nvmlEventSetCreate", pynvml.NVML_ERROR_UNKNOWN))
-    node.gpus[1]["failed"] = 1
-    assert node.kinds_after() == [ChangeKind.ECC]
+    assert not heard or [change.xid for change in node.hears(2, XID, 79)] == heard
 
 
 def test_an_event_whose_gpu_cannot_tell_its_name_leads_to_a_look_at_all(watch, shim):

@@ -20,16 +20,15 @@ from tests.support.nvml_shim.machine import describe
 from tests.support.nvml_shim.node import NODE
 
 
-def test_a_library_that_is_not_there_is_named(tmp_path, clock):
-    source = NvmlSource(tmp_path / "libnvidia-ml.so.1", clock=clock)
-    with pytest.raises(InvalidInput, match=r"cannot load NVML: .*libnvidia-ml.so.1: cannot open shared object file.*by its path"):
-        source.read(NODE)
-
-
-def test_a_file_that_is_no_library_is_named(tmp_path, clock):
-    (tmp_path / "text").write_text("no library\n" * 100)
-    with pytest.raises(InvalidInput, match=r"cannot load NVML: .*text: .*(invalid ELF header|file too short)"):
-        NvmlSource(tmp_path / "text", clock=clock).read(NODE)
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(None, "cannot open shared object file.*by its path"), ("no library\n" * 100, "(invalid ELF header|file too short)")],
+)
+def test_a_file_that_is_not_there_or_no_library_is_named(tmp_path, clock, content, says):
+    if content:
+        (tmp_path / "libnvidia-ml.so.1").write_text(content)
+    with pytest.raises(InvalidInput, match=f"cannot load NVML: .*libnvidia-ml.so.1: .*{says}"):
+        NvmlSource(tmp_path / "libnvidia-ml.so.1", clock=clock).read(NODE)
 
 
 @pytest.mark.parametrize("missing", NEEDED)
@@ -39,34 +38,40 @@ def test_a_library_that_lacks_what_is_needed_is_refused_with_its_name(reader, co
         source.read(NODE)
 
 
+USEFUL = """ModuleId MigMode MemoryAffinity MemoryInfo Name FieldValues GpuFabricInfo GpuFabricInfoV NvLinkVersion
+NvLinkRemoteDeviceType"""
+
+
 def test_what_is_only_useful_may_be_missing(read, compiled):
-    old = compiled(
-        (
-            "nvmlDeviceGetModuleId",
-            "nvmlDeviceGetMigMode",
-            "nvmlDeviceGetMemoryAffinity",
-            "nvmlDeviceGetMemoryInfo",
-            "nvmlDeviceGetName",
-            "nvmlDeviceGetFieldValues",
-            "nvmlDeviceGetGpuFabricInfo",
-            "nvmlDeviceGetGpuFabricInfoV",
-            "nvmlDeviceGetNvLinkVersion",
-            "nvmlDeviceGetNvLinkRemoteDeviceType",
-            "nvmlEventSetWait_v2",
-        )
-    )
+    old = compiled((*(f"nvmlDeviceGet{name}" for name in USEFUL.split()), "nvmlEventSetWait_v2"))
     graph = read(describe("dgx-a100-8"), library=old)
     assert {link.kind for link in graph.links} == {LinkKind.NVSWITCH}
-    assert {(gpu.module_id, gpu.numa_node, gpu.model, gpu.memory_bytes, gpu.health) for gpu in graph.gpus} == {
-        (-1, -1, "", 0, "Healthy")
-    }
+    known = {(gpu.module_id, gpu.numa_node, gpu.model, gpu.memory_bytes, gpu.health) for gpu in graph.gpus}
+    assert known == {(-1, -1, "", 0, "Healthy")}
+
+
+def failing(function, error):
+    described = describe("l40s-4")
+    described.fail(function, getattr(pynvml, f"NVML_ERROR_{error}"))
+    return described
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "says"),
+    [
+        ("nvmlInitWithFlags", "DRIVER_NOT_LOADED", "NVML does not start: Driver Not Loaded; is the NVIDIA driver loaded"),
+        ("nvmlInitWithFlags", "LIB_RM_VERSION_MISMATCH", "restart the plugin"),  # the driver was replaced under it
+        ("nvmlDeviceGetCount_v2", "UNKNOWN", "NVML does not tell how many GPUs there are: Unknown Error"),
+    ],
+)
+def test_a_driver_that_does_not_work_is_one_sentence(reader, function, error, says):
+    with pytest.raises(InvalidInput, match=says):
+        reader(failing(function, error)).read(NODE)
 
 
 def test_a_driver_that_comes_later_is_found_and_what_failed_is_told_once(reader, clock):
-    described = describe("l40s-4")
-    described.fail("nvmlInitWithFlags", pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-    source = reader(described)
-    with pytest.raises(InvalidInput, match="NVML does not start: Driver Not Loaded; is the NVIDIA driver loaded"):
+    source = reader(failing("nvmlInitWithFlags", "DRIVER_NOT_LOADED"))
+    with pytest.raises(InvalidInput, match="does not start"):
         source.read(NODE)
     clock.now += REFRESH_SECONDS
     assert source.wait(0) == ()
@@ -77,19 +82,10 @@ def test_a_driver_that_comes_later_is_found_and_what_failed_is_told_once(reader,
     assert source.driver_version == "550.90.07"
 
 
-def test_a_driver_replaced_under_the_plugin_asks_for_a_restart(reader):
-    described = describe("l40s-4")
-    described.fail("nvmlInitWithFlags", pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
-    with pytest.raises(InvalidInput, match="restart the plugin"):
-        reader(described).read(NODE)
-
-
 def test_a_driver_that_goes_away_is_told_as_a_change_and_read_raises_until_it_is_back(reader, shim, clock):
     source = reader(describe("l40s-4"))
     source.read(NODE)
-    described = describe("l40s-4")
-    described.fail("*", pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-    reader(described)
+    shim.describe(failing("*", "DRIVER_NOT_LOADED"))
     clock.now += REFRESH_SECONDS
     (change,) = source.wait(0)
     assert (change.kind, change.uuid) == (ChangeKind.LOST, "")
@@ -119,8 +115,7 @@ def test_device_files_are_known_while_nvml_starts_anew_and_not_those_that_it_nev
 
 
 def test_device_files_that_were_not_told_at_the_start_are_asked_for_again(reader, shim, clock):
-    described = describe("l40s-4")
-    described.fail("nvmlDeviceGetMinorNumber", pynvml.NVML_ERROR_UNKNOWN)
+    described = failing("nvmlDeviceGetMinorNumber", "UNKNOWN")
     source = reader(described)
     source.read(NODE)
     with pytest.raises(InvalidInput, match="does not tell"):
@@ -152,25 +147,23 @@ def test_what_is_known_is_answered_while_the_driver_hangs(reader, clock, monkeyp
         threads[0].join(60)
 
 
-def test_an_unexpected_error_about_the_count_is_one_sentence(reader):
-    described = describe("l40s-4")
-    described.fail("nvmlDeviceGetCount_v2", pynvml.NVML_ERROR_UNKNOWN)
-    with pytest.raises(InvalidInput, match="NVML does not tell how many GPUs there are: Unknown Error"):
-        reader(described).read(NODE)
-
-
 def test_a_node_without_gpus_is_an_empty_graph(reader, clock):
     described = describe("l40s-4")
     described.gpus, described.links, described.pairs = [], {}, {}
     assert reader(described).read(NODE).size == 0
 
 
-def test_xids_are_numbers_or_all(tmp_path):
-    with pytest.raises(InvalidInput, match="XIDs to skip: '4x' is no XID; give numbers parted by commas, or all"):
-        open_source("nvml", machines=tmp_path, skip_xids="13, 4x")
-    with pytest.raises(InvalidInput, match="XIDs to heed: '-1'"):
-        open_source("nvml", machines=tmp_path, heed_xids="-1")
-    assert open_source("nvml", machines=tmp_path, skip_xids="all", heed_xids="79,").name == "nvml"
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"skip_xids": "13, 4x"}, "XIDs to skip: '4x' is no XID; give numbers parted by commas, or all"),
+        ({"heed_xids": "-1"}, "XIDs to heed: '-1'"),
+        ({"skip_xids": "all", "heed_xids": "79,"}, ""),
+    ],
+)
+def test_xids_are_numbers_or_all(tmp_path, words, says):
+    with pytest.raises(InvalidInput, match=says) if says else contextlib.nullcontext():
+        assert open_source("nvml", machines=tmp_path, **words).name == "nvml"
 
 
 @given(st.text(max_size=40), st.text(max_size=40))

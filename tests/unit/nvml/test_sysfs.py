@@ -8,17 +8,12 @@ from kompakt_core.topology.graph import LinkKind
 from kompakt_device_plugin.nvml.sysfs import Sysfs
 
 # Two sockets; below the first host bridge a switch with two ports and a second switch behind its third.
+SWITCH = "pci0000:00/0000:00:01.0/0000:01:00.0"
 DEVICES = {
-    "0000:10:00.0": ("pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:10:00.0", 0),  # GPU
-    "0000:11:00.0": ("pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:01.0/0000:11:00.0", 0),  # card on the same switch
-    "0000:12:00.0": (
-        "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:02.0/0000:03:00.0/0000:04:00.0/0000:12:00.0",
-        0,
-    ),  # card behind two switches
-    "0000:13:00.0": (
-        "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:03.0/0000:05:00.0/0000:13:00.0",
-        0,
-    ),  # card behind one bridge more than the GPU
+    "0000:10:00.0": (f"{SWITCH}/0000:02:00.0/0000:10:00.0", 0),  # GPU
+    "0000:11:00.0": (f"{SWITCH}/0000:02:01.0/0000:11:00.0", 0),  # card on the same switch
+    "0000:12:00.0": (f"{SWITCH}/0000:02:02.0/0000:03:00.0/0000:04:00.0/0000:12:00.0", 0),  # card behind two switches
+    "0000:13:00.0": (f"{SWITCH}/0000:02:03.0/0000:05:00.0/0000:13:00.0", 0),  # card behind one bridge more than the GPU
     "0000:20:00.0": ("pci0000:00/0000:00:02.0/0000:20:00.0", 0),  # card on another port of the host bridge
     "0000:41:00.0": ("pci0000:40/0000:40:01.0/0000:41:00.0", 0),  # card on another host bridge of the socket
     "0000:81:00.0": ("pci0000:80/0000:80:01.0/0000:81:00.0", 1),  # card of the other socket

@@ -1,5 +1,7 @@
 """Finding a browser: a level that cannot run says why, and never half installs."""
 
+from typing import Any
+
 import pytest
 
 from tools import browser, debian
@@ -27,31 +29,26 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return tried
 
 
-def test_without_root_nothing_is_installed(bare: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debian, "may_install", lambda: False)
-    assert "only root on Debian" in str(browser.obstacle())
-    assert bare == []
-
-
-def test_a_failed_installation_is_the_reason(bare: list[str]) -> None:
-    assert "apt-get could not install chromium" in str(browser.obstacle())
-    assert bare == ["chromium"]
-
-
-def test_a_full_disk_is_the_reason(bare: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browser, "DISK", 1 << 62)
-    assert "GiB of disk are free" in str(browser.obstacle())
-    assert bare == []
-
-
-def test_a_package_that_cannot_be_installed_is_the_reason(bare: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browser, "find", lambda: "/usr/bin/chromium")
-    assert "Playwright is missing and could not be installed: browser.txt: no network" in str(browser.obstacle())
-    assert bare == ["browser.txt"]
-
-
-def test_where_both_are_there_nothing_is_in_the_way(bare: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browser, "find", lambda: "/usr/bin/chromium")
-    monkeypatch.setattr(browser, "find_spec", lambda name: object())
-    assert browser.obstacle() is None
-    assert bare == []
+@pytest.mark.parametrize(
+    ("changes", "says", "tried"),
+    [
+        ({(debian, "may_install"): lambda: False}, "only root on Debian", []),
+        ({}, "apt-get could not install chromium", ["chromium"]),
+        ({(browser, "DISK"): 1 << 62}, "GiB of disk are free", []),
+        (
+            {(browser, "find"): lambda: "/usr/bin/chromium"},
+            "Playwright is missing and could not be installed: browser.txt: no network",
+            ["browser.txt"],
+        ),
+        ({(browser, "find"): lambda: "/usr/bin/chromium", (browser, "find_spec"): lambda name: object()}, None, []),
+    ],
+    ids=["we are not root", "an installation fails", "the disk is full", "a package cannot be had", "both are there"],
+)
+def test_what_is_in_the_way_where(
+    bare: list[str], monkeypatch: pytest.MonkeyPatch, changes: dict[tuple[Any, str], Any], says: str | None, tried: list[str]
+) -> None:
+    for (owner, name), value in changes.items():
+        monkeypatch.setattr(owner, name, value)
+    found = browser.obstacle()
+    assert found is None if says is None else says in str(found)
+    assert bare == tried
