@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from kompakt_client.requests import Answer
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
@@ -23,12 +23,13 @@ from kompakt_extender.wire import BindingArgs
 from tests.support.extender.world import World
 
 T = TypeVar("T")
+NO_WAIT: Final = ClusterPolicy("no-wait")
 
 
 class Leader:
     """One leader session over a World."""
 
-    def __init__(self, world: World, policy: ClusterPolicy = ClusterPolicy("no-wait")) -> None:  # noqa: B008 - a frozen value
+    def __init__(self, world: World, policy: ClusterPolicy = NO_WAIT) -> None:
         self.world = world
         self._runs_since: float | None = None
         self.now = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -122,12 +123,12 @@ class Leader:
         return found
 
 
-def on_nodes(count: int = 2) -> Leader:
+def on_nodes(count: int = 2, policy: ClusterPolicy = NO_WAIT) -> Leader:
     """A leader whose cluster has so many DGX-1 (V100)."""
     world = World()
     for index in range(count):
         world.add_node(f"n{index}")
-    leader = Leader(world)
+    leader = Leader(world, policy)
     leader.take_over()
     return leader
 

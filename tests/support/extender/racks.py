@@ -29,6 +29,6 @@ def vacate(leader: Leader, node: str, gpus: int, first: int = 0) -> None:
         leader.world.delete_pod(f"{node}-{index}")
 
 
-def half_full(leader: Leader, *nodes: str) -> None:
+def half_full(leader: Leader, *nodes: str, gpus: int = 4) -> None:
     for node in nodes or ("a0", "a1", "b0", "b1"):
-        occupy(leader, node, 4)
+        occupy(leader, node, gpus)

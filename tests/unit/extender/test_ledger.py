@@ -1,13 +1,14 @@
 """Which GPUs count as taken, from objects alone."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName, mask_of
-from kompakt_core.placement.model import Reason
-from tests.support.extender.leader import Leader
+from kompakt_core.placement.model import NodeState, Reason
+from tests.support.extender.leader import Leader, on_nodes
 from tests.support.extender.world import World, job, node, pod, worker
 
 NODE = NodeName("n0")
@@ -15,81 +16,104 @@ NODE = NodeName("n0")
 
 @pytest.fixture
 def leader() -> Leader:
-    world = World()
-    world.add_node("n0")
-    leader = Leader(world)
-    leader.see()
-    return leader
+    return on_nodes(1)
 
 
-def taken(leader: Leader) -> int:
+def state(leader: Leader) -> NodeState:
     leader.see()
-    state = leader.ledger.state(NODE)
-    assert state is not None
-    return state.taken
+    found = leader.ledger.state(NODE)
+    assert found is not None
+    return found
 
 
 def gpus(*indices: int) -> str:
     return ",".join(f"GPU-n0-{i}" for i in indices)
 
 
-def test_gpus_written_on_a_bound_pod_are_taken_until_it_finishes(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 2, annotations={c.ANN_GPUS: gpus(3, 1)}, nodeName="n0"))
-    assert taken(leader) == mask_of((1, 3))
-    leader.world.finish_pod("p")
-    assert taken(leader) == 0
+def bound(world: World, count: int, written: str) -> None:
+    world.add_pod(pod("p", count, annotations={c.ANN_GPUS: written} if written else {}, nodeName="n0"))
 
 
-def test_planned_gpus_of_a_released_pod_are_taken_until_it_is_bound_elsewhere(leader: Leader) -> None:
-    made = worker("j", 0, 2)
-    made["spec"]["schedulingGates"] = []
-    made["metadata"]["annotations"] |= {c.ANN_PLANNED_NODE: "n0", c.ANN_PLANNED_GPUS: gpus(0, 1)}
-    leader.world.add_pod(made)
-    assert taken(leader) == mask_of((0, 1))
+def planned(world: World, *indices: int, gated: bool = False) -> dict[str, Any]:
+    """A worker, released unless gated, that carries a plan for these GPUs of n0."""
+    made = worker("j", 0, len(indices))
+    made["metadata"]["annotations"] |= {c.ANN_PLANNED_NODE: "n0", c.ANN_PLANNED_GPUS: gpus(*indices)}
+    if not gated:
+        made["spec"]["schedulingGates"] = []
+    return world.add_pod(made)
+
+
+def changed(world: World, change: Callable[[Any], object]) -> None:
+    change(world.topologies["n0"])
+    world.put("topologies", "n0", world.topologies["n0"])
+
+
+def bound_elsewhere(world: World) -> None:
+    made = planned(world, 0, 1)
     made["spec"]["nodeName"] = "elsewhere"
-    leader.world.add_pod(made)
-    assert taken(leader) == 0
+    world.add_pod(made)
 
 
-def test_a_plan_on_a_gated_pod_or_on_a_plain_one_takes_nothing(leader: Leader) -> None:
-    notes = {c.ANN_PLANNED_NODE: "n0", c.ANN_PLANNED_GPUS: gpus(0, 1)}
-    gated = worker("j", 0, 2)
-    gated["metadata"]["annotations"] |= notes
-    leader.world.add_pod(gated)
-    leader.world.add_pod(pod("plain", 2, annotations=notes))
-    assert taken(leader) == 0
+def deleted_by_force(world: World) -> None:
+    bound(world, 2, gpus(4, 5))
+    world.report("n0")
+    world.delete_pod("p")
 
 
-def test_held_gpus_stay_taken_when_their_pod_was_deleted_by_force(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 2, annotations={c.ANN_GPUS: gpus(4, 5)}, nodeName="n0"))
-    leader.world.report("n0")
-    leader.world.delete_pod("p")
-    assert taken(leader) == mask_of((4, 5))
-    leader.world.report("n0")
-    assert taken(leader) == 0
+def reported(world: World) -> None:
+    bound(world, 1, "")
+    changed(world, lambda made: made["status"].update(held=[{"uuid": "GPU-n0-7", "podUID": "uid-p"}]))
 
 
-def test_sick_gpus_are_taken(leader: Leader) -> None:
-    made = leader.world.topologies["n0"]
-    made["spec"]["gpus"][6]["health"] = "Unhealthy"
-    leader.world.put("topologies", "n0", made)
-    assert taken(leader) == mask_of((6,))
+@pytest.mark.parametrize(
+    ("happens", "taken"),
+    [
+        pytest.param([lambda world: bound(world, 2, gpus(3, 1))], (1, 3), id="written on a bound pod"),
+        pytest.param([lambda world: bound(world, 2, gpus(3, 1)), lambda world: world.finish_pod("p")], (), id="until it finishes"),
+        pytest.param([lambda world: planned(world, 0, 1)], (0, 1), id="planned for a released pod"),
+        pytest.param([bound_elsewhere], (), id="until it is bound elsewhere"),
+        pytest.param([lambda world: planned(world, 0, 1, gated=True)], (), id="not by a plan on a gated pod"),
+        pytest.param(
+            [lambda world: world.add_pod(pod("p", 2, annotations={c.ANN_PLANNED_NODE: "n0", c.ANN_PLANNED_GPUS: gpus(0, 1)}))],
+            (),
+            id="nor by one on a plain pod",
+        ),
+        pytest.param([deleted_by_force], (4, 5), id="held by a pod that was deleted by force"),
+        pytest.param([deleted_by_force, lambda world: world.report("n0")], (), id="until the plugin reports"),
+        pytest.param([lambda world: changed(world, lambda made: made["spec"]["gpus"][6].update(health="Unhealthy"))], (6,),
+                     id="unhealthy"),
+        pytest.param([reported], (7,), id="reported of a pod that was bound past us"),
+    ],
+)  # fmt: skip
+def test_which_gpus_are_taken(happens: list[Callable[[World], Any]], taken: tuple[int, ...], leader: Leader) -> None:
+    for one in happens:
+        one(leader.world)
+        leader.see()
+    assert (state(leader).taken, state(leader).problem) == (mask_of(taken), None)
 
 
-def problem(leader: Leader) -> Reason | None:
-    leader.see()
-    state = leader.ledger.state(NODE)
-    assert state is not None
-    return state.problem
+def another_node_object(world: World) -> None:
+    made = node("n0")
+    made["metadata"]["uid"] = "another"
+    world.put("nodes", "n0", made)
 
 
-def test_a_pod_bound_past_us_makes_the_node_infeasible_until_the_plugin_reports(leader: Leader) -> None:
-    leader.world.add_pod(pod("bypass", 1, nodeName="n0"))
-    assert problem(leader) is Reason.UNREPORTED_POD
-    leader.world.topologies["n0"]["status"]["held"] = [{"uuid": "GPU-n0-7", "podUID": "uid-bypass"}]
-    leader.world.put("topologies", "n0", leader.world.topologies["n0"])
-    assert problem(leader) is None
-    assert taken(leader) == mask_of((7,))
+@pytest.mark.parametrize(
+    ("happens", "problem"),
+    [
+        pytest.param(lambda world: bound(world, 1, ""), Reason.UNREPORTED_POD, id="a pod was bound past us"),
+        pytest.param(lambda world: bound(world, 2, "GPU-n0-0"), Reason.UNREPORTED_POD, id="an annotation of too few GPUs"),
+        pytest.param(lambda world: bound(world, 2, "GPU-n0-0,GPU-other-1"), Reason.UNREPORTED_POD, id="of GPUs elsewhere"),
+        pytest.param(another_node_object, Reason.STALE_TOPOLOGY, id="a topology of an earlier Node object"),
+        pytest.param(lambda world: world.put("nodes", "n0", node("n0", gpus=7)), Reason.STALE_TOPOLOGY, id="not allocatable"),
+        pytest.param(
+            lambda world: changed(world, lambda made: made["spec"].update(links=[])), Reason.NO_TOPOLOGY, id="no links at all"
+        ),
+    ],
+)
+def test_when_nothing_can_be_decided_about_a_node(happens: Callable[[World], Any], problem: Reason, leader: Leader) -> None:
+    happens(leader.world)
+    assert state(leader).problem is problem
 
 
 @pytest.mark.parametrize(
@@ -108,84 +132,40 @@ def test_a_broken_entry_of_held_hides_no_other_and_gives_no_gpu_away(
     made["status"]["held"] = [entry, {"uuid": "GPU-n0-6", "podUID": "uid-p"}]
     for _ in range(2):
         leader.world.put("topologies", "n0", made)
-        assert (taken(leader), problem(leader)) == (mask_of(held), reason)
+        assert (state(leader).taken, state(leader).problem) == (mask_of(held), reason)
     assert caplog.text.count("GPUTopology n0: status.held[0]") == 1
     made["status"]["held"] = []
     leader.world.put("topologies", "n0", made)
-    assert (taken(leader), problem(leader)) == (0, None)
-
-
-@pytest.mark.parametrize("written", ["GPU-n0-0", "GPU-n0-0,GPU-other-1", ""])
-def test_an_annotation_that_cannot_be_true_counts_as_none(leader: Leader, written: str) -> None:
-    leader.world.add_pod(pod("p", 2, annotations={c.ANN_GPUS: written}, nodeName="n0"))
-    assert problem(leader) is Reason.UNREPORTED_POD
-
-
-def test_a_topology_of_an_earlier_node_object_is_stale(leader: Leader) -> None:
-    made = node("n0")
-    made["metadata"]["uid"] = "another"
-    leader.world.put("nodes", "n0", made)
-    assert problem(leader) is Reason.STALE_TOPOLOGY
-
-
-def test_a_topology_out_of_step_with_allocatable_is_stale(leader: Leader) -> None:
-    leader.world.put("nodes", "n0", node("n0", gpus=7))
-    assert problem(leader) is Reason.STALE_TOPOLOGY
-
-
-def test_a_broken_topology_is_none(leader: Leader) -> None:
-    made = leader.world.topologies["n0"]
-    made["spec"]["links"] = []
-    leader.world.put("topologies", "n0", made)
-    assert problem(leader) is Reason.NO_TOPOLOGY
+    assert (state(leader).taken, state(leader).problem) == (0, None)
 
 
 def test_free_cpu_memory_and_pods_follow_from_living_pods_and_plans(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 1, annotations={c.ANN_GPUS: gpus(0)}, nodeName="n0"))
-    made = worker("j", 0, 2)
-    made["spec"]["schedulingGates"] = []
-    made["metadata"]["annotations"] |= {c.ANN_PLANNED_NODE: "n0", c.ANN_PLANNED_GPUS: gpus(2, 3)}
-    leader.world.add_pod(made)
-    leader.see()
-    state = leader.ledger.state(NODE)
-    assert state is not None
-    assert (state.free_cpu_millis, state.free_pods) == (62_000, 108)
+    bound(leader.world, 1, gpus(0))
+    planned(leader.world, 2, 3)
+    assert (state(leader).free_cpu_millis, state(leader).free_pods) == (62_000, 108)
 
 
 def test_a_sidecar_and_a_greedy_init_container_count_as_kube_scheduler_counts(leader: Leader) -> None:
-    def cpu(amount: str) -> dict[str, object]:
-        return {"requests": {"cpu": amount}}
-
     made = pod("p", 1, annotations={c.ANN_GPUS: gpus(0)}, nodeName="n0")
     made["spec"]["initContainers"] = [
-        {"name": "side", "restartPolicy": "Always", "resources": cpu("500m")},
-        {"name": "init", "resources": cpu("4")},
+        {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}},
+        {"name": "init", "resources": {"requests": {"cpu": "4"}}},
     ]
     leader.world.add_pod(made)
-    leader.see()
-    state = leader.ledger.state(NODE)
-    assert state is not None
-    assert state.free_cpu_millis == 64_000 - 4_500
+    assert state(leader).free_cpu_millis == 64_000 - 4_500
 
 
 def test_a_pod_sees_its_own_plan_as_free_and_others_do_not(leader: Leader) -> None:
-    made = worker("j", 0, 8)
-    made["spec"]["schedulingGates"] = []
-    made["metadata"]["annotations"] |= {c.ANN_PLANNED_NODE: "n0", c.ANN_PLANNED_GPUS: gpus(*range(8))}
-    leader.world.add_pod(made)
-    leader.see()
-    own = leader.ledger.state_for(NODE, made["metadata"]["uid"])
-    other = leader.ledger.state(NODE)
+    uid = planned(leader.world, *range(8))["metadata"]["uid"]
+    other, own = state(leader), leader.ledger.state_for(NODE, uid)
     assert own is not None
-    assert other is not None
     assert (own.free.bit_count(), other.free.bit_count()) == (8, 0)
     assert (own.free_cpu_millis, other.free_cpu_millis) == (64_000, 63_000)
 
 
 def test_a_node_that_is_gone_is_no_state(leader: Leader) -> None:
     leader.ledger.remove_node(NODE)
-    assert leader.ledger.state(NODE) is None
-    assert leader.ledger.snapshot().nodes == {}
+    assert (leader.ledger.state(NODE), leader.ledger.snapshot().nodes) == (None, {})
 
 
 def test_unreadable_status_scheduling_does_not_stop_the_job(leader: Leader) -> None:

@@ -38,26 +38,6 @@ async def test_a_gang_of_one_gets_a_least_value(leader: Leader) -> None:
     assert notes[c.ANN_MIN_VALUE] == str(leader.scheduling("j")["plan"]["value"]) != "0"
 
 
-async def test_nothing_moves_after_success(leader: Leader) -> None:
-    leader.world.add_gang("j", 2, 4)
-    await leader.settle()
-    sent = len(leader.world.sent)
-    leader.wait(5)
-    await leader.settle()
-    assert len(leader.world.sent) == sent
-
-
-async def test_two_gangs_of_one_round_never_share_a_gpu(leader: Leader) -> None:
-    for name in ("a", "b", "d"):
-        leader.world.add_gang(name, 2, 4)
-    await leader.settle()
-    states = sorted(leader.scheduling(name)["state"] for name in ("a", "b", "d"))
-    assert states == ["Released", "Released", "Waiting"]
-    seats = [seat for name in ("a", "b", "d") for seat in leader.scheduling(name).get("plan", {}).get("pods", [])]
-    handed = [(seat["node"], uuid) for seat in seats for uuid in seat["gpus"]]
-    assert len(handed) == len(set(handed)) == 16
-
-
 async def test_a_gang_that_falls_apart_while_others_are_planned_is_not_placed(leader: Leader) -> None:
     leader.world.add_gang("a", 1, 4)
     leader.world.add_gang("b", 2, 4)

@@ -1,4 +1,4 @@
-"""A gang that could be placed waits for a better level: timers, words, takeovers, rejected nodes."""
+"""A gang that could be placed waits for a better level; later ones may pass it, but not without end."""
 
 import asyncio
 from typing import Any
@@ -6,52 +6,97 @@ from typing import Any
 import pytest
 
 from kompakt_core import contract as c
+from kompakt_core.ids import NodeName
 from kompakt_extender.consolidation import ClusterPolicy
-from tests.support.extender.leader import Leader, gates
-from tests.support.extender.racks import half_full, occupy, on_racks, vacate
+from tests.support.extender.leader import gates
+from tests.support.extender.racks import half_full, on_racks
+from tests.support.extender.scenario import played
 
-FIXED = {"mode": "Fixed", "machineWaitSeconds": 600, "rackWaitSeconds": 1800}
+HALF_FULL = "racks / 4 pods on a0+a1+b0+b1"
+WAITING = f"{HALF_FULL} / j comes 2x4 Fixed"  # for one machine: four GPUs are free on each
+# Three gangs of two GPUs come before one that needs a whole machine: then GPUs of b0 are reserved for it.
+OVERTAKEN = """racks with fixed 3 / 4 pods on a0+a1+b0+b1 / big comes 2x4 NeverRelax
+    1 s; s0 comes 1x2 -> s0 Released; big overtaken 1
+    1 s; s1 comes 1x2 -> s1 Released; big Waiting
+    1 s; s2 comes 1x2 -> s2 Released; big Reserved; big says 8 GPUs of b0 are reserved for it; reserved for big"""
+OTHERS_FULL = f"{OVERTAKEN} / 8 pods on a0+a1+b1"
+SCENARIOS = {
+    "a gang waits for one machine and says until when": f"""{WAITING}
+        -> j Waiting; j because WaitingForLevel; j waits for Machine; j placeableSince 12:00:00; j until 12:10:00
+        -> j says waits for one machine until 12:10:00Z
+        599 s -> j Waiting; quiet""",
+    "it is placed at once when a machine becomes free": f"""{WAITING} / 60 s; 4 pods leave b1
+        -> j Released; j at Machine; j on b1; j waits for no level""",
+    "it relaxes when its timer runs out although nothing else happens": f"{WAITING} / 600 s -> j Released; j at Rack",
+    "timers go on after a takeover": f"""{WAITING} / 599 s; another leader -> j Waiting; j until 12:10:00
+        1 s -> j at Rack""",
+    "a timer may run out while nobody decides": f"{WAITING} / 5000 s; another leader -> j at Rack",
+    "timers begin when the gang could first be placed": """racks / 8 pods on a0+a1+b0+b1
+        j comes 2x4 Fixed -> j was never placeable
+        3600 s; 4 pods leave a0; 4 pods leave a1 -> j waitingSince 12:00:00; j placeableSince 13:00:00; j until 13:10:00""",
+    "the level that is waited for may become a wider one": """racks / 4 pods on a0+b0; 8 pods on a1+b1
+        j comes 2x4 Fixed -> j waits for Rack; j until 12:30:00; j says across the whole cluster
+        1800 s -> j at Cluster""",
+    "a job may leave the cluster's policy": """racks with fixed / 4 pods on a0+a1+b0+b1
+        hasty comes 2x4 NoWait; proud comes 2x4 NeverRelax -> hasty at Rack; proud says waits for one machine however long
+        1000000 s -> proud Waiting""",
+    "who waits for a level holds nothing and others pass": f"""{HALF_FULL} / patient comes 2x4 NeverRelax
+        1 s; s0 comes 1x4; s1 comes 1x4; s2 comes 1x4; s3 comes 1x4 -> s0 Released; s1 Released; s2 Released; s3 Released""",
+    "a node on which nobody binds leads to a new plan elsewhere and not to a new wait": """racks / 4 pods on a0+a1+b0
+        j comes 2x4 Fixed-300 -> j on b1
+        121 s -> j leaves out b1; j waits for Machine; j until 12:07:01
+        300 s -> j on a0+a1""",
+    "of two gangs that each need all whoever comes first gets all, and the other nothing": """racks / 8 pods on b0+b1
+        a comes 2x8 Fixed; b comes 2x8 Fixed -> a Released; b Waiting
+        a is bound; a completes -> b Released""",
+    "a required level is never left though the timers run out": f"""{HALF_FULL} / j comes 2x4 on-one-machine
+        100000 s -> j Waiting; j says not within the level Machine""",
+    "GPUs that are reserved by count serve the gang as they become free, and nobody else": f"""{OTHERS_FULL}
+        4 pods leave b0; s0 completes; s1 completes; s2 completes; s9 comes 1x2
+        -> big Released; big on b0; s9 Waiting; reserved for nothing""",
+    "counts outlive a takeover": f"{OVERTAKEN} / another leader -> big Reserved; big says 8 GPUs of b0; reserved for big",
+    "counts end with their job": f"{OVERTAKEN} / big is suspended -> reserved for big / big is gone -> reserved for nothing",
+    "GPUs are reserved by count for one gang at a time": """racks with fixed 3 / 4 pods on a0+a1+b0+b1
+        also comes 2x4 NeverRelax / big comes 2x4 NeverRelax / 1 s; s0 comes 1x2 / 1 s; s1 comes 1x2 / 1 s; s2 comes 1x2
+        -> also Reserved; big Waiting; reserved for also; quiet""",
+    "counts are free for a gang of higher priority, and reserved again after it": f"""{OTHERS_FULL} / 2 pods leave b0
+        equal comes 1x2; above comes 1x2 @1 -> equal Waiting; above Released; big Reserved
+        above is bound; above completes -> equal Waiting; big Reserved""",
+    "who is overtaken while it is written about counts that": """n0 / 4 pods on n0; big is held; big comes 1x8
+        1 s; small comes 1x4 / big is answered -> small Released; big overtaken 1""",
+}
 
 
-async def waiting() -> Leader:
-    """A gang of two times four GPUs waits for one machine: four are free on each."""
-    leader = on_racks()
-    half_full(leader)
-    leader.world.add_gang("j", 2, 4, consolidation=FIXED)
-    await leader.settle()
-    return leader
+@pytest.mark.parametrize("text", SCENARIOS.values(), ids=SCENARIOS.keys())
+async def test_how_long_a_gang_waits_for_a_level(text: str) -> None:
+    await played(text)
 
 
-async def test_a_gang_waits_for_one_machine_and_says_until_when() -> None:
-    leader = await waiting()
-    found = leader.scheduling("j")
-    assert (found["state"], found["reason"], found["waitsFor"]) == ("Waiting", "WaitingForLevel", "Machine")
-    assert (found["placeableSince"], found["until"]) == ("2026-01-31T12:00:00Z", "2026-01-31T12:10:00Z")
-    assert found["message"].startswith("waits for one machine until 12:10:00Z; now there is room only in one rack")
+async def test_a_gang_that_waits_for_a_level_keeps_its_gates() -> None:
+    leader = await played(WAITING)
     assert all(gates(leader.world, f"j-worker-{index}-a1") for index in range(2))
-    sent = len(leader.world.sent)
-    leader.wait(599)
-    await leader.settle()
-    assert len(leader.world.sent) == sent, "nothing is written while nothing changes"
 
 
-async def test_it_is_placed_at_once_when_a_machine_becomes_free() -> None:
-    leader = await waiting()
-    leader.wait(60)
-    vacate(leader, "b1", 4)
-    await leader.settle()
-    found = leader.scheduling("j")
-    assert (found["state"], found["plan"]["level"]) == ("Released", "Machine")
-    assert {seat["node"] for seat in found["plan"]["pods"]} == {"b1"}
-    assert "until" not in found
-    assert "waitsFor" not in found
+async def test_gpus_that_become_free_on_a_reserved_node_go_to_no_plain_pod() -> None:
+    leader = await played(f"{OTHERS_FULL} / 1 pod leaves b0; s9 comes 1x2 -> s9 Waiting")
+    state = leader.ledger.state(NodeName("b0"))
+    assert state is not None
+    assert state.free == 0
 
 
-async def test_it_relaxes_when_its_timer_runs_out_although_nothing_else_happens() -> None:
-    leader = await waiting()
-    leader.wait(600)
-    await leader.plan()  # no watch delivered anything
-    assert (leader.scheduling("j")["state"], leader.scheduling("j")["plan"]["level"]) == ("Released", "Rack")
+async def test_a_gang_that_waits_for_the_reservation_of_another_does_not_ask_again_and_again() -> None:
+    leader = await played(SCENARIOS["GPUs are reserved by count for one gang at a time"])
+    leader.planner._wake.clear()
+    await leader.plan()
+    assert not leader.planner._wake.is_set()
+
+
+async def test_the_explain_api_answers_about_a_gang_with_reserved_gpus_as_about_a_waiting_one() -> None:
+    leader = await played(OVERTAKEN)
+    answer = leader.queries.job("default", "big")()
+    assert answer.scheduling["state"] == "Reserved"
+    assert answer.fits > 0, "a waiting job's answer counts the nodes that could take one worker"
+    assert "8 GPUs of b0 are reserved for it" in leader.queries.pod("default", "big-worker-0-a1")().message
 
 
 async def test_the_loop_wakes_by_itself_at_the_earliest_timer() -> None:
@@ -60,7 +105,7 @@ async def test_the_loop_wakes_by_itself_at_the_earliest_timer() -> None:
     for name, seconds in (("late", 630), ("early", 600)):
         leader.world.add_gang(name, 2, 4, consolidation={"mode": "Fixed", "machineWaitSeconds": seconds})
     await leader.settle()
-    assert leader.planner._pause() == 1.0, "a look each second at least"
+    assert leader.planner._pause() == 1.0, "each second at least"
     leader.wait(599.8)
     assert leader.planner._pause() == pytest.approx(0.2)
     leader.planner.start()
@@ -69,51 +114,6 @@ async def test_the_loop_wakes_by_itself_at_the_earliest_timer() -> None:
         await asyncio.sleep(0.01)
     leader.planner.stop()
     assert leader.scheduling("late")["state"] == "Waiting"
-
-
-async def test_timers_go_on_after_a_takeover() -> None:
-    leader = await waiting()
-    successor = Leader(leader.world)
-    successor.wait(599)
-    successor.take_over()
-    await successor.settle()
-    assert (successor.scheduling("j")["state"], successor.scheduling("j")["until"]) == ("Waiting", "2026-01-31T12:10:00Z")
-    late = Leader(leader.world)
-    late.wait(5000)  # the timer ran out while nobody decided
-    late.take_over()
-    await late.plan()
-    assert late.scheduling("j")["plan"]["level"] == "Rack"
-
-
-async def test_timers_begin_when_the_gang_could_first_be_placed() -> None:
-    leader = on_racks()
-    for node in ("a0", "a1", "b0", "b1"):
-        occupy(leader, node, 8)
-    leader.world.add_gang("j", 2, 4, consolidation=FIXED)
-    await leader.settle()
-    assert "placeableSince" not in leader.scheduling("j")
-    leader.wait(3600)
-    for node in ("a0", "a1"):
-        vacate(leader, node, 4)
-    await leader.settle()
-    found = leader.scheduling("j")
-    assert found["waitingSince"] == "2026-01-31T12:00:00Z"
-    assert (found["placeableSince"], found["until"]) == ("2026-01-31T13:00:00Z", "2026-01-31T13:10:00Z")
-
-
-async def test_the_level_that_is_waited_for_may_become_a_wider_one() -> None:
-    leader = on_racks()
-    half_full(leader, "a0", "b0")
-    occupy(leader, "a1", 8)
-    occupy(leader, "b1", 8)
-    leader.world.add_gang("j", 2, 4, consolidation=FIXED)
-    await leader.settle()
-    found = leader.scheduling("j")
-    assert (found["waitsFor"], found["until"]) == ("Rack", "2026-01-31T12:30:00Z")
-    assert "across the whole cluster" in found["message"]
-    leader.wait(1800)
-    await leader.plan()
-    assert leader.scheduling("j")["plan"]["level"] == "Cluster"
 
 
 def left(seconds: int) -> dict[str, dict[str, Any]]:
@@ -167,77 +167,3 @@ async def test_until_when_a_gang_waits_for_one_machine(
     found = leader.scheduling("j")
     assert (found["state"], found.get("waitsFor")) == (("Released", None) if until is None else ("Waiting", "Machine"))
     assert found.get("until", "") == (f"2026-01-31T{until}Z" if until and "T" not in until else until or "")
-
-
-async def test_a_job_may_leave_the_clusters_policy() -> None:
-    leader = on_racks(ClusterPolicy("fixed"))
-    half_full(leader)
-    leader.world.add_gang("hasty", 2, 4, consolidation={"mode": "NoWait"})
-    leader.world.add_gang("proud", 2, 4, consolidation={"mode": "NeverRelax"})
-    await leader.settle()
-    assert leader.scheduling("hasty")["plan"]["level"] == "Rack"
-    assert leader.scheduling("proud")["message"].startswith("waits for one machine however long it takes")
-    leader.wait(10**6)
-    await leader.settle()
-    assert leader.scheduling("proud")["state"] == "Waiting"
-
-
-async def test_who_waits_for_a_level_holds_nothing_and_others_pass() -> None:
-    leader = on_racks()
-    half_full(leader)
-    leader.world.add_gang("patient", 2, 4, consolidation={"mode": "NeverRelax"})
-    await leader.settle()
-    leader.wait(1)
-    for number in range(4):
-        leader.world.add_gang(f"small-{number}", 1, 4)
-    await leader.settle()
-    assert {leader.scheduling(f"small-{number}")["state"] for number in range(4)} == {"Released"}
-
-
-async def test_a_node_that_kube_scheduler_rejects_leads_to_a_new_plan_elsewhere_and_not_to_a_new_wait() -> None:
-    leader = on_racks()
-    half_full(leader, "a0", "a1", "b0")
-    leader.world.add_gang("j", 2, 4, consolidation={**FIXED, "machineWaitSeconds": 300})
-    await leader.settle()
-    assert {seat["node"] for seat in leader.scheduling("j")["plan"]["pods"]} == {"b1"}
-    leader.wait(121)  # nobody binds it there
-    await leader.settle()
-    found = leader.scheduling("j")
-    assert [one["node"] for one in found["excludedNodes"]] == ["b1"]
-    assert (found["waitsFor"], found["until"]) == ("Machine", "2026-01-31T12:07:01Z"), "timers begin with the first refusal"
-    leader.wait(300)
-    await leader.plan()
-    assert {seat["node"] for seat in leader.scheduling("j")["plan"]["pods"]} == {"a0", "a1"}
-
-
-async def test_two_gangs_that_each_need_all_never_hold_a_part_each() -> None:
-    """A and B want both machines of the one rack that is left; whoever comes first gets both, the other nothing."""
-    leader = on_racks()
-    for node in ("b0", "b1"):
-        occupy(leader, node, 8)
-    for name in ("a", "b"):
-        leader.world.add_gang(name, 2, 8, consolidation=FIXED)
-    await leader.settle()
-    states = {name: leader.scheduling(name)["state"] for name in "ab"}
-    assert states == {"a": "Released", "b": "Waiting"}
-    assert all(gates(leader.world, f"b-worker-{index}-a1") for index in range(2))
-    for index in range(2):
-        assert await leader.bind(f"a-worker-{index}-a1", leader.scheduling("a")["plan"]["pods"][index]["node"]) == ""
-        leader.world.finish_pod(f"a-worker-{index}-a1")
-    leader.world.jobs["a"]["status"]["conditions"].append({"type": "Complete", "status": "True"})
-    leader.world.put("jobs", "a", leader.world.jobs["a"])
-    await leader.settle()
-    assert leader.scheduling("b")["state"] == "Released"
-
-
-async def test_a_level_required_is_never_left_though_the_timers_run_out() -> None:
-    leader = on_racks()
-    half_full(leader)
-    leader.world.add_gang("j", 2, 4, consolidation=FIXED)
-    leader.world.jobs["j"]["spec"]["placement"]["requiredLevel"] = "Machine"
-    leader.world.put("jobs", "j", leader.world.jobs["j"])
-    await leader.settle()
-    leader.wait(10**5)
-    await leader.settle()
-    assert leader.scheduling("j")["state"] == "Waiting"
-    assert "not within the level Machine" in leader.scheduling("j")["message"]

@@ -1,99 +1,35 @@
-"""List and watch against a real HTTP server that misbehaves as API servers and networks do."""
+"""List and watch against a real HTTP server that misbehaves as API servers and networks do: what reaches the sink."""
 
 import asyncio
 import json
-import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from kompakt_client.connections import plain
-from kompakt_client.transport import ApiClient
-from kompakt_core.errors import TryLater
 from kompakt_extender.cluster import Resource, Watcher
-
-
-class Script:
-    """What the server answers: one list per list call, one list of lines per watch call; the last watch stays open."""
-
-    def __init__(self) -> None:
-        self.lists: list[Any] = []
-        self.watches: list[Any] = []
-        self.calls: list[dict[str, str]] = []
-        self.done = threading.Event()
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    script: Script
-
-    def do_GET(self) -> None:
-        query = {key: value[0] for key, value in parse_qs(urlparse(self.path).query).items()}
-        self.script.calls.append(query)
-        if "watch" in query:
-            self._watch()
-        else:
-            answer = self.script.lists.pop(0)
-            code = answer.pop("_code", 200)
-            body = json.dumps(answer).encode()
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    def _watch(self) -> None:
-        lines = self.script.watches.pop(0) if self.script.watches else None
-        if isinstance(lines, int):
-            self.send_response(lines)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for line in lines or ():
-            if line == "cut":
-                self.connection.shutdown(socket.SHUT_RDWR)
-                self.close_connection = True
-                return
-            data = line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n"
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-            self.wfile.flush()
-        if lines is None:
-            self.script.done.wait(5)
-        self.wfile.write(b"0\r\n\r\n")
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+from tests.support.client.api_server import CUT, OPEN, Scripted, client_of, serving
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[Script, ApiClient]]:
-    script = Script()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"script": script}))
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    endpoint = plain(f"http://127.0.0.1:{server.server_port}")
-    yield script, ApiClient(endpoint)
-    script.done.set()
-    server.shutdown()
-    server.server_close()
+def script() -> Iterator[Scripted]:
+    with serving() as found:
+        yield found
 
 
 class Seen:
-    """A sink that remembers."""
+    """A sink that remembers. `haunted`: somebody else writes into it as well, after the first list, an object that is no more."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, haunted: bool = False) -> None:
         self.now: dict[str, str] = {}
         self.lists = 0
+        self.haunted = haunted
         self.changed = asyncio.Event()
 
     def replace(self, views: Mapping[str, str]) -> None:
-        self.now = dict(views)
+        self.now = dict(views) | ({"ghost": "from a late answer"} if self.haunted and not self.lists else {})
         self.lists += 1
         self.changed.set()
 
@@ -105,9 +41,9 @@ class Seen:
         self.now.pop(key, None)
         self.changed.set()
 
-    async def until(self, wanted: Callable[["Seen"], bool]) -> None:
+    async def until(self, wanted: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
-            while not wanted(self):
+            while not wanted():
                 self.changed.clear()
                 await self.changed.wait()
 
@@ -116,12 +52,16 @@ def item(name: str, version: int, text: str = "") -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}, "text": text}
 
 
-def listed(version: int, *items: dict[str, Any], more: str = "") -> dict[str, Any]:
-    return {"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(items)}
+def listed(version: int, *items: dict[str, Any], more: str = "") -> tuple[int, dict[str, Any]]:
+    return 200, {"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(items)}
 
 
 def event(kind: str, made: dict[str, Any]) -> dict[str, Any]:
     return {"type": kind, "object": made}
+
+
+def error(code: int) -> dict[str, Any]:
+    return event("ERROR", {"kind": "Status", "code": code, "message": "etcd"})
 
 
 def text_of(raw: bytes) -> str:
@@ -131,147 +71,93 @@ def text_of(raw: bytes) -> str:
     return str(text)
 
 
-async def follow(server: tuple[Script, ApiClient], wanted: Callable[[Seen], bool]) -> Seen:
-    seen = Seen()
-    watcher = Watcher(server[1], Resource("things", "/things", text_of, by_name=True), seen, lambda name: None)
+@contextmanager
+def watching(script: Scripted, seen: Seen, left: Callable[[str], None] | None = None) -> Iterator[None]:
+    watcher = Watcher(client_of(script), Resource("things", "/things", text_of, by_name=True), seen, lambda name: None, left)
     watcher.start()
     try:
-        await seen.until(wanted)
+        yield
     finally:
         watcher.stop()
-    return seen
 
 
-async def test_pages_are_read_to_the_end_and_changes_followed_from_there(server: tuple[Script, ApiClient]) -> None:
-    script, _ = server
-    script.lists = [listed(5, item("a", 1, "1"), more="next"), listed(5, item("b", 2, "2"))]
-    script.watches = [
-        [event("MODIFIED", item("a", 6, "new")), event("DELETED", item("b", 7)), event("ADDED", item("c", 8, "3"))],
-        None,
-    ]
-    seen = await follow(server, lambda seen: "c" in seen.now)
-    assert seen.now == {"a": "new", "c": "3"}
-    assert script.calls[1]["continue"] == "next"
-    assert script.calls[2]["resourceVersion"] == "5"
+def queries(script: Scripted, key: str) -> list[str | None]:
+    """What each request asked for under this name."""
+    return [parse_qs(urlparse(path).query).get(key, [None])[0] for _, path, _, _ in script.asked]
 
 
-async def test_a_watch_goes_on_from_the_last_version_bookmarks_included(server: tuple[Script, ApiClient]) -> None:
-    script, _ = server
-    script.lists = [listed(5)]
-    script.watches = [
-        [event("BOOKMARK", {"metadata": {"resourceVersion": "90"}})],
-        [event("ADDED", item("a", 91, "1"))],
-        None,
-    ]
-    seen = await follow(server, lambda seen: "a" in seen.now)
-    watches = [call["resourceVersion"] for call in script.calls if "watch" in call]
-    assert watches[:2] == ["5", "90"]
-    assert seen.lists == 1
+class Row(NamedTuple):
+    """What the server answers, one request after the other; what is known then, after so many lists; and `since` which versions
+    was asked."""
+
+    answers: list[Any]
+    now: dict[str, str]
+    lists: int = 1
+    since: list[str | None] | None = None
 
 
-@pytest.mark.parametrize("gone", [410, [event("ERROR", {"kind": "Status", "code": 410, "message": "too old"})]])
-async def test_a_version_too_old_means_reading_everything_anew(server: tuple[Script, ApiClient], gone: Any) -> None:
-    script, _ = server
-    script.lists = [listed(5, item("a", 1, "1")), listed(50, item("b", 40, "2"))]
-    script.watches = [gone, None]
-    seen = await follow(server, lambda seen: "b" in seen.now)
-    assert seen.now == {"b": "2"}
-    assert [call.get("resourceVersion") for call in script.calls][:3] == [None, "5", None]
+A, B, A6 = item("a", 1, "1"), item("b", 40, "2"), event("ADDED", item("a", 6, "1"))
+HALF = json.dumps(A6).encode()[:20]
+ROWS = {
+    "pages are read to the end and changes followed from there": Row(
+        [
+            listed(5, A, more="next"),
+            listed(5, item("b", 2, "2")),
+            [event("MODIFIED", item("a", 6, "new")), event("DELETED", item("b", 7)), event("ADDED", item("c", 8, "3"))],
+        ],
+        {"a": "new", "c": "3"},
+        since=[None, None, "5"],
+    ),
+    "a watch goes on from the last version, bookmarks included": Row(
+        [listed(5), [event("BOOKMARK", {"metadata": {"resourceVersion": "90"}})], [event("ADDED", item("a", 91, "1"))]],
+        {"a": "1"},
+        since=[None, "5", "90"],
+    ),
+    "410 Gone means reading everything anew": Row(
+        [listed(5, A), (410, {}), listed(50, B)], {"b": "2"}, lists=2, since=[None, "5", None]
+    ),
+    "so does 410 on the watch itself": Row([listed(5, A), [error(410)], listed(50, B)], {"b": "2"}, 2, [None, "5", None]),
+    "another error goes on from where it was": Row([listed(5), [error(500)], [A6]], {"a": "1"}, since=[None, "5", "5"]),
+    "a connection cut in the middle of a line loses nothing": Row([listed(5), [HALF, CUT], [A6]], {"a": "1"}),
+    "an object that cannot be read is left out and the rest goes on": Row(
+        [
+            listed(5, item("bad", 1, "broken"), item("good", 2, "1")),
+            [event("MODIFIED", item("good", 6, "broken")), event("ADDED", item("c", 7, "3"))],
+        ],
+        {"c": "3"},
+    ),
+    "a server in trouble is asked again": Row([(503, {"message": "etcd"}), listed(5, A)], {"a": "1"}),
+    "a list whose pages expired begins again": Row([listed(5, A, more="next"), (410, {}), listed(9, B)], {"b": "2"}),
+}
 
 
-async def test_a_connection_cut_in_the_middle_of_a_line_loses_nothing(server: tuple[Script, ApiClient]) -> None:
-    script, _ = server
-    script.lists = [listed(5)]
-    half = json.dumps(event("ADDED", item("a", 6, "1"))).encode()
-    script.watches = [[half[:20], "cut"], [event("ADDED", item("a", 6, "1"))], None]
-    seen = await follow(server, lambda seen: "a" in seen.now)
-    assert seen.lists == 1
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+async def test_what_reaches_the_sink(script: Scripted, row: Row) -> None:
+    script.answers = [*row.answers, OPEN]
+    seen = Seen()
+    with watching(script, seen):
+        await seen.until(lambda: seen.now == row.now)
+    assert seen.lists == row.lists
+    if row.since is not None:
+        assert queries(script, "resourceVersion")[: len(row.since)] == row.since
+    if row.answers[0][1].get("metadata", {}).get("continue"):
+        assert queries(script, "continue")[:2] == [None, "next"]
 
 
-async def test_a_line_in_two_chunks_is_one_event(server: tuple[Script, ApiClient]) -> None:
-    script, _ = server
-    script.lists = [listed(5)]
-    line = json.dumps(event("ADDED", item("a", 6, "1"))).encode() + b"\n"
-    script.watches = [[line[:33], line[33:]], None]
-    assert (await follow(server, lambda seen: "a" in seen.now)).now == {"a": "1"}
-
-
-async def test_an_object_that_cannot_be_read_is_left_out_and_the_rest_goes_on(server: tuple[Script, ApiClient]) -> None:
-    script, _ = server
-    script.lists = [listed(5, item("bad", 1, "broken"), item("good", 2, "1"))]
-    script.watches = [[event("MODIFIED", item("good", 6, "broken")), event("ADDED", item("c", 7, "3"))], None]
-    assert (await follow(server, lambda seen: "c" in seen.now)).now == {"c": "3"}
-
-
-async def test_a_server_in_trouble_is_asked_again(server: tuple[Script, ApiClient]) -> None:
-    script, _ = server
-    script.lists = [{"_code": 503, "message": "etcd"}, listed(5, item("a", 1, "1"))]
-    assert (await follow(server, lambda seen: "a" in seen.now)).lists == 1
-
-
-async def test_a_list_whose_pages_expired_begins_again(server: tuple[Script, ApiClient]) -> None:
-    script, _ = server
-    script.lists = [listed(5, item("a", 1, "1"), more="next"), {"_code": 410}, listed(9, item("b", 8, "2"))]
-    assert (await follow(server, lambda seen: "b" in seen.now)).now == {"b": "2"}
-
-
-def test_no_answer_is_told_from_a_refusal(server: tuple[Script, ApiClient]) -> None:
-    script, api = server
-    script.lists = [{"_code": 404, "message": "no such thing"}, {"_code": 500, "message": "oops"}]
-    answer = api.request("GET", "/x")
-    assert (answer.status, answer.message) == (404, "no such thing")
-    with pytest.raises(TryLater, match="oops"):
-        api.request("GET", "/x")
-
-
-async def test_an_error_that_is_not_410_goes_on_from_where_it_was(server: tuple[Script, ApiClient]) -> None:
-    script, _ = server
-    script.lists = [listed(5)]
-    script.watches = [
-        [event("ERROR", {"kind": "Status", "code": 500, "message": "etcd"})],
-        [event("ADDED", item("a", 6, "1"))],
-        None,
-    ]
-    seen = await follow(server, lambda seen: "a" in seen.now)
-    assert seen.lists == 1
-    assert [call.get("resourceVersion") for call in script.calls][:3] == [None, "5", "5"]
-
-
-async def test_who_follows_a_restored_etcd_is_told_to_begin_anew(server: tuple[Script, ApiClient]) -> None:
-    script, api = server
-    script.lists = [listed(50, item("a", 40, "1")), listed(20, item("b", 10, "2"))]
-    script.watches = [410, None]
+async def test_who_follows_a_restored_etcd_is_told_to_begin_anew(script: Scripted) -> None:
+    script.answers = [listed(50, A), (410, {}), listed(20, B), OPEN]
     why: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     seen = Seen()
-    watcher = Watcher(api, Resource("things", "/things", text_of, by_name=True), seen, lambda name: None, why.set_result)
-    watcher.start()
-    try:
+    with watching(script, seen, why.set_result):
         async with asyncio.timeout(20):
             said = await why
-    finally:
-        watcher.stop()
     assert seen.now == {"a": "1"}, "nothing of the other history is mixed in"
     assert "version 20, but 50 was seen" in said
 
 
-class Haunted(Seen):
-    """Somebody else writes into the sink as well: after the first list, an object that is no more."""
-
-    def replace(self, views: Mapping[str, str]) -> None:
-        super().replace(views)
-        if self.lists == 1:
-            self.now["ghost"] = "from a late answer"
-
-
-async def test_each_list_mends_what_others_wrote_into_the_sink(server: tuple[Script, ApiClient]) -> None:
-    script, api = server
-    script.lists = [listed(5, item("a", 1, "1")), listed(50, item("a", 1, "1"))]
-    script.watches = [410, None]
-    seen = Haunted()
-    watcher = Watcher(api, Resource("things", "/things", text_of, by_name=True), seen, lambda name: None)
-    watcher.start()
-    try:
-        await seen.until(lambda seen: seen.lists == 2)
-    finally:
-        watcher.stop()
+async def test_each_list_mends_what_others_wrote_into_the_sink(script: Scripted) -> None:
+    script.answers = [listed(5, A), (410, {}), listed(50, A), OPEN]
+    seen = Seen(haunted=True)
+    with watching(script, seen):
+        await seen.until(lambda: seen.lists == 2)
     assert seen.now == {"a": "1"}
