@@ -16,6 +16,13 @@ def outcome(decode: Callable[..., Any], *given: Any) -> Any:
         return error
 
 
+def refusal(decode: Callable[..., Any], *given: Any) -> str:
+    """What its InvalidInput says; an input that is taken fails the test."""
+    found = outcome(decode, *given)
+    assert isinstance(found, InvalidInput), found
+    return str(found)
+
+
 def helps(error: Any, where: str = "") -> bool:
     """Whether it says what was wrong, where, and what would be right, in one sentence."""
     text = str(error)

@@ -67,32 +67,6 @@ def test_rings_of_eight_equal_networkx_cycles() -> None:
             assert slowest.value(mask_of(gpus)) == max(map(min, speeds))
 
 
-@given(graphs(8))
-@settings(max_examples=40, deadline=None)
-def test_cliques_and_trees_equal_networkx(graph: LinkGraph) -> None:
-    clique = table_for(graph, Pattern.CLIQUE, measure=Measure.SUM)
-    tree = table_for(graph, Pattern.TREE, measure=Measure.SUM)
-    public = graph.to_networkx()
-    for mask in range(1 << graph.size):
-        inside = public.subgraph(indices_of(mask))
-        assert clique.value(mask) == inside.size(weight="weight")
-        speeds = [speed for *_, speed in networkx.maximum_spanning_tree(inside).edges(data="weight")]
-        assert (tree.value(mask), tree.second(mask)) == (sum(speeds), min(speeds, default=0))
-
-
-@given(graphs(), PATTERNS, MEASURES, st.data())
-@settings(max_examples=100, deadline=None)
-def test_more_bandwidth_never_lowers_a_value(graph: LinkGraph, pattern: Pattern, measure: Measure, data: st.DataObject) -> None:
-    if graph.size < 2:
-        return
-    a, b = data.draw(st.sampled_from(list(combinations(range(graph.size), 2))))
-    weights = {(link.a, link.b): link.megabytes_per_second for link in graph.links}
-    weights[a, b] += data.draw(st.integers(1, 100))
-    before = table_for(graph, pattern, measure=measure)
-    after = table_for(graph_of(weights, graph.size), pattern, measure=measure)
-    assert all(before.value(mask) <= after.value(mask) for mask in range(1 << graph.size))
-
-
 @given(graphs(6), PATTERNS, MEASURES)
 @settings(max_examples=60, deadline=None)
 def test_best_is_the_highest_value_and_the_lowest_indices(graph: LinkGraph, pattern: Pattern, measure: Measure) -> None:
