@@ -27,8 +27,8 @@ from kompakt_core.placement.model import GpuRequest, PlacementPolicy
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
 from kompakt_extender.objects import RawEvent, RawList
+from tests.support.cluster.more_machines import more_machines
 from tests.support.cluster.replay import FINISHED, Moment, Stay, free_masks
-from tools.kube import simulated
 from tools.kube.holding import HoldingWatch
 from tools.kube.kwok import SECONDS_ANNOTATION
 from tools.kube.parts import Pair
@@ -50,17 +50,8 @@ MORE = (
 @pytest.fixture(scope="module")
 def mixed(plugins: ClusterSession, pair: Pair) -> Iterator[ClusterSession]:
     """The cluster with scheduler pair and machines of further kinds."""
-    simulated.add_machines(plugins.plane, MORE)
-    eventually(plugins.parts.every_machine_reported, "a GPUTopology of every machine")
-    yield plugins
-    for machine in MORE:
-        plugins.core.delete_node(machine.name)
-
-    def left() -> bool:
-        found = plugins.custom.list_cluster_custom_object(c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)["items"]
-        return any(one["metadata"]["name"] in {machine.name for machine in MORE} for one in found)
-
-    eventually(lambda: not left(), "their GPUTopologies are gone")
+    with more_machines(plugins, MORE):
+        yield plugins
 
 
 @dataclass

@@ -9,7 +9,7 @@ from kubernetes import client
 from kompakt_core import contract as c
 from kompakt_core.placement.model import Reason
 from kompakt_extender import rejections
-from tools.kube import simulated
+from tests.support.cluster.more_machines import more_machines
 from tools.kube.session import ClusterSession, eventually
 from tools.kube.simulated import SimulatedMachine
 
@@ -21,18 +21,9 @@ CLIQUE = {c.ANN_PATTERN: "Clique", c.ANN_REQUIRED_LINK: "NVLink"}
 
 @pytest.fixture
 def machines(kompakt: ClusterSession) -> Iterator[list[str]]:
-    """Names of four machines; gone again afterwards."""
-    names = [machine.name for machine in MACHINES]
-    simulated.add_machines(kompakt.plane, MACHINES)
-    eventually(kompakt.parts.every_machine_reported, "a GPUTopology of every machine")
-    yield names
-    kompakt.core.delete_collection_node(label_selector=POOL)
-
-    def left() -> set[str]:
-        found = kompakt.custom.list_cluster_custom_object(c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)["items"]
-        return {one["metadata"]["name"] for one in found}.intersection(names)
-
-    eventually(lambda: not left(), "their GPUTopologies are gone")
+    """Names of four machines."""
+    with more_machines(kompakt, MACHINES):
+        yield [machine.name for machine in MACHINES]
 
 
 @pytest.fixture
