@@ -28,6 +28,7 @@ from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
 from kompakt_extender.objects import RawEvent, RawList
 from tests.support.cluster.more_machines import more_machines
+from tests.support.cluster.pods import gpu_pod
 from tests.support.cluster.replay import FINISHED, Moment, Stay, free_masks
 from tools.kube.holding import HoldingWatch
 from tools.kube.kwok import SECONDS_ANNOTATION
@@ -109,11 +110,7 @@ def pod(number: int, gpus: int, wish: GpuRequest, seconds: float) -> dict[str, A
         c.ANN_SENSITIVITY: "High" if wish.sensitive else "Low",
         SECONDS_ANNOTATION: f"{seconds:.2f}",
     }
-    container = {"name": "main", "image": "simulated", "resources": {"limits": {c.RESOURCE: str(gpus)}}}
-    return {
-        "metadata": {"name": f"guest-{number:03}", "annotations": notes},
-        "spec": {"schedulerName": c.SCHEDULER_NAME, "restartPolicy": "Never", "containers": [container]},
-    }
+    return gpu_pod(f"guest-{number:03}", gpus, notes)
 
 
 def arrivals(cluster: ClusterSession, namespace: str) -> dict[str, tuple[int, GpuRequest]]:

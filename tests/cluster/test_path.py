@@ -12,8 +12,8 @@ from kompakt_core.contract import (
     ANN_RANK,
     ANN_VALUE,
     LABEL_MACHINE,
-    RESOURCE,
 )
+from tests.support.cluster.pods import gpu_pod
 from tests.support.cluster.reading import held, topologies, written
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.session import ClusterSession, eventually, stays
@@ -109,9 +109,7 @@ def test_a_request_no_node_can_hold_says_so_and_others_go_on(kompakt: ClusterSes
 
 
 def test_a_pod_that_bypasses_us_keeps_its_gpus_from_others(kompakt: ClusterSession, namespace: str) -> None:
-    container = {"name": "main", "image": "simulated", "resources": {"limits": {RESOURCE: "6"}}}
-    spec = {"nodeName": "dgx-0", "restartPolicy": "Never", "containers": [container]}
-    kompakt.core.create_namespaced_pod(namespace, {"metadata": {"name": "bypass"}, "spec": spec})
+    kompakt.core.create_namespaced_pod(namespace, gpu_pod("bypass", 6, nodeName="dgx-0", schedulerName="default-scheduler"))
     jobs = [apply(kompakt, namespace, training_job(f"beside-{i}", gpus=2, seconds=None)) for i in range(9)]
     for job in jobs:
         job.await_phase("Running")
