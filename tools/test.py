@@ -1,6 +1,8 @@
 """Run every test level this machine can run; name each level that is skipped, and why.
 
-Levels: static (format, lint, types, import contracts), unit, contract, cluster, browser, node, gpu. The last line counts all.
+Levels: static (format, lint, types, import contracts), unit, contract, browser, gpu, cluster, node. The last line counts all.
+The last two mostly wait (for Leases, kubelets, machines that come back), so they run side by side, and each is shown whole when
+it is over; `--one-by-one` runs them one after the other and shows them as they go.
 `--fast` runs what needs neither PyTorch nor a cluster, in less than two minutes: static, unit without the runtime's, contract.
 """
 
@@ -12,9 +14,11 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from tools import debian
 from tools.kube.binaries import find_all
@@ -56,6 +60,7 @@ class TestLevel:
     folders: tuple[str, ...] = ()  # below tests/, where the level is more than the folder of its name
     options: tuple[str, ...] = ()
     without: str = ""  # packages that are left unused although they may be installed
+    waits: bool = False  # most of its time: it leaves processors to another such level
 
 
 def no_obstacle() -> str | None:
@@ -83,10 +88,10 @@ def gpu_obstacle() -> str | None:
 LEVELS = [
     TestLevel("unit", no_obstacle, spread=EVERY_CORE),
     TestLevel("contract", no_obstacle, ("helm",), spread=EVERY_CORE),
-    TestLevel("cluster", no_obstacle, (*SIMULATED, "helm"), spread=TWO_CLUSTERS),
     TestLevel("browser", browser_obstacle),
-    TestLevel("node", node_obstacle, tuple(PROGRAMS)),
     TestLevel("gpu", gpu_obstacle),
+    TestLevel("cluster", no_obstacle, (*SIMULATED, "helm"), spread=TWO_CLUSTERS, waits=True),
+    TestLevel("node", node_obstacle, tuple(PROGRAMS), waits=True),
 ]
 FAST = TestLevel(
     "fast",
@@ -126,15 +131,27 @@ def run_static() -> Count:
     return Count(failed=int(done.returncode != 0), passed=int(done.returncode == 0))
 
 
-def run_pytest(level: TestLevel, extra: list[str]) -> Count:
+def run_pytest(level: TestLevel, extra: list[str], terminal: "Lock | None") -> Count:
     """One level in a process of its own, so that a level cannot colour the next."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
         folders = [f"tests/{name}" for name in level.folders or [level.name]]
         options = [f"--junitxml={report}", "-q", *level.spread, *level.options]
         command = [sys.executable, "-m", "pytest", *folders, *options, *extra]
-        done = subprocess.run(command, cwd=ROOT, env=environment(level), check=False)
-        return count(report, done.returncode)
+        return count(report, run(command, level, terminal))
+
+
+def run(command: list[str], level: TestLevel, terminal: "Lock | None") -> int:
+    """The command's exit code. What levels write that share the terminal is kept apart: each is shown whole when it is over."""
+    if terminal is None:
+        return subprocess.run(command, cwd=ROOT, env=environment(level), check=False).returncode
+    with tempfile.TemporaryFile() as written:
+        done = subprocess.run(command, cwd=ROOT, env=environment(level), check=False, stdout=written, stderr=subprocess.STDOUT)
+        written.seek(0)
+        with terminal:
+            say(f"{level.name}: is over, and wrote")
+            print(written.read().decode(errors="replace"), flush=True)
+        return done.returncode
 
 
 def environment(level: TestLevel) -> dict[str, str]:
@@ -155,7 +172,7 @@ def count(report: Path, returncode: int) -> Count:
     return Count(number["tests"] - number["failures"] - number["errors"] - number["skipped"], failed, number["skipped"])
 
 
-def run_level(level: TestLevel, extra: list[str]) -> Count:
+def run_level(level: TestLevel, extra: list[str], terminal: "Lock | None" = None) -> Count:
     reason = level.obstacle()
     if reason is not None and level.name in os.environ.get("KOMPAKT_REQUIRE", "").split(","):
         say(f"{level.name}: required by KOMPAKT_REQUIRE, but {reason}")
@@ -170,10 +187,26 @@ def run_level(level: TestLevel, extra: list[str]) -> Count:
         say(f"{level.name}: {error}")
         return Count(failed=1)
     start = time.monotonic()
-    result = run_pytest(level, extra)
+    result = run_pytest(level, extra, terminal)
     seconds = time.monotonic() - start
     say(f"{level.name}: {result.passed} passed, {result.failed} failed, {result.skipped} skipped in {seconds:.0f} s")
     return result
+
+
+def batches(levels: Sequence[TestLevel], one_by_one: bool) -> list[list[TestLevel]]:
+    """What runs at once: each level alone, but those that mostly wait together, after the others."""
+    waiting = [level for level in levels if level.waits and not one_by_one]
+    return [[level] for level in levels if level not in waiting] + ([waiting] if waiting else [])
+
+
+def run_batch(levels: Sequence[TestLevel], extra: list[str]) -> Count:
+    """Levels at once."""
+    if len(levels) == 1:
+        return run_level(levels[0], extra)
+    say(f"{' and '.join(level.name for level in levels)}: side by side")
+    terminal = Lock()
+    with ThreadPoolExecutor(len(levels)) as threads:
+        return sum(threads.map(lambda level: run_level(level, extra, terminal), levels), Count())
 
 
 def main() -> int:
@@ -181,6 +214,7 @@ def main() -> int:
     names = [level.name for level in LEVELS]
     parser.add_argument("--level", action="append", choices=["static", *names], help="only this level (may be repeated)")
     parser.add_argument("--fast", action="store_true", help="only what needs neither PyTorch nor a cluster")
+    parser.add_argument("--one-by-one", action="store_true", help="no two levels at once")
     parser.add_argument("pytest", nargs="*", help="further arguments for pytest, after --")
     arguments = parser.parse_args()
     wanted = ["static", "fast"] if arguments.fast else arguments.level or ["static", *names]
@@ -189,9 +223,9 @@ def main() -> int:
     if not arguments.fast:
         install_torch()
         install_compiler()
-    for level in [*LEVELS, FAST]:
-        if level.name in wanted:
-            total += run_level(level, arguments.pytest)
+    chosen = [level for level in [*LEVELS, FAST] if level.name in wanted]
+    for batch in batches(chosen, arguments.one_by_one):
+        total += run_batch(batch, arguments.pytest)
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     return int(total.failed > 0)
 

@@ -15,8 +15,10 @@ import pytest
 from kompakt_core import contract as c
 from tests.support.cluster import waits
 from tests.support.cluster.machines import MACHINES
+from tests.support.cluster.replacing import end_pair
 from tools.kube import simulated
 from tools.kube.binaries import find_all
+from tools.kube.holding import HoldingWatch
 from tools.kube.parts import Pair, can_set_hostname
 from tools.kube.processes import launch_tied
 from tools.kube.programs import SIMULATED
@@ -61,7 +63,7 @@ def standby(kompakt: ClusterSession, pair: Pair) -> Iterator[Pair]:
         pytest.skip("two pairs on one host need hostnames of their own, and this machine allows no user namespaces")
     second = kompakt.start_pair("scheduler-1")
     yield second
-    kompakt.kill_pair(second)
+    end_pair(kompakt, second)
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +71,16 @@ def kompakt(plugins: ClusterSession, pair: Pair) -> ClusterSession:
     """The cluster with all our parts at work."""
     plugins.start(plugins.parts.operator())
     return plugins
+
+
+@pytest.fixture
+def watched(kompakt: ClusterSession) -> Iterator[HoldingWatch]:
+    """Watches the one invariant: no GPU is held twice."""
+    watch = HoldingWatch(str(kompakt.kubeconfig))
+    yield watch
+    watch.close()
+    assert watch.violations == []
+    assert watch.events > 0
 
 
 @pytest.fixture

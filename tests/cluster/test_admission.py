@@ -9,6 +9,7 @@ from kubernetes import client, config
 from kubernetes.client import ApiException
 
 from kompakt_core import contract as c
+from tests.support.cluster.pods import gpu_pod
 from tools.kube.parts import NAMESPACE
 from tools.kube.pki import token_kubeconfig
 from tools.kube.session import ClusterSession, eventually
@@ -18,11 +19,8 @@ STOLEN = {c.ANN_GPUS: "GPU-stolen"}
 
 def pod(name: str, *, gpus: int = 1, gate: bool = True, notes: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
     """A plain pod; gated, so that nobody binds it."""
-    limits = {c.RESOURCE: str(gpus)} if gpus else {}
-    container = {"name": "main", "image": "simulated", "resources": {"limits": limits}}
     gates = [{"name": c.GATE}, {"name": "example.com/mine"}] if gate else []
-    wanted = {"containers": [container], "schedulingGates": gates, "schedulerName": c.SCHEDULER_NAME, **spec}
-    return {"metadata": {"name": name, "annotations": notes or {}}, "spec": wanted}
+    return gpu_pod(name, gpus, notes, schedulingGates=gates, **spec)
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,9 @@ from kompakt_core.placement.model import GpuRequest, PlacementPolicy
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
 from kompakt_extender.objects import RawEvent, RawList
+from tests.support.cluster.more_machines import more_machines
+from tests.support.cluster.pods import gpu_pod
 from tests.support.cluster.replay import FINISHED, Moment, Stay, free_masks
-from tools.kube import simulated
 from tools.kube.holding import HoldingWatch
 from tools.kube.kwok import SECONDS_ANNOTATION
 from tools.kube.parts import Pair
@@ -50,17 +51,8 @@ MORE = (
 @pytest.fixture(scope="module")
 def mixed(plugins: ClusterSession, pair: Pair) -> Iterator[ClusterSession]:
     """The cluster with scheduler pair and machines of further kinds."""
-    simulated.add_machines(plugins.plane, MORE)
-    eventually(plugins.parts.every_machine_reported, "a GPUTopology of every machine")
-    yield plugins
-    for machine in MORE:
-        plugins.core.delete_node(machine.name)
-
-    def left() -> bool:
-        found = plugins.custom.list_cluster_custom_object(c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)["items"]
-        return any(one["metadata"]["name"] in {machine.name for machine in MORE} for one in found)
-
-    eventually(lambda: not left(), "their GPUTopologies are gone")
+    with more_machines(plugins, MORE):
+        yield plugins
 
 
 @dataclass
@@ -118,11 +110,7 @@ def pod(number: int, gpus: int, wish: GpuRequest, seconds: float) -> dict[str, A
         c.ANN_SENSITIVITY: "High" if wish.sensitive else "Low",
         SECONDS_ANNOTATION: f"{seconds:.2f}",
     }
-    container = {"name": "main", "image": "simulated", "resources": {"limits": {c.RESOURCE: str(gpus)}}}
-    return {
-        "metadata": {"name": f"guest-{number:03}", "annotations": notes},
-        "spec": {"schedulerName": c.SCHEDULER_NAME, "restartPolicy": "Never", "containers": [container]},
-    }
+    return gpu_pod(f"guest-{number:03}", gpus, notes)
 
 
 def arrivals(cluster: ClusterSession, namespace: str) -> dict[str, tuple[int, GpuRequest]]:

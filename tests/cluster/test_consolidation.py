@@ -23,14 +23,16 @@ from kompakt_simulator.placements import PLACEMENTS
 from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.setting import Setting
 from kompakt_simulator.simulation import simulate
+from tests.support.cluster.more_machines import more_machines
+from tests.support.cluster.reading import moment, nodes_of, scheduling, topologies
+from tests.support.cluster.replacing import SCHEDULER_LEASE, killed_pair
 from tests.support.cluster.waits import FACTORS
-from tools.kube import simulated
-from tools.kube.holding import HoldingWatch
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.parts import Pair
 from tools.kube.session import ClusterSession, eventually
 from tools.kube.simulated import SimulatedMachine
 
+pytestmark = pytest.mark.usefixtures("watched")
 POOL = "test.kompakt.dev/pool"
 GPUS = 8
 # Two racks of two machines; and the hosts of a real complaint: 64 in groups of which only two hold a gang of eight.
@@ -46,27 +48,10 @@ HOSTS = tuple(
 
 @pytest.fixture(scope="module")
 def racks(kompakt: ClusterSession) -> Iterator[ClusterSession]:
-    """The cluster with all our parts and the machines of this file; gone again afterwards."""
+    """The cluster with all our parts and the machines of this file."""
     machines = [SimulatedMachine(name, "dgx1-v100", GPUS, labels) for name, labels in (*RACKS, *HOSTS)]
-    simulated.add_machines(kompakt.plane, machines)
-    eventually(kompakt.parts.every_machine_reported, "a GPUTopology of every machine")
-    yield kompakt
-    kompakt.core.delete_collection_node(label_selector=POOL)
-    names = {machine.name for machine in machines}
-
-    def left() -> set[str]:
-        found = kompakt.custom.list_cluster_custom_object(c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)["items"]
-        return names & {one["metadata"]["name"] for one in found}
-
-    eventually(lambda: not left(), "their GPUTopologies are gone")
-
-
-@pytest.fixture(autouse=True)
-def no_gpu_is_held_twice(kompakt: ClusterSession) -> Iterator[None]:
-    watching = HoldingWatch(str(kompakt.kubeconfig))
-    yield
-    watching.close()
-    assert watching.violations == []
+    with more_machines(kompakt, machines):
+        yield kompakt
 
 
 def gang(
@@ -91,25 +76,12 @@ def blocked(cluster: ClusterSession, namespace: str, gpus: int, hosts: Sequence[
     return jobs
 
 
-def scheduling(job: JobManifest) -> dict[str, Any]:
-    found: dict[str, Any] = job.status.get("scheduling", {})
-    return found
-
-
 def level_of(job: JobManifest) -> str:
     return str(scheduling(job).get("plan", {}).get("level", ""))
 
 
-def nodes_of(job: JobManifest) -> set[str]:
-    return {pod.spec.node_name for pod in job.pods()}
-
-
 def waits_for(job: JobManifest, level: str) -> None:
     eventually(lambda: scheduling(job).get("waitsFor") == level, f"{job.name} waits for {level}")
-
-
-def moment(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
 
 
 def relaxed_at_its_timer(job: JobManifest, until: str) -> None:
@@ -207,19 +179,15 @@ def test_timers_outlive_the_active_pair(racks: ClusterSession, namespace: str, p
     waits_for(short, "Machine")
     waits_for(long, "Machine")
     before, until = scheduling(long), scheduling(short)["until"]
-    racks.kill_pair(pair)
-    try:
+    with killed_pair(racks, pair):
         eventually(lambda: scheduling(short).get("state") == "Released", "the standby has taken over and relaxed")
-        lease = racks.kubectl("get", "lease", "kompakt-scheduler", "-n", "kompakt-system", "-o", "jsonpath={.spec.acquireTime}")
+        lease = racks.kubectl("get", "lease", SCHEDULER_LEASE, "-n", "kompakt-system", "-o", "jsonpath={.spec.acquireTime}")
         decides = taken_over(racks, standby)
         assert decides - moment(lease) <= 10, "from the end of the old holder's Lease"
         late = moment(scheduling(short)["plan"]["releasedAt"]) - max(moment(until), decides)
         print(f"decides {decides - moment(lease):.1f} s after the Lease; relaxed {late:.1f} s after that and its timer")
         assert -1 < late <= 1, "status holds whole seconds, rounded down"
         assert (scheduling(long)["until"], scheduling(long)["placeableSince"]) == (before["until"], before["placeableSince"])
-    finally:
-        racks.restart(pair.extender)
-        racks.restart(pair.scheduler)
 
 
 def taken_over(cluster: ClusterSession, pair: Pair) -> float:
@@ -261,8 +229,7 @@ def test_the_same_scenario_gives_the_same_sequence_in_simulator_and_cluster(rack
 
 def held(cluster: ClusterSession) -> list[Any]:
     """What the plugins of this file's machines report as held."""
-    found = cluster.custom.list_cluster_custom_object(c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)["items"]
-    own = [one for one in found if one["metadata"]["name"].startswith(("lev-", "leaf-"))]
+    own = [one for name, one in topologies(cluster).items() if name.startswith(("lev-", "leaf-"))]
     return [entry for one in own for entry in one.get("status", {}).get("held", ())]
 
 

@@ -2,19 +2,16 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kubernetes import client
 
+from tests.support.crds import CRDS, crd
 from tools.kube.jobs import training_job
 from tools.kube.session import ClusterSession, eventually
 
 GROUP = ("kompakt.dev", "v1alpha1")
-CRDS = Path(__file__).resolve().parents[2] / "crds"
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # What an earlier release's CRDs did not have.
 NEW = {
     "trainingjobs": frozenset({"description"}),
@@ -40,7 +37,7 @@ def old_crds(cluster: ClusterSession) -> Iterator[client.ApiextensionsV1Api]:
     """The CRDs as an earlier release left them; afterwards ours are in force again."""
     extensions = client.ApiextensionsV1Api(cluster.api)
     for name in NEW:
-        body = older(yaml.load((CRDS / f"{name}.yaml").read_text(), Loader=LOADER), NEW[name])
+        body = older(crd(name), NEW[name])
         found = extensions.read_custom_resource_definition(f"{name}.kompakt.dev")
         body["metadata"]["resourceVersion"] = found.metadata.resource_version
         extensions.replace_custom_resource_definition(f"{name}.kompakt.dev", body)

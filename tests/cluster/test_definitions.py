@@ -6,30 +6,15 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
+from tools.kube.jobs import training_job
 from tools.kube.session import ClusterSession
 
 GROUP = ("kompakt.dev", "v1alpha1")
 
 
-def job(name: str = "job") -> dict[str, Any]:
+def job() -> dict[str, Any]:
     """A job with every field that users are shown."""
-    return {
-        "apiVersion": "kompakt.dev/v1alpha1",
-        "kind": "TrainingJob",
-        "metadata": {"name": name},
-        "spec": {
-            "roles": [
-                {
-                    "name": "worker",
-                    "replicas": 2,
-                    "gpusPerReplica": 2,
-                    "template": {"spec": {"containers": [{"name": "trainer", "image": "simulated"}]}},
-                }
-            ],
-            "communication": {"pattern": "Ring", "bandwidthSensitivity": "High"},
-            "activationCompression": {"mode": "ErrorBounded", "targetGradientError": "0.01"},
-        },
-    }
+    return training_job("job", replicas=2, gpus=2, activationCompression={"mode": "ErrorBounded", "targetGradientError": "0.01"})
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -137,10 +122,11 @@ def update(cluster: ClusterSession, namespace: str, body: dict[str, Any], **spec
     )
 
 
-def test_roles_change_only_while_suspended(cluster: ClusterSession, namespace: str) -> None:
-    stored = cluster.custom.create_namespaced_custom_object(
-        *GROUP, namespace, "trainingjobs", changed("spec.managedBy", "example.com/somebody-else")
-    )
+def test_roles_change_only_while_suspended_and_who_manages_a_job_never(cluster: ClusterSession, namespace: str) -> None:
+    body = changed("spec.managedBy", "example.com/somebody-else")
+    stored = cluster.custom.create_namespaced_custom_object(*GROUP, namespace, "trainingjobs", body)
+    with pytest.raises(ApiException, match="managedBy cannot change"):
+        update(cluster, namespace, stored, managedBy="kompakt.dev/operator")
     more = copy.deepcopy(stored["spec"]["roles"])
     more[0]["replicas"] = 3
     with pytest.raises(ApiException, match="roles can change only while suspended"):
@@ -148,10 +134,3 @@ def test_roles_change_only_while_suspended(cluster: ClusterSession, namespace: s
     suspended = update(cluster, namespace, stored, roles=more, suspend=True)
     assert suspended["spec"]["roles"][0]["replicas"] == 3
     assert update(cluster, namespace, suspended, suspend=False)["spec"]["suspend"] is False
-
-
-def test_who_manages_a_job_cannot_change(cluster: ClusterSession, namespace: str) -> None:
-    body = changed("spec.managedBy", "example.com/somebody-else")
-    stored = cluster.custom.create_namespaced_custom_object(*GROUP, namespace, "trainingjobs", body)
-    with pytest.raises(ApiException, match="managedBy cannot change"):
-        update(cluster, namespace, stored, managedBy="kompakt.dev/operator")

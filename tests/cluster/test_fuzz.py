@@ -18,8 +18,9 @@ from kompakt_core.contract import GROUP, JOB_PLURAL, MANAGED_BY, VERSION
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
-from tests.support.cluster.manifests import Chance, spec_schema
+from tests.support.cluster.manifests import Chance
 from tests.support.cluster.storm import held
+from tests.support.crds import schema
 from tools.kube.session import ClusterSession, eventually
 
 JUDGED = int(os.environ.get("KOMPAKT_FUZZ", "1500"))
@@ -65,8 +66,8 @@ def what_is_told(obj: Document) -> str:
 @pytest.mark.timeout(300 + JUDGED // 5)
 def test_random_jobs_are_accepted_or_clearly_refused(kompakt: ClusterSession, namespace: str) -> None:
     print(f"KOMPAKT_SEED={SEED}")
-    chance, schema = Chance(random.Random(SEED)), spec_schema()
-    bodies = [chance.manifest(schema) for _ in range(JUDGED)]
+    chance, spec = Chance(random.Random(SEED)), schema("trainingjobs", "spec")
+    bodies = [chance.manifest(spec) for _ in range(JUDGED)]
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda body: created(kompakt, namespace, body, dry_run="All"), bodies))
     found = Counter(judgement(*answer, body) for answer, body in zip(answers, bodies, strict=True))
@@ -97,13 +98,13 @@ def listed(cluster: ClusterSession, namespace: str) -> dict[str, Document]:
 @pytest.mark.timeout(300 + 10 * RUN)
 def test_random_jobs_reach_an_end_and_leave_nothing(kompakt: ClusterSession, namespace: str) -> None:
     print(f"KOMPAKT_SEED={SEED}")
-    chance, schema, ends = Chance(random.Random(SEED + 1), oddity=0.003), spec_schema(), Counter[str]()
+    chance, spec, ends = Chance(random.Random(SEED + 1), oddity=0.003), schema("trainingjobs", "spec"), Counter[str]()
     number = 0
     while ends.total() < RUN:
         names: list[str] = []
         while len(names) < AT_ONCE:
             number += 1
-            body = chance.manifest(schema, f"fuzz-{number}")
+            body = chance.manifest(spec, f"fuzz-{number}")
             body["spec"].pop("placement", None)  # how long a gang waits for a better place is not what this is about
             if created(kompakt, namespace, body)[0] == 201:
                 names.append(body["metadata"]["name"])

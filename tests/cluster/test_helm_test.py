@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kompakt_core.contract import OPERATOR_LEASE
+from tests.support.cluster.replacing import end_operator
 from tools.kube.parts import NAMESPACE
 from tools.kube.session import ClusterSession
 
@@ -39,8 +39,7 @@ def test_it_says_who_holds_the_leases(check: list[str]) -> None:
 
 
 def test_right_after_an_install_it_waits_until_an_operator_is_active(kompakt: ClusterSession, check: list[str]) -> None:
-    kompakt.kill("operator-0")
-    kompakt.kubectl("delete", "lease", OPERATOR_LEASE, f"--namespace={NAMESPACE}", "--ignore-not-found")
+    end_operator(kompakt)
     waiting = subprocess.Popen(check, stdout=subprocess.PIPE, text=True)
     try:
         with pytest.raises(subprocess.TimeoutExpired):

@@ -10,9 +10,9 @@ import pytest
 from kubernetes import client
 
 from kompakt_client.elector import DURATION
-from kompakt_core.contract import GATE, OPERATOR_LEASE
+from kompakt_core.contract import GATE
+from tests.support.cluster.replacing import end_operator, lease_holder
 from tools.kube.jobs import JobManifest, training_job
-from tools.kube.parts import NAMESPACE
 from tools.kube.session import ClusterSession, eventually, names, stays
 
 REPORT = {"kompakt": 1, "ranks": 2, "active": True, "reason": "Active", "mode": "ErrorBounded", "target": "0.01", "steps": 9}
@@ -44,16 +44,6 @@ def test_a_job_runs_to_its_end_and_keeps_its_figures(operated: Any) -> None:
     assert job.condition("CompressionActive")["status"] == "True"
     assert [len(pod["gpus"]) for pod in status["roles"][0]["pods"]] == [2, 2]
     stays(lambda: job.read()["metadata"]["resourceVersion"], 5)
-
-
-def test_a_role_without_gpus_belongs_to_the_gang_and_takes_no_rank_from_it(operated: Any) -> None:
-    body = training_job("mixed", replicas=2, seconds=None)
-    reader = {**body["spec"]["roles"][0], "name": "reader", "replicas": 1, "gpusPerReplica": 0}
-    body["spec"]["roles"].insert(0, reader)
-    job = operated(body)
-    job.await_phase("Running")
-    ranks = {pod.metadata.name: pod.metadata.annotations["kompakt.dev/rank"] for pod in job.pods()}
-    assert ranks == {"mixed-worker-0-a1": "0", "mixed-worker-1-a1": "1", "mixed-reader-0-a1": "2"}
 
 
 def test_a_failing_worker_restarts_the_gang_until_the_limit(operated: Any) -> None:
@@ -163,24 +153,6 @@ def test_quota_never_leaves_a_half_gang(operated: Any, kompakt: ClusterSession, 
     job.await_phase("Succeeded")
 
 
-def test_a_quota_counts_what_a_limit_range_adds_and_the_gang_is_whole_or_not_there(
-    operated: Any, kompakt: ClusterSession, namespace: str
-) -> None:
-    """The template names no processors; only live pods show what they take."""
-    limits = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}}
-    kompakt.core.create_namespaced_limit_range(namespace, limits)
-    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "3"}}}
-    kompakt.core.create_namespaced_resource_quota(namespace, quota)
-    job = operated(training_job("greedy", replicas=4, gpus=2, seconds=None))
-    eventually(lambda: job.condition("Reconciling").get("reason") == "QuotaExceeded", "QuotaExceeded")
-    eventually(lambda: not job.pods(), "what was made is removed again")
-    assert not job.bound()
-    kompakt.core.patch_namespaced_resource_quota("q", namespace, {"spec": {"hard": {"requests.cpu": "4"}}})
-    job.await_phase("Running")
-    asked = [container.resources.requests["cpu"] for pod in job.pods() for container in pod.spec.containers]
-    assert asked == ["1"] * 4
-
-
 def test_two_gangs_short_of_quota_take_turns(operated: Any, kompakt: ClusterSession, namespace: str) -> None:
     kompakt.core.create_namespaced_resource_quota(namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "3"}}})
     jobs = [
@@ -220,17 +192,15 @@ def test_a_standby_takes_over_from_a_killed_operator(operated: Any, kompakt: Clu
     try:
         job = operated(training_job("after"))
         job.await_phase("Succeeded")
-        lease = kompakt.kubectl("get", "lease", OPERATOR_LEASE, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}")
-        assert lease == "operator-1"
+        assert lease_holder(kompakt) == "operator-1"
         assert (running.phase, running.status["attempt"]) == ("Running", 1)
     finally:
+        end_operator(kompakt, "operator-1")
         kompakt.restart("operator-0")
-        kompakt.kill("operator-1")
-        eventually(lambda: lease_holder(kompakt) == "operator-0", "operator-0 active again")
 
 
 def test_a_standby_takes_over_at_once_from_an_operator_that_ends_in_order(operated: Any, kompakt: ClusterSession) -> None:
-    kompakt.kill("operator-0")
+    end_operator(kompakt)
     ending = kompakt.parts.operator("operator-2")
     kompakt.start(replace(ending, argv=ending.argv[3:]))  # the program itself: nothing starts it again
     try:
@@ -249,10 +219,5 @@ def test_a_standby_takes_over_at_once_from_an_operator_that_ends_in_order(operat
         job.await_phase("Succeeded")
     finally:
         kompakt.kill("operator-2")
-        kompakt.kill("operator-3")
+        end_operator(kompakt, "operator-3")
         kompakt.restart("operator-0")
-        eventually(lambda: lease_holder(kompakt) == "operator-0", "operator-0 active again")
-
-
-def lease_holder(cluster: ClusterSession) -> str:
-    return cluster.kubectl("get", "lease", OPERATOR_LEASE, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}")

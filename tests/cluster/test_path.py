@@ -1,55 +1,24 @@
 """The whole path on simulated nodes: apply, gated, planned, bound, Running, Succeeded, with all our processes."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from kompakt_core.contract import (
     ANN_GPU_INDICES,
-    ANN_GPUS,
     ANN_MIN_VALUE,
     ANN_PLANNED_GPUS,
     ANN_PLANNED_NODE,
     ANN_RANK,
     ANN_VALUE,
     LABEL_MACHINE,
-    RESOURCE,
-    SCHEDULER_NAME,
-    TOPOLOGY_PLURAL,
 )
-from tools.kube.holding import HoldingWatch
+from tests.support.cluster.pods import gpu_pod
+from tests.support.cluster.reading import held, topologies, written
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.session import ClusterSession, eventually, stays
 
-
-@pytest.fixture(autouse=True)
-def no_gpu_is_held_twice(kompakt: ClusterSession) -> Iterator[HoldingWatch]:
-    """Every test of the path is watched for the one invariant."""
-    watching = HoldingWatch(str(kompakt.kubeconfig))
-    yield watching
-    watching.close()
-    assert watching.violations == []
-    assert watching.events > 0
-
-
-def topologies(cluster: ClusterSession) -> dict[str, Any]:
-    found = cluster.custom.list_cluster_custom_object("kompakt.dev", "v1alpha1", TOPOLOGY_PLURAL)["items"]
-    return {item["metadata"]["name"]: item for item in found}
-
-
-def held(cluster: ClusterSession) -> dict[str, set[str]]:
-    """Pod name -> GPUs that the nodes' plugins report as held."""
-    pods: dict[str, set[str]] = {}
-    for topology in topologies(cluster).values():
-        for entry in topology.get("status", {}).get("held", ()):
-            pods.setdefault(entry["pod"], set()).add(entry["uuid"])
-    return pods
-
-
-def written(pod: Any, name: str) -> list[str]:
-    text = (pod.metadata.annotations or {}).get(name, "")
-    return text.split(",") if text else []
+pytestmark = pytest.mark.usefixtures("watched")
 
 
 def snapshot(job: JobManifest) -> tuple[Any, ...]:
@@ -66,7 +35,7 @@ def test_a_gang_goes_from_apply_to_succeeded(kompakt: ClusterSession, namespace:
     assert [pod.metadata.name for pod in pods] == ["whole-worker-0-a1", "whole-worker-1-a1"]
     for pod in pods:
         gpus = {gpu["uuid"]: gpu["index"] for gpu in nodes[pod.spec.node_name]["spec"]["gpus"]}
-        uuids = written(pod, ANN_GPUS)
+        uuids = written(pod)
         assert len(set(uuids)) == 4
         assert [str(gpus[uuid]) for uuid in uuids] == written(pod, ANN_GPU_INDICES)
         assert int(pod.metadata.annotations[ANN_VALUE]) >= int(pod.metadata.annotations.get(ANN_MIN_VALUE, "1")) > 0
@@ -77,8 +46,8 @@ def test_a_gang_goes_from_apply_to_succeeded(kompakt: ClusterSession, namespace:
     assert pods[0].metadata.annotations[ANN_RANK] == "0"
     assert len({pod.spec.node_name for pod in pods}) == 1, "two times four GPUs fit one machine"
     told = {entry["name"]: (entry["node"], entry["gpus"]) for role in status["roles"] for entry in role["pods"]}
-    assert told == {pod.metadata.name: (pod.spec.node_name, written(pod, ANN_GPUS)) for pod in pods}
-    eventually(lambda: held(kompakt).items() >= {p.metadata.name: set(written(p, ANN_GPUS)) for p in pods}.items(), "held")
+    assert told == {pod.metadata.name: (pod.spec.node_name, written(pod)) for pod in pods}
+    eventually(lambda: held(kompakt).items() >= {p.metadata.name: set(written(p)) for p in pods}.items(), "held")
 
     job.finish()
     status = job.await_phase("Succeeded")
@@ -139,44 +108,8 @@ def test_a_request_no_node_can_hold_says_so_and_others_go_on(kompakt: ClusterSes
     assert not huge.bound()
 
 
-def test_a_burst_of_jobs_all_succeed(kompakt: ClusterSession, namespace: str) -> None:
-    jobs = [apply(kompakt, namespace, training_job(f"burst-{i}", replicas=1 + i % 2, gpus=1 + i % 4)) for i in range(20)]
-    for job in jobs:
-        job.await_phase("Succeeded")
-    assert {job.status["attempt"] for job in jobs} == {1}
-    eventually(lambda: not held(kompakt), "all GPUs are given back")
-
-
-def test_a_suspended_job_has_no_pods_until_it_is_resumed(kompakt: ClusterSession, namespace: str) -> None:
-    job = apply(kompakt, namespace, training_job("later", gpus=2, seconds=None, suspend=True))
-    job.await_phase("Suspended")
-    assert job.pods() == []
-    job.patch({"spec": {"suspend": False}})
-    job.await_phase("Running")
-    job.patch({"spec": {"suspend": True}})
-    job.await_phase("Suspended")
-    eventually(lambda: not job.pods(), "no pods while suspended")
-    eventually(lambda: not held(kompakt), "no GPUs while suspended")
-
-
-def test_a_plain_pod_gets_gpus_from_our_scheduler(kompakt: ClusterSession, namespace: str) -> None:
-    container = {"name": "main", "image": "simulated", "resources": {"limits": {RESOURCE: "2"}}}
-    spec = {"schedulerName": SCHEDULER_NAME, "restartPolicy": "Never", "containers": [container]}
-    kompakt.core.create_namespaced_pod(namespace, {"metadata": {"name": "plain"}, "spec": spec})
-
-    def bound() -> Any:
-        pod = kompakt.core.read_namespaced_pod("plain", namespace)
-        return pod if pod.spec.node_name else None
-
-    pod = eventually(bound, "the plain pod is bound")
-    assert len(set(written(pod, ANN_GPUS))) == 2
-    eventually(lambda: held(kompakt).get("plain") == set(written(pod, ANN_GPUS)), "held as written")
-
-
 def test_a_pod_that_bypasses_us_keeps_its_gpus_from_others(kompakt: ClusterSession, namespace: str) -> None:
-    container = {"name": "main", "image": "simulated", "resources": {"limits": {RESOURCE: "6"}}}
-    spec = {"nodeName": "dgx-0", "restartPolicy": "Never", "containers": [container]}
-    kompakt.core.create_namespaced_pod(namespace, {"metadata": {"name": "bypass"}, "spec": spec})
+    kompakt.core.create_namespaced_pod(namespace, gpu_pod("bypass", 6, nodeName="dgx-0", schedulerName="default-scheduler"))
     jobs = [apply(kompakt, namespace, training_job(f"beside-{i}", gpus=2, seconds=None)) for i in range(9)]
     for job in jobs:
         job.await_phase("Running")

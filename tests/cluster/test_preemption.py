@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import pytest
 from kubernetes import client
 
 from kompakt_core import contract as c
-from tools.kube.holding import HoldingWatch
+from tests.support.cluster.reading import gpus_of, moment, scheduling
+from tests.support.cluster.replacing import end_operator, killed_pair
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.kwok import LEAVING_ANNOTATION, NEVER_STARTS_ANNOTATION
 from tools.kube.parts import Pair
@@ -18,14 +18,7 @@ from tools.kube.session import ClusterSession, eventually, stays
 HOST = "dgx-0"
 GRACE = 45
 LEAVING = "2"  # seconds that a worker needs for its checkpoint
-
-
-@pytest.fixture(autouse=True)
-def no_gpu_is_held_twice(kompakt: ClusterSession) -> Iterator[None]:
-    watching = HoldingWatch(str(kompakt.kubeconfig))
-    yield
-    watching.close()
-    assert watching.violations == []
+pytestmark = pytest.mark.usefixtures("watched")
 
 
 @pytest.fixture
@@ -49,20 +42,6 @@ def gang(name: str, *, priority: str = "", host: str = HOST, minimum: int = 0, l
     if priority:
         document["spec"]["priorityClassName"] = priority
     return document
-
-
-def scheduling(job: JobManifest) -> dict[str, Any]:
-    found: dict[str, Any] = job.status.get("scheduling", {})
-    return found
-
-
-def moment(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
-
-
-def gpus_of(job: JobManifest) -> set[str]:
-    """The GPUs written on its bound pods."""
-    return {uuid for pod in job.bound() for uuid in (pod.metadata.annotations or {}).get(c.ANN_GPUS, "").split(",") if uuid}
 
 
 def events(job: JobManifest, reason: str) -> list[Any]:
@@ -123,36 +102,24 @@ def test_priorities_that_never_preempt_and_equal_ones_wait(
     assert equal.bound() == []
 
 
-def test_nobody_is_ended_before_its_minimum_run_time(kompakt: ClusterSession, namespace: str, classes: dict[str, str]) -> None:
-    minimum = 8
-    low = apply(kompakt, namespace, gang("low", minimum=minimum))
-    low.await_phase("Running")
-    urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
-    eventually(lambda: "may be ended for it from" in scheduling(urgent).get("message", ""), "it says when")
-    assert low.status["attempt"] == 1
-    until = moment(low.condition("Running")["lastTransitionTime"]) + minimum
-    asked = eventually(lambda: scheduling(low).get("preempt"), "it is asked to end")
-    late = moment(asked["requestedAt"]) - until
-    assert 0 <= late <= 1, f"{late:.0f} s after the minimum run time"
-    eventually(lambda: len(urgent.bound()) == 2, "the urgent gang is bound")
-
-
-def test_a_gang_that_was_placed_and_never_ran_is_ended_too(
-    kompakt: ClusterSession, namespace: str, classes: dict[str, str]
+@pytest.mark.parametrize("starts", [True, False], ids=["a gang that runs", "one whose image cannot be pulled"])
+def test_nobody_is_ended_before_its_minimum_run_time(
+    kompakt: ClusterSession, namespace: str, classes: dict[str, str], starts: bool
 ) -> None:
-    """Its image cannot be pulled; its minimum run time counts from the release."""
+    """It counts from the start, or from the release where nothing starts."""
     minimum = 8
     document = gang("low", minimum=minimum)
-    document["spec"]["roles"][0]["template"]["metadata"]["annotations"][NEVER_STARTS_ANNOTATION] = "yes"
+    if not starts:
+        document["spec"]["roles"][0]["template"]["metadata"]["annotations"][NEVER_STARTS_ANNOTATION] = "yes"
     low = apply(kompakt, namespace, document)
-    low.await_phase("Starting")
+    low.await_phase("Running" if starts else "Starting")
     held = gpus_of(low)
     urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
     eventually(lambda: "may be ended for it from" in scheduling(urgent).get("message", ""), "it says when")
-    until = moment(scheduling(low)["plan"]["releasedAt"]) + minimum
-    assert low.phase == "Starting"
+    assert (low.status["attempt"], low.phase) == (1, "Running" if starts else "Starting")
+    since = low.condition("Running")["lastTransitionTime"] if starts else scheduling(low)["plan"]["releasedAt"]
     asked = eventually(lambda: scheduling(low).get("preempt"), "it is asked to end")
-    late = moment(asked["requestedAt"]) - until
+    late = moment(asked["requestedAt"]) - moment(since) - minimum
     assert 0 <= late <= 1, f"{late:.0f} s after the minimum run time"
     urgent.await_phase("Running")
     assert gpus_of(urgent) == held
@@ -208,7 +175,7 @@ def test_a_request_is_taken_back_when_the_urgent_job_is_deleted_before_anybody_e
     low.await_phase("Running")
     urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
     eventually(lambda: len(urgent.pods()) == 2, "its pods are made")
-    kompakt.kill("operator-0")
+    end_operator(kompakt)
     try:
         eventually(lambda: low.condition("PreemptionRequested").get("status") == "True", "low is asked to end")
         urgent.delete()
@@ -229,15 +196,11 @@ def test_another_planner_goes_on_where_the_first_one_was_killed(
     held = gpus_of(low)
     urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
     eventually(lambda: scheduling(urgent).get("state") == "Waiting", "it waits")
-    kompakt.kill_pair(pair)
-    try:
+    with killed_pair(kompakt, pair):
         reserve(urgent, low, held)
         eventually(lambda: len(urgent.bound()) == 2, "the standby has asked, and given it the GPUs")
         assert gpus_of(urgent) == held
         assert (low.status["attempt"], low.status["lastRestart"]["reason"]) == (2, "Preempted")
-    finally:
-        kompakt.restart(pair.extender)
-        kompakt.restart(pair.scheduler)
 
 
 def reserve(urgent: JobManifest, low: JobManifest, gpus: set[str]) -> None:

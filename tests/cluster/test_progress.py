@@ -11,20 +11,18 @@ from kompakt_runtime import export, metrics
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.pace import StepCounter
+from tests.support.cluster.replacing import operator_instead
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.session import ClusterSession, eventually, stays
 
 LAST_WORD = {"kompakt": 1, "active": False, "reason": "ModeNone", "progress": {"step": 1000, "total": 1000, "loss": 0.25}}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def asking(kompakt: ClusterSession) -> Iterator[ClusterSession]:
     """The cluster with an operator that asks once a second."""
-    kompakt.kill("operator-0")
-    kompakt.start(kompakt.parts.operator("operator-0", "--progress-seconds=1"))
-    yield kompakt
-    kompakt.kill("operator-0")
-    kompakt.start(kompakt.parts.operator("operator-0"))
+    with operator_instead(kompakt, kompakt.parts.operator("operator-1", "--progress-seconds=1")):
+        yield kompakt
 
 
 class Steady(StepCounter):

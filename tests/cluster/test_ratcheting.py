@@ -1,28 +1,25 @@
 """A job that was stored under older rules lives on: what it does not change is not judged again."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kubernetes import client
 
+from tests.support.crds import crd
 from tools.kube.jobs import Document, JobManifest, training_job
 from tools.kube.session import ClusterSession, eventually
 
-CRD = Path(__file__).resolve().parents[2] / "crds" / "trainingjobs.yaml"
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 NAME = "trainingjobs.kompakt.dev"
 
 
 def definition(*, lax: bool) -> Document:
     """Ours; `lax`: as if the rule about targetGradientError had not been there yet."""
-    crd: Document = yaml.load(CRD.read_text(), Loader=LOADER)
-    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    whole: Document = crd("trainingjobs")
+    spec = whole["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     if lax:
         del spec["activationCompression"]["properties"]["targetGradientError"]["x-kubernetes-validations"]
-    return crd
+    return whole
 
 
 @pytest.fixture

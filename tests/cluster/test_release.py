@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.cluster.replacing import end_operator
 from tools.kube import simulated
 from tools.kube.binaries import find_all
 from tools.kube.jobs import JobManifest, apply, training_job
@@ -128,26 +129,9 @@ class TestRelease:
         # The garbage collector looks for new definitions every 30 s; before that, it never hears of a job's end.
         eventually(lambda: not charted.pods(), "the job's pods are gone with it")
 
-    def test_the_charts_own_check_passes_with_the_rights_that_the_chart_gives_it(
-        self, released: ClusterSession, tmp_path: Path
-    ) -> None:
-        account = tmp_path / "account"
-        account.mkdir()
-        hooks = [h for h in yaml.safe_load_all(helm(released, "get", "hooks", RELEASE)) if h]
-        (check,) = [h for h in hooks if h["kind"] == "Pod"]
-        released.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([h for h in hooks if h["kind"] != "Pod"]))
-        token = released.kubectl("create", "token", check["spec"]["serviceAccountName"], "-n", NAMESPACE)
-        (account / "token").write_text(token)
-        shutil.copy(released.plane.keys.authority.certificate_file, account / "ca.crt")
-        command = check["spec"]["containers"][0]["command"]
-        server = ["python3", *command[1:3], released.plane.addresses.server, str(account), *command[5:]]
-        done = subprocess.run(server, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout.count("held by")) == (0, 2), done.stdout + done.stderr
-
     def test_an_operator_of_one_namespace_runs_its_jobs_with_roles_only(self, released: ClusterSession) -> None:
         helm(released, "upgrade", RELEASE, str(CHART), *settings(**{"operator.namespace": "default"}))
-        released.kill("operator-0")
-        released.kubectl("delete", "lease", "kompakt-operator", "-n", NAMESPACE)  # it was killed: nobody waits the 15 s here
+        end_operator(released)
         anywhere = released.kubectl("get", "clusterrolebindings", "-o", "jsonpath={.items[*].subjects[*].name}").split()
         assert f"{RELEASE}-operator" not in anywhere
         usual = released.parts.operator("operator-1")

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cluster.replacing import end_pair, operator_instead
 from tests.support.cluster.storm import LOOK, Crowd, held, left_sockets_collected, orphans
 from tools.kube.holding import HoldingWatch
 from tools.kube.jobs import JobManifest, apply, training_job
@@ -39,6 +40,7 @@ def left_sockets_are_collected_here() -> Iterator[None]:
 
 @pytest.fixture
 def watched(kompakt: ClusterSession) -> Iterator[HoldingWatch]:
+    """As in other tests, but it goes on where the API server was away."""
     watch = HoldingWatch(str(kompakt.kubeconfig), rejoins=True)
     yield watch
     watch.close()
@@ -69,20 +71,18 @@ def detour(kompakt: ClusterSession, pair: Pair) -> Iterator[str]:
     if not can_set_hostname():
         pytest.skip("two pairs on one host need hostnames of their own, and this machine allows no user namespaces")
     print(f"KOMPAKT_SEED={SEED}")
-    kompakt.kill("operator-0")
-    kompakt.kill_pair(pair)
+    end_pair(kompakt, pair)
     address, proxy = kompakt.parts.faulty_server(SEED)
     kompakt.start(proxy)
     kompakt.parts.server = address
-    kompakt.start(kompakt.parts.operator("operator-2"))
-    second = kompakt.start_pair("scheduler-2")
-    yield address
-    kompakt.kill("operator-2")
-    kompakt.kill_pair(second)
+    with operator_instead(kompakt, kompakt.parts.operator("operator-2")):
+        second = kompakt.start_pair("scheduler-2")
+        yield address
+        end_pair(kompakt, second)
     kompakt.kill("faulty")
     kompakt.parts.server = ""
-    for name in (pair.extender, pair.scheduler, "operator-0"):
-        kompakt.restart(name)
+    kompakt.restart(pair.extender)
+    kompakt.restart(pair.scheduler)
 
 
 @pytest.mark.timeout(600)
@@ -138,20 +138,17 @@ class Silenced:
             return ""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def silenced(kompakt: ClusterSession) -> Iterator[Silenced]:
-    kompakt.kill("operator-0")
     address, proxy = kompakt.parts.faulty_server(SEED, rate=0)
     kompakt.start(proxy)
     kompakt.parts.server = address
     operator = kompakt.parts.operator("operator-3", "--watch-patience=10")
     kompakt.parts.server = ""
-    kompakt.start(operator)
     port = next(flag.partition("=")[2] for flag in operator.argv if flag.startswith("--health-port="))
-    yield Silenced(kompakt, address, f"http://127.0.0.1:{port}/healthz")
-    kompakt.kill("operator-3")
+    with operator_instead(kompakt, operator):
+        yield Silenced(kompakt, address, f"http://127.0.0.1:{port}/healthz")
     kompakt.kill("faulty")
-    kompakt.restart("operator-0")
 
 
 @pytest.fixture
@@ -163,27 +160,21 @@ def long(kompakt: ClusterSession, namespace: str, silenced: Silenced) -> JobMani
     return job
 
 
-def test_a_watch_of_pods_that_says_nothing_any_more_ends_the_operators_liveness(
-    kompakt: ClusterSession, namespace: str, silenced: Silenced, long: JobManifest
-) -> None:
-    """Of one pod only: the operator names the first that it hears of, and may list all pods at any moment."""
-    silenced.silence("pods")
-    late = apply(kompakt, namespace, training_job("late", placement=NO_WAIT))
-    await_told(silenced, f"Pods has not shown {namespace}/late-worker-0-a1")
-    silenced.silence()
-    eventually(lambda: silenced.health() == "200 ok\n", "the next connection speaks")
-    late.await_phase("Succeeded")
+# What falls silent, and what the operator then says. It names the first object that it hears of, and may list all at any moment.
+WATCHES = {"pods": "Pods has not shown {}/late-worker-0-a1", "trainingjobs": "TrainingJobs has not shown {}/long"}
 
 
-def test_a_watch_of_jobs_that_says_nothing_any_more_ends_the_operators_liveness(
-    kompakt: ClusterSession, namespace: str, silenced: Silenced, long: JobManifest
+@pytest.mark.parametrize("plural", WATCHES)
+def test_a_watch_that_says_nothing_any_more_ends_the_operators_liveness(
+    kompakt: ClusterSession, namespace: str, silenced: Silenced, long: JobManifest, plural: str
 ) -> None:
-    silenced.silence("trainingjobs")
+    silenced.silence(plural)
     late = apply(kompakt, namespace, training_job("late", placement=NO_WAIT))
-    long.patch({"metadata": {"labels": {"changed": "yes"}}})
-    news = {"metadata": {"annotations": {"changed": "yes"}}}  # of the pod, so that its job is looked at
-    kompakt.core.patch_namespaced_pod("long-worker-0-a1", namespace, news)
-    await_told(silenced, f"TrainingJobs has not shown {namespace}/long")
+    if plural == "trainingjobs":
+        long.patch({"metadata": {"labels": {"changed": "yes"}}})
+        news = {"metadata": {"annotations": {"changed": "yes"}}}  # of the pod, so that its job is looked at
+        kompakt.core.patch_namespaced_pod("long-worker-0-a1", namespace, news)
+    await_told(silenced, WATCHES[plural].format(namespace))
     silenced.silence()
     eventually(lambda: silenced.health() == "200 ok\n", "the next connection speaks")
     late.await_phase("Succeeded")

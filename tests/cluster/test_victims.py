@@ -9,7 +9,8 @@ from kubernetes import client
 from kompakt_core import contract as c
 from kompakt_core.placement.model import Reason
 from kompakt_extender import rejections
-from tools.kube import simulated
+from tests.support.cluster.more_machines import more_machines
+from tests.support.cluster.pods import gpu_pod
 from tools.kube.session import ClusterSession, eventually
 from tools.kube.simulated import SimulatedMachine
 
@@ -21,18 +22,9 @@ CLIQUE = {c.ANN_PATTERN: "Clique", c.ANN_REQUIRED_LINK: "NVLink"}
 
 @pytest.fixture
 def machines(kompakt: ClusterSession) -> Iterator[list[str]]:
-    """Names of four machines; gone again afterwards."""
-    names = [machine.name for machine in MACHINES]
-    simulated.add_machines(kompakt.plane, MACHINES)
-    eventually(kompakt.parts.every_machine_reported, "a GPUTopology of every machine")
-    yield names
-    kompakt.core.delete_collection_node(label_selector=POOL)
-
-    def left() -> set[str]:
-        found = kompakt.custom.list_cluster_custom_object(c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)["items"]
-        return {one["metadata"]["name"] for one in found}.intersection(names)
-
-    eventually(lambda: not left(), "their GPUTopologies are gone")
+    """Names of four machines."""
+    with more_machines(kompakt, MACHINES):
+        yield [machine.name for machine in MACHINES]
 
 
 @pytest.fixture
@@ -44,18 +36,12 @@ def urgent(kompakt: ClusterSession, namespace: str) -> Iterator[str]:
     priorities.delete_priority_class(name)
 
 
-def pod(name: str, gpus: int, selector: dict[str, str], notes: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    container = {"name": "main", "image": "simulated", "resources": {"limits": {c.RESOURCE: str(gpus)}}}
-    more = {"schedulerName": c.SCHEDULER_NAME, "restartPolicy": "Never", "nodeSelector": selector, **spec}
-    return {"metadata": {"name": name, "annotations": notes or {}}, "spec": {**more, "containers": [container]}}
-
-
 def test_no_pod_is_evicted_for_one_that_would_still_not_fit(
     kompakt: ClusterSession, namespace: str, machines: list[str], urgent: str
 ) -> None:
     core = kompakt.core
     for name in machines:
-        core.create_namespaced_pod(namespace, pod(f"on-{name}", 1, {"kubernetes.io/hostname": name}))
+        core.create_namespaced_pod(namespace, gpu_pod(f"on-{name}", 1, nodeSelector={"kubernetes.io/hostname": name}))
 
     def small() -> dict[str, Any]:
         found = [one for one in core.list_namespaced_pod(namespace).items if one.metadata.name != "large"]
@@ -63,7 +49,7 @@ def test_no_pod_is_evicted_for_one_that_would_still_not_fit(
 
     eventually(lambda: len(small()) == len(machines), "a pod is bound to each machine")
     before = small()
-    core.create_namespaced_pod(namespace, pod("large", 8, {POOL: "yes"}, CLIQUE, priorityClassName=urgent))
+    core.create_namespaced_pod(namespace, gpu_pod("large", 8, CLIQUE, nodeSelector={POOL: "yes"}, priorityClassName=urgent))
 
     def why() -> str:
         status = core.read_namespaced_pod("large", namespace).status

@@ -186,6 +186,7 @@ def test_the_planner_counts_processors_of_what_a_webhook_injects(
     assert len({pod.spec.node_name for pod in plain.pods()}) == 1
 
 
+# 422 is what an admission policy answers by default.
 @pytest.mark.parametrize("code", [403, 400, 422])
 def test_a_gang_of_which_a_webhook_refuses_one_worker_is_removed_again_until_it_may_be_whole(
     kompakt: ClusterSession, namespace: str, webhook: Webhook, code: int
@@ -215,46 +216,3 @@ def test_a_service_that_a_webhook_spoils_is_not_blamed_on_the_template(
     service_webhook.verdict = lambda _: ALLOWED
     job.await_phase("Running")
     assert job.condition("Stalled")["status"] == "False"
-
-
-@pytest.fixture
-def policy(kompakt: ClusterSession, namespace: str) -> Iterator[Callable[[], object]]:
-    """An admission policy, of the code that is theirs by default (422), refuses the last worker; the way to end it."""
-    admission = client.AdmissionregistrationV1Api(kompakt.api)
-    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
-    last = "object.metadata.?labels['kompakt.dev/worker-index'].orValue('2') == '2'"
-    spec = {
-        "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": f"!({last})", "message": "no worker 2 here"}],
-    }
-    here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
-    binding = {"policyName": namespace, "validationActions": ["Deny"], "matchResources": here}
-    meta = {"metadata": {"name": namespace}}
-    admission.create_validating_admission_policy({**meta, "spec": spec})
-    admission.create_validating_admission_policy_binding({**meta, "spec": binding})
-    probe = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "simulated"}]}}
-
-    def refused() -> bool:
-        try:
-            kompakt.core.create_namespaced_pod(namespace, probe, dry_run="All")
-        except client.ApiException as refusal:
-            return refusal.status == 422
-        return False
-
-    eventually(refused, "the policy in force")
-    try:
-        yield lambda: admission.delete_validating_admission_policy_binding(namespace)
-    finally:
-        admission.delete_collection_validating_admission_policy_binding(field_selector=f"metadata.name={namespace}")
-        admission.delete_validating_admission_policy(namespace)
-
-
-def test_a_gang_of_which_a_policy_refuses_one_worker_goes_on_when_the_policy_is_gone(
-    kompakt: ClusterSession, namespace: str, policy: Callable[[], object]
-) -> None:
-    job = apply(kompakt, namespace, gang("maimed", 3))
-    eventually(lambda: job.condition("Stalled").get("reason") == "PodsForbidden", "PodsForbidden")
-    assert "no worker 2 here" in job.condition("Stalled")["message"]
-    eventually(lambda: not job.pods(), "what was made is removed again")
-    policy()
-    job.await_phase("Running")

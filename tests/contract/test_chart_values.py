@@ -1,28 +1,16 @@
 """The chart's values: each lands where it should and nowhere else, none is ignored, and an unknown one is refused by name."""
 
-import functools
 import json
-import subprocess
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tools.kube import binaries
+from tests.support.chart import CHART, WORKLOADS, Objects, container, json_of, objects, refusal, rendered, template
 
-ROOT = Path(__file__).resolve().parents[2]
-CHART = ROOT / "charts" / "kompakt"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
-Objects = dict[tuple[str, str], dict[str, Any]]
-
-WORKLOADS = {
-    "operator": ("Deployment", "kompakt-operator"),
-    "scheduler": ("Deployment", "kompakt-scheduler"),
-    "devicePlugin": ("DaemonSet", "kompakt-device-plugin"),
-}
 # The container that a workload's own values are about, and the names of its values for resources, by container.
 MAIN = {"operator": "operator", "scheduler": "extender", "devicePlugin": "device-plugin"}
 RESOURCES = {
@@ -44,38 +32,6 @@ PLACE = {
 }
 SPREAD = {"topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}
 DIGEST = "sha256:" + "a" * 64
-
-
-def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(binaries.find("helm")), *arguments], capture_output=True, text=True, check=False)
-
-
-@functools.cache
-def rendered(*settings: str, version: str = "v1.37.1") -> str:
-    """The chart's objects as text; a setting is PATH=JSON."""
-    told = (f"--set-json={setting}" for setting in settings)
-    done = helm("template", "kompakt", str(CHART), "--namespace=kompakt-system", f"--kube-version={version}", *told)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def objects(*settings: str, version: str = "v1.37.1") -> Objects:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    documents = [found for found in yaml.load_all(rendered(*settings, version=version), Loader=loader) if found]
-    return {(found["kind"], found["metadata"]["name"]): found for found in documents}
-
-
-def json_of(path: str, value: object) -> str:
-    return f"{path}={json.dumps(value)}"
-
-
-def template(found: Objects, part: str) -> dict[str, Any]:
-    return dict(found[WORKLOADS[part]]["spec"]["template"])
-
-
-def container(found: Objects, part: str, name: str) -> dict[str, Any]:
-    (only,) = [one for one in template(found, part)["spec"]["containers"] if one["name"] == name]
-    return dict(only)
 
 
 @pytest.mark.parametrize("part", WORKLOADS)
@@ -184,9 +140,7 @@ def test_kube_scheduler_follows_the_clusters_version(cluster: str, image: str) -
 
 @pytest.mark.parametrize("cluster", ["v1.34.9", "v1.38.0"])
 def test_a_cluster_that_is_too_old_or_too_new_is_refused(cluster: str) -> None:
-    done = helm("template", "kompakt", str(CHART), f"--kube-version={cluster}")
-    assert done.returncode != 0
-    assert "incompatible with Kubernetes" in done.stderr
+    assert "incompatible with Kubernetes" in refusal(version=cluster)
 
 
 def test_a_change_of_the_schedulers_configuration_restarts_its_pods() -> None:
@@ -305,7 +259,5 @@ def test_values_and_schema_know_the_same_names() -> None:
 
 def test_an_unknown_name_is_refused_at_every_level() -> None:
     paths = [*MAPPINGS, "image.digests."]
-    done = helm("template", "kompakt", str(CHART), *(f"--set-json={path}oddity{number}=1" for number, path in enumerate(paths)))
-    assert done.returncode != 0
-    silent = [path for number, path in enumerate(paths) if f"'oddity{number}'" not in done.stderr]
-    assert silent == [], done.stderr
+    told = refusal(*(f"{path}oddity{number}=1" for number, path in enumerate(paths)))
+    assert [path for number, path in enumerate(paths) if f"'oddity{number}'" not in told] == [], told

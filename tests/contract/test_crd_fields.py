@@ -3,17 +3,14 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.support.crds import CRDS, crd, schema
 from tools.crd import gputopology
 
-ROOT = Path(__file__).resolve().parents[2]
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-FILES = ("trainingjobs.yaml", "gputopologies.yaml")
+FILES = ("trainingjobs", "gputopologies")
 # Numbers that count nothing: names, positions, settings of others.
 UNITLESS = {
     "attempt", "observedGeneration", "priority", "rank", "index", "a", "b", "from", "to", "id", "cliqueId", "moduleId",
@@ -23,11 +20,6 @@ UNITLESS = {
 ANNOTATIONS = 262_144
 SPARE = 12_144
 Field = tuple[str, dict[str, Any]]
-
-
-def crd(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.load((ROOT / "crds" / name).read_text(), Loader=LOADER)
-    return found
 
 
 def fields(node: dict[str, Any], path: str) -> Iterator[Field]:
@@ -40,9 +32,8 @@ def fields(node: dict[str, Any], path: str) -> Iterator[Field]:
 
 
 def ours(name: str) -> list[Field]:
-    schema = crd(name)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    parts = {key: schema["properties"][key] for key in ("spec", "status")}
-    return [(name, schema), *fields({"properties": parts}, crd(name)["spec"]["names"]["singular"])]
+    parts = {key: schema(name, key) for key in ("spec", "status")}
+    return [(name, schema(name)), *fields({"properties": parts}, crd(name)["spec"]["names"]["singular"])]
 
 
 ALL = [field for name in FILES for field in ours(name)]
@@ -78,7 +69,7 @@ def test_a_crd_fits_where_client_side_apply_keeps_a_copy(name: str) -> None:
     """kubectl writes the whole object as JSON into one annotation; the file itself is shown by `kubectl get -o yaml`."""
     copy = len(json.dumps(crd(name), separators=(",", ":")).encode()) + 1
     assert copy + SPARE <= ANNOTATIONS, f"{copy} bytes as an annotation"
-    assert (ROOT / "crds" / name).stat().st_size < 250_000
+    assert (CRDS / f"{name}.yaml").stat().st_size < 250_000
 
 
 def test_short_names_are_known_and_differ() -> None:

@@ -2,38 +2,24 @@
 
 import copy
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job import model
 from kompakt_core.job.spec import parse_job
+from tests.support.crds import schema
 from tools.crd import __main__ as generator
 from tools.crd import podtemplate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
 MINIMAL: dict[str, Any] = {
     "metadata": {"name": "j", "namespace": "d"},
     "spec": {"roles": [{"name": "worker", "gpusPerReplica": 2, "template": TEMPLATE}]},
 }
-
-
-@cache
-def schema(name: str) -> dict[str, Any]:
-    crd = yaml.load((ROOT / "crds" / name).read_text(), Loader=LOADER)
-    found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return found
-
-
-def job_spec() -> dict[str, Any]:
-    spec: dict[str, Any] = schema("trainingjobs.yaml")["properties"]["spec"]
-    return spec
 
 
 def with_defaults(node: dict[str, Any], value: Any) -> Any:
@@ -54,13 +40,14 @@ BLOCKS: list[dict[str, Any]] = [
     {"activationCompression": {"overrides": [{"modules": "a"}]}},
     {"runPolicy": {"preemption": {}, "successPolicy": {}, "podFailurePolicy": {"rules": [{"onExitCodes": {"values": [1]}}]}}},
 ]
+FULL: dict[str, Any] = MINIMAL["spec"] | {key: value for block in reversed(BLOCKS) for key, value in block.items()}
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: next(iter(block), "nothing"))
 def test_each_default_of_the_schema_is_the_parsers_default(block: dict[str, Any]) -> None:
     plain = copy.deepcopy(MINIMAL)
     plain["spec"] |= block
-    assert parse_job({**plain, "spec": with_defaults(job_spec(), plain["spec"])}) == parse_job(plain)
+    assert parse_job({**plain, "spec": with_defaults(schema("trainingjobs", "spec"), plain["spec"])}) == parse_job(plain)
 
 
 def properties(node: dict[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -80,22 +67,13 @@ def planted(path: tuple[str, ...], value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("path", properties(job_spec()), ids=".".join)
+@pytest.mark.parametrize("path", properties(schema("trainingjobs", "spec")), ids=".".join)
 def test_each_field_of_the_schema_is_known_to_the_parser(path: tuple[str, ...]) -> None:
     """A value of a wrong type is refused for its type and under its own name, never as an unknown field."""
     spec = {**copy.deepcopy(MINIMAL["spec"]), **planted(path, object())}
     with pytest.raises(InvalidInput) as caught:
         parse_job({**MINIMAL, "spec": spec})
     assert "unknown field" not in str(caught.value)
-
-
-FULL: dict[str, Any] = {
-    **MINIMAL["spec"],
-    "communication": {},
-    "placement": {"consolidation": {}},
-    "activationCompression": {"overrides": [{"modules": "a"}]},
-    "runPolicy": {"preemption": {}, "successPolicy": {}, "podFailurePolicy": {"rules": [{"onExitCodes": {"values": [1]}}]}},
-}
 
 
 def objects(value: Any) -> list[dict[str, Any]]:

@@ -48,94 +48,83 @@ class Steady(StepCounter):
         return {"stepSeconds": 0.12345, "gradientBytes": 4096, "ranks": 2}
 
 
-async def test_the_pace_of_a_training_is_heard_with_its_progress_and_without() -> None:
-    port, queue = free_port(), WorkQueue()
-    server = metrics.serve(RuntimeConfig(metrics_port=port), Steady())
+@contextmanager
+def runtime(counter: StepCounter | None = None, **settings: object) -> Iterator[int]:
+    """The runtime's page of a process with these settings; its port."""
+    port = free_port()
+    server = metrics.serve(RuntimeConfig(metrics_port=port, **settings), *([counter] if counter else []))
     assert server is not None
-
-    async def heard_of() -> Scraper:
-        scraper = Scraper(queue, 30, port)
-        scraper.follow(KEY, UID, RANK_0)
-        async with scrape.session() as session:
-            await scraper.round(session)
-            queue.done(await queue.take())
-            await scraper.round(session)
-        return scraper
-
     try:
-        scraper = await heard_of()
-        assert scraper.pace(KEY, UID, 1) == measured.Pace(0.12, 4096, 2)
-        assert scraper.pace(KEY, UID, 2) is None, "of an attempt that is over"
-        assert len(queue) == 0, "the same answer is no news"
-        assert scraper.said(KEY, UID, 1) == {}
+        yield port
     finally:
         server.shutdown()
         server.server_close()
+
+
+async def taken(queue: WorkQueue) -> int:
+    """How many looks at jobs were called for; none are any more."""
+    count = len(queue)
+    while len(queue):
+        queue.done(await queue.take())
+    return count
+
+
+def following(queue: WorkQueue, port: int) -> Scraper:
+    scraper = Scraper(queue, 30, port)
+    scraper.follow(KEY, UID, RANK_0)
+    return scraper
+
+
+async def test_the_pace_of_a_training_is_heard_with_its_progress_and_without() -> None:
+    queue = WorkQueue()
+    with runtime(Steady()) as port:
+        scraper = following(queue, port)
+        async with scrape.session() as session:
+            await scraper.round(session)
+            assert await taken(queue) == 1
+            await scraper.round(session)
+    assert scraper.pace(KEY, UID, 1) == measured.Pace(0.12, 4096, 2)
+    assert scraper.pace(KEY, UID, 2) is None, "of an attempt that is over"
+    assert len(queue) == 0, "the same answer is no news"
+    assert scraper.said(KEY, UID, 1) == {}
 
 
 async def test_what_a_pod_saves_is_heard_while_it_trains_and_that_it_goes_on_is_no_news(tmp_path: Path) -> None:
-    port, queue = free_port(), WorkQueue()
-    config = RuntimeConfig("ErrorBounded", state_dir=str(tmp_path), attempt=1, metrics_port=port)
-    server = metrics.serve(config)
-    assert server is not None
-    looks = []
-
-    def trained(plain: int, saved: int, steps: int) -> None:
-        figures = Figures(plain_bytes=plain, saved_bytes=saved, forwards=steps, steps=steps, compressed=min(saved, 1))
-        export.write_report(str(tmp_path), 1, export.report(figures))
-
-    async def heard_of() -> Scraper:
-        scraper = Scraper(queue, 30, port)
-        scraper.follow(KEY, UID, RANK_0)
+    queue, looks = WorkQueue(), []
+    with runtime(mode="ErrorBounded", state_dir=str(tmp_path), attempt=1) as port:
+        scraper = following(queue, port)
         async with scrape.session() as session:
-            for figures in [(0, 0, 1), (700, 100, 2), (7000, 1000, 20), (7000, 700, 30)]:
-                trained(*figures)
+            for plain, saved, steps in [(0, 0, 1), (700, 100, 2), (7000, 1000, 20), (7000, 700, 30)]:
+                row = Figures(plain_bytes=plain, saved_bytes=saved, forwards=steps, steps=steps, compressed=min(saved, 1))
+                export.write_report(str(tmp_path), 1, export.report(row))
                 await scraper.round(session)
-                looks.append(len(queue))
-                while len(queue):
-                    queue.done(await queue.take())
-        return scraper
-
-    try:
-        heard = (await heard_of()).compression(KEY, UID, 1)
-        assert heard is not None
-        assert looks == [0, 1, 0, 1], "nothing compressed yet in the first step; the same ratio is no news, another one is"
-        found = reports.merged([heard.report])
-        assert (heard.pod, found["ratio"], found["steps"], found["mode"]) == (RANK_0.uid, "10.00", 30, "ErrorBounded")
-        assert found["complete"] is False
-    finally:
-        server.shutdown()
-        server.server_close()
+                looks.append(await taken(queue))
+    heard = scraper.compression(KEY, UID, 1)
+    assert heard is not None
+    assert looks == [0, 1, 0, 1], "nothing compressed yet in the first step; the same ratio is no news, another one is"
+    found = reports.merged([heard.report])
+    assert (heard.pod, found["ratio"], found["steps"], found["mode"]) == (RANK_0.uid, "10.00", 30, "ErrorBounded")
+    assert found["complete"] is False
 
 
 async def asked(port: int, times: int = 1) -> tuple[dict[str, object], int]:
     """What the operator knows of the job after asking so often, and how many looks at the job that called for."""
-    queue = WorkQueue()
-    scraper = Scraper(queue, 30, port)
-    scraper.follow(KEY, UID, RANK_0)
-    looks = 0
+    queue, looks = WorkQueue(), 0
+    scraper = following(queue, port)
     async with scrape.session() as session:
         for _ in range(times):
             await scraper.round(session)
-            while len(queue):
-                queue.done(await queue.take())
-                looks += 1
+            looks += await taken(queue)
     return dict(scraper.said(KEY, UID, 1)), looks
 
 
 async def test_what_a_script_writes_reaches_the_status(tmp_path: Path) -> None:
-    port = free_port()
     file = tmp_path / "progress.json"
-    server = metrics.serve(RuntimeConfig(progress_file=str(file), metrics_port=port))
-    assert server is not None
-    try:
+    with runtime(progress_file=str(file)) as port:
         assert await asked(port) == ({}, 0), "nothing said yet"
         file.write_text('{"step": 120, "total": 1000, "loss": 0.53, "samplesPerSecond": 812.4}')
         said = {"step": 120, "total": 1000, "loss": "0.53", "samplesPerSecond": "812.4"}
         assert await asked(port, times=2) == (said, 1), "the same answer is no news"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def test_another_pod_begins_anew_and_nobody_is_asked_once_the_job_is_over() -> None:

@@ -2,21 +2,25 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
-import yaml
 
 from kompakt_core import contract
 from kompakt_core.job.measured import Pace, at_the_end, written
+from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import merged, read_report
 from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
 from kompakt_runtime import config, export
 from kompakt_runtime.figures import Away, Figures
+from tests.support.crds import schema
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+
+def parsed(**spec: object) -> TrainingJob:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
+    roles = [{"name": "worker", "gpusPerReplica": 2, "template": template}]
+    return parse_job({"metadata": {"name": "j", "namespace": "ml", "uid": "u"}, "spec": {"roles": roles, **spec}})
 
 
 def test_the_slowest_ranks_pace_arrives_in_the_status_as_its_schema_has_it() -> None:
@@ -25,12 +29,8 @@ def test_the_slowest_ranks_pace_arrives_in_the_status_as_its_schema_has_it() -> 
     message = json.dumps(export.merged(config.RuntimeConfig(), [*rows, export.report(Figures())]))
     found = at_the_end([WorkerPod("j-worker-0-a1", "uid", 1, "worker", 0, reports=(message,))])
     assert found == Pace(0.2, 4096, 2)
-    template = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
-    spec = {"roles": [{"name": "worker", "gpusPerReplica": 2, "template": template}], "communication": {"gradientBytes": "1M"}}
-    job = parse_job({"metadata": {"name": "j", "namespace": "ml", "uid": "u"}, "spec": spec})
-    crd = yaml.load((ROOT / "crds" / "trainingjobs.yaml").read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-    assert {*written(found, job, "Rack"), "stalls"} == set(status["profile"]["properties"])
+    job = parsed(communication={"gradientBytes": "1M"})
+    assert {*written(found, job, "Rack"), "stalls"} == set(schema("trainingjobs", "status", "profile")["properties"])
 
 
 def line(plain: int, saved: int) -> str:
@@ -64,9 +64,7 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
     assert found["complete"] is True
     assert (found["offloadedBytes"], found["offloadReasons"]) == (1200, {"NotHidden": 20})
     assert (found["overheadPercent"], "in turn" in found["overheadDenominator"]) == ("17.2", True)
-    crd = yaml.load((ROOT / "crds" / "trainingjobs.yaml").read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-    assert set(found) <= set(status["compression"]["properties"])
+    assert set(found) <= set(schema("trainingjobs", "status", "compression")["properties"])
 
 
 @pytest.mark.parametrize(
@@ -80,22 +78,11 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
     ],
 )
 def test_the_runtime_understands_what_the_operator_writes(wish: dict[str, object]) -> None:
-    template = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
-    spec = {"roles": [{"name": "worker", "gpusPerReplica": 1, "template": template}], "activationCompression": wish}
-    job = parse_job({"metadata": {"name": "j", "namespace": "ml", "uid": "u"}, "spec": spec})
+    job = parsed(activationCompression=wish)
     pod = render.pod(job, job.roles[0], 0, 7, image="i", labels={})
     environment = {v["name"]: v["value"] for v in pod["spec"]["containers"][0]["env"] if "value" in v}
     read = config.RuntimeConfig.from_env(environment)
-    assert (read.mode, read.nonlinear, read.offload, read.target, read.failure_policy) == (
-        job.compression.mode,
-        job.compression.nonlinear_inputs,
-        job.compression.offload,
-        job.compression.target,
-        job.compression.failure_policy,
-    )
-    assert (read.min_tensor_bytes, read.attempt, read.state_dir) == (
-        job.compression.min_tensor_bytes,
-        7,
-        contract.INJECT_STATE_PATH,
-    )
-    assert [(o.modules, o.mode) for o in read.overrides] == [(o.modules, o.mode) for o in job.compression.overrides]
+    wanted, settings = job.compression, ("mode", "offload", "target", "failure_policy", "min_tensor_bytes")
+    assert [getattr(read, name) for name in settings] == [getattr(wanted, name) for name in settings]
+    assert (read.nonlinear, read.attempt, read.state_dir) == (wanted.nonlinear_inputs, 7, contract.INJECT_STATE_PATH)
+    assert [(o.modules, o.mode) for o in read.overrides] == [(o.modules, o.mode) for o in wanted.overrides]

@@ -1,4 +1,4 @@
-"""What compression saves is in the status while the job trains, and stays there when its machine is torn away."""
+"""A machine is torn away: a gang of which it had a half runs again, and what compression saved on it stays in the status."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import yaml
 
 from tests.support.node.faults import SOON, lost_node
-from tests.support.node.jobs import await_phase, status
+from tests.support.node.jobs import await_phase, pods_of, sleeping, status
+from tools.kube import stack
 from tools.kube.kubectl import await_state
 
 ROOT = Path(__file__).parents[2]
@@ -30,8 +31,11 @@ def compression(world):
     return status(world, NAME).get("compression", {})
 
 
-def test_figures_show_while_training_runs_and_outlive_the_machine(kompakt, jobs):
+def test_figures_and_gangs_outlive_a_machine(kompakt, jobs):
     kubectl, lost = kompakt.kubectl, kompakt.cluster.nodes[1].name
+    jobs.apply("halved", sleeping(10_000), gpus=6, pod={"tolerations": SOON})
+    await_phase(kompakt, "halved", "Running")
+    assert {pod["spec"]["nodeName"] for pod in pods_of(kompakt, "halved")} == set(stack.REAL_NODES)
     kubectl.apply(json.dumps(endless(kompakt.images.names["kompakt-digits"], lost)))
     jobs.names.append(NAME)
     await_phase(kompakt, NAME, "Running")
@@ -44,5 +48,7 @@ def test_figures_show_while_training_runs_and_outlive_the_machine(kompakt, jobs)
     with lost_node(kompakt):
         await_state(lambda: status(kompakt, NAME)["attempt"] == 2, "the next attempt", 180)
         left = compression(kompakt)
+        await_state(lambda: status(kompakt, "halved")["attempt"] == 2, "the whole gang given up", 120)
     assert (left["active"], left["complete"], left["ranks"], left["attempt"]) == (True, False, 2, 1)
     assert left["plainBytes"] >= shown["plainBytes"]
+    await_phase(kompakt, "halved", "Running", seconds=180)

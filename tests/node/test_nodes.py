@@ -84,13 +84,3 @@ def test_ordinary_pods_stay_off_simulated_nodes(world):
     places = {world.kubectl.get(pod)["spec"]["nodeName"] for pod in pods}
     world.kubectl("delete", *pods, "--now", "--wait=false")
     assert places <= {"node-1", "node-2"}
-
-
-def test_a_killed_node_is_noticed_and_comes_back_with_its_disk(world):
-    from tools.kube import node
-
-    second = world.cluster.nodes[1]
-    node.kill(second, world.cluster.spaces)
-    await_state(lambda: not condition(world.kubectl.get("node", second.name), "Ready"), "NotReady", 20)
-    node.start(second, world.cluster.spaces)
-    await_state(lambda: condition(world.kubectl.get("node", second.name), "Ready"), "Ready again", 30)

@@ -62,20 +62,17 @@ def ours(world: World) -> list[str]:
     return sorted(f"{found['kind']} {found['metadata']['name']}" for found in (*inside, *everywhere))
 
 
-def test_pods_run_on_without_kompakt_and_the_next_install_takes_them_up(installed_again: World, jobs: Jobs) -> None:
+def test_pods_run_on_without_kompakt_and_end_with_the_definitions(installed_again: World, jobs: Jobs) -> None:
     world, before = installed_again, train(installed_again, jobs)
     install.helm_uninstall(world.cluster)
     assert (ours(world), len(definitions(world)), of_job(world)) == ([], 2, before)
+
     installed(world)
     found = status(world, "staying")
-    assert (found["phase"], found["attempt"], of_job(world)) == ("Running", 1, before)
+    assert (found["phase"], found["attempt"], of_job(world)) == ("Running", 1, before), "the next install takes them up"
     held = {one["podUID"] for topology in world.kubectl.items("gputopologies") for one in topology["status"].get("held") or ()}
     assert {pod["metadata"]["uid"] for pod in pods_of(world, "staying")} <= held
 
-
-def test_jobs_end_with_their_definitions_and_nothing_is_left(installed_again: World, jobs: Jobs) -> None:
-    world = installed_again
-    train(world, jobs)
     where = (f"--kubeconfig={world.cluster.kubeconfig}", f"--namespace={NAMESPACE}", "--wait", "--timeout=300s")
     change = ("--reset-then-reuse-values", "--set=crds.keep=false")
     output([binaries.find("helm"), "upgrade", RELEASE, install.CHART, *change, *where])

@@ -1,4 +1,4 @@
-"""Upgrade and rollback on real nodes, twice, while jobs run and others come and go: no job restarts, no GPU is lost.
+"""Upgrade, rollback and upgrade again on real nodes, while jobs run and others come and go: no job restarts, no GPU is lost.
 
 KOMPAKT_UPGRADE_FROM names a commit: its chart and its images (built here, some minutes) are what is upgraded from and rolled
 back to. Unless it is set, the older release is today's with other annotations on its pods: every pod of kompakt is replaced, as
@@ -26,7 +26,7 @@ from tools.kube.kubectl import await_state
 from tools.kube.parts import NAMESPACE, RELEASE
 
 FROM = os.environ.get("KOMPAKT_UPGRADE_FROM", "")
-ROUNDS = 2
+STEPS = ("upgrade", "rollback", "upgrade")
 SECONDS = 300  # for one upgrade: three workloads, pods replaced one by one, on a machine that others use
 PAUSE = 3.0  # between two jobs that come
 
@@ -131,21 +131,20 @@ def test_jobs_run_on_and_come_and_go_through_upgrades_and_rollbacks(kompakt: Wor
     before = workers(kompakt)
     assert [len(gpus.split(",")) for *_, gpus, held in before] == [3] * 4
     assert [len(held) for *_, held in before] == [3] * 4
-    for number in range(ROUNDS):
-        for step in ("upgrade", "rollback"):
-            was, jobs = programs(kompakt), len(load.names)
-            if step == "upgrade":
-                install.helm_install(kompakt.cluster, kompakt.images, seconds=SECONDS)
-            else:
-                helm(kompakt, "rollback", RELEASE, at_work, "--wait", f"--timeout={SECONDS}s")
-            await_state(partial(replaced, kompakt, was), "every pod of kompakt is a new one", 60)
-            await_state(lambda: offered(kompakt) == ["8", "8"], "all GPUs offered", 60)
-            assert workers(kompakt) == before
-            assert (phase(kompakt, "long"), kompakt.kubectl.get("trainingjob", "long")["status"]["attempt"]) == ("Running", 1)
-            print(f"{step} {number + 1}: {len(load.names) - jobs} jobs came meanwhile")
+    for step in STEPS:
+        was, jobs = programs(kompakt), len(load.names)
+        if step == "upgrade":
+            install.helm_install(kompakt.cluster, kompakt.images, seconds=SECONDS)
+        else:
+            helm(kompakt, "rollback", RELEASE, at_work, "--wait", f"--timeout={SECONDS}s")
+        await_state(partial(replaced, kompakt, was), "every pod of kompakt is a new one", 60)
+        await_state(lambda: offered(kompakt) == ["8", "8"], "all GPUs offered", 60)
+        assert workers(kompakt) == before
+        assert (phase(kompakt, "long"), kompakt.kubectl.get("trainingjob", "long")["status"]["attempt"]) == ("Running", 1)
+        print(f"{step}: {len(load.names) - jobs} jobs came meanwhile")
     load.stop.set()
     assert load.trouble == []
-    assert len(load.names) >= 2 * ROUNDS
+    assert len(load.names) >= len(STEPS)
     for name in load.names:
         await_phase(kompakt, name, "Succeeded", "Failed", seconds=180)
         status = kompakt.kubectl.get("trainingjob", name)["status"]
