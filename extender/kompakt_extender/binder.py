@@ -31,7 +31,6 @@ from kompakt_extender.writer import NotSent, Pause, Sender
 
 _LOG = logging.getLogger(__name__)
 PLUGIN_SECONDS = 2.0  # how long a bind waits for the device plugin to report the one before it
-_STEP = 0.01
 _SURELY_NOT_DONE = (401, 429)  # who we are was not believed, or the server had too much to do
 
 
@@ -62,6 +61,7 @@ class Binder:
         released: Callable[[PodView], bool],
         *,
         pause: Pause = asyncio.sleep,
+        plugin_seconds: float = PLUGIN_SECONDS,
         note: Callable[[PodView, Request, NodeState, Grant], None] = _not_noted,
     ) -> None:
         self._writer = writer
@@ -70,6 +70,7 @@ class Binder:
         self._released = released
         self._note = note
         self._pause = pause
+        self.plugin_seconds = plugin_seconds
         self._locks: dict[str, asyncio.Lock] = {}
         self._calls: Counter[str] = Counter()
         self._settling: set[asyncio.Task[None]] = set()
@@ -145,12 +146,12 @@ class Binder:
 
     async def _wait_for_plugin(self, node: NodeName, pod: PodView) -> None:
         """Of one size, at most one bind per node is unreported by the device plugin: it tells equal requests apart by order."""
-        for _ in range(round(PLUGIN_SECONDS / _STEP)):
-            if not self._ledger.unreported(node, pod.gpus, pod.uid):
-                return
-            await self._pause(_STEP)
-        if self._ledger.unreported(node, pod.gpus, pod.uid):
-            raise BindRejected(Rejection(Reason.PLUGIN_BEHIND))
+        try:
+            async with asyncio.timeout(self.plugin_seconds):
+                while self._ledger.unreported(node, pod.gpus, pod.uid):
+                    await self._ledger.next_change(node).wait()
+        except TimeoutError:
+            raise BindRejected(Rejection(Reason.PLUGIN_BEHIND)) from None
 
     async def _post(self, args: BindingArgs, pod: PodView, node: NodeName, found: Grant) -> None:
         path = f"/api/v1/namespaces/{args.namespace}/pods/{args.name}/binding"

@@ -4,6 +4,7 @@ Taken = GPUs written on bound, unfinished pods + GPUs planned for released pods 
 + GPUs of binds whose outcome is not known yet + unhealthy GPUs. Everything here is pure: views in, states out.
 """
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
@@ -118,6 +119,7 @@ class GpuLedger:
         self._states: dict[NodeName, NodeState] = {}
         self._dirty: set[NodeName] = set()
         self._watchers: list[set[NodeName]] = []
+        self._changes: dict[NodeName, asyncio.Event] = {}
         self._withdrawn: set[PodUid] = set()
         self._gone: dict[PodUid, None] = {}  # in order; a uid never comes back
         self.reserved = Reservations()
@@ -334,6 +336,10 @@ class GpuLedger:
         """Stop filling the set."""
         self._watchers = [one for one in self._watchers if one is not changed]
 
+    def next_change(self, node: NodeName) -> asyncio.Event:
+        """Is set when that node next changes."""
+        return self._changes.setdefault(node, asyncio.Event())
+
     def _claim_annotation(self, pod: PodView) -> None:
         """What is planned on a pod counts once it is released. Not so what an earlier plan wrote there: bind refuses that."""
         known = self.claims_of(pod.uid, ClaimSource.ANNOTATION)
@@ -357,6 +363,8 @@ class GpuLedger:
         self._dirty.add(name)
         for changed in self._watchers:
             changed.add(name)
+        if (change := self._changes.pop(name, None)) is not None:
+            change.set()
 
     def _refresh(self) -> None:
         for name in tuple(self._dirty):

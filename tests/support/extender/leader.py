@@ -45,7 +45,9 @@ class Leader:
         )
         self.decisions = PlacementHistory(self.ledger, lambda: self.now, self.answers.boards.peek, metrics)
         self.queries = Queries(self.ledger, self.jobs, self.decisions, lambda: self.now)
-        self.binder = Binder(world, self.ledger, metrics, self.jobs.released, pause=_no_pause, note=self.decisions.note)
+        self.binder = Binder(
+            world, self.ledger, metrics, self.jobs.released, pause=_no_pause, plugin_seconds=0.0, note=self.decisions.note
+        )
         self.handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
 
     def _clock(self) -> datetime:

@@ -170,6 +170,21 @@ async def test_of_one_size_only_one_bind_is_unreported_at_a_time(leader: Leader)
     assert await leader.bind("b", "n0") == ""
 
 
+async def test_a_bind_goes_on_as_soon_as_the_plugin_has_reported_the_one_before_it(leader: Leader) -> None:
+    leader.binder.plugin_seconds = 60.0
+    for name in ("a", "b"):
+        leader.world.add_pod(pod(name, 2))
+    leader.see()
+    assert await leader.bind("a", "n0") == ""
+    leader.see()  # a change of the node that reports nothing
+    waiting = asyncio.create_task(leader.bind("b", "n0"))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    leader.world.report("n0")
+    leader.see()
+    assert await asyncio.wait_for(waiting, 5) == ""
+
+
 async def test_simultaneous_binds_of_one_pod_write_once(leader: Leader) -> None:
     leader.world.add_pod(pod("p", 2))
     leader.see()
