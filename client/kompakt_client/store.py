@@ -125,7 +125,8 @@ class Store(Generic[View]):
         if version < mark.floor:
             raise RestoredError(f"the list is of version {version}, but {mark.floor} was seen before it was asked for")
         self._buried -= mark.buried
-        there = {found.key: found for found in objects}
+        # One that is buried is not there any more, and whatever had its name before it even less.
+        there = {found.key: found for found in objects if found.uid not in self._buried}
         lacking = [held.key for held in self if held.key not in there and held.version <= version]
         changes = [change for key in lacking for change in self._remove(key)]
         for found in there.values():
@@ -149,7 +150,7 @@ class Store(Generic[View]):
     def _replace(self, found: StoredObject[View], version: int) -> list[ObjectChange[View]]:
         """As listed: also against what is newer, unless it is newer than the list."""
         held = self._objects.get(found.key)
-        if found.uid in self._buried or held == found or (held is not None and held.version > version):
+        if held == found or (held is not None and held.version > version):
             return []
         return self._set(found)
 

@@ -345,6 +345,17 @@ def test_a_version_ahead_of_a_restored_server_is_listed_anew_and_other_troubles_
     assert slow.then == Watch(60)
 
 
+def test_a_list_with_a_buried_object_takes_away_what_had_its_name_before() -> None:
+    """The predecessor's end came in the same gap as the successor's life, and only the successor's end is heard."""
+    store: Store[str] = Store()
+    store.listed([StoredObject("", "c", "first", 5, "v")], 5, store.mark())
+    mark = store.mark()
+    store.gone("second")
+    store.listed([StoredObject("", "c", "second", 8, "v")], 8, mark)
+    store.watched(StoredObject("", "c", "second", 9), deleted=True)
+    assert list(store) == []
+
+
 class TestReflecting(Reflecting.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
 
