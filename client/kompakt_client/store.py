@@ -72,6 +72,7 @@ class Store(Generic[View]):
         self._found: dict[str, dict[str, dict[Key, View]]] = {name: {} for name in indexes}
         self.reflected = 0  # the watch has shown everything up to this version
         self.newest = 0  # the highest version that anything has shown
+        self.owed: StoredObject[View] | None = None  # the first that an answer has shown and the watch not yet
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -103,12 +104,16 @@ class Store(Generic[View]):
         """The watch has come this far: a bookmark."""
         self.reflected = max(self.reflected, version)
         self.newest = max(self.newest, version)
+        if self.owed is not None and self.owed.version <= self.reflected:
+            self.owed = None
 
     def answered(self, found: StoredObject[View]) -> list[ObjectChange[View]]:
         """The answer to a request of our own, however late it comes."""
         if found.version <= self.reflected:
             return []
         self.newest = max(self.newest, found.version)
+        if self.owed is None:
+            self.owed = found
         return self._put(found)
 
     def gone(self, uid: str) -> list[ObjectChange[View]]:
@@ -137,6 +142,7 @@ class Store(Generic[View]):
     def clear(self) -> list[ObjectChange[View]]:
         """There are none: the kind is not served."""
         self._buried.clear()
+        self.owed = None
         return [change for key in list(self._objects) for change in self._remove(key)]
 
     # How it is kept

@@ -122,7 +122,9 @@ class Reflecting(RuleBasedStateMachine):
         kind, what = self.late.pop(number % len(self.late))
         store = self.reflection.store
         if kind == "object":
-            return self.tell(store.answered(what), what.version)
+            self.tell(store.answered(what), what.version)
+            assert store.owed is not None or what.version <= store.reflected
+            return None
         self.dead.add(what)
         return self.tell(store.gone(what), math.inf)
 
@@ -219,6 +221,7 @@ class Reflecting(RuleBasedStateMachine):
         self.catch_up()
         if self.trusted:
             assert self.known() == self.server.objects, "without any comparison"
+            assert self.reflection.store.owed is None
         for _ in range(20):
             self.compare()
             if not isinstance(self.effect, Leave):
@@ -260,6 +263,11 @@ class Reflecting(RuleBasedStateMachine):
     def listeners_know_what_the_store_knows(self) -> None:
         if hasattr(self, "reflection"):
             assert self.heard == self.known()
+
+    @invariant()
+    def only_what_the_watch_has_not_shown_is_owed(self) -> None:
+        if hasattr(self, "reflection") and (owed := self.reflection.store.owed) is not None:
+            assert self.reflection.store.reflected < owed.version <= self.reflection.store.newest
 
     @invariant()
     def indexes_find_what_is_there(self) -> None:
