@@ -7,11 +7,11 @@ import pytest
 
 from kompakt_client.errors import Rejected, rejection
 from kompakt_operator.api import OperatorApi, jobs_path
-from kompakt_operator.cache import Cache
 from kompakt_operator.events import EventAnnouncer
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
 from kompakt_operator.workqueue import Key, WorkQueue
+from tests.support.operator.known import knowing
 
 Object = dict[str, Any]
 KEY: Key = ("ml", "j")
@@ -50,7 +50,7 @@ class Refusing(OperatorApi):
 async def looked(plural: str, code: int, message: str, **run_policy: str) -> tuple[Object, bool]:
     """The job's conditions that hold after two looks, by type, and whether a third one is planned."""
     queue, api = WorkQueue(), Refusing(job(**run_policy), plural, rejection(code, "Invalid", message))
-    both = Reconciler(api, Cache(), queue, Scraper(queue, 0), EventAnnouncer(api, "pod-a"), "runtime")
+    both = Reconciler(api, knowing(), queue, Scraper(queue, 0), EventAnnouncer(api, "pod-a"), "runtime")
     await both.reconcile(KEY)
     await both.reconcile(KEY)
     held = {c["type"]: c for c in api.obj["status"]["conditions"] if c["status"] == "True"}

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_client.errors import Conflict, Invalid, NotFound, Throttled, Unreachable
-from kompakt_client.requests import Answer
 from kompakt_core.errors import InvalidInput
-from kompakt_operator.api import judged
 from kompakt_operator.config import read_config
 from kompakt_operator.events import transitions
 from kompakt_operator.health import STUCK_SECONDS, OperatorHealth
@@ -138,30 +135,6 @@ def test_any_environment_is_read_or_refused(environment: dict[str, str]) -> None
     except InvalidInput:
         return
     assert 0 <= config.health_port <= 65535
-
-
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [(404, NotFound), (409, Conflict), (422, Invalid), (429, Throttled), (401, Unreachable), (503, Unreachable)],
-)
-def test_an_answer_is_an_object_or_an_error_of_the_tree(code: int, error: type[Exception]) -> None:
-    with pytest.raises(error, match="m"):
-        judged("GET /x", Answer(code, b'{"reason": "R", "message": "m"}'))
-    assert judged("GET /x", Answer(201, b'{"kind": "Pod"}')) == {"kind": "Pod"}
-    assert judged("DELETE /x", Answer(200, b"")) == {}
-
-
-def test_an_answer_that_is_no_json_is_no_answer() -> None:
-    with pytest.raises(Unreachable, match="GET /x: no JSON"):
-        judged("GET /x", Answer(200, b"<html>"))
-    with pytest.raises(Unreachable, match="502"):
-        judged("GET /x", Answer(502, b"<html>"))
-
-
-def test_a_kind_that_is_not_served_is_told_from_an_object_that_is_not_there() -> None:
-    with pytest.raises(NotFound) as refused:
-        judged("GET /x", Answer(404, b"404 page not found\n"))
-    assert not refused.value.served
 
 
 def test_events_tell_turns_not_states() -> None:
