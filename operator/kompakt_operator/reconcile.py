@@ -120,7 +120,7 @@ class Reconciler:
             rejection = rejections.judged(rejected)
             if rejection is None:
                 raise
-            await self._refuse(key, job, performer, rejection.condition, final=rejection.final)
+            await self._rejected(key, job, performer, rejection.condition, final=rejection.final)
         else:
             self._settle(key, job, read_status(performer.current), wanted)
         await self._announcer.announce(obj, performer.current)
@@ -192,11 +192,11 @@ class Reconciler:
             if isinstance(action, do.Wake):
                 self._queue.add_after(key, action.at - time.time())
 
-    async def _refuse(self, key: Key, job: TrainingJob, performer: Performer, told: Condition, *, final: bool) -> None:
+    async def _rejected(self, key: Key, job: TrainingJob, performer: Performer, told: Condition, *, final: bool) -> None:
         """Say why the gang cannot be made; take back what exists of it; try later unless that is useless."""
         status = read_status(performer.current)
         pods = list(self._observed.pods(_id(job)))
-        await performer.perform(do.refused(job, status, pods, told, time.time(), final=final))
+        await performer.perform(do.rejected(job, status, pods, told, time.time(), final=final))
         delay = 0.0 if final else self._queue.hold(key, self._turn(key, performer.current, told))
         log.warning("%s/%s: %s: %s%s", *key, told.reason, told.message, f"; again in {delay:.0f} s" if delay else "")
 

@@ -30,8 +30,8 @@ def job(**run_policy: str) -> Object:
 class Refusing(OperatorApi):
     """Takes everything but objects of one kind; the job's status is kept as written."""
 
-    def __init__(self, obj: Object, plural: str, refusal: Rejected) -> None:
-        self.obj, self.plural, self.refusal = obj, plural, refusal
+    def __init__(self, obj: Object, plural: str, rejected: Rejected) -> None:
+        self.obj, self.plural, self.rejected = obj, plural, rejected
 
     async def get(self, path: str, accept: str = "application/json", **query: str) -> Object:
         assert path == jobs_path(*KEY)
@@ -39,7 +39,7 @@ class Refusing(OperatorApi):
 
     async def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False) -> Object:
         if path.endswith(f"/{self.plural}"):
-            raise self.refusal
+            raise self.rejected
         return dict(body)
 
     async def apply(self, path: str, body: Mapping[str, Any]) -> Object:
