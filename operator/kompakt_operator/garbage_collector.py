@@ -11,7 +11,8 @@ from typing import Any, Final
 from kompakt_client.errors import Conflict, NotFound
 from kompakt_core.contract import worker_labels
 from kompakt_operator.api import OperatorApi, budgets_path, core_path
-from kompakt_operator.observed import JobId, Observed
+from kompakt_operator.observed import Observed
+from kompakt_operator.projections import JobId
 from kompakt_operator.workqueue import Key, WorkQueue
 
 COLLECTOR_SECONDS: Final = 10.0  # the collector needs about one

@@ -23,8 +23,9 @@ from kompakt_operator.api import OperatorApi, core_path, jobs_path
 from kompakt_operator.crd import is_gone
 from kompakt_operator.events import EventAnnouncer
 from kompakt_operator.garbage_collector import GarbageCollector
-from kompakt_operator.observed import JobId, Observed
+from kompakt_operator.observed import Observed
 from kompakt_operator.perform import NameTaken, NotMade, Performer, write_status
+from kompakt_operator.projections import JobId
 from kompakt_operator.scrape import Scraper
 from kompakt_operator.workqueue import Key, WorkQueue
 

@@ -8,7 +8,8 @@ from kompakt_client.errors import Unreachable, rejection
 from kompakt_client.store import StoredObject
 from kompakt_operator.api import OperatorApi
 from kompakt_operator.config import OperatorConfig
-from kompakt_operator.observed import SILENCES, WATCH_SECONDS, Observed, bare
+from kompakt_operator.observed import SILENCES, WATCH_SECONDS, Observed
+from kompakt_operator.projections import bare
 from kompakt_operator.watch_health import Owed, WatchHealth, path_of, proven
 from tests.support.operator.known import knowing, pod
 
