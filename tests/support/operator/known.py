@@ -68,11 +68,13 @@ class PlayedApi:
     """Lists of one version, and watches that show what a test puts into them; both by the last part of their path."""
 
     def __init__(self, version: int = 100, **lists: list[Object]) -> None:
-        self.version, self.lists = version, lists
+        self.version, self.lists, self.asked = version, lists, 0
         self.streams = {plural: PlayedStream() for plural in ("pods", "services", contract.TOPOLOGY_PLURAL)}
 
     def exchange(self, request: ApiRequest) -> Answer:
+        self.asked += 1
         items = self.lists.get(request.path.rsplit("/", 1)[-1], [])
+        self.version = next(VERSIONS) if self.asked > len(self.streams) else self.version
         return Answer(200, json.dumps({"metadata": {"resourceVersion": str(self.version)}, "items": items}).encode())
 
     def watch(self, path: str, query: Mapping[str, str | int], silence: float) -> PlayedStream:

@@ -156,3 +156,20 @@ async def test_a_watch_owes_what_an_answer_has_shown(shown: int, answered: list[
     assert {kind: found.version for kind, found in observed.owed().items()} == owed
     observed.job_seen(a_job(9))
     assert contract.JOB_KIND not in observed.owed()
+
+
+async def test_a_comparison_puts_in_line_only_the_jobs_of_which_something_vanished_unseen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kompakt_operator.observed.COMPARE_SECONDS", 0.0)
+    api = PlayedApi(pods=[pod("a", "a", resourceVersion="7"), pod("b", "b", resourceVersion="8")])
+    observed, queue = await watching(api)
+    for there in (2, 2, 1):
+        api.lists["pods"] = api.lists["pods"][:there]
+        asked = api.asked
+        api.show("pods", "BOOKMARK", {"metadata": {}})
+        api.streams["pods"].stop()
+        await until(lambda asked=asked: api.asked > asked)  # type: ignore[misc]
+        await asyncio.sleep(0.02)  # until it is told
+        assert (await in_line(queue), len(observed.pods(JOB))) == ([KEY] if there == 1 else [], there)
+    observed.stop()

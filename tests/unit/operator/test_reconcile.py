@@ -60,7 +60,7 @@ def reconciler(observed: Observed, queue: WorkQueue) -> Reconciler:
 
 
 def settled(observed: Observed, obj: dict[str, Any], now: float = 1e9) -> dict[str, Any]:
-    """The job with the status that a look would write."""
+    """The job with the status that reconciling would write."""
     for _ in range(3):
         read, parsed = read_status(obj), parse_job(obj)
         services = observed.services(("ml", "u"))
@@ -154,7 +154,7 @@ def test_only_what_belongs_to_the_missing_job_and_stays_is_left_behind(meta: dic
 
 
 @pytest.mark.parametrize(
-    ("rejected", "definitions", "gone"),
+    ("rejected", "crds", "gone"),
     [
         (rejection(404, "NotFound", ""), None, True),
         (rejection(403, "Forbidden", ""), None, False),
@@ -164,15 +164,15 @@ def test_only_what_belongs_to_the_missing_job_and_stays_is_left_behind(meta: dic
     ],
     ids=["the job alone", "not allowed", "the CRD as well", "not served for a moment", "nobody may say"],
 )
-async def test_a_job_is_gone_when_it_or_its_definition_is_not_there(rejected: Rejected, definitions: Any, gone: bool) -> None:
-    assert await is_gone(Asked({DEFINITIONS: definitions}), rejected) is gone
+async def test_a_job_is_gone_when_it_or_its_crd_is_not_there(rejected: Rejected, crds: Any, gone: bool) -> None:
+    assert await is_gone(Asked({DEFINITIONS: crds}), rejected) is gone
 
 
 KINDS = {"resources": [{"name": contract.JOB_PLURAL}, {"name": "gputopologies"}]}
 
 
 @pytest.mark.parametrize(
-    ("kinds", "definitions", "found"),
+    ("kinds", "crds", "found"),
     [
         (KINDS, {"items": [{"metadata": {"uid": "d"}}]}, "d"),
         (KINDS, rejection(403, "Forbidden", ""), "one"),
@@ -181,6 +181,6 @@ KINDS = {"resources": [{"name": contract.JOB_PLURAL}, {"name": "gputopologies"}]
     ],
     ids=["served", "served, and more may not be asked", "defined and not served yet", "nothing is defined"],
 )
-async def test_a_definition_counts_when_it_is_served(kinds: Any, definitions: Any, found: str) -> None:
-    api = Asked({f"/apis/{contract.API_VERSION}": kinds, DEFINITIONS: definitions})
+async def test_a_crd_counts_when_it_is_served(kinds: Any, crds: Any, found: str) -> None:
+    api = Asked({f"/apis/{contract.API_VERSION}": kinds, DEFINITIONS: crds})
     assert await served(api) == found

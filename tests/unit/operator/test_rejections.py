@@ -16,6 +16,8 @@ from tests.support.operator.known import knowing
 Object = dict[str, Any]
 KEY: Key = ("ml", "j")
 INVALID = 'Service "j-a1" is invalid: spec.ports[0].port: Invalid value: 0: must be between 1 and 65535'
+UNREAD = "Service in version v1 cannot be handled"
+IMAGE = "spec.containers[0].image: Required value"
 WEBHOOK = 'admission webhook "mesh.example.com" denied the request: not here'
 QUOTA = 'services "j-a1" is forbidden: exceeded quota: small, requested: services=1, used: services=5, limited: services=5'
 
@@ -47,8 +49,8 @@ class Refusing(OperatorApi):
         return self.obj
 
 
-async def looked(plural: str, code: int, message: str, **run_policy: str) -> tuple[Object, bool]:
-    """The job's conditions that hold after two looks, by type, and whether a third one is planned."""
+async def reconciled(plural: str, code: int, message: str, **run_policy: str) -> tuple[Object, bool]:
+    """The job's conditions that hold after it was reconciled twice, by type, and whether a third time is planned."""
     queue, api = WorkQueue(), Refusing(job(**run_policy), plural, rejection(code, "Invalid", message))
     both = Reconciler(api, knowing(), queue, Scraper(queue, 0), EventAnnouncer(api, "pod-a"), "runtime")
     await both.reconcile(KEY)
@@ -57,35 +59,28 @@ async def looked(plural: str, code: int, message: str, **run_policy: str) -> tup
     return held, KEY in queue._held
 
 
-@pytest.mark.parametrize(("code", "message"), [(422, INVALID), (400, "Service in version v1 cannot be handled"), (403, WEBHOOK)])
-async def test_a_service_that_cannot_be_made_is_not_the_templates_fault(code: int, message: str) -> None:
-    held, again = await looked("services", code, message)
-    assert (held["Stalled"]["reason"], held["Stalled"]["message"]) == ("ServicesForbidden", f"Service j-a1: {message}")
-    assert "Failed" not in held
-    assert again
+# What of a gang cannot be made, the answer, and what its owner reads: type, reason and message of a condition.
+REJECTED: dict[str, tuple[str, int, str, tuple[str, str, str]]] = {
+    "an invalid Service": ("services", 422, INVALID, ("Stalled", "ServicesForbidden", f"Service j-a1: {INVALID}")),
+    "an unreadable Service": ("services", 400, UNREAD, ("Stalled", "ServicesForbidden", f"Service j-a1: {UNREAD}")),
+    "a Service that a webhook denies": ("services", 403, WEBHOOK, ("Stalled", "ServicesForbidden", f"Service j-a1: {WEBHOOK}")),
+    "a budget": ("poddisruptionbudgets", 422, "m", ("Stalled", "PodDisruptionBudgetsForbidden", "PodDisruptionBudget j-a1: m")),
+    "a quota of Services": ("services", 403, QUOTA, ("Reconciling", "QuotaExceeded", QUOTA)),
+    "an invalid pod, the template's fault for good": ("pods", 422, IMAGE, ("Failed", "InvalidTemplate", IMAGE)),
+    "a pod that a webhook denies": ("pods", 422, WEBHOOK, ("Stalled", "PodsForbidden", WEBHOOK)),
+}
 
 
-async def test_a_budget_that_cannot_be_made_is_named() -> None:
-    held, again = await looked("poddisruptionbudgets", 422, "spoilt", evictions="Refuse")
-    assert (held["Stalled"]["reason"], again) == ("PodDisruptionBudgetsForbidden", True)
-    assert held["Stalled"]["message"] == "PodDisruptionBudget j-a1: spoilt"
-
-
-async def test_a_quota_of_services_is_a_quota() -> None:
-    held, again = await looked("services", 403, QUOTA)
-    assert (held["Reconciling"]["reason"], held["Reconciling"]["message"], again) == ("QuotaExceeded", QUOTA, True)
-
-
-async def test_a_pod_that_cannot_be_read_is_the_templates_fault_for_good() -> None:
-    held, again = await looked("pods", 422, "spec.containers[0].image: Required value")
-    assert (held["Failed"]["reason"], again) == ("InvalidTemplate", False)
-
-
-async def test_a_pod_that_a_webhook_refuses_may_be_taken_later() -> None:
-    held, again = await looked("pods", 422, WEBHOOK)
-    assert (held["Stalled"]["reason"], held["Stalled"]["message"], again) == ("PodsForbidden", WEBHOOK, True)
+@pytest.mark.parametrize(("plural", "code", "message", "told"), REJECTED.values(), ids=REJECTED)
+async def test_what_cannot_be_made_is_told_and_tried_again_unless_the_template_is_at_fault(
+    plural: str, code: int, message: str, told: tuple[str, str, str]
+) -> None:
+    held, again = await reconciled(plural, code, message, evictions="Refuse")
+    kind, reason, words = told
+    assert (held[kind]["reason"], held[kind]["message"]) == (reason, words)
+    assert ("Failed" in held, again) == (kind == "Failed", kind != "Failed")
 
 
 async def test_what_is_no_verdict_on_the_object_rises() -> None:
     with pytest.raises(Rejected, match="the namespace is being changed"):
-        await looked("services", 409, "the namespace is being changed")
+        await reconciled("services", 409, "the namespace is being changed")

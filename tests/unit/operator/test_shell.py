@@ -1,4 +1,4 @@
-"""The parts of the shell that decide something: line of jobs, Lease, flags, what watches have shown, the API server's no."""
+"""The parts of the shell that decide something: work queue, flags, Events, health."""
 
 import asyncio
 import selectors
@@ -51,18 +51,18 @@ async def queue() -> WorkQueue:
     return WorkQueue()
 
 
-async def test_a_key_stands_in_line_once_and_is_looked_at_again_when_it_changed_meanwhile(queue: WorkQueue) -> None:
+async def test_a_key_stands_in_line_once_and_is_reconciled_again_when_it_changed_meanwhile(queue: WorkQueue) -> None:
     queue.add(KEY)
     queue.add(KEY)
     lengths = [len(queue)]
     await queue.take()
-    queue.add(KEY)  # while it is being looked at
+    queue.add(KEY)  # while it is being reconciled
     lengths.append(len(queue))
     queue.done(KEY)
     assert [*lengths, len(queue)] == [1, 0, 1]
 
 
-async def test_a_key_that_rests_after_its_look_is_looked_at_once_for_all_that_happened_meanwhile(
+async def test_a_key_that_rests_afterwards_is_reconciled_once_for_all_that_happened_meanwhile(
     queue: WorkQueue, clock: JumpingSelector
 ) -> None:
     queue.add(KEY)
@@ -145,7 +145,7 @@ def test_events_tell_turns_not_states() -> None:
     assert list(transitions(after, after)) == []
 
 
-def test_a_look_that_takes_too_long_is_told() -> None:
+def test_a_reconciliation_that_takes_too_long_is_told() -> None:
     pulse = OperatorHealth(active=True, under_way={0: 100.0})
     assert not pulse.stuck(100.0 + STUCK_SECONDS)
     assert pulse.stuck(101.0 + STUCK_SECONDS)
