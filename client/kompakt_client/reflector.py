@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, Protocol
 
 from kompakt_client.backoff import Backoff
@@ -123,6 +124,12 @@ class Reflector(Generic[View]):
         """An answer says that this very object is no more."""
         with self._lock:
             self._tell(self.store.gone(uid))
+
+    @contextmanager
+    def held(self) -> Iterator[Store[View]]:
+        """The store, to be read from any thread: nothing changes it meanwhile."""
+        with self._lock:
+            yield self.store
 
     def run(self) -> None:
         """Until stopped or left."""

@@ -74,6 +74,7 @@ class Store(Generic[View]):
         self._found: dict[str, dict[str, dict[Key, View]]] = {name: {} for name in indexes}
         self.reflected = 0  # the watch has shown everything up to this version
         self.newest = 0  # the highest version that anything has shown
+        self.owed: StoredObject[View] | None = None  # the first that an answer has shown and the watch not yet
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -107,12 +108,16 @@ class Store(Generic[View]):
         self.newest = max(self.newest, version)
         if self._unkept:
             self._unkept = {key: one for key, one in self._unkept.items() if one > self.reflected}
+        if self.owed is not None and self.owed.version <= self.reflected:
+            self.owed = None
 
     def answered(self, found: StoredObject[View]) -> list[ObjectChange[View]]:
         """The answer to a request of our own, however late it comes."""
         if found.version <= self.reflected:
             return []
         self.newest = max(self.newest, found.version)
+        if self.owed is None:
+            self.owed = found
         changes = self._put(found)
         if found.view is None:
             self._unkept[found.key] = max(found.version, self._unkept.get(found.key, 0))
@@ -132,7 +137,8 @@ class Store(Generic[View]):
         if version < mark.floor:
             raise RestoredError(f"the list is of version {version}, but {mark.floor} was seen before it was asked for")
         self._buried -= mark.buried
-        there = {found.key: found for found in objects}
+        # One that is buried is not there any more, and whatever had its name before it even less.
+        there = {found.key: found for found in objects if found.uid not in self._buried}
         lacking = [held.key for held in self if held.key not in there and held.version <= version]
         changes = [change for key in lacking for change in self._remove(key)]
         for found in there.values():
@@ -144,6 +150,7 @@ class Store(Generic[View]):
         """There are none: the kind is not served."""
         self._buried.clear()
         self._unkept.clear()
+        self.owed = None
         return [change for key in list(self._objects) for change in self._remove(key)]
 
     # How it is kept
@@ -155,7 +162,7 @@ class Store(Generic[View]):
 
     def _replace(self, found: StoredObject[View], version: int) -> list[ObjectChange[View]]:
         """As listed: also against what is newer, unless it is newer than the list."""
-        if found.uid in self._buried or self._objects.get(found.key) == found or self._version_of(found.key) > version:
+        if self._objects.get(found.key) == found or self._version_of(found.key) > version:
             return []
         return self._set(found)
 

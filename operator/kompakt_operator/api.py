@@ -1,36 +1,26 @@
-"""A thin client of the API server over aiohttp, which kopf carries anyway; a generated client would double the memory."""
+"""Requests of the operator: each in a thread of the shared client, so that the loop goes on meanwhile."""
 
 import asyncio
-import json
-import os
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final
 
-import aiohttp
-import kopf
+import msgspec
 
-from kompakt_client.errors import Throttled, Unreachable
-from kompakt_client.requests import MERGE_PATCH, Answer
+from kompakt_client.connections import find
+from kompakt_client.errors import Unreachable
+from kompakt_client.objects import decoded
+from kompakt_client.requests import JSON, MERGE_PATCH, ApiRequest, applying
+from kompakt_client.transport import ApiClient
 from kompakt_core import contract
-from kompakt_operator.config import ACCOUNT, OperatorConfig
 
 Object = dict[str, Any]
-TIMEOUT: Final = aiohttp.ClientTimeout(total=15, connect=5)
-TOKEN_SECONDS: Final = 60  # a mounted account token is renewed by the kubelet long before it runs out
+SECONDS: Final = 15.0  # the most that an answer may take
 AT_ONCE: Final = 16  # requests in flight
-
-
-def login(config: OperatorConfig) -> kopf.ConnectionInfo:
-    """Where the API server is and who we are."""
-    settings = kopf.OperatorSettings()
-    if config.kubeconfig:
-        os.environ["KUBECONFIG"] = config.kubeconfig
-        found = kopf.login_with_kubeconfig(settings=settings)
-    else:
-        found = kopf.login_with_service_account(settings=settings)
-    if found is None:
-        raise Unreachable(f"no credentials in {config.kubeconfig or ACCOUNT}")
-    return found
+PAGE: Final = 100  # objects of a list that are in memory as they were answered
+_OBJECT: Final = msgspec.json.Decoder(Object)
 
 
 def jobs_path(namespace: str, name: str = "") -> str:
@@ -50,46 +40,50 @@ def budgets_path(namespace: str, name: str = "") -> str:
     return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets{'/' if name else ''}{name}"
 
 
+def _nobody(_: Object, __: bytes) -> None:
+    pass
+
+
 class OperatorApi:
-    """A connection pool; `answered` hears of each object that stands there. Every method raises an ApiError."""
+    """The API server, as coroutines. Every method raises an ApiError.
 
-    def __init__(self, config: OperatorConfig, answered: Callable[[Object], None] = lambda _: None) -> None:
-        self._config, self._answered = config, answered
-        self._session: aiohttp.ClientSession | None = None
-        self._renew_at = 0.0
-        self._headers: dict[str, str] = {}
-        self._server = ""
+    A request that has been sent cannot be taken back, by a thread or by anybody: once closed, none is sent any more.
+    """
 
-    async def __aenter__(self) -> "OperatorApi":
-        info = login(self._config)
-        self._server = info.server.rstrip("/")
-        connector = aiohttp.TCPConnector(ssl=info.as_ssl_context(), limit=AT_ONCE)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=TIMEOUT)
-        return self
+    def __init__(self, kubeconfig: str, *, seconds: float = SECONDS, at_once: int = AT_ONCE) -> None:
+        """Raises InvalidInput where there is no API server to be asked. `seconds`: the most that an answer may take."""
+        self._closing = threading.Event()
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="request")
+        self.client = ApiClient(find(kubeconfig or None), "kompakt-operator", sleep=self._rest)
+        self._seconds = seconds
+        self.answered: Callable[[Object, bytes], None] = _nobody
+        """Hears of each object that stands there, as read and as answered."""
 
-    async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+    async def close(self) -> None:
+        """Returns when nothing is under way any more; what was not sent yet never is."""
+        self._closing.set()
+        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
 
-    async def get(self, path: str, accept: str = "application/json", **query: str) -> Object:
-        return self._heard(await self._send("GET", path, None, query, accept=accept))
+    async def get(self, path: str, accept: str = JSON, **query: str) -> Object:
+        return await self._heard(ApiRequest("GET", path, query, accept=accept))
 
     async def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False) -> Object:
         query = {"fieldManager": contract.OPERATOR_MANAGER, **({"dryRun": "All"} if dry_run else {})}
-        made = await self._send("POST", path, body, query)
-        return made if dry_run else self._heard(made)
+        request = ApiRequest("POST", path, query, body)
+        return (await self._send(request))[0] if dry_run else await self._heard(request)
 
     async def update(self, path: str, body: Mapping[str, Any]) -> Object:
-        return await self._send("PUT", path, body, {"fieldManager": contract.OPERATOR_MANAGER})
+        query = {"fieldManager": contract.OPERATOR_MANAGER}
+        return await self._heard(ApiRequest("PUT", path, query, body))
 
     async def apply(self, path: str, body: Mapping[str, Any]) -> Object:
         """Server-side apply, forced: these fields are ours by contract."""
-        query = {"fieldManager": contract.OPERATOR_MANAGER, "force": "true"}
-        return self._heard(await self._send("PATCH", path, body, query, "application/apply-patch+yaml"))
+        return await self._heard(applying(path, body, contract.OPERATOR_MANAGER))
 
     async def merge(self, path: str, body: Mapping[str, Any]) -> Object:
         """JSON merge patch."""
-        return self._heard(await self._send("PATCH", path, body, {"fieldManager": contract.OPERATOR_MANAGER}, MERGE_PATCH))
+        query = {"fieldManager": contract.OPERATOR_MANAGER}
+        return await self._heard(ApiRequest("PATCH", path, query, body, MERGE_PATCH))
 
     async def delete(self, path: str, uid: str = "", propagation: str = "Background", grace: int | None = None) -> Object:
         """With a uid only that very object is deleted, never a successor of the same name. `grace` in seconds; None: its own."""
@@ -98,48 +92,35 @@ class OperatorApi:
             options["preconditions"] = {"uid": uid}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        return await self._send("DELETE", path, options, {})
+        return (await self._send(ApiRequest("DELETE", path, body=options)))[0]
 
-    def _heard(self, found: Object) -> Object:
-        self._answered(found)
+    async def listed(self, path: str, **query: str) -> AsyncIterator[Object]:
+        """All objects as of one moment, of which one page is in memory: later ones are served as of the first one's version."""
+        token = ""
+        while True:
+            page = await self.get(path, limit=str(PAGE), **query, **({"continue": token} if token else {}))
+            for obj in page.get("items") or ():
+                yield obj
+            token = (page.get("metadata") or {}).get("continue", "")
+            if not token:
+                return
+
+    async def _heard(self, request: ApiRequest) -> Object:
+        found, raw = await self._send(request)
+        self.answered(found, raw)
         return found
 
-    def _authorization(self) -> dict[str, str]:
-        now = asyncio.get_running_loop().time()
-        if now >= self._renew_at:
-            self._headers = login(self._config).as_http_headers()
-            self._renew_at = now + TOKEN_SECONDS
-        return self._headers
+    async def _send(self, request: ApiRequest) -> tuple[Object, bytes]:
+        raw = await asyncio.get_running_loop().run_in_executor(self._threads, self._exchanged, request)
+        return decoded(_OBJECT, raw or b"{}"), raw
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        query: Mapping[str, str],
-        kind: str = "application/json",
-        accept: str = "application/json",
-    ) -> Object:
-        assert self._session is not None, "use `async with`"
-        headers = {**self._authorization(), "Accept": accept, **({"Content-Type": kind} if body is not None else {})}
-        data = None if body is None else json.dumps(body)
-        try:
-            async with self._session.request(method, self._server + path, params=query, data=data, headers=headers) as answer:
-                whole, status, said = await answer.read(), answer.status, answer.headers
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
-        return judged(f"{method} {path}", Answer(status, whole, said))
+    # Called in threads
 
+    def _exchanged(self, request: ApiRequest) -> bytes:
+        self._rest(0.0)
+        return self.client.send(replace(request, seconds=self._seconds))
 
-def judged(what: str, answer: Answer) -> Object:
-    """The object in an answer. Raises the ApiError that it stands for."""
-    error = answer.error
-    if isinstance(error, Throttled | Unreachable):
-        raise type(error)(f"{what}: {error.status} {error.message}", error.status, error.reason, error.seconds)
-    if error is not None:
-        raise error
-    try:
-        found = json.loads(answer.body) if answer.body else {}
-    except ValueError as nonsense:
-        raise Unreachable(f"{what}: no JSON in the answer: {nonsense}") from nonsense
-    return found if isinstance(found, dict) else {}
+    def _rest(self, seconds: float) -> None:
+        """Before a request is sent, and before it is repeated."""
+        if self._closing.wait(seconds):
+            raise Unreachable("closed before the request was sent")

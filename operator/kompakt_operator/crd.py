@@ -15,13 +15,13 @@ METADATA: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s
 log = logging.getLogger(__name__)
 
 
-async def is_gone(api: OperatorApi, refusal: Rejected) -> bool:
+async def is_gone(api: OperatorApi, rejected: Rejected) -> bool:
     """Whether a job that could not be read is no more: it alone, or its CRD and with it all jobs.
 
     That the API server knows no TrainingJobs may be a moment's truth; that there is no CRD is not. Raises as `OperatorApi.get`.
     """
-    if not isinstance(refusal, NotFound) or refusal.served:
-        return isinstance(refusal, NotFound)
+    if not isinstance(rejected, NotFound) or rejected.served:
+        return isinstance(rejected, NotFound)
     return await _uid(api) == ""
 
 

@@ -11,9 +11,8 @@ from typing import Any, Final
 from kompakt_client.errors import Conflict, NotFound
 from kompakt_core.contract import worker_labels
 from kompakt_operator.api import OperatorApi, budgets_path, core_path
-from kompakt_operator.cache import Cache
-from kompakt_operator.listing import list_all
-from kompakt_operator.views import JobId
+from kompakt_operator.observed import Observed
+from kompakt_operator.projections import JobId
 from kompakt_operator.workqueue import Key, WorkQueue
 
 COLLECTOR_SECONDS: Final = 10.0  # the collector needs about one
@@ -23,8 +22,8 @@ Object = dict[str, Any]
 class GarbageCollector:
     """Knows since when jobs are missing of which something is there."""
 
-    def __init__(self, api: OperatorApi, cache: Cache, queue: WorkQueue) -> None:
-        self._api, self._cache, self._queue = api, cache, queue
+    def __init__(self, api: OperatorApi, observed: Observed, queue: WorkQueue) -> None:
+        self._api, self._observed, self._queue = api, observed, queue
         self._since: dict[JobId, float] = {}
 
     async def reconcile(self, key: Key, living: str) -> None:
@@ -33,7 +32,7 @@ class GarbageCollector:
         Raises an ApiError.
         """
         now = asyncio.get_running_loop().time()
-        missing = [job for job in self._cache.jobs_named(key) if job[1] != living]
+        missing = [job for job in self._observed.jobs_named(key) if job[1] != living]
         for job in missing:
             end = self._since.setdefault(job, now) + COLLECTOR_SECONDS
             if now < end:
@@ -41,13 +40,13 @@ class GarbageCollector:
             else:
                 await self._remove(job)
                 del self._since[job]  # what happens later counts anew
-        self._since = {job: since for job, since in self._since.items() if self._cache.knows(job)}
+        self._since = {job: since for job, since in self._since.items() if self._observed.knows(job)}
 
     async def _remove(self, job: JobId) -> None:
         namespace, uid = job
         for kind in ("pods", "services"):
             path = core_path(kind, namespace)
-            for obj in (await list_all(self._api, path, whole, labelSelector=worker_labels.job_selector(uid))).objects:
+            async for obj in self._api.listed(path, labelSelector=worker_labels.job_selector(uid)):
                 if left_behind(obj, uid):
                     await self._delete(kind, obj["metadata"])
 
@@ -61,11 +60,6 @@ class GarbageCollector:
                 await self._api.delete(path, uid)
             except (NotFound, Conflict):
                 continue  # gone, or another one of that name
-
-
-def whole(obj: Object) -> Object:
-    """For a list of few objects."""
-    return obj
 
 
 def left_behind(obj: Object, uid: str) -> bool:

@@ -14,19 +14,19 @@ from typing import Any, cast
 
 import kopf
 
-from kompakt_client.elector import LeaseElector
+from kompakt_client.elector import RETRY, LeaseElector
 from kompakt_client.errors import Rejected, explained
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_operator import crd, watching
 from kompakt_operator.api import OperatorApi
-from kompakt_operator.cache import Cache
 from kompakt_operator.config import OperatorConfig, read_config
 from kompakt_operator.events import EventAnnouncer
 from kompakt_operator.health import OperatorHealth, serve
+from kompakt_operator.observed import Observed
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
-from kompakt_operator.watch_health import WatchHealth, judge
+from kompakt_operator.watch_health import judge
 from kompakt_operator.workqueue import Key, WorkQueue
 
 CONFLICT_SECONDS = 0.02
@@ -41,32 +41,34 @@ def main() -> None:
     """Entry point of the command `kompakt-operator`."""
     try:
         config = read_config(sys.argv[1:], os.environ)
+        logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelName(config.log_level)))
+        api = OperatorApi(config.kubeconfig)
+        # The Lease has connections of its own: in line behind the pods of many gangs it would not be renewed in time.
+        apart = OperatorApi(config.kubeconfig, seconds=2 * RETRY, at_once=2)
     except InvalidInput as error:
         sys.exit(f"kompakt-operator: {error}")
-    logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelName(config.log_level)))
-    sys.exit(asyncio.run(run(config)))
+    sys.exit(asyncio.run(run(config, api, apart)))
 
 
-async def run(config: OperatorConfig) -> int:
+async def run(config: OperatorConfig, api: OperatorApi, apart: OperatorApi) -> int:
     """Exit code 0 after a signal, 1 when the Lease was lost."""
     stop, pulse = asyncio.Event(), OperatorHealth()
     _end_by_signal(stop)
     health = await serve(pulse, config.health_port) if config.health_port else None
     try:
-        watch_health = WatchHealth(asyncio.get_running_loop().time)
-        # The Lease has a connection of its own: in line behind the pods of many gangs it would not be renewed in time.
-        async with OperatorApi(config, watch_health.answered) as api, OperatorApi(config) as apart:
-            elector = LeaseElector(apart, config.lease_namespace, contract.OPERATOR_LEASE, config.identity)
-            try:
-                await _first(elector.acquired(), stop.wait())
-                if not elector.active:
-                    return 0
-                pulse.active = True
-                await _first(elector.lost(), stop.wait(), _operate(config, api, pulse, watch_health, stop))
-                return 0 if elector.active else 1
-            finally:  # nothing is under way any more
-                await elector.release()
+        elector = LeaseElector(apart, config.lease_namespace, contract.OPERATOR_LEASE, config.identity)
+        try:
+            await _first(elector.acquired(), stop.wait())
+            if not elector.active:
+                return 0
+            pulse.active = True
+            await _first(elector.lost(), stop.wait(), _operate(config, api, pulse, stop))
+            return 0 if elector.active else 1
+        finally:  # the Lease is released when nothing is under way any more
+            await api.close()
+            await elector.release()
+            await apart.close()
     finally:
         if health is not None:
             await health.cleanup()
@@ -91,22 +93,24 @@ async def _first(*waits: Awaitable[object]) -> None:
         task.result()
 
 
-async def _operate(
-    config: OperatorConfig, api: OperatorApi, pulse: OperatorHealth, watch_health: WatchHealth, stop: asyncio.Event
-) -> None:
-    """Watch and reconcile until cancelled."""
-    cache, queue, first = Cache(), WorkQueue(), await crd.served(api)
-    await watching.fill(api, config, cache)  # before the first reconciliation: a pod not seen yet must not count as missing
-    scraper = Scraper(queue, config.progress_seconds)
-    announcer = EventAnnouncer(api, config.identity)
-    reconciler = Reconciler(api, cache, queue, scraper, announcer, config.runtime_image, config.keep_nodes)
-    workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
-    relisted = asyncio.Event()
-    registry = watching.registry_for(config, cache, queue, watch_health, relisted, reconciler.notice)
-    resync = watching.resync(api, config, cache, queue, relisted, reconciler.notice)
-    judging = judge(api, watch_health, pulse, config.watch_patience)
-    asides = resync, judging, scraper.run(), announcer.run(), crd.changed(api, first)
-    await _first(_watch(config, registry, stop), *asides, *workers)
+async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHealth, stop: asyncio.Event) -> None:
+    """Watch and reconcile until cancelled, or until the process must begin anew."""
+    queue, first = WorkQueue(), await crd.served(api)
+    observed = Observed(api.client, queue, config.namespace, config.watch_patience)
+    api.answered = observed.answered
+    observed.start()
+    try:
+        await observed.ready()
+        scraper, announcer = Scraper(queue, config.progress_seconds), EventAnnouncer(api, config.identity)
+        reconciler = Reconciler(api, observed, queue, scraper, announcer, config.runtime_image, config.keep_nodes)
+        workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
+        registry = watching.registry_for(config, observed, reconciler.notice)
+        resync = watching.resync(api, config, observed, reconciler.notice)
+        judging = judge(api, observed, pulse, config.watch_patience)
+        asides = resync, judging, scraper.run(), announcer.run(), crd.changed(api, first), observed.left.wait()
+        await _first(_watch(config, registry, stop), *asides, *workers)
+    finally:
+        observed.stop()
 
 
 async def _watch(config: OperatorConfig, registry: kopf.OperatorRegistry, stop: asyncio.Event) -> None:
@@ -147,11 +151,11 @@ async def _look(reconciler: Reconciler, queue: WorkQueue, key: Key) -> str:
     """The outcome for the metrics. Nothing that goes wrong with one job may stop the others."""
     try:
         await reconciler.reconcile(key)
-    except Rejected as refusal:
-        if refusal.status == 409:  # somebody else wrote in between: decide again on what stands there now
+    except Rejected as rejected:
+        if rejected.status == 409:  # somebody else wrote in between: decide again on what stands there now
             queue.add_after(key, CONFLICT_SECONDS)
         else:
-            log.warning("%s/%s: %s; again in %.1f s", *key, explained(refusal), queue.retry(key))
+            log.warning("%s/%s: %s; again in %.1f s", *key, explained(rejected), queue.retry(key))
         return "retried"
     except TryLater as problem:
         log.warning("%s/%s: %s; again in %.1f s", *key, explained(problem), queue.retry(key))

@@ -13,7 +13,6 @@ from kompakt_core.job.batches import read_batch
 from kompakt_core.job.model import Evictions, Role, TrainingJob
 from kompakt_operator import render
 from kompakt_operator.api import OperatorApi, budgets_path, core_path, jobs_path
-from kompakt_operator.cache import Cache
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -46,10 +45,8 @@ async def write_status(api: OperatorApi, obj: Object, status: Mapping[str, Any])
 class Performer:
     """Performs one job's actions against the API server."""
 
-    def __init__(
-        self, api: OperatorApi, cache: Cache, image: str, obj: Object, job: TrainingJob, keeps_node: bool = True
-    ) -> None:
-        self._api, self._cache, self._image, self._job, self._keeps_node = api, cache, image, job, keeps_node
+    def __init__(self, api: OperatorApi, image: str, obj: Object, job: TrainingJob, keeps_node: bool = True) -> None:
+        self._api, self._image, self._job, self._keeps_node = api, image, job, keeps_node
         self._labels = (obj["metadata"].get("labels") or {}) if isinstance(obj.get("metadata"), dict) else {}
         self._protected = job.run_policy.evictions is Evictions.REFUSE
         self.current = obj  # the job object as last returned by the API server
@@ -76,8 +73,7 @@ class Performer:
             case do.CreateService(attempt):
                 if self._protected:  # before the Service: where that stands, the budget stands
                     await self._create(budgets_path(self._job.namespace), render.budget(self._job, attempt))
-                body = render.service(self._job, attempt)
-                self._cache.see_service(await self._create(core_path("services", self._job.namespace), body))
+                await self._create(core_path("services", self._job.namespace), render.service(self._job, attempt))
             case do.DeletePod(name, uid, grace):
                 await self._gone(core_path("pods", self._job.namespace, name), uid, grace)
             case do.DeleteService(name):
@@ -93,21 +89,21 @@ class Performer:
 
     async def _create_pod(self, action: do.CreatePod) -> None:
         body = self._pod(self._role(action.role), action.index, action.attempt)
-        self._cache.see_pod(await self._create(core_path("pods", self._job.namespace), body))
+        await self._create(core_path("pods", self._job.namespace), body)
 
-    async def _create(self, path: str, body: Object, *, dry_run: bool = False) -> Object:
+    async def _create(self, path: str, body: Object, *, dry_run: bool = False) -> None:
         """POST; where the name is taken, ours is taken as created and a stranger's is refused."""
         kind, name = body["kind"], body["metadata"]["name"]
         try:
-            return await self._api.create(path, body, dry_run=dry_run)
-        except Rejected as refusal:
-            if refusal.reason != "AlreadyExists":
-                raise NotMade(refusal.status, refusal.reason, refusal.message, kind, name) from refusal
+            await self._api.create(path, body, dry_run=dry_run)
+            return
+        except Rejected as rejected:
+            if rejected.reason != "AlreadyExists":
+                raise NotMade(rejected.status, rejected.reason, rejected.message, kind, name) from rejected
         found = await self._api.get(f"{path}/{name}")
         owners = found["metadata"].get("ownerReferences") or ()
         if not any(owner.get("uid") == self._job.uid for owner in owners):
             raise NameTaken(f"{kind} {name} exists and does not belong to this TrainingJob: delete it, or rename the job")
-        return found
 
     async def _gone(self, path: str, uid: str = "", grace: int | None = None) -> None:
         try:

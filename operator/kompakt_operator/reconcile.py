@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,19 +15,18 @@ from kompakt_core.job import actions as do
 from kompakt_core.job.measured import resolved
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED
-from kompakt_core.job.pods import WorkerPod
+from kompakt_core.job.pods import WorkerPod, read_pod
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
 from kompakt_operator import environment, injection, rejections, render
 from kompakt_operator.api import OperatorApi, core_path, jobs_path
-from kompakt_operator.cache import Cache, pod_entry
 from kompakt_operator.crd import is_gone
 from kompakt_operator.events import EventAnnouncer
 from kompakt_operator.garbage_collector import GarbageCollector
-from kompakt_operator.listing import list_all
+from kompakt_operator.observed import Observed
 from kompakt_operator.perform import NameTaken, NotMade, Performer, write_status
+from kompakt_operator.projections import JobId
 from kompakt_operator.scrape import Scraper
-from kompakt_operator.views import JobId
 from kompakt_operator.workqueue import Key, WorkQueue
 
 Object = dict[str, Any]
@@ -46,16 +46,16 @@ class Reconciler:
     def __init__(
         self,
         api: OperatorApi,
-        cache: Cache,
+        observed: Observed,
         queue: WorkQueue,
         scraper: Scraper,
         announcer: EventAnnouncer,
         image: str,
         keeps_node: bool = True,
     ) -> None:
-        self._api, self._cache, self._queue, self._scraper, self._image = api, cache, queue, scraper, image
+        self._api, self._observed, self._queue, self._scraper, self._image = api, observed, queue, scraper, image
         self._announcer, self._keeps_node = announcer, keeps_node
-        self._collector = GarbageCollector(api, cache, queue)
+        self._collector = GarbageCollector(api, observed, queue)
         self._short_of_quota: dict[Key, str] = {}  # and when the job was made
 
     async def reconcile(self, key: Key) -> None:
@@ -103,14 +103,14 @@ class Reconciler:
     async def _job_object(self, namespace: str, name: str) -> Object | None:
         try:
             return await self._api.get(jobs_path(namespace, name))
-        except Rejected as refusal:
-            if await is_gone(self._api, refusal):
+        except Rejected as rejected:
+            if await is_gone(self._api, rejected):
                 return None
             raise
 
     async def _act(self, key: Key, obj: Object, job: TrainingJob) -> None:
         status = self._status(key, obj)
-        performer = Performer(self._api, self._cache, self._image, obj, job, self._keeps_node)
+        performer = Performer(self._api, self._image, obj, job, self._keeps_node)
         problem, skipped = _template_problem(job)
         wanted = await self._decided(job, status, skipped)
         try:
@@ -121,7 +121,7 @@ class Reconciler:
             rejection = rejections.judged(rejected)
             if rejection is None:
                 raise
-            await self._refuse(key, job, performer, rejection.condition, final=rejection.final)
+            await self._rejected(key, job, performer, rejection.condition, final=rejection.final)
         else:
             self._settle(key, job, read_status(performer.current), wanted)
         await self._announcer.announce(obj, performer.current)
@@ -148,33 +148,34 @@ class Reconciler:
         if not injection.serves(job, role):
             return None
         name = do.pod_name(job.name, role.name, 0, status.attempt)
-        pod = next((pod for pod in self._cache.pods(_id(job)) if pod.name == name), None)
+        pod = next((pod for pod in self._observed.pods(_id(job)) if pod.name == name), None)
         return pod if pod is not None and pod.ip and pod.phase == "Running" and not pod.deleting else None
 
     async def _decided(self, job: TrainingJob, status: JobStatus, skipped: str) -> list[do.Action]:
         """Decide on what the watch has shown; what ends an attempt or a job is decided again on a fresh list."""
-        wanted = self._next(job, status, await self._pods(job), skipped)
+        wanted = self._next(job, status, await self._with_nodes(self._views(job)), skipped)
         if not _ends_attempt(status, wanted):
             return wanted
-        selector = worker_labels.job_selector(job.uid)
-        with self._cache.listing():
-            listed = await list_all(self._api, core_path("pods", job.namespace), pod_entry, labelSelector=selector)
-            self._cache.replace_pods(listed, _id(job))
-        return self._next(job, status, await self._pods(job), skipped)
+        path, selector = core_path("pods", job.namespace), worker_labels.job_selector(job.uid)
+        listed = [read_pod(obj) async for obj in self._api.listed(path, labelSelector=selector)]
+        views = self._with_gpus(pod for pod in listed if pod is not None)
+        return self._next(job, status, await self._with_nodes(views), skipped)
 
     def _next(self, job: TrainingJob, status: JobStatus, pods: list[WorkerPod], skipped: str) -> list[do.Action]:
-        return do.next_actions(job, status, pods, self._cache.services(_id(job)), time.time(), skipped=skipped)
+        return do.next_actions(job, status, pods, self._observed.services(_id(job)), time.time(), skipped=skipped)
 
-    async def _pods(self, job: TrainingJob) -> list[WorkerPod]:
-        """The job's pods; those on their way out with what is known of their node."""
-        pods = self._views(job)
+    async def _with_nodes(self, pods: list[WorkerPod]) -> list[WorkerPod]:
+        """The pods; those on their way out with what is known of their node."""
         leaving = {pod.node for pod in pods if pod.deleting and pod.node}
         lost = {node for node in sorted(leaving) if await self._is_lost(node)}
         return [replace(pod, node_lost=pod.deleting and pod.node in lost) for pod in pods]
 
     def _views(self, job: TrainingJob) -> list[WorkerPod]:
         """The job's pods, with what is known of their GPUs."""
-        return [replace(pod, unhealthy=self._cache.unhealthy_reason(pod)) for pod in self._cache.pods(_id(job))]
+        return self._with_gpus(self._observed.pods(_id(job)))
+
+    def _with_gpus(self, pods: Iterable[WorkerPod]) -> list[WorkerPod]:
+        return [replace(pod, unhealthy=self._observed.unhealthy_reason(pod)) for pod in pods]
 
     async def _is_lost(self, name: str) -> bool:
         """Whether a node is gone or not Ready: its pods may never be confirmed as ended."""
@@ -192,11 +193,11 @@ class Reconciler:
             if isinstance(action, do.Wake):
                 self._queue.add_after(key, action.at - time.time())
 
-    async def _refuse(self, key: Key, job: TrainingJob, performer: Performer, told: Condition, *, final: bool) -> None:
+    async def _rejected(self, key: Key, job: TrainingJob, performer: Performer, told: Condition, *, final: bool) -> None:
         """Say why the gang cannot be made; take back what exists of it; try later unless that is useless."""
         status = read_status(performer.current)
-        pods = list(self._cache.pods(_id(job)))
-        await performer.perform(do.refused(job, status, pods, told, time.time(), final=final))
+        pods = list(self._observed.pods(_id(job)))
+        await performer.perform(do.rejected(job, status, pods, told, time.time(), final=final))
         delay = 0.0 if final else self._queue.hold(key, self._turn(key, performer.current, told))
         log.warning("%s/%s: %s: %s%s", *key, told.reason, told.message, f"; again in {delay:.0f} s" if delay else "")
 

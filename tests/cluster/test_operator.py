@@ -1,4 +1,4 @@
-"""The operator's side of a TrainingJob on a real API server: restarts, suspension, refusals, and who is active."""
+"""The operator's side of a TrainingJob on a real API server: restarts, suspension, rejections, and who is active."""
 
 import json
 import signal

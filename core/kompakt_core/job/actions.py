@@ -350,7 +350,7 @@ def _write(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Sequence
     return [WriteStatus(wanted)] if statuses.changed(before, wanted) else []
 
 
-def refused(
+def rejected(
     job: TrainingJob, status: JobStatus, pods: Sequence[WorkerPod], told: Condition, now: float, *, final: bool
 ) -> list[Action]:
     """What to do when the API server, or the operator itself, refuses the gang's pods: `told` says why.

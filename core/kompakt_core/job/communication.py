@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 from msgspec import field
 
 from kompakt_core.contract.words import Sensitivity
-from kompakt_core.job import refusals
+from kompakt_core.job import rejections
 from kompakt_core.job.choices import MAX_EDGE_RANK, MAX_EDGES, EdgeScope
 from kompakt_core.job.quantity import QUANTITY_SCHEMA, parse_bytes
 from kompakt_core.patterns.names import Pattern
@@ -29,7 +29,7 @@ class WeightedEdge(Declared, frozen=True):
     ] = 1
 
     RULES: ClassVar[tuple[ValidationRule, ...]] = (
-        ValidationRule("self.from != self.to", refusals.EDGE_SELF, unless(lambda edge: edge.start != edge.end, "to")),
+        ValidationRule("self.from != self.to", rejections.EDGE_SELF, unless(lambda edge: edge.start != edge.end, "to")),
     )
 
 
@@ -94,7 +94,7 @@ class Communication(Declared, frozen=True):
     RULES: ClassVar[tuple[ValidationRule, ...]] = (
         ValidationRule(
             "has(self.customEdges) == (self.pattern == 'Custom')",
-            refusals.EDGES_WITHOUT_CUSTOM,
+            rejections.EDGES_WITHOUT_CUSTOM,
             unless(lambda found: (found.custom_edges is not None) == (found.pattern is Pattern.CUSTOM), "customEdges"),
         ),
     )

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import field
 
-from kompakt_core.job import refusals
+from kompakt_core.job import rejections
 from kompakt_core.job.choices import (
     MAX_BATCH,
     MAX_OVERRIDES,
@@ -66,7 +66,7 @@ class ActivationCompression(Declared, frozen=True):
             unit="share of the mean |momentum| of the layer's weight",
             longest=11,
             example="0.03",
-            rules=(ValidationRule(TARGET_CEL, refusals.TARGET, _no_target),),
+            rules=(ValidationRule(TARGET_CEL, rejections.TARGET, _no_target),),
         ),
     ] = field(default="0.01", name="targetGradientError")
     overrides: Annotated[
@@ -136,12 +136,12 @@ class ActivationCompression(Declared, frozen=True):
     RULES: ClassVar[tuple[ValidationRule, ...]] = (
         ValidationRule(
             "self.mode != 'None' || self.offload == 'Never'",
-            refusals.OFFLOAD_WITHOUT_MODE,
+            rejections.OFFLOAD_WITHOUT_MODE,
             unless(lambda c: c.mode is not CompressionMode.NONE or c.offload is Offload.NEVER, "offload"),
         ),
         ValidationRule(
             "self.nonlinearInputs == 'Keep' || self.mode == 'ErrorBounded'",
-            refusals.NONLINEAR,
+            rejections.NONLINEAR,
             unless(
                 lambda c: c.nonlinear_inputs is NonlinearInputs.KEEP or c.mode is CompressionMode.ERROR_BOUNDED,
                 "nonlinearInputs",
@@ -149,17 +149,17 @@ class ActivationCompression(Declared, frozen=True):
         ),
         ValidationRule(
             "self.mode != 'None' || self.batchSize == 'Keep'",
-            refusals.BATCH_WITHOUT_MODE,
+            rejections.BATCH_WITHOUT_MODE,
             unless(lambda c: c.mode is not CompressionMode.NONE or c.batch_size is BatchSize.KEEP, "batchSize"),
         ),
         ValidationRule(
             "has(self.baseBatchSize) == (self.batchSize == 'Raise')",
-            refusals.BATCH_BASE,
+            rejections.BATCH_BASE,
             unless(lambda c: bool(c.base_batch) == (c.batch_size is BatchSize.RAISE), "baseBatchSize"),
         ),
         ValidationRule(
             "!has(self.maxBatchSize) || has(self.baseBatchSize) && self.maxBatchSize >= self.baseBatchSize",
-            refusals.BATCH_MAX,
+            rejections.BATCH_MAX,
             unless(lambda c: not c.max_batch or 0 < c.base_batch <= c.max_batch, "maxBatchSize"),
         ),
     )

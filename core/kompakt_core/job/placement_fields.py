@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final
 from msgspec import field
 
 from kompakt_core.contract.words import Level, PlacementPolicy, RequiredLink
-from kompakt_core.job import refusals
+from kompakt_core.job import rejections
 from kompakt_core.job.choices import MAX_WAIT_SECONDS, ConsolidationMode
 from kompakt_core.schema.meta import Declared, ValidationRule, about, unless
 
@@ -60,12 +60,12 @@ class Consolidation(Declared, frozen=True):
     RULES: ClassVar[tuple[ValidationRule, ...]] = (
         ValidationRule(
             f"self.mode == 'Fixed' || {_UNCHANGED}",
-            refusals.WAITS,
+            rejections.WAITS,
             unless(lambda found: found.mode is ConsolidationMode.FIXED or found == Consolidation(found.mode)),
         ),
         ValidationRule(
             _IN_ORDER,
-            refusals.WAITS_ORDER,
+            rejections.WAITS_ORDER,
             unless(lambda found: found.machine_wait_seconds <= found.rack_wait_seconds <= found.block_wait_seconds),
         ),
     )

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Final
 
-from kompakt_core.job import refusals
+from kompakt_core.job import rejections
 from kompakt_core.job.choices import MAX_JOB_NAME, MAX_ROLE_NAME, CompressionMode, EdgeScope, Injection
 from kompakt_core.schema.meta import Broken, ValidationRule, unless
 from kompakt_core.schema.words import shown
@@ -22,8 +22,8 @@ def _name(cel: str, longest: int, sentence: str) -> ValidationRule:
     return ValidationRule(f"size({cel}) <= {longest} && {cel}.matches('^{_LABEL}$')", sentence, broken)
 
 
-JOB_NAME_RULE: Final = _name("self.metadata.name", MAX_JOB_NAME, refusals.JOB_NAME)
-ROLE_NAME_RULE: Final = _name("self", MAX_ROLE_NAME, refusals.ROLE_NAME)
+JOB_NAME_RULE: Final = _name("self.metadata.name", MAX_JOB_NAME, rejections.JOB_NAME)
+ROLE_NAME_RULE: Final = _name("self", MAX_ROLE_NAME, rejections.ROLE_NAME)
 
 _FREE: Final = "oldSelf.suspend || self.suspend || "
 # Equal as far as the pods depend on it; an absent block equals an absent block only.
@@ -71,24 +71,24 @@ _TARGETS: Final = "self.runPolicy.successPolicy.targetRoles.all(t, self.roles.ex
 ACROSS: Final = (
     ValidationRule(
         "self.roles.exists(r, r.gpusPerReplica > 0)",
-        refusals.NO_GPU_ROLE,
+        rejections.NO_GPU_ROLE,
         unless(lambda spec: any(role.gpus_per_replica for role in spec.roles), "roles"),
     ),
     ValidationRule(
         "self.injection != 'Never' || !has(self.activationCompression) || self.activationCompression.mode == 'None'",
-        refusals.INJECTION,
+        rejections.INJECTION,
         unless(lambda spec: spec.injection is not Injection.NEVER or spec.compression.mode is CompressionMode.NONE, "injection"),
     ),
-    ValidationRule(f"{_EDGES}self.communication.customEdges.scope != 'Pod' || {_POD}", refusals.EDGE_RANK_POD, _outside_pod),
+    ValidationRule(f"{_EDGES}self.communication.customEdges.scope != 'Pod' || {_POD}", rejections.EDGE_RANK_POD, _outside_pod),
     ValidationRule(
         f"{_EDGES}self.communication.customEdges.scope != 'Gang' || {_RANKS.format(_GANG)}",
-        refusals.EDGE_RANK_GANG,
+        rejections.EDGE_RANK_GANG,
         _outside_gang,
     ),
     ValidationRule(
         "!has(self.runPolicy) || !has(self.runPolicy.successPolicy) || "
         f"!has(self.runPolicy.successPolicy.targetRoles) || {_TARGETS}",
-        refusals.TARGET_ROLES,
+        rejections.TARGET_ROLES,
         _unknown_role,
     ),
 )

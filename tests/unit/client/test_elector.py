@@ -11,7 +11,6 @@ from kompakt_client import elector as module
 from kompakt_client.elector import LeaseElector
 from kompakt_client.errors import Unreachable, rejection
 from kompakt_operator.api import OperatorApi
-from kompakt_operator.watching import within
 
 Object = dict[str, Any]
 
@@ -95,24 +94,6 @@ async def test_what_cannot_be_given_up_keeps_nobody_from_ending(
     store.meanwhile = meanwhile
     await asyncio.wait_for(elector(store).release(), 5)
     assert store.holder == "me"
-
-
-async def test_who_waits_for_an_event_can_be_cancelled_when_it_has_just_happened() -> None:
-    """At whichever of the loop's turns that is."""
-
-    async def goes_on(event: asyncio.Event) -> None:
-        while await within(event, 60):
-            event.clear()
-
-    async def cancelled_after(count: int) -> bool:
-        event = asyncio.Event()
-        waiting = asyncio.create_task(goes_on(event))
-        await turns(5)
-        event.set()
-        await turns(count)
-        return await ends(waiting)
-
-    assert [await cancelled_after(count) for count in range(5)] == [True] * 5
 
 
 async def test_who_renews_can_be_cancelled_when_the_answer_has_just_come(monkeypatch: pytest.MonkeyPatch) -> None:

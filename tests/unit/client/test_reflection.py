@@ -83,7 +83,9 @@ class PlayedServer(ReflectingMachine):
     def arrive(self, answer: Answer) -> None:
         store = self.reflection.store
         if answer.found is not None:
-            return self.tell(store.answered(answer.found), answer.found.version)
+            self.tell(store.answered(answer.found), answer.found.version)
+            assert store.owed is not None or answer.found.version <= store.reflected
+            return None
         return self.tell(store.gone(answer.gone), math.inf)
 
     def wait(self, seconds: float) -> None:
@@ -199,6 +201,8 @@ class PlayedServer(ReflectingMachine):
     def all_is_quiet(self, answers_first: bool) -> None:
         """Then also after comparisons, and after leaving."""
         super().all_is_quiet(answers_first)
+        if self.trusted:
+            assert self.reflection.store.owed is None
         for _ in range(20):
             self.compare()
             if not isinstance(self.effect, Leave):
@@ -237,6 +241,11 @@ class PlayedServer(ReflectingMachine):
     def listeners_know_what_the_store_knows(self) -> None:
         if hasattr(self, "reflection"):
             assert self.heard == self.in_the_store()
+
+    @invariant()
+    def only_what_the_watch_has_not_shown_is_owed(self) -> None:
+        if hasattr(self, "reflection") and (owed := self.reflection.store.owed) is not None:
+            assert self.reflection.store.reflected < owed.version <= self.reflection.store.newest
 
     @invariant()
     def indexes_find_what_is_there(self) -> None:
@@ -306,6 +315,17 @@ def test_a_version_ahead_of_a_restored_server_is_listed_anew_and_other_troubles_
     slow = reflection.failed(Unreachable("the server was too slow", 504), 2.0).effect
     assert isinstance(slow, Pause)
     assert slow.then == Watch(60)
+
+
+def test_a_list_with_a_buried_object_takes_away_what_had_its_name_before() -> None:
+    """The predecessor's end came in the same gap as the successor's life, and only the successor's end is heard."""
+    store: Store[str] = Store()
+    store.listed([StoredObject("", "c", "first", 5, "v")], 5, store.mark())
+    mark = store.mark()
+    store.gone("second")
+    store.listed([StoredObject("", "c", "second", 8, "v")], 8, mark)
+    store.watched(StoredObject("", "c", "second", 9), deleted=True)
+    assert list(store) == []
 
 
 class TestReflecting(PlayedServer.TestCase):  # type: ignore[misc,valid-type]

@@ -12,22 +12,17 @@ from kompakt_core.job import actions as do
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import read_status
 from kompakt_operator.api import OperatorApi
-from kompakt_operator.cache import Cache
 from kompakt_operator.crd import DEFINITIONS, is_gone, served
 from kompakt_operator.events import EventAnnouncer
 from kompakt_operator.garbage_collector import COLLECTOR_SECONDS, GarbageCollector, left_behind
+from kompakt_operator.observed import Observed
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
 from kompakt_operator.workqueue import Key, WorkQueue
+from tests.support.operator import known
+from tests.support.operator.known import knowing, service, tell
 
 KEY: Key = ("ml", "j")
-LABELS = {
-    contract.LABEL_JOB_UID: "u",
-    contract.LABEL_JOB_NAME: "j",
-    contract.LABEL_ATTEMPT: "1",
-    contract.LABEL_WORKER_INDEX: "0",
-    contract.LABEL_ROLE: "worker",
-}
 OWNER = {"apiVersion": contract.API_VERSION, "kind": contract.JOB_KIND, "name": "j", "uid": "u"}
 
 
@@ -39,8 +34,7 @@ def job(**spec: Any) -> dict[str, Any]:
 
 
 def pod(phase: str = "Running", **meta: Any) -> dict[str, Any]:
-    own = {"name": "j-worker-0-a1", "namespace": "ml", "uid": "p", "labels": LABELS, "ownerReferences": [OWNER], **meta}
-    return {"metadata": own, "spec": {"nodeName": "n1"}, "status": {"phase": phase}}
+    return known.pod(phase=phase, **{"ownerReferences": [OWNER], **meta})
 
 
 class Asked(OperatorApi):
@@ -60,60 +54,58 @@ class Asked(OperatorApi):
         return {}
 
 
-def reconciler(cache: Cache, queue: WorkQueue) -> Reconciler:
+def reconciler(observed: Observed, queue: WorkQueue) -> Reconciler:
     api = Asked({})
-    return Reconciler(api, cache, queue, Scraper(queue, 0), EventAnnouncer(api, "pod-a"), "runtime")
+    return Reconciler(api, observed, queue, Scraper(queue, 0), EventAnnouncer(api, "pod-a"), "runtime")
 
 
-def settled(cache: Cache, obj: dict[str, Any], now: float = 1e9) -> dict[str, Any]:
-    """The job with the status that a look would write."""
+def settled(observed: Observed, obj: dict[str, Any], now: float = 1e9) -> dict[str, Any]:
+    """The job with the status that reconciling would write."""
     for _ in range(3):
         read, parsed = read_status(obj), parse_job(obj)
-        services = cache.services(("ml", "u"))
-        wanted = do.next_actions(parsed, read, cache.pods(("ml", "u")), services, now)
+        services = observed.services(("ml", "u"))
+        wanted = do.next_actions(parsed, read, observed.pods(("ml", "u")), services, now)
         obj |= {"status": next((dict(a.status) for a in wanted if isinstance(a, do.WriteStatus)), obj.get("status", {}))}
     return obj
 
 
-async def in_line(cache: Cache, obj: dict[str, Any]) -> bool:
+async def in_line(observed: Observed, obj: dict[str, Any]) -> bool:
     """Whether noticing the job puts it in line."""
     queue = WorkQueue()
-    reconciler(cache, queue).notice(obj)
+    reconciler(observed, queue).notice(obj)
     return len(queue) == 1
 
 
-def running() -> tuple[Cache, dict[str, Any]]:
-    cache, obj = Cache(), job()
-    cache.see_service({"metadata": {"name": "j-a1", "namespace": "ml", "uid": "s", "labels": LABELS}})
-    cache.see_pod(pod())
+def running() -> tuple[Observed, dict[str, Any]]:
+    observed, obj = knowing(service(), pod()), job()
     obj["status"] = {"attempt": 1, "phase": "Pending"}
-    return cache, settled(cache, obj)
+    return observed, settled(observed, obj)
 
 
 async def test_a_new_job_is_put_in_line_and_one_at_rest_is_not() -> None:
     suspended = job(suspend=True)
-    assert await in_line(Cache(), suspended)
-    assert not await in_line(Cache(), settled(Cache(), suspended))
-    cache, obj = running()
+    assert await in_line(knowing(), suspended)
+    assert not await in_line(knowing(), settled(knowing(), suspended))
+    observed, obj = running()
     assert obj["status"]["phase"] == "Running"
-    assert not await in_line(cache, obj)
+    assert not await in_line(observed, obj)
 
 
 @pytest.mark.parametrize("change", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"deletionTimestamp": "t"}])
 async def test_a_job_whose_worker_ended_or_goes_is_put_in_line(change: dict[str, str]) -> None:
-    cache, obj = running()
-    cache.see_pod(pod(**change, resourceVersion="9"))
-    assert await in_line(cache, obj)
+    observed, obj = running()
+    tell(observed, pod(**change))
+    assert await in_line(observed, obj)
 
 
 async def test_a_job_whose_spec_changed_or_cannot_be_read_is_put_in_line() -> None:
-    cache, obj = running()
-    assert await in_line(cache, obj | {"spec": {**obj["spec"], "suspend": True}})
-    assert await in_line(cache, obj | {"spec": {}})
+    observed, obj = running()
+    assert await in_line(observed, obj | {"spec": {**obj["spec"], "suspend": True}})
+    assert await in_line(observed, obj | {"spec": {}})
 
 
 async def test_a_job_that_cannot_even_be_judged_is_put_in_line_and_the_others_of_the_list_are_noticed() -> None:
-    assert await in_line(Cache(), job() | {"status": {"scheduling": "what no schema allows"}})
+    assert await in_line(knowing(), job() | {"status": {"scheduling": "what no schema allows"}})
 
 
 async def test_a_finished_job_at_rest_still_goes_when_its_time_to_live_is_over() -> None:
@@ -122,7 +114,7 @@ async def test_a_finished_job_at_rest_still_goes_when_its_time_to_live_is_over()
     obj = job(runPolicy={"ttlSecondsAfterFinished": 0})
     obj["status"] = {"attempt": 1, "phase": "Succeeded", "conditions": ended, "completionTime": "2099-01-01T00:00:00Z"}
     queue = WorkQueue()
-    both = reconciler(Cache(), queue)
+    both = reconciler(knowing(), queue)
     both.notice(obj)
     before = len(queue)
     obj["status"]["completionTime"] = "2001-01-01T00:00:00Z"
@@ -132,9 +124,7 @@ async def test_a_finished_job_at_rest_still_goes_when_its_time_to_live_is_over()
 
 async def test_what_a_job_leaves_is_removed_only_when_the_collector_had_its_time() -> None:
     api = Asked({"/api/v1/namespaces/ml/pods": {"items": [pod()]}, "/api/v1/namespaces/ml/services": {"items": []}})
-    cache = Cache()
-    cache.see_pod(pod())
-    collector, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
+    collector, loop = GarbageCollector(api, knowing(pod()), WorkQueue()), asyncio.get_running_loop()
     counts = []
     for seconds in (0.0, COLLECTOR_SECONDS - 1, COLLECTOR_SECONDS):
         loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
@@ -145,9 +135,8 @@ async def test_what_a_job_leaves_is_removed_only_when_the_collector_had_its_time
 
 
 async def test_a_living_job_has_no_strays() -> None:
-    cache, api = Cache(), Asked({})
-    cache.see_pod(pod())
-    collector, loop = GarbageCollector(api, cache, WorkQueue()), asyncio.get_running_loop()
+    api = Asked({})
+    collector, loop = GarbageCollector(api, knowing(pod()), WorkQueue()), asyncio.get_running_loop()
     for seconds in (0.0, 2 * COLLECTOR_SECONDS):
         loop.time = lambda later=seconds: 1000.0 + later  # type: ignore[method-assign,misc]
         await collector.reconcile(KEY, "u")
@@ -165,7 +154,7 @@ def test_only_what_belongs_to_the_missing_job_and_stays_is_left_behind(meta: dic
 
 
 @pytest.mark.parametrize(
-    ("refusal", "definitions", "gone"),
+    ("rejected", "crds", "gone"),
     [
         (rejection(404, "NotFound", ""), None, True),
         (rejection(403, "Forbidden", ""), None, False),
@@ -175,15 +164,15 @@ def test_only_what_belongs_to_the_missing_job_and_stays_is_left_behind(meta: dic
     ],
     ids=["the job alone", "not allowed", "the CRD as well", "not served for a moment", "nobody may say"],
 )
-async def test_a_job_is_gone_when_it_or_its_definition_is_not_there(refusal: Rejected, definitions: Any, gone: bool) -> None:
-    assert await is_gone(Asked({DEFINITIONS: definitions}), refusal) is gone
+async def test_a_job_is_gone_when_it_or_its_crd_is_not_there(rejected: Rejected, crds: Any, gone: bool) -> None:
+    assert await is_gone(Asked({DEFINITIONS: crds}), rejected) is gone
 
 
 KINDS = {"resources": [{"name": contract.JOB_PLURAL}, {"name": "gputopologies"}]}
 
 
 @pytest.mark.parametrize(
-    ("kinds", "definitions", "found"),
+    ("kinds", "crds", "found"),
     [
         (KINDS, {"items": [{"metadata": {"uid": "d"}}]}, "d"),
         (KINDS, rejection(403, "Forbidden", ""), "one"),
@@ -192,6 +181,6 @@ KINDS = {"resources": [{"name": contract.JOB_PLURAL}, {"name": "gputopologies"}]
     ],
     ids=["served", "served, and more may not be asked", "defined and not served yet", "nothing is defined"],
 )
-async def test_a_definition_counts_when_it_is_served(kinds: Any, definitions: Any, found: str) -> None:
-    api = Asked({f"/apis/{contract.API_VERSION}": kinds, DEFINITIONS: definitions})
+async def test_a_crd_counts_when_it_is_served(kinds: Any, crds: Any, found: str) -> None:
+    api = Asked({f"/apis/{contract.API_VERSION}": kinds, DEFINITIONS: crds})
     assert await served(api) == found

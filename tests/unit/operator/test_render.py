@@ -14,6 +14,7 @@ from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
 
 IMAGE = "registry.example/kompakt-runtime:1"
+BOOTSTRAP = f"{contract.INJECT_PAYLOAD_PATH}/bootstrap"
 
 
 def job(container: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, *, gpus: int = 2, **spec: Any) -> TrainingJob:
@@ -30,6 +31,10 @@ def rendered(found: TrainingJob, *, role: int = 0, index: int = 1, labels: dict[
 
 def env(container: dict[str, Any]) -> dict[str, Any]:
     return {v["name"]: v.get("value", v.get("valueFrom")) for v in container.get("env", ())}
+
+
+def variable(name: str, value: str) -> dict[str, Any]:
+    return {"env": [{"name": name, "value": value}]}
 
 
 def test_a_worker_is_gated_named_and_owned() -> None:
@@ -72,40 +77,52 @@ def test_the_service_resolves_pods_of_its_attempt_before_they_are_ready() -> Non
 
 
 def test_gpus_go_to_the_gpu_container_only() -> None:
-    roles = [
-        {
-            "name": "worker",
-            "gpusPerReplica": 4,
-            "gpuContainer": "trainer",
-            "template": {
-                "spec": {
-                    "containers": [
-                        {"name": "log", "image": "i"},
-                        {"name": "trainer", "image": "i", "resources": {"limits": {"cpu": 1}}},
-                    ]
-                }
-            },
-        }
-    ]
+    containers = [{"name": "log", "image": "i"}, {"name": "trainer", "image": "i", "resources": {"limits": {"cpu": 1}}}]
+    template = {"spec": {"containers": containers}}
+    roles = [{"name": "worker", "gpusPerReplica": 4, "gpuContainer": "trainer", "template": template}]
     log, trainer = rendered(job(roles=roles), index=0)["spec"]["containers"]
     assert trainer["resources"] == {"limits": {"cpu": 1, contract.RESOURCE: "4"}, "requests": {contract.RESOURCE: "4"}}
     assert "resources" not in log
     assert (env(log)[contract.ENV_NVIDIA_VISIBLE], contract.ENV_NVIDIA_VISIBLE in env(trainer)) == ("void", False)
 
 
-def test_torchrun_finds_its_options_and_the_rank_comes_from_the_planner() -> None:
-    found = env(rendered(job())["spec"]["containers"][0])
-    assert (found["PET_NNODES"], found["PET_NPROC_PER_NODE"]) == ("2", "2")
-    assert found["PET_NODE_RANK"] == {"fieldRef": {"fieldPath": "metadata.annotations['kompakt.dev/rank']"}}
-    assert found["MASTER_ADDR"] == found["PET_MASTER_ADDR"] == "j-worker-0.j-a3"
-    assert (found["MASTER_PORT"], found["KOMPAKT_ATTEMPT"]) == ("29500", "3")
-    assert "RANK" not in found
+RANK = {"fieldRef": {"fieldPath": "metadata.annotations['kompakt.dev/rank']"}}
+WISH = {"mode": "ErrorBounded", "targetGradientError": "0.05", "overrides": [{"modules": "head.*", "mode": "None"}]}
+# A job's container, pod and other fields, and what the container then finds in its environment (None: nothing of that name).
+TRAINERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "torchrun's options": ({}, {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_NODE_RANK": RANK, "RANK": None}),
+    "where rank 0 is": ({}, {"MASTER_ADDR": "j-worker-0.j-a3", "PET_MASTER_ADDR": "j-worker-0.j-a3", "MASTER_PORT": "29500"}),
+    "the attempt": ({}, {"KOMPAKT_ATTEMPT": "3"}),
+    "a rank without torchrun, with one GPU": (
+        {"gpus": 1},
+        {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "RANK": RANK, "PET_NODE_RANK": RANK},
+    ),
+    "a value of the template": ({"container": variable("MASTER_PORT", "1234")}, {"MASTER_PORT": "1234"}),
+    "a Python path behind ours": ({"container": variable("PYTHONPATH", "/app")}, {"PYTHONPATH": f"{BOOTSTRAP}:/app"}),
+    "what the runtime shall do": ({"activationCompression": WISH}, {"KOMPAKT_MODE": "ErrorBounded", "KOMPAKT_TARGET": "0.05"}),
+    "its exceptions": ({"activationCompression": WISH}, {"KOMPAKT_OVERRIDES": '[{"modules": "head.*", "mode": "None"}]'}),
+    "no port on a node's own network": ({"pod": {"hostNetwork": True}}, {"KOMPAKT_METRICS_PORT": "0"}),
+    "where last words go": ({"container": {"terminationMessagePath": "/tmp/last"}}, {"KOMPAKT_TERMINATION_LOG": "/tmp/last"}),
+    "the usual place of last words": ({}, {"KOMPAKT_TERMINATION_LOG": None}),
+    "a batch size of its own": (
+        {"container": variable("KOMPAKT_BATCH_SIZE", "32"), "activationCompression": {"batchSize": "Suggest"}},
+        {"KOMPAKT_BATCH_SIZE": "32"},
+    ),
+}
 
 
-def test_a_worker_of_one_gpu_gets_its_rank_without_torchrun() -> None:
-    found = env(rendered(job(gpus=1))["spec"]["containers"][0])
-    assert (found["WORLD_SIZE"], found["LOCAL_RANK"]) == ("2", "0")
-    assert found["RANK"] == found["PET_NODE_RANK"]
+@pytest.mark.parametrize(("fields", "wanted"), TRAINERS.values(), ids=TRAINERS)
+def test_a_trainer_finds_in_its_environment(fields: dict[str, Any], wanted: dict[str, Any]) -> None:
+    (trainer,) = rendered(job(**fields))["spec"]["containers"]
+    found = env(trainer)
+    assert {name: found.get(name) for name in wanted} == wanted
+    assert len(found) == len(trainer["env"]), "no name twice"
+    assert ("ports" in trainer) == (not fields.get("pod"))
+
+
+def test_the_runtime_is_told_all_that_it_reads() -> None:
+    (trainer,) = rendered(job(activationCompression=WISH))["spec"]["containers"]
+    assert set(env(trainer)) >= contract.RUNTIME_ENV
 
 
 def test_a_cpu_role_is_no_rank_and_gets_no_hook() -> None:
@@ -122,32 +139,17 @@ def test_a_cpu_role_is_no_rank_and_gets_no_hook() -> None:
     assert worker["metadata"]["labels"][contract.LABEL_WORKER_INDEX] == "1"
 
 
-def test_a_value_in_the_template_wins() -> None:
-    container = rendered(job({"env": [{"name": "MASTER_PORT", "value": "1234"}]}))["spec"]["containers"][0]
-    assert [v["value"] for v in container["env"] if v["name"] == "MASTER_PORT"] == ["1234"]
-
-
 def test_the_hook_comes_by_an_init_container_that_restricted_namespaces_admit() -> None:
     spec = rendered(job())["spec"]
     init, trainer = spec["initContainers"][0], spec["containers"][0]
     assert (init["image"], init["command"]) == (IMAGE, ["/payload/install", contract.INJECT_PAYLOAD_PATH])
-    security = init["securityContext"]
-    assert (security["runAsNonRoot"], security["allowPrivilegeEscalation"], security["capabilities"]) == (
-        True,
-        False,
-        {"drop": ["ALL"]},
-    )
-    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    restricted = {"runAsNonRoot": True, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert init["securityContext"].items() >= (restricted | {"seccompProfile": {"type": "RuntimeDefault"}}).items()
     assert init["resources"]["limits"].keys() == init["resources"]["requests"].keys() == {"cpu", "memory"}
-    assert env(trainer)["PYTHONPATH"] == f"{contract.INJECT_PAYLOAD_PATH}/bootstrap"
+    assert env(trainer)["PYTHONPATH"] == BOOTSTRAP
     mounts = {mount["name"]: mount for mount in trainer["volumeMounts"]}
     assert mounts[contract.INJECT_PAYLOAD_VOLUME]["readOnly"] is True
     assert trainer["ports"] == [{"name": "kompakt-metrics", "containerPort": 9402, "protocol": "TCP"}]
-
-
-def test_a_python_path_in_the_template_is_kept_behind_ours() -> None:
-    found = env(rendered(job({"env": [{"name": "PYTHONPATH", "value": "/app"}]}))["spec"]["containers"][0])
-    assert found["PYTHONPATH"] == f"{contract.INJECT_PAYLOAD_PATH}/bootstrap:/app"
 
 
 CLASHES = [
@@ -166,14 +168,6 @@ def test_a_python_path_that_cannot_be_read_refuses_compression_and_only_leaves_o
     assert "set injection: Never" in render.checked(plain)
     assert rendered(plain)["spec"]["initContainers"] == []
     assert render.checked(job(container, injection="Never")) == ""
-
-
-def test_the_runtime_reads_the_jobs_wishes() -> None:
-    wish = {"mode": "ErrorBounded", "targetGradientError": "0.05", "overrides": [{"modules": "head.*", "mode": "None"}]}
-    found = env(rendered(job(activationCompression=wish))["spec"]["containers"][0])
-    assert set(found) >= contract.RUNTIME_ENV
-    assert (found["KOMPAKT_MODE"], found["KOMPAKT_TARGET"]) == ("ErrorBounded", "0.05")
-    assert json.loads(found["KOMPAKT_OVERRIDES"]) == [{"modules": "head.*", "mode": "None"}]
 
 
 def test_wishes_for_the_planner_are_written_and_answers_in_the_template_are_stripped() -> None:
@@ -271,7 +265,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "hostname": ({}, {"hostname": "h"}, "spec.hostname: is set by kompakt"),
     "a container that restarts alone": ({"restartPolicy": "OnFailure"}, {}, "a failed worker restarts the whole gang"),
     "our volume": ({}, {"volumes": [{"name": "kompakt-state"}]}, "is kompakt's own"),
-    "our variable": ({"env": [{"name": "KOMPAKT_MODE", "value": "None"}]}, {}, "KOMPAKT_MODE is written by kompakt"),
+    "our variable": (variable("KOMPAKT_MODE", "None"), {}, "KOMPAKT_MODE is written by kompakt"),
     "init container with GPUs": (
         {},
         {"initContainers": [{"name": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
@@ -297,11 +291,6 @@ def test_a_gpu_container_that_is_not_there_is_refused() -> None:
         render.checked(job(roles=roles))
 
 
-def test_on_a_nodes_own_network_no_port_is_announced_and_none_is_served() -> None:
-    (trainer,) = rendered(job(pod={"hostNetwork": True}))["spec"]["containers"]
-    assert ("ports" in trainer, env(trainer)["KOMPAKT_METRICS_PORT"]) == (False, "0")
-
-
 def test_a_port_of_the_template_stays_as_it_is() -> None:
     own = [{"name": "mine", "containerPort": 9402}]
     (trainer,) = rendered(job({"ports": own}))["spec"]["containers"]
@@ -312,7 +301,7 @@ def test_a_port_of_the_template_stays_as_it_is() -> None:
 
 def test_a_raised_batch_stands_before_what_refers_to_it_in_every_container() -> None:
     found = job(
-        {"env": [{"name": "ARGS", "value": "--batch=$(KOMPAKT_BATCH_SIZE)"}]},
+        variable("ARGS", "--batch=$(KOMPAKT_BATCH_SIZE)"),
         {"initContainers": [{"name": "warm", "image": "i"}]},
         activationCompression={"batchSize": "Raise", "baseBatchSize": 64},
     )
@@ -334,16 +323,7 @@ def test_a_raised_batch_stands_before_what_refers_to_it_in_every_container() -> 
 
 
 def test_a_batch_size_of_the_template_is_refused_only_where_kompakt_raises_it() -> None:
-    own = {"env": [{"name": "KOMPAKT_BATCH_SIZE", "value": "32"}]}
-    kept = job(own, activationCompression={"batchSize": "Suggest"})
-    assert render.checked(kept) == ""
-    assert env(rendered(kept)["spec"]["containers"][0])["KOMPAKT_BATCH_SIZE"] == "32"
+    own = variable("KOMPAKT_BATCH_SIZE", "32")
+    assert render.checked(job(own, activationCompression={"batchSize": "Suggest"})) == ""
     with pytest.raises(InvalidInput, match="KOMPAKT_BATCH_SIZE is written by kompakt"):
         render.checked(job(own, activationCompression={"batchSize": "Raise", "baseBatchSize": 64}))
-
-
-def test_the_runtime_is_told_where_the_template_wants_termination_messages() -> None:
-    (told,) = rendered(job({"terminationMessagePath": "/tmp/last"}))["spec"]["containers"]
-    assert env(told)["KOMPAKT_TERMINATION_LOG"] == "/tmp/last"
-    (usual,) = rendered(job())["spec"]["containers"]
-    assert "KOMPAKT_TERMINATION_LOG" not in env(usual)

@@ -1,4 +1,4 @@
-"""The parts of the shell that decide something: line of jobs, Lease, flags, what watches have shown, the API server's no."""
+"""The parts of the shell that decide something: work queue, flags, Events, health."""
 
 import asyncio
 import selectors
@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_client.errors import Conflict, Invalid, NotFound, Throttled, Unreachable
-from kompakt_client.requests import Answer
 from kompakt_core.errors import InvalidInput
-from kompakt_operator.api import judged
 from kompakt_operator.config import read_config
 from kompakt_operator.events import transitions
 from kompakt_operator.health import STUCK_SECONDS, OperatorHealth
@@ -54,18 +51,18 @@ async def queue() -> WorkQueue:
     return WorkQueue()
 
 
-async def test_a_key_stands_in_line_once_and_is_looked_at_again_when_it_changed_meanwhile(queue: WorkQueue) -> None:
+async def test_a_key_stands_in_line_once_and_is_reconciled_again_when_it_changed_meanwhile(queue: WorkQueue) -> None:
     queue.add(KEY)
     queue.add(KEY)
     lengths = [len(queue)]
     await queue.take()
-    queue.add(KEY)  # while it is being looked at
+    queue.add(KEY)  # while it is being reconciled
     lengths.append(len(queue))
     queue.done(KEY)
     assert [*lengths, len(queue)] == [1, 0, 1]
 
 
-async def test_a_key_that_rests_after_its_look_is_looked_at_once_for_all_that_happened_meanwhile(
+async def test_a_key_that_rests_afterwards_is_reconciled_once_for_all_that_happened_meanwhile(
     queue: WorkQueue, clock: JumpingSelector
 ) -> None:
     queue.add(KEY)
@@ -140,30 +137,6 @@ def test_any_environment_is_read_or_refused(environment: dict[str, str]) -> None
     assert 0 <= config.health_port <= 65535
 
 
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [(404, NotFound), (409, Conflict), (422, Invalid), (429, Throttled), (401, Unreachable), (503, Unreachable)],
-)
-def test_an_answer_is_an_object_or_an_error_of_the_tree(code: int, error: type[Exception]) -> None:
-    with pytest.raises(error, match="m"):
-        judged("GET /x", Answer(code, b'{"reason": "R", "message": "m"}'))
-    assert judged("GET /x", Answer(201, b'{"kind": "Pod"}')) == {"kind": "Pod"}
-    assert judged("DELETE /x", Answer(200, b"")) == {}
-
-
-def test_an_answer_that_is_no_json_is_no_answer() -> None:
-    with pytest.raises(Unreachable, match="GET /x: no JSON"):
-        judged("GET /x", Answer(200, b"<html>"))
-    with pytest.raises(Unreachable, match="502"):
-        judged("GET /x", Answer(502, b"<html>"))
-
-
-def test_a_kind_that_is_not_served_is_told_from_an_object_that_is_not_there() -> None:
-    with pytest.raises(NotFound) as refused:
-        judged("GET /x", Answer(404, b"404 page not found\n"))
-    assert not refused.value.served
-
-
 def test_events_tell_turns_not_states() -> None:
     failed = [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "m", "lastTransitionTime": "t"}]
     before = {"status": {"attempt": 1, "phase": "Running"}}
@@ -172,7 +145,7 @@ def test_events_tell_turns_not_states() -> None:
     assert list(transitions(after, after)) == []
 
 
-def test_a_look_that_takes_too_long_is_told() -> None:
+def test_a_reconciliation_that_takes_too_long_is_told() -> None:
     pulse = OperatorHealth(active=True, under_way={0: 100.0})
     assert not pulse.stuck(100.0 + STUCK_SECONDS)
     assert pulse.stuck(101.0 + STUCK_SECONDS)

@@ -242,7 +242,7 @@ def test_a_condition_keeps_its_moment_until_its_status_changes(world: Any) -> No
 def test_a_gang_of_which_quota_lets_only_a_part_exist_is_removed_again(world: Any) -> None:
     del world.pods["j-worker-1-a1"]
     told = condition("Reconciling", True, "QuotaExceeded", "exceeded quota: small")
-    for action in do.refused(world.job, world.status, list(world.pods.values()), told, world.now, final=False):
+    for action in do.rejected(world.job, world.status, list(world.pods.values()), told, world.now, final=False):
         world.perform(action)
     assert world.pods == {}
     assert world.condition("Reconciling") == ("True", "QuotaExceeded")
@@ -253,7 +253,7 @@ def test_a_gang_of_which_quota_lets_only_a_part_exist_is_removed_again(world: An
 
 def test_a_refused_template_fails_the_job_for_good(world: Any) -> None:
     told = condition("Failed", True, "InvalidTemplate", "spec.containers[0].image: Required value")
-    for action in do.refused(world.job, world.status, list(world.pods.values()), told, world.now, final=True):
+    for action in do.rejected(world.job, world.status, list(world.pods.values()), told, world.now, final=True):
         world.perform(action)
     world.settle()
     assert (world.stored["phase"], world.condition("Failed"), world.pods) == ("Failed", ("True", "InvalidTemplate"), {})

@@ -1,0 +1,218 @@
+"""What the operator knows of the cluster: Reflectors keep worker pods, Services and unhealthy GPUs as the API server has them.
+
+Of each object a projection is kept. TrainingJobs are not kept, and it is kopf who watches them; here is noted how far.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, Final, Generic
+
+from kompakt_client.objects import WatchedKind
+from kompakt_client.reflector import Reflector, Source
+from kompakt_client.store import ObjectChange, Store, StoredObject, View
+from kompakt_core import contract
+from kompakt_core.contract import worker_labels
+from kompakt_core.job.pods import WorkerPod
+from kompakt_operator.api import PAGE, core_path
+from kompakt_operator.projections import (
+    BY_JOB,
+    BY_KEY,
+    OWNERS,
+    JobId,
+    Object,
+    OwnedView,
+    Unhealthy,
+    bare,
+    read_service,
+    read_unhealthy,
+    read_worker,
+)
+from kompakt_operator.workqueue import Key, WorkQueue
+
+COMPARE_SECONDS: Final = 300.0
+# Connections that may be silent one after the other before a watch counts as stuck: 72 s each; the server ends each before that.
+SILENCES: Final = 2.5
+WATCH_SECONDS: Final = 55.0
+TOPOLOGIES: Final = f"/apis/{contract.API_VERSION}/{contract.TOPOLOGY_PLURAL}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeListener(Generic[View]):
+    """Hears of all there is as of changes."""
+
+    tell: Callable[[Sequence[ObjectChange[View]]], None]
+
+    def replace(self, objects: Iterable[StoredObject[View]]) -> None:
+        self.tell([ObjectChange(None, found) for found in objects])
+
+    def change(self, changes: Sequence[ObjectChange[View]]) -> None:
+        self.tell(changes)
+
+
+class Observed:
+    """Read on the loop; Reflectors write in their threads, and the queue gets the keys of jobs of which something changed."""
+
+    def __init__(self, source: Source, queue: WorkQueue, namespace: str = "", patience: float = 180.0) -> None:
+        """`namespace` "": all; a watch that shows nothing for `patience` seconds was connected anew at least twice."""
+        self._source, self._queue, self._loop = source, queue, asyncio.get_running_loop()
+        self._silence, self._listed = patience / SILENCES, list[asyncio.Event]()
+        self.left = asyncio.Event()
+        """Set where etcd was restored: nothing that is known here can be trusted any more."""
+        self._pods = self._worker_objects("pods", namespace, read_worker)
+        self._services = self._worker_objects("services", namespace, read_service)
+        self._watching: list[Reflector[Any]] = [self._pods, self._services]
+        self._topologies: Reflector[Unhealthy] | None = None
+        if not namespace:  # GPUTopologies belong to the cluster; with rights in one namespace they cannot be read
+            self._topologies = self._reflector(contract.TOPOLOGY_PLURAL, TOPOLOGIES, read_unhealthy, self._health_changed, True)
+            self._watching.append(self._topologies)
+        self._jobs: Store[Any] = Store()  # keeps nothing: how far the watch of TrainingJobs has come
+        self._stores: dict[str, Callable[[], AbstractContextManager[Store[Any]]]] = {
+            contract.JOB_KIND: lambda: nullcontext(self._jobs),
+            "Pod": self._pods.held,
+            "Service": self._services.held,
+        }
+
+    def start(self) -> None:
+        """Begin to watch."""
+        for reflector in self._watching:
+            reflector.start()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        for reflector in self._watching:
+            reflector.stop()
+
+    async def ready(self) -> None:
+        """Returns when all has been listed once: a pod not seen yet must not count as missing."""
+        for listed in self._listed:
+            await listed.wait()
+
+    # What is known
+
+    def pods(self, job: JobId) -> tuple[WorkerPod, ...]:
+        """A job's pods."""
+        return tuple(found.view for found in _found(self._pods, BY_JOB, job))
+
+    def services(self, job: JobId) -> tuple[str, ...]:
+        """Names of a job's Services."""
+        return tuple(found.view for found in _found(self._services, BY_JOB, job))
+
+    def jobs_named(self, key: Key) -> list[JobId]:
+        """All jobs of that namespace and name of which anything is there: one, and older ones that are being removed."""
+        pods, services = _found(self._pods, BY_KEY, key), _found(self._services, BY_KEY, key)
+        return list(dict.fromkeys([*(found.job for found in pods), *(found.job for found in services)]))
+
+    def knows(self, job: JobId) -> bool:
+        """Whether anything of the job is there."""
+        return bool(self.pods(job) or self.services(job))
+
+    def unhealthy_reason(self, pod: WorkerPod) -> str:
+        """What is wrong with the first unhealthy GPU of a pod that has not ended; "" while all are well."""
+        if pod.finished or self._topologies is None:
+            return ""
+        with self._topologies.held() as store:
+            found = store.get(pod.node)
+        unhealthy = found.view if found is not None and found.view is not None else {}
+        return next((unhealthy[gpu] for gpu in pod.gpus if gpu in unhealthy), "")
+
+    # What is heard
+
+    def answered(self, found: Object, raw: bytes) -> None:
+        """An object that the answer to a request shows; others than the watches choose are none of ours."""
+        if found.get("kind") == contract.JOB_KIND:
+            self.job_answered(found)
+        elif worker_labels.job_uid((found.get("metadata") or {}).get("labels") or {}):
+            if found["kind"] == "Pod":
+                self._pods.answered(raw)
+            elif found["kind"] == "Service":
+                self._services.answered(raw)
+
+    def job_answered(self, obj: Object) -> None:
+        """A TrainingJob that an answer shows."""
+        self._jobs.answered(bare(obj))
+
+    def job_seen(self, obj: Object) -> None:
+        """A TrainingJob as kopf's watch shows it, as it is, changed or gone."""
+        self._jobs.watched(bare(obj))
+
+    def owed(self) -> dict[str, StoredObject[Any]]:
+        """By kind the first object that an answer has shown, and its watch not yet."""
+        found = {}
+        for kind, held in self._stores.items():
+            with held() as store:
+                if store.owed is not None:
+                    found[kind] = store.owed
+        return found
+
+    def acquit(self, kind: str) -> None:
+        """The object that is owed is there no more: a watch that began anew meanwhile need never show it."""
+        with self._stores[kind]() as store:
+            store.owed = None
+
+    def _worker_objects(
+        self, plural: str, namespace: str, read: Callable[[bytes], OwnedView[View] | None]
+    ) -> Reflector[OwnedView[View]]:
+        return self._reflector(plural, core_path(plural, namespace), read, self._owners_changed)
+
+    def _reflector(
+        self,
+        name: str,
+        path: str,
+        read: Callable[[bytes], View | None],
+        tell: Callable[[Sequence[ObjectChange[View]]], None],
+        optional: bool = False,
+    ) -> Reflector[View]:
+        self._listed.append(listed := asyncio.Event())
+        kind = WatchedKind(
+            name,
+            path,
+            read,
+            {} if optional else {"labelSelector": contract.LABEL_JOB_UID},
+            optional,
+            watch_seconds=int(min(WATCH_SECONDS, 0.75 * self._silence)),
+            silence_seconds=self._silence,
+            page=PAGE,
+            indexes={} if optional else OWNERS,
+        )
+        return Reflector(
+            self._source,
+            kind,
+            ChangeListener(tell),
+            listed=lambda: self._on_loop(listed.set),
+            left=lambda _: self._on_loop(self.left.set),
+            compare_seconds=COMPARE_SECONDS,
+        )
+
+    # Called in the Reflectors' threads
+
+    def _owners_changed(self, changes: Sequence[ObjectChange[OwnedView[Any]]]) -> None:
+        states = [state.view for change in changes for state in (change.before, change.after) if state is not None]
+        self._on_loop(self._enqueue, [view.key for view in states if view is not None])
+
+    def _health_changed(self, changes: Sequence[ObjectChange[Unhealthy]]) -> None:
+        """Puts the jobs in line that hold GPUs which are unhealthy now and were well before."""
+        for before, after in ((change.before, change.after) for change in changes):
+            known = (before.view if before else None) or {}
+            if after is not None and after.view is not None and (news := after.view.keys() - known.keys()):
+                self._on_loop(self._enqueue, self._holders(after.name, news))
+
+    def _holders(self, node: str, gpus: Collection[str]) -> list[Key]:
+        with self._pods.held() as store:
+            views = [found.view for found in store if found.view is not None]
+        return [found.key for found in views if found.view.node == node and not set(gpus).isdisjoint(found.view.gpus)]
+
+    def _on_loop(self, act: Callable[..., None], *what: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the process ends
+            self._loop.call_soon_threadsafe(act, *what)
+
+    def _enqueue(self, keys: Iterable[Key]) -> None:
+        for key in dict.fromkeys(keys):
+            if key[1]:
+                self._queue.add(key)
+
+
+def _found(kind: Reflector[OwnedView[View]], index: str, value: tuple[str, str]) -> Sequence[OwnedView[View]]:
+    with kind.held() as store:
+        return store.by(index, "/".join(value))
