@@ -62,6 +62,7 @@ def misfits(value: Any, node: dict[str, Any], path: str = "scheduling") -> list[
 
 def test_the_schema_has_every_field_that_the_planner_writes() -> None:
     assert misfits(encode(FULL), schema()) == []
+    assert {state.value for state in State} == set(schema()["properties"]["state"]["enum"])
 
 
 def test_a_record_reads_as_it_was_written() -> None:
