@@ -21,8 +21,7 @@ async def runs(leader: Leader, name: str, workers: int = 2, gpus: int = 4, prior
         assert await leader.bind(pod, node) == ""
         leader.world.pods[pod]["status"]["phase"] = "Running"
         leader.world.add_pod(leader.world.pods[pod])
-        leader.world.report(node)
-        leader.see()
+        leader.report(node)
     condition(leader, name, "Running", "True")
     await leader.settle()
 
@@ -33,8 +32,7 @@ async def bind_all(leader: Leader, job: str, workers: int, attempt: int = 1) -> 
         pod = f"{job}-worker-{index}-a{attempt}"
         node = leader.annotations(pod)[c.ANN_PLANNED_NODE]
         assert await leader.bind(pod, node) == ""
-        leader.world.report(node)
-        leader.see()
+        leader.report(node)
 
 
 def condition(leader: Leader, name: str, kind: str, status: str) -> None:

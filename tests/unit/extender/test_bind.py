@@ -23,8 +23,7 @@ def taken(leader: Leader, node: str = "n0") -> int:
 
 
 async def test_node_and_gpus_land_in_one_write_in_pattern_order(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 4, annotations=RING))
-    leader.see()
+    leader.add_pod(pod("p", 4, annotations=RING))
     assert await leader.bind("p", "n0") == ""
     notes = leader.annotations("p")
     indices = [int(text) for text in notes[c.ANN_GPU_INDICES].split(",")]
@@ -69,8 +68,7 @@ async def test_what_a_bind_that_fails_holds(
     held: tuple[int, int],
     leader: Leader,
 ) -> None:
-    leader.world.add_pod(pod("p", 4))
-    leader.see()
+    leader.add_pod(pod("p", 4))
     if before is not None:
         before(leader)
     leader.world.outcomes.append(outcome)
@@ -91,15 +89,13 @@ async def test_a_pod_our_watch_has_not_shown_yet_is_read(leader: Leader) -> None
 async def test_a_gang_pod_whose_gate_somebody_else_removed_is_not_bound(leader: Leader) -> None:
     leader.world.add_gang("j", 2, 2)
     leader.world.pods["j-worker-0-a1"]["spec"]["schedulingGates"] = []
-    leader.world.add_pod(leader.world.pods["j-worker-0-a1"])
-    leader.see()
+    leader.add_pod(leader.world.pods["j-worker-0-a1"])
     assert await leader.bind("j-worker-0-a1", "n0") != ""
     assert [method for method, _ in leader.world.sent if method == "POST"] == []
 
 
 async def test_a_second_bind_of_a_bound_pod_is_confirmed_without_a_write(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 1))
-    leader.see()
+    leader.add_pod(pod("p", 1))
     await leader.bind("p", "n0")
     leader.see()
     sent = len(leader.world.sent)
@@ -109,8 +105,7 @@ async def test_a_second_bind_of_a_bound_pod_is_confirmed_without_a_write(leader:
 
 
 async def test_a_bind_of_unknown_outcome_keeps_its_gpus_until_the_pod_is_seen_bound(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 4))
-    leader.see()
+    leader.add_pod(pod("p", 4))
     leader.world.outcomes.append("late")
     assert "not known yet" in await leader.bind("p", "n0")
     leader.world.arrive_late()
@@ -131,8 +126,7 @@ async def test_a_watch_that_is_behind_takes_no_bound_pod_off_its_node(leader: Le
     assert leader.ledger.unknown_binds == 0
     leader.see(1)
     assert taken(leader) == 1
-    leader.world.report("n0")
-    leader.see()
+    leader.report("n0")
     assert await leader.bind("q", "n0") == ""
     assert leader.annotations("p")[c.ANN_GPUS] != leader.annotations("q")[c.ANN_GPUS]
 
@@ -140,14 +134,12 @@ async def test_a_watch_that_is_behind_takes_no_bound_pod_off_its_node(leader: Le
 async def test_a_bind_sent_again_after_an_unknown_outcome_names_the_same_gpus(leader: Leader) -> None:
     leader.world.add_pod(pod("other", 2, annotations={c.ANN_GPUS: "GPU-n0-0,GPU-n0-1"}, nodeName="n0"))
     leader.world.report("n0")
-    leader.world.add_pod(pod("p", 2))
-    leader.see()
+    leader.add_pod(pod("p", 2))
     leader.world.outcomes.append("late")
     await leader.bind("p", "n0")
     claimed = leader.ledger.claims_of(leader.world.pods["p"]["metadata"]["uid"], ClaimSource.BIND)[0].gpus
     leader.world.delete_pod("other")  # a better set may be free now
-    leader.world.report("n0")
-    leader.see()
+    leader.report("n0")
     assert await leader.bind("p", "n0") == ""
     assert leader.annotations("p")[c.ANN_GPUS] == ",".join(claimed)
     leader.binder.stop()
@@ -155,8 +147,7 @@ async def test_a_bind_sent_again_after_an_unknown_outcome_names_the_same_gpus(le
 
 async def test_an_answer_that_comes_after_the_pods_end_does_not_bring_it_back(leader: Leader) -> None:
     """The watch's DELETED was handled first; no later event would take the pod out again."""
-    leader.world.add_pod(pod("p", 4))
-    leader.see()
+    leader.add_pod(pod("p", 4))
     assert await leader.bind("p", "n0") == ""
     late = leader.ledger.pods[PodUid("uid-p")]
     leader.ledger.remove_pod(late.uid)
@@ -165,8 +156,7 @@ async def test_an_answer_that_comes_after_the_pods_end_does_not_bring_it_back(le
 
 
 async def test_a_pod_replaced_under_its_name_is_not_bound(leader: Leader) -> None:
-    old = leader.world.add_pod(pod("p", 1))
-    leader.see()
+    old = leader.add_pod(pod("p", 1))
     leader.world.pods["p"] = pod("p", 1, uid="uid-new")
     leader.world.pods["old"] = old  # so that bind is called with the old uid
     assert "replaced" in (await leader.bind_uid("p", "uid-p", "n0"))
@@ -176,20 +166,17 @@ async def test_a_pod_replaced_under_its_name_is_not_bound(leader: Leader) -> Non
 async def test_of_one_size_only_one_bind_is_unreported_at_a_time(leader: Leader) -> None:
     for name in ("a", "b"):
         leader.world.add_pod(pod(name, 2))
-    leader.world.add_pod(pod("c", 3))
-    leader.see()
+    leader.add_pod(pod("c", 3))
     assert await leader.bind("a", "n0") == ""
     leader.see()
     assert "not reported" in await leader.bind("b", "n0")
     assert await leader.bind("c", "n0") == ""
-    leader.world.report("n0")
-    leader.see()
+    leader.report("n0")
     assert await leader.bind("b", "n0") == ""
 
 
 async def test_binds_of_one_pod_never_overlap_however_many_come(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 2))
-    leader.see()
+    leader.add_pod(pod("p", 2))
     running, most = 0, 0
     send = leader.world.send
 
@@ -238,7 +225,6 @@ async def test_a_pod_that_demands_one_numa_node_gets_its_gpus_on_one(leader: Lea
 async def test_an_annotation_with_an_unknown_word_is_refused_with_the_right_ones(
     annotations: dict[str, str], word: str, leader: Leader
 ) -> None:
-    leader.world.add_pod(pod("p", 1, annotations=annotations))
-    leader.see()
+    leader.add_pod(pod("p", 1, annotations=annotations))
     assert word in await leader.bind("p", "n0")
     assert leader.world.sent == []

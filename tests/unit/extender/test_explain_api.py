@@ -44,8 +44,7 @@ async def test_a_node_shows_its_links_its_free_gpus_and_who_has_the_others(clien
 
 
 async def test_a_planned_pod_is_named_as_the_holder_of_what_is_promised_to_it(client: ExplainClient) -> None:
-    client.leader.world.add_gang("j", 1, 4)
-    await client.leader.settle()
+    await client.leader.place("j", 1, 4)
     planned = await client.get("/pods/default/j-worker-0-a1")
     assert planned["state"] == "Planned"
     node = await client.get(f"/nodes/{planned['node']}")
@@ -151,8 +150,7 @@ async def test_what_if_foretells_filter_prioritize_and_bind(
 
 async def test_a_bound_pod_tells_its_choice_and_what_was_second_best(client: ExplainClient) -> None:
     leader = client.leader
-    made = leader.world.add_pod(pod("p", 2, annotations=SENSITIVE))
-    leader.see()
+    made = leader.add_pod(pod("p", 2, annotations=SENSITIVE))
     body = decode_args(json.dumps({"Pod": made, "NodeNames": ["n0", "n1", "n2"]}).encode())
     leader.answers.filter(body)
     leader.answers.prioritize(body)
@@ -178,8 +176,7 @@ async def test_a_corrected_pod_says_that_the_kubelet_decided(client: ExplainClie
     await bound(leader, "p", 2, "n0")
     made = leader.world.pods["p"]
     made["metadata"]["annotations"][c.ANN_GPUS] = "GPU-n0-6,GPU-n0-7"
-    leader.world.add_pod(made)
-    leader.see()
+    leader.add_pod(made)
     found = await client.get("/pods/default/p")
     assert "kubelet gave other GPUs" in found["message"]
     assert found["gpuIndices"] == [6, 7]
@@ -188,14 +185,12 @@ async def test_a_corrected_pod_says_that_the_kubelet_decided(client: ExplainClie
 
 async def test_a_gangs_pod_says_that_the_planner_chose(client: ExplainClient) -> None:
     leader = client.leader
-    leader.world.add_gang("j", 2, 4)
-    await leader.settle()
+    await leader.place("j", 2, 4)
     for number in (0, 1):
         name = f"j-worker-{number}-a1"
         node = leader.annotations(name)[c.ANN_PLANNED_NODE]
         assert await leader.bind(name, node) == ""
-        leader.world.report(node)
-        leader.see()
+        leader.report(node)
     found = await client.get("/pods/default/j-worker-0-a1")
     assert found["decision"]["chosenBy"] == "Planner"
     assert found["decision"]["secondNode"] is None
@@ -206,16 +201,16 @@ async def test_a_gangs_pod_says_that_the_planner_chose(client: ExplainClient) ->
 async def test_a_waiting_pod_is_told_why_by_reason(client: ExplainClient) -> None:
     leader = client.leader
     await bound(leader, "a", 6, "n0")
-    leader.world.add_gang("j", 3, 8)
-    await leader.settle()
+    await leader.place("j", 3, 8)
     found = await client.get("/pods/default/j-worker-0-a1")
     assert (found["state"], found["fits"]) == ("Waiting", 2)
     assert found["rejections"] == [
         {"reason": "NotEnoughFreeGPUs", "message": "node(s) had too few free GPUs", "nodes": 1, "examples": ["n0"]}
     ]
     assert "room" in found["message"]
-    leader.world.add_pod(pod("p", 9, annotations=SENSITIVE))
-    leader.see()
+    of_job = await client.get("/jobs/default/j")
+    assert (of_job["scheduling"]["state"], of_job["rejections"], of_job["fits"]) == ("Waiting", found["rejections"], 2)
+    leader.add_pod(pod("p", 9, annotations=SENSITIVE))
     plain = await client.get("/pods/default/p")
     assert (plain["message"], plain["rejections"][0]["nodes"]) == ("no node can take it now", 3)
 
@@ -319,8 +314,7 @@ async def test_pods_of_other_schedulers_and_other_gates_are_said_so(client: Expl
     leader = client.leader
     leader.world.add_pod(pod("other", 1, schedulerName="default-scheduler"))
     leader.world.add_pod(pod("gated", 1, schedulingGates=[{"name": "example.com/quota"}]))
-    leader.world.add_pod(pod("none", 0))
-    leader.see()
+    leader.add_pod(pod("none", 0))
     assert "another scheduler" in (await client.get("/pods/default/other"))["message"]
     assert "example.com/quota" in (await client.get("/pods/default/gated"))["message"]
     assert c.RESOURCE in (await client.get("/pods/default/none"))["message"]
