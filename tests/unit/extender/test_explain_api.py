@@ -78,15 +78,9 @@ async def test_an_unusable_node_says_why(change: dict[str, Any], reason: str, cl
 
 async def test_pages_of_nodes_hold_each_once() -> None:
     client = explain_client(*["dgx1-v100"] * 5)
-    seen, after = [], ""
-    while True:
-        page = await client.get(f"/nodes?limit=2&after={after}")
-        seen += [one["name"] for one in page["items"]]
-        assert page["total"] == 5
-        if page["next"] is None:
-            break
-        after = page["next"]
-    assert seen == ["n0", "n1", "n2", "n3", "n4"]
+    pages = [await client.get(f"/nodes?limit=2&after={after}") for after in ("", "n1", "n3")]
+    assert [one["name"] for page in pages for one in page["items"]] == ["n0", "n1", "n2", "n3", "n4"]
+    assert [(page["next"], page["total"]) for page in pages] == [("n1", 5), ("n3", 5), (None, 5)]
 
 
 async def test_what_is_left_on_a_node_is_the_best_of_all_sets(client: ExplainClient) -> None:
@@ -95,8 +89,8 @@ async def test_what_is_left_on_a_node_is_the_best_of_all_sets(client: ExplainCli
     graph, free = machine("dgx1-v100"), found["free"]
     for one in found["bestLeft"]:
         sets = [sum(1 << i for i in chosen) for chosen in combinations(free, one["gpus"])]
-        wish = GpuRequest(Pattern.RING, PlacementPolicy.BEST)
-        values = [made.value for mask in sets if isinstance(made := choose(graph, mask, one["gpus"], wish), Choice)]
+        request = GpuRequest(Pattern.RING, PlacementPolicy.BEST)
+        values = [made.value for mask in sets if isinstance(made := choose(graph, mask, one["gpus"], request), Choice)]
         assert one["value"] == max(values, default=0)
     assert [one["gpus"] for one in found["bestLeft"]] == [2, 4, 8]
     assert found["bestLeft"][2] == {"gpus": 8, "value": 0, "empty": found["bestLeft"][2]["empty"]}
@@ -218,20 +212,20 @@ async def test_a_waiting_pod_is_told_why_by_reason(client: ExplainClient) -> Non
 @pytest.mark.parametrize("policy", PlacementPolicy)
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_the_second_set_ranks_right_behind_the_first(policy: PlacementPolicy, size: int) -> None:
-    graph, free, wish = machine("dgx1-v100"), 0b11101101, GpuRequest(Pattern.RING, policy, sensitive=True)
-    first = choose(graph, free, size, wish)
+    graph, free, request = machine("dgx1-v100"), 0b11101101, GpuRequest(Pattern.RING, policy, sensitive=True)
+    first = choose(graph, free, size, request)
     assert isinstance(first, Choice)
-    second = second_set(graph, free, Request(size, wish), first.mask)
+    second = second_set(graph, free, Request(size, request), first.mask)
     assert second is not None
     if policy is PlacementPolicy.BEST:
         values = sorted(
             (made.value for s in combinations(range(8), size) if not (mask := sum(1 << i for i in s)) & ~free
-             if isinstance(made := choose(graph, mask, size, wish), Choice)),
+             if isinstance(made := choose(graph, mask, size, request), Choice)),
             reverse=True,
         )  # fmt: skip
         assert [first.value, second.value] == values[:2]
     assert sum(1 << i for i in second.gpus) & ~free == 0
-    assert second_set(graph, 0b11, Request(2, wish), 0b11) is None
+    assert second_set(graph, 0b11, Request(2, request), 0b11) is None
 
 
 @pytest.mark.parametrize(
@@ -283,7 +277,7 @@ _FIELDS = st.sampled_from(["gpus", "pattern", "edges", "policy", "sensitivity", 
 
 
 @pytest.fixture(scope="module")
-def standing() -> Iterator[Callable[[bytes], httpx.Response]]:
+def one_leader() -> Iterator[Callable[[bytes], httpx.Response]]:
     """what-if of one leader for many questions."""
     world = World()
     world.add_node("n0")
@@ -299,15 +293,15 @@ def standing() -> Iterator[Callable[[bytes], httpx.Response]]:
     body=st.dictionaries(_FIELDS, _VALUES) | _VALUES,
     spec=st.dictionaries(st.sampled_from(["containers", "tolerations"]), _VALUES),
 )
-def test_no_body_makes_what_if_fail(standing: Callable[[bytes], httpx.Response], body: Any, spec: Any) -> None:
+def test_no_body_makes_what_if_fail(one_leader: Callable[[bytes], httpx.Response], body: Any, spec: Any) -> None:
     for asked in (body, {"pod": {"metadata": body, "spec": spec}}):
-        answer = standing(json.dumps(asked).encode())
+        answer = one_leader(json.dumps(asked).encode())
         assert answer.status_code in (200, 400, 422), answer.text
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 100_000, b'{"gpus": 1e400}', b'{"gpus": ' + b"9" * 10_000 + b"}"])
-def test_a_body_that_is_no_json_is_refused(standing: Callable[[bytes], httpx.Response], body: bytes) -> None:
-    assert standing(body).status_code in (400, 422)
+def test_a_body_that_is_no_json_is_refused(one_leader: Callable[[bytes], httpx.Response], body: bytes) -> None:
+    assert one_leader(body).status_code in (400, 422)
 
 
 async def test_pods_of_other_schedulers_and_other_gates_are_said_so(client: ExplainClient) -> None:
