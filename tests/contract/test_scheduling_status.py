@@ -52,7 +52,9 @@ def misfits(value: Any, node: dict[str, Any], path: str = "scheduling") -> list[
 
 
 def test_the_schema_has_every_field_that_the_planner_writes() -> None:
-    assert misfits(encode(FULL), schema("trainingjobs", "status", "scheduling")) == []
+    node = schema("trainingjobs", "status", "scheduling")
+    assert misfits(encode(FULL), node) == []
+    assert {state.value for state in State} == set(node["properties"]["state"]["enum"])
 
 
 def test_a_record_reads_as_it_was_written() -> None:

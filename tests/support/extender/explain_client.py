@@ -81,8 +81,6 @@ def explain_client(*machines: str) -> ExplainClient:
 
 async def bound(leader: Leader, name: str, gpus: int, node: str, **annotations: str) -> None:
     """A plain pod, bound as kube-scheduler would have it and reported by the node's plugin."""
-    leader.world.add_pod(pod(name, gpus, annotations=annotations or SENSITIVE))
-    leader.see()
+    leader.add_pod(pod(name, gpus, annotations=annotations or SENSITIVE))
     assert await leader.bind(name, node) == ""
-    leader.world.report(node)
-    leader.see()
+    leader.report(node)

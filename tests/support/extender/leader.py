@@ -82,6 +82,21 @@ class Leader:
     def see(self, count: int = 1 << 30) -> None:
         self.world.deliver(self.handlers, self.readers, count)
 
+    def add_pod(self, made: dict[str, Any]) -> dict[str, Any]:
+        """A pod is created or changes, and the watch shows it; so for the reports of a node's plugin."""
+        self.world.add_pod(made)
+        self.see()
+        return made
+
+    def report(self, node: str) -> None:
+        self.world.report(node)
+        self.see()
+
+    async def place(self, name: str, workers: int = 2, gpus: int = 2, **more: Any) -> None:
+        """A gang comes and is planned."""
+        self.world.add_gang(name, workers, gpus, **more)
+        await self.settle()
+
     def wait(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 

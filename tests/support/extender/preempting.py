@@ -5,7 +5,7 @@ from typing import Any
 from kompakt_core import contract as c
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.preempt_request import readable
-from tests.support.extender.leader import Leader, on_nodes
+from tests.support.extender.leader import Leader
 
 PROTECTED = 300  # seconds that a job runs before it may be ended, unless it says otherwise
 
@@ -21,26 +21,9 @@ async def runs(leader: Leader, name: str, workers: int = 2, gpus: int = 4, prior
         assert await leader.bind(pod, node) == ""
         leader.world.pods[pod]["status"]["phase"] = "Running"
         leader.world.add_pod(leader.world.pods[pod])
-        leader.world.report(node)
-        leader.see()
+        leader.report(node)
     condition(leader, name, "Running", "True")
     await leader.settle()
-
-
-async def full_node(ran: float = PROTECTED) -> Leader:
-    """The gang `low` of priority 0 has had all GPUs of the only node for so many seconds."""
-    leader = on_nodes(1)
-    await runs(leader, "low")
-    leader.wait(ran)
-    return leader
-
-
-async def urgent_on_full_node() -> Leader:
-    """An urgent gang has come to it, and was decided about."""
-    leader = await full_node()
-    urgent(leader)
-    await leader.settle()
-    return leader
 
 
 async def bind_all(leader: Leader, job: str, workers: int, attempt: int = 1) -> None:
@@ -49,8 +32,7 @@ async def bind_all(leader: Leader, job: str, workers: int, attempt: int = 1) -> 
         pod = f"{job}-worker-{index}-a{attempt}"
         node = leader.annotations(pod)[c.ANN_PLANNED_NODE]
         assert await leader.bind(pod, node) == ""
-        leader.world.report(node)
-        leader.see()
+        leader.report(node)
 
 
 def condition(leader: Leader, name: str, kind: str, status: str) -> None:
@@ -81,10 +63,6 @@ def touch(leader: Leader, name: str) -> None:
 
 def request(leader: Leader, name: str) -> Any:
     return readable(leader.scheduling(name).get("preempt"))
-
-
-def conditions(leader: Leader, name: str) -> dict[str, str]:
-    return {one["type"]: one["status"] for one in leader.world.jobs[name]["status"]["conditions"]}
 
 
 def urgent(leader: Leader, name: str = "urgent", workers: int = 2, gpus: int = 4, priority: int = 1000, **more: Any) -> None:

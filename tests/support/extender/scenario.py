@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender import preempting, racks
@@ -25,6 +26,7 @@ from tests.support.extender.world import worker
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "polite": {"preemptionPolicy": "Never"},
     "with-claims": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+    "heavy": {"containers": [{"name": "trainer", "resources": {"requests": {"cpu": "40", c.RESOURCE: "4"}}}]},
     "NoWait": {"consolidation": {"mode": "NoWait"}},
     "NeverRelax": {"consolidation": {"mode": "NeverRelax"}},
     "Fixed": {"consolidation": {"mode": "Fixed", "machineWaitSeconds": 600, "rackWaitSeconds": 1800}},
@@ -142,6 +144,7 @@ class Scenario:
         self.pods_go(name)
 
     def completes(self, name: str) -> None:
+        self.had[name] = preempting.seats(self.leader, name)
         for one in self.pods_of(name):
             self.leader.world.finish_pod(one)
         self.all_report()

@@ -109,5 +109,4 @@ def scheduling() -> Scheduler:
 
 def occupy(leader: Leader, name: str, node: str, *indices: int) -> None:
     notes = {c.ANN_GPUS: ",".join(f"GPU-{node}-{i}" for i in indices)}
-    leader.world.add_pod(pod(name, len(indices), annotations=notes, nodeName=node))
-    leader.see()
+    leader.add_pod(pod(name, len(indices), annotations=notes, nodeName=node))

@@ -67,8 +67,7 @@ async def test_a_node_of_which_nothing_is_known_for_sure_takes_nothing_and_says_
     if planned:
         occupy(leader, "full-1", "n1", *range(8))
         occupy(leader, "full-2", "pcie", *range(8))
-        leader.world.add_gang("j", 1, 2)
-        await leader.settle()
+        await leader.place("j", 1, 2)
     name = "j-worker-0-a1" if planned else "p"
     leader.see()
     assert (await scheduler.filter(name, "n0"))["NodeNames"] == ["n0"]
@@ -81,8 +80,7 @@ async def test_a_node_of_which_nothing_is_known_for_sure_takes_nothing_and_says_
 
 async def test_a_gang_pod_passes_only_on_its_planned_node_and_only_while_the_plan_stands(scheduler: Scheduler) -> None:
     leader = scheduler.leader
-    leader.world.add_gang("j", 2, 4)
-    await leader.settle()
+    await leader.place("j", 2, 4)
     node = leader.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
     answer = await scheduler.filter("j-worker-0-a1")
     assert answer["NodeNames"] == [node]
@@ -95,8 +93,7 @@ async def test_a_gang_pod_passes_only_on_its_planned_node_and_only_while_the_pla
 async def test_a_gang_of_one_may_go_where_its_value_is_reached_and_prefers_its_plan(scheduler: Scheduler) -> None:
     leader = scheduler.leader
     occupy(leader, "full", "pcie", *range(8))
-    leader.world.add_gang("j", 1, 4)
-    await leader.settle()
+    await leader.place("j", 1, 4)
     node = leader.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
     other = {"n0": "n1", "n1": "n0"}[node]
     assert (await scheduler.filter("j-worker-0-a1", "n0", "n1"))["NodeNames"] == ["n0", "n1"]
@@ -113,8 +110,7 @@ async def test_a_gang_of_one_may_go_where_its_value_is_reached_and_prefers_its_p
 
 async def test_planned_gpus_are_closed_to_plain_pods(scheduler: Scheduler) -> None:
     leader = scheduler.leader
-    leader.world.add_gang("j", 2, 8)
-    await leader.settle()
+    await leader.place("j", 2, 8)
     used = {leader.annotations(f"j-worker-{i}-a1")[c.ANN_PLANNED_NODE] for i in range(2)}
     leader.world.add_pod(pod("p", 1))
     assert set((await scheduler.filter("p"))["NodeNames"]) == {"n0", "n1", "pcie"} - used
@@ -152,8 +148,7 @@ async def test_of_a_burst_of_equal_pods_not_all_queue_up_for_one_node(annotation
     leader.see()
     scores = await scheduler.scores("b", "n0", "n1")
     assert scores["n1"] > scores["n0"]
-    leader.world.report("n0")
-    leader.see()
+    leader.report("n0")
     scores = await scheduler.scores("b", "n0", "n1")
     assert scores["n0"] > scores["n1"]  # a node that is begun comes before an empty one
 
@@ -174,8 +169,7 @@ async def test_a_planned_node_that_is_not_ideal_is_first_but_has_no_ten(schedule
     leader = scheduler.leader
     for number, pair in enumerate(((0, 2), (1, 3), (4, 6), (5, 7))):
         occupy(leader, f"half-of-{number}", "pcie", pair[number % 2])
-    leader.world.add_gang("j", 1, 2)
-    await leader.settle()
+    await leader.place("j", 1, 2)
     node = leader.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
     scores = await scheduler.scores("j-worker-0-a1", "n0", "n1")
     assert scores.pop(node) == 9
@@ -203,20 +197,6 @@ async def test_while_inactive_every_verb_answers_an_error_that_says_why(schedule
     assert (await scheduler.post("prioritize", scheduler.args("p"))).status_code == 503
     assert (await scheduler.get("/v1alpha1/jobs/default/j")).status_code == 503
     assert 'kompakt_extender_verb_errors_total{verb="prioritize"} 1.0' in (await scheduler.get("/metrics")).text
-
-
-async def test_explain_says_for_each_node_why_a_gang_waits(scheduler: Scheduler) -> None:
-    leader = scheduler.leader
-    for name in ("n0", "n1", "pcie"):
-        occupy(leader, f"busy-{name}", name, *range(6))
-    leader.world.add_gang("j", 1, 4)
-    await leader.settle()
-    found = (await scheduler.get("/v1alpha1/jobs/default/j")).json()
-    assert found["scheduling"]["state"] == "Waiting"
-    message = "node(s) had too few free GPUs"
-    (rejection,) = found["rejections"]
-    assert rejection == {"reason": "NotEnoughFreeGPUs", "message": message, "nodes": 3, "examples": ["n0", "n1", "pcie"]}
-    assert (await scheduler.get("/v1alpha1/jobs/default/none")).status_code == 404
 
 
 async def test_health_tells_trouble(scheduler: Scheduler) -> None:

@@ -1,6 +1,7 @@
 """bind: which set, which write, and what becomes of each outcome."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,15 +16,14 @@ from tests.support.extender.world import pod
 RING = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 
 
-def held(leader: Leader, node: str = "n0") -> int:
+def taken(leader: Leader, node: str = "n0") -> int:
     state = leader.ledger.state(NodeName(node))
     assert state is not None
     return state.taken.bit_count()
 
 
 async def test_node_and_gpus_land_in_one_write_in_pattern_order(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 4, annotations=RING))
-    leader.see()
+    leader.add_pod(pod("p", 4, annotations=RING))
     assert await leader.bind("p", "n0") == ""
     notes = leader.annotations("p")
     indices = [int(text) for text in notes[c.ANN_GPU_INDICES].split(",")]
@@ -35,9 +35,67 @@ async def test_node_and_gpus_land_in_one_write_in_pattern_order(leader: Leader) 
     assert [method for method, _ in leader.world.sent] == ["POST"]
 
 
-async def test_a_second_bind_of_a_bound_pod_is_confirmed_without_a_write(leader: Leader) -> None:
+def regated(leader: Leader) -> None:
+    leader.world.pods["p"]["spec"]["schedulingGates"] = [{"name": "example.com/new"}]
+
+
+def bound_by_others(leader: Leader) -> None:
+    """Our watch has not shown it yet."""
+    leader.world.pods["p"]["spec"]["nodeName"] = "n1"
+    leader.world.pods["p"]["metadata"]["annotations"][c.ANN_GPUS] = "GPU-n1-0,GPU-n1-1,GPU-n1-2,GPU-n1-3"
+
+
+def pod_is_deleted(leader: Leader) -> None:
+    leader.world.delete_pod("p")
+
+
+@pytest.mark.parametrize(
+    ("before", "outcome", "says", "after", "held"),
+    [
+        pytest.param(None, "401", "not now", None, (0, 0), id="surely not done: its GPUs are free at once"),
+        pytest.param(None, "429", "not now", None, (0, 0), id="too many requests: likewise"),
+        pytest.param(regated, "ok", "refused", None, (0, 0), id="refused: likewise"),
+        pytest.param(bound_by_others, "ok", "bound to n1", None, (0, 4), id="409: the pod itself says where it is"),
+        pytest.param(None, "lost", "not known", pod_is_deleted, (0, 0), id="unknown: till it is gone"),
+        pytest.param(None, "late", "not known", lambda leader: leader.wait(100_000), (4, 0), id="unknown: however long it takes"),
+    ],
+)
+async def test_what_a_bind_that_fails_holds(
+    before: Callable[[Leader], None] | None,
+    outcome: str,
+    says: str,
+    after: Callable[[Leader], None] | None,
+    held: tuple[int, int],
+    leader: Leader,
+) -> None:
+    leader.add_pod(pod("p", 4))
+    if before is not None:
+        before(leader)
+    leader.world.outcomes.append(outcome)
+    assert says in await leader.bind("p", "n0")
+    if after is not None:
+        after(leader)
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert (taken(leader, "n0"), taken(leader, "n1"), leader.ledger.unknown_binds) == (*held, held[0] // 4)
+    leader.binder.stop()
+
+
+async def test_a_pod_our_watch_has_not_shown_yet_is_read(leader: Leader) -> None:
     leader.world.add_pod(pod("p", 1))
-    leader.see()
+    assert await leader.bind("p", "n0") == ""
+
+
+async def test_a_gang_pod_whose_gate_somebody_else_removed_is_not_bound(leader: Leader) -> None:
+    leader.world.add_gang("j", 2, 2)
+    leader.world.pods["j-worker-0-a1"]["spec"]["schedulingGates"] = []
+    leader.add_pod(leader.world.pods["j-worker-0-a1"])
+    assert await leader.bind("j-worker-0-a1", "n0") != ""
+    assert [method for method, _ in leader.world.sent if method == "POST"] == []
+
+
+async def test_a_second_bind_of_a_bound_pod_is_confirmed_without_a_write(leader: Leader) -> None:
+    leader.add_pod(pod("p", 1))
     await leader.bind("p", "n0")
     leader.see()
     sent = len(leader.world.sent)
@@ -46,23 +104,15 @@ async def test_a_second_bind_of_a_bound_pod_is_confirmed_without_a_write(leader:
     assert len(leader.world.sent) == sent
 
 
-async def test_a_pod_our_watch_has_not_shown_yet_is_read(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 1))
-    assert await leader.bind("p", "n0") == ""
-
-
 async def test_a_bind_of_unknown_outcome_keeps_its_gpus_until_the_pod_is_seen_bound(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 4))
-    leader.see()
+    leader.add_pod(pod("p", 4))
     leader.world.outcomes.append("late")
     assert "not known yet" in await leader.bind("p", "n0")
-    leader.wait(100_000)
-    assert held(leader) == 4
     leader.world.arrive_late()
     for _ in range(10):
         await asyncio.sleep(0)  # it reads the pod by itself; no watch event is needed
     assert leader.ledger.claims_of(leader.world.pods["p"]["metadata"]["uid"], ClaimSource.BIND) == ()
-    assert held(leader) == 4
+    assert taken(leader) == 4
 
 
 async def test_a_watch_that_is_behind_takes_no_bound_pod_off_its_node(leader: Leader) -> None:
@@ -75,9 +125,8 @@ async def test_a_watch_that_is_behind_takes_no_bound_pod_off_its_node(leader: Le
         await asyncio.sleep(0)  # the pod is read meanwhile
     assert leader.ledger.unknown_binds == 0
     leader.see(1)
-    assert held(leader) == 1
-    leader.world.report("n0")
-    leader.see()
+    assert taken(leader) == 1
+    leader.report("n0")
     assert await leader.bind("q", "n0") == ""
     assert leader.annotations("p")[c.ANN_GPUS] != leader.annotations("q")[c.ANN_GPUS]
 
@@ -85,96 +134,51 @@ async def test_a_watch_that_is_behind_takes_no_bound_pod_off_its_node(leader: Le
 async def test_a_bind_sent_again_after_an_unknown_outcome_names_the_same_gpus(leader: Leader) -> None:
     leader.world.add_pod(pod("other", 2, annotations={c.ANN_GPUS: "GPU-n0-0,GPU-n0-1"}, nodeName="n0"))
     leader.world.report("n0")
-    leader.world.add_pod(pod("p", 2))
-    leader.see()
+    leader.add_pod(pod("p", 2))
     leader.world.outcomes.append("late")
     await leader.bind("p", "n0")
     claimed = leader.ledger.claims_of(leader.world.pods["p"]["metadata"]["uid"], ClaimSource.BIND)[0].gpus
     leader.world.delete_pod("other")  # a better set may be free now
-    leader.world.report("n0")
-    leader.see()
+    leader.report("n0")
     assert await leader.bind("p", "n0") == ""
     assert leader.annotations("p")[c.ANN_GPUS] == ",".join(claimed)
     leader.binder.stop()
 
 
-async def test_a_bind_that_never_arrived_is_given_up_when_the_pod_is_gone(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 4))
-    leader.see()
-    leader.world.outcomes.append("lost")
-    await leader.bind("p", "n0")
-    leader.world.delete_pod("p")
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert held(leader) == 0
-
-
-async def test_a_refused_bind_gives_its_gpus_back(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 4))
-    leader.see()
-    leader.world.pods["p"]["spec"]["schedulingGates"] = [{"name": "example.com/new"}]
-    assert "refused" in await leader.bind("p", "n0")
-    assert held(leader) == 0
-
-
-@pytest.mark.parametrize("outcome", ["401", "429"])
-async def test_a_bind_that_was_surely_not_done_gives_its_gpus_back_at_once(leader: Leader, outcome: str) -> None:
-    leader.world.add_pod(pod("p", 4))
-    leader.see()
-    leader.world.outcomes.append(outcome)
-    assert await leader.bind("p", "n0") != ""
-    assert (held(leader), leader.ledger.unknown_binds) == (0, 0)
-
-
 async def test_an_answer_that_comes_after_the_pods_end_does_not_bring_it_back(leader: Leader) -> None:
     """The watch's DELETED was handled first; no later event would take the pod out again."""
-    leader.world.add_pod(pod("p", 4))
-    leader.see()
+    leader.add_pod(pod("p", 4))
     assert await leader.bind("p", "n0") == ""
     late = leader.ledger.pods[PodUid("uid-p")]
     leader.ledger.remove_pod(late.uid)
     assert not leader.ledger.set_pod(late)
-    assert (late.uid in leader.ledger.pods, held(leader)) == (False, 0)
-
-
-async def test_a_409_is_resolved_by_the_pod_itself(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 4))
-    leader.see()
-    bound = leader.world.pods["p"]
-    bound["spec"]["nodeName"] = "n1"  # somebody bound it; our watch has not told yet
-    bound["metadata"]["annotations"][c.ANN_GPUS] = "GPU-n1-0,GPU-n1-1,GPU-n1-2,GPU-n1-3"
-    assert "bound to n1" in await leader.bind("p", "n0")
-    assert (held(leader, "n0"), held(leader, "n1")) == (0, 4)
+    assert (late.uid in leader.ledger.pods, taken(leader)) == (False, 0)
 
 
 async def test_a_pod_replaced_under_its_name_is_not_bound(leader: Leader) -> None:
-    old = leader.world.add_pod(pod("p", 1))
-    leader.see()
+    old = leader.add_pod(pod("p", 1))
     leader.world.pods["p"] = pod("p", 1, uid="uid-new")
     leader.world.pods["old"] = old  # so that bind is called with the old uid
     assert "replaced" in (await leader.bind_uid("p", "uid-p", "n0"))
-    assert held(leader) == 0
+    assert taken(leader) == 0
 
 
 async def test_of_one_size_only_one_bind_is_unreported_at_a_time(leader: Leader) -> None:
     for name in ("a", "b"):
         leader.world.add_pod(pod(name, 2))
-    leader.world.add_pod(pod("c", 3))
-    leader.see()
+    leader.add_pod(pod("c", 3))
     assert await leader.bind("a", "n0") == ""
     leader.see()
     assert "not reported" in await leader.bind("b", "n0")
     assert await leader.bind("c", "n0") == ""
-    leader.world.report("n0")
-    leader.see()
+    leader.report("n0")
     assert await leader.bind("b", "n0") == ""
 
 
 async def test_a_bind_goes_on_as_soon_as_the_plugin_has_reported_the_one_before_it(leader: Leader) -> None:
     leader.binder.plugin_seconds = 60.0
     for name in ("a", "b"):
-        leader.world.add_pod(pod(name, 2))
-    leader.see()
+        leader.add_pod(pod(name, 2))
     assert await leader.bind("a", "n0") == ""
     leader.see()  # a change of the node that reports nothing
     waiting = asyncio.create_task(leader.bind("b", "n0"))
@@ -185,20 +189,8 @@ async def test_a_bind_goes_on_as_soon_as_the_plugin_has_reported_the_one_before_
     assert await asyncio.wait_for(waiting, 5) == ""
 
 
-async def test_simultaneous_binds_of_one_pod_write_once(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 2))
-    leader.see()
-    answers = await asyncio.gather(leader.bind("p", "n0"), leader.bind("p", "n0"))
-    leader.see()
-    posts = [path for method, path in leader.world.sent if method == "POST"]
-    assert answers[0] == ""
-    assert len(posts) <= 2
-    assert len(leader.world.holders("n0")) == 1
-
-
 async def test_binds_of_one_pod_never_overlap_however_many_come(leader: Leader) -> None:
-    leader.world.add_pod(pod("p", 2))
-    leader.see()
+    leader.add_pod(pod("p", 2))
     running, most = 0, 0
     send = leader.world.send
 
@@ -218,6 +210,7 @@ async def test_binds_of_one_pod_never_overlap_however_many_come(leader: Leader) 
         calls.append(asyncio.create_task(leader.bind("p", "n1")))
     await asyncio.gather(*calls)
     assert most == 1
+    assert len(leader.world.holders("n0")) == 1
 
 
 async def test_a_pod_that_demands_one_numa_node_gets_its_gpus_on_one(leader: Leader) -> None:
@@ -246,16 +239,6 @@ async def test_a_pod_that_demands_one_numa_node_gets_its_gpus_on_one(leader: Lea
 async def test_an_annotation_with_an_unknown_word_is_refused_with_the_right_ones(
     annotations: dict[str, str], word: str, leader: Leader
 ) -> None:
-    leader.world.add_pod(pod("p", 1, annotations=annotations))
-    leader.see()
+    leader.add_pod(pod("p", 1, annotations=annotations))
     assert word in await leader.bind("p", "n0")
     assert leader.world.sent == []
-
-
-async def test_a_gang_pod_whose_gate_somebody_else_removed_is_not_bound(leader: Leader) -> None:
-    leader.world.add_gang("j", 2, 2)
-    leader.world.pods["j-worker-0-a1"]["spec"]["schedulingGates"] = []
-    leader.world.add_pod(leader.world.pods["j-worker-0-a1"])
-    leader.see()
-    assert await leader.bind("j-worker-0-a1", "n0") != ""
-    assert [method for method, _ in leader.world.sent if method == "POST"] == []

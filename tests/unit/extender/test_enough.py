@@ -62,8 +62,7 @@ async def test_a_pod_that_prefers_some_nodes_finds_them_among_all(wish: dict[str
 
 async def test_the_node_planned_for_a_gang_of_one_comes_first(scheduler: Scheduler) -> None:
     many(scheduler)
-    scheduler.leader.world.add_gang("j", 1, 4)
-    await scheduler.leader.settle()
+    await scheduler.leader.place("j", 1, 4)
     planned = scheduler.leader.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
     names = [*MORE, "n0", "n1"]
     passed = (await scheduler.filter("j-worker-0-a1", *names))["NodeNames"]
@@ -73,8 +72,7 @@ async def test_the_node_planned_for_a_gang_of_one_comes_first(scheduler: Schedul
 
 async def test_of_a_larger_gang_many_others_are_named_only_where_its_own_node_is_lost(scheduler: Scheduler) -> None:
     many(scheduler)
-    scheduler.leader.world.add_gang("j", 2, 4)
-    await scheduler.leader.settle()
+    await scheduler.leader.place("j", 2, 4)
     planned = scheduler.leader.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
     names = [*MORE, "n0", "n1"]
     answer = await scheduler.filter("j-worker-0-a1", *names)

@@ -44,8 +44,7 @@ async def test_a_node_shows_its_links_its_free_gpus_and_who_has_the_others(clien
 
 
 async def test_a_planned_pod_is_named_as_the_holder_of_what_is_promised_to_it(client: ExplainClient) -> None:
-    client.leader.world.add_gang("j", 1, 4)
-    await client.leader.settle()
+    await client.leader.place("j", 1, 4)
     planned = await client.get("/pods/default/j-worker-0-a1")
     assert planned["state"] == "Planned"
     node = await client.get(f"/nodes/{planned['node']}")
@@ -79,15 +78,9 @@ async def test_an_unusable_node_says_why(change: dict[str, Any], reason: str, cl
 
 async def test_pages_of_nodes_hold_each_once() -> None:
     client = explain_client(*["dgx1-v100"] * 5)
-    seen, after = [], ""
-    while True:
-        page = await client.get(f"/nodes?limit=2&after={after}")
-        seen += [one["name"] for one in page["items"]]
-        assert page["total"] == 5
-        if page["next"] is None:
-            break
-        after = page["next"]
-    assert seen == ["n0", "n1", "n2", "n3", "n4"]
+    pages = [await client.get(f"/nodes?limit=2&after={after}") for after in ("", "n1", "n3")]
+    assert [one["name"] for page in pages for one in page["items"]] == ["n0", "n1", "n2", "n3", "n4"]
+    assert [(page["next"], page["total"]) for page in pages] == [("n1", 5), ("n3", 5), (None, 5)]
 
 
 async def test_what_is_left_on_a_node_is_the_best_of_all_sets(client: ExplainClient) -> None:
@@ -96,8 +89,8 @@ async def test_what_is_left_on_a_node_is_the_best_of_all_sets(client: ExplainCli
     graph, free = machine("dgx1-v100"), found["free"]
     for one in found["bestLeft"]:
         sets = [sum(1 << i for i in chosen) for chosen in combinations(free, one["gpus"])]
-        wish = GpuRequest(Pattern.RING, PlacementPolicy.BEST)
-        values = [made.value for mask in sets if isinstance(made := choose(graph, mask, one["gpus"], wish), Choice)]
+        request = GpuRequest(Pattern.RING, PlacementPolicy.BEST)
+        values = [made.value for mask in sets if isinstance(made := choose(graph, mask, one["gpus"], request), Choice)]
         assert one["value"] == max(values, default=0)
     assert [one["gpus"] for one in found["bestLeft"]] == [2, 4, 8]
     assert found["bestLeft"][2] == {"gpus": 8, "value": 0, "empty": found["bestLeft"][2]["empty"]}
@@ -151,8 +144,7 @@ async def test_what_if_foretells_filter_prioritize_and_bind(
 
 async def test_a_bound_pod_tells_its_choice_and_what_was_second_best(client: ExplainClient) -> None:
     leader = client.leader
-    made = leader.world.add_pod(pod("p", 2, annotations=SENSITIVE))
-    leader.see()
+    made = leader.add_pod(pod("p", 2, annotations=SENSITIVE))
     body = decode_args(json.dumps({"Pod": made, "NodeNames": ["n0", "n1", "n2"]}).encode())
     leader.answers.filter(body)
     leader.answers.prioritize(body)
@@ -178,8 +170,7 @@ async def test_a_corrected_pod_says_that_the_kubelet_decided(client: ExplainClie
     await bound(leader, "p", 2, "n0")
     made = leader.world.pods["p"]
     made["metadata"]["annotations"][c.ANN_GPUS] = "GPU-n0-6,GPU-n0-7"
-    leader.world.add_pod(made)
-    leader.see()
+    leader.add_pod(made)
     found = await client.get("/pods/default/p")
     assert "kubelet gave other GPUs" in found["message"]
     assert found["gpuIndices"] == [6, 7]
@@ -188,14 +179,12 @@ async def test_a_corrected_pod_says_that_the_kubelet_decided(client: ExplainClie
 
 async def test_a_gangs_pod_says_that_the_planner_chose(client: ExplainClient) -> None:
     leader = client.leader
-    leader.world.add_gang("j", 2, 4)
-    await leader.settle()
+    await leader.place("j", 2, 4)
     for number in (0, 1):
         name = f"j-worker-{number}-a1"
         node = leader.annotations(name)[c.ANN_PLANNED_NODE]
         assert await leader.bind(name, node) == ""
-        leader.world.report(node)
-        leader.see()
+        leader.report(node)
     found = await client.get("/pods/default/j-worker-0-a1")
     assert found["decision"]["chosenBy"] == "Planner"
     assert found["decision"]["secondNode"] is None
@@ -206,16 +195,16 @@ async def test_a_gangs_pod_says_that_the_planner_chose(client: ExplainClient) ->
 async def test_a_waiting_pod_is_told_why_by_reason(client: ExplainClient) -> None:
     leader = client.leader
     await bound(leader, "a", 6, "n0")
-    leader.world.add_gang("j", 3, 8)
-    await leader.settle()
+    await leader.place("j", 3, 8)
     found = await client.get("/pods/default/j-worker-0-a1")
     assert (found["state"], found["fits"]) == ("Waiting", 2)
     assert found["rejections"] == [
         {"reason": "NotEnoughFreeGPUs", "message": "node(s) had too few free GPUs", "nodes": 1, "examples": ["n0"]}
     ]
     assert "room" in found["message"]
-    leader.world.add_pod(pod("p", 9, annotations=SENSITIVE))
-    leader.see()
+    of_job = await client.get("/jobs/default/j")
+    assert (of_job["scheduling"]["state"], of_job["rejections"], of_job["fits"]) == ("Waiting", found["rejections"], 2)
+    leader.add_pod(pod("p", 9, annotations=SENSITIVE))
     plain = await client.get("/pods/default/p")
     assert (plain["message"], plain["rejections"][0]["nodes"]) == ("no node can take it now", 3)
 
@@ -223,20 +212,20 @@ async def test_a_waiting_pod_is_told_why_by_reason(client: ExplainClient) -> Non
 @pytest.mark.parametrize("policy", PlacementPolicy)
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_the_second_set_ranks_right_behind_the_first(policy: PlacementPolicy, size: int) -> None:
-    graph, free, wish = machine("dgx1-v100"), 0b11101101, GpuRequest(Pattern.RING, policy, sensitive=True)
-    first = choose(graph, free, size, wish)
+    graph, free, request = machine("dgx1-v100"), 0b11101101, GpuRequest(Pattern.RING, policy, sensitive=True)
+    first = choose(graph, free, size, request)
     assert isinstance(first, Choice)
-    second = second_set(graph, free, Request(size, wish), first.mask)
+    second = second_set(graph, free, Request(size, request), first.mask)
     assert second is not None
     if policy is PlacementPolicy.BEST:
         values = sorted(
             (made.value for s in combinations(range(8), size) if not (mask := sum(1 << i for i in s)) & ~free
-             if isinstance(made := choose(graph, mask, size, wish), Choice)),
+             if isinstance(made := choose(graph, mask, size, request), Choice)),
             reverse=True,
         )  # fmt: skip
         assert [first.value, second.value] == values[:2]
     assert sum(1 << i for i in second.gpus) & ~free == 0
-    assert second_set(graph, 0b11, Request(2, wish), 0b11) is None
+    assert second_set(graph, 0b11, Request(2, request), 0b11) is None
 
 
 @pytest.mark.parametrize(
@@ -288,7 +277,7 @@ _FIELDS = st.sampled_from(["gpus", "pattern", "edges", "policy", "sensitivity", 
 
 
 @pytest.fixture(scope="module")
-def standing() -> Iterator[Callable[[bytes], httpx.Response]]:
+def one_leader() -> Iterator[Callable[[bytes], httpx.Response]]:
     """what-if of one leader for many questions."""
     world = World()
     world.add_node("n0")
@@ -304,23 +293,22 @@ def standing() -> Iterator[Callable[[bytes], httpx.Response]]:
     body=st.dictionaries(_FIELDS, _VALUES) | _VALUES,
     spec=st.dictionaries(st.sampled_from(["containers", "tolerations"]), _VALUES),
 )
-def test_no_body_makes_what_if_fail(standing: Callable[[bytes], httpx.Response], body: Any, spec: Any) -> None:
+def test_no_body_makes_what_if_fail(one_leader: Callable[[bytes], httpx.Response], body: Any, spec: Any) -> None:
     for asked in (body, {"pod": {"metadata": body, "spec": spec}}):
-        answer = standing(json.dumps(asked).encode())
+        answer = one_leader(json.dumps(asked).encode())
         assert answer.status_code in (200, 400, 422), answer.text
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 100_000, b'{"gpus": 1e400}', b'{"gpus": ' + b"9" * 10_000 + b"}"])
-def test_a_body_that_is_no_json_is_refused(standing: Callable[[bytes], httpx.Response], body: bytes) -> None:
-    assert standing(body).status_code in (400, 422)
+def test_a_body_that_is_no_json_is_refused(one_leader: Callable[[bytes], httpx.Response], body: bytes) -> None:
+    assert one_leader(body).status_code in (400, 422)
 
 
 async def test_pods_of_other_schedulers_and_other_gates_are_said_so(client: ExplainClient) -> None:
     leader = client.leader
     leader.world.add_pod(pod("other", 1, schedulerName="default-scheduler"))
     leader.world.add_pod(pod("gated", 1, schedulingGates=[{"name": "example.com/quota"}]))
-    leader.world.add_pod(pod("none", 0))
-    leader.see()
+    leader.add_pod(pod("none", 0))
     assert "another scheduler" in (await client.get("/pods/default/other"))["message"]
     assert "example.com/quota" in (await client.get("/pods/default/gated"))["message"]
     assert c.RESOURCE in (await client.get("/pods/default/none"))["message"]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kompakt_core import contract as c
 from kompakt_extender import verbs
-from kompakt_extender.main import listen, server
 from tests.support.extender.leader import Leader
 from tests.support.extender.scheduler import Replica, Scheduler, scheduling
+from tests.support.extender.served import served
 from tests.support.extender.world import World, pod
 
 SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
@@ -109,13 +109,7 @@ async def test_an_error_of_ours_is_a_500_and_counted_and_the_next_call_is_served
 
 async def test_noise_on_the_port_is_answered_and_the_next_caller_served(caplog: pytest.LogCaptureFixture) -> None:
     leader = Leader(World())
-    ours = server(verbs.verbs_app(Replica(leader), leader.metrics))
-    listening = listen("127.0.0.1", 0)
-    task = asyncio.create_task(ours.serve([listening]))
-    async with asyncio.timeout(10):
-        while not ours.started:
-            await asyncio.sleep(0.001)
-        port = listening.getsockname()[1]
+    async with served(verbs.verbs_app(Replica(leader), leader.metrics)) as (_, port):
         for noise in (b"\x16\x03\x01\x02\x00", b"NONSENSE\r\n\r\n", b"POST /filter HTTP/1.1\r\nContent-Length: x\r\n\r\n"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(noise)
@@ -126,8 +120,6 @@ async def test_noise_on_the_port_is_answered_and_the_next_caller_served(caplog: 
         async with httpx.AsyncClient() as client:
             content = (RECORDED / "filter.json").read_bytes()
             assert (await client.post(f"http://127.0.0.1:{port}/filter", content=content)).status_code == 200
-        ours.should_exit = True
-        await task
 
 
 _VALUES = st.recursive(

@@ -14,9 +14,10 @@ from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.health import health_app
-from kompakt_extender.main import KEEP_ALIVE_SECONDS, listen, parse, server
+from kompakt_extender.main import KEEP_ALIVE_SECONDS, listen, parse
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import Inactive
+from tests.support.extender.served import served
 
 
 def test_defaults_are_those_of_the_chart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,29 +28,25 @@ def test_defaults_are_those_of_the_chart(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (settings.rack_label, settings.block_label) == ("kompakt.dev/rack", "kompakt.dev/block")
 
 
-@pytest.mark.parametrize("arguments", [["--verbs-port", "x"], ["--verbs-port", "0"], ["--health-port", "70000"], ["--bogus"]])
-def test_a_wrong_flag_ends_with_a_sentence(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse(arguments)
-    assert arguments[0] in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
-    ("arguments", "right"),
+    ("flag", "value", "says"),
     [
-        (["--consolidation", "dally"], "no-wait"),
-        (["--wait-seconds", "600,1800"], "600,1800,3600"),
-        (["--wait-seconds", "600,300,3600"], "600,1800,3600"),
-        (["--wait-seconds", "1,2,999999999"], "600,1800,3600"),
-        (["--level-factors", "rack=1"], "machine=0.05"),
-        (["--overtaken-at-most", "-1"], "whole number"),
+        ("--verbs-port", "x", "--verbs-port"),
+        ("--verbs-port", "0", "--verbs-port"),
+        ("--health-port", "70000", "--health-port"),
+        ("--bogus", "1", "--bogus"),
+        ("--consolidation", "dally", "no-wait"),
+        ("--wait-seconds", "600,1800", "600,1800,3600"),
+        ("--wait-seconds", "600,300,3600", "600,1800,3600"),
+        ("--wait-seconds", "1,2,999999999", "600,1800,3600"),
+        ("--level-factors", "rack=1", "machine=0.05"),
+        ("--overtaken-at-most", "-1", "whole number"),
     ],
-    ids=lambda value: value[1] if isinstance(value, list) else "",
 )
-def test_a_wrong_wait_ends_with_what_would_be_right(arguments: list[str], right: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_flag_ends_with_what_would_be_right(flag: str, value: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse(arguments)
-    assert right in capsys.readouterr().err
+        parse([flag, value])
+    assert says in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_named() -> None:
@@ -85,28 +82,19 @@ class Well:
 async def test_answers_are_sent_at_once_and_idle_connections_outlive_those_of_go() -> None:
     """Go's client closes idle connections after 90 s; with Nagle's algorithm each answer costs 40 ms."""
     assert KEEP_ALIVE_SECONDS > 90
-    ours = server(health_app(Well(), ExtenderMetrics()))
-    listening = listen("127.0.0.1", 0)
-    task = asyncio.create_task(ours.serve([listening]))
-    async with asyncio.timeout(10):
-        while not ours.started:
-            await asyncio.sleep(0.001)
-        async with httpx.AsyncClient() as client:
-            url = f"http://127.0.0.1:{listening.getsockname()[1]}/healthz"
-            assert (await client.get(url)).text == "ok"
-            (connection,) = ours.server_state.connections
-            accepted = connection.transport.get_extra_info("socket")
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
-        ours.should_exit = True
-        await task
+    async with served(health_app(Well(), ExtenderMetrics())) as (ours, port), httpx.AsyncClient() as client:
+        assert (await client.get(f"http://127.0.0.1:{port}/healthz")).text == "ok"
+        (connection,) = ours.server_state.connections
+        accepted = connection.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
 
 
 def test_an_answer_leaves_in_one_segment() -> None:
     """On uvloop, as main runs it: head and body are written apart, and uvloop sends together what one turn of the loop writes."""
     request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
-    def ask(address: tuple[str, int]) -> int:
-        with socket.create_connection(address, timeout=5) as connection:
+    def ask(port: int) -> int:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
             whole = 0
             for _ in range(20):
                 connection.sendall(request)
@@ -114,14 +102,7 @@ def test_an_answer_leaves_in_one_segment() -> None:
             return whole
 
     async def story() -> None:
-        ours = server(health_app(Well(), ExtenderMetrics()))
-        with listen("127.0.0.1", 0) as listening:
-            task = asyncio.create_task(ours.serve([listening]))
-            async with asyncio.timeout(10):
-                while not ours.started:
-                    await asyncio.sleep(0.001)
-                assert await asyncio.to_thread(ask, listening.getsockname()) == 20
-                ours.should_exit = True
-                await task
+        async with served(health_app(Well(), ExtenderMetrics())) as (_, port):
+            assert await asyncio.to_thread(ask, port) == 20
 
     uvloop.run(story())

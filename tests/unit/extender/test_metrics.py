@@ -83,8 +83,7 @@ async def test_refusals_are_counted_by_reason_of_filter_and_bind(client: Explain
     queries = Replica(leader)
     scheduler = Scheduler(queries)
     await bound(leader, "a", 6, "n0")
-    leader.world.add_pod(pod("p", 4))
-    leader.see()
+    leader.add_pod(pod("p", 4))
     await scheduler.filter("p", "n0", "n1", "gone")
     text = (await scheduler.get("/metrics")).text
     assert 'kompakt_extender_rejections_total{reason="NotEnoughFreeGPUs",verb="filter"} 1.0' in text

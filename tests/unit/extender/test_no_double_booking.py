@@ -145,7 +145,7 @@ class Cluster(RuleBasedStateMachine):
     def another_leader_takes_over(self, arrived: bool) -> None:
         """The Lease outlives every write of the old leader: each has arrived by then, or never will."""
         now = self.leader.now
-        self.close_office()
+        self.close()
         if arrived:
             self.world.arrive_late()
         self.world.late.clear()
@@ -167,7 +167,7 @@ class Cluster(RuleBasedStateMachine):
                 assert len(written) == asked
                 assert all(uuid.startswith(f"GPU-{node}-") for uuid in written)
 
-    def close_office(self) -> None:
+    def close(self) -> None:
         self.leader.planner.stop()
         self.leader.binder.stop()
         self.run(asyncio.sleep(0))
@@ -175,7 +175,7 @@ class Cluster(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "leader"):
-            self.close_office()
+            self.close()
         self.loop.close()
 
 

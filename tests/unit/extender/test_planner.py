@@ -11,8 +11,7 @@ from tests.support.extender.world import worker
 
 
 async def test_a_whole_gang_is_placed_and_its_status_is_written_before_any_gate(leader: Leader) -> None:
-    leader.world.add_gang("j", 2, 4)
-    await leader.settle()
+    await leader.place("j", 2, 4)
     written = leader.scheduling("j")
     assert written["state"] == "Released"
     assert [seat["name"] for seat in written["plan"]["pods"]] == ["j-worker-0-a1", "j-worker-1-a1"]
@@ -32,8 +31,7 @@ async def test_a_whole_gang_is_placed_and_its_status_is_written_before_any_gate(
 
 
 async def test_a_gang_of_one_gets_a_least_value(leader: Leader) -> None:
-    leader.world.add_gang("j", 1, 2)
-    await leader.settle()
+    await leader.place("j", 1, 2)
     notes = leader.annotations("j-worker-0-a1")
     assert notes[c.ANN_MIN_VALUE] == str(leader.scheduling("j")["plan"]["value"]) != "0"
 

@@ -4,10 +4,8 @@ import pytest
 
 from kompakt_core import contract as c
 from kompakt_core.contract import timestamps
-from kompakt_core.ids import NodeName
 from kompakt_extender.consolidation import ClusterPolicy
-from tests.support.extender.leader import on_nodes
-from tests.support.extender.preempting import PROTECTED, bind_all, condition, ended, request, runs, seats, touch, urgent
+from tests.support.extender.preempting import PROTECTED, request, touch, urgent
 from tests.support.extender.scenario import Scenario, played
 
 FULL_NODE = "n0 / low runs 2x4 / 300 s"
@@ -48,6 +46,11 @@ SCENARIOS = {
         urgent comes 2x4 @2000; n0 fails urgent; 599 s -> urgent Waiting; low not asked
         1 s -> urgent because Preempting; low asked by urgent
         low ends -> urgent Released; reserved for nothing""",
+    # The better half of the machine's GPUs is free, but there are too few processors for it.
+    "GPUs that are free are reserved too while a victim gives back processors": """n0 / short runs 1x4 / low comes 1x4 heavy
+        low is bound / low starts / short completes
+        300 s; urgent comes 1x4 @1000 heavy -> low asked by urgent; urgent because Preempting; quiet
+        low ends -> urgent has what short had; reserved for nothing""",
     # A gang that has its places and does not run, because its image cannot be pulled, say.
     "one that never ran is ended when its minimum run time since the release is over": f"""{PLACED}
         299 s; urgent comes 2x4 @1000 -> low not asked; urgent says may be ended for it from
@@ -187,39 +190,6 @@ async def test_a_gang_asks_as_its_least_important_pod_and_keeps_reserved_gpus_as
     leader.world.add_pod(leader.world.pods["mixed-worker-1-a1"])
     await leader.settle()
     assert (leader.scheduling("mixed")["state"], request(leader, "low").name) == ("Waiting", "urgent")
-
-
-async def test_gpus_that_are_free_are_reserved_too_while_a_victim_gives_back_processors() -> None:
-    """The better half of the machine's GPUs is free, but there are too few processors for it."""
-
-    def with_processors(name: str) -> None:
-        one = leader.world.pods[name]
-        one["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "40"
-        leader.world.add_pod(one)
-
-    leader = on_nodes(1)
-    await runs(leader, "short", 1, 4)
-    leader.world.add_gang("low", 1, 4, priority=0)
-    with_processors("low-worker-0-a1")
-    await leader.settle()
-    await bind_all(leader, "low", workers=1)
-    condition(leader, "low", "Running", "True")
-    leader.world.finish_pod("short-worker-0-a1")
-    condition(leader, "short", "Complete", "True")
-    leader.world.report("n0")
-    leader.wait(PROTECTED)
-    urgent(leader, workers=1, gpus=4)
-    with_processors("urgent-worker-0-a1")
-    await leader.settle()
-    free = {gpu.uuid for gpu in leader.ledger.topologies[NodeName("n0")].graph.gpus} - seats(leader, "low")  # type: ignore[union-attr]
-    assert set(leader.scheduling("urgent")["reserved"][0]["uuids"]) == free
-    assert request(leader, "low").name == "urgent"
-    leader.world.sent.clear()
-    await leader.settle()
-    assert leader.world.sent == [], "it is decided once"
-    ended(leader, "low", workers=1)
-    await leader.settle()
-    assert (leader.scheduling("urgent")["state"], dict(leader.ledger.reserved.exact)) == ("Released", {})
 
 
 async def test_a_waiting_gang_is_planned_again_once_the_record_of_another_says_that_it_may_be_ended() -> None:

@@ -98,8 +98,7 @@ async def test_never_is_not_said_while_a_node_has_not_reported_its_gpus(announce
     late = node("n2", gpus=8 if announced == "by resource" else 0)
     late["metadata"]["labels"][c.LABEL_MACHINE] = "" if announced == "by resource" else "dgx1-v100"
     leader.world.put("nodes", "n2", late)
-    leader.world.add_gang("j", 3, 8)
-    await leader.settle()
+    await leader.place("j", 3, 8)
     assert leader.scheduling("j")["state"] == "Waiting"
     assert placed(leader, "j")["reason"] == "Waiting"
     assert placed(leader, "j")["message"] == NOT_ALL_REPORTED
@@ -110,14 +109,12 @@ async def test_never_is_not_said_while_a_node_has_not_reported_its_gpus(announce
 
 async def test_never_is_said_although_nodes_without_gpus_never_report(leader: Leader) -> None:
     leader.world.put("nodes", "cpu-only", node("cpu-only", gpus=0))
-    leader.world.add_gang("j", 3, 8)
-    await leader.settle()
+    await leader.place("j", 3, 8)
     assert placed(leader, "j")["reason"] == "NeverFits"
 
 
 async def released_but_unbound(leader: Leader, workers: int) -> str:
-    leader.world.add_gang("j", workers, 4)
-    await leader.settle()
+    await leader.place("j", workers, 4)
     node: str = leader.scheduling("j")["plan"]["pods"][0]["node"]
     return node
 
@@ -193,7 +190,6 @@ async def test_a_plan_whose_gpus_kubelet_gave_to_a_bound_pod_is_refused(leader: 
     bound = leader.world.pods["j-worker-0-a1"]
     bound["metadata"]["annotations"][c.ANN_GPUS] = leader.annotations("j-worker-1-a1")[c.ANN_PLANNED_GPUS]
     leader.world.add_pod(bound)
-    leader.world.report(node)
-    leader.see()
+    leader.report(node)
     assert await leader.bind("j-worker-1-a1", node) == TEXTS[Reason.PLANNED_TAKEN]
     assert leader.world.pods["j-worker-1-a1"]["spec"].get("nodeName") is None

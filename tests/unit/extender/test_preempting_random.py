@@ -16,11 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kompakt_core import contract as c
 from kompakt_core.contract import timestamps
-from kompakt_core.contract.preempt_request import readable
 from kompakt_core.ids import NodeName
-from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.planner.released_gangs import EXCLUDE_SECONDS
-from tests.support.extender.leader import Leader
+from tests.support.extender import preempting
+from tests.support.extender.leader import NO_WAIT, Leader
 from tests.support.extender.world import World, worker
 
 NODES = ("n0", "n1")
@@ -55,7 +54,7 @@ class Cluster(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
     async def new_leader(self) -> Leader:
-        leader = Leader(self.world, ClusterPolicy("no-wait"))
+        leader = Leader(self.world, NO_WAIT)
         leader.take_over()
         return leader
 
@@ -119,7 +118,7 @@ class Cluster(RuleBasedStateMachine):
                     self.world.report(node)
         for name in sorted(self.world.jobs):
             if start and not self.runs(name) and self.all_bound(name):
-                self.write_running(name, "True")
+                preempting.condition(self.leader, name, "Running", "True")
 
     @rule()
     def operator_acts_on_requests(self) -> None:
@@ -130,7 +129,7 @@ class Cluster(RuleBasedStateMachine):
             self.ended_for[name, request.attempt] = request.name
             self.delete_pods(name)
             job["status"]["attempt"] += 1
-            self.write_running(name, "False")
+            preempting.condition(self.leader, name, "Running", "False")
             role = job["spec"]["roles"][0]
             for index in range(role["replicas"]):
                 made = worker(name, index, role["gpusPerReplica"], job["status"]["attempt"], priority=request.own_priority)
@@ -161,7 +160,7 @@ class Cluster(RuleBasedStateMachine):
             self.world.report(node)
 
     def request(self, name: str) -> Any:
-        return readable(self.world.jobs[name]["status"].get("scheduling", {}).get("preempt"))
+        return preempting.request(self.leader, name)
 
     def pods(self, name: str) -> list[Any]:
         return [one for key, one in self.world.pods.items() if key.startswith(f"{name}-worker-")]
@@ -172,13 +171,6 @@ class Cluster(RuleBasedStateMachine):
     def runs(self, name: str) -> str:
         found = [one for one in self.world.jobs[name]["status"].get("conditions", ()) if one["type"] == "Running"]
         return found[0]["lastTransitionTime"] if found and found[0]["status"] == "True" else ""
-
-    def write_running(self, name: str, status: str) -> None:
-        job = self.world.jobs[name]
-        others = [one for one in job["status"].get("conditions", ()) if one["type"] != "Running"]
-        mine = {"type": "Running", "status": status, "lastTransitionTime": timestamps.encode(self.leader.now)}
-        job["status"]["conditions"] = [*others, mine]
-        self.world.put("jobs", name, job)
 
     def waits(self, name: str) -> int | None:
         """The priority of a gang that may be placed on any node; None where it may not, or waits no longer."""
@@ -243,17 +235,17 @@ class Cluster(RuleBasedStateMachine):
                 assert all(one["spec"].get("preemptionPolicy") != "Never" for one in self.pods(request.name))
 
     @invariant()
-    def what_is_held_for_one_is_neither_held_for_nor_given_to_another(self) -> None:
+    def what_is_reserved_for_one_is_neither_reserved_for_nor_given_to_another(self) -> None:
         seen: set[str] = set()
-        for uid, held in self.leader.ledger.reserved.exact.items():
-            for node, uuids in held.gpus.items():
+        for uid, mine in self.leader.ledger.reserved.exact.items():
+            for node, uuids in mine.gpus.items():
                 assert seen.isdisjoint(uuids)
                 seen |= set(uuids)
                 for claim in self.leader.ledger.claims_on(NodeName(node)):
                     assert claim.pod.job_uid == uid or set(claim.gpus).isdisjoint(uuids)
 
     def teardown(self) -> None:
-        """When nothing happens any more all of it comes to rest: nobody is asked, nothing is held, and nobody moves again."""
+        """When nothing happens any more all of it comes to rest: nobody is asked, nothing is reserved, and nobody moves again."""
         if self.world.nodes:
             for node in NODES:
                 if self.world.nodes[node]["status"]["conditions"][0]["status"] != "True":
