@@ -41,7 +41,7 @@ def heard(world: Any, **fields: Any) -> Any:
 
 @pytest.fixture
 def running(world_of: Any) -> Any:
-    return world_of(activationCompression={}, runPolicy={"cleanPodPolicy": "None"}).running().settle()
+    return world_of(activationCompression={}, runPolicy={"cleanPodPolicy": "None"}).run()
 
 
 def test_a_running_job_shows_what_rank_0_s_pod_saves_so_far(running: Any) -> None:
@@ -59,8 +59,7 @@ def test_a_page_that_calls_itself_complete_is_not_believed(running: Any) -> None
 
 def test_last_words_of_all_take_the_place_of_what_was_heard(running: Any) -> None:
     heard(running).settle()
-    running.change(phase="Succeeded", reports=left(plainBytes=900)).settle()
-    found = running.stored["compression"]
+    found = running.succeed(reports=left(plainBytes=900)).stored["compression"]
     assert (found["plainBytes"], found["savedBytes"], found["ranks"], found["complete"]) == (1800, 200, 4, True)
 
 
@@ -80,7 +79,7 @@ def test_where_rank_0_left_no_word_what_was_heard_counts_and_is_not_called_compl
 
 
 def test_a_worker_without_a_word_leaves_the_figures_incomplete(running: Any) -> None:
-    running.change(phase="Succeeded").change_one(0, reports=left()).settle()
+    running.change(phase="Succeeded").fail(0, reports=left())
     assert running.stored["compression"]["complete"] is False
 
 
@@ -107,24 +106,19 @@ def test_after_a_restart_the_last_figures_stay_until_the_new_attempt_speaks(runn
     assert (found["attempt"], found["ratio"]) == (2, "2.00")
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "news"),
-    [
-        (None, None, False),
-        (None, SAID, True),
-        (SAID, None, False),
-        (SAID, SAID, False),
-        (SAID, SAID | {"plainBytes": 6030, "savedBytes": 1000, "steps": 50, "raw": {"TooSmall": 30}}, False),
-        (SAID, SAID | {"plainBytes": 610}, True),
-        (SAID, SAID | {"raw": {"TooSmall": 3, "NotDense": 1}}, True),
-        (SAID, SAID | {"active": False}, True),
-        (SAID, SAID | {"violations": 1}, True),
-        (SAID, SAID | {"overhead": {"percent": "17.2"}}, True),
-        (SAID | {"savedBytes": 0}, SAID, True),
-    ],
-)
-def test_that_training_goes_on_is_no_news(before: dict[str, Any] | None, now: dict[str, Any] | None, news: bool) -> None:
-    assert is_news(before, now) is news
+STEPS = SAID | {"plainBytes": 6030, "savedBytes": 1000, "steps": 50, "raw": {"TooSmall": 30}}
+NEWS = [{"plainBytes": 610}, {"raw": {"TooSmall": 3, "NotDense": 1}}, {"active": False}, {"violations": 1}]
+
+
+@pytest.mark.parametrize("change", [*NEWS, {"overhead": {"percent": "17.2"}}], ids=str)
+def test_a_change_is_news(change: dict[str, Any]) -> None:
+    assert is_news(SAID, SAID | change)
+
+
+def test_first_words_are_news_and_that_training_goes_on_is_none() -> None:
+    assert is_news(None, SAID)
+    assert is_news(SAID | {"savedBytes": 0}, SAID)
+    assert not any(is_news(before, now) for before, now in ((None, None), (SAID, None), (SAID, SAID), (SAID, STEPS)))
 
 
 def test_the_summary_is_one_line_of_the_page() -> None:

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from kompakt_core import contract
-from kompakt_core.errors import InvalidInput
 from kompakt_core.job import measured
 from kompakt_core.job.measured import Pace
 from kompakt_core.job.model import Sensitivity, TrainingJob
 from kompakt_core.job.spec import parse_job
 from kompakt_core.profile.document import Profile, ProfiledRun
+from tests.support.core.job_world import make_job
+from tests.support.core.outcomes import refusal
 
 PAGE = "# TYPE kompakt_ranks gauge\nkompakt_step_seconds 0.24771\nkompakt_gradient_bytes 531400000\nkompakt_ranks 16\n"
 VGG = Pace(0.25, 531_400_000, 16)
@@ -23,10 +24,7 @@ VGG = Pace(0.25, 531_400_000, 16)
 
 def job(**communication: Any) -> TrainingJob:
     """Four workers of four GPUs."""
-    template = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
-    role = {"name": "worker", "replicas": 4, "gpusPerReplica": 4, "template": template}
-    meta = {"name": "j", "namespace": "ml", "uid": "u", "generation": 1}
-    return parse_job({"metadata": meta, "spec": {"roles": [role], "communication": communication}})
+    return make_job(roles=[{"name": "worker", "replicas": 4, "gpusPerReplica": 4}], communication=communication)
 
 
 def test_a_page_says_all_of_it_or_nothing() -> None:
@@ -51,15 +49,8 @@ def test_whatever_a_pod_says_can_be_written_or_counts_as_not_said(values: dict[s
 
 def test_the_level_of_the_gang_is_taken_out_of_the_step() -> None:
     inside, spread = (measured.written(VGG, job(), level) for level in ("Machine", "Cluster"))
-    assert inside == {
-        "source": "Steps",
-        "stepSeconds": "0.25",
-        "gradientBytes": 531_400_000,
-        "ranks": 16,
-        "level": "Machine",
-        "communication": "0.32",
-        "sensitivity": "High",
-    }
+    figures = {"stepSeconds": "0.25", "gradientBytes": 531_400_000, "ranks": 16, "communication": "0.32", "sensitivity": "High"}
+    assert inside == {"source": "Steps", "level": "Machine"} | figures
     assert spread["communication"] == "1", "a step that is mostly communication over the cluster's links"
     unknown = measured.written(VGG, job(), "")
     assert (unknown["communication"], "level" in unknown) == ("0.32", False)
@@ -85,8 +76,7 @@ def test_auto_becomes_what_was_measured_and_a_declared_word_stays(declared: str,
 
 
 def test_a_job_that_says_nothing_of_communication_stays_insensitive() -> None:
-    silent = structs.replace(job(), communication=parse_job(silent_object()).communication)
-    assert measured.resolved(silent, {"sensitivity": "High"}).communication.sensitivity is Sensitivity.LOW
+    assert measured.resolved(make_job(), {"sensitivity": "High"}).communication.sensitivity is Sensitivity.LOW
 
 
 RUN = ProfiledRun(0.2, (0.2,), 0.0, 1, 531_400_000, 1)
@@ -102,15 +92,8 @@ def profiled(profile: Profile = PROFILED, **communication: Any) -> TrainingJob:
 def test_what_was_measured_beforehand_counts_until_the_job_has_steps_of_its_own() -> None:
     stalls = {"interconnect": {"seconds": "0.05", "percent": "20.0"}, "prep": {"seconds": "0.15", "percent": "37.5"}}
     first = measured.profile_of(profiled(), None, "", {})
-    assert first == {
-        "source": "Annotation",
-        "stepSeconds": "0.2",
-        "gradientBytes": 531_400_000,
-        "ranks": 1,
-        "communication": "0.4",
-        "sensitivity": "High",
-        "stalls": stalls,
-    }
+    figures = {"stepSeconds": "0.2", "gradientBytes": 531_400_000, "ranks": 1, "communication": "0.4", "sensitivity": "High"}
+    assert first == {"source": "Annotation", "stalls": stalls} | figures
     own = measured.profile_of(profiled(), VGG, "Rack", first)
     assert own == measured.written(VGG, job(), "Rack") | {"stalls": stalls}
     assert measured.profile_of(profiled(), None, "", own) == own, "the next attempt goes by the steps of the one before"
@@ -139,29 +122,19 @@ def test_auto_is_what_was_profiled_already_in_the_first_attempt() -> None:
 
 
 def test_a_broken_annotation_is_refused_by_its_name() -> None:
-    broken = silent_object()
-    broken["metadata"]["annotations"] = {contract.ANN_PROFILE: '{"kompaktProfile": 1}'}
-    with pytest.raises(
-        InvalidInput, match=r"annotation kompakt\.dev/profile: no profile of version 1; expected what kompakt profile"
-    ):
-        parse_job(broken)
-
-
-def silent_object() -> dict[str, Any]:
-    template = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
-    meta = {"name": "j", "namespace": "ml", "uid": "u", "generation": 1}
-    return {"metadata": meta, "spec": {"roles": [{"name": "worker", "gpusPerReplica": 1, "template": template}]}}
+    roles = [{"name": "worker", "gpusPerReplica": 1, "template": {"spec": {"containers": [{"name": "t", "image": "i"}]}}}]
+    annotations = {contract.ANN_PROFILE: '{"kompaktProfile": 1}'}
+    said = refusal(parse_job, {"metadata": {"name": "j", "annotations": annotations}, "spec": {"roles": roles}})
+    assert said.startswith("annotation kompakt.dev/profile: no profile of version 1; expected what kompakt profile")
 
 
 def test_a_finished_gang_leaves_the_pace_of_its_slowest_worker_and_the_next_attempt_keeps_it(world_of: Any) -> None:
-    world = world_of(communication={"pattern": "Ring"}).running().settle()
+    world = world_of(communication={"pattern": "Ring"}).run()
     for seconds, name in zip((0.1, 0.3), sorted(world.pods), strict=True):
         said = {"kompakt": contract.TERMINATION_VERSION, "pace": {"stepSeconds": seconds, "gradientBytes": 10**6, "ranks": 4}}
         world.pods[name] = replace(world.pods[name], reports=(json.dumps(said),))
     world.settle()
     kept = world.stored["profile"]
     assert (kept["stepSeconds"], kept["gradientBytes"]) == ("0.3", 10**6)
-    world.job = structs.replace(world.job, suspend=True, generation=2)
-    world.settle()
-    assert not world.pods
+    assert not world.suspend().pods
     assert world.stored["profile"] == kept

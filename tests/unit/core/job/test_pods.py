@@ -45,16 +45,18 @@ def test_why_a_pod_failed(pod: WorkerPod, cause: Cause | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("operator", "container", "matches"),
-    [("In", "", True), ("NotIn", "", False), ("In", "trainer", True), ("In", "sidecar", False)],
+    ("operator", "container", "code", "matches"),
+    [
+        ("In", "", 3, True),
+        ("NotIn", "", 3, False),
+        ("In", "trainer", 3, True),
+        ("In", "sidecar", 3, False),
+        ("NotIn", "", 0, False),
+    ],
 )
-def test_a_rule_matches_by_code_and_container(operator: str, container: str, matches: bool) -> None:
+def test_a_rule_matches_by_code_and_container_and_never_code_0(operator: str, container: str, code: int, matches: bool) -> None:
     rule = FailureRule(ExitCodes(container_name=container, operator=ExitOperator(operator), values=(3,)), FailureAction.IGNORE)
-    assert rule.matches("trainer", 3) is matches
-
-
-def test_exit_code_zero_matches_no_rule() -> None:
-    assert not FailureRule(ExitCodes(operator=ExitOperator.NOT_IN, values=(3,)), FailureAction.FAIL_JOB).matches("trainer", 0)
+    assert rule.matches("trainer", code) is matches
 
 
 def pod_object(**status: Any) -> dict[str, Any]:
@@ -99,23 +101,8 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda x: st.lists(x, max_size=2) | st.dictionaries(st.text(max_size=5), x, max_size=2),
 )
-KEYS = st.sampled_from(
-    [
-        "active",
-        "reason",
-        "mode",
-        "target",
-        "plainBytes",
-        "savedBytes",
-        "steps",
-        "ranks",
-        "raw",
-        "violations",
-        "batch",
-        "suggestedBatch",
-        "overhead",
-    ]
-)
+NAMES = "active reason mode target plainBytes savedBytes steps ranks raw violations batch suggestedBatch overhead"
+KEYS = st.sampled_from(NAMES.split())
 
 
 @settings(deadline=None)
@@ -129,26 +116,30 @@ def test_whatever_reports_claim_the_merged_figures_fit_the_schema(reports: list[
     assert all(0 < found[key] < 1 << 63 for key in ("batch", "suggestedBatch") if key in found)
 
 
-def test_the_smallest_batch_of_all_workers_is_suggested_once_each_has_one() -> None:
-    large, small, none = ({"batch": 32, "suggestedBatch": 90}, {"batch": 16, "suggestedBatch": 40}, {"batch": 32})
-    found = merged([large, small])
-    assert (found["batch"], found["suggestedBatch"]) == (16, 40)
-    assert "suggestedBatch" not in merged([large, none])
+FAST, SLOW = {"percent": "9.5", "codecPercent": "8.0"}, {"percent": "12.0", "codecPercent": "7.0"}
+LARGE, SMALL = {"batch": 32, "suggestedBatch": 90}, {"batch": 16, "suggestedBatch": 40}
 
 
-def test_figures_are_complete_only_if_every_worker_s_are() -> None:
-    assert merged([{"complete": True}, {"complete": True}])["complete"] is True
-    assert merged([{"complete": True}, {"complete": False}])["complete"] is False
-    assert merged([{"complete": "yes"}])["complete"] is False
-
-
-def test_the_highest_overhead_counts_by_the_best_way_that_all_workers_have() -> None:
-    fast, slow = {"percent": "9.5", "codecPercent": "8.0"}, {"percent": "12.0", "codecPercent": "7.0"}
-    found = merged([{"overhead": fast}, {"overhead": slow}])
-    assert found["overheadPercent"] == "12.0"
-    assert "in turn" in found["overheadDenominator"]
-    found = merged([{"overhead": fast}, {"overhead": {"codecPercent": "11.0"}}])
-    assert found["overheadPercent"] == "11.0"
-    assert "summed" in found["overheadDenominator"]
-    for claim in ({}, None, {"percent": 3.0}, {"percent": "nan"}, {"percent": "1e9"}, {"percent": "12345678.0"}):
-        assert "overheadPercent" not in merged([{"overhead": fast}, {"overhead": claim}])
+@pytest.mark.parametrize(
+    ("reports", "shown"),
+    [
+        pytest.param([LARGE, SMALL], {"batch": 16, "suggestedBatch": 40}, id="the smallest batch is suggested"),
+        pytest.param([LARGE, {"batch": 32}], {"suggestedBatch": None}, id="once each worker has one"),
+        pytest.param([{"complete": True}, {"complete": True}], {"complete": True}, id="complete if all are"),
+        pytest.param([{"complete": True}, {"complete": False}], {"complete": False}, id="incomplete if one is"),
+        pytest.param([{"complete": "yes"}], {"complete": False}, id="nothing but true is complete"),
+        pytest.param([{"overhead": FAST}, {"overhead": SLOW}], {"overheadPercent": "12.0"}, id="the highest overhead"),
+        pytest.param(
+            [{"overhead": FAST}, {"overhead": {"codecPercent": "11.0"}}], {"overheadPercent": "11.0"}, id="that all have"
+        ),
+        *(
+            pytest.param([{"overhead": FAST}, {"overhead": claim}], {"overheadPercent": None}, id=f"no overhead: {claim}")
+            for claim in ({}, None, {"percent": 3.0}, {"percent": "nan"}, {"percent": "1e9"}, {"percent": "12345678.0"})
+        ),
+    ],
+)
+def test_what_reports_make_together(reports: list[dict[str, Any]], shown: dict[str, Any]) -> None:
+    found = merged(reports)
+    assert {key: found.get(key) for key in shown} == shown
+    if percent := found.get("overheadPercent"):
+        assert ("in turn" if percent == "12.0" else "summed") in found["overheadDenominator"]

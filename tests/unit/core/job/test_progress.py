@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 
 from kompakt_core.contract import timestamps
 from kompakt_core.job import progress
@@ -62,13 +61,8 @@ def test_an_estimate_is_a_moment_that_can_be_written_or_none(samples: list[Sampl
 
 
 def test_the_status_holds_numbers_with_a_fraction_as_text() -> None:
-    assert progress.written(Progress(7, 9, 0.123456789, 812.0), 0.0) == {
-        "step": 7,
-        "total": 9,
-        "loss": "0.123457",
-        "samplesPerSecond": "812",
-        "eta": "1970-01-01T00:00:00Z",
-    }
+    figures = {"step": 7, "total": 9, "loss": "0.123457", "samplesPerSecond": "812", "eta": "1970-01-01T00:00:00Z"}
+    assert progress.written(Progress(7, 9, 0.123456789, 812.0), 0.0) == figures
     assert progress.written(Progress(7, None, math.nan), None) == {"step": 7, "loss": "nan"}
 
 
@@ -77,11 +71,8 @@ def worker(index: int, message: str) -> WorkerPod:
 
 
 def test_at_the_end_the_first_worker_that_left_a_figure_counts() -> None:
-    pods = [
-        worker(2, '{"kompakt": 1, "progress": {"step": 5}}'),
-        worker(1, '{"kompakt": 1, "progress": {"step": 9, "total": 9}}'),
-    ]
-    assert progress.at_the_end([*pods, worker(0, "bye")]) == {"step": 9, "total": 9}
+    two, one = '{"kompakt": 1, "progress": {"step": 5}}', '{"kompakt": 1, "progress": {"step": 9, "total": 9}}'
+    assert progress.at_the_end([worker(2, two), worker(1, one), worker(0, "bye")]) == {"step": 9, "total": 9}
     assert progress.at_the_end([worker(0, '{"kompakt": 1, "progress": [1]}')]) == {}
 
 
@@ -111,7 +102,7 @@ def test_the_next_attempt_begins_with_what_was_left(before: dict[str, Any], slow
 
 
 def test_a_disrupted_or_suspended_job_keeps_how_much_is_left_until_it_speaks_again(world_of: Any) -> None:
-    world = world_of(communication={"pattern": "Ring"}).running().settle()
+    world = world_of(communication={"pattern": "Ring"}).run()
     told = {"step": 5, "total": 10, "eta": timestamps.encode(world.now + 3000)}
     profile = {"source": "Steps", "communication": "0.5", "sensitivity": "High"}
     world.stored |= {"progress": told, "profile": profile, "scheduling": {"plan": {"level": "Rack"}}}
@@ -119,10 +110,8 @@ def test_a_disrupted_or_suspended_job_keeps_how_much_is_left_until_it_speaks_aga
     world.settle()
     assert (world.status.attempt, world.stored["progress"]) == (2, {"remainingSeconds": 2000})
     world.stored["progress"] = told
-    world.job = structs.replace(world.job, suspend=True, generation=2)
-    world.settle()
+    world.suspend()
     assert world.stored["progress"] == {"step": 5, "total": 10, "remainingSeconds": 2000}
     world.now += 9999
-    world.job = structs.replace(world.job, suspend=False, generation=3)
-    world.settle()
+    world.suspend(False)
     assert (world.status.attempt, world.stored["progress"]) == (3, {"remainingSeconds": 2000})

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import GpuIndex, indices_of, mask_of
+from kompakt_core.ids import GpuIndex, GpuMask, indices_of, mask_of
 from kompakt_core.patterns.edges import parse_edges
 from kompakt_core.patterns.names import NAMED, Measure, Pattern
 from kompakt_core.patterns.table import table_for
@@ -21,6 +21,7 @@ from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.graph import FABRIC_KINDS, LinkGraph
 from kompakt_core.topology.machines import MACHINES, machine
 from tests.support.core.graphs import graph_of, graphs
+from tests.support.core.outcomes import refusal
 
 DGX = machine("dgx1-v100")
 PAIRS = machine("a100-pcie-8-bridge-pairs")
@@ -36,10 +37,14 @@ requests = st.builds(
 wishes = st.builds(GpuRequest, st.sampled_from(sorted(NAMED)), st.sampled_from(sorted(PlacementPolicy)), st.booleans())
 
 
+def choice(graph: LinkGraph, free: int, size: int, wish: GpuRequest, **more: GpuMask) -> Choice:
+    found = choose(graph, free, size, wish, **more)
+    assert isinstance(found, Choice), found
+    return found
+
+
 def chosen(graph: LinkGraph, free: int, size: int, wish: GpuRequest) -> tuple[int, ...]:
-    choice = choose(graph, free, size, wish)
-    assert isinstance(choice, Choice), choice
-    return indices_of(choice.mask)
+    return indices_of(choice(graph, free, size, wish).mask)
 
 
 @given(requests, wishes)
@@ -47,12 +52,11 @@ def chosen(graph: LinkGraph, free: int, size: int, wish: GpuRequest) -> tuple[in
 def test_a_request_that_fits_is_never_refused(request: tuple[LinkGraph, int, float], wish: GpuRequest) -> None:
     graph, free, part = request
     size = round(part * free.bit_count())
-    choice = choose(graph, free, size, wish)
-    assert isinstance(choice, Choice)
-    assert choice.mask.bit_count() == size == len(choice.order)
-    assert choice.mask & ~free == 0
-    assert mask_of(choice.order) == choice.mask
-    assert choice == choose(graph, free, size, wish)
+    found = choice(graph, free, size, wish)
+    assert found.mask.bit_count() == size == len(found.order)
+    assert found.mask & ~free == 0
+    assert mask_of(found.order) == found.mask
+    assert found == choose(graph, free, size, wish)
 
 
 @given(requests, st.sampled_from(sorted(NAMED)))
@@ -68,9 +72,8 @@ def test_best_and_sensitive_preserve_reach_the_highest_value_and_of_equals_leave
     second = max(map(table.second, equals))
     most = max(nvlink_in(graph, free & ~mask) for mask in equals if table.second(mask) == second)
     for wish in (GpuRequest(pattern, PlacementPolicy.BEST), GpuRequest(pattern, PlacementPolicy.PRESERVE, sensitive=True)):
-        choice = choose(graph, free, size, wish)
-        assert isinstance(choice, Choice)
-        assert (choice.value, choice.second, nvlink_in(graph, free & ~choice.mask)) == (highest, second, most)
+        found = choice(graph, free, size, wish)
+        assert (found.value, found.second, nvlink_in(graph, free & ~found.mask)) == (highest, second, most)
 
 
 def relabelled(graph: LinkGraph, new: list[int]) -> LinkGraph:
@@ -97,9 +100,7 @@ def test_other_numbers_on_the_gpus_give_a_set_of_equal_value_and_equal_remainder
     chance.shuffle(new)
     other = relabelled(graph, new)
     other_free = sum(1 << i for i in range(graph.size) if free >> new[i] & 1)
-    one, two = choose(graph, free, size, wish), choose(other, other_free, size, wish)
-    assert isinstance(one, Choice)
-    assert isinstance(two, Choice)
+    one, two = choice(graph, free, size, wish), choice(other, other_free, size, wish)
     if wish.policy is PlacementPolicy.FIRST:  # goes by the numbers alone
         return
     assert (two.value, two.second) == (one.value, one.second)
@@ -111,97 +112,71 @@ def test_other_numbers_on_the_gpus_give_a_set_of_equal_value_and_equal_remainder
 def test_insensitive_preserve_leaves_the_most_nvlink(request: tuple[LinkGraph, int, float]) -> None:
     graph, free, part = request
     size = round(part * free.bit_count())
-
-    def left(gpus: tuple[int, ...]) -> int:
-        rest = set(indices_of(free)) - set(gpus)
-        return sum(link.megabytes_per_second for link in graph.links if link.kind in FABRIC_KINDS and {link.a, link.b} <= rest)
-
-    most = max(left(gpus) for gpus in combinations(indices_of(free), size))
-    assert left(chosen(graph, free, size, replace(RING, sensitive=False))) == most
+    most = max(nvlink_in(graph, free & ~mask_of(gpus)) for gpus in combinations(indices_of(free), size))
+    taken = choice(graph, free, size, replace(RING, sensitive=False)).mask
+    assert nvlink_in(graph, free & ~taken) == most
 
 
 def test_machines_are_compared_by_the_slowest_link_of_the_ring_unless_sums_are_asked_for() -> None:
-    by_sum = replace(RING, measure=Measure.SUM)
-    bridged, meshed = (choose(graph, 255, 4, RING) for graph in (PAIRS, DGX))
-    assert isinstance(bridged, Choice)
-    assert isinstance(meshed, Choice)
+    bridged, meshed = (choice(graph, 255, 4, RING) for graph in (PAIRS, DGX))
     assert (bridged.value, bridged.second) == (6_000, 2 * 309_372 + 2 * 6_000)
     assert (meshed.value, meshed.second) == (25_000, 175_000)
-    assert [found.value for graph in (PAIRS, DGX) if isinstance(found := choose(graph, 255, 4, by_sum), Choice)] == [
-        630_744,
-        175_000,
-    ]
+    by_sum = replace(RING, measure=Measure.SUM)
+    assert [choice(graph, 255, 4, by_sum).value for graph in (PAIRS, DGX)] == [630_744, 175_000]
 
 
-def test_first_fit_would_have_chosen_a_worse_pair() -> None:
-    free = mask_of([0, 1, 2, 3])
-    assert chosen(PAIRS, free, 2, replace(RING, policy=PlacementPolicy.FIRST)) == (0, 1)
-    assert chosen(PAIRS, free, 2, RING) == (0, 2)
-
-
-def test_of_equal_pairs_the_one_that_leaves_more_nvlink() -> None:
+FIRST, BEST, PACKED = (
+    replace(RING, policy=policy) for policy in (PlacementPolicy.FIRST, PlacementPolicy.BEST, PlacementPolicy.PACKED)
+)
+LAX, NVLINK, ONE_NUMA = replace(RING, sensitive=False), replace(RING, required_link="NVLink"), replace(RING, same_numa_node=True)
+PCIE, SPLIT = machine("pcie-8-pix-pxb"), machine("a100-pcie-4-two-bridges-4-numa")
+ALL = tuple(range(8))
+CHOSEN: dict[str, tuple[LinkGraph, tuple[int, ...], int, GpuRequest, tuple[int, ...]]] = {
+    "first fit takes a worse pair": (PAIRS, (0, 1, 2, 3), 2, FIRST, (0, 1)),
+    "the bridged pair is better": (PAIRS, (0, 1, 2, 3), 2, RING, (0, 2)),
     # All double links are equal in value; 0-4 leaves 3-2-1 and its triangle whole, taking 2-3 would break it.
-    free = mask_of([0, 1, 2, 3, 4])
-    assert chosen(DGX, free, 2, RING) == (0, 4)
+    "of equal pairs the one that leaves more NVLink": (DGX, (0, 1, 2, 3, 4), 2, RING, (0, 4)),
+    "an insensitive job takes what nobody else wants": (PAIRS, (0, 1, 3), 1, LAX, (0,)),
+    "the GPU off the fabric": (machine("b200-8-gpu2-off-fabric"), ALL, 1, LAX, (2,)),
+    "packed fills the broken pair first": (PAIRS, (0, 2, 3), 1, PACKED, (3,)),
+    "best takes the shorter path": (PCIE, (0, 1, 2, 3, 4, 6), 2, BEST, (0, 1)),
+    "packed leaves the whole socket alone": (PCIE, (0, 1, 2, 3, 4, 6), 2, PACKED, (4, 6)),
+    "ties avoid a second NUMA node": (PCIE, (3, 4, 5), 2, GpuRequest(Pattern.NONE, PlacementPolicy.BEST), (4, 5)),
+    "ties prefer short PCIe paths": (PCIE, (0, 2, 3), 2, RING, (2, 3)),
+    "NVLink is required and there": (PAIRS, ALL, 2, NVLINK, (0, 2)),
+    "a single GPU needs no NVLink": (PAIRS, (0, 1), 1, NVLINK, (0,)),
+    "three joined by NVLink": (DGX, (0, 1, 2, 4), 3, NVLINK, (0, 1, 2)),
+    "a single GPU is on one NUMA node": (SPLIT, (0, 1, 2, 3), 1, ONE_NUMA, (0,)),
+    "two on one NUMA node": (DGX, (0, 4, 5), 2, ONE_NUMA, (4, 5)),
+}
+CHAIN_OF_THREE = replace(RING, pattern=Pattern.CUSTOM, edges=parse_edges("0-1,1-2"))
+REFUSED: dict[str, tuple[LinkGraph, int, int, GpuRequest, Rejection]] = {
+    "no NVLink joins three": (PAIRS, 255, 3, NVLINK, Rejection(Reason.LINK_TOO_WEAK, have=8, need=3, detail="NVLink")),
+    "each is on a NUMA node of its own": (SPLIT, 15, 2, ONE_NUMA, Rejection(Reason.NUMA_SPLIT, have=4, need=2)),
+    "unknown NUMA nodes promise nothing": (machine("rtx8000-4"), 15, 2, ONE_NUMA, Rejection(Reason.NUMA_SPLIT, have=4, need=2)),
+    "too few are free": (DGX, 0b111, 4, RING, Rejection(Reason.NOT_ENOUGH_GPUS, have=3, need=4)),
+    "edges name more ranks": (DGX, 255, 2, CHAIN_OF_THREE, Rejection(Reason.TOO_FEW_RANKS, have=2, need=3)),
+}
 
 
-def test_an_insensitive_job_takes_what_nobody_else_wants() -> None:
-    free = mask_of([0, 1, 3])
-    assert chosen(PAIRS, free, 1, replace(RING, sensitive=False)) == (0,)
-    b200 = machine("b200-8-gpu2-off-fabric")
-    assert chosen(b200, 255, 1, replace(RING, sensitive=False)) == (2,)
+@pytest.mark.parametrize(("graph", "free", "size", "wish", "gpus"), CHOSEN.values(), ids=CHOSEN)
+def test_which_gpus_are_chosen(
+    graph: LinkGraph, free: tuple[int, ...], size: int, wish: GpuRequest, gpus: tuple[int, ...]
+) -> None:
+    assert chosen(graph, mask_of(free), size, wish) == gpus
 
 
-def test_packed_fills_the_broken_pair_first() -> None:
-    free = mask_of([0, 2, 3])
-    assert chosen(PAIRS, free, 1, replace(RING, policy=PlacementPolicy.PACKED)) == (3,)
-
-
-def test_packed_leaves_a_whole_socket_alone_although_it_has_the_shorter_path() -> None:
-    pcie, free = machine("pcie-8-pix-pxb"), mask_of([0, 1, 2, 3, 4, 6])
-    assert chosen(pcie, free, 2, replace(RING, policy=PlacementPolicy.BEST)) == (0, 1)
-    assert chosen(pcie, free, 2, replace(RING, policy=PlacementPolicy.PACKED)) == (4, 6)
-
-
-def test_ties_avoid_a_second_numa_node_and_prefer_short_pcie_paths() -> None:
-    pcie = machine("pcie-8-pix-pxb")
-    assert chosen(pcie, mask_of([3, 4, 5]), 2, GpuRequest(Pattern.NONE, PlacementPolicy.BEST)) == (4, 5)
-    assert chosen(pcie, mask_of([0, 2, 3]), 2, RING) == (2, 3)
-
-
-def test_required_nvlink_refuses_rather_than_using_pcie() -> None:
-    wish = replace(RING, required_link="NVLink")
-    assert chosen(PAIRS, 255, 2, wish) == (0, 2)
-    assert choose(PAIRS, 255, 3, wish) == Rejection(Reason.LINK_TOO_WEAK, have=8, need=3, detail="NVLink")
-    assert choose(PAIRS, mask_of([0, 1]), 1, wish).order == (0,)  # type: ignore[union-attr]
-    free = mask_of([0, 1, 2, 4])
-    assert chosen(DGX, free, 3, wish) == (0, 1, 2)
-
-
-def test_the_same_numa_node_is_kept_and_unknown_ones_are_not_promised() -> None:
-    wish = replace(RING, same_numa_node=True)
-    split = machine("a100-pcie-4-two-bridges-4-numa")
-    assert choose(split, 15, 2, wish) == Rejection(Reason.NUMA_SPLIT, have=4, need=2)
-    assert chosen(split, 15, 1, wish) == (0,)
-    assert chosen(DGX, mask_of([0, 4, 5]), 2, wish) == (4, 5)
-    assert choose(machine("rtx8000-4"), 15, 2, wish) == Rejection(Reason.NUMA_SPLIT, have=4, need=2)
+@pytest.mark.parametrize(("graph", "free", "size", "wish", "refusal"), REFUSED.values(), ids=REFUSED)
+def test_refusals_are_data(graph: LinkGraph, free: int, size: int, wish: GpuRequest, refusal: Rejection) -> None:
+    assert choose(graph, free, size, wish) == refusal
 
 
 def test_must_include_is_kept_or_refused() -> None:
-    choice = choose(DGX, 255, 2, RING, must_include=mask_of([7]))
-    assert isinstance(choice, Choice)
-    assert choice.order == (4, 7)
-    with pytest.raises(InvalidInput, match="must be free and at most 2"):
-        choose(DGX, 0b1111, 2, RING, must_include=mask_of([7]))
-    with pytest.raises(InvalidInput, match="must be free and at most 1"):
-        choose(DGX, 255, 1, RING, must_include=mask_of([6, 7]))
-
-
-def test_refusals_are_data() -> None:
-    assert choose(DGX, 0b111, 4, RING) == Rejection(Reason.NOT_ENOUGH_GPUS, have=3, need=4)
-    chain_of_three = replace(RING, pattern=Pattern.CUSTOM, edges=parse_edges("0-1,1-2"))
-    assert choose(DGX, 255, 2, chain_of_three) == Rejection(Reason.TOO_FEW_RANKS, have=2, need=3)
-    assert choose(DGX, 255, 0, RING) == Choice(mask_of([]), (), 0)  # type: ignore[arg-type]
+    assert choice(DGX, 255, 2, RING, must_include=mask_of([7])).order == (4, 7)
+    assert choice(DGX, 255, 0, RING) == Choice(mask_of([]), (), 0)
+    for free, size, must in ((0b1111, 2, [7]), (255, 1, [6, 7])):
+        with pytest.raises(InvalidInput, match=f"must be free and at most {size}"):
+            choose(DGX, free, size, RING, must_include=mask_of(must))
 
 
 def test_all_policies_are_in_the_table() -> None:
@@ -212,8 +187,7 @@ def test_chance_is_the_mean_over_all_free_sets() -> None:
     chance = random_choice(DGX, DGX.all_gpus, 2, Pattern.RING)
     speeds = [link.megabytes_per_second for link in DGX.links]
     assert (chance.sets, chance.mean, chance.worst, chance.best) == (28, sum(speeds) // 28, 6_000, 50_000)
-    with pytest.raises(InvalidInput, match="3 of 2 free GPUs"):
-        random_choice(DGX, 0b11, 3, Pattern.RING)
+    assert "3 of 2 free GPUs" in refusal(random_choice, DGX, 0b11, 3, Pattern.RING)
 
 
 def test_chance_meets_a_partition_seldom_where_nvlink_joins_nothing_else() -> None:

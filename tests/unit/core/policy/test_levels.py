@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
 from kompakt_core.policy.levels import LEVEL_FACTORS, parse_factors, slowdowns
+from tests.support.core.outcomes import refusal
 
 
 def test_insensitive_jobs_communicate_for_free() -> None:
@@ -20,8 +21,7 @@ def test_factors_are_read_in_order() -> None:
 
 @pytest.mark.parametrize("text", ["", "machine=1", "machine=2,rack=1,block=2,cluster=3", "machine=0,rack=nan,block=1,cluster=2"])
 def test_other_texts_are_refused_with_a_right_one(text: str) -> None:
-    with pytest.raises(InvalidInput, match=r"machine=0\.05"):
-        parse_factors(text)
+    assert "machine=0.05" in refusal(parse_factors, text)
 
 
 @given(st.text(alphabet="machinerackblockcluster=0123456789.,-einf ", max_size=60))

@@ -1,0 +1,121 @@
+"""Small jobs, pods and a world that performs actions on plain values, for tests of the operator's decisions."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from msgspec import structs
+
+from kompakt_core.job import actions as do
+from kompakt_core.job.model import TrainingJob
+from kompakt_core.job.pods import Exit, WorkerPod
+from kompakt_core.job.reports import ReceivedReport
+from kompakt_core.job.spec import parse_job
+from kompakt_core.job.status import JobStatus, read_status
+
+FAILED = {"phase": "Failed", "started": True, "exits": (Exit("trainer", 1),)}
+TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
+
+
+def make_job(*, roles: list[dict[str, Any]] | None = None, **spec: Any) -> TrainingJob:
+    """Two workers of two GPUs each unless told otherwise."""
+    found = roles or [{"name": "worker", "replicas": 2, "gpusPerReplica": 2}]
+    whole = [{"template": TEMPLATE, **role} for role in found]
+    meta = {"name": "j", "namespace": "ml", "uid": "u", "generation": 1}
+    return parse_job({"metadata": meta, "spec": {"roles": whole, **spec}})
+
+
+@dataclass
+class World:
+    """One job, its status as stored, its pods and Services; `settle` looks until nothing is left to do."""
+
+    job: TrainingJob
+    now: float = 1000.0
+    stored: dict[str, Any] = field(default_factory=dict)
+    pods: dict[str, WorkerPod] = field(default_factory=dict)
+    services: set[str] = field(default_factory=set)
+    deleted: bool = False
+    heard: ReceivedReport | None = None
+    history: list[do.Action] = field(default_factory=list)
+
+    @property
+    def status(self) -> JobStatus:
+        return replace(read_status({"status": self.stored}), heard=self.heard)
+
+    def look(self) -> list[do.Action]:
+        return do.next_actions(self.job, self.status, list(self.pods.values()), self.services, self.now)
+
+    def perform(self, action: do.Action) -> None:
+        """As the API server would; a deleted pod is gone at once."""
+        self.history.append(action)
+        match action:
+            case do.WriteStatus(status):
+                scheduling = {k: v for k, v in self.stored.items() if k == "scheduling"}
+                self.stored = {**status, **scheduling}
+            case do.CreateService(attempt):
+                self.services.add(do.service_name(self.job.name, attempt))
+            case do.CreatePod(role, index, attempt):
+                name = do.pod_name(self.job.name, role, index, attempt)
+                assert name not in self.pods, "created twice"
+                index += self.job.first_index(role)
+                self.pods[name] = WorkerPod(name, f"uid-{name}", attempt, role, index, gated=True)
+            case do.DeletePod(name, _):
+                self.pods.pop(name, None)
+            case do.DeleteService(name):
+                self.services.discard(name)
+            case do.DeleteJob():
+                self.deleted = True
+
+    def settle(self) -> "World":
+        """Look and perform until only Wakes are left, then five times more: nothing may move."""
+        for _ in range(20):
+            todo = [action for action in self.look() if not isinstance(action, do.Wake)]
+            if not todo or self.deleted:
+                break
+            for action in todo:
+                self.perform(action)
+        else:
+            raise AssertionError(f"never comes to rest: {todo}")
+        for _ in range(5):
+            assert self.deleted or all(isinstance(action, do.Wake) for action in self.look())
+        return self
+
+    def change(self, **fields: Any) -> "World":
+        """Every pod of the current attempt becomes like this."""
+        for name, pod in self.pods.items():
+            if pod.attempt == self.status.attempt:
+                self.pods[name] = replace(pod, **fields)
+        return self
+
+    def change_one(self, index: int, **fields: Any) -> "World":
+        pod = next(p for p in self.pods.values() if p.worker_index == index and p.attempt == self.status.attempt)
+        self.pods[pod.name] = replace(pod, **fields)
+        return self
+
+    def bound(self) -> "World":
+        return self.change(gated=False, node="n1")
+
+    def running(self) -> "World":
+        return self.bound().change(phase="Running", started=True)
+
+    def run(self) -> "World":
+        """All workers of the current attempt run."""
+        return self.running().settle()
+
+    def fail(self, index: int = 0, **fields: Any) -> "World":
+        """One worker ends badly, by exit code 1 unless told otherwise."""
+        return self.change_one(index, **(fields or FAILED)).settle()
+
+    def succeed(self, **fields: Any) -> "World":
+        return self.change(phase="Succeeded", **fields).settle()
+
+    def suspend(self, wish: bool = True) -> "World":
+        self.job = structs.replace(self.job, suspend=wish, generation=self.job.generation + 1)
+        return self.settle()
+
+    def shows(self, *names: str) -> tuple[Any, ...]:
+        """Fields of the stored status."""
+        return tuple(self.stored.get(name) for name in names)
+
+    def condition(self, type_: str) -> tuple[str, str]:
+        found = self.status.conditions[type_]
+        return found.status, found.reason
