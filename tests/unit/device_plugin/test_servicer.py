@@ -181,7 +181,7 @@ def test_the_order_in_which_the_container_sees_its_gpus(serving, call, gpus, wri
         serving.devices.hold(["uid-a"], ["uid-a"])
     order = ",".join(gpus[i] for i in seen)
     assert call.allocate([gpus[i] for i in given]) == {"CUDA_VISIBLE_DEVICES": order, "NVIDIA_VISIBLE_DEVICES": order}
-    assert serving.parts.allocated == 1
+    assert serving.parts.allocated == serving.parts.metrics.value("allocations_total") == 1
 
 
 @pytest.mark.parametrize("reported", [False, True], ids=["nobody has heard of it", "it is reported"])
