@@ -220,6 +220,13 @@ def test_what_is_handed_over_stands_in_the_file_before_kubelet_has_it(serving, c
     assert serving.journal.in_vain == {unknown}, "kubelet offers 7 again: it went to nobody, or to one that it forgot"
 
 
+def test_a_busy_disk_keeps_no_pod_from_its_gpus_and_is_counted(serving, call, gpus, monkeypatch, caplog):
+    monkeypatch.setattr(serving.journal, "begin", lambda entry: False)
+    assert call.allocate(gpus[:1])
+    assert serving.parts.metrics.value("late_writes_total") == 1
+    assert f"the disk is busy: {gpus[0]} handed over before it stands in the write-ahead file" in caplog.text
+
+
 @pytest.mark.parametrize("numa", [False, True])
 def test_numa_nodes_are_told_only_when_asked_for(serve, dgx1, numa):
     _, call = serve(numa=numa)

@@ -178,19 +178,20 @@ def test_a_gpu_lost_before_the_first_look_stands_in_the_list_under_a_made_up_nam
 
 
 @pytest.mark.parametrize(
-    ("function", "reason"),
+    ("function", "error", "reason"),
     [
-        ("nvmlDeviceGetHandleByIndex_v2", "LostGPU"),
-        ("nvmlDeviceGetPciInfo_v3", "LostGPU"),
-        ("nvmlDeviceGetUUID", "Unreadable"),
-        ("nvmlDeviceGetName", "Unreadable"),
-        ("nvmlDeviceGetFieldValues", "Unreadable"),
-        ("nvmlDeviceGetGpuFabricInfoV", "Unreadable"),
-        ("nvmlDeviceGetTopologyCommonAncestor", ""),  # between two questions
+        ("nvmlDeviceGetHandleByIndex_v2", "UNKNOWN", "LostGPU"),
+        ("nvmlDeviceGetPciInfo_v3", "UNKNOWN", "LostGPU"),
+        ("nvmlDeviceGetUUID", "NOT_SUPPORTED", "LostGPU"),
+        ("nvmlDeviceGetUUID", "UNKNOWN", "Unreadable"),
+        ("nvmlDeviceGetName", "UNKNOWN", "Unreadable"),
+        ("nvmlDeviceGetFieldValues", "UNKNOWN", "Unreadable"),
+        ("nvmlDeviceGetGpuFabricInfoV", "UNKNOWN", "Unreadable"),
+        ("nvmlDeviceGetTopologyCommonAncestor", "GPU_IS_LOST", ""),  # between two questions
     ],
 )
-def test_one_gpu_with_unexplained_errors_does_not_hide_the_others(watch, function, reason):
-    node = watch("hgx-h100-8", lambda described: described.fail(function, pynvml.NVML_ERROR_UNKNOWN, gpu=4))
+def test_one_gpu_with_errors_does_not_hide_the_others(watch, function, error, reason):
+    node = watch("hgx-h100-8", lambda described: described.fail(function, getattr(pynvml, f"NVML_ERROR_{error}"), gpu=4))
     assert node.health(4)[1] == reason
     assert node.well() == [gpu for gpu in range(8) if gpu != 4 or not reason]
 
