@@ -48,7 +48,7 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Rejection], str]]] = MappingProxyTyp
             "the node's GPUTopology is out of date; it counts again when the device plugin renews it"
         ),
         Reason.UNREADABLE_HOLDER: lambda _: (
-            "status.held of the node's GPUTopology does not say which GPUs are held; the device plugin must report them again"
+            "an entry of status.held in the node's GPUTopology names no GPU: any may be held until that entry is gone"
         ),
         Reason.UNREPORTED_POD: lambda _: "a pod was bound here past kompakt; the device plugin must report its GPUs first",
         Reason.NODE_NOT_READY: lambda _: "the node is not ready",

@@ -6,48 +6,30 @@ import pytest
 from kompakt_device_plugin import processes
 
 
-def test_gpus_of_a_pod_deleted_by_force_go_to_nobody_while_its_processes_run(running, gpus, until, deaf):
-    deaf.add("uid-a")
+@pytest.mark.parametrize("forgets", ["before", "never listed it", "after"])
+def test_gpus_of_a_pod_deleted_by_force_go_to_nobody_while_its_processes_run(running, gpus, until, deaf, forgets):
+    """kubelet forgets it before or after the API server does, or has not listed it yet."""
+    listed = forgets != "never listed it"
     call, _ = running.start().listened()
-    running.bind("a", gpus[:2], listed=True, phase="Running")
+    deaf.add("uid-a")
+    running.bind("a", gpus[:2], listed=listed)
+    until(lambda: call.prefer(gpus, 2) == gpus[:2])
     call.allocate(gpus[:2])
     until(lambda: len(running.held()) == 2)
-    running.kubelet.held.clear()
+    if forgets == "before":
+        running.kubelet.held.clear()
     running.delete("a")
+    if forgets == "after":
+        running.rounds(1)
+        running.kubelet.held.clear()
     until(lambda: running.plugin.devices.orphaned == set(gpus[:2]))
-    assert running.held() == {gpus[0]: "a", gpus[1]: "a"}
+    until(lambda: running.held() == {gpus[0]: "a", gpus[1]: "a"})
     assert not set(call.prefer(gpus, 4)) & set(gpus[:2])
     with pytest.raises(grpc.RpcError, match="still uses"):
         call.allocate(gpus[1:3])
     deaf.clear()
     until(lambda: not running.held())
     assert call.allocate(gpus[:2])
-
-
-def test_a_pod_deleted_by_force_before_kubelet_listed_it_keeps_its_gpus(running, gpus, until, deaf):
-    call, _ = running.start().listened()
-    deaf.add("uid-a")
-    running.bind("a", gpus[:2])
-    until(lambda: call.prefer(gpus, 2) == gpus[:2])
-    call.allocate(gpus[:2])
-    running.delete("a")
-    until(lambda: running.plugin.devices.orphaned == set(gpus[:2]))
-    until(lambda: running.held() == {gpus[0]: "a", gpus[1]: "a"})
-    deaf.clear()
-    until(lambda: not running.held())
-    assert call.allocate(gpus[:2])
-
-
-def test_a_pod_that_kubelet_lists_longer_than_the_api_server_knows_it_keeps_its_gpus(running, gpus, until, deaf):
-    call, _ = running.start().listened()
-    deaf.add("uid-a")
-    running.bind("a", gpus[:1], listed=True, phase="Running")
-    call.allocate(gpus[:1])
-    until(running.held)
-    running.delete("a")
-    running.rounds(1)
-    running.kubelet.held.clear()
-    until(lambda: running.plugin.devices.orphaned == {gpus[0]})
 
 
 @pytest.mark.parametrize("second", [None, "b"], ids=["another set", "a pod on which none is written"])

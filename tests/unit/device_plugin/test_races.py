@@ -15,6 +15,7 @@ import pytest
 from kompakt_device_plugin.pods import read_pod
 from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
 from kompakt_device_plugin.reconcile import corrections, held_of, holders
+from tests.support.device_plugin.api import pod_object
 from tests.support.device_plugin.kubelet import Calls, Direct
 
 CHUNKS, RACES = 40, 375
@@ -70,8 +71,8 @@ class Kubelet:
 class World:
     """The plugin's calls behind a socket, and what the API server would say of the two pods."""
 
-    def __init__(self, parts, gpus, make_pod):
-        self.parts, self.gpus, self.make_pod = parts, gpus, make_pod
+    def __init__(self, parts, gpus):
+        self.parts, self.gpus = parts, gpus
         self.listed, self.same_order, self.made = [], True, []
         self.deaf = set()  # uids of forgotten pods that still have processes
         self.servicer = parts.servicer(lambda: parts.pods.add(self.listed), alive=lambda uids: self.deaf.intersection(uids))
@@ -83,17 +84,9 @@ class World:
         size = rng.choice((1, 2, 3) if kind == "swapped" else (1, 2, 4))
         order = rng.sample(self.gpus, len(self.gpus))
         kubelet.held["ns", "old"] = kubelet.used["ns", "old"] = frozenset(order[2 * size :][: rng.randrange(3)])
-        first, second = self.bound("first", order[:size], rng), self.bound("second", order[size : 2 * size], rng)
+        pods = [self.bound(order[:size], rng), self.bound(order[size : 2 * size], rng)]
         self.parts.devices.hold([], [])
-        run = {
-            "swapped": self.swapped,
-            "must-include": self.aligned,
-            "other offer": self.without_written,
-            "ask before watch": self.early,
-            "too small offer": self.too_small,
-            "offered twice": self.twice,
-        }
-        return kubelet, run[kind](kubelet, first, second, size, rng)
+        return kubelet, getattr(self, kind.replace(" ", "_").replace("-", "_"))(kubelet, pods, size, rng)
 
     def forget(self):
         """The pods of the race before are deleted: an answer of the API server that comes late must not bring them back."""
@@ -105,40 +98,41 @@ class World:
         self.parts.devices.set_orphaned(())
         self.deaf.clear()
 
-    def bound(self, name, gpus, rng):
-        self.made.append(self.make_pod(f"{name}-{rng.random()}", len(gpus), tuple(gpus)))
+    def bound(self, gpus, rng):
+        self.made.append(pod_object(f"pod-{rng.random()}", len(gpus), tuple(gpus)))
         return self.made[-1]
 
-    def swapped(self, kubelet, first, second, size, rng):
-        """The watch delivers the pods in one order, kubelet admits them in the other (or not)."""
-        delivered, asked = rng.sample([first, second], 2), rng.sample([first, second], 2)
-        self.same_order = delivered == asked
-        for pod in delivered:
+    def watched(self, *pods):
+        for pod in pods:
             self.parts.pods.event("ADDED", pod)
+
+    def swapped(self, kubelet, pods, size, rng):
+        """The watch delivers the pods in one order, kubelet admits them in the other (or not)."""
+        delivered, asked = rng.sample(pods, 2), rng.sample(pods, 2)
+        self.same_order = delivered == asked
+        self.watched(*delivered)
         return [self.admitted(kubelet, pod, size) for pod in asked]
 
-    def aligned(self, kubelet, first, second, size, rng):
+    def must_include(self, kubelet, pods, size, rng):
         """The Topology Manager narrows the offer, or insists on GPUs that nobody chose."""
-        self.parts.pods.event("ADDED", first)
-        self.parts.pods.event("ADDED", second)
+        self.watched(*pods)
         near = rng.sample(self.gpus, rng.randrange(1, len(self.gpus)))
-        return [self.admitted(kubelet, pod, size, near) for pod in (first, second)]
+        return [self.admitted(kubelet, pod, size, near) for pod in pods]
 
-    def too_small(self, kubelet, first, second, size, rng):
+    def too_small_offer(self, kubelet, pods, size, rng):
         """Fewer GPUs are offered than are asked for; kubelet adds others by itself."""
-        self.parts.pods.event("ADDED", first)
-        self.parts.pods.event("ADDED", second)
+        self.watched(*pods)
         few = lambda: tuple(rng.sample(kubelet.free(), rng.randrange(size)))  # noqa: E731
-        return [self.admitted(kubelet, pod, size, few=few()) for pod in (first, second)]
+        return [self.admitted(kubelet, pod, size, few=few()) for pod in pods]
 
-    def twice(self, kubelet, first, second, size, rng):
+    def offered_twice(self, kubelet, pods, size, rng):
         """A pod has GPUs, is deleted by force and lives on, while kubelet offers its GPUs to the two pods.
 
         The watch may have told of the deletion, and a round may have seen it, or not yet.
         """
         gpus = rng.sample(kubelet.free(), rng.randrange(1, 3))
-        deaf = self.bound("deaf", gpus, rng)
-        self.parts.pods.event("ADDED", deaf)
+        deaf = self.bound(gpus, rng)
+        self.watched(deaf)
         self.admitted(kubelet, deaf, len(gpus))
         self.deaf.add(deaf["metadata"]["uid"])
         key = ("default", deaf["metadata"]["name"])
@@ -147,26 +141,24 @@ class World:
             self.parts.pods.event("DELETED", deaf)
         if told and rng.random() < 0.5:
             self.parts.devices.set_orphaned(kubelet.used[key])
-        for pod in (first, second):
-            self.parts.pods.event("ADDED", pod)
-        return [self.admitted(kubelet, pod, size) for pod in (first, second)]
+        self.watched(*pods)
+        return [self.admitted(kubelet, pod, size) for pod in pods]
 
-    def without_written(self, kubelet, first, second, size, rng):
+    def other_offer(self, kubelet, pods, size, rng):
         """GPUs that stand on the pods are still with a pod that the cluster has forgotten."""
-        self.parts.pods.event("ADDED", first)
-        self.parts.pods.event("ADDED", second)
+        self.watched(*pods)
         room = len(kubelet.free()) - 2 * size
-        wanted = [gpu for gpu in kubelet.free() if gpu in (read_pod(first).gpus + read_pod(second).gpus)]
+        wanted = [gpu for gpu in kubelet.free() if any(gpu in read_pod(pod).gpus for pod in pods)]
         kubelet.held["ns", "forgotten"] = frozenset(rng.sample(wanted, min(len(wanted), rng.randrange(room + 1))))
-        return [self.admitted(kubelet, pod, size) for pod in (first, second)]
+        return [self.admitted(kubelet, pod, size) for pod in pods]
 
-    def early(self, kubelet, first, second, size, rng):
+    def ask_before_watch(self, kubelet, pods, size, rng):
         """kubelet asks before the watch has shown the pod: the API server's list or the watch brings it, or nobody does."""
         results = []
-        for pod in (first, second):
+        for pod in pods:
             self.listed = [pod] if rng.random() < 0.9 else []
             results.append(self.admitted(kubelet, pod, size))
-            self.parts.pods.event("ADDED", pod)
+            self.watched(pod)
         self.listed = []
         return results
 
@@ -178,10 +170,10 @@ class World:
 
 
 @pytest.fixture
-def world(kubelet_dir, make_parts, make_pod, dgx1, client):
+def world(kubelet_dir, make_parts, dgx1, client):
     parts = make_parts(kubelet_dir)
     parts.devices.publish(dgx1)
-    one = World(parts, tuple(gpu.uuid for gpu in dgx1.gpus), make_pod)
+    one = World(parts, tuple(gpu.uuid for gpu in dgx1.gpus))
     server = grpc.server(ThreadPoolExecutor(2))
     pb_grpc.add_DevicePluginServicer_to_server(one.servicer, server)
     server.add_insecure_port(f"unix://{kubelet_dir / 'p.sock'}")
@@ -220,12 +212,9 @@ def test_no_race_gives_a_gpu_twice_or_leaves_report_and_truth_apart(world, seed,
             )
         as_chosen[kind] += exact
     each = RACES / len(KINDS)
-    assert 0 < as_chosen["swapped"] < each
-    assert as_chosen["ask before watch"] > each * 0.8 * 0.8
-    assert 0 < as_chosen["must-include"] < each
-    assert 0 < as_chosen["other offer"] < each
-    assert as_chosen["too small offer"] < each
-    assert 0 < as_chosen["offered twice"] < each
+    assert as_chosen.pop("too small offer") < each
+    assert as_chosen.pop("ask before watch") > each * 0.8 * 0.8
+    assert all(0 < count < each for count in as_chosen.values()), as_chosen
 
 
 def check_report(kubelet, results, graph):

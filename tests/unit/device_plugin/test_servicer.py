@@ -181,7 +181,7 @@ def test_the_order_in_which_the_container_sees_its_gpus(serving, call, gpus, wri
         serving.devices.hold(["uid-a"], ["uid-a"])
     order = ",".join(gpus[i] for i in seen)
     assert call.allocate([gpus[i] for i in given]) == {"CUDA_VISIBLE_DEVICES": order, "NVIDIA_VISIBLE_DEVICES": order}
-    assert serving.parts.allocated == 1
+    assert serving.parts.allocated == serving.parts.metrics.value("allocations_total") == 1
 
 
 @pytest.mark.parametrize("reported", [False, True], ids=["nobody has heard of it", "it is reported"])
@@ -218,6 +218,13 @@ def test_what_is_handed_over_stands_in_the_file_before_kubelet_has_it(serving, c
     assert (unknown.gpus, unknown.pod_uid) == ((gpus[7],), "")
     call.prefer(gpus[6:], 1)
     assert serving.journal.in_vain == {unknown}, "kubelet offers 7 again: it went to nobody, or to one that it forgot"
+
+
+def test_a_busy_disk_keeps_no_pod_from_its_gpus_and_is_counted(serving, call, gpus, monkeypatch, caplog):
+    monkeypatch.setattr(serving.journal, "begin", lambda entry: False)
+    assert call.allocate(gpus[:1])
+    assert serving.parts.metrics.value("late_writes_total") == 1
+    assert f"the disk is busy: {gpus[0]} handed over before it stands in the write-ahead file" in caplog.text
 
 
 @pytest.mark.parametrize("numa", [False, True])

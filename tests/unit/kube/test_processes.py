@@ -18,11 +18,18 @@ SLEEP = [sys.executable, "-c", "import time; print('on', flush=True); time.sleep
 
 
 def test_a_started_program_is_known_again_from_its_record(tmp_path: Path) -> None:
+    assert boot_id()
+    assert read_records(tmp_path / "records.json") == []
     process = launch_detached(SLEEP, tmp_path / "log")
     write_records(tmp_path / "records.json", [process])
     (known,) = read_records(tmp_path / "records.json")
     assert known == process
     assert known.alive()
+    for change in ({"started": 1}, {"boot": "another"}):
+        other = replace(process, **change)
+        assert not other.alive(), "a process that differs in start or boot is not ours"
+        stop([other], grace=0)
+        assert process.alive()
     stop([known], grace=1)
     assert not known.alive()
 
@@ -33,16 +40,6 @@ def test_a_program_that_ignores_the_request_is_killed(tmp_path: Path) -> None:
     assert wait_until(lambda: "on" in (tmp_path / "log").read_text(), 5)
     stop([process], grace=0.1)
     assert not process.alive()
-
-
-@pytest.mark.parametrize("change", [{"started": 1}, {"boot": "another"}])
-def test_a_process_that_differs_in_start_or_boot_is_not_ours(tmp_path: Path, change: dict[str, object]) -> None:
-    process = launch_detached(SLEEP, tmp_path / "log")
-    other = replace(process, **change)
-    assert not other.alive()
-    stop([other], grace=0)
-    assert process.alive()
-    stop([process], grace=0)
 
 
 def test_an_ended_child_is_not_alive_though_nobody_waited_for_it(tmp_path: Path) -> None:
@@ -66,11 +63,6 @@ def test_a_damaged_record_file_holds_nothing(tmp_path_factory: pytest.TempPathFa
     path = tmp_path_factory.getbasetemp() / "damaged.json"
     path.write_bytes(content)
     assert read_records(path) == []
-
-
-def test_no_record_file_means_no_processes(tmp_path: Path) -> None:
-    assert read_records(tmp_path / "absent") == []
-    assert boot_id()
 
 
 def test_free_ports_are_different_free_and_out_of_the_clients_range() -> None:

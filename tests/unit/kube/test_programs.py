@@ -77,40 +77,40 @@ def test_another_version_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) 
         binaries.present(PROGRAMS["kubectl"])
 
 
-def test_the_named_folder_comes_first(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(golang.folder("kubernetes"), "kubectl", "v1.37.1")
-    mine = program(empty / "mine", "kubectl", "Client Version: v1.35.4")
-    monkeypatch.setenv(binaries.ENV_FOLDER, str(empty / "mine"))
-    assert binaries.present(PROGRAMS["kubectl"]) == mine
+@pytest.mark.parametrize(
+    ("places", "found"),
+    [
+        ({"path": "v1.37.0"}, "path"),
+        ({"path": "v1.37.0", "cache": "v1.37.1"}, "cache"),
+        ({"cache": "v1.37.1", "mine": "Client Version: v1.35.4"}, "mine"),
+        ({"path": "v1.36.2"}, None),
+    ],
+    ids=["on PATH", "in the cache before PATH", "in the named folder first", "nowhere, where PATH has another minor version"],
+)
+def test_kubectl_is_found(empty: Path, monkeypatch: pytest.MonkeyPatch, places: dict[str, str], found: str | None) -> None:
+    folders = {"path": empty / "path", "cache": golang.folder("kubernetes"), "mine": empty / "mine"}
+    made = {place: program(folders[place], "kubectl", says) for place, says in places.items()}
+    if "mine" in places:
+        monkeypatch.setenv(binaries.ENV_FOLDER, str(folders["mine"]))
+    assert binaries.present(PROGRAMS["kubectl"]) == (made[found] if found else None)
 
 
-def test_a_named_folder_of_an_unsupported_version_is_refused(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(empty / "mine", "kubectl", "v1.34.9")
-    monkeypatch.setenv(binaries.ENV_FOLDER, str(empty / "mine"))
-    with pytest.raises(NoProgram, match=r"Kubernetes 1\.34\.9; kompakt supports 1\.35 to 1\.37"):
-        binaries.present(PROGRAMS["kubectl"])
-
-
-def test_a_named_folder_must_hold_all_kubernetes_programs_but_may_lack_others(
-    empty: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("version", "wanted", "says"),
+    [
+        ("v1.34.9", "kubectl", r"Kubernetes 1\.34\.9; kompakt supports 1\.35 to 1\.37"),
+        ("v1.37.1", "kubelet", "kubelet"),
+    ],
+    ids=["an unsupported version", "a part of Kubernetes without another"],
+)
+def test_a_named_folder_is_refused_that_holds(
+    empty: Path, monkeypatch: pytest.MonkeyPatch, version: str, wanted: str, says: str
 ) -> None:
-    program(empty / "mine", "kubectl", "v1.37.1")
+    program(empty / "mine", "kubectl", version)
     monkeypatch.setenv(binaries.ENV_FOLDER, str(empty / "mine"))
-    with pytest.raises(NoProgram, match="kubelet"):
-        binaries.present(PROGRAMS["kubelet"])
-    assert binaries.present(PROGRAMS["kwok"]) is None
-
-
-def test_the_cache_comes_before_path(empty: Path) -> None:
-    on_path = program(empty / "path", "kubectl", "v1.37.0")
-    assert binaries.present(PROGRAMS["kubectl"]) == on_path
-    cached = program(golang.folder("kubernetes"), "kubectl", "v1.37.1")
-    assert binaries.present(PROGRAMS["kubectl"]) == cached
-
-
-def test_another_minor_version_on_path_is_passed_over(empty: Path) -> None:
-    program(empty / "path", "kubectl", "v1.36.2")
-    assert binaries.present(PROGRAMS["kubectl"]) is None
+    with pytest.raises(NoProgram, match=says):
+        binaries.present(PROGRAMS[wanted])
+    assert binaries.present(PROGRAMS["kwok"]) is None, "others it may lack"
 
 
 def test_a_broken_build_leaves_nothing_and_shows_the_compilers_words(empty: Path) -> None:

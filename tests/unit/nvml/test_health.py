@@ -141,17 +141,6 @@ def test_what_the_driver_says_of_a_gpu_counts_without_any_event_for_it_and_for_n
     assert set(range(len(node.gpus))) - set(node.well()) == ({1} if expected[0] == UNHEALTHY else set())
 
 
-def test_a_lost_gpu_keeps_its_place_and_links_and_leaves_the_others_alone(watch):
-    node = watch("dgx1-v100")
-    before = node.read()
-    node.described.lose(6)
-    assert [(change.kind, change.uuid) for change in node.after()] == [(ChangeKind.LOST, node.gpus[6]["uuid"])]
-    after = node.read()
-    assert after.links == before.links
-    assert node.health(6) == (UNHEALTHY, "LostGPU", 0)
-    assert {remark.flag for remark in remarks(after)} == {Flag.LOST_GPU}
-
-
 def test_a_gpu_that_still_tells_where_it_is_keeps_what_was_known_of_it_whatever_its_number(watch):
     node = watch("l40s-4")
     first, last = node.gpus[0]["uuid"], node.gpus[3]["uuid"]
@@ -161,11 +150,18 @@ def test_a_gpu_that_still_tells_where_it_is_keeps_what_was_known_of_it_whatever_
     assert [gpu.uuid for gpu in node.read().gpus][::3] == [last, first]
 
 
-def test_a_lost_gpu_that_answers_again_is_well_and_its_xid_forgotten(watch, shim):
+def test_a_lost_gpu_keeps_its_place_and_links_until_it_answers_again_and_its_xid_is_forgotten(watch, shim):
     node = watch("dgx1-v100")
+    before = node.read()
     node.hears(6, XID, 79)
     node.described.lose(6)
-    assert node.kinds_after(SETTLE_SECONDS) == [ChangeKind.LOST]
+    assert [(change.kind, change.uuid) for change in node.after(SETTLE_SECONDS)] == [(ChangeKind.LOST, node.gpus[6]["uuid"])]
+    assert node.read().links == before.links
+    assert node.health(6) == (UNHEALTHY, "LostGPU", 79)
+    assert {remark.flag for remark in remarks(node.read())} == {Flag.LOST_GPU}
+    for _ in range(3):
+        node.after(2 * QUIET_SECONDS)
+    assert node.health(6) == (UNHEALTHY, "LostGPU", 79), "however long it is quiet"
     node.described.fails.clear()
     shim.forget_calls()
     assert node.kinds_after() == [ChangeKind.WELL]
@@ -182,19 +178,20 @@ def test_a_gpu_lost_before_the_first_look_stands_in_the_list_under_a_made_up_nam
 
 
 @pytest.mark.parametrize(
-    ("function", "reason"),
+    ("function", "error", "reason"),
     [
-        ("nvmlDeviceGetHandleByIndex_v2", "LostGPU"),
-        ("nvmlDeviceGetPciInfo_v3", "LostGPU"),
-        ("nvmlDeviceGetUUID", "Unreadable"),
-        ("nvmlDeviceGetName", "Unreadable"),
-        ("nvmlDeviceGetFieldValues", "Unreadable"),
-        ("nvmlDeviceGetGpuFabricInfoV", "Unreadable"),
-        ("nvmlDeviceGetTopologyCommonAncestor", ""),  # between two questions
+        ("nvmlDeviceGetHandleByIndex_v2", "UNKNOWN", "LostGPU"),
+        ("nvmlDeviceGetPciInfo_v3", "UNKNOWN", "LostGPU"),
+        ("nvmlDeviceGetUUID", "NOT_SUPPORTED", "LostGPU"),
+        ("nvmlDeviceGetUUID", "UNKNOWN", "Unreadable"),
+        ("nvmlDeviceGetName", "UNKNOWN", "Unreadable"),
+        ("nvmlDeviceGetFieldValues", "UNKNOWN", "Unreadable"),
+        ("nvmlDeviceGetGpuFabricInfoV", "UNKNOWN", "Unreadable"),
+        ("nvmlDeviceGetTopologyCommonAncestor", "GPU_IS_LOST", ""),  # between two questions
     ],
 )
-def test_one_gpu_with_unexplained_errors_does_not_hide_the_others(watch, function, reason):
-    node = watch("hgx-h100-8", lambda described: described.fail(function, pynvml.NVML_ERROR_UNKNOWN, gpu=4))
+def test_one_gpu_with_errors_does_not_hide_the_others(watch, function, error, reason):
+    node = watch("hgx-h100-8", lambda described: described.fail(function, getattr(pynvml, f"NVML_ERROR_{error}"), gpu=4))
     assert node.health(4)[1] == reason
     assert node.well() == [gpu for gpu in range(8) if gpu != 4 or not reason]
 
@@ -224,15 +221,6 @@ def test_a_fault_is_not_over_however_long_it_is_quiet(watch, machine, says, even
     node.hears(1, *event)
     assert node.after(quiet * QUIET_SECONDS) == ()
     assert node.health(1) == expected
-
-
-def test_a_gpu_that_has_not_come_back_keeps_its_fault(watch):
-    node = watch("gb200-tray-4")
-    node.hears(1, XID, 79)
-    node.described.lose(1)
-    for _ in range(3):
-        node.after(2 * QUIET_SECONDS)
-    assert node.health(1) == (UNHEALTHY, "LostGPU", 79)
 
 
 def test_an_event_is_followed_by_a_second_look_when_the_driver_has_settled(watch):

@@ -69,32 +69,24 @@ def test_a_driver_that_does_not_work_is_one_sentence(reader, function, error, sa
         reader(failing(function, error)).read(NODE)
 
 
-def test_a_driver_that_comes_later_is_found_and_what_failed_is_told_once(reader, clock):
+def test_a_driver_may_come_go_and_come_back_and_each_is_told_once(reader, shim, clock):
+    def later(described):
+        shim.describe(described)
+        clock.now += REFRESH_SECONDS
+        return source.wait(0)
+
     source = reader(failing("nvmlInitWithFlags", "DRIVER_NOT_LOADED"))
     with pytest.raises(InvalidInput, match="does not start"):
         source.read(NODE)
-    clock.now += REFRESH_SECONDS
-    assert source.wait(0) == ()
-    reader(describe("l40s-4"))
-    clock.now += REFRESH_SECONDS
-    source.wait(0)
-    assert source.read(NODE).size == 4
-    assert source.driver_version == "550.90.07"
-
-
-def test_a_driver_that_goes_away_is_told_as_a_change_and_read_raises_until_it_is_back(reader, shim, clock):
-    source = reader(describe("l40s-4"))
-    source.read(NODE)
-    shim.describe(failing("*", "DRIVER_NOT_LOADED"))
-    clock.now += REFRESH_SECONDS
-    (change,) = source.wait(0)
+    assert later(failing("nvmlInitWithFlags", "DRIVER_NOT_LOADED")) == ()
+    later(describe("l40s-4"))
+    assert (source.read(NODE).size, source.driver_version) == (4, "550.90.07")
+    (change,) = later(failing("*", "DRIVER_NOT_LOADED"))
     assert (change.kind, change.uuid) == (ChangeKind.LOST, "")
     with pytest.raises(InvalidInput, match="NVML stopped answering: Driver Not Loaded"):
         source.read(NODE)
-    shim.describe(describe("l40s-4"))
     shim.forget_calls()
-    clock.now += REFRESH_SECONDS
-    source.wait(0)
+    later(describe("l40s-4"))
     assert source.read(NODE).size == 4
     assert shim.calls("nvmlInitWithFlags") == 1
 
