@@ -59,7 +59,7 @@ def gradients(model: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
     model.zero_grad()
     x = x.detach().requires_grad_()
     model(x).square().sum().backward()
-    found = {name: weight.grad.clone() for name, weight in model.named_parameters()}
+    found = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
     return {**found, "input": x.grad}
 
 

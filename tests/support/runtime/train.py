@@ -21,6 +21,6 @@ if __name__ == "__main__":
             if step == 11 and "FAIL" in os.environ:
                 from kompakt_runtime import hooks
 
-                hooks.is_parameter = None  # type: ignore[attr-defined]
+                hooks.is_parameter = None  # type: ignore[attr-defined, assignment]
     finally:
         print("saved a model")
