@@ -1,13 +1,16 @@
 """A small network, its data, and loops around it, for the tests of training."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
 
+from kompakt_runtime.config import RuntimeConfig
+from kompakt_runtime.session import Session
+
 INPUT = (8, 3, 6, 6)
-# The first optimizer of a process loads the compiler, which takes seconds; no test should pay for it.
-torch.optim.SGD([torch.zeros(1)])
 
 
 def network(inplace: bool = False) -> nn.Sequential:
@@ -39,12 +42,51 @@ def warm_up(model: nn.Module, steps: int = 3, scale: float = 1.0, optimizer_clas
     optimizer.zero_grad()
 
 
+@contextlib.contextmanager
+def compressing(mode: str | None = "ErrorBounded", **settings: Any) -> Iterator[Any]:
+    """A session around a training; none where there is no mode."""
+    session = Session(RuntimeConfig(mode, **{"min_tensor_bytes": 0, **settings})) if mode else None
+    if session:
+        session.start()
+    try:
+        yield session
+    finally:
+        if session:
+            session.stop()
+
+
 def gradients(model: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
     model.zero_grad()
     x = x.detach().requires_grad_()
     model(x).square().sum().backward()
-    found = {name: weight.grad.clone() for name, weight in model.named_parameters()}
+    found = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
     return {**found, "input": x.grad}
+
+
+def ours_and_plain(model: nn.Module, session: Session, x: torch.Tensor | None = None) -> tuple[dict[str, torch.Tensor], ...]:
+    """Gradients with the session, which ends then, and those without it."""
+    x = batch() if x is None else x
+    ours = gradients(model, x)
+    session.stop()
+    return ours, gradients(model, x)
+
+
+def double_backward(model: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Gradients of the squared gradient of the input, where there are any."""
+    model.zero_grad()
+    x = x.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+    slope.square().sum().backward()
+    return {
+        "input": x.grad,
+        **{name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None},
+    }
+
+
+def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+    optimizer.zero_grad()
+    model(x).square().sum().backward()
+    optimizer.step()
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:

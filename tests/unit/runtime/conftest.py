@@ -4,19 +4,23 @@ import contextlib
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 # The tests' tensors are small, and on a busy machine threads that wait for each other cost seconds.
+# The first optimizer of a process loads the compiler, which takes seconds; no test should pay for it.
 with contextlib.suppress(ImportError):
     import torch
 
     torch.set_num_threads(1)
+    torch.optim.SGD([torch.zeros(1)])
 ROOT = Path(__file__).parents[3] / "runtime"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def payload(tmp_path_factory) -> Path:
     """What a pod finds after the init container ran."""
     folder = tmp_path_factory.mktemp("payload")
@@ -27,22 +31,34 @@ def payload(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def pod(payload, tmp_path):
-    """Runs a command as a pod does; what it said, the pod's summary, and its processes' own figures, the busiest first."""
+def environ(tmp_path) -> dict[str, str]:
+    """That of a process of a pod, with the start-up hook as it lies here; the pod's state folder is there, and its last words."""
     state, log = tmp_path / "state", tmp_path / "log"
     state.mkdir()
     log.touch()
+    return {
+        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT / "bootstrap"), "KOMPAKT_MODE": "ErrorBounded", "KOMPAKT_ATTEMPT": "1",
+        "KOMPAKT_STATE_DIR": str(state), "KOMPAKT_TERMINATION_LOG": str(log),
+    }  # fmt: skip
 
-    def run(command: list[str], **environ: str):
-        ours = {
-            "PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(payload / "bootstrap"), "KOMPAKT_MODE": "ErrorBounded",
-            "KOMPAKT_STATE_DIR": str(state), "KOMPAKT_TERMINATION_LOG": str(log), "KOMPAKT_ATTEMPT": "1", **environ,
-        }  # fmt: skip
+
+@pytest.fixture
+def last_words(tmp_path) -> Callable[[], dict[str, Any]]:
+    """What processes of the pod left in its termination log."""
+    return lambda: json.loads((tmp_path / "log").read_text() or "{}")
+
+
+@pytest.fixture
+def pod(payload, environ, last_words, tmp_path):
+    """Runs a command as a pod does; what it said, the pod's summary, and its processes' own figures, the busiest first."""
+
+    def run(command: list[str], **more: str):
+        ours = {**environ, "PYTHONPATH": str(payload / "bootstrap"), **more}
         done = subprocess.run(command, env=ours, capture_output=True, text=True, timeout=550, check=False)
         assert done.returncode == 0, done.stderr
-        rows = [json.loads(path.read_text()) for path in state.glob(f"figures-{ours['KOMPAKT_ATTEMPT']}-*.json")]
-        return done, json.loads(log.read_text()), sorted(rows, key=lambda row: -row["steps"])
+        rows = [json.loads(path.read_text()) for path in (tmp_path / "state").glob(f"figures-{ours['KOMPAKT_ATTEMPT']}-*.json")]
+        return done, last_words(), sorted(rows, key=lambda row: -row["steps"])
 
     return run
 

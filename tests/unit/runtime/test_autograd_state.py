@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from kompakt_runtime import autograd_state, origin
 from kompakt_runtime.ledger import PlainTensor
-from tests.support.runtime.small_training import Holder, gradients, same
+from tests.support.runtime.small_training import Holder, failed, ours_and_plain, same
 
 IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 
@@ -40,33 +40,24 @@ def network() -> nn.Sequential:
 
 def test_relus_and_pools_are_found_and_no_gradient_changes(running):
     model = network()
-    plain = gradients(model, IMAGES)
     session = running(mode="Lossless", verify=True)
-    ours = gradients(model, IMAGES)
-    assert same(ours, plain)
+    assert same(*ours_and_plain(model, session, IMAGES))
     kept = {name: row.plain / row.saved for name, row in session.figures.layers.items() if row.saved}
     assert kept["0.2 [indices]"] == 16
     assert kept["3 [signs]"] > 20
     assert session.figures.violations == 0
-    assert not [reason for reason in session.figures.raw if "Failed" in reason]
+    assert not failed(session)
 
 
-def test_looking_counts_as_no_read(running):
-    """A copy that was only looked at must not be decoded, and must still be there for the backward pass."""
-    model, session = network(), running(mode="Lossless")
-    loss = model(IMAGES).square().sum()
-    assert session.figures.compressed == 0
-    loss.backward()
-    assert session.figures.compressed > 0
-
-
-def test_a_look_keeps_nothing(running):
-    """A handle that stayed noted would keep a copy until somebody looks again."""
+def test_a_look_counts_as_no_read_and_keeps_nothing(running):
+    """A copy that was only looked at must still be there for the backward pass; a handle that stayed noted would keep it."""
     session = running(mode="Lossless")
     loss = network()(IMAGES).square().sum()
+    assert session.figures.compressed == 0
     assert session.hooks.ledger._entries
     loss.backward()
     del loss
+    assert session.figures.compressed > 0
     assert not session.hooks.ledger._entries
 
 

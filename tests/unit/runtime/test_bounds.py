@@ -37,9 +37,9 @@ def test_loss_scale_and_clipping_cancel():
     assert best_bound(clipped, 0.01) == pytest.approx(best_bound(SEEN, 0.01))
 
 
-def test_the_bound_is_never_wider_than_the_mean_magnitude():
-    assert error_bound(2.0, replace(SEEN, magnitude=1e-6)) == 1e-6
-    assert error_bound(0.5, replace(SEEN, magnitude=1.0)) == 0.5
+@pytest.mark.parametrize(("best", "magnitude", "bound"), [(2.0, 1e-6, 1e-6), (0.5, 1.0, 0.5)])
+def test_the_bound_is_never_wider_than_the_mean_magnitude(best, magnitude, bound):
+    assert error_bound(best, replace(SEEN, magnitude=magnitude)) == bound
 
 
 MEASURED = [step + 1 for step in range(2000) if observed(step)]
@@ -86,8 +86,10 @@ def test_a_step_that_says_nothing_leaves_the_average_alone():
 
 @pytest.mark.parametrize("field", ["gradient_before", "gradient", "momentum", "delta_squares", "nonzero", "magnitude"])
 @pytest.mark.parametrize("value", [0.0, math.nan, math.inf, -1.0])
-def test_figures_that_say_nothing_give_no_bound(field, value):
-    assert best_bound(replace(SEEN, **{field: value}), 0.01) is None
+def test_figures_that_say_nothing_give_no_bound_and_tell_no_share_of_the_target(field, value):
+    nothing = replace(SEEN, **{field: value})
+    assert best_bound(nothing, 0.01) is None
+    assert aimed_at(nothing, 0.01, 1.0) is None
 
 
 def test_the_first_bound_is_what_a_gradient_of_parts_that_do_not_agree_would_give_and_tighter():
@@ -105,10 +107,6 @@ def test_the_first_bound_is_what_a_gradient_of_parts_that_do_not_agree_would_giv
 @pytest.mark.parametrize("deviation", [0.0, math.nan, math.inf])
 def test_an_input_without_a_deviation_gives_no_first_bound(deviation):
     assert first_bound(deviation, 0.01) is None
-
-
-def test_figures_that_say_nothing_tell_no_share_of_the_target():
-    assert aimed_at(replace(SEEN, gradient=0.0), 0.01, 1.0) is None
 
 
 def test_measured_steps_are_dense_at_first_and_then_every_32():

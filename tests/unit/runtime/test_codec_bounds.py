@@ -1,9 +1,11 @@
-"""A million values against their bounds, and ten thousand generated tensors against all that the codec promises.
+"""A million values against their bounds, and thousands of generated tensors against all that the codec promises.
 
-Judged in exact arithmetic where float64 leaves a doubt. Each test's share of the million, and of the ten thousand, is a type's.
+Judged in exact arithmetic where float64 leaves a doubt. Each test's share of the million is a type's.
 """
 
 import math
+import struct
+import zlib
 from fractions import Fraction
 
 import pytest
@@ -13,17 +15,11 @@ from hypothesis import strategies as st
 
 from kompakt_runtime.codec import CorruptPacked, Packed, decode, encode
 from kompakt_runtime.codec.grid import within
+from tests.support.runtime.tensors import BITS, DTYPES, bits_of, same_bits
 
-torch.set_num_threads(1)
-DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
-BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 BOUNDS = 160
 VALUES = 1600  # 4 types x 160 bounds x 1600 values: 1,024,000 triples in each of two modes
-several = settings(deadline=None, max_examples=420)  # 6 properties x 4 types x 420: 10,080
-
-
-def bits_of(x: torch.Tensor) -> torch.Tensor:
-    return x.contiguous().view(BITS[x.element_size()])
+several = settings(deadline=None, max_examples=420)  # of each property and type
 
 
 def any_bits(count: int, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
@@ -116,89 +112,54 @@ def test_a_quarter_of_a_million_values_are_within_their_bounds(dtype, seed):
     assert packed_well > BOUNDS / 2, "most tensors must be packed, or nothing was tested"
 
 
-def tensors(dtype: torch.dtype):
-    """Tensors of one type from a few numbers: how many elements, which mixture, which bound, which seed."""
-    bound = st.one_of(st.floats(1e-3, 1), st.sampled_from([2.0**-k for k in range(12)]), st.floats(5e-324, 1e308))
-    return st.builds(
-        lambda count, bound, state, wild: (
-            any_bits(count, dtype, torch.Generator().manual_seed(state))
-            if wild
-            else mixture(min(bound, 1e30), dtype, torch.Generator().manual_seed(state), count),
-            bound,
-        ),
-        st.integers(40, 700) | st.integers(2040, 2060),
-        bound,
-        st.integers(0, 1 << 32),
-        st.booleans(),
-    )
+@st.composite
+def tensors(draw, dtype: torch.dtype) -> tuple[torch.Tensor, float]:
+    """A tensor from a few numbers (how many elements, which mixture, which seed), and a bound."""
+    bound = draw(st.floats(1e-3, 1) | st.sampled_from([2.0**-k for k in range(12)]) | st.floats(5e-324, 1e308))
+    count, state = draw(st.integers(0, 700) | st.integers(2040, 2060)), draw(st.integers(0, 1 << 32))
+    generator = torch.Generator().manual_seed(state)
+    if count < 40 or draw(st.booleans()):
+        return any_bits(count, dtype, generator), bound
+    return mixture(min(bound, 1e30), dtype, generator, count), bound
 
 
 seeds = st.none() | st.integers(-(1 << 70), 1 << 70)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_bounds_zeros_signs_and_what_is_not_finite(dtype):
-    @several
-    @given(tensors(dtype), seeds)
-    def holds(case, seed):
-        x, bound = case
-        assert misses(x, decode(encode(x, bound, seed=seed)), bound) == []
-
-    holds()
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_bytes_come_back_and_are_counted(dtype):
-    @several
-    @given(tensors(dtype), seeds)
-    def holds(case, seed):
-        x, bound = case
-        packed = encode(x, bound, seed=seed)
-        data = packed.to_bytes()
-        assert packed.nbytes == len(data) <= x.numel() * x.element_size() + 128
-        again = Packed.from_bytes(data)
-        assert again.to_bytes() == data
-        assert torch.equal(bits_of(decode(again)), bits_of(decode(packed)))
-        assert again.outliers == packed.outliers
-
-    holds()
+@several
+@given(data=st.data())
+def test_bounds_hold_bytes_come_back_are_counted_and_are_the_same_again(dtype, data):
+    (x, bound), seed = data.draw(tensors(dtype)), data.draw(seeds)
+    before = bits_of(x).clone()
+    packed = encode(x, bound, seed=seed)
+    back, written = decode(packed), packed.to_bytes()
+    assert misses(x, back, bound) == []
+    assert torch.equal(bits_of(x), before)
+    assert packed.nbytes == len(written) <= x.numel() * x.element_size() + 128
+    again = Packed.from_bytes(written)
+    assert again.to_bytes() == written == encode(x.clone(), bound, seed=seed).to_bytes()
+    assert again.outliers == packed.outliers
+    assert same_bits(decode(again), back)
+    assert same_bits(decode(packed), back), "reading changes nothing"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_equal_input_and_seed_give_equal_bytes_and_reading_changes_nothing(dtype):
-    @several
-    @given(tensors(dtype), seeds)
-    def holds(case, seed):
-        x, bound = case
-        before = bits_of(x).clone()
-        packed = encode(x, bound, seed=seed)
-        first = decode(packed)
-        assert torch.equal(bits_of(x), before)
-        assert encode(x.clone(), bound, seed=seed).to_bytes() == packed.to_bytes()
-        assert torch.equal(bits_of(decode(packed)), bits_of(first))
-
-    holds()
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_shape_strides_and_values_of_any_view(dtype):
-    @several
-    @given(
-        st.lists(st.integers(0, 9), min_size=0, max_size=5),
-        st.randoms(use_true_random=False),
-        st.sampled_from(["as it is", "expanded", "sliced", "channels last"]),
-        seeds,
-    )
-    def holds(shape, random, form, seed):
-        x = torch.randn(shape, generator=torch.Generator().manual_seed(random.randrange(1 << 30)), dtype=torch.float64).to(dtype)
-        x = view_of(x, form, random)
-        back = decode(encode(x, 0.05, seed=seed))
-        assert (back.shape, back.dtype) == (x.shape, x.dtype)
-        if form != "sliced":
-            assert back.stride() == x.stride()
-        assert misses(x.reshape(-1), back.reshape(-1), 0.05) == []
-
-    holds()
+@several
+@given(
+    shape=st.lists(st.integers(0, 9), min_size=0, max_size=5),
+    random=st.randoms(use_true_random=False),
+    form=st.sampled_from(["as it is", "expanded", "sliced", "channels last"]),
+    seed=seeds,
+)
+def test_shape_strides_and_values_of_any_view(dtype, shape, random, form, seed):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(random.randrange(1 << 30)), dtype=torch.float64).to(dtype)
+    x = view_of(x, form, random)
+    back = decode(encode(x, 0.05, seed=seed))
+    assert (back.shape, back.dtype) == (x.shape, x.dtype)
+    if form != "sliced":
+        assert back.stride() == x.stride()
+    assert misses(x.reshape(-1), back.reshape(-1), 0.05) == []
 
 
 def view_of(x: torch.Tensor, form: str, random) -> torch.Tensor:
@@ -221,38 +182,30 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_any_damage_is_noticed(dtype):
-    @several
-    @given(st.sampled_from(SAMPLES[dtype]), st.data())
-    def holds(data, choice):
-        place = choice.draw(st.integers(0, len(data) - 1))
-        flipped = data[:place] + bytes([data[place] ^ choice.draw(st.integers(1, 255))]) + data[place + 1 :]
-        for damaged in (flipped, data[:place], data + b"\0"):
-            with pytest.raises(CorruptPacked):
-                Packed.from_bytes(damaged)
-
-    holds()
+@several
+@given(data=st.data())
+def test_any_damage_is_noticed(dtype, data):
+    packed = data.draw(st.sampled_from(SAMPLES[dtype]))
+    place = data.draw(st.integers(0, len(packed) - 1))
+    flipped = packed[:place] + bytes([packed[place] ^ data.draw(st.integers(1, 255))]) + packed[place + 1 :]
+    for damaged in (flipped, packed[:place], packed + b"\0"):
+        with pytest.raises(CorruptPacked):
+            Packed.from_bytes(damaged)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_forged_bytes_raise_or_decode_within_their_size(dtype):
-    import struct
-    import zlib
-
-    @several
-    @given(
-        st.sampled_from(SAMPLES[dtype]),
-        st.lists(st.tuples(st.integers(0, 200) | st.integers(0, 2000), st.integers(0, 255)), min_size=1, max_size=4),
-        st.integers(0, 9),
-    )
-    def holds(data, changes, cut):
-        forged = bytearray(data[: -4 - cut])
-        for place, value in changes:
-            forged[place % len(forged)] = value
-        try:
-            packed = Packed.from_bytes(bytes(forged) + struct.pack("<I", zlib.crc32(forged)))
-        except CorruptPacked:
-            return
-        assert decode(packed).untyped_storage().nbytes() <= 4 * 256 * len(forged)
-
-    holds()
+@several
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 200) | st.integers(0, 2000), st.integers(0, 255)), min_size=1, max_size=4),
+    cut=st.integers(0, 9),
+    data=st.data(),
+)
+def test_forged_bytes_raise_or_decode_within_their_size(dtype, changes, cut, data):
+    forged = bytearray(data.draw(st.sampled_from(SAMPLES[dtype]))[: -4 - cut])
+    for place, value in changes:
+        forged[place % len(forged)] = value
+    try:
+        packed = Packed.from_bytes(bytes(forged) + struct.pack("<I", zlib.crc32(forged)))
+    except CorruptPacked:
+        return
+    assert decode(packed).untyped_storage().nbytes() <= 4 * 256 * len(forged)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kompakt_runtime.codec import CorruptPacked, Packed, decode, encode
+from tests.support.runtime.tensors import normal
 
 ELEMENTS = 3000  # two tiles
 VERSION, DTYPE, DIMENSIONS, MODE, BOUND, STORED, NONZERO, BLOCKS, WORDS, OUTLIERS, SHAPE = 4, 5, 6, 7, 8, 16, 24, 32, 40, 48, 56
@@ -20,13 +21,16 @@ OUTLIER_PLACES = -3 * 4 - 3 * 8  # from the end
 Forge = Callable[[bytearray], bytearray]
 
 
-def sample(dtype: torch.dtype = torch.float32) -> bytearray:
-    """Packed, with zeros and three outliers; without its checksum."""
-    x = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(0)).relu()
+def written(x: torch.Tensor) -> bytearray:
+    """Packed, without its checksum."""
+    return bytearray(encode(x, 0.1).to_bytes()[:-4])
+
+
+def sample() -> bytearray:
+    """With zeros and three outliers."""
+    x = normal(ELEMENTS).relu()
     x[[10, 20, 2500]] = torch.inf
-    packed = encode(x.to(dtype), 0.1)
-    assert packed.outliers == 3
-    return bytearray(packed.to_bytes()[:-4])
+    return written(x)
 
 
 def read(data: bytes) -> Packed:
@@ -37,14 +41,9 @@ def number(data: bytearray, place: int, kind: str = "<q") -> int:
     return struct.unpack_from(kind, data, place)[0]
 
 
-def plus(data: bytearray, place: int, change: int, kind: str = "<q") -> None:
-    struct.pack_into(kind, data, place, number(data, place, kind) + change)
-
-
 def test_the_sample_can_be_read():
-    back = decode(read(sample()))
-    assert back.shape == (ELEMENTS,)
-    assert back.isinf().sum() == 3
+    packed = read(sample())
+    assert (packed.outliers, decode(packed).shape, int(decode(packed).isinf().sum())) == (3, (ELEMENTS,), 3)
 
 
 def put(place: int, *values: float, kind: str = "<q") -> Forge:
@@ -60,7 +59,7 @@ def put(place: int, *values: float, kind: str = "<q") -> Forge:
 def add(*changes: tuple[int, int], kind: str = "<q") -> Forge:
     def forge(data: bytearray) -> bytearray:
         for place, change in changes:
-            plus(data, place, change, kind)
+            struct.pack_into(kind, data, place, number(data, place, kind) + change)
         return data
 
     return forge
@@ -72,14 +71,22 @@ def fewer_words_than_none(data: bytearray) -> bytearray:
     return add((TABLE, (words + 1) << 12), (TABLE + 4, -(words + 1) << 12), kind="<i")(data)
 
 
-def third_outlier_first(data: bytearray) -> bytearray:
-    places = struct.unpack_from("<3q", data, len(data) + OUTLIER_PLACES)
-    return put(OUTLIER_PLACES, places[0], places[2], places[1], kind="<3q")(data)
+def outliers(*order: int) -> Forge:
+    """Their places in another order."""
+
+    def forge(data: bytearray) -> bytearray:
+        places = struct.unpack_from("<3q", data, len(data) + OUTLIER_PLACES)
+        return put(OUTLIER_PLACES, *(places[which] for which in order), kind="<3q")(data)
+
+    return forge
 
 
-def second_outlier_twice(data: bytearray) -> bytearray:
-    places = struct.unpack_from("<3q", data, len(data) + OUTLIER_PLACES)
-    return put(OUTLIER_PLACES, places[0], places[1], places[1], kind="<3q")(data)
+def flip(place: int) -> Forge:
+    def forge(data: bytearray) -> bytearray:
+        data[place] ^= 1
+        return data
+
+    return forge
 
 
 def too_wide(data: bytearray) -> bytearray:
@@ -128,10 +135,10 @@ FORGED: list[tuple[str, Forge, str]] = [
     ("a tile of fewer words than none", fewer_words_than_none, TILES),
     ("an outlier before the slots", put(OUTLIER_PLACES, -1), PLACES),
     ("an outlier behind the slots", put(OUTLIER_PLACES + 16, 10**9), PLACES),
-    ("outliers that descend", third_outlier_first, PLACES),
-    ("an outlier twice", second_outlier_twice, PLACES),
-    ("a bitmap of other counts", lambda data: data[:BITMAP] + bytes([data[BITMAP] ^ 1]) + data[BITMAP + 1 :], WITHIN),
-    ("a width of other words", lambda data: data[:WIDTHS] + bytes([data[WIDTHS] ^ 1]) + data[WIDTHS + 1 :], WITHIN),
+    ("outliers that descend", outliers(0, 2, 1), PLACES),
+    ("an outlier twice", outliers(0, 1, 1), PLACES),
+    ("a bitmap of other counts", flip(BITMAP), WITHIN),
+    ("a width of other words", flip(WIDTHS), WITHIN),
     ("a width beyond the widest", too_wide, WITHIN),
 ]
 
@@ -144,7 +151,7 @@ def test_one_forged_place_is_refused_for_what_is_wrong_there(forge: Forge, wrong
 
 def test_a_shape_that_no_tensor_may_have_is_refused_though_it_takes_no_room():
     """Dimensions of stride 0 are stored once."""
-    data = bytearray(encode(torch.zeros(1).expand(2, 2), 0.1).to_bytes()[:-4])
+    data = written(torch.zeros(1).expand(2, 2))
     assert (number(data, SHAPE), number(data, SHAPE + 16)) == (2, 0)
     assert decode(read(data)).shape == (2, 2)
     for size in (1 << 60, (1 << 63) - 1):
@@ -154,29 +161,19 @@ def test_a_shape_that_no_tensor_may_have_is_refused_though_it_takes_no_room():
 
 
 def test_two_wrong_signs_do_not_make_a_right_shape():
-    x = torch.randn(60, 50, generator=torch.Generator().manual_seed(0)).relu()
-    data = bytearray(encode(x, 0.1).to_bytes()[:-4])
-    struct.pack_into("<qq", data, SHAPE, -60, -50)
     with pytest.raises(CorruptPacked, match="do not hold"):
-        read(data)
+        read(put(SHAPE, -60, -50, kind="<qq")(written(normal(60, 50).relu())))
 
 
 def test_a_bit_of_the_bitmap_that_no_element_has_is_refused():
-    x = torch.randn(ELEMENTS - 3, generator=torch.Generator().manual_seed(0)).relu()
-    data = bytearray(encode(x, 0.1).to_bytes()[:-4])
+    data = written(normal(ELEMENTS - 3).relu())
     data[TABLE - 1] |= 0x80
     with pytest.raises(CorruptPacked, match="tiles 0 to 1: bitmap, counts and widths do not agree"):
         read(data)
 
 
 def test_a_tensor_stored_as_it_is_has_no_bound_and_no_counts():
-    data = bytearray(encode(torch.arange(10), 1.0).to_bytes()[:-4])
-    read(data)
-    for place in (BOUND, NONZERO, BLOCKS, WORDS, OUTLIERS):
-        forged = bytearray(data)
-        forged[place] = 1
-        with pytest.raises(CorruptPacked, match="header: mode 0"):
-            read(forged)
-    data[MODE] = 1
-    with pytest.raises(CorruptPacked, match="header: mode 1"):
-        read(data)
+    read(written(torch.arange(10)))
+    for place, mode in ((BOUND, 0), (NONZERO, 0), (BLOCKS, 0), (WORDS, 0), (OUTLIERS, 0), (MODE, 1)):
+        with pytest.raises(CorruptPacked, match=f"header: mode {mode}"):
+            read(put(place, 1, kind="B")(written(torch.arange(10))))

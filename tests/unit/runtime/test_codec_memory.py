@@ -8,7 +8,6 @@ from torch.profiler import profile
 
 from kompakt_runtime.codec import decode, encode, select
 
-torch.set_num_threads(1)
 A_FEW = 5 << 19  # bytes that a small tensor may cost
 
 

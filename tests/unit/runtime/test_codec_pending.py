@@ -10,13 +10,11 @@ from kompakt_runtime import codec
 from kompakt_runtime.codec import select, tiles
 from kompakt_runtime.codec.grid import make_grid
 from kompakt_runtime.codec.pending import FLOOR, SLACK
-
-torch.set_num_threads(1)
-DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+from tests.support.runtime.tensors import DTYPES, normal, same_bits
 
 
 def sample(dtype: torch.dtype, count: int = 70_000) -> torch.Tensor:
-    x = torch.randn(count, generator=torch.Generator().manual_seed(0)).relu().to(dtype)
+    x = normal(count).relu().to(dtype)
     x[[3, 5000]] = torch.tensor([torch.nan, -torch.inf], dtype=dtype)
     x[7] = -2
     return x
@@ -33,7 +31,7 @@ def test_with_room_the_bytes_are_the_same(dtype, seed):
     at_once = codec.encode(x, 0.05, seed=seed)
     packed, room = codec.begin(x, 0.05, room_of(at_once), seed=seed).settle()
     assert packed.to_bytes() == at_once.to_bytes()
-    assert torch.equal(codec.decode(packed).nan_to_num(), codec.decode(at_once).nan_to_num())
+    assert same_bits(codec.decode(packed), codec.decode(at_once))
     assert packed.nbytes >= len(packed.to_bytes()), "unused room counts"
     a_part = FLOOR * (1 + 4 + 8 + x.element_size())
     assert packed.nbytes <= SLACK * at_once.nbytes + len(packed.parts) * a_part
@@ -74,22 +72,25 @@ def test_nothing_is_read_back_from_the_device(dtype, seed):
             tiles.encode_part(x, grid, seed, 0)
 
 
-def test_the_encoder_is_chosen_with_a_reason():
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (RuntimeError("Failed to find C compiler. Please specify via CC environment variable"), "NoCompiler"),
+        (PermissionError("read-only file system: /root/.triton"), "NoCompiler"),
+        (ModuleNotFoundError("No module named 'triton'"), "NoTriton"),
+        (RuntimeError("ptxas failed"), "TritonFailedRuntimeError"),
+    ],
+)
+def test_the_encoder_is_chosen_with_a_reason(problem, reason):
     assert select.encoder(torch.device("cpu"), torch.float32).name == "torch"
-    assert select.obstacle(RuntimeError("Failed to find C compiler. Please specify via CC environment variable")) == "NoCompiler"
-    assert select.obstacle(PermissionError("read-only file system: /root/.triton")) == "NoCompiler"
-    assert select.obstacle(ModuleNotFoundError("No module named 'triton'")) == "NoTriton"
-    assert select.obstacle(RuntimeError("ptxas failed")) == "TritonFailedRuntimeError"
+    assert select.obstacle(problem) == reason
 
 
-def test_devices_that_nobody_tried_are_named(monkeypatch):
-    assert (
-        select.untried(torch.device("cpu")) == select.untried(torch.device("cuda")) == select.untried(torch.device("meta")) == ""
-    )
-    assert [select.untried(torch.device(name)) for name in ("mps", "xpu:1")] == ["MPS", "XPU"]
-    monkeypatch.setattr(torch.version, "hip", "6.2")
-    assert select.untried(torch.device("cuda", 0)) == "ROCm"
-    assert select.untried(torch.device("cpu")) == ""
+@pytest.mark.parametrize("hip", [None, "6.2"])
+def test_devices_that_nobody_tried_are_named(monkeypatch, hip):
+    monkeypatch.setattr(torch.version, "hip", hip)
+    names = {"cpu": "", "meta": "", "cuda:0": "ROCm" if hip else "", "mps": "MPS", "xpu:1": "XPU"}
+    assert {name: select.untried(torch.device(name)) for name in names} == names
 
 
 @pytest.mark.parametrize("seed", [None, 1])

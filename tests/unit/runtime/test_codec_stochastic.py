@@ -5,9 +5,7 @@ import torch
 
 from kompakt_runtime.codec import decode, encode
 from kompakt_runtime.codec.grid import DRAW_BITS, draw
-
-torch.set_num_threads(1)
-DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+from tests.support.runtime.tensors import DTYPES
 
 
 def mixed(h: int) -> int:

@@ -16,33 +16,13 @@ def test_defaults_do_nothing():
 
 
 def test_every_setting_is_read():
-    config = RuntimeConfig.from_env(
-        {
-            "KOMPAKT_MODE": "ErrorBounded",
-            "KOMPAKT_TARGET": "0.05",
-            "KOMPAKT_OVERRIDES": '[{"modules": "head.*", "mode": "None"}]',
-            "KOMPAKT_MIN_TENSOR_BYTES": "0",
-            "KOMPAKT_FAILURE_POLICY": "Fail",
-            "KOMPAKT_STATE_DIR": "/state",
-            "KOMPAKT_ATTEMPT": "3",
-            "KOMPAKT_BATCH": "Suggest",
-            "KOMPAKT_REPLAY": "1",
-            "KOMPAKT_OFFLOAD": "Auto",
-        }
-    )
-    assert config == RuntimeConfig(
-        "ErrorBounded",
-        "0.05",
-        (SiteOverride("head.*", "None"),),
-        0,
-        "Fail",
-        "/state",
-        3,
-        batch="Suggest",
-        replay=True,
-        overhead=True,
-        offload="Auto",
-    )
+    told = {
+        "MODE": "ErrorBounded", "TARGET": "0.05", "OVERRIDES": '[{"modules": "head.*", "mode": "None"}]', "MIN_TENSOR_BYTES": "0",
+        "FAILURE_POLICY": "Fail", "STATE_DIR": "/state", "ATTEMPT": "3", "BATCH": "Suggest", "REPLAY": "1", "OFFLOAD": "Auto",
+    }  # fmt: skip
+    config = RuntimeConfig.from_env({f"KOMPAKT_{name}": value for name, value in told.items()})
+    given = ("ErrorBounded", "0.05", (SiteOverride("head.*", "None"),), 0, "Fail", "/state", 3)
+    assert config == RuntimeConfig(*given, batch="Suggest", replay=True, overhead=True, offload="Auto")
     assert config.mode_of("head.fc") == "None"
     assert config.mode_of("body.head.fc") == "ErrorBounded"
 
@@ -53,41 +33,31 @@ def test_the_first_override_that_matches_wins():
     assert RuntimeConfig("ErrorBounded", overrides=overrides).mode_of("b") == "None"
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("KOMPAKT_MODE", "On"),
-        ("KOMPAKT_TARGET", "0.2"),
-        ("KOMPAKT_TARGET", "0"),
-        ("KOMPAKT_TARGET", "nan"),
-        ("KOMPAKT_TARGET", "much"),
-        ("KOMPAKT_MIN_TENSOR_BYTES", "-1"),
-        ("KOMPAKT_MIN_TENSOR_BYTES", "64Ki"),
-        ("KOMPAKT_NONLINEAR_INPUTS", "On"),
-        ("KOMPAKT_OFFLOAD", "Always"),
-        ("KOMPAKT_ATTEMPT", "1.5"),
-        ("KOMPAKT_FAILURE_POLICY", "Retry"),
-        ("KOMPAKT_OVERRIDES", "head.*"),
-        ("KOMPAKT_OVERRIDES", "{}"),
-        ("KOMPAKT_OVERRIDES", '[{"modules": "head.*"}]'),
-        ("KOMPAKT_OVERRIDES", '[{"modules": "", "mode": "None"}]'),
-        ("KOMPAKT_OVERRIDES", '[{"modules": "head.*", "mode": "off"}]'),
+WRONG = {
+    "KOMPAKT_MODE": ["On"],
+    "KOMPAKT_TARGET": ["0.2", "0", "nan", "much"],
+    "KOMPAKT_MIN_TENSOR_BYTES": ["-1", "64Ki"],
+    "KOMPAKT_NONLINEAR_INPUTS": ["On"],
+    "KOMPAKT_OFFLOAD": ["Always"],
+    "KOMPAKT_ATTEMPT": ["1.5"],
+    "KOMPAKT_FAILURE_POLICY": ["Retry"],
+    "KOMPAKT_OVERRIDES": [
+        *("head.*", "{}", '[{"modules": "head.*"}]', '[{"modules": "", "mode": "None"}]'),
+        '[{"modules": "head.*", "mode": "off"}]',
     ],
-)
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_a_wrong_value_is_refused_by_the_variable_s_name(name, value):
     with pytest.raises(ConfigError, match=name):
         RuntimeConfig.from_env({name: value})
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "mode"),
-    [
-        ("KOMPAKT_NONLINEAR_INPUTS", "Bounded", "Lossless"),
-        ("KOMPAKT_NONLINEAR_INPUTS", "Bounded", ""),
-        ("KOMPAKT_OFFLOAD", "Auto", "None"),
-        ("KOMPAKT_OFFLOAD", "Auto", ""),
-    ],
-)
+NEEDLESS = [("KOMPAKT_NONLINEAR_INPUTS", "Bounded", "Lossless"), ("KOMPAKT_OFFLOAD", "Auto", "None")]
+
+
+@pytest.mark.parametrize(("name", "value", "mode"), [*NEEDLESS, *((name, value, "") for name, value, _ in NEEDLESS)])
 def test_what_the_mode_leaves_nothing_to_do_is_refused_by_the_variable_s_name(name, value, mode):
     with pytest.raises(ConfigError, match=f"^{name} is '{value}'; that needs"):
         RuntimeConfig.from_env({name: value, "KOMPAKT_MODE": mode})

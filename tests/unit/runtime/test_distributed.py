@@ -6,12 +6,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from kompakt_runtime import entry
-from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.session import Session
-from tests.support.runtime.small_training import batch
+from tests.support.runtime.small_training import batch, compressing, train_step
 from tests.support.runtime.two_ranks import collectives, in_two_ranks
-
-STEPS = 5
 
 
 def network() -> nn.Sequential:
@@ -22,25 +18,14 @@ def network() -> nn.Sequential:
 
 
 def train(rank: int, mode: str | None, broken: bool) -> tuple[dict[str, list], int, dict]:
-    """Gradients of the last step, how many collectives all steps took, and what the runtime counted."""
-    model = DistributedDataParallel(network())
-    before = collectives()
+    """Gradients of the last of five steps, how many collectives all took, and what the runtime counted."""
+    model, before = DistributedDataParallel(network()), collectives()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    session = Session(RuntimeConfig(mode, min_tensor_bytes=0)) if mode else None
-    encode = entry.encode  # type: ignore[attr-defined]
-    if broken:
-        entry.encode = lambda x, bound: 1 / 0  # type: ignore[attr-defined,misc,assignment]
-    if session:
-        session.start()
-    try:
-        for step in range(STEPS):
-            optimizer.zero_grad()
-            model(batch(2 * step + rank)).square().sum().backward()
-            optimizer.step()
-    finally:
-        entry.encode = encode  # type: ignore[attr-defined]
-        if session:
-            session.stop()
+    with compressing(mode) as session, pytest.MonkeyPatch.context() as patched:
+        if broken:
+            patched.setattr(entry, "encode", lambda x, bound: 1 / 0)
+        for step in range(5):
+            train_step(model, optimizer, batch(2 * step + rank))
     gradients = {name: weight.grad.tolist() for name, weight in model.module.named_parameters()}
     counted = {"compressed": session.figures.compressed, "raw": dict(session.figures.raw)} if session else {}
     return gradients, collectives() - before, counted
@@ -70,5 +55,6 @@ def test_ranks_agree_and_no_collective_is_added(ranks, run):
 
 
 def test_a_rank_whose_codec_fails_trains_on(ranks):
-    assert ranks[0]["one rank broken"][2]["compressed"] > ranks[1]["one rank broken"][2]["compressed"]
-    assert ranks[1]["one rank broken"][2]["raw"]["EncodeFailedZeroDivisionError"] > 0
+    counted = [rank["one rank broken"][2] for rank in ranks]
+    assert counted[0]["compressed"] > counted[1]["compressed"]
+    assert counted[1]["raw"]["EncodeFailedZeroDivisionError"] > 0

@@ -1,53 +1,92 @@
 """Where compression must step aside, and what must be left as it was."""
 
-import concurrent.futures
 import copy
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from kompakt_runtime.autograd_state import innermost
-from kompakt_runtime.headroom import Headroom
-from tests.support.runtime.small_training import Holder, batch, failed, gradients, network, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, failed, gradients, network, ours_and_plain, same, warm_up
 
 
-def test_inference_packs_nothing(running):
-    model, session = network(), running()
-    with torch.no_grad():
-        model(batch())
-    model.eval()(batch())
-    assert session.figures.forwards == 0
+class Cut(BaseException):
+    """torch calls hooks of a module that raised an Exception, and of no other."""
 
 
-def test_an_exception_in_a_forward_leaves_nothing_behind(running):
-    model, session = network(), running()
-    for wrong in (torch.randn(2, 5, 6, 6), torch.randn(2, 3, 9, 9)):
-        with pytest.raises(RuntimeError, match=r"channels|shapes"):
-            model(wrong)
-        assert innermost() is None
-    warm_up(model)
-    session.figures.forget()
-    gradients(model, batch())
-    assert session.figures.compressed == 2
+def a_call_that_is_cut_off_and_caught(model, x):
+    def cut(*_):
+        raise Cut
+
+    model[2].forward = cut
+    try:
+        model(x)
+    except Cut:
+        del model[2].forward
+    return model(x)
+
+
+def a_functional_transform_inside(model, x):
+    slope = torch.func.grad(lambda scale: (scale * x).square().sum())(torch.ones(()))
+    return model(x) * slope.detach()
+
+
+class Own(torch.Tensor):
+    """A tensor of a class of its own, as packages make them."""
+
+
+def tensors_of_any_other_kind(model, x):
+    spectrum = torch.fft.fft(x.mean(1))
+    spread = torch.sparse.mm(torch.eye(8).to_sparse(), x.flatten(1))
+    own = x.mean().as_subclass(Own)
+    nothing = (x[:0] * x[:0]).sum()
+    rest = (spectrum * spectrum.conj()).real.mean() + spread.square().mean() + (own * own).as_subclass(torch.Tensor) + nothing
+    return model(x) * rest
+
+
+def hooks_of_the_user_inside(model, x):
+    with torch.autograd.graph.save_on_cpu():
+        return model(x)
+
+
+@pytest.mark.parametrize(
+    ("use", "counted"),
+    [
+        (a_call_that_is_cut_off_and_caught, lambda figures: figures.plain_bytes > 0),
+        (a_functional_transform_inside, lambda figures: figures.plain_bytes > 0),
+        (tensors_of_any_other_kind, lambda figures: figures.raw["NotPlainTensor"] >= 2),
+        (hooks_of_the_user_inside, lambda figures: figures.plain_bytes == 0),
+    ],
+)
+def test_a_model_runs_as_without_us(running, use, counted):
+    model = network()
+    plain = gradients(Holder(model, use), batch())
+    session = running(mode="Lossless")
+    assert same(gradients(Holder(model, use), batch()), plain)
+    assert innermost() is None
+    assert not session._forwards._threads.calls
+    assert not failed(session)
+    assert counted(session.figures)
+
+
+def test_a_module_that_calls_itself_is_one_forward(running):
+    def twice(module, x):
+        return module.model(x) if x.requires_grad and x.grad_fn else module(x * 1)
+
+    whole = Holder(network(), lambda _, x: twice(whole, x))
+    session = running(mode="Lossless")
+    assert same(*ours_and_plain(whole, session))
+    assert session.figures.forwards == 1
+    assert innermost() is None
 
 
 def test_a_user_s_own_hooks_win(running):
-    model = network()
-    plain = gradients(model, batch())
-    session = running()
+    model, session = network(), running()
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
-        assert same(gradients(model, batch()), plain)
-    assert session.figures.forwards == 0
-    assert session.figures.raw["UserHooks"] == 1
-
-    def inside(model, x):
-        with torch.autograd.graph.save_on_cpu():
-            return model(x)
-
-    assert same(gradients(Holder(model, inside), batch()), {f"model.{n}" if n != "input" else n: g for n, g in plain.items()})
-    assert session.figures.plain_bytes == 0
+        ours = gradients(model, batch())
+    assert (session.figures.forwards, session.figures.raw["UserHooks"]) == (0, 1)
+    session.stop()
+    assert same(ours, gradients(model, batch()))
 
 
 def test_hooks_entered_inside_a_forward_and_left_after_it_are_not_popped_and_ours_go_with_the_next(running):
@@ -69,44 +108,6 @@ def test_hooks_entered_inside_a_forward_and_left_after_it_are_not_popped_and_our
     assert "UserHooks" not in session.figures.raw
 
 
-def test_a_call_that_is_cut_off_and_caught_leaves_the_calls_around_it_in_order(running):
-    class Cut(BaseException):
-        """torch calls hooks of a module that raised an Exception, and of no other."""
-
-    def cut(*_):
-        raise Cut
-
-    def around(model, x):
-        model[2].forward = cut
-        try:
-            model(x)
-        except Cut:
-            del model[2].forward
-        return model(x)
-
-    model = network()
-    plain = gradients(model, batch())
-    session = running(mode="Lossless")
-    ours = gradients(Holder(model, around), batch())
-    assert innermost() is None
-    assert not session._forwards._threads.calls
-    assert same({name.removeprefix("model."): gradient for name, gradient in ours.items()}, plain)
-    assert not [reason for reason in session.figures.raw if "Failed" in reason]
-
-
-def test_a_module_that_calls_itself_is_one_forward(running):
-    def twice(module, x):
-        return module.model(x) if x.requires_grad and x.grad_fn else module(x * 1)
-
-    whole = Holder(network(), None)
-    whole.function = lambda _, x: twice(whole, x)
-    plain = gradients(whole, batch())
-    session = running(mode="Lossless")
-    assert same(gradients(whole, batch()), plain)
-    assert session.figures.forwards == 1
-    assert innermost() is None
-
-
 @pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_tracing_sees_no_hooks(running):
     def traced() -> list[str]:
@@ -125,7 +126,7 @@ def test_after_a_stop_torch_is_as_before(running):
         session.pause()
         assert torch.autograd.graph.disable_saved_tensors_hooks is ask
         session.start()
-    gradients(Holder(network(), lambda model, x: model(x) * torch.func.grad(torch.sin)(torch.ones(()))), batch())
+    gradients(Holder(network(), a_functional_transform_inside), batch())
     session.stop()
     assert torch.autograd.graph.disable_saved_tensors_hooks is ask
 
@@ -138,76 +139,37 @@ def test_where_hooks_are_switched_off_a_model_runs_as_without_us(running):
     assert session.figures.raw == {"HooksDisabled": 1}
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointed_regions_train_as_without_us(running, reentrant):
-    def halves(model, x):
-        return model[3:](checkpoint(model[:3], x.requires_grad_(), use_reentrant=reentrant))
-
-    model = network()
-    plain = gradients(Holder(model, halves), batch())
-    lossless = running(mode="Lossless")
-    assert same(gradients(Holder(model, halves), batch()), plain)
-    lossless.stop()
-    session = running()
-    warm_up(Holder(model, halves))
-    ours = gradients(Holder(model, halves), batch())["model.5.weight"]
-    session.stop()
-    plain = gradients(Holder(model, halves), batch())["model.5.weight"]
-    assert 0 < (ours - plain).norm() < 0.1 * plain.norm()
+LOSSLESS, SUGGESTING, MEASURING = {"mode": "Lossless"}, {"mode": "Lossless", "batch": "Suggest"}, {"bound": None}
+BREAKABLE = [
+    *((name, LOSSLESS, "PackFailed") for name in ("hooks.StorageLedger.entry", "hooks.decide", "hooks.keep", "hooks.Saved")),
+    *((name, {}, "PackFailed") for name in ("sites.Site.bound_for", "hooks.is_parameter", "forwards.saved_by_compiled_code")),
+    ("entry.encode", {}, "EncodeFailed"),
+    *((name, MEASURING, "HookFailed") for name in ("sites.Sites.of", "sites.Site.see_output", "overhead.Overhead.stepped")),
+    ("session.after_step", MEASURING, "ObserveFailed"),
+    *(
+        (f"headroom.Headroom.{name}", SUGGESTING, "SuggestFailed")
+        for name in ("entered", "inside", "unpacking", "unpacked", "stepping", "stepped")
+    ),
+]
 
 
-def test_functional_transforms_run_inside_a_module(running):
-    def inside(model, x):
-        slope = torch.func.grad(lambda scale: (scale * x).square().sum())(torch.ones(()))
-        return model(x) * slope.detach()
+@pytest.mark.parametrize(("broken", "settings", "reason"), [pytest.param(*row, id=row[0]) for row in BREAKABLE])
+def test_whatever_of_ours_fails_training_is_plain_training_and_the_failure_is_counted(
+    running, monkeypatch, broken, settings, reason
+):
+    def trained() -> dict[str, torch.Tensor]:
+        model = network()
+        warm_up(model)
+        return gradients(model, batch())
 
-    model = network()
-    plain = gradients(Holder(model, inside), batch())
-    session = running(mode="Lossless")
-    assert same(gradients(Holder(model, inside), batch()), plain)
-    assert session.figures.plain_bytes > 0, "ours were active around the transform"
-
-
-def test_a_failing_codec_leaves_plain_training(running, monkeypatch):
-    model, session = network(), running()
-    warm_up(model)
-
-    def broken(_x, _bound):
-        raise MemoryError("no room")
-
-    monkeypatch.setattr("kompakt_runtime.entry.encode", broken)
-    ours = gradients(model, batch())
-    session.stop()
-    assert same(ours, gradients(model, batch()))
-    assert session.figures.raw["EncodeFailedMemoryError"] == 2
-
-
-@pytest.mark.parametrize("broken", ["hooks.is_parameter", "forwards.saved_by_compiled_code"])
-def test_a_failing_hook_leaves_plain_training(running, monkeypatch, broken):
-    model = network()
-    plain = gradients(model, batch())
-    session = running()
-    monkeypatch.setattr(f"kompakt_runtime.{broken}", lambda _: 1 / 0)
-    assert same(gradients(model, batch()), plain)
-    assert session.figures.raw["PackFailedZeroDivisionError"] > 0
-
-
-@pytest.mark.parametrize("broken", ["sites.Sites.of", "sites.Site.see_output", "session.after_step", "overhead.Overhead.stepped"])
-def test_a_module_s_or_optimizer_s_hook_that_fails_changes_no_gradient_and_no_step(running, monkeypatch, broken):
-    def step(model) -> dict[str, torch.Tensor]:
-        found = gradients(model, batch())
-        torch.optim.SGD(model.parameters(), lr=1e-3).step()
-        return {**found, **{f"new {name}": weight.detach().clone() for name, weight in model.named_parameters()}}
-
-    plain = step(network())
-    session = running()
-    monkeypatch.setattr("kompakt_runtime.sites.Site.bound_for", lambda *_: None)  # measures, packs nothing
+    plain = trained()
+    if settings is MEASURING:  # packs nothing
+        monkeypatch.setattr("kompakt_runtime.sites.Site.bound_for", lambda *_: None)
     monkeypatch.setattr(f"kompakt_runtime.{broken}", lambda *_: 1 / 0)
-    assert same(step(network()), plain)
+    session = running(**{name: value for name, value in settings.items() if name != "bound"})
+    assert same(trained(), plain)
     assert innermost() is None
-    assert [
-        reason for reason in session.figures.raw if reason in ("HookFailedZeroDivisionError", "ObserveFailedZeroDivisionError")
-    ]
+    assert set(failed(session)) == {f"{reason}ZeroDivisionError"}
 
 
 def test_a_layer_s_bounds_need_no_figure_of_what_they_did(running, monkeypatch):
@@ -220,57 +182,17 @@ def test_a_layer_s_bounds_need_no_figure_of_what_they_did(running, monkeypatch):
     assert not failed(session)
 
 
-@pytest.mark.parametrize("broken", ["entered", "inside", "unpacking", "unpacked", "stepping", "stepped"])
-def test_a_batch_that_cannot_be_suggested_ends_nothing(running, monkeypatch, broken):
-    def run() -> dict[str, torch.Tensor]:
-        model = network()
-        warm_up(model)
-        return gradients(model, batch())
-
-    plain = run()
-    session = running(mode="Lossless", batch="Suggest")
-    monkeypatch.setattr(Headroom, broken, lambda *_: 1 / 0)
-    assert same(run(), plain)
-    assert session.figures.raw["SuggestFailedZeroDivisionError"] > 0
-
-
 @pytest.mark.parametrize("broken", ["sums._plus", "sites.mean_magnitude"])
 def test_a_measurement_that_fails_in_a_backward_pass_ends_nothing_and_is_made_again(running, monkeypatch, broken):
     model = network()
     plain = gradients(model, batch())
     session = running()
-    model.zero_grad()
-    x = batch().requires_grad_()
-    loss = model(x).square().sum()
     with monkeypatch.context() as patched:
         patched.setattr(f"kompakt_runtime.{broken}", lambda *_: 1 / 0)
-        loss.backward()
-    assert torch.equal(x.grad, plain["input"])
+        assert torch.equal(gradients(model, batch())["input"], plain["input"])
     assert session.figures.raw["ObserveFailedZeroDivisionError"] == 3
     warm_up(model)
     assert all(site.bound is not None for site in session.sites._sites.values())
-
-
-class Own(torch.Tensor):
-    """A tensor of a class of its own, as packages make them."""
-
-
-def odd_tensors(model, x):
-    spectrum = torch.fft.fft(x.mean(1))
-    spread = torch.sparse.mm(torch.eye(8).to_sparse(), x.flatten(1))
-    own = x.mean().as_subclass(Own)
-    nothing = (x[:0] * x[:0]).sum()
-    rest = (spectrum * spectrum.conj()).real.mean() + spread.square().mean() + (own * own).as_subclass(torch.Tensor) + nothing
-    return model(x) * rest
-
-
-def test_tensors_of_any_other_kind_train_as_without_us_and_are_counted(running):
-    model = network()
-    plain = gradients(Holder(model, odd_tensors), batch())
-    session = running(mode="Lossless")
-    assert same(gradients(Holder(model, odd_tensors), batch()), plain)
-    assert session.figures.raw["NotPlainTensor"] >= 2
-    assert not [reason for reason in session.figures.raw if "Failed" in reason]
 
 
 def test_weights_made_on_each_pass_are_left_alone(running):
@@ -299,16 +221,4 @@ def test_compiled_regions_pass_through(running, nested):
     wanted = gradients(plain_model, batch())
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(ours.values(), wanted.values(), strict=True))
     assert session.figures.raw["Compiled"] == 1
-    assert not [reason for reason in session.figures.raw if "Failed" in reason]
-
-
-def test_threads_do_not_disturb_one_another(running):
-    session = running()
-    models = [network() for _ in range(2)]
-    for model in models:
-        warm_up(model)
-    session.figures.forget()
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda model: gradients(model, batch()), models))
-    assert same(*found)
-    assert session.figures.compressed == 4
+    assert not failed(session)

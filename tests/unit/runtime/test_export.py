@@ -1,6 +1,9 @@
 """Files of ranks become one summary; whoever ends last writes the complete one."""
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -23,40 +26,40 @@ def config(tmp_path):
 
 
 def last_words(config) -> dict:
-    with open(config.termination_log) as log:
-        return json.load(log)
+    return json.loads(Path(config.termination_log).read_text())
 
 
-def test_the_last_rank_completes_the_summary(config, monkeypatch):
-    for pid, figures in ((11, trained(1000, 200, Small=3)), (12, trained(3000, 200, Small=1, WarmUp=2))):
-        monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
-        export.write_words(config, export.report(figures))
-    words = last_words(config)
-    assert {
-        "kompakt": 1,
-        "attempt": 2,
-        "ranks": 2,
-        "active": True,
-        "reason": "Active",
-        "mode": "ErrorBounded",
-    }.items() <= words.items()
+@pytest.fixture
+def told(config, monkeypatch):
+    """Ranks that end one after another, each a process of its own; the last words after each."""
+
+    def told(*ranks: Figures) -> Iterator[dict]:
+        for pid, figures in enumerate(ranks, 11):
+            monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
+            export.write_words(config, export.report(figures))
+            yield last_words(config)
+
+    return told
+
+
+def test_the_last_rank_completes_the_summary(told):
+    *_, words = told(trained(1000, 200, Small=3), trained(3000, 200, Small=1, WarmUp=2))
+    wanted = {"kompakt": 1, "attempt": 2, "ranks": 2, "active": True, "reason": "Active", "mode": "ErrorBounded"}
+    assert wanted.items() <= words.items()
     assert (words["plainBytes"], words["savedBytes"], words["ratio"], words["steps"]) == (4000, 400, "10.00", 10)
     assert words["raw"] == {"Small": 4, "WarmUp": 2}
 
 
-def test_the_smallest_suggestion_of_all_ranks_counts_and_none_is_made_up(config, monkeypatch):
-    for pid, suggested, wanted in ((11, 90, (16, 90)), (12, 40, (16, 40)), (13, 0, (None, None))):
-        figures = trained(1000, 200)
-        figures.batch, figures.suggested_batch = 16, suggested
-        monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
-        export.write_words(config, export.report(figures))
-        assert (last_words(config).get("batch"), last_words(config).get("suggestedBatch")) == wanted
+def test_the_smallest_suggestion_of_all_ranks_counts_and_none_is_made_up(told):
+    ranks = [replace(trained(1000, 200), batch=16, suggested_batch=suggested) for suggested in (90, 40, 0)]
+    found = [(words.get("batch"), words.get("suggestedBatch")) for words in told(*ranks)]
+    assert found == [(16, 90), (16, 40), (None, None)]
 
 
 def test_launchers_and_other_attempts_do_not_count(config):
     export.write_report(config.state_dir, 1, export.report(trained(5, 5)))
-    (export.Path(config.state_dir) / "figures-2-1.json").write_text(json.dumps(export.report(Figures())))  # type: ignore[attr-defined]
-    (export.Path(config.state_dir) / "figures-2-2.json").write_text("{broken")  # type: ignore[attr-defined]
+    (Path(config.state_dir) / "figures-2-1.json").write_text(json.dumps(export.report(Figures())))
+    (Path(config.state_dir) / "figures-2-2.json").write_text("{broken")
     export.write_words(config, export.report(trained(1000, 100)))
     assert (last_words(config)["ranks"], last_words(config)["plainBytes"]) == (1, 1000)
 
@@ -88,15 +91,13 @@ def test_nothing_is_created_where_no_termination_log_waits(tmp_path):
     assert not path.exists()
 
 
-def test_of_all_ranks_the_highest_overhead_is_told_where_each_has_one(config, monkeypatch):
-    told = ({"percent": "9.9", "codecPercent": "9.0"}, {"percent": "10.0", "codecPercent": "8.0"}, {"codecPercent": "8.5"})
-    wanted = (told[0], {"percent": "10.0", "codecPercent": "9.0"}, {"codecPercent": "9.0"})
-    for pid, (costs, expected) in enumerate(zip(told, wanted, strict=True)):
-        figures = trained(1000, 200)
-        figures.overhead = lambda costs=costs: costs  # type: ignore[misc]
-        monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
-        export.write_words(config, export.report(figures))
-        assert last_words(config)["overhead"] == expected
+def test_of_all_ranks_the_highest_overhead_is_told_where_each_has_one(told):
+    costs = ({"percent": "9.9", "codecPercent": "9.0"}, {"percent": "10.0", "codecPercent": "8.0"}, {"codecPercent": "8.5"})
+    ranks = [trained(1000, 200) for _ in costs]
+    for figures, cost in zip(ranks, costs, strict=True):
+        figures.overhead = lambda cost=cost: cost  # type: ignore[misc]
+    found = [words["overhead"] for words in told(*ranks)]
+    assert found == [costs[0], {"percent": "10.0", "codecPercent": "9.0"}, {"codecPercent": "9.0"}]
 
 
 def test_what_waited_in_host_memory_is_summed_and_told_only_where_it_was_asked_for(config, monkeypatch):

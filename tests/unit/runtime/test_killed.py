@@ -17,56 +17,37 @@ from kompakt_runtime.figures import Figures
 from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[3]
-SCRIPT = """
-import sys, torch
-from torch import nn
-torch.set_num_threads(1)
-torch.manual_seed(0)
-model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(128, 4))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-for step in range(int(sys.argv[1])):
-    optimizer.zero_grad()
-    model(torch.randn(8, 3, 6, 6)).square().mean().backward()
-    optimizer.step()
-    print("step", step, flush=True)
-"""
+SCRIPT = ROOT / "tests" / "support" / "runtime" / "train.py"
 
 
-@pytest.fixture
-def train(tmp_path):
-    """Starts the script as a pod does; one more in the same pod is another rank."""
-    (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "log").touch()
-    environ = {
-        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "OMP_NUM_THREADS": "1", "KOMPAKT_MODE": "ErrorBounded",
-        "PYTHONPATH": str(ROOT / "runtime" / "bootstrap"), "KOMPAKT_MIN_TENSOR_BYTES": "0",
-        "KOMPAKT_STATE_DIR": str(tmp_path), "KOMPAKT_TERMINATION_LOG": str(tmp_path / "log"),
-    }  # fmt: skip
-
-    def start(steps: int) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [sys.executable, tmp_path / "train.py", str(steps)], env=environ, stdout=subprocess.PIPE, text=True
-        )
-
-    return start
+def own(program: str, *words: str) -> None:
+    """Runs a program that needs no torch and no start-up hook."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "runtime")}
+    subprocess.run([sys.executable, "-c", program, *words], env=environ, check=True)
 
 
 # Two processes load torch and its optimizers, one after the other.
 @pytest.mark.timeout(300)
-def test_a_killed_rank_s_last_figures_are_merged_with_those_of_one_that_ended(train, tmp_path):
+def test_a_killed_rank_s_last_figures_are_merged_with_those_of_one_that_ended(environ, last_words):
     needs("torch")
+
+    def train(steps: int) -> "subprocess.Popen[str]":
+        """One more in the same pod is another rank."""
+        return subprocess.Popen([sys.executable, SCRIPT, "8", str(steps)], env=environ, stdout=subprocess.PIPE, text=True)
+
+    environ["KOMPAKT_MIN_TENSOR_BYTES"] = "0"
     with train(1_000_000) as killed:
         assert next(line for line in killed.stdout or () if line.startswith("step 1"))
         killed.send_signal(signal.SIGKILL)
     assert killed.returncode == -signal.SIGKILL
-    words = read_report((tmp_path / "log").read_text())
+    words = read_report(json.dumps(last_words()))
     assert (words["active"], words["complete"], words["ranks"]) == (True, False, 1)
     assert words["plainBytes"] > 3 * words["savedBytes"] > 0
 
     with train(3) as ended:
         ended.communicate()
     assert ended.returncode == 0
-    both = read_report((tmp_path / "log").read_text())
+    both = read_report(json.dumps(last_words()))
     assert (both["active"], both["complete"], both["ranks"], both["steps"]) == (True, False, 2, 3)
     assert both["plainBytes"] > words["plainBytes"]
     assert merged([both])["complete"] is False
@@ -117,8 +98,7 @@ def test_whenever_a_process_is_killed_a_whole_summary_can_be_read(tmp_path):
     assert not log.exists()
     log.touch()
     export.write_termination(str(log), {"kompakt": 1})  # a child may be killed before it runs at all
-    environ = {**os.environ, "PYTHONPATH": str(ROOT / "runtime")}
-    subprocess.run([sys.executable, "-c", KILLED, str(log)], env=environ, check=True)
+    own(KILLED, str(log))
     left = [read_report(path.read_text()) for path in tmp_path.glob("log-*")]
     assert len(left) == 40
     assert all(words is not None for words in left)
@@ -137,6 +117,5 @@ if os.fork():
 
 def test_a_forked_child_that_ends_like_its_parent_says_nothing(tmp_path):
     """It has a copy of the figures, which would be summed with the parent's."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT / "runtime")}
-    subprocess.run([sys.executable, "-c", FORKED, str(tmp_path)], env=environ, check=True)
+    own(FORKED, str(tmp_path))
     assert len(list(tmp_path.glob("figures-*"))) == 1

@@ -10,8 +10,7 @@ from torch import nn
 import kompakt_runtime
 from kompakt_runtime.autograd_state import innermost
 from kompakt_runtime.config import ConfigError
-
-torch.optim.SGD([torch.zeros(1)])  # loads the compiler once, which takes seconds
+from tests.support.runtime.small_training import batch, network
 
 
 @pytest.fixture
@@ -29,17 +28,12 @@ def compress():
     kompakt_runtime.library._by_settings.clear()
 
 
-def network() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 4))
-
-
 def train(model: nn.Module, around, steps: int = 5) -> torch.Tensor:
     """The last loss; only forward passes run inside `around()`."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     for step in range(steps):
-        x = torch.randn(8, 3, 6, 6, generator=torch.Generator().manual_seed(step))
         optimizer.zero_grad()
+        x = batch(step)  # held here, so no layer packs it
         with around():
             loss = model(x).square().mean()
         loss.backward()
@@ -59,11 +53,12 @@ def test_what_was_measured_goes_on_from_step_to_step(compress):
     assert "times smaller" in str(report)
 
 
-def test_outside_nothing_happens(compress):
-    compression = compress()
+@pytest.mark.parametrize(("mode", "around"), [("ErrorBounded", lambda _: torch.enable_grad()), ("None", lambda inside: inside)])
+def test_outside_and_in_mode_none_nothing_happens(compress, mode, around):
+    compression = compress(mode=mode)
     with compression:
         pass
-    train(network(), lambda: torch.enable_grad())
+    train(network(), lambda: around(compression))
     assert (compression.report().forwards, compression.report().plain_bytes) == (0, 0)
 
 
@@ -75,7 +70,7 @@ def test_what_ends_a_forward_inside_leaves_nothing_behind(compress, error):
     compression, model = compress(), network()
     handle = model[3].register_forward_pre_hook(stop)
     with pytest.raises(error), compression:
-        model(torch.randn(8, 3, 6, 6))
+        model(batch())
     assert innermost() is None
     handle.remove()
     train(model, lambda: compression)
@@ -88,23 +83,17 @@ def test_contexts_nest_and_a_report_stays_as_it_is(compress):
     with compression, compression:
         with compression:
             pass
-        model(torch.randn(8, 3, 6, 6)).sum().backward()
+        model(batch()).sum().backward()
     report = compression.report()
     reasons = dict(report.raw)
     train(model, lambda: torch.enable_grad(), steps=1)
     assert (compression.report().forwards, compression.report().steps) == (1, 1)
     with kompakt_runtime.uncompressed(), compression:
-        model(torch.randn(8, 3, 6, 6)).sum().backward()
+        model(batch()).sum().backward()
     assert compression.report().raw != reasons == report.raw
     compression.close()
     train(model, lambda: torch.enable_grad(), steps=1)
     assert compression.report().steps == 1
-
-
-def test_mode_none_does_nothing(compress):
-    compression = compress(mode="None")
-    train(network(), lambda: compression, steps=1)
-    assert compression.report().forwards == 0
 
 
 def test_equal_settings_give_the_same_object_so_the_call_may_stand_in_the_loop():
@@ -150,16 +139,13 @@ class Parts(nn.Module):
             kompakt_runtime.exclude(self.two)
 
     def forward(self, x):
+        two = kompakt_runtime.exclude(lambda x: self.two(x)) if self.how == "function" else self.two
+        around = kompakt_runtime.uncompressed if self.how == "context" else torch.enable_grad
         x = self.one(x * 1) * 0.5
-        if self.how == "context":
-            with kompakt_runtime.uncompressed():
-                with kompakt_runtime.uncompressed():
-                    pass
-                x = self.two(x)
-        elif self.how == "function":
-            x = kompakt_runtime.exclude(lambda x: self.two(x))(x)
-        else:
-            x = self.two(x)
+        with around():
+            with around():
+                pass
+            x = two(x)
         return self.three(x * 0.5)
 
 
@@ -173,10 +159,17 @@ def layers_of(compression, model, shape=(512, 32)) -> set[str]:
     return {layer.name for layer in compression.report().layers}
 
 
-@pytest.mark.parametrize("how", ["context", "function", "module"])
-def test_parts_are_kept_out(compress, how):
-    assert layers_of(compress(), Parts("not at all")) == {"one", "two", "three"}
-    assert layers_of(compress(target=0.011), Parts(how)) == {"one", "three"}
+@pytest.mark.parametrize(
+    ("how", "overrides", "packed"),
+    [
+        ("not at all", {}, {"one", "two", "three"}),
+        *((how, {}, {"one", "three"}) for how in ("context", "function", "module")),
+        ("by name", {"tw*": "None"}, {"one", "three"}),
+        ("by class", {"two": "ErrorBounded", "class:Linear": "None"}, {"two"}),
+    ],
+)
+def test_parts_are_kept_out(compress, how, overrides, packed):
+    assert layers_of(compress(overrides=overrides), Parts(how)) == packed
 
 
 def test_what_ends_a_part_kept_out_lets_the_next_one_in(compress):
@@ -215,9 +208,8 @@ def test_what_waited_in_host_memory_is_told(compress):
     away = compression._session.figures.away
     away.left(2_500_000)
     away.late = 1
-    assert "waited in host memory: 2.50 MB in 1 tensors, 1 of them fetched only when they were wanted" in str(
-        compression.report()
-    )
+    words = "waited in host memory: 2.50 MB in 1 tensors, 1 of them fetched only when they were wanted"
+    assert words in str(compression.report())
 
 
 def test_what_cannot_be_kept_out_is_refused():
@@ -226,35 +218,30 @@ def test_what_cannot_be_kept_out_is_refused():
             kompakt_runtime.exclude(wrong)
 
 
-def test_overrides_by_name_and_by_class(compress):
-    assert layers_of(compress(overrides={"tw*": "None"}), Parts("")) == {"one", "three"}
-    assert layers_of(compress(overrides={"two": "ErrorBounded", "class:Linear": "None"}), Parts("")) == {"two"}
-
-
 def test_the_report_as_table_and_picture(compress, tmp_path):
     compression = compress()
     train(torch.nn.Sequential(network(), torch.nn.ReLU()), lambda: compression)
     report = compression.report()
     rich = pytest.importorskip("rich.console")
-    console = rich.Console(width=160, record=True, file=open(os.devnull, "w"))  # noqa: SIM115 - written to until the end
-    console.print(report.table())
-    shown = console.export_text()
-    console.file.close()
+
+    def printed(width: int) -> str:
+        with open(os.devnull, "w") as nowhere:
+            console = rich.Console(width=width, record=True, file=nowhere)
+            console.print(report.table())
+            return console.export_text()
+
+    shown = printed(160)
     assert f"{report.layers[0].ratio:.2f}" in shown
     assert "largest" in shown
     assert "1 [signs]" in [layer.name for layer in report.layers]
     assert all(f" {layer.name} " in shown for layer in report.layers)
     numbers = {cell for cells in report._cells() for cell in cells[1:]}
-    with open(os.devnull, "w") as nowhere:
-        narrow = rich.Console(width=80, record=True, file=nowhere)
-        narrow.print(report.table())
-        shown = narrow.export_text()
-    assert numbers <= set(shown.split()), "no number is cut off, or broken over two lines"
+    assert numbers <= set(printed(80).split()), "no number is cut off, or broken over two lines"
     pytest.importorskip("matplotlib")
     figure = report.picture()
     figure.canvas.draw()
-    assert figure.bbox.containsx(figure._suptitle.get_window_extent().x0), "the title is not cut off"
-    assert figure.bbox.containsx(figure._suptitle.get_window_extent().x1)
+    title = figure._suptitle.get_window_extent()
+    assert all(map(figure.bbox.containsx, (title.x0, title.x1))), "the title is not cut off"
     points = [list(line.get_ydata()) for line in figure.axes[1].lines]
     assert points == 2 * [[layer.name for layer in report.layers if layer.bound]], "no point for what has no bound"
     for name, start in (("ratio.svg", b"<?xml"), ("ratio.png", b"\x89PNG")):

@@ -1,5 +1,7 @@
 """Less memory and the same gradients, bit for bit: masks, window indices, tensors of which only the shape is read."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,11 +11,10 @@ from torch.nn import functional as F
 
 from kompakt_runtime import hooks
 from kompakt_runtime.autograd_state import innermost
-from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.lossless import PIECE, Window, bool_mask, sign_mask, two_valued, window_indices
-from kompakt_runtime.session import Session
+from tests.support.runtime.small_training import Holder, compressing, failed
+from tests.support.runtime.tensors import DTYPES, same_bits
 
-torch.optim.SGD([torch.zeros(1)])  # loads the compiler once, which takes seconds
 SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e-45])
 
 
@@ -70,27 +71,18 @@ NETS = {
 }
 
 
-def gradients(
-    kind: str, mode: str | None, channels_last: bool = False, **settings
-) -> tuple[dict[str, torch.Tensor], Session | None]:
+def gradients(kind: str, mode: str | None, channels_last: bool = False, **settings) -> tuple[dict[str, torch.Tensor], Any]:
     make, shape = NETS[kind]
     torch.manual_seed(0)
     model, x = make(), torch.randn(shape)
     if channels_last:
         model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
     x.requires_grad_()
-    session = Session(RuntimeConfig(mode, min_tensor_bytes=0, **settings)) if mode else None
-    if session:
-        session.start()
-    try:
+    with compressing(mode, **settings) as session:
         torch.manual_seed(1)
         model(x).square().sum().backward()
-        after = torch.get_rng_state()
-    finally:
-        if session:
-            session.stop()
     found = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
-    return {**found, "input": x.grad, "random": after}, session
+    return {**found, "input": x.grad, "random": torch.get_rng_state()}, session
 
 
 @pytest.mark.parametrize("kind", NETS)
@@ -99,7 +91,7 @@ def test_gradients_are_those_of_plain_training_bit_for_bit(kind):
     for mode, exact in (("Lossless", plain), ("ErrorBounded", {"input", "random"})):
         ours, session = gradients(kind, mode, verify=True)
         assert all(torch.equal(ours[name], plain[name]) for name in exact), mode
-        assert not [reason for reason in session.figures.raw if "Failed" in reason]
+        assert not failed(session)
         assert session.figures.compressed > 0
         assert session.figures.saved_bytes < session.figures.plain_bytes
         assert session.figures.violations == 0
@@ -114,39 +106,46 @@ def test_memory_formats_of_gradients_are_kept(kind):
 
 def test_a_copy_that_lies_is_noticed(monkeypatch):
     monkeypatch.setattr("kompakt_runtime.storage_actions.two_valued", lambda flat: sign_mask(flat.abs() - 0.1))
-    _, session = gradients("images", "Lossless", verify=True)
-    assert session.figures.violations > 0
+    assert gradients("images", "Lossless", verify=True)[1].figures.violations > 0
 
 
-def kept(kind: str) -> dict[str, tuple[int, int]]:
-    _, session = gradients(kind, "Lossless")
-    return {name: (row.plain, row.saved) for name, row in session.figures.layers.items()}
+KEPT = {
+    "images": {
+        # In place after a batch norm and read by a pool only: one bit an element, whoever else saves the tensor.
+        "2 [signs]": (4 * 8 * 121 * 4, 4 * 121 + 4),
+        # 36 places of 8 channels in windows of 4 cells, then 9 of 9 cells: half a byte each instead of 8.
+        "3 [indices]": (4 * 8 * 36 * 8, 4 * 8 * 18),
+        "5 [indices]": (4 * 8 * 9 * 8, 4 * 8 * 9 // 2),
+        # What the second pool was given is nobody else's.
+        "5 [not read]": (4 * 8 * 36 * 4, 0),
+        # The mask of dropout: 288 numbers. The ReLU before it has no other reader either.
+        "7 [mask]": (288 * 4, 36 + 4),
+        "6 [signs]": (288 * 4, 36 + 4),
+    },
+    "frozen": {"1 [not read]": (4 * 8 * 64 * 4, 0)},
+    "functional": {
+        # Three pools of 36, 9 and 4 places.
+        "Functional [indices]": (4 * 8 * (36 + 9 + 4) * 8, 4 * 8 * (36 + 9 + 4) // 2),
+        "Functional [signs]": (4 * 8 * (144 + 36) * 4, 4 * 144 + 4 + 4 * 36 + 4),
+        "Functional [mask]": (4 * 8 * 36 * 4, 4 * 36 + 4),
+    },
+}
 
 
-def test_what_each_layer_keeps():
-    rows = kept("images")
-    # In place after a batch norm and read by a pool only: one bit an element, whoever else saves the tensor.
-    assert rows["2 [signs]"] == (4 * 8 * 121 * 4, 4 * 121 + 4)
-    # 36 places of 8 channels in windows of 4 cells, then 9 of 9 cells: half a byte each instead of 8.
-    assert rows["3 [indices]"] == (4 * 8 * 36 * 8, 4 * 8 * 18)
-    assert rows["5 [indices]"] == (4 * 8 * 9 * 8, 4 * 8 * 9 // 2)
-    # What the second pool was given is nobody else's.
-    assert rows["5 [not read]"] == (4 * 8 * 36 * 4, 0)
-    # The mask of dropout: 288 numbers. The ReLU before it has no other reader either.
-    assert rows["7 [mask]"] == (288 * 4, 36 + 4)
-    assert rows["6 [signs]"] == (288 * 4, 36 + 4)
-    assert kept("frozen")["1 [not read]"] == (4 * 8 * 64 * 4, 0)
-    assert set(kept("functional")) >= {"Functional [indices]", "Functional [signs]", "Functional [mask]"}
+@pytest.mark.parametrize("kind", KEPT)
+def test_what_each_layer_keeps(kind):
+    layers = gradients(kind, "Lossless")[1].figures.layers
+    assert {name: (layers[name].plain, layers[name].saved) for name in KEPT[kind]} == KEPT[kind]
 
 
 def test_a_relu_s_output_becomes_a_mask_as_soon_as_nobody_else_holds_it(running):
-    class Double(nn.Module):
-        def forward(self, x):
-            found.append([type(entry.copy).__name__ for entry in session.hooks.ledger._entries.values() if entry.signs])
-            return x * 2
+    def double(_, x):
+        found.append([type(entry.copy).__name__ for entry in session.hooks.ledger._entries.values() if entry.signs])
+        return x * 2
 
     found, session = [], running(mode="Lossless")
-    nn.Sequential(nn.Linear(16, 16), nn.ReLU(), Double(), Double(), Double())(torch.randn(16, 16)).sum().backward()
+    doubles = (Holder(nn.Identity(), double) for _ in range(3))
+    nn.Sequential(nn.Linear(16, 16), nn.ReLU(), *doubles)(torch.randn(16, 16)).sum().backward()
     assert found == [["NoneType"], ["NoneType"], ["Mask"]]
 
 
@@ -164,57 +163,37 @@ def test_what_goes_wrong_while_deciding_leaves_plain_training(monkeypatch):
 def test_a_user_s_hooks_around_a_pool_may_pack_into_anything():
     """They win inside their region; what they return is not ours to look at."""
 
-    class Inner(nn.Module):
-        def forward(self, x):
-            with torch.autograd.graph.saved_tensors_hooks(lambda t: [t], lambda packed: packed[0]):
-                return F.max_pool2d(x, 2)
+    def inner(model, x):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: [t], lambda packed: packed[0]):
+            return F.max_pool2d(x, 2)
 
-    class Outer(nn.Module):
-        def forward(self, x):
-            return F.max_pool2d(Inner()(F.max_pool2d(x * 1, 2)), 2)
+    def outer(model, x):
+        return F.max_pool2d(model(F.max_pool2d(x * 1, 2)), 2)
 
     x = torch.randn(2, 3, 16, 16, requires_grad=True)
-    session = Session(RuntimeConfig("Lossless", min_tensor_bytes=0))
-    session.start()
-    try:
-        Outer()(x).sum().backward()
-    finally:
-        session.stop()
+    with compressing("Lossless") as session:
+        Holder(Holder(nn.Identity(), inner), outer)(x).sum().backward()
     assert x.grad.sum() == 2 * 3 * 4
-    assert not [reason for reason in session.figures.raw if "Failed" in reason]
-    assert session.figures.layers["Outer [indices]"].plain == 2 * 3 * (64 + 4) * 8
+    assert not failed(session)
+    assert session.figures.layers["Holder [indices]"].plain == 2 * 3 * (64 + 4) * 8
 
 
 def test_other_modules_with_a_pool_s_geometry_are_no_pools():
     """An embedding's indices look like those of a pool to somebody who sees only what is saved."""
 
-    class Lookup(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = nn.Embedding(16, 4)
+    def lookup(table, x):
+        y = x * 1
+        return (y * y).sum() + F.embedding((y.detach() > 0).long(), table.weight).sum()
 
-        def forward(self, x):
-            y = x * 1
-            return (y * y).sum() + F.embedding((y.detach() > 0).long(), self.table.weight).sum()
-
-    torch.manual_seed(0)
-    model, x = Lookup(), torch.randn(4, 4, 4, requires_grad=True)
-    session = Session(RuntimeConfig("Lossless", min_tensor_bytes=0))
-    session.start()
-    try:
+    model, x = Holder(nn.Embedding(16, 4), lookup), torch.randn(4, 4, 4, requires_grad=True)
+    with compressing("Lossless") as session:
         model(x).backward()
-    finally:
-        session.stop()
     assert torch.equal(x.grad, 2 * x)
-    assert float(model.table.weight.grad.sum()) == x.numel() * 4
+    assert float(model.model.weight.grad.sum()) == x.numel() * 4
     assert session.figures.raw == {"ValuesNeeded": 2}
 
 
-def bits(t: torch.Tensor) -> list[int]:
-    return t.contiguous().view(torch.uint8).tolist()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_sign_mask_selects_what_a_relu_s_backward_selects(dtype):
     x = SPECIAL.repeat(5)[:37].to(dtype)
     mask = sign_mask(x)
@@ -227,18 +206,18 @@ def test_a_sign_mask_selects_what_a_relu_s_backward_selects(dtype):
 @given(st.data())
 @settings(deadline=None, max_examples=60)
 def test_two_valued_tensors_come_back_bit_for_bit_and_no_others(data):
-    dtype = data.draw(st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16]))
+    dtype = data.draw(st.sampled_from(DTYPES))
     value = torch.tensor(data.draw(st.floats(1e-3, 1e3)), dtype=dtype)
     chosen = torch.tensor(data.draw(st.lists(st.booleans(), min_size=1, max_size=200)))
     x = torch.where(chosen, value, torch.zeros((), dtype=dtype))
     mask = two_valued(x)
     assert (mask is None) == (not chosen[:64].any())
     if mask is not None:
-        assert bits(mask.decode()) == bits(x)
+        assert same_bits(mask.decode(), x)
         place = data.draw(st.integers(0, len(x) - 1))
         x[place] = data.draw(st.sampled_from([-0.0, -1.0, 2e3, float("nan"), float("inf"), 1e-5]))
         changed = two_valued(x)
-        assert changed is None or bits(changed.decode()) == bits(x)
+        assert changed is None or same_bits(changed.decode(), x)
     assert torch.equal(bool_mask(chosen).decode(), chosen)
 
 

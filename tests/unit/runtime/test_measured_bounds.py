@@ -2,6 +2,7 @@
 
 import random
 import statistics
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from kompakt_runtime.compare import SAMPLE, sample_error
 from kompakt_runtime.config import SiteOverride
 from kompakt_runtime.entry import whole_storage
 from kompakt_runtime.sigma import weight_gradient
-from tests.support.runtime.small_training import batch, gradients, network, warm_up
+from tests.support.runtime.small_training import batch, gradients, network, train_step, warm_up
 
 
 def bounds_after(running, **options) -> dict[str, float]:
@@ -58,9 +59,7 @@ def bounds_of(running, optimizer_class, **options) -> dict[str, float]:
     model, session = network(), running()
     optimizer = optimizer_class(model.parameters(), lr=0.0, **options)
     for step in range(9):
-        optimizer.zero_grad()
-        model(batch(step)).square().sum().backward()
-        optimizer.step()
+        train_step(model, optimizer, batch(step))
     session.stop()
     return {name: session.sites.of(model.get_submodule(name)).bound for name in ("2", "5")}
 
@@ -94,19 +93,28 @@ def test_the_error_of_the_first_examples_is_that_of_the_whole_copy(kind):
     assert torch.equal(sample_error(packed, x, batched=False), whole)
 
 
-def test_micro_batches_equal_one_big_batch(running):
-    def bound(parts: int) -> float:
-        model, session = network(), running()
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-        for _ in range(3):
-            optimizer.zero_grad()
-            for part in batch().chunk(parts):
-                model(part).square().sum().backward()
-            optimizer.step()
-        session.stop()
-        return session.sites.of(model[2]).bound
+def after_three_steps(running, backward: Callable[[nn.Module, torch.optim.Optimizer], None]) -> float:
+    """The bound of a layer whose gradients `backward` makes."""
+    model, session = network(), running()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    for _ in range(3):
+        optimizer.zero_grad()
+        backward(model, optimizer)
+        optimizer.step()
+    session.stop()
+    return session.sites.of(model[2]).bound
 
-    assert bound(4) == pytest.approx(bound(1), rel=1e-4)
+
+def whole(model, _):
+    model(batch()).square().sum().backward()
+
+
+def test_micro_batches_equal_one_big_batch(running):
+    def parts(model, _):
+        for part in batch().chunk(4):
+            model(part).square().sum().backward()
+
+    assert after_three_steps(running, parts) == pytest.approx(after_three_steps(running, whole), rel=1e-4)
 
 
 def test_a_step_with_infinite_gradients_is_measured_again(running):
@@ -118,9 +126,7 @@ def test_a_step_with_infinite_gradients_is_measured_again(running):
     optimizer.step()
     assert session.sites.of(model[2]).bound is None
     assert session.sites.of(model[2]).observing
-    optimizer.zero_grad()
-    model(batch()).square().sum().backward()
-    optimizer.step()
+    train_step(model, optimizer, batch())
     assert session.sites.of(model[2]).bound > 0
 
 
@@ -139,18 +145,12 @@ def test_the_error_model_predicts_the_measured_gradient_error(kernel):
 
 @pytest.mark.parametrize("to_none", [True, False])
 def test_backward_passes_without_an_optimizer_step_count_for_nothing(running, to_none):
-    def bound(abandoned: int) -> float:
-        model, session = network(), running()
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-        for _ in range(3):
-            for scale in [1000.0] * abandoned + [1.0]:
-                optimizer.zero_grad(set_to_none=to_none)
-                (model(batch()).square().sum() * scale).backward()
-            optimizer.step()
-        session.stop()
-        return session.sites.of(model[2]).bound
+    def the_third_counts(model, optimizer):
+        for scale in (1000.0, 1000.0, 1.0):
+            optimizer.zero_grad(set_to_none=to_none)
+            (model(batch()).square().sum() * scale).backward()
 
-    assert bound(2) == pytest.approx(bound(0), rel=1e-4)
+    assert after_three_steps(running, the_third_counts) == pytest.approx(after_three_steps(running, whole), rel=1e-4)
 
 
 def test_sigma_is_measured_layer_by_layer_and_near_its_target(running):

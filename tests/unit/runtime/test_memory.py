@@ -1,58 +1,49 @@
 """Peak memory really drops: live bytes from the allocator's own events, with and without compression."""
 
+import pytest
 import torch
 from torch import nn
 
 from benchmarks.memory import peak_of
-from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.entry import SavedStorage
-from kompakt_runtime.session import Session
-
-torch.optim.SGD([torch.zeros(1)])  # loads the compiler once, which takes seconds
+from tests.support.runtime.small_training import compressing
 
 
-def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    x = torch.randn(32, 3, 16, 16, generator=torch.Generator().manual_seed(1))
-    optimizer.zero_grad()
-    model(x).square().mean().backward()
-    optimizer.step()
-
-
-def peaks(steps: int = 4) -> list[int]:
+def peaks(mode: str | None, steps: int) -> list[int]:
     """Highest sum of allocations less releases in each of the first training steps of eight convolutions."""
     torch.manual_seed(0)
     layers = [layer for _ in range(7) for layer in (nn.Conv2d(32, 32, 3, padding=1), nn.ReLU())]
     model = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), *layers, nn.Flatten(), nn.Linear(32 * 256, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    return [peak_of(lambda: step(model, optimizer), torch.device("cpu")) for _ in range(steps)]
+
+    def step() -> None:
+        x = torch.randn(32, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    with compressing(mode, min_tensor_bytes=65536):
+        return [peak_of(step, torch.device("cpu")) for _ in range(steps)]
 
 
-def compressed_peaks(steps: int = 4) -> list[int]:
-    session = Session(RuntimeConfig("ErrorBounded"))
-    session.start()
-    try:
-        return peaks(steps)
-    finally:
-        session.stop()
+@pytest.fixture(scope="module")
+def plain() -> int:
+    return peaks(None, 1)[0]
 
 
-def test_the_first_steps_have_nearly_the_peak_of_later_ones(monkeypatch):
+def test_the_first_steps_have_nearly_the_peak_of_later_ones(plain, monkeypatch):
     """All three of them are measured ones, the fourth is not."""
-    plain, (*first, later) = peaks(1)[0], compressed_peaks()
+    *first, later = peaks("ErrorBounded", 4)
     print(f"peaks, MB: plain {plain / 1e6:.1f}, ours {[round(peak / 1e6, 1) for peak in first]}, then {later / 1e6:.1f}")
     assert max(first) < 0.7 * plain
     assert max(first) < 1.1 * later
 
     monkeypatch.setattr("kompakt_runtime.bounds.UNMEASURED", 1e-6)
-    assert compressed_peaks(1)[0] > 0.8 * plain, "first bounds that are no bounds would be noticed"
+    assert peaks("ErrorBounded", 1)[0] > 0.8 * plain, "first bounds that are no bounds would be noticed"
 
 
-def test_the_peak_of_a_step_drops_and_a_pinned_original_would_be_noticed(monkeypatch):
-    plain, ours = peaks(1)[0], compressed_peaks(1)[0]
-    print(f"peak of one step: plain {plain / 1e6:.1f} MB, compressed {ours / 1e6:.1f} MB")
-    assert ours < 0.7 * plain
-
+def test_a_pinned_original_would_be_noticed(plain, monkeypatch):
     pinned = []
     compress = SavedStorage.compress
     monkeypatch.setattr(SavedStorage, "compress", lambda entry, t, bound: pinned.append(t) or compress(entry, t, bound))
-    assert compressed_peaks(1)[0] > 0.9 * plain
+    assert peaks("ErrorBounded", 1)[0] > 0.9 * plain

@@ -1,13 +1,10 @@
-"""Kinds of models: whatever they save, only weight gradients of linear layers may move."""
+"""Kinds of models: whatever they save, only weight gradients of linear layers may move, and in mode Lossless none."""
 
 import pytest
 import torch
 from torch import nn
 
-from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.session import Session
-
-torch.optim.SGD([torch.zeros(1)])  # loads the compiler once, which takes seconds
+from tests.support.runtime.small_training import compressing, failed
 
 
 class Residual(nn.Module):
@@ -16,14 +13,11 @@ class Residual(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
-        self.conv = nn.Conv2d(8, 8, 3, padding=1, bias=False)
-        self.norm = nn.BatchNorm2d(8)
-        self.head = nn.Linear(8, 5)
+        self.conv, self.norm, self.head = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.Linear(8, 5)
 
     def forward(self, x):
         x = self.first(x)
-        x = torch.relu(self.norm(self.conv(x)) + x)
-        x = nn.functional.max_pool2d(x, 2)
+        x = nn.functional.max_pool2d(torch.relu(self.norm(self.conv(x)) + x), 2)
         return self.head(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
@@ -52,28 +46,24 @@ class Recurrent(nn.Module):
         return self.head(self.lstm(x)[0])
 
 
+def encoder() -> nn.Module:
+    return nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+
+
 MODELS = {
     "residual": (Residual, (8, 3, 8, 8), {"conv.weight", "head.weight", "first.0.weight"}),
     "block": (Block, (4, 6, 16), {"qkv.weight", "out.weight", "mlp.0.weight", "mlp.3.weight"}),
-    "encoder": (
-        lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True),
-        (4, 6, 16),
-        {"linear1.weight", "linear2.weight"},
-    ),
+    "encoder": (encoder, (4, 6, 16), {"linear1.weight", "linear2.weight"}),
     "recurrent": (Recurrent, (4, 6, 16), {"head.weight"}),
 }
 
 
-def train(kind: str, mode: str | None) -> tuple[dict[str, torch.Tensor], Session | None]:
+def train(make, shape, mode: str | None):
     """Gradients of a fourth step, after three that renew bounds; the parameters stay as they are."""
-    make, shape, _ = MODELS[kind]
     torch.manual_seed(0)
     model = make()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
-    session = Session(RuntimeConfig(mode, min_tensor_bytes=0)) if mode else None
-    if session:
-        session.start()
-    try:
+    with compressing(mode) as session:
         for step in range(4):
             torch.manual_seed(step)
             x = torch.randn(shape).requires_grad_()
@@ -81,21 +71,17 @@ def train(kind: str, mode: str | None) -> tuple[dict[str, torch.Tensor], Session
             model(x).square().mean().backward()
             if step < 3:
                 optimizer.step()
-    finally:
-        if session:
-            session.stop()
     return {**{name: weight.grad for name, weight in model.named_parameters()}, "input": x.grad}, session
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_only_linear_weights_move(kind):
-    plain, _ = train(kind, None)
-    exact, _ = train(kind, "Lossless")
+    make, shape, linear = MODELS[kind]
+    (plain, _), (exact, _), (ours, session) = (train(make, shape, mode) for mode in (None, "Lossless", "ErrorBounded"))
     assert all(torch.equal(exact[name], plain[name]) for name in plain)
-    ours, session = train(kind, "ErrorBounded")
-    assert not [reason for reason in session.figures.raw if "Failed" in reason]
+    assert not failed(session)
     assert session.figures.compressed > 0
     assert session.figures.violations == 0
     moved = {name for name in plain if not torch.equal(ours[name], plain[name])}
-    assert moved <= MODELS[kind][2]
+    assert moved <= linear
     assert all((ours[name] - plain[name]).norm() < 0.2 * plain[name].norm() for name in moved)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from kompakt_runtime.bounds import allowances, first_nonlinear_bound, nonlinear_bound
 from kompakt_runtime.config import RuntimeConfig, SiteOverride
-from tests.support.runtime.small_training import Holder, batch, gradients, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, gradients, ours_and_plain, same, warm_up
 
 
 def network(norm: type[nn.Module] = nn.BatchNorm2d, act: type[nn.Module] = nn.GELU) -> nn.Sequential:
@@ -56,13 +56,13 @@ def test_a_norm_on_the_raw_batch_is_judged_by_its_weight_alone(running):
     (row,) = rows(session, "norm").values()
     assert 0 < row.sigma < 2
     assert session.figures.raw["NoBound"] == 1, "in the first step, when no layer is known yet that could be measured"
-    model.zero_grad()
-    model(batch(6)).square().sum().backward()
-    ours = model[0].weight.grad.clone()
-    session.stop()
-    model.zero_grad()
-    model(batch(6)).square().sum().backward()
-    plain = model[0].weight.grad
+    found = []
+    for _ in range(2):
+        model.zero_grad()
+        model(batch(6)).square().sum().backward()
+        found.append(model[0].weight.grad.clone())
+        session.stop()
+    ours, plain = found
     assert 0 < (ours - plain).abs().mean() < 0.1 * plain.abs().mean()
 
 
@@ -81,11 +81,9 @@ def test_functional_forms_are_found_behind_the_module_around_them(running):
 def test_without_being_asked_nonlinear_inputs_stay_exact(running, settings):
     model, session = network(), running(**settings)
     warm_up(model)
-    ours = gradients(model, batch())
+    ours, plain = ours_and_plain(model, session)
     assert not rows(session, "norm")
     assert not rows(session, "gelu")
-    session.stop()
-    plain = gradients(model, batch())
     assert all(torch.equal(ours[name], plain[name]) for name in ("input", "1.weight", "4.bias"))
 
 
@@ -102,10 +100,8 @@ def test_activation_gradients_stay_within_what_the_layers_bear(running):
     model, session = network(), running(nonlinear="Bounded")
     warm_up(model, steps=9, momentum=0.9)
     bears = max(share for _, share in session.sites.tolerances())
-    ours = gradients(model, batch(8))
-    session.stop()
-    plain = gradients(model, batch(8))
-    moved = float((ours["input"] - plain["input"]).norm() / plain["input"].norm())
+    ours, plain = (found["input"] for found in ours_and_plain(model, session, batch(8)))
+    moved = float((ours - plain).norm() / plain.norm())
     assert 0 < moved < 2 * bears
 
 
@@ -176,20 +172,6 @@ def test_a_tensor_that_a_layer_and_a_norm_save_has_the_tighter_bound(running):
         asked.clear()
         gradients(model, batch())
         assert asked[-1] == tighter
-
-
-def test_a_tensor_changed_in_place_raises_as_without_us(running):
-    running(nonlinear="Bounded")
-
-    def spoil(model, x):
-        x = x * 2
-        y = F.gelu(x)
-        x.add_(1)
-        return model(y)
-
-    model = Holder(nn.Identity(), spoil)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        model(batch().requires_grad_()).sum().backward()
 
 
 def test_an_overflow_leaves_bounds_as_they_are(running):

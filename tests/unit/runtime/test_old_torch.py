@@ -14,7 +14,7 @@ VERSION = re.findall(r"^torch==([\d.]+)$", (ROOT / "requirements" / "old-torch.i
 # What rests on torch's own ways: who saves what for whom, versions, windows, checkpoints, other people's hooks, optimizers.
 TOPICS = (
     *("autograd_state", "session", "exclusions", "lossless", "versions", "checkpoint", "waiting", "replay", "unreadable"),
-    *("nonlinear", "nonlinear_autograd", "nonlinear_changes", "two_optimizers", "measured_bounds", "codec_short"),
+    *("nonlinear", "nonlinear_autograd", "two_optimizers", "measured_bounds", "codec_short"),
 )
 
 

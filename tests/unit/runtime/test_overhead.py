@@ -1,8 +1,6 @@
 """What compression costs in time: steps with and without in turn where memory allows, else the codec's own time."""
 
 import copy
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +12,10 @@ from kompakt_runtime import bounds, overhead
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.overhead import FIRST, TIMED, TURNS, Overhead
-from tests.support.runtime.small_training import batch, network
+from tests.support.runtime.small_training import network, warm_up
 
 STEPS = FIRST + TURNS + TIMED + 2
-ROOT = Path(__file__).parents[3]
+SCRIPT = Path(__file__).parents[2] / "support" / "runtime" / "train.py"
 
 
 @pytest.fixture
@@ -87,11 +85,7 @@ def test_room_leaves_a_share_of_the_memory_alone(monkeypatch):
 
 
 def train(model, steps):
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for step in range(steps):
-        optimizer.zero_grad()
-        model(batch(step)).square().sum().backward()
-        optimizer.step()
+    warm_up(model, steps, optimizer_class=torch.optim.Adam)
 
 
 def test_a_lossless_training_with_plain_steps_in_it_is_the_plain_training(running):
@@ -128,37 +122,12 @@ def test_a_program_that_uses_the_library_is_not_disturbed(told, measures):
     assert RuntimeConfig.of("Lossless", 0.01, {}, 0, False).overhead is False
 
 
-SCRIPT = """
-import sys, torch
-from torch import nn
-torch.set_num_threads(1)
-model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 4, 3, padding=1), nn.ReLU(), nn.Flatten(),
-                      nn.Linear(4 * 256, 4))
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-for step in range(int(sys.argv[1])):
-    optimizer.zero_grad()
-    model(torch.randn(16, 3, 16, 16)).square().mean().backward()
-    optimizer.step()
-"""
-
-
 @pytest.mark.timeout(150)
-def test_a_process_says_its_overhead_in_its_last_words(tmp_path):
-    (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "log").touch()
-    environ = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT / "runtime" / "bootstrap"),
-        "KOMPAKT_MODE": "ErrorBounded",
-        "KOMPAKT_STATE_DIR": str(tmp_path),
-        "KOMPAKT_TERMINATION_LOG": str(tmp_path / "log"),
-    }
-    result = subprocess.run(
-        [sys.executable, str(tmp_path / "train.py"), str(STEPS)], env=environ, capture_output=True, timeout=120
-    )
-    words = json.loads((tmp_path / "log").read_text())
-    print(words["overhead"])
+def test_a_process_says_its_overhead_in_its_last_words(environ, last_words):
+    command = [sys.executable, SCRIPT, "16", str(STEPS)]
+    result = subprocess.run(command, env=environ, capture_output=True, timeout=120, check=False)
+    found = last_words()["overhead"]
+    print(found)
     assert result.returncode == 0
-    assert set(words["overhead"]) == {"percent", "codecPercent"}
-    assert float(words["overhead"]["percent"]) > 5, "on a CPU packing takes longer than a copy"
+    assert set(found) == {"percent", "codecPercent"}
+    assert float(found["percent"]) > 5, "on a CPU packing takes longer than a copy"

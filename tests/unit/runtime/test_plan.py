@@ -91,24 +91,21 @@ def test_with_two_passes_the_last_of_each_stay():
     assert set(plan([*first, *second], FAST).chosen) == {(1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (2, 1), (2, 2)}
 
 
-def test_a_link_half_as_fast_as_layers_are_takes_every_other_one():
-    """Bytes of a layer take two layers' time, of what the link is trusted with."""
-    link = HostLink(1000 / 0.02 / SHARE, 1e12, 1 << 60, 0)
-    assert len(plan(step([1000] * 20, 0.01, 0.03), link).chosen) in (9, 10)
+HALF = 1000 / 0.02 / SHARE  # bytes of a layer take two layers' time, of what the link is trusted with
 
 
-def test_the_way_back_is_a_limit_too():
-    link = HostLink(1e12, 1000 / 0.02 / SHARE, 1 << 60, 0)
-    found = plan(step([1000] * 20, 0.01, 0.01), link)
-    assert 7 <= len(found.chosen) <= 10
+@pytest.mark.parametrize(
+    ("link", "backward", "least"), [({"out": HALF}, 0.03, 9), ({"back": HALF}, 0.01, 7)], ids=["out", "back"]
+)
+def test_a_link_half_as_fast_as_layers_are_takes_every_other_one(link, backward, least):
+    found = plan(step([1000] * 20, 0.01, backward), replace(FAST, **link))
+    assert least <= len(found.chosen) <= 10
     assert "NotHidden" in found.reasons.values()
 
 
 def test_reasons():
-    rows = step([1000] * 6, 0.01, 0.01)
-    rows[0] = replace(rows[0], held=True)
-    rows[1] = replace(rows[1], movable=False)
-    rows[2] = replace(rows[2], nbytes=10)
+    changes = ({"held": True}, {"movable": False}, {"nbytes": 10}, {}, {}, {})
+    rows = [replace(row, **change) for row, change in zip(step([1000] * 6, 0.01, 0.01), changes, strict=True)]
     found = plan(rows, replace(FAST, budget=999, least=100))
     assert list(found.reasons.values()).count("NotHidden") == LAST
     assert [found.reasons[1, i] for i in range(4)] == ["HeldElsewhere", "Small", "Small", "HostMemory"]

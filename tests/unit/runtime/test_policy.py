@@ -10,51 +10,51 @@ from kompakt_runtime.policy import WAITS, Exact, KeepPlain, Lossy, TensorFacts, 
 FACTS = TensorFacts(nbytes=100_000, lossy_type=True, whole=True)
 
 
-def test_only_the_input_of_a_linear_operation_is_compressed():
-    assert decide(Use.WEIGHT_GRADIENT, FACTS, "ErrorBounded", 65536, 0.1) == Lossy(0.1)
-    assert decide(Use.VALUES, FACTS, "ErrorBounded", 65536, 0.1) == KeepPlain("ValuesNeeded")
-    assert decide(Use.SIGN, FACTS, "ErrorBounded", 65536, 0.1) is WAITS
-    assert decide(Use.WEIGHT_GRADIENT, FACTS, "ErrorBounded", 65536, 0.1, held=True) == KeepPlain("HeldElsewhere")
+BOOLEAN, CONSTANT = replace(FACTS, lossy_type=False, boolean=True), replace(FACTS, constant=True)
 
 
-def test_an_input_of_a_nonlinear_operation_is_judged_like_one_of_a_linear_one():
-    """Whether it is called so at all is what `nonlinearInputs` says."""
-    for use in (Use.WEIGHT_GRADIENT, Use.NONLINEAR):
-        assert decide(use, FACTS, "ErrorBounded", 65536, 0.1) == Lossy(0.1)
-        assert decide(use, FACTS, "Lossless", 65536, 0.1) == KeepPlain("ModeLossless")
-        assert decide(use, FACTS, "ErrorBounded", 65536, None) == KeepPlain("NoBound")
-        assert decide(use, FACTS, "ErrorBounded", 65536, 0.1, held=True) == KeepPlain("HeldElsewhere")
+@pytest.mark.parametrize(
+    ("changes", "bound", "held", "verdict"),
+    [
+        ({}, 0.1, False, Lossy(0.1)),
+        ({}, 0.1, True, KeepPlain("HeldElsewhere")),
+        ({}, None, False, KeepPlain("NoBound")),
+        ({"whole": False}, 0.1, False, KeepPlain("PartOfStorage")),
+        ({"lossy_type": False}, 0.1, False, KeepPlain("OtherType")),
+        ({"nbytes": 65_535}, 0.1, False, KeepPlain("Small")),
+    ],
+)
+@pytest.mark.parametrize("use", [Use.WEIGHT_GRADIENT, Use.NONLINEAR])
+def test_inputs_of_linear_and_of_nonlinear_operations_are_compressed_and_why_not(use, changes, bound, held, verdict):
+    """Whether one of a nonlinear operation is called so at all is what `nonlinearInputs` says."""
+    facts = replace(FACTS, **changes)
+    assert decide(use, facts, "ErrorBounded", 65536, bound, held=held) == verdict
 
 
 @pytest.mark.parametrize("use", Use)
 def test_other_modes_never_change_a_value(use):
     assert decide(use, FACTS, "None", 0, 0.1) == KeepPlain("ModeNone")
-    assert not isinstance(decide(use, FACTS, "Lossless", 0, 0.1), Lossy)
+    lossless = decide(use, FACTS, "Lossless", 0, 0.1)
+    assert not isinstance(lossless, Lossy)
+    assert use not in (Use.WEIGHT_GRADIENT, Use.NONLINEAR) or lossless == KeepPlain("ModeLossless")
 
 
 @pytest.mark.parametrize("mode", ["Lossless", "ErrorBounded"])
-def test_what_is_not_read_is_not_kept(mode):
-    boolean, constant = TensorFacts(100_000, False, True, boolean=True), TensorFacts(100_000, True, True, constant=True)
-    assert decide(Use.SHAPE, FACTS, mode, 65536, 0.1) is Exact.NOTHING
-    assert decide(Use.INDICES, TensorFacts(100_000, False, True), mode, 65536, 0.1) is Exact.CELLS
-    assert decide(Use.VALUES, boolean, mode, 65536, 0.1) is Exact.BITS
-    assert decide(Use.VALUES, constant, mode, 65536, 0.1) is Exact.TRY_BITS
-    assert decide(Use.VALUES, replace(constant, replayable=True), mode, 65536, 0.1) is Exact.REPLAY
-    assert decide(Use.VALUES, replace(constant, constant=False, replayable=True), mode, 65536, 0.1) == KeepPlain("ValuesNeeded")
-    assert decide(Use.SIGN, FACTS, mode, 65536, 0.1) is WAITS
-
-
 @pytest.mark.parametrize(
-    ("facts", "bound", "reason"),
+    ("use", "facts", "verdict"),
     [
-        (FACTS, None, "NoBound"),
-        (TensorFacts(100_000, True, False), 0.1, "PartOfStorage"),
-        (TensorFacts(100_000, False, True), 0.1, "OtherType"),
-        (TensorFacts(65_535, True, True), 0.1, "Small"),
+        (Use.SHAPE, FACTS, Exact.NOTHING),
+        (Use.INDICES, replace(FACTS, lossy_type=False), Exact.CELLS),
+        (Use.SIGN, FACTS, WAITS),
+        (Use.VALUES, FACTS, KeepPlain("ValuesNeeded")),
+        (Use.VALUES, BOOLEAN, Exact.BITS),
+        (Use.VALUES, CONSTANT, Exact.TRY_BITS),
+        (Use.VALUES, replace(CONSTANT, replayable=True), Exact.REPLAY),
+        (Use.VALUES, replace(FACTS, replayable=True), KeepPlain("ValuesNeeded")),
     ],
 )
-def test_reasons(facts, bound, reason):
-    assert decide(Use.WEIGHT_GRADIENT, facts, "ErrorBounded", 65536, bound) == KeepPlain(reason)
+def test_what_is_not_read_is_not_kept(mode, use, facts, verdict):
+    assert decide(use, facts, mode, 65536, 0.1) == verdict
 
 
 def test_a_waiting_tensor_is_one_that_could_be_compressed():

@@ -16,35 +16,41 @@ from kompakt_runtime.profiling import AFTER, REPLAYED, Profiling, ProfilingReque
 PLAIN = DataLoader.__iter__
 
 
+def read(text: str, **more: str) -> ProfilingRequest | None:
+    told = {"PROFILE": text, "STATE_DIR": "/x", **more}
+    return ProfilingRequest.from_env({f"KOMPAKT_{name}": value for name, value in told.items()})
+
+
+def request(mode: str, folder: object = "", *, warm_up: int = 1, steps: int = 4, **more: Any) -> Profiling:
+    return Profiling(ProfilingRequest(mode, warm_up, steps, str(folder), **more))
+
+
 @pytest.mark.parametrize(
     "text", ["fast,5,20", "real", "real,5", "real,5,3", "real,0,20", "real,5,20,1", "real,a,20", "real,5,99999999"]
 )
 def test_a_wish_that_cannot_be_is_refused(text):
     with pytest.raises(ConfigError, match=r"KOMPAKT_PROFILE is .*such as synthetic,5,20"):
-        ProfilingRequest.from_env({"KOMPAKT_PROFILE": text, "KOMPAKT_STATE_DIR": "/x"})
+        read(text)
 
 
 def test_a_wish_is_read():
     assert ProfilingRequest.from_env({}) is None
-    assert ProfilingRequest.from_env({"KOMPAKT_PROFILE": "real,5,20", "KOMPAKT_STATE_DIR": "/x"}) == ProfilingRequest(
-        "real", 5, 20, "/x"
-    )
+    assert read("real,5,20") == ProfilingRequest("real", 5, 20, "/x")
     with pytest.raises(ConfigError, match="needs KOMPAKT_STATE_DIR"):
         ProfilingRequest.from_env({"KOMPAKT_PROFILE": "real,5,20"})
 
 
 @pytest.mark.parametrize("text", ["", "[]", "/data", '["/data", 1]', '[""]', '{"a": 1}', "[" * 10_000])
 def test_data_that_are_to_be_cold_have_to_be_named(text):
-    environ = {"KOMPAKT_PROFILE": "cold,5,20", "KOMPAKT_STATE_DIR": "/x", "KOMPAKT_PROFILE_DATA": text}
     with pytest.raises(ConfigError, match=r"KOMPAKT_PROFILE_DATA is .*must be a list of paths such as \[\"/data/train\"\]"):
-        ProfilingRequest.from_env(environ)
-    assert ProfilingRequest.from_env(environ | {"KOMPAKT_PROFILE": "real,5,20"}).paths == ()
+        read("cold,5,20", PROFILE_DATA=text)
+    assert read("real,5,20", PROFILE_DATA=text).paths == ()
 
 
 def ready(folder, data, mode):
     """The share of the files in the page cache that the start-up hook left, with three processes of a pod."""
     for _ in range(3):
-        Profiling(ProfilingRequest(mode, 1, 4, str(folder), paths=(str(data),)))._ready_data()
+        request(mode, folder, paths=(str(data),))._ready_data()
     return json.loads((folder / profiling.CACHE).read_text())
 
 
@@ -61,13 +67,13 @@ def test_data_leave_the_page_cache_or_come_into_it_once_before_anybody_trains(tm
     assert calls == [("drop", [data / "part.bin"]), ("load", [data / "part.bin"])]
     assert shares[1] in (1.0, None), "None: this file system does not tell"
     assert shares[0] in (0.0, 1.0, None), "a file system in memory keeps what is dropped"
-    Profiling(ProfilingRequest("real", 1, 4, str(folders[2])))._ready_data()
+    request("real", folders[2])._ready_data()
     assert not list(folders[2].iterdir())
 
 
 def test_data_that_are_not_there_end_the_run_before_it_trains(tmp_path):
     with pytest.raises(ConfigError, match="nowhere: not there; give a file or folder"):
-        Profiling(ProfilingRequest("cold", 1, 4, str(tmp_path), paths=(str(tmp_path / "nowhere"),))).start()
+        request("cold", tmp_path, paths=(str(tmp_path / "nowhere"),)).start()
     assert DataLoader.__iter__ is PLAIN
 
 
@@ -77,7 +83,7 @@ class Endless(IterableDataset):
 
 
 def test_synthetic_data_are_the_first_batches_again_in_every_epoch_and_as_many_as_the_loader_has():
-    run = Profiling(ProfilingRequest("synthetic", 1, 4, ""))
+    run = request("synthetic")
     loader = DataLoader(list(range(20)), batch_size=2, shuffle=True)
     epochs = [list(run._batches(loader, PLAIN)) for _ in range(2)]
     assert [len(epoch) for epoch in epochs] == [10, 10]
@@ -88,13 +94,12 @@ def test_synthetic_data_are_the_first_batches_again_in_every_epoch_and_as_many_a
 
 
 def test_a_loader_without_a_batch_gives_none():
-    run = Profiling(ProfilingRequest("synthetic", 1, 4, ""))
-    assert list(run._batches(DataLoader([], batch_size=2), PLAIN)) == []
+    assert list(request("synthetic")._batches(DataLoader([], batch_size=2), PLAIN)) == []
 
 
 def test_real_data_come_as_they_are():
-    run = Profiling(ProfilingRequest("real", 1, 4, ""))
-    assert [batch.tolist() for batch in run._batches(DataLoader([5, 6, 7], batch_size=2), PLAIN)] == [[5, 6], [7]]
+    batches = request("real")._batches(DataLoader([5, 6, 7], batch_size=2), PLAIN)
+    assert [batch.tolist() for batch in batches] == [[5, 6], [7]]
 
 
 def test_steps_are_timed_written_and_then_the_process_ends(tmp_path, monkeypatch):
@@ -102,7 +107,7 @@ def test_steps_are_timed_written_and_then_the_process_ends(tmp_path, monkeypatch
     now = [0.0]
     monkeypatch.setattr(profiling.os, "_exit", ends.append)  # type: ignore[attr-defined]
     monkeypatch.setattr(profiling.time, "perf_counter", lambda: now[0])  # type: ignore[attr-defined]
-    run = Profiling(ProfilingRequest("real", 2, 8, str(tmp_path)))
+    run = request("real", tmp_path, warm_up=2, steps=8)
     parameter = torch.nn.Parameter(torch.zeros(3))
     parameter.grad = torch.ones(3)
     optimizer, other = (torch.optim.SGD([parameter], lr=0.1) for _ in range(2))
@@ -122,16 +127,9 @@ def test_steps_are_timed_written_and_then_the_process_ends(tmp_path, monkeypatch
 
 def test_in_a_pod_the_slowest_rank_stands_in_the_termination_message(tmp_path):
     last_words = tmp_path / "termination-log"
-    run = Profiling(ProfilingRequest("real", 1, 4, str(tmp_path), str(last_words)))
-    figures = {
-        "complete": True,
-        "stepSeconds": 1.0,
-        "parts": [1.0],
-        "dataSeconds": 0.1,
-        "loaders": 1,
-        "gradientBytes": 8,
-        "ranks": 2,
-    }
+    run = request("real", tmp_path, termination_log=str(last_words))
+    figures = {"complete": True, "stepSeconds": 1.0, "parts": [1.0], "dataSeconds": 0.1, "loaders": 1, "gradientBytes": 8}
+    figures["ranks"] = 2
     run._write(figures)
     assert not last_words.exists(), "outside a pod nothing is left behind"
     last_words.touch()
@@ -146,7 +144,7 @@ def test_in_a_pod_the_slowest_rank_stands_in_the_termination_message(tmp_path):
 
 
 def test_a_script_that_ends_early_leaves_how_far_it_came(tmp_path):
-    run = Profiling(ProfilingRequest("real", 2, 8, str(tmp_path)))
+    run = request("real", tmp_path, warm_up=2, steps=8)
     run._stepped(torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=0.1))
     run._ended(os.getpid() + 1)
     assert not list(tmp_path.iterdir()), "a forked child says nothing"

@@ -1,9 +1,8 @@
 """A batch that is raised: measured by an attempt that ends by itself, and never trained plainly."""
 
-import json
-import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,51 +11,18 @@ from torch import nn
 from kompakt_runtime import headroom
 from kompakt_runtime.config import RuntimeConfig, failure_policy
 from kompakt_runtime.raising import AFTER, STEPS
-from tests.support.runtime.small_training import batch, network, warm_up
+from tests.support.runtime.small_training import Holder, batch, network, warm_up
 
-SCRIPT = """
-import os, sys, torch
-from torch import nn
-torch.set_num_threads(1)
-torch.manual_seed(0)
-model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Flatten(),
-                      nn.Linear(16 * 256, 4))
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-try:
-    for step in range(int(sys.argv[2])):
-        optimizer.zero_grad()
-        model(torch.randn(int(sys.argv[1]), 3, 16, 16)).square().mean().backward()
-        optimizer.step()
-        print("step", step, flush=True)
-        if step == 11 and "FAIL" in os.environ:
-            import kompakt_runtime.hooks
-            kompakt_runtime.hooks.is_parameter = None
-finally:
-    print("saved a model")
-"""
+SCRIPT = Path(__file__).parents[2] / "support" / "runtime" / "train.py"
 
 
 @pytest.fixture
-def script(tmp_path):
+def script(environ, last_words):
     """Runs the script as a pod does; gives the process and what it left in the termination message."""
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "log").touch()
 
     def run(told: str, *words: str, **more: str) -> tuple[subprocess.CompletedProcess[str], dict[str, object]]:
-        environ = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
-            "PYTHONPATH": os.path.join(root, "runtime", "bootstrap"),
-            "KOMPAKT_MODE": "ErrorBounded",
-            "KOMPAKT_BATCH": told,
-            "KOMPAKT_STATE_DIR": str(tmp_path),
-            "KOMPAKT_TERMINATION_LOG": str(tmp_path / "log"),
-            **more,
-        }
-        command = [sys.executable, str(tmp_path / "train.py"), *words]
-        result = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
-        return result, json.loads((tmp_path / "log").read_text() or "{}")
+        command, environment = [sys.executable, SCRIPT, *words], {**environ, "KOMPAKT_BATCH": told, **more}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False), last_words()
 
     return run
 
@@ -65,8 +31,8 @@ def script(tmp_path):
 def test_an_attempt_that_measures_ends_by_itself_and_says_what_fits(script):
     ended, words = script("Measure", "64", "1000")
     assert ended.returncode == 0, ended.stderr
-    assert f"step {STEPS + AFTER - 2}" in ended.stdout
-    assert f"step {STEPS + AFTER}" not in ended.stdout
+    assert f"step {STEPS + AFTER - 2} " in ended.stdout
+    assert f"step {STEPS + AFTER} " not in ended.stdout
     assert "saved a model" not in ended.stdout, "a `finally` of the script must not save what has hardly trained"
     assert (words["batchMeasured"], words["batch"], words["active"]) == (True, 64, True)
     assert words["suggestedBatch"] > 64, "the machine has room for more"
@@ -129,16 +95,9 @@ def test_raising_implies_the_policy_fail(told, policy):
 
 
 def test_a_model_that_is_given_its_inputs_by_name_has_a_batch_too(running):
-    class Named(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner, self.rows = network(), nn.Linear(1, 1)
-
-        def forward(self, *, x):
-            return self.rows(self.inner(x).reshape(-1, 1))  # 32 rows, which are no samples
-
+    rows = Holder(nn.Linear(1, 1), lambda model, x: model(x.reshape(-1, 1)))  # 32 rows, which are no samples
     session = running(batch="Suggest")
-    Named()(x=batch()).square().sum().backward()
+    Holder(nn.Sequential(network(), rows), lambda model, x: model(x))(x=batch()).square().sum().backward()
     assert session.figures.batch == 8
 
 

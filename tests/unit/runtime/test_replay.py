@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kompakt_runtime import replay
 from kompakt_runtime.replay import Replay
+from tests.support.runtime.small_training import Holder
 
 ROWS, WIDTH = 256, 256
 BITS = ROWS * WIDTH // 8
@@ -63,30 +64,25 @@ def test_where_a_bit_an_element_is_smaller_it_stays(running):
     assert session.figures.layers["1 [mask]"].saved == 64 * 64 // 8 + 4
 
 
-def test_a_module_that_fails_the_check_keeps_a_bit_an_element(running):
+@pytest.mark.parametrize(("draws", "masks"), [((1, 2, 3), 3), ((2,), 2)], ids=["always", "after the proof"])
+def test_a_module_that_fails_the_check_keeps_a_bit_an_element(running, draws, masks):
     """Somebody's hook draws a number after the state was read."""
-    plain_model, model = network(), network()
-    for each in (plain_model, model):
-        each[2].register_forward_pre_hook(lambda module, args: torch.rand(1) and None)
-    plain = train(plain_model)
+
+    def drawing() -> nn.Module:
+        def draw(module, args):
+            calls.append(1)
+            if len(calls) in draws:
+                torch.rand(1)
+
+        model, calls = network(0.3 if 1 in draws else 0.01), []
+        model[2].register_forward_pre_hook(draw)
+        return model
+
+    plain = train(drawing())
     session = running(mode="Lossless", replay=True)
-    assert same(train(model), plain)
-    assert kept(session) == {"2 [mask]": BITS + 4, "5 [replayed]": torch.get_rng_state().numel()}
-
-
-def test_who_draws_only_after_the_proof_is_noticed_too(running):
-    def seldom(module, args):
-        module.calls = getattr(module, "calls", 0) + 1
-        if module.calls == 2:
-            torch.rand(1)
-
-    plain_model, model = network(0.01), network(0.01)
-    for each in (plain_model, model):
-        each[2].register_forward_pre_hook(seldom)
-    plain = train(plain_model)
-    session = running(mode="Lossless", replay=True)
-    assert same(train(model), plain)
-    assert session.figures.layers["2 [mask]"].saved == 2 * (BITS + 4)
+    assert same(train(drawing()), plain)
+    assert session.figures.layers["2 [mask]"].saved == masks * (BITS + 4)
+    assert "5 [mask]" not in session.figures.layers
 
 
 def test_a_draw_that_gives_other_bits_is_never_used(running, monkeypatch):
@@ -100,17 +96,12 @@ def test_a_draw_that_gives_other_bits_is_never_used(running, monkeypatch):
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_recomputed_regions_draw_what_they_drew_before(running, reentrant):
-    class Recomputed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = network()
+    def recomputed() -> nn.Module:
+        return Holder(network(), lambda inner, x: checkpoint(inner, x.requires_grad_(), use_reentrant=reentrant))
 
-        def forward(self, x):
-            return checkpoint(self.inner, x.requires_grad_(), use_reentrant=reentrant)
-
-    plain = train(Recomputed())
+    plain = train(recomputed())
     running(mode="Lossless", replay=True)
-    assert same(train(Recomputed()), plain)
+    assert same(train(recomputed()), plain)
 
 
 def test_the_memory_format_of_images_is_proved_apart(running):

@@ -11,7 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from kompakt_runtime import hooks
 from kompakt_runtime.config import SiteOverride
 from kompakt_runtime.origin import is_parameter, self_check
-from tests.support.runtime.small_training import Holder, batch, gradients, network, same, warm_up
+from tests.support.runtime.small_training import Holder, batch, gradients, network, ours_and_plain, same, warm_up
 
 
 def test_only_weight_gradients_move_and_only_a_little(running):
@@ -19,9 +19,7 @@ def test_only_weight_gradients_move_and_only_a_little(running):
     session = running()
     warm_up(model)
     session.figures.forget()
-    ours = gradients(model, batch())
-    session.stop()
-    plain = gradients(model, batch())
+    ours, plain = ours_and_plain(model, session)
     weights = {"2.weight", "5.weight"}
     for name in plain.keys() - weights:
         assert torch.equal(ours[name], plain[name]), f"{name} must not change by a bit"
@@ -33,16 +31,19 @@ def test_only_weight_gradients_move_and_only_a_little(running):
     assert "NotPlainTensor" not in session.figures.raw, "weights that convolutions save are nobody's loss"
 
 
-def test_on_a_device_that_nobody_tried_all_passes_through_and_is_counted(running, monkeypatch):
+@pytest.mark.parametrize(
+    ("settings", "untried", "reason"), [({}, "MPS", "MPS"), ({"min_tensor_bytes": 1 << 20}, "", "Small")], ids=["device", "small"]
+)
+def test_what_is_small_or_on_a_device_that_nobody_tried_passes_through_and_is_counted(
+    running, monkeypatch, settings, untried, reason
+):
     """No such device is here, so CPUs are called one."""
-    monkeypatch.setattr(hooks, "untried", lambda device: "MPS")
-    model, session = network(), running()
+    monkeypatch.setattr(hooks, "untried", lambda device: untried)
+    model, session = network(), running(**settings)
     warm_up(model)
-    ours = gradients(model, batch())
-    session.stop()
-    assert same(ours, gradients(model, batch()))
+    assert same(*ours_and_plain(model, session))
     assert session.figures.compressed == 0
-    assert session.figures.raw["MPS"] > 0
+    assert session.figures.raw[reason] > 0
 
 
 def test_training_on_a_cpu_does_not_ask_for_cuda(running, monkeypatch):
@@ -101,34 +102,26 @@ def test_modes_without_loss_are_bit_identical(running, mode):
     assert not any(row.bound for row in session.figures.layers.values())
 
 
-def test_an_override_takes_a_layer_out(running):
-    model = network()
-    session = running(overrides=(SiteOverride("2", "None"),))
+def wrapped(model: nn.Module) -> nn.Module:
+    """As those for several ranks do it."""
+    around = nn.Sequential()
+    around.module = model
+    return around
+
+
+@pytest.mark.parametrize("around", [lambda model: model, wrapped], ids=["as it is", "wrapped"])
+@pytest.mark.parametrize(("overrides", "layers"), [((), {"2", "5"}), ((SiteOverride("2", "None"),), {"5"})])
+def test_layers_have_the_user_s_names_and_an_override_takes_one_out(running, overrides, layers, around):
+    model, session = around(network()), running(overrides=overrides)
     warm_up(model)
     session.figures.forget()
     gradients(model, batch())
-    assert set(session.figures.layers) == {"5"}
-
-
-def test_small_tensors_are_left_alone_and_counted(running):
-    model, session = network(), running(min_tensor_bytes=1 << 20)
-    warm_up(model)
-    gradients(model, batch())
-    assert session.figures.compressed == 0
-    assert session.figures.raw["Small"] > 0
+    assert session.figures.layers.keys() == layers
 
 
 def test_a_parameter_is_known_in_every_guise():
     weight = nn.Parameter(torch.randn(6, 4))
-    guises = [
-        weight,
-        weight.t(),
-        weight.chunk(2)[1],
-        weight[1:3],
-        weight.view(-1),
-        weight.to(torch.bfloat16),
-        weight.t().bfloat16().t(),
-    ]
+    guises = [weight, weight.t(), weight.chunk(2)[1], weight[1:3], weight.view(-1), weight.bfloat16(), weight.t().bfloat16().t()]
     guises += [weight.diagonal(), weight.unfold(0, 2, 1), weight[None].expand(3, 6, 4), weight.detach().requires_grad_().t()]
     with torch.no_grad():
         guises += [weight.view(4, 6), weight.detach().requires_grad_()[1:]]
@@ -161,9 +154,7 @@ class Odd(nn.Module):
 def test_parameters_and_buffers_are_never_lossy(running):
     model, session = Odd(), running()
     warm_up(model)
-    ours = gradients(model, batch())
-    session.stop()
-    assert same(ours, gradients(model, batch()))
+    assert same(*ours_and_plain(model, session))
     assert session.figures.compressed == 0
 
 
@@ -176,9 +167,7 @@ def test_autocast_copies_of_weights_stay_exact_and_of_inputs_are_compressed(runn
     model = Holder(network(), in_bfloat16)
     session = running()
     warm_up(model)
-    ours = gradients(model, batch())
-    session.stop()
-    plain = gradients(model, batch())
+    ours, plain = ours_and_plain(model, session)
     assert torch.equal(ours["input"], plain["input"])
     assert torch.equal(ours["model.0.bias"], plain["model.0.bias"])
     assert not torch.equal(ours["model.2.weight"], plain["model.2.weight"])
@@ -199,16 +188,12 @@ def test_the_user_s_random_numbers_never_move(running):
 
 
 def test_what_somebody_else_holds_is_no_saving(running):
-    class Keeper(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model, self.kept = network(), None
+    def keeping(model, x):
+        kept[:] = [model[:2](x)]
+        return model[2:](kept[0])
 
-        def forward(self, x):
-            self.kept = self.model[:2](x)
-            return self.model[2:](self.kept)
-
-    model, session = Keeper(), running()
+    kept: list[torch.Tensor] = []
+    model, session = Holder(network(), keeping), running()
     warm_up(model)
     assert session.figures.held_bytes >= 8 * 8 * 36 * 4
     session.figures.forget()
@@ -226,12 +211,3 @@ def test_memory_format_survives(running):
     x = batch().to(memory_format=torch.channels_last)
     assert gradients(model, x)["0.weight"].is_contiguous(memory_format=torch.channels_last)
     assert {name for name, row in session.figures.layers.items() if row.bound} == {"2", "5"}
-
-
-def test_wrappers_and_parts_keep_the_user_s_names(running):
-    model, session = nn.Sequential(), running()
-    model.module = network()
-    warm_up(model)
-    session.figures.forget()
-    gradients(model, batch())
-    assert session.figures.layers.keys() == {"2", "5"}

@@ -1,5 +1,7 @@
 """Two ranks under gloo whose parameters are sharded by FSDP2: the whole weight exists only while a module runs."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -12,8 +14,7 @@ try:
 except ImportError:
     pytest.skip(f"torch {torch.__version__} has no FSDP2 of this name yet", allow_module_level=True)
 
-from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.session import Session
+from tests.support.runtime.small_training import compressing, train_step
 from tests.support.runtime.two_ranks import collectives, in_two_ranks
 
 STEPS = 6
@@ -50,9 +51,7 @@ def gathered(rank: int) -> dict:
     """How often a storage of a whole parameter was put on the books, and how often one was there to be."""
     torch.manual_seed(0)
     model = fully_shard(nn.Sequential(fully_shard(Guises(), mesh=(mesh := init_device_mesh("cpu", (2,)))), nn.ReLU()), mesh=mesh)
-    session = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0, nonlinear="Bounded"))
     booked, there = [], []
-    entry = session.hooks.ledger.entry
 
     def watched(t):
         whole = {weight.untyped_storage()._cdata for weight in model.parameters() if not isinstance(weight, DTensor)}
@@ -61,13 +60,10 @@ def gathered(rank: int) -> dict:
             booked.append(list(t.shape))
         return entry(t)
 
-    session.hooks.ledger.entry = watched
-    session.start()
-    try:
+    with compressing(nonlinear="Bounded") as session:
+        entry, session.hooks.ledger.entry = session.hooks.ledger.entry, watched
         for _ in range(2):
             model(torch.randn(8, 32)).square().sum().backward()
-    finally:
-        session.stop()
     return {"booked": booked, "there": max(there), "packed": sorted(session.figures.layers), "raw": dict(session.figures.raw)}
 
 
@@ -76,33 +72,23 @@ def bounds_of_norms(rank: int) -> list[dict]:
     torch.manual_seed(0)
     model = fully_shard(nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.Linear(32, 4)), mesh=init_device_mesh("cpu", (2,)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-5, momentum=0.9)
-    session = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0, nonlinear="Bounded"))
-    session.start()
     found = []
-    try:
+    with compressing(nonlinear="Bounded") as session:
         for step in range(3):
-            optimizer.zero_grad()
             torch.manual_seed(10 * step + rank)
-            model(torch.randn(256, 32)).square().sum().backward()
-            optimizer.step()
+            train_step(model, optimizer, torch.randn(256, 32))
             found.append({operation.name: operation.bound for operation in session.hooks.operations})
-    finally:
-        session.stop()
     return found
 
 
 def first_bounds(parts: int) -> dict[str, float]:
     """After one step of so many equal batches."""
     model = network()
-    session = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0))
-    session.start()
-    try:
+    with compressing() as session:
         for _ in range(parts):
             torch.manual_seed(7)
             (model(torch.randn(64, 32)).square().sum() / parts).backward()
         torch.optim.SGD(model.parameters(), lr=1e-4).step()
-    finally:
-        session.stop()
     return {site.name: site.bound for site in session.sites._sites.values()}  # type: ignore[misc]
 
 
@@ -111,24 +97,15 @@ def train(rank: int, mode: str | None) -> dict:
     model = network()
     before = collectives()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
-    session = Session(RuntimeConfig(mode, min_tensor_bytes=0)) if mode else None
-    if session:
-        session.start()
-    try:
+    with compressing(mode) as session:
         for step in range(STEPS):
             optimizer.zero_grad()
             for part in range(MICRO):
                 torch.manual_seed(100 * step + 10 * part + rank)
                 (model(torch.randn(64, 32)).square().sum() / MICRO).backward()
             optimizer.step()
-    finally:
-        if session:
-            session.stop()
-    taken = collectives() - before
-    found = {
-        "collectives": taken,
-        "gradients": {name: weight.grad.full_tensor().tolist() for name, weight in model.named_parameters()},
-    }
+    found: dict[str, Any] = {"collectives": collectives() - before}
+    found["gradients"] = {name: weight.grad.full_tensor().tolist() for name, weight in model.named_parameters()}
     if session:
         rows = {name: (row.bound, row.sigma) for name, row in session.figures.layers.items() if row.bound is not None}
         found |= {"layers": rows, "raw": dict(session.figures.raw), "violations": session.figures.violations}

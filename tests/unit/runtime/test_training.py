@@ -11,9 +11,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from kompakt_runtime import observe
-from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
-from kompakt_runtime.session import Session
+from tests.support.runtime.small_training import compressing
 
 SEEDS = (0, 1)
 
@@ -28,34 +27,23 @@ def script():
     return module
 
 
-def trained(script, seed: int, epochs: int = 6) -> float:
-    """Test accuracy in percent."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def trained(script, seed: int, mode: str | None = None, epochs: int = 6) -> tuple[float, Figures | None]:
+    """Test accuracy in percent, and what the session counted."""
     torch.manual_seed(seed)
     train, test = script.digits()
     model = script.network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
     batches = DataLoader(train, batch_size=64, shuffle=True, drop_last=True)
-    for _ in range(epochs):
-        script.train_epoch(model, batches, optimizer)
-    torch.set_num_threads(threads)
-    return script.accuracy(model, test)
-
-
-def compressed(script, seed: int) -> tuple[float, Figures]:
-    session = Session(RuntimeConfig("ErrorBounded"))
-    session.start()
-    try:
-        return trained(script, seed), session.figures
-    finally:
-        session.stop()
+    with compressing(mode, min_tensor_bytes=65536) as session:
+        for _ in range(epochs):
+            script.train_epoch(model, batches, optimizer)
+        return script.accuracy(model, test), session and session.figures
 
 
 @pytest.mark.timeout(600)
 def test_digits_train_as_well_on_a_fraction_of_the_bytes(script):
-    plain = [trained(script, seed) for seed in SEEDS]
-    ours, figures = zip(*(compressed(script, seed) for seed in SEEDS), strict=True)
+    plain = [trained(script, seed)[0] for seed in SEEDS]
+    ours, figures = zip(*(trained(script, seed, "ErrorBounded") for seed in SEEDS), strict=True)
     ratios = [row.plain_bytes / row.saved_bytes for row in figures]
     print(f"test accuracy plain {plain}, compressed {ours}; all saved bytes over what was kept: {ratios}")
     # Between seeds alone accuracy differs by 2 to 3 points after so few epochs.
@@ -69,6 +57,6 @@ def test_digits_train_as_well_on_a_fraction_of_the_bytes(script):
 @pytest.mark.timeout(600)
 def test_a_bound_far_too_large_is_noticed(script, monkeypatch):
     monkeypatch.setattr(observe, "error_bound", lambda average, seen: 300 * seen.magnitude)
-    accuracy, _ = compressed(script, 0)
+    accuracy, _ = trained(script, 0, "ErrorBounded")
     print(f"test accuracy with a bound of 300 times the mean: {accuracy}")
     assert accuracy < 85, "the test above could not fail"

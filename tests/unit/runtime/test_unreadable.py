@@ -5,12 +5,12 @@ import time
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from kompakt_runtime import ledger
-from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.session import Session
-from tests.support.runtime.small_training import batch, gradients, network, same, warm_up
+from tests.support.runtime.small_training import batch, compressing, failed, gradients, network, ours_and_plain, same, warm_up
 from tests.support.runtime.two_ranks import in_two_ranks
 
 
@@ -21,11 +21,21 @@ def damage(session: Session, layer: str) -> None:
     object.__setattr__(part, "words", part.words[:0])
 
 
+def test_a_damaged_copy_of_a_norm_s_input_is_named_too(running):
+    torch.manual_seed(0)
+    model, session = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.LayerNorm(6), nn.Flatten()), running(nonlinear="Bounded")
+    warm_up(model)
+    loss = model(batch()).square().sum()
+    damage(session, "1 [norm]")
+    with pytest.raises(ledger.DecodeFailed, match=r"what 1 \[norm\] saved"):
+        loss.backward()
+    assert all(reason.startswith("DecodeFailed") for reason in failed(session))
+
+
 def test_a_damaged_copy_ends_the_backward_pass_by_an_error_that_names_the_layer(running):
     model, session = network(), running()
     warm_up(model)
-    x = batch().requires_grad_()
-    loss = model(x).square().sum()
+    loss = model(batch().requires_grad_()).square().sum()
     damage(session, "2")
     with pytest.raises(ledger.DecodeFailed, match=r"what 2 saved \(9216 bytes\) cannot be read.*Error: ") as raised:
         loss.backward()
@@ -36,12 +46,9 @@ def test_a_damaged_copy_ends_the_backward_pass_by_an_error_that_names_the_layer(
     del loss, raised
     gc.collect()
     assert not session.hooks.ledger._entries, "nothing stays behind"
-    ours = gradients(model, batch())
-    monitored = session.figures.raw
-    session.stop()
-    plain = gradients(model, batch())
+    ours, plain = ours_and_plain(model, session)
     assert torch.equal(ours["input"], plain["input"]), "the next step trains as any other"
-    assert not [reason for reason in monitored if reason.startswith("HookFailed")]
+    assert not [reason for reason in session.figures.raw if reason.startswith("HookFailed")]
 
 
 @pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError, MemoryError])
@@ -93,19 +100,15 @@ def test_a_failure_to_count_or_compare_ends_no_backward_pass(running, monkeypatc
 
 def one_rank_cannot_read(rank: int) -> tuple[str, float]:
     """What ended this rank's training, and after how many seconds."""
-    session = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0))
-    session.start()
-    model = DistributedDataParallel(network())
-    begun = time.monotonic()
-    loss = model(batch(rank)).square().sum()
-    if rank == 1:
-        damage(session, "2")
-    try:
-        loss.backward()
-    except RuntimeError as error:
-        return f"{type(error).__name__}: {error}", time.monotonic() - begun
-    finally:
-        session.stop()
+    model, begun = DistributedDataParallel(network()), time.monotonic()
+    with compressing() as session:
+        loss = model(batch(rank)).square().sum()
+        if rank == 1:
+            damage(session, "2")
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            return f"{type(error).__name__}: {error}", time.monotonic() - begun
     return "", time.monotonic() - begun
 
 

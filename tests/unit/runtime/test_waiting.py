@@ -2,35 +2,26 @@
 
 import pytest
 import torch
-from torch import nn
 
 from kompakt_runtime import ledger
 from kompakt_runtime.codec import Pending, Room, begin
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.session import Session
-
-torch.set_num_threads(1)
-torch.optim.SGD([torch.zeros(1)])  # loads the compiler once, which takes seconds
+from tests.support.runtime.small_training import batch, compressing, network, train_step
 
 
-def gradients(steps: int = 8) -> tuple[dict[str, torch.Tensor], Session]:
+def gradients(steps: int = 8) -> tuple[list[torch.Tensor], Session]:
     """Weight gradients of the last step. Bounds are new after steps 3 and 5; the step after a new one reads sizes back."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))
-    session = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0))
-    session.start()
-    try:
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-        for step in range(steps):
-            optimizer.zero_grad()
-            model(torch.randn(8, 3, 10, 10, generator=torch.Generator().manual_seed(step))).square().sum().backward()
-            optimizer.step()
-    finally:
-        session.stop()
-    return {name: weight.grad for name, weight in model.named_parameters()}, session
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with compressing() as session:
+        for seed in range(steps):
+            train_step(model, optimizer, batch(seed))
+    return [weight.grad for weight in model.parameters()], session
 
 
-def waiting(monkeypatch, ready: bool) -> list[Pending]:
+@pytest.fixture
+def waiting(monkeypatch):
     """Every tensor waits for its sizes; `ready`: they are there when first asked for."""
     seen: list[Pending] = []
 
@@ -38,54 +29,49 @@ def waiting(monkeypatch, ready: bool) -> list[Pending]:
         seen.append(begin(x, bound, room))
         return seen[-1]
 
-    monkeypatch.setattr(ledger, "defers", lambda _t: True)
-    monkeypatch.setattr("kompakt_runtime.entry.begin", watched)
-    monkeypatch.setattr(Pending, "ready", property(lambda _pending: ready))
-    return seen
+    def start(ready: bool) -> list[Pending]:
+        monkeypatch.setattr(ledger, "defers", lambda _t: True)
+        monkeypatch.setattr("kompakt_runtime.entry.begin", watched)
+        monkeypatch.setattr(Pending, "ready", property(lambda _pending: ready))
+        return seen
+
+    return start
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_waiting_changes_no_gradient(monkeypatch, ready):
+def test_waiting_changes_no_gradient(waiting, ready):
     at_once, before = gradients()
-    begun = waiting(monkeypatch, ready)
+    begun = waiting(ready)
     later, after = gradients()
-    assert all(torch.equal(at_once[name], later[name]) for name in at_once)
+    assert all(map(torch.equal, at_once, later))
     assert len(begun) > 0
     assert after.figures.compressed == before.figures.compressed > 0
     assert after.figures.violations == 0
 
 
-def test_where_room_is_short_the_original_stays_and_the_next_has_room(monkeypatch):
-    waiting(monkeypatch, True)
-    of = Room.of
+def test_where_room_is_short_the_original_stays(waiting, monkeypatch):
+    waiting(True)
     monkeypatch.setattr(Room, "of", staticmethod(lambda sizes, elements: Room(0, 0, 0)))
     monkeypatch.setattr("kompakt_runtime.codec.pending.FLOOR", 1)
-    _, session = gradients()
-    assert session.figures.raw["NoRoom"] > 0
-    monkeypatch.setattr(Room, "of", staticmethod(of))
+    assert gradients()[1].figures.raw["NoRoom"] > 0
 
 
-def test_a_failure_while_settling_leaves_plain_training(monkeypatch):
-    waiting(monkeypatch, True)
-
+def test_a_failure_while_settling_leaves_plain_training(waiting, monkeypatch):
     def broken(_pending):
         raise RuntimeError("device lost")
 
+    waiting(True)
     monkeypatch.setattr(Pending, "settle", broken)
-    _, session = gradients()
-    assert session.figures.raw["EncodeFailedRuntimeError"] > 0
+    assert gradients()[1].figures.raw["EncodeFailedRuntimeError"] > 0
 
 
-def test_no_more_than_two_originals_wait():
-    session = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0))
-    book = session.hooks.ledger
+def test_no_more_than_two_originals_wait(waiting):
+    waiting(False)
+    book = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0)).hooks.ledger
     book._rooms["layer"] = (0.1, Room(0.04, 0.2, 0.001))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger, "defers", lambda _t: True)
-        patch.setattr(Pending, "ready", property(lambda _pending: False))
-        tensors = [torch.randn(50_000).relu() for _ in range(6)]
-        entries = [book.entry(t) for t in tensors]
-        for entry, t in zip(entries, tensors, strict=True):
-            assert book.compress(entry, t, 0.1, "layer", at_once=False)
-            assert sum(other.pending is not None for other in entries) <= ledger.IN_FLIGHT
+    tensors = [torch.randn(50_000).relu() for _ in range(6)]
+    entries = [book.entry(t) for t in tensors]
+    for entry, t in zip(entries, tensors, strict=True):
+        assert book.compress(entry, t, 0.1, "layer", at_once=False)
+        assert sum(other.pending is not None for other in entries) <= ledger.IN_FLIGHT
     assert sum(entry.packed is not None for entry in entries) == 4
