@@ -33,40 +33,45 @@ def sentence_of(*words: str) -> str:
     return str(result.exception)
 
 
-def test_place_shows_the_set_and_what_chance_would_give() -> None:
-    out = run("place", "--machine", "dgx1-v100", "--free", "0,1,4,5", "--gpus", "2", "--pattern", "ring").output
-    assert "chosen   GPU 0 -> 4   (policy Preserve, sensitive)" in out
-    assert "value    50.0 GB/s Ring (100% of the best on an empty one, 50.0 GB/s)" in out
-    assert "by count 27.0 GB/s on average, 6.0 at worst (any of the 6 free sets)" in out
-    assert "A = chosen: GPU 0,4" in out
-
-
-def test_place_of_a_ring_closes_the_ring() -> None:
-    out = run("place", "--machine", "dgx1-v100", "--gpus", "5", "--policy", "BEST").output
-    assert "GPU 0 -> 2 -> 3 -> 7 -> 4 -> 0" in out, "five NVLinks; the ring with the greatest sum crosses the sockets"
-
-
-def test_place_without_pattern_claims_no_value() -> None:
-    out = run("place", "--machine", "l40s-4", "--gpus", "2", "--pattern", "none").output
-    assert "pattern None asks for no bandwidth" in out
-
-
-def test_place_of_one_gpu_claims_no_value() -> None:
-    out = run("place", "--machine", "a100-pcie-8-bridge-pairs", "--free", "0,2,3", "--gpus", "1", "--sensitivity", "low").output
-    assert "chosen   GPU 3   (policy Preserve, insensitive)" in out
-    assert "a single GPU has nobody to talk to" in out
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (
+            "dgx1-v100 --free 0,1,4,5 --gpus 2 --pattern ring",
+            [
+                "chosen   GPU 0 -> 4   (policy Preserve, sensitive)",
+                "value    50.0 GB/s Ring (100% of the best on an empty one, 50.0 GB/s)",
+                "by count 27.0 GB/s on average, 6.0 at worst (any of the 6 free sets)",
+                "A = chosen: GPU 0,4",
+                "B = taken: GPU 2,3,6,7",
+            ],
+        ),
+        # Five NVLinks; the ring with the greatest sum crosses the sockets.
+        ("dgx1-v100 --gpus 5 --policy BEST", ["GPU 0 -> 2 -> 3 -> 7 -> 4 -> 0"]),
+        ("l40s-4 --gpus 2 --pattern none", ["pattern None asks for no bandwidth"]),
+        (
+            "a100-pcie-8-bridge-pairs --free 0,2,3 --gpus 1 --sensitivity low",
+            ["chosen   GPU 3   (policy Preserve, insensitive)", "a single GPU has nobody to talk to"],
+        ),
+        ("- --gpus 2", ["chosen   GPU 0 -> 2"]),
+    ],
+    ids=[
+        "the set and what chance would give",
+        "a ring is closed",
+        "without a pattern no value is claimed",
+        "nor for one GPU",
+        "a matrix pasted into standard input",
+    ],
+)
+def test_place_shows(words: str, lines: list[str]) -> None:
+    out = run("place", "--machine", *words.split(), stdin=MACHINES["a100-pcie-8-bridge-pairs"].text).output
+    assert not [line for line in lines if line not in out], out
 
 
 def test_links_of_the_chosen_set_are_marked_and_no_others() -> None:
     out = run("place", "--machine", "dgx1-v100", "--free", "0,1,4,5", "--gpus", "2").output
     assert out.count("[") == 2
     assert "[NV2]" in out.splitlines()[1]
-    assert "B = taken: GPU 2,3,6,7" in out
-
-
-def test_place_reads_a_pasted_matrix_from_standard_input() -> None:
-    out = run("place", "--machine", "-", "--gpus", "2", stdin=MACHINES["a100-pcie-8-bridge-pairs"].text).output
-    assert "chosen   GPU 0 -> 2" in out
 
 
 @pytest.mark.parametrize(
