@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -28,6 +27,7 @@ from kompakt_client.requests import Answer as HttpAnswer
 from kompakt_client.requests import ApiRequest, Query
 from kompakt_client.store import ObjectChange, StoredObject
 from kompakt_client.transport import ApiClient, connect
+from tests.support.client.kubeconfigs import write_kubeconfig
 from tests.support.client.reflecting import Answer, ReflectingMachine, Seen
 from tools.kube import control_plane
 from tools.kube.binaries import find_all
@@ -70,16 +70,9 @@ def spoilt(plane: ClusterSession, tmp_path: Path) -> ApiClient:
     token = admin.create("/api/v1/namespaces/default/serviceaccounts/default/token", {"spec": {"expirationSeconds": 3600}})
     address, proxy = plane.parts.faulty_server(SEED)
     plane.start(proxy)
-    authority = str(plane.plane.keys.authority.certificate_file)
-    document = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": address, "certificate-authority": authority}}],
-        "users": [{"name": "u", "user": {"token": token["status"]["token"]}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(document))
-    return connect(path)
+    authority = {"certificate-authority": str(plane.plane.keys.authority.certificate_file)}
+    user = {"token": token["status"]["token"]}
+    return connect(write_kubeconfig(tmp_path / "kubeconfig", address, cluster=authority, user=user))
 
 
 class HeldStream:

@@ -129,31 +129,27 @@ def test_python_dash_m_is_the_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "code", "out", "error"),
     [
-        ("place --machine x --gpus 0", "kompakt: Invalid value for '--gpus'"),
-        ("place --machine x", "kompakt: Missing option '--gpus'"),
-        ("placing", "kompakt: No such command 'placing'"),
-        ("topology nowhere", "kompakt: unknown machine 'nowhere'"),
+        ("place --machine x --gpus 0", 2, "", "kompakt: Invalid value for '--gpus'"),
+        ("place --machine x", 2, "", "kompakt: Missing option '--gpus'"),
+        ("placing", 2, "", "kompakt: No such command 'placing'"),
+        ("topology nowhere", 2, "", "kompakt: unknown machine 'nowhere'"),
+        ("machines", 0, "MACHINE", ""),
+        ("", 2, "Usage: kompakt", ""),
     ],
 )
-def test_errors_end_the_command_with_one_line_and_code_two(
-    words: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_process_ends_with_a_code_and_an_error_of_one_line(
+    words: str, code: int, out: str, error: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["kompakt", *words.split()])
     with pytest.raises(SystemExit) as end:
         main.main()
-    assert end.value.code == 2
-    error = capsys.readouterr().err
-    assert error.startswith(sentence)
-    assert len(error.splitlines()) == 1
-
-
-def test_a_command_that_works_ends_with_code_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["kompakt", "machines"])
-    with pytest.raises(SystemExit) as end:
-        main.main()
-    assert end.value.code == 0
+    said = capsys.readouterr()
+    assert end.value.code == code
+    assert said.out.startswith(out)
+    assert said.err.startswith(error)
+    assert len(said.err.splitlines()) == (1 if error else 0)
 
 
 @pytest.fixture
@@ -216,16 +212,6 @@ def test_help_imports_only_what_a_list_of_commands_needs() -> None:
     assert not HEAVY & {name.partition(".")[0] for name in modules.split()}
     ours = {name for name in modules.split() if name.startswith("kompakt_")}
     assert ours == {"kompakt_cli", "kompakt_cli.main", "kompakt_cli.commands", "kompakt_core", "kompakt_core.errors"}
-
-
-def test_help_is_printed_when_no_command_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["kompakt"])
-    with pytest.raises(SystemExit) as end:
-        main.main()
-    assert end.value.code == 2
-    said = capsys.readouterr()
-    assert said.out.startswith("Usage: kompakt")
-    assert said.err == ""
 
 
 @given(st.text(alphabet="0123456789,-+ ٣²x", max_size=12))
