@@ -1,11 +1,14 @@
 """Who asks: a fixed token or certificate, a token file that others renew, or a program that logs in.
 
 Programs follow https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins: they are
-started when their answer is first needed, when it has expired, and when the API server does not believe it any more.
+started when their answer is first needed, some time before it expires (in the background, so that no request waits), when it
+has expired all the same, and when the API server does not believe it any more.
 """
 
 import base64
 import json
+import logging
+import math
 import os
 import subprocess
 import threading
@@ -21,9 +24,12 @@ from kompakt_client.object_fields import ObjectFields
 from kompakt_core.contract import timestamps
 from kompakt_core.errors import InvalidInput
 
+_LOG = logging.getLogger(__name__)
 PROGRAM_SECONDS: Final = 60.0  # to log in; a person may have to answer something in a browser
 PERSON_SECONDS: Final = 600.0  # where it may ask at the terminal
 EARLY_SECONDS: Final = 10.0  # before it expires a credential is renewed: clocks differ, and requests take time
+AHEAD_SECONDS: Final = 120.0  # before that a login is renewed in the background; watches ask at least each minute
+AGAIN_SECONDS: Final = 10.0  # after a background renewal that failed
 NO_PEM: Final = Pem()
 
 
@@ -69,8 +75,13 @@ class Login:
     until: float | None = None
 
 
+def in_background(work: Callable[[], None]) -> None:
+    """In a daemon thread: a program that hangs must not hold the process back."""
+    threading.Thread(target=work, name="log in", daemon=True).start()
+
+
 class ExecCredentials(Credentials):
-    """A program that logs in; its answer is kept until it expires."""
+    """A program that logs in; its answer is kept until it expires, and renewed before. It asks a person only when it must."""
 
     def __init__(
         self,
@@ -80,11 +91,13 @@ class ExecCredentials(Credentials):
         key: Pem = NO_PEM,
         *,
         clock: Callable[[], float] = time.time,
+        start: Callable[[Callable[[], None]], None] = in_background,
     ) -> None:
         super().__init__(None, certificate, key)
         self._program, self._folder, self._clock = program, folder, clock
         self._lock = threading.Lock()  # several threads that need a login wait for one
         self._login: Login | None = None
+        self._start, self._ahead_at = start, math.inf
 
     def headers(self) -> Mapping[str, str]:
         """For one request. Raises Unreachable where the program fails."""
@@ -103,14 +116,43 @@ class ExecCredentials(Credentials):
 
     def _current(self) -> Login:
         with self._lock:
-            if self._login is None or not still_good(self._login, self._clock()):
-                self._login = run(self._program, self._folder)
-            return self._login
+            login, now = self._login, self._clock()
+            if login is None or not still_good(login, now):
+                return self._keep(run(self._program, self._folder))
+            if now >= self._ahead_at and not self._program.interactive:
+                self._ahead_at = math.inf  # one at a time
+                self._start(lambda: self._renew_ahead(login))
+            return login
+
+    def _keep(self, login: Login) -> Login:
+        self._login, self._ahead_at = login, ahead_at(login, self._clock())
+        return login
+
+    def _renew_ahead(self, before: Login) -> None:
+        """Not under the lock while the program runs: requests go on with the login of before."""
+        try:
+            login = run(self._program, self._folder)
+        except Unreachable as error:
+            _LOG.warning("cannot renew a login ahead of its end: %s", error)
+            with self._lock:
+                self._ahead_at = self._clock() + AGAIN_SECONDS
+            return
+        with self._lock:
+            if self._login is before:  # else it had to be renewed meanwhile
+                self._keep(login)
 
 
 def still_good(login: Login, now: float) -> bool:
     """Whether a login may be used for one more request."""
     return login.until is None or now < login.until - EARLY_SECONDS
+
+
+def ahead_at(login: Login, now: float) -> float:
+    """When to renew a login of now in the background: early, but not in the first half of its life."""
+    if login.until is None:
+        return math.inf
+    last = login.until - EARLY_SECONDS
+    return max(last - AHEAD_SECONDS, (now + last) / 2)
 
 
 def run(program: LoginProgram, folder: Path) -> Login:

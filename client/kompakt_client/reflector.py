@@ -1,6 +1,7 @@
 """A thread that keeps a Store in step with the API server, and tells of each change: it performs what Reflection decides."""
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,6 +71,7 @@ class Reflector(Generic[View]):
         compare_seconds: float = COMPARE_SECONDS,
         backoff: Backoff = BACKOFF,
         whole: bool = False,
+        random: Callable[[], float] = random.random,
     ) -> None:
         """`listed` is called after each list, `beat` whenever the thread has gone round.
 
@@ -79,6 +81,7 @@ class Reflector(Generic[View]):
         self._source, self._kind, self._listener = source, kind, listener
         self._listed, self._left, self._beat = listed, left, beat
         self._compare_seconds, self._backoff, self._whole = compare_seconds, backoff, whole
+        self._random = random
         self._broken = Backoff(BROKEN_SECONDS, LONGEST_BROKEN)
         self._breaks = 0  # since the listener last took a list in
         self._lock = threading.RLock()
@@ -90,7 +93,11 @@ class Reflector(Generic[View]):
     def _begin(self) -> None:
         self.store: Store[View] = Store(self._kind.indexes)
         self._reflection = Reflection(
-            self.store, optional=self._kind.optional, compare_seconds=self._compare_seconds, backoff=self._backoff
+            self.store,
+            optional=self._kind.optional,
+            compare_seconds=self._compare_seconds,
+            backoff=self._backoff,
+            random=self._random,
         )
         self._fresh = True  # the listener is to hear of everything
 
@@ -143,7 +150,7 @@ class Reflector(Generic[View]):
                 _LOG.exception("watching %s broke; all is listed anew", self._kind.name)
                 self._fresh = True
                 self._breaks += 1
-                self._stopped.wait(self._broken.seconds(self._breaks))
+                self._stopped.wait(self._broken.seconds(self._breaks, random=self._random))
                 effect = self._reflection.start()
 
     def _perform(self, effect: Effect) -> _Todo:

@@ -1,8 +1,7 @@
 """`kompakt simulate`: one trace, policies side by side."""
 
 from collections.abc import Callable, Mapping
-from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -11,6 +10,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.policy.model import OVERTAKEN_AT_MOST
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.machines import known_machine
+from kompakt_simulator import options
 from kompakt_simulator.cluster import ClusterShape, ClusterState
 from kompakt_simulator.cluster_file import read_shape
 from kompakt_simulator.extensions import Installed, installed_placements, installed_policies, installed_traces, trace_named
@@ -18,72 +18,45 @@ from kompakt_simulator.figures import ring_share, summarize
 from kompakt_simulator.html import html_of
 from kompakt_simulator.jobs import Trace
 from kompakt_simulator.network import FREE, Network, load_network, network_on
-from kompakt_simulator.placements import PLACEMENTS, Placement
-from kompakt_simulator.policies import POLICIES, SchedulingPolicy
+from kompakt_simulator.options import CLUSTER, SimulationOutput
+from kompakt_simulator.placements import Placement
+from kompakt_simulator.policies import SchedulingPolicy
 from kompakt_simulator.report import PolicyRun, csv_of, json_of, table_of
-from kompakt_simulator.setting import WORDS, Knowledge, Setting, SimulationRules, parse_rules
+from kompakt_simulator.setting import Knowledge, Setting, SimulationRules, parse_rules
 from kompakt_simulator.simulation import known_to
 from kompakt_simulator.simulation import simulate as run_simulation
-from kompakt_simulator.traces.formats import WORK
-from kompakt_simulator.traces.reading import BUILT_IN
 
-CLUSTER = "1x4x4"
-_ADDED = "what installed packages add"
 _T = TypeVar("_T")
 
 
-class SimulationOutput(StrEnum):
-    """What is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    HTML = "html"
-    CSV = "csv"
-
-
 def simulate(
-    trace: Annotated[
-        str, typer.Option(help=f"{', '.join(BUILT_IN)}, {_ADDED}, or the path of a file (plain or gzip)")
-    ] = "tiresias-60",
-    format: Annotated[str | None, typer.Option(help=f"default: told by the file's columns. What counts as work: {WORK}")] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help=f"RACKSxMACHINESxGPUS, or a YAML or JSON file with unequal racks; default: {CLUSTER}")
-    ] = None,
-    policy: Annotated[
-        list[str] | None, typer.Option(help=f"{', '.join(POLICIES)}, {_ADDED}; comma-separated; default: all")
-    ] = None,
-    placement: Annotated[str, typer.Option(help=f"{', '.join(PLACEMENTS)}, {_ADDED}; planned with --machine")] = "levels",
-    machine: Annotated[str | None, typer.Option(help="known machine whose link graph all machines have")] = None,
-    network: Annotated[str | None, typer.Option(help="YAML or JSON file: what communication costs; default: nothing")] = None,
-    restart_s: Annotated[float, typer.Option(help="seconds a stopped job needs to start again")] = 30,
-    checkpoint_s_per_gpu: Annotated[float, typer.Option(help="seconds per GPU until a stopped job's GPUs are free")] = 1,
-    checkpoint_interval_s: Annotated[
-        float, typer.Option(help="0: stopping loses no work; else that since the last interval")
-    ] = 0,
-    lease: Annotated[float, typer.Option(help="seconds; for policies with leases")] = 3600,
-    history: Annotated[float, typer.Option(help="leases that Dally's tuner looks back")] = 48,
-    timers: Annotated[str | None, typer.Option(help="Dally's R,N in leases; default: tuned")] = None,
-    knowledge: Annotated[str | None, typer.Option(help="none, declared, oracle; default: what each policy needs")] = None,
-    declared_error: Annotated[float, typer.Option(help="declared totals are wrong by this lognormal factor")] = 1,
-    overtaken_at_most: Annotated[
-        int, typer.Option(help="when so many others went before a job without a place, kompakt keeps GPUs for it")
-    ] = OVERTAKEN_AT_MOST,
-    seed: Annotated[int, typer.Option(help="for all that chance decides")] = 0,
-    rules: Annotated[str | None, typer.Option(help=f"where simulators differ, comma-separated: {WORDS}; first = default")] = None,
-    output: Annotated[
-        SimulationOutput, typer.Option("--output", "-o", help="csv: a row per policy and job")
-    ] = SimulationOutput.TABLE,
-    jobs: Annotated[bool, typer.Option("--jobs", help="with -o json: also an object per job")] = False,
+    trace: options.TraceName = "tiresias-60",
+    format: options.TraceFormat = None,
+    cluster: options.ClusterText = None,
+    policy: options.PolicyNames = None,
+    placement: options.PlacementName = "levels",
+    machine: options.MachineName = None,
+    network: options.NetworkFile = None,
+    restart_s: options.Restart = 30,
+    checkpoint_s_per_gpu: options.Checkpoint = 1,
+    checkpoint_interval_s: options.CheckpointInterval = 0,
+    lease: options.Lease = 3600,
+    history: options.History = 48,
+    timers: options.Timers = None,
+    knowledge: options.KnowledgeName = None,
+    declared_error: options.DeclaredError = 1,
+    overtaken_at_most: options.OvertakenAtMost = OVERTAKEN_AT_MOST,
+    seed: options.Seed = 0,
+    rules: options.Rules = None,
+    output: options.Output = SimulationOutput.TABLE,
+    jobs: options.Jobs = False,
 ) -> None:
     """Run a trace of jobs through scheduling policies in virtual time and compare completion times."""
     if jobs and output is not SimulationOutput.JSON:
         raise InvalidInput(f"--jobs with -o {output}: expected -o json; -o csv prints a row per job as it is")
-    traces = installed_traces()
-    _leave_out(traces)
-    loaded = trace_named(trace, format, traces.rows)
+    loaded = _loaded(trace, format)
     graph = None if machine is None else known_machine(machine).graph()
     where, shape, costs = _world(cluster, network)
-    world = ClusterState.of(shape)
     setting = Setting(
         restart_s=restart_s,
         checkpoint_s_per_gpu=checkpoint_s_per_gpu,
@@ -98,15 +71,16 @@ def simulate(
         network=costs,
         rules=SimulationRules() if rules is None else parse_rules(rules),
     )
-    placements, policies = installed_placements(graph), installed_policies()
-    _leave_out(placements, policies)
-    place = _chosen("--placement", [placement], placements.rows)[placement.lower()]
-    chosen = _chosen("--policy", _split(policy), policies.rows)
-    for each in chosen.values():
-        known_to(each, setting)
-    runs = [_run(loaded, world, each, place, setting, graph) for each in chosen.values()]
+    world = ClusterState.of(shape)
+    runs = _runs(loaded, world, setting, graph, placement, _split(policy))
     title = f"{loaded.name}: {len(loaded.jobs)} jobs on {where}; work = {loaded.work}"
     _print(title, _note(costs, network), loaded, world, runs, output, jobs)
+
+
+def _loaded(trace: str, format: str | None) -> Trace:
+    traces = installed_traces()
+    _leave_out(traces)
+    return trace_named(trace, format, traces.rows)
 
 
 def _world(cluster: str | None, network: str | None) -> tuple[str, ClusterShape, Network]:
@@ -118,6 +92,19 @@ def _world(cluster: str | None, network: str | None) -> tuple[str, ClusterShape,
         raise InvalidInput(f"--cluster {cluster} and racks in {network}: two clusters; give one of them")
     shape = read_shape(cluster or CLUSTER) if file.shape is None else file.shape
     return network if file.shape is not None else cluster or CLUSTER, shape, network_on(file, shape)
+
+
+def _runs(
+    trace: Trace, world: ClusterState, setting: Setting, graph: LinkGraph | None, placement: str, policies: list[str] | None
+) -> list[PolicyRun]:
+    """Each policy that is named, on the same trace. What all of them need is checked before the first one runs."""
+    placements, installed = installed_placements(graph), installed_policies()
+    _leave_out(placements, installed)
+    place = _chosen("--placement", [placement], placements.rows)[placement.lower()]
+    chosen = _chosen("--policy", policies, installed.rows)
+    for each in chosen.values():
+        known_to(each, setting)
+    return [_run(trace, world, each, place, setting, graph) for each in chosen.values()]
 
 
 def _run(

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-import yaml
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from kompakt_extender.health import health_app
 from kompakt_extender.main import listen, server
+from tests.support.client.kubeconfigs import write_kubeconfig
 from tests.support.extender.explain_client import ExplainClient, proxied
 
 PROXY = "/api/v1/namespaces/kompakt-system/services/kompakt-explain:http/proxy"
@@ -82,18 +82,5 @@ def serving(client: Coroutine[Any, Any, ExplainClient]) -> Iterator[tuple[Standi
 
 
 def kubeconfig(folder: Path, port: int, token: str = "mine", namespace: str = "default") -> Path:
-    path = folder / f"{token}.yaml"
-    context = {"cluster": "here", "user": token, "namespace": namespace}
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "here",
-                "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-                "users": [{"name": token, "user": {"token": token}}],
-                "contexts": [{"name": "here", "context": context}],
-            }
-        )
-    )
-    return path
+    server = f"http://127.0.0.1:{port}"
+    return write_kubeconfig(folder / f"{token}.yaml", server, name="here", user={"token": token}, namespace=namespace)

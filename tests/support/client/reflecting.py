@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kompakt_client.store import ObjectChange, StoredObject
 
 NAMES = st.sampled_from("abc")
-ANSWERED = st.sampled_from(["at once", "late", "never"])
+ANSWERED = st.sampled_from(["at once", "at once", "late", "never"])
 Seen = StoredObject[str]
 
 
@@ -63,7 +63,7 @@ class ReflectingMachine(RuleBasedStateMachine):
     def in_the_store(self) -> dict[str, Seen]:
         raise NotImplementedError
 
-    # What happens
+    # What happens. No precondition: which rules may follow must not hang on what a network did, or no seed repeats a run.
 
     @initialize()
     def begin(self) -> None:
@@ -79,15 +79,15 @@ class ReflectingMachine(RuleBasedStateMachine):
         self.latest: dict[str, int] = {}  # the version of the last answer by name
         self.trusted = True  # nobody has restored anything
 
-    @rule(name=NAMES, readable=st.booleans(), answered=ANSWERED)
+    @rule(name=NAMES, readable=st.sampled_from([True, True, False]), answered=ANSWERED)
     def somebody_writes(self, name: str, readable: bool, answered: str) -> None:
         self.there.add(name)
         self.is_answered(self.written(name, readable), answered)
 
-    @precondition(lambda self: self.there)
-    @rule(number=st.integers(0, 2), answered=ANSWERED)
-    def somebody_deletes(self, number: int, answered: str) -> None:
-        name = sorted(self.there)[number % len(self.there)]
+    @rule(name=NAMES, answered=ANSWERED)
+    def somebody_deletes(self, name: str, answered: str) -> None:
+        if name not in self.there:
+            return
         answer = self.deleted(name)
         if answer is not None:
             self.there.discard(name)
@@ -99,10 +99,10 @@ class ReflectingMachine(RuleBasedStateMachine):
         elif answer is not None and when == "at once":
             self.hears(answer)
 
-    @precondition(lambda self: self.late)
     @rule(number=st.integers(0, 20))
     def an_answer_arrives(self, number: int) -> None:
-        self.hears(self.late.pop(number % len(self.late)))
+        if self.late:
+            self.hears(self.late.pop(number % len(self.late)))
 
     def hears(self, answer: Answer) -> None:
         self.arrive(answer)
@@ -141,7 +141,7 @@ class ReflectingMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_told_follows_from_what_was_heard(self) -> None:
-        assert not getattr(self, "wrong", [])
+        assert not getattr(self, "wrong", []), self.wrong
 
     def hear(self, changes: Sequence[ObjectChange[str]]) -> None:
         """What the store tells: it fits what it told before, nobody rises from the dead, nothing goes back behind an answer."""
@@ -161,4 +161,4 @@ class ReflectingMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "late"):
             self.all_is_quiet(answers_first=False)
-            assert not self.wrong
+            assert not self.wrong, self.wrong

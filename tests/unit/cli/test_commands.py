@@ -33,40 +33,45 @@ def sentence_of(*words: str) -> str:
     return str(result.exception)
 
 
-def test_place_shows_the_set_and_what_chance_would_give() -> None:
-    out = run("place", "--machine", "dgx1-v100", "--free", "0,1,4,5", "--gpus", "2", "--pattern", "ring").output
-    assert "chosen   GPU 0 -> 4   (policy Preserve, sensitive)" in out
-    assert "value    50.0 GB/s Ring (100% of the best on an empty one, 50.0 GB/s)" in out
-    assert "by count 27.0 GB/s on average, 6.0 at worst (any of the 6 free sets)" in out
-    assert "A = chosen: GPU 0,4" in out
-
-
-def test_place_of_a_ring_closes_the_ring() -> None:
-    out = run("place", "--machine", "dgx1-v100", "--gpus", "5", "--policy", "BEST").output
-    assert "GPU 0 -> 2 -> 3 -> 7 -> 4 -> 0" in out, "five NVLinks; the ring with the greatest sum crosses the sockets"
-
-
-def test_place_without_pattern_claims_no_value() -> None:
-    out = run("place", "--machine", "l40s-4", "--gpus", "2", "--pattern", "none").output
-    assert "pattern None asks for no bandwidth" in out
-
-
-def test_place_of_one_gpu_claims_no_value() -> None:
-    out = run("place", "--machine", "a100-pcie-8-bridge-pairs", "--free", "0,2,3", "--gpus", "1", "--sensitivity", "low").output
-    assert "chosen   GPU 3   (policy Preserve, insensitive)" in out
-    assert "a single GPU has nobody to talk to" in out
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (
+            "dgx1-v100 --free 0,1,4,5 --gpus 2 --pattern ring",
+            [
+                "chosen   GPU 0 -> 4   (policy Preserve, sensitive)",
+                "value    50.0 GB/s Ring (100% of the best on an empty one, 50.0 GB/s)",
+                "by count 27.0 GB/s on average, 6.0 at worst (any of the 6 free sets)",
+                "A = chosen: GPU 0,4",
+                "B = taken: GPU 2,3,6,7",
+            ],
+        ),
+        # Five NVLinks; the ring with the greatest sum crosses the sockets.
+        ("dgx1-v100 --gpus 5 --policy BEST", ["GPU 0 -> 2 -> 3 -> 7 -> 4 -> 0"]),
+        ("l40s-4 --gpus 2 --pattern none", ["pattern None asks for no bandwidth"]),
+        (
+            "a100-pcie-8-bridge-pairs --free 0,2,3 --gpus 1 --sensitivity low",
+            ["chosen   GPU 3   (policy Preserve, insensitive)", "a single GPU has nobody to talk to"],
+        ),
+        ("- --gpus 2", ["chosen   GPU 0 -> 2"]),
+    ],
+    ids=[
+        "the set and what chance would give",
+        "a ring is closed",
+        "without a pattern no value is claimed",
+        "nor for one GPU",
+        "a matrix pasted into standard input",
+    ],
+)
+def test_place_shows(words: str, lines: list[str]) -> None:
+    out = run("place", "--machine", *words.split(), stdin=MACHINES["a100-pcie-8-bridge-pairs"].text).output
+    assert not [line for line in lines if line not in out], out
 
 
 def test_links_of_the_chosen_set_are_marked_and_no_others() -> None:
     out = run("place", "--machine", "dgx1-v100", "--free", "0,1,4,5", "--gpus", "2").output
     assert out.count("[") == 2
     assert "[NV2]" in out.splitlines()[1]
-    assert "B = taken: GPU 2,3,6,7" in out
-
-
-def test_place_reads_a_pasted_matrix_from_standard_input() -> None:
-    out = run("place", "--machine", "-", "--gpus", "2", stdin=MACHINES["a100-pcie-8-bridge-pairs"].text).output
-    assert "chosen   GPU 0 -> 2" in out
 
 
 @pytest.mark.parametrize(
@@ -124,31 +129,27 @@ def test_python_dash_m_is_the_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "code", "out", "error"),
     [
-        ("place --machine x --gpus 0", "kompakt: Invalid value for '--gpus'"),
-        ("place --machine x", "kompakt: Missing option '--gpus'"),
-        ("placing", "kompakt: No such command 'placing'"),
-        ("topology nowhere", "kompakt: unknown machine 'nowhere'"),
+        ("place --machine x --gpus 0", 2, "", "kompakt: Invalid value for '--gpus'"),
+        ("place --machine x", 2, "", "kompakt: Missing option '--gpus'"),
+        ("placing", 2, "", "kompakt: No such command 'placing'"),
+        ("topology nowhere", 2, "", "kompakt: unknown machine 'nowhere'"),
+        ("machines", 0, "MACHINE", ""),
+        ("", 2, "Usage: kompakt", ""),
     ],
 )
-def test_errors_end_the_command_with_one_line_and_code_two(
-    words: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_process_ends_with_a_code_and_an_error_of_one_line(
+    words: str, code: int, out: str, error: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["kompakt", *words.split()])
     with pytest.raises(SystemExit) as end:
         main.main()
-    assert end.value.code == 2
-    error = capsys.readouterr().err
-    assert error.startswith(sentence)
-    assert len(error.splitlines()) == 1
-
-
-def test_a_command_that_works_ends_with_code_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["kompakt", "machines"])
-    with pytest.raises(SystemExit) as end:
-        main.main()
-    assert end.value.code == 0
+    said = capsys.readouterr()
+    assert end.value.code == code
+    assert said.out.startswith(out)
+    assert said.err.startswith(error)
+    assert len(said.err.splitlines()) == (1 if error else 0)
 
 
 @pytest.fixture
@@ -211,16 +212,6 @@ def test_help_imports_only_what_a_list_of_commands_needs() -> None:
     assert not HEAVY & {name.partition(".")[0] for name in modules.split()}
     ours = {name for name in modules.split() if name.startswith("kompakt_")}
     assert ours == {"kompakt_cli", "kompakt_cli.main", "kompakt_cli.commands", "kompakt_core", "kompakt_core.errors"}
-
-
-def test_help_is_printed_when_no_command_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["kompakt"])
-    with pytest.raises(SystemExit) as end:
-        main.main()
-    assert end.value.code == 2
-    said = capsys.readouterr()
-    assert said.out.startswith("Usage: kompakt")
-    assert said.err == ""
 
 
 @given(st.text(alphabet="0123456789,-+ ٣²x", max_size=12))

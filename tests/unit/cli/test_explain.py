@@ -58,6 +58,11 @@ def run(standin: tuple[Standin, int], tmp_path: Path) -> Run:
     return lambda *words, **more: invoke(*words, last=[f"--kubeconfig={path}"], **more)
 
 
+def ask(*words: str) -> Result:
+    """The command without a kubeconfig of ours."""
+    return CliRunner().invoke(main.application(), words)
+
+
 def sentence(result: Result) -> str:
     assert isinstance(result.exception, InvalidInput), result.output
     return str(result.exception)
@@ -181,8 +186,7 @@ def test_rights_and_tokens_are_those_of_the_kubeconfig(run: Run, standin: tuple[
     run("explain", "nodes")
     assert stand.tokens == {"Bearer mine"}
     nobody = kubeconfig(tmp_path, port, "nobody")
-    result = CliRunner().invoke(main.application(), ["explain", "nodes", f"--kubeconfig={nobody}"])
-    assert "explain.readers" in sentence(result)
+    assert "explain.readers" in sentence(ask("explain", "nodes", f"--kubeconfig={nobody}"))
     stand.tokens.clear()
 
 
@@ -211,8 +215,7 @@ def test_a_standby_is_asked_again_and_named_when_nobody_decides(
 def test_a_useless_kubeconfig_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
-    result = CliRunner().invoke(main.application(), ["explain", "nodes", f"--kubeconfig={path}"])
-    assert "no usable kubeconfig" in sentence(result)
+    assert "no usable kubeconfig" in sentence(ask("explain", "nodes", f"--kubeconfig={path}"))
 
 
 def test_several_kubeconfigs_and_another_context(
@@ -225,11 +228,11 @@ def test_several_kubeconfigs_and_another_context(
     )
     other = kubeconfig(tmp_path, standin[1], "mine", "elsewhere")
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/gone:{away}:{other}")
-    result = CliRunner().invoke(main.application(), ["explain", "pod", "trainer", "--context=here"])
-    assert sentence(result) == "no pod elsewhere/trainer is known", "the namespace is that of the context that was named"
-    result = CliRunner().invoke(main.application(), ["explain", "pod", "trainer", "-n", "default", "--context=here"])
-    assert "default/trainer" in result.output
-    assert "none is called 'x'" in sentence(CliRunner().invoke(main.application(), ["explain", "nodes", "--context=x"]))
+    assert sentence(ask("explain", "pod", "trainer", "--context=here")) == "no pod elsewhere/trainer is known", (
+        "the namespace is that of the context that was named"
+    )
+    assert "default/trainer" in ask("explain", "pod", "trainer", "-n", "default", "--context=here").output
+    assert "none is called 'x'" in sentence(ask("explain", "nodes", "--context=x"))
 
 
 def test_the_kubeconfig_at_home_and_the_pods_own_cluster(
@@ -238,15 +241,15 @@ def test_the_kubeconfig_at_home_and_the_pods_own_cluster(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    nothing = CliRunner().invoke(main.application(), ["explain", "nodes"])
+    nothing = ask("explain", "nodes")
     assert sentence(nothing).startswith(f"no usable kubeconfig: there is no {tmp_path}/.kube/config; not inside a cluster")
     account = Access(f"http://127.0.0.1:{standin[1]}", token="mounted")
     with monkeypatch.context() as inside:
         inside.setattr(connections.kubeconfig, "in_pod", lambda environment: account)  # type: ignore[attr-defined]
-        assert "dgx-0" in CliRunner().invoke(main.application(), ["explain", "nodes"]).output
+        assert "dgx-0" in ask("explain", "nodes").output
     (tmp_path / ".kube").mkdir()
     kubeconfig(tmp_path, standin[1]).rename(tmp_path / ".kube/config")
-    assert "dgx-0" in CliRunner().invoke(main.application(), ["explain", "nodes"]).output
+    assert "dgx-0" in ask("explain", "nodes").output
     assert standin[0].tokens >= {"Bearer mounted", "Bearer mine"}
     standin[0].tokens.clear()
 
@@ -254,8 +257,7 @@ def test_the_kubeconfig_at_home_and_the_pods_own_cluster(
 def test_an_api_server_that_is_away_is_said_so(tmp_path: Path) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-    result = CliRunner().invoke(main.application(), ["explain", "nodes", f"--kubeconfig={kubeconfig(tmp_path, port)}"])
-    assert "cannot be reached" in sentence(result)
+    assert "cannot be reached" in sentence(ask("explain", "nodes", f"--kubeconfig={kubeconfig(tmp_path, port)}"))
 
 
 @pytest.mark.parametrize(

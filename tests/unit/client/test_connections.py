@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import urllib3
-import yaml
 
 from kompakt_client import connections, kubeconfig
 from kompakt_core.errors import InvalidInput
+from tests.support.client.kubeconfigs import write_kubeconfig
 from tools.kube import pki
 
 
@@ -61,15 +61,7 @@ def address(authority: pki.Authority) -> Iterator[str]:
 
 def config(folder: Path, server: str, cluster: dict[str, Any], user: dict[str, Any]) -> str:
     """A kubeconfig file in `folder` for a server that calls itself `kubernetes`."""
-    path = folder / "config"
-    document = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server, "tls-server-name": "kubernetes", **cluster}}],
-        "users": [{"name": "u", "user": user}],
-    }
-    path.write_text(yaml.safe_dump(document))
-    return str(path)
+    return str(write_kubeconfig(folder / "config", server, cluster={"tls-server-name": "kubernetes", **cluster}, user=user))
 
 
 def ask(path: str) -> str:

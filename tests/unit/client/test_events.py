@@ -41,6 +41,16 @@ class Server:
         self.error: ApiError | None = None
         self.done = False
 
+    @property
+    def counts(self) -> list[int]:
+        return [event["count"] for event in self.objects.values()]
+
+    def hears(self, *moments: float) -> None:
+        """The same is told at these moments, and written when that is allowed."""
+        for now in moments:
+            self.events.tell(said(), now)
+            self.flush(now)
+
     def flush(self, now: float) -> None:
         while (write := self.events.take(now)) is not None:
             if self.events.answered(write, self._answer(write, now), now) is EventOutcome.LATER:
@@ -64,12 +74,13 @@ class Server:
         return None
 
 
-def test_the_first_is_an_event_of_its_own_and_the_next_ones_are_its_series() -> None:
-    events = correlator()
-    server = Server(events)
-    for now in (1000.0, 1001.0, 1002.5):
-        events.tell(said(), now)
-        server.flush(now)
+@pytest.fixture
+def server() -> Server:
+    return Server(correlator())
+
+
+def test_the_first_is_an_event_of_its_own_and_the_next_ones_are_its_series(server: Server) -> None:
+    server.hears(1000.0, 1001.0, 1002.5)
     ((path, event),) = server.objects.items()
     assert path.startswith("/api/v1/namespaces/ml/events/j.")
     named = {"name": "j", "uid": "u", "namespace": "ml"}
@@ -100,51 +111,33 @@ def test_what_the_api_server_wants_beside_an_event_time_is_there() -> None:
     assert "namespace" not in body["involvedObject"]
 
 
-def test_after_six_minutes_of_silence_the_same_is_a_new_event() -> None:
-    events = correlator()
-    server = Server(events)
-    for now in (0.0, WINDOW_SECONDS, 2 * WINDOW_SECONDS, 3 * WINDOW_SECONDS + 1):
-        events.tell(said(), now)
-        server.flush(now)
-    assert [event["count"] for event in server.objects.values()] == [3, 1]
-    assert len(events) == 1
+def test_after_six_minutes_of_silence_the_same_is_a_new_event(server: Server) -> None:
+    server.hears(0.0, WINDOW_SECONDS, 2 * WINDOW_SECONDS, 3 * WINDOW_SECONDS + 1)
+    assert server.counts == [3, 1]
+    assert len(server.events) == 1
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 422])
-def test_what_is_refused_for_good_is_given_up_and_told_anew_the_next_time(status: int) -> None:
-    events = correlator()
-    server = Server(events)
-    events.tell(said(), 0.0)
+def test_what_is_refused_for_good_is_given_up_and_told_anew_the_next_time(server: Server, status: int) -> None:
     server.error = error_of(status, b"{}")
-    server.flush(0.0)
-    assert len(events) == 0
-    events.tell(said(), 1.0)
-    server.flush(1.0)
-    assert [event["count"] for event in server.objects.values()] == [1]
+    server.hears(0.0)
+    assert len(server.events) == 0
+    server.hears(1.0)
+    assert server.counts == [1]
 
 
-def test_where_patches_are_forbidden_each_time_is_an_event_as_before_series() -> None:
-    events = correlator()
-    server = Server(events)
-    events.tell(said(), 0.0)
-    server.flush(0.0)
-    events.tell(said(), 20.0)
+def test_where_patches_are_forbidden_each_time_is_an_event_as_before_series(server: Server) -> None:
+    server.hears(0.0)
     server.error = error_of(403, b"{}")
-    server.flush(20.0)
-    events.tell(said(), 40.0)
-    server.flush(40.0)
-    assert [event["count"] for event in server.objects.values()] == [1, 1]
+    server.hears(20.0, 40.0)
+    assert server.counts == [1, 1]
 
 
-def test_an_event_that_was_deleted_meanwhile_is_made_anew_with_its_count() -> None:
-    events = correlator()
-    server = Server(events)
+def test_an_event_that_was_deleted_meanwhile_is_made_anew_with_its_count(server: Server) -> None:
     for now in (0.0, 100.0):
-        events.tell(said(), now)
-        server.flush(now)
+        server.hears(now)
         server.objects.clear()
-    events.tell(said(), 200.0)
-    server.flush(200.0)
+    server.hears(200.0)
     assert [(event["count"], event["series"]["count"]) for event in server.objects.values()] == [(3, 3)]
 
 
@@ -175,14 +168,9 @@ def test_an_answer_about_an_event_that_was_forgotten_meanwhile_changes_no_other(
     assert fresh.name != write.name
 
 
-def test_a_clock_that_is_put_back_holds_no_count_up() -> None:
-    events = correlator()
-    server = Server(events)
-    events.tell(said(), 1e9)
-    server.flush(1e9)
-    events.tell(said(), 5e8)
-    server.flush(5e8)
-    assert [event["count"] for event in server.objects.values()] == [2]
+def test_a_clock_that_is_put_back_holds_no_count_up(server: Server) -> None:
+    server.hears(1e9, 5e8)
+    assert server.counts == [2]
 
 
 @given(st.lists(st.integers(0, 30), max_size=60))

@@ -1,33 +1,25 @@
 """Which files, contexts, proxies and pods a command that a person starts goes by."""
 
 import subprocess
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from kompakt_client import connections, credentials, kubeconfig
 from kompakt_client.connections import find_as_kubectl
 from kompakt_client.requests import ApiRequest
 from kompakt_client.transport import connect_as_kubectl
 from kompakt_core.errors import InvalidInput
+from tests.support.client.api_server import serving
+from tests.support.client.kubeconfigs import write_kubeconfig
 
 
 def write(path: Path, name: str, *, cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> Path:
     """A kubeconfig with one context of that name, current; its server is called like it."""
-    document = {
-        "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": f"of-{name}"}}],
-        "clusters": [{"name": name, "cluster": {"server": f"http://{name}", **(cluster or {})}}],
-        "users": [{"name": name, "user": user or {"token": name}}],
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(document))
-    return path
+    return write_kubeconfig(
+        path, f"http://{name}", name=name, cluster=cluster, user=user or {"token": name}, namespace=f"of-{name}"
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -112,43 +104,22 @@ def test_a_password_is_sent_as_http_knows_it(home: Path) -> None:
     assert find_as_kubectl(str(path))[0].headers() == {"Authorization": "Basic YW5uOnDDpHNzd29yZA=="}
 
 
-class Forwarding(BaseHTTPRequestHandler):
-    """A proxy that answers itself: what it was asked for, and who asked the proxy."""
+def test_requests_go_through_the_proxy_of_kubeconfig_or_environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() as proxy:
+        proxy.answers = [(200, {})]
+        address = proxy.address.removeprefix("http://")
 
-    def do_GET(self) -> None:
-        body = f"{self.requestline} {self.headers.get('Proxy-Authorization')}".encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        def asked(path: Path) -> tuple[str, str | None]:
+            client, _ = connect_as_kubectl(str(path), None)
+            client.answer(ApiRequest("GET", "/x"))
+            client._endpoint.pool.clear()
+            _, target, headers, _ = proxy.asked[-1]
+            return target, {name.lower(): value for name, value in headers.items()}.get("proxy-authorization")
 
-    def log_message(self, *arguments: Any) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def proxy() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Forwarding)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield f"127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_requests_go_through_the_proxy_of_kubeconfig_or_environment(
-    home: Path, proxy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def asked(path: Path) -> str:
-        client, _ = connect_as_kubectl(str(path), None)
-        answer = client.answer(ApiRequest("GET", "/x"))
-        client._endpoint.pool.clear()
-        return answer.body.decode()
-
-    named = write(home / "a", "a.example", cluster={"proxy-url": f"http://me:x%20y@{proxy}"})
-    assert asked(named) == "GET http://a.example/x HTTP/1.1 Basic bWU6eCB5"
-    monkeypatch.setenv("HTTP_PROXY", proxy)
-    assert asked(write(home / "b", "b.example")) == "GET http://b.example/x HTTP/1.1 None"
+        named = write(home / "a", "a.example", cluster={"proxy-url": f"http://me:x%20y@{address}"})
+        assert asked(named) == ("http://a.example/x", "Basic bWU6eCB5")
+        monkeypatch.setenv("HTTP_PROXY", address)
+        assert asked(write(home / "b", "b.example")) == ("http://b.example/x", None)
 
 
 def test_a_program_may_use_the_terminal_only_where_one_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,64 +10,59 @@ def lease(holder: str | None, renewed: str, seconds: int | None = 15) -> LeaseSp
     return LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renewed)
 
 
-def test_the_holder_of_our_hostname_is_us() -> None:
-    seen = LeaseObserver().observe(lease("pod-a_8f1c", "1"), 100.0)
-    assert seen.active("pod-a", 100.0)
-    assert not seen.active("pod-b", 100.0)
+OURS = lease("pod-a_1", "1")
+GIVEN_UP = [(100.0, lease("pod-b_1", "1")), (101.0, lease("", "2", 1))]
 
 
-def test_a_hostname_that_only_begins_like_ours_is_another() -> None:
-    seen = LeaseObserver().observe(lease("pod-a-2_8f1c", "1"), 100.0)
-    assert not seen.active("pod-a", 100.0)
-
-
-@pytest.mark.parametrize("holder", [None, ""])
-def test_nobody_holds_a_released_lease(holder: str | None) -> None:
-    seen = LeaseObserver().observe(lease("pod-a_1", "1"), 100.0).observe(lease(holder, "2"), 101.0)
-    assert not seen.active("pod-a", 101.0)
-    assert "nobody" in seen.why_not("pod-a", 101.0)
-
-
-def test_a_lease_not_renewed_ends_our_time_before_anybody_may_take_it_over() -> None:
-    seen = LeaseObserver().observe(lease("pod-a_1", "1"), 100.0)
-    assert seen.active("pod-a", 115.0 - MARGIN_SECONDS - 0.1)
-    assert not seen.active("pod-a", 115.0 - MARGIN_SECONDS)
-    assert "renewed" in seen.why_not("pod-a", 115.0)
-
-
-def test_only_a_renewal_counts_as_one_not_the_same_lease_seen_again() -> None:
-    seen = LeaseObserver().observe(lease("pod-a_1", "1"), 100.0).observe(lease("pod-a_1", "1"), 110.0)
-    assert not seen.active("pod-a", 111.0)
-    assert seen.observe(lease("pod-a_1", "2"), 111.0).active("pod-a", 112.0)
-
-
-def test_a_short_lease_leaves_half_of_it() -> None:
-    seen = LeaseObserver().observe(lease("pod-a_1", "1", 4), 100.0)
-    assert seen.active("pod-a", 101.9)
-    assert not seen.active("pod-a", 102.0)
-
-
-def test_a_deleted_lease_is_nobodys() -> None:
-    seen = LeaseObserver().observe(lease("pod-a_1", "1"), 100.0).observe(None, 101.0)
-    assert not seen.active("pod-a", 101.0)
-
-
-def test_a_lease_given_up_early_leaves_time_for_the_last_writes_of_its_holder() -> None:
-    seen = LeaseObserver().observe(lease("pod-b_1", "1"), 100.0).observe(lease("", "2", 1), 101.0)
-    seen = seen.observe(lease("pod-a_1", "3"), 101.1)
-    assert not seen.active("pod-a", 101.2)
-    assert "changed hands" in seen.why_not("pod-a", 101.2)
-    seen = seen.observe(lease("pod-a_1", "4"), 101.0 + MARGIN_SECONDS)
-    assert seen.active("pod-a", 101.2 + MARGIN_SECONDS)
-
-
-def test_a_lease_that_ran_out_is_taken_over_at_once() -> None:
-    seen = LeaseObserver().observe(lease("pod-b_1", "1"), 100.0).observe(lease("pod-a_1", "2"), 115.1)
-    assert seen.active("pod-a", 115.2)
-
-
-def test_the_first_lease_ever_is_active_at_once() -> None:
-    assert LeaseObserver().observe(None, 100.0).observe(lease("pod-a_1", "1"), 101.0).active("pod-a", 101.0)
+@pytest.mark.parametrize(
+    ("seen", "at", "why_not"),
+    [
+        ([(100.0, lease("pod-a_8f1c", "1"))], 100.0, None),
+        ([(100.0, lease("pod-b_8f1c", "1"))], 100.0, ""),
+        ([(100.0, lease("pod-a-2_8f1c", "1"))], 100.0, ""),
+        ([(100.0, OURS), (101.0, lease(None, "2"))], 101.0, "nobody"),
+        ([(100.0, OURS), (101.0, lease("", "2"))], 101.0, "nobody"),
+        ([(100.0, OURS), (101.0, None)], 101.0, ""),
+        ([(100.0, OURS)], 115.0 - MARGIN_SECONDS - 0.1, None),
+        ([(100.0, OURS)], 115.0 - MARGIN_SECONDS, "renewed"),
+        ([(100.0, OURS), (110.0, OURS)], 111.0, "renewed"),
+        ([(100.0, OURS), (110.0, OURS), (111.0, lease("pod-a_1", "2"))], 112.0, None),
+        ([(100.0, lease("pod-a_1", "1", 4))], 101.9, None),
+        ([(100.0, lease("pod-a_1", "1", 4))], 102.0, "renewed"),
+        ([*GIVEN_UP, (101.1, lease("pod-a_1", "3"))], 101.2, "changed hands"),
+        (
+            [*GIVEN_UP, (101.1, lease("pod-a_1", "3")), (101.0 + MARGIN_SECONDS, lease("pod-a_1", "4"))],
+            101.2 + MARGIN_SECONDS,
+            None,
+        ),
+        ([(100.0, lease("pod-b_1", "1")), (115.1, lease("pod-a_1", "2"))], 115.2, None),
+        ([(100.0, None), (101.0, OURS)], 101.0, None),
+    ],
+    ids=[
+        "the holder of our hostname is us",
+        "another holder is not",
+        "a hostname that only begins like ours is another",
+        "a lease without a holder is nobody's",
+        "a released lease is nobody's",
+        "a deleted lease is nobody's",
+        "a lease not renewed is ours until a margin before its end",
+        "and not until anybody may take it over",
+        "the same lease seen again is no renewal",
+        "a renewal is one",
+        "a short lease leaves half of it",
+        "and not more",
+        "a lease given up early leaves time for the last writes of its holder",
+        "and no more than that",
+        "a lease that ran out is taken over at once",
+        "the first lease ever is active at once",
+    ],
+)
+def test_who_may_decide(seen: list[tuple[float, LeaseSpec | None]], at: float, why_not: str | None) -> None:
+    observer = LeaseObserver()
+    for now, found in seen:
+        observer = observer.observe(found, now)
+    assert observer.active("pod-a", at) is (why_not is None)
+    assert (why_not or "") in observer.why_not("pod-a", at)
 
 
 @pytest.mark.parametrize(

@@ -95,55 +95,42 @@ def test_what_a_proxy_says_is_no_word_of_the_api_servers(status: int) -> None:
     assert isinstance(error_of(status, b""), Rejected)
 
 
-def test_a_read_is_repeated_and_waits_as_long_as_the_server_says(script: Scripted) -> None:
-    script.answers = [(429, {}, {"Retry-After": "4"}), (503, {}), (200, {"kind": "A"})]
-    slept: list[float] = []
-    assert client_of(script, sleep=slept.append).get("/a") == {"kind": "A"}
-    assert slept[0] == 4.0
-    assert len(slept) == 2
+ALREADY = (409, {"reason": "AlreadyExists", "message": "there"})
 
 
-def test_a_long_wait_that_the_server_asks_for_is_left_to_the_caller(script: Scripted) -> None:
-    """A thread that must show that it lives does not sleep for it."""
-    script.answers = [(429, {}, {"Retry-After": "30"}), (200, {})]
-    slept: list[float] = []
-    with pytest.raises(Throttled) as raised:
-        client_of(script, sleep=slept.append).get("/a")
-    assert (raised.value.seconds, slept, len(script.asked)) == (30.0, [], 1)
-
-
-def test_a_write_of_unknown_outcome_is_never_repeated(script: Scripted) -> None:
-    script.answers = [(500, {"message": "etcd"}), (201, {})]
-    with pytest.raises(Unreachable, match="etcd"):
-        client_of(script).create("/a", {})
-    assert len(script.asked) == 1
-
-
-def test_a_write_whose_answer_is_lost_is_never_repeated(script: Scripted) -> None:
-    script.answers = [CUT, (201, {})]
-    with pytest.raises(Unreachable):
-        client_of(script).create("/a", {})
-    assert len(script.asked) == 1
-
-
-def test_a_write_that_surely_was_not_done_is_repeated(script: Scripted) -> None:
-    script.answers = [(429, {}), (201, {"made": True})]
-    assert client_of(script).create("/a", {}) == {"made": True}
-
-
-def test_a_third_failure_is_told(script: Scripted) -> None:
-    script.answers = [(503, {"message": "down"})]
-    with pytest.raises(Unreachable, match="down"):
-        client_of(script).get("/a")
-    assert len(script.asked) == 3
-
-
-def test_what_is_refused_is_not_repeated(script: Scripted) -> None:
-    script.answers = [(409, {"reason": "AlreadyExists", "message": "there"})]
-    with pytest.raises(Conflict, match="there") as refused:
-        client_of(script).get("/a")
-    assert refused.value.exists
-    assert len(script.asked) == 1
+@pytest.mark.parametrize(
+    ("method", "answers", "found", "asked", "slept"),
+    [
+        ("GET", [(429, {}, {"Retry-After": "4"}), (503, {}), (200, {"a": 1})], {"a": 1}, 3, [4.0, 1.0]),
+        ("GET", [(503, {"message": "down"})], (Unreachable, "down"), 3, [1.0, 1.0]),
+        ("GET", [ALREADY], (Conflict, "there"), 1, []),
+        # A thread that must show that it lives does not sleep for so long.
+        ("GET", [(429, {}, {"Retry-After": "6"}), (200, {})], (Throttled, "HTTP 429"), 1, []),
+        ("POST", [(500, {"message": "etcd"}), (201, {})], (Unreachable, "etcd"), 1, []),
+        ("POST", [CUT, (201, {})], (Unreachable, "/a: "), 1, []),
+        ("POST", [(429, {}), (201, {"a": 1})], {"a": 1}, 2, [1.0]),
+    ],
+    ids=[
+        "a read is repeated and waits as long as the server says",
+        "a third failure is told",
+        "what is refused is not repeated",
+        "a long wait that the server asks for is left to the caller",
+        "a write of unknown outcome is never repeated",
+        "a write whose answer is lost is never repeated",
+        "a write that surely was not done is repeated",
+    ],
+)
+def test_what_is_repeated(script: Scripted, method: str, answers: Any, found: Any, asked: int, slept: list[float]) -> None:
+    script.answers, pauses = answers, list[float]()
+    api = client_of(script, sleep=pauses.append, random=lambda: 0.0)
+    if isinstance(found, dict):
+        assert api.json(ApiRequest(method, "/a", body={})) == found
+    else:
+        with pytest.raises(found[0], match=found[1]) as raised:
+            api.json(ApiRequest(method, "/a", body={}))
+        assert getattr(raised.value, "exists", True)
+        assert not isinstance(raised.value, Throttled) or raised.value.seconds == 6.0
+    assert (len(script.asked), pauses) == (asked, slept)
 
 
 def test_selectors_bodies_and_kinds_go_over_the_wire(script: Scripted) -> None:

@@ -23,6 +23,22 @@ KEYS = [
 NETWORK = {"levels": {"machine": 0.05, "rack": 1, "cluster": 4}, "unnamed": [0.6, 0.3]}
 
 
+ONE_RACK = "1,0,16,100,,0.5,0\n"
+
+
+def trace(folder: Path, rows: str) -> str:
+    """A file in our own format."""
+    path = folder / "jobs.csv"
+    path.write_text(f"job_id,submit_s,gpus,duration_s,model,comm_ratio,priority\n{rows}")
+    return str(path)
+
+
+def network(folder: Path, **more: Any) -> str:
+    path = folder / "net.json"
+    path.write_text(json.dumps({**NETWORK, **more}))
+    return str(path)
+
+
 class Tags(HTMLParser):
     """The names of all elements."""
 
@@ -65,23 +81,21 @@ def test_jobs_larger_than_the_cluster_are_counted_and_named_with_the_largest_pos
 
 
 def test_a_network_and_unequal_racks_come_from_files(tmp_path: Path) -> None:
-    (tmp_path / "net.json").write_text(json.dumps({**NETWORK, "models": {"vgg19": 0.6, "vgg11": 0.6, "inception4": 0.2}}))
     (tmp_path / "racks.json").write_text(json.dumps({"racks": [[8, 8], [4, 4]]}))
-    shown = call("--network", str(tmp_path / "net.json"), "--cluster", str(tmp_path / "racks.json"), "--policy", "fifo")
+    net = network(tmp_path, models={"vgg19": 0.6, "vgg11": 0.6, "inception4": 0.2})
+    flags = ("--network", net, "--cluster", str(tmp_path / "racks.json"), "--policy", "fifo")
+    shown = call(*flags)
     assert isinstance(shown.exception, InvalidInput)
     assert "is not in the network file; known models: inception4, vgg11, vgg19" in str(shown.exception)
-    (tmp_path / "jobs.csv").write_text("job_id,submit_s,gpus,duration_s,model,comm_ratio,priority\n1,0,16,100,,0.5,0\n")
-    flags = ("--trace", str(tmp_path / "jobs.csv"), "--network", str(tmp_path / "net.json"), "--policy", "fifo")
-    told = figures(*flags, "--cluster", str(tmp_path / "racks.json"))["fifo"]
+    told = figures("--trace", trace(tmp_path, ONE_RACK), *flags)["fifo"]
     assert (told["avg_jct_s"], told["comm_s_per_job"]) == (150, 50)  # one rack: 100 s * (1 + 0.5 * 1)
 
 
 def test_files_may_be_compressed_and_the_network_may_describe_the_cluster(tmp_path: Path) -> None:
-    (tmp_path / "jobs.csv").write_text("job_id,submit_s,gpus,duration_s,model,comm_ratio,priority\n1,0,16,100,,0.5,0\n")
     files = {"net": {**NETWORK, "racks": [[8, 8], [4, 4]]}, "levels": NETWORK, "racks": {"racks": [[8, 8], [4, 4]]}}
     for name, content in files.items():
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(json.dumps(content).encode()))
-    flags = ("--trace", str(tmp_path / "jobs.csv"), "--policy", "fifo", "--network")
+    flags = ("--trace", trace(tmp_path, ONE_RACK), "--policy", "fifo", "--network")
     told = figures(*flags, str(tmp_path / "net.gz"))
     assert told == figures(*flags, str(tmp_path / "levels.gz"), "--cluster", str(tmp_path / "racks.gz"))
     assert told["fifo"]["avg_jct_s"] == 150
@@ -101,18 +115,10 @@ def test_each_format_says_what_counts_as_work_and_its_unit() -> None:
 
 
 def test_a_result_without_a_network_says_that_communication_is_free(tmp_path: Path) -> None:
-    (tmp_path / "jobs.csv").write_text("job_id,submit_s,gpus,duration_s,model,comm_ratio,priority\n1,0,2,100,,0.5,0\n")
-    (tmp_path / "net.json").write_text(json.dumps(NETWORK))
     (tmp_path / "zero.json").write_text('{"levels": {"machine": 0, "rack": 0, "cluster": 0}}')
-    flags = ("--trace", str(tmp_path / "jobs.csv"), "--policy", "fifo")
-    shown = {
-        name: " ".join(call(*flags, *more).output.split())
-        for name, more in (
-            ("none", ()),
-            ("zero", ("--network", str(tmp_path / "zero.json"))),
-            ("net", ("--network", str(tmp_path / "net.json"))),
-        )
-    }
+    flags = ("--trace", trace(tmp_path, "1,0,2,100,,0.5,0\n"), "--policy", "fifo")
+    networks = {"none": (), "zero": ("--network", str(tmp_path / "zero.json")), "net": ("--network", network(tmp_path))}
+    shown = {name: " ".join(call(*flags, *more).output.split()) for name, more in networks.items()}
     assert shown["none"].endswith("Communication is free (no --network).")
     assert shown["zero"].endswith("Communication is free.")
     assert "is free" not in shown["net"]
@@ -127,9 +133,7 @@ def test_knowledge_says_who_may_run() -> None:
 
 def test_manual_timers_differ_from_tuned_ones_and_leases_can_be_set(tmp_path: Path) -> None:
     rows = [f"{number},{number * 600},{(8, 6, 3, 2)[number % 4]},{3000 + number * 700},,," for number in range(40)]
-    (tmp_path / "jobs.csv").write_text("job_id,submit_s,gpus,duration_s,model,comm_ratio,priority\n" + "\n".join(rows))
-    (tmp_path / "net.json").write_text(json.dumps(NETWORK))
-    files = ("--trace", str(tmp_path / "jobs.csv"), "--network", str(tmp_path / "net.json"))
+    files = ("--trace", trace(tmp_path, "\n".join(rows)), "--network", network(tmp_path))
     flags = (*files, "--cluster", "2x2x8", "--policy", "dally", "--lease", "600")
     tuned, manual, short = figures(*flags), figures(*flags, "--timers", "1,2"), figures(*flags, "--lease", "300")
     assert len({each["dally"]["avg_jct_s"] for each in (tuned, manual, short)}) == 3

@@ -47,29 +47,28 @@ def stopped(outcome: SimulationResult) -> set[int]:
     return {number for number in numbers if numbers.count(number) > 1}
 
 
-def test_a_job_without_a_place_has_one_of_lower_priority_stopped_and_starts_when_its_checkpoint_is_written() -> None:
-    outcome = run(job(0, 0, 9 * HOUR, 8), job(1, 1000, HOUR, 8, priority=1))
-    assert starts(outcome)[1] == 1000 + 8
-    assert stopped(outcome) == {0}
-
-
-def test_nobody_is_stopped_before_its_minimum_run_time_and_then_at_once() -> None:
-    assert starts(run(job(0, 0, 9 * HOUR, 8), job(1, 60, HOUR, 8, priority=1)))[1] == MIN_RUN_S + 8
-
-
-def test_equals_never_stop_each_other_by_priority() -> None:
-    outcome = run(job(0, 0, HOUR, 8, priority=3), job(1, 1000, HOUR, 8, priority=3))
-    assert (starts(outcome)[1], stopped(outcome)) == (HOUR, set())
-
-
-def test_the_least_important_of_those_that_make_room_is_stopped() -> None:
-    outcome = run(job(0, 0, HOUR, 4, priority=1), job(1, 0, HOUR, 4), job(2, 1000, HOUR, 4, priority=2))
-    assert stopped(outcome) == {1}
-
-
-def test_nobody_is_stopped_where_it_would_not_make_room() -> None:
-    outcome = run(job(0, 0, HOUR, 2), job(1, 0, HOUR, 6, priority=2), job(2, 1000, HOUR, 4, priority=1))
-    assert stopped(outcome) == set()
+@pytest.mark.parametrize(
+    ("jobs", "ended", "begin"),
+    [
+        ((job(0, 0, 9 * HOUR, 8), job(1, 1000, HOUR, 8, priority=1)), {0}, 1000 + 8),
+        ((job(0, 0, 9 * HOUR, 8), job(1, 60, HOUR, 8, priority=1)), {0}, MIN_RUN_S + 8),
+        ((job(0, 0, HOUR, 8, priority=3), job(1, 1000, HOUR, 8, priority=3)), set(), HOUR),
+        ((job(0, 0, HOUR, 4, priority=1), job(2, 0, HOUR, 4), job(1, 1000, HOUR, 4, priority=2)), {2}, 1000 + 4),
+        ((job(0, 0, HOUR, 2), job(2, 0, HOUR, 6, priority=2), job(1, 1000, HOUR, 4, priority=1)), set(), HOUR),
+        ((job(0, 0, 90 * HOUR, 8, priority=1), *(job(n, n * HOUR, 60, 8) for n in range(1, 9))), set(), 90 * HOUR),
+    ],
+    ids=[
+        "one of lower priority, and it starts when its checkpoint is written",
+        "nobody before its minimum run time, and then at once",
+        "equals never",
+        "the least important of those that make room",
+        "nobody where it would not make room",
+        "nobody for less important ones, however long it ran",
+    ],
+)
+def test_who_is_stopped_for_job_1(jobs: tuple[TraceJob, ...], ended: set[int], begin: float) -> None:
+    outcome = run(*jobs)
+    assert (stopped(outcome), starts(outcome)[1]) == (ended, begin)
 
 
 def test_a_place_that_the_job_would_not_take_is_no_reason_to_stop_anybody() -> None:
@@ -84,11 +83,6 @@ def test_who_is_served_first_is_a_matter_of_priority() -> None:
     waiting = [job(number, 10 * number, 100, 8, priority=number) for number in (1, 2, 3)]
     told = starts(run(job(0, 0, 200, 8, priority=9), *waiting))
     assert told[3] < told[2] < told[1]
-
-
-def test_a_job_is_never_stopped_for_less_important_ones_however_long_it_ran() -> None:
-    outcome = run(job(0, 0, 90 * HOUR, 8, priority=1), *(job(n, n * HOUR, 60, 8) for n in range(1, 9)))
-    assert stopped(outcome) == set()
 
 
 JOBS = st.lists(

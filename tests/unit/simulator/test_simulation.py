@@ -26,23 +26,29 @@ def run(policy: str, *jobs: TraceJob, machines: int = 1, gpus: int = 4, placemen
     return times(simulate(jobs, ClusterState.empty(machines, gpus), POLICIES[policy], PLACEMENTS[placement]))
 
 
-def test_a_job_that_ends_frees_its_gpus_for_one_that_arrives_at_the_same_instant() -> None:
-    assert run("fifo", job(0, 0, 10, 4), job(1, 10, 5, 4)) == {0: (0, 10), 1: (10, 15)}
+OVERTAKEN = (job(0, 0, 10, 3), job(1, 1, 10, 2), job(2, 2, 3, 1))
+LONG_FIRST = (job(0, 0, 10, 4), job(1, 1, 7, 4), job(2, 2, 5, 4), job(3, 3, 5, 4))
 
 
-def test_fifo_blocks_behind_its_head_and_fifo_skip_does_not() -> None:
-    jobs = (job(0, 0, 10, 3), job(1, 1, 10, 2), job(2, 2, 3, 1))
-    assert run("fifo", *jobs) == {0: (0, 10), 1: (10, 20), 2: (10, 13)}
-    assert run("fifo-skip", *jobs) == {0: (0, 10), 1: (10, 20), 2: (2, 5)}
-
-
-def test_sjf_takes_the_shortest_first_and_ties_end_on_the_job_number() -> None:
-    jobs = (job(0, 0, 10, 4), job(1, 1, 7, 4), job(2, 2, 5, 4), job(3, 3, 5, 4))
-    assert run("sjf", *jobs) == {0: (0, 10), 2: (10, 15), 3: (15, 20), 1: (20, 27)}
-
-
-def test_srtf_stops_a_long_job_for_a_short_one_and_loses_no_work() -> None:
-    assert run("srtf", job(0, 0, 10, 4), job(1, 4, 2, 4)) == {0: (0, 12), 1: (4, 6)}
+@pytest.mark.parametrize(
+    ("policy", "jobs", "expected"),
+    [
+        ("fifo", (job(0, 0, 10, 4), job(1, 10, 5, 4)), {0: (0, 10), 1: (10, 15)}),
+        ("fifo", OVERTAKEN, {0: (0, 10), 1: (10, 20), 2: (10, 13)}),
+        ("fifo-skip", OVERTAKEN, {0: (0, 10), 1: (10, 20), 2: (2, 5)}),
+        ("sjf", LONG_FIRST, {0: (0, 10), 2: (10, 15), 3: (15, 20), 1: (20, 27)}),
+        ("srtf", (job(0, 0, 10, 4), job(1, 4, 2, 4)), {0: (0, 12), 1: (4, 6)}),
+    ],
+    ids=[
+        "a job that ends frees its GPUs for one that arrives at the same instant",
+        "fifo blocks behind its head",
+        "fifo-skip does not",
+        "sjf takes the shortest first, and ties end on the job number",
+        "srtf stops a long job for a short one and loses no work",
+    ],
+)
+def test_order(policy: str, jobs: tuple[TraceJob, ...], expected: dict[int, tuple[int, int]]) -> None:
+    assert run(policy, *jobs) == expected
 
 
 def test_jobs_larger_than_the_cluster_are_dropped_and_said_to_be() -> None:
@@ -125,16 +131,12 @@ def test_the_share_of_a_ring_is_that_of_the_best_and_0_for_a_spread_job() -> Non
     assert ring_share(finished(1, GpuSet(0b1)), world, graph) is None
 
 
-def test_a_placement_that_gives_gpus_twice_is_caught() -> None:
-    with pytest.raises(Bug, match="given away twice"):
-        simulate([job(0, 0, 9, 2), job(1, 1, 9, 2)], ClusterState.empty(1, 4), POLICIES["fifo"], lambda _, __: GpuSet(0b11))
-
-
-def test_a_placement_that_gives_a_part_is_caught() -> None:
-    with pytest.raises(Bug, match="needs 2 GPUs holds 1"):
-        simulate([job(0, 0, 9, 2)], ClusterState.empty(1, 4), POLICIES["fifo"], lambda _, __: GpuSet(0b1))
-
-
-def test_a_placement_that_refuses_an_empty_cluster_is_caught() -> None:
-    with pytest.raises(Bug, match="waiting on an empty cluster"):
-        simulate([job(0, 0, 9, 2)], ClusterState.empty(1, 4), POLICIES["fifo"], lambda _, __: None)
+@pytest.mark.parametrize(
+    ("gives", "said"),
+    [(0b11, "given away twice"), (0b1, "needs 2 GPUs holds 1"), (None, "waiting on an empty cluster")],
+    ids=["GPUs twice", "a part", "nothing on an empty cluster"],
+)
+def test_a_placement_that_gives_what_it_must_not_is_caught(gives: int | None, said: str) -> None:
+    given = None if gives is None else GpuSet(gives)
+    with pytest.raises(Bug, match=said):
+        simulate([job(0, 0, 9, 2), job(1, 1, 9, 2)], ClusterState.empty(1, 4), POLICIES["fifo"], lambda _, __: given)

@@ -203,14 +203,14 @@ def test_an_unchanged_job_is_not_written_again_and_a_condition_keeps_its_moment(
     assert world.status.conditions["Running"].since == "1970-01-01T00:18:20Z"
 
 
-def refuse(world: Any, told: Any, *, final: bool) -> None:
-    for action in do.refused(world.job, world.status, list(world.pods.values()), told, world.now, final=final):
+def reject(world: Any, told: Any, *, final: bool) -> None:
+    for action in do.rejected(world.job, world.status, list(world.pods.values()), told, world.now, final=final):
         world.perform(action)
 
 
 def test_a_gang_of_which_quota_lets_only_a_part_exist_is_removed_again(world: Any) -> None:
     del world.pods["j-worker-1-a1"]
-    refuse(world, condition("Reconciling", True, "QuotaExceeded", "exceeded quota: small"), final=False)
+    reject(world, condition("Reconciling", True, "QuotaExceeded", "exceeded quota: small"), final=False)
     assert (world.pods, world.condition("Reconciling")) == ({}, ("True", "QuotaExceeded"))
     world.perform(world.look()[0])
     assert world.condition("Reconciling") == ("True", "QuotaExceeded"), "the reason stays until all pods exist"
@@ -218,7 +218,7 @@ def test_a_gang_of_which_quota_lets_only_a_part_exist_is_removed_again(world: An
 
 
 def test_a_refused_template_fails_the_job_for_good(world: Any) -> None:
-    refuse(world, condition("Failed", True, "InvalidTemplate", "spec.containers[0].image: Required value"), final=True)
+    reject(world, condition("Failed", True, "InvalidTemplate", "spec.containers[0].image: Required value"), final=True)
     assert (world.settle().stored["phase"], world.condition("Failed"), world.pods) == ("Failed", ("True", "InvalidTemplate"), {})
 
 
