@@ -8,39 +8,25 @@ free ports of 127.0.0.1, and is killed by the kernel should pytest itself be kil
 import socket
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from kompakt_core import contract as c
 from tests.support.cluster import waits
 from tests.support.cluster.machines import MACHINES
+from tests.support.cluster.own_cluster import own_cluster
 from tests.support.cluster.replacing import end_pair
-from tools.kube import simulated
-from tools.kube.binaries import find_all
 from tools.kube.holding import HoldingWatch
 from tools.kube.parts import Pair, can_set_hostname
-from tools.kube.processes import launch_tied
-from tools.kube.programs import SIMULATED
 from tools.kube.session import ClusterSession, eventually
-
-# A Lease that is taken over within seconds, so that a takeover can be waited for, and yet is kept by a busy machine:
-# with a deadline of 3 s kube-scheduler lost it while others used all cores.
-LEASE = {"scheduler.lease.duration": "10s", "scheduler.lease.renewDeadline": "8s", "scheduler.lease.retryPeriod": "1s"}
 
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSession]:
     """Control plane, three simulated nodes, our definitions and rights; none of our processes."""
-    folder: Path = tmp_path_factory.mktemp("cluster") / "run"
-    find = find_all([*SIMULATED, "helm"]).__getitem__
-    plane = simulated.start(folder, find, MACHINES, launch=launch_tied)
-    cluster = ClusterSession(plane, find)
-    try:
-        cluster.parts.install(LEASE | waits.SETTINGS)
+    with own_cluster(tmp_path_factory.mktemp("cluster"), MACHINES) as cluster:
+        cluster.parts.install(waits.LEASE | waits.FACTOR_SETTINGS)
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture(scope="session")

@@ -42,6 +42,7 @@ def crashed(name: str) -> Process:
     return plane.start_component(control_plane(find, addresses, plane.keys, folder)[0])
 
 
+@pytest.mark.timeout(900)  # two control planes start, one after the other: minutes where others use all cores
 def test_up_removes_what_a_crash_left_and_down_leaves_nothing(kube: Kube, tmp_path: Path) -> None:
     left = crashed(f"t{os.getpid()}")
     assert left.alive()

@@ -11,6 +11,7 @@ from kubernetes import client
 
 from kompakt_client.elector import DURATION
 from kompakt_core.contract import GATE
+from tests.support.cluster.reading import await_reason
 from tests.support.cluster.replacing import end_operator, lease_holder
 from tools.kube.jobs import JobManifest, training_job
 from tools.kube.session import ClusterSession, eventually, names, stays
@@ -137,8 +138,7 @@ def test_a_strangers_service_is_never_adopted(operated: Any, kompakt: ClusterSes
     service = {"metadata": {"name": "mine-a1"}, "spec": {"clusterIP": "None", "selector": {"app": "stranger"}}}
     kompakt.core.create_namespaced_service(namespace, service)
     job = operated(training_job("mine"))
-    eventually(lambda: job.condition("Stalled").get("reason") == "NameTaken", "Stalled/NameTaken")
-    assert "Service mine-a1 exists and does not belong to this TrainingJob" in job.condition("Stalled")["message"]
+    assert "Service mine-a1 exists and does not belong to this TrainingJob" in await_reason(job, "NameTaken")
     kompakt.core.delete_namespaced_service("mine-a1", namespace)
     job.await_phase("Succeeded")
 
@@ -146,9 +146,8 @@ def test_a_strangers_service_is_never_adopted(operated: Any, kompakt: ClusterSes
 def test_quota_never_leaves_a_half_gang(operated: Any, kompakt: ClusterSession, namespace: str) -> None:
     kompakt.core.create_namespaced_resource_quota(namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
     job = operated(training_job("big", replicas=2))
-    eventually(lambda: job.condition("Reconciling").get("reason") == "QuotaExceeded", "QuotaExceeded")
+    assert "exceeded quota: q" in await_reason(job, "QuotaExceeded", "Reconciling")
     eventually(lambda: not job.pods(), "no pods")
-    assert "exceeded quota: q" in job.condition("Reconciling")["message"]
     kompakt.core.delete_namespaced_resource_quota("q", namespace)
     job.await_phase("Succeeded")
 

@@ -14,7 +14,7 @@ from kompakt_core.contract import (
     LABEL_MACHINE,
 )
 from tests.support.cluster.pods import gpu_pod
-from tests.support.cluster.reading import held, topologies, written
+from tests.support.cluster.reading import await_reason, held, topologies, written
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.session import ClusterSession, eventually, stays
 
@@ -102,7 +102,7 @@ def test_a_gang_that_does_not_fit_waits_and_holds_nothing(kompakt: ClusterSessio
 
 def test_a_request_no_node_can_hold_says_so_and_others_go_on(kompakt: ClusterSession, namespace: str) -> None:
     huge = apply(kompakt, namespace, training_job("huge", gpus=16))
-    eventually(lambda: huge.condition("Placed").get("reason") == "NeverFits", "NeverFits")
+    await_reason(huge, "NeverFits", "Placed")
     assert huge.phase == "Pending"
     apply(kompakt, namespace, training_job("other", gpus=2)).await_phase("Succeeded")
     assert not huge.bound()

@@ -12,19 +12,17 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.cluster.own_cluster import own_cluster
 from tests.support.cluster.replacing import end_operator
+from tests.support.cluster.waits import LEASE
 from tools.kube import simulated
-from tools.kube.binaries import find_all
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.kwok import SECONDS_ANNOTATION
 from tools.kube.parts import NAMESPACE, RELEASE, ROOT, STAND_INS, can_set_hostname, render
-from tools.kube.processes import launch_tied
-from tools.kube.programs import SIMULATED
 from tools.kube.session import ClusterSession, KubectlFailed, eventually
 
 CHART = ROOT / "charts" / "kompakt"
 NEW_FIELD = "lastRestart"
-LEASE = {"scheduler.lease.duration": "10s", "scheduler.lease.renewDeadline": "8s", "scheduler.lease.retryPeriod": "1s"}
 
 
 def helm(cluster: ClusterSession, *arguments: str, namespace: str = NAMESPACE) -> str:
@@ -70,20 +68,14 @@ def status_fields(definition: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory, older: Path) -> Iterator[ClusterSession]:
     """A cluster into which Helm installed the older chart, and our parts at work with the accounts that it made."""
-    find = find_all([*SIMULATED, "helm"]).__getitem__
-    machines = simulated.machines(2)
-    plane = simulated.start(tmp_path_factory.mktemp("release") / "run", find, machines, launch=launch_tied)
-    cluster = ClusterSession(plane, find)
-    try:
+    with own_cluster(tmp_path_factory.mktemp("release"), simulated.machines(2)) as cluster:
         helm(cluster, "install", RELEASE, str(older), "--create-namespace", "--wait", "--timeout=60s", *settings())
         cluster.parts.await_definitions()
-        cluster.parts.chart = render(find, LEASE)
+        cluster.parts.chart = render(cluster.find, LEASE)
         cluster.start(cluster.parts.simulated_plugins())
         cluster.start_pair("scheduler-0")
         cluster.start(cluster.parts.operator())
         yield cluster
-    finally:
-        cluster.stop()
 
 
 def definition(cluster: ClusterSession) -> dict[str, Any]:

@@ -13,13 +13,11 @@ import yaml
 from kubernetes import client
 
 from kompakt_core.contract import GROUP, JOB_PLURAL
+from tests.support.cluster.own_cluster import own_cluster
 from tools.kube import simulated
-from tools.kube.binaries import find_all
 from tools.kube.components import control_plane
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.parts import NAMESPACE, ROOT, render
-from tools.kube.processes import launch_tied
-from tools.kube.programs import SIMULATED
 from tools.kube.session import ClusterSession, eventually, stays
 
 DEFINITION = f"{JOB_PLURAL}.{GROUP}"
@@ -30,17 +28,12 @@ HOOK = "kompakt-removal"
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSession]:
     """A cluster with all our parts at work."""
-    find = find_all([*SIMULATED, "helm"]).__getitem__
-    folder: Path = tmp_path_factory.mktemp("uninstall") / "run"
-    cluster = ClusterSession(simulated.start(folder, find, simulated.machines(2), launch=launch_tied), find)
-    try:
+    with own_cluster(tmp_path_factory.mktemp("uninstall"), simulated.machines(2)) as cluster:
         cluster.parts.install()
         cluster.start(cluster.parts.simulated_plugins())
         cluster.start_pair("scheduler-0")
         cluster.start(cluster.parts.operator())
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from tests.support.cluster.reading import await_reason
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.session import ClusterSession, eventually
 
@@ -165,7 +166,7 @@ def test_a_quota_counts_what_a_webhook_injects_and_the_gang_is_whole_or_not_ther
     webhook.verdict = with_sidecar("900m")
     quota(kompakt, namespace, "3")  # enough for three of the four as they are stored, and for all as the template says
     job = apply(kompakt, namespace, gang("meshed", 4))
-    eventually(lambda: job.condition("Reconciling").get("reason") == "QuotaExceeded", "QuotaExceeded")
+    await_reason(job, "QuotaExceeded", "Reconciling")
     eventually(lambda: not job.pods(), "what was made is removed again")
     kompakt.core.patch_namespaced_resource_quota("q", namespace, {"spec": {"hard": {"requests.cpu": "4"}}})
     job.await_phase("Running")
@@ -193,8 +194,7 @@ def test_a_gang_of_which_a_webhook_refuses_one_worker_is_removed_again_until_it_
 ) -> None:
     webhook.verdict = refusing("2", code)
     job = apply(kompakt, namespace, gang("maimed", 3))
-    eventually(lambda: job.condition("Stalled").get("reason") == "PodsForbidden", "PodsForbidden")
-    assert "no worker 2 here" in job.condition("Stalled")["message"]
+    assert "no worker 2 here" in await_reason(job, "PodsForbidden")
     eventually(lambda: not job.pods(), "what was made is removed again")
     assert {"maimed-worker-0-a1", "maimed-worker-1-a1", "maimed-worker-2-a1"} <= set(webhook.asked)
     assert not job.bound()
@@ -208,8 +208,7 @@ def test_a_service_that_a_webhook_spoils_is_not_blamed_on_the_template(
 ) -> None:
     service_webhook.verdict = adding("/spec/ports", [{"port": 0}])
     job = apply(kompakt, namespace, gang("unserved", 2))
-    eventually(lambda: job.condition("Stalled").get("reason") == "ServicesForbidden", "ServicesForbidden")
-    message = job.condition("Stalled")["message"]
+    message = await_reason(job, "ServicesForbidden")
     assert message.startswith("Service unserved-a1: ")
     assert "spec.ports[0].port" in message
     assert (job.phase, job.pods()) == ("Pending", [])

@@ -110,9 +110,11 @@ def train(stage: Stage, manifest: str, steps: StepPrinter, image: str = TRAINER)
     began = time.monotonic()
     name = stage.kubectl("apply", "--filename=-", "--output=name", stdin=text).strip().rpartition("/")[2]
     workers: list[FollowedWorker] = []
-    job = following.follow(
-        stage.kubectl, name, steps.say, when_running=lambda: workers.extend(running_workers(stage.kubectl, name))
-    )
+
+    def look() -> None:  # from the first moment: on a busy machine the job's phase says Running when training is nearly over
+        workers.extend([] if workers else running_workers(stage.kubectl, name))
+
+    job = following.follow(stage.kubectl, name, steps.say, at_each_look=look)
     steps.say(f"{name}: {time.monotonic() - began:.0f} s from kubectl apply to its end")
     return DemoRun(job, following.accuracy(following.trainer_log(stage.kubectl, name))), workers
 

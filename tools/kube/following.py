@@ -29,9 +29,9 @@ class FollowedWorker:
 
 
 def follow(
-    kubectl: Kubectl, name: str, say: Say, seconds: float = 300, *, when_running: Callable[[], None] = lambda: None
+    kubectl: Kubectl, name: str, say: Say, seconds: float = 300, *, at_each_look: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
-    """Wait for the job's end and answer it; `when_running` is called once, at the first look that finds it running.
+    """Wait for the job's end and answer it; `at_each_look` is called each time that it has not ended yet.
 
     Raises:
         JobFailed: the job failed.
@@ -46,8 +46,8 @@ def follow(
             if line and line not in told:
                 told.append(line)
                 say(f"{name}: {line}")
-                if line == "Running":
-                    when_running()
+        if phase not in ENDED:
+            at_each_look()
         return phase in ENDED
 
     await_state(ended, f"the end of job {name}", seconds)
@@ -58,9 +58,15 @@ def follow(
 
 
 def running_workers(kubectl: Kubectl, name: str) -> list[FollowedWorker]:
-    """The workers with their GPUs from all three sources; CommandFailed while a container does not run."""
-    pods = kubectl.items("pods", f"--selector={LABEL_JOB_NAME}={name}", "--field-selector=status.phase=Running")
-    return [_worker(kubectl, pod) for pod in pods]
+    """The workers with their GPUs from all three sources, once all run and kubelet has accounted for them; none before.
+
+    CommandFailed while a container does not run.
+    """
+    pods = kubectl.items("pods", f"--selector={LABEL_JOB_NAME}={name}")
+    if any(pod["status"].get("phase") != "Running" for pod in pods):
+        return []
+    found = [_worker(kubectl, pod) for pod in pods]
+    return found if all(worker.held for worker in found) else []
 
 
 def container_gpus(kubectl: Kubectl, pod: str) -> tuple[str, ...]:

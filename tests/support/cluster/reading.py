@@ -45,7 +45,7 @@ def held(cluster: ClusterSession) -> dict[str, set[str]]:
     return pods
 
 
-def await_stalled(job: JobManifest, reason: str, *, kind: str = "Stalled") -> str:
+def await_reason(job: JobManifest, reason: str, kind: str = "Stalled") -> str:
     """The message of the condition, once it has this reason."""
     eventually(lambda: job.condition(kind).get("reason") == reason, f"{kind} of {job.name} for {reason}")
     return str(job.condition(kind)["message"])
