@@ -80,12 +80,14 @@ class Crowd:
         while len(self.living) < SIZE:
             course = COURSES[self.came % len(COURSES)]
             name = f"{course.name}-{self.came}"
-            self.kubectl("create", f"--namespace={NAMESPACE}", "--filename=-", stdin=json.dumps(self._document(name, course)))
+            self.kubectl(
+                "create",
+                f"--namespace={NAMESPACE}",
+                "--filename=-",
+                stdin=json.dumps(document(name, course, self.image, self.chance)),
+            )
             self.living[name] = course
             self.came += 1
-
-    def _document(self, name, course):
-        return document(name, course, self.image, self.chance)
 
     def step(self):
         """Look at all jobs once; whether none is left."""
