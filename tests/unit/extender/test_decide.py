@@ -1,13 +1,18 @@
 """What a pod may have on one node, without any cluster around it."""
 
+import json
+
 import pytest
 
+from kompakt_core import contract as c
 from kompakt_core.ids import NodeName, indices_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, GpuRequest, NodeState
+from kompakt_core.placement.model import Choice, GpuRequest, NodeState, Reason, Rejection
 from kompakt_core.topology.machines import machine
-from kompakt_extender.decide import Grant, Request, grant, rank
+from kompakt_extender.decide import Grant, Request, grant, rank, request_of
+from kompakt_extender.project import read_pod
+from tests.support.extender.world import worker
 
 PARTITIONED = machine("h800-8-shared")
 RING = GpuRequest(Pattern.RING, sensitive=True)
@@ -41,3 +46,10 @@ def test_a_planned_set_that_is_no_partition_is_worth_what_pcie_gives() -> None:
     assert found.value == alone.value
     state = NodeState(NodeName("n"), PARTITIONED, taken=PARTITIONED.all_gpus & ~apart)  # type: ignore[arg-type]
     assert rank(Request(2, RING), state, found)[:2] == (alone.value, alone.second)
+
+
+@pytest.mark.parametrize("gpus", ["", "GPU-n0-0"], ids=["no plan", "a plan of another size"])
+def test_a_gangs_pod_without_a_plan_of_its_own_is_rejected(gpus: str) -> None:
+    made = worker("j", 0, gpus=2)
+    made["metadata"]["annotations"] |= {c.ANN_PLANNED_NODE: "n0", c.ANN_PLANNED_GPUS: gpus} if gpus else {}
+    assert request_of(read_pod(json.dumps(made).encode())) == Rejection(Reason.NO_PLAN)
