@@ -1,7 +1,7 @@
-"""bind: choose the GPUs, reserve them, and write node and GPUs with one Binding.
+"""bind: choose the GPUs, claim them, and write node and GPUs with one Binding.
 
-Outcomes of the write: 201 = held. 404 or 409 = read the pod and believe it. No answer or 5xx = unknown: the reservation stays
-until the pod is seen bound, gone or replaced; no reservation ends by time alone.
+Outcomes of the write: 201 = held. 404 or 409 = read the pod and believe it. No answer or 5xx = unknown: the claim stays
+until the pod is seen bound, gone or replaced; no claim ends by time alone.
 """
 
 import asyncio
@@ -105,8 +105,8 @@ class Binder:
         if not self._up_to_date(pod):
             raise BindRejected(Rejection(Reason.WITHDRAWN))
         await self._wait_for_plugin(node, pod)
-        sent_before = self._reserved(pod, node)
-        found = self._reserve(pod, node, sent_before)
+        sent_before = self._claimed(pod, node)
+        found = self._claim(pod, node, sent_before)
         try:
             await self._post(args, pod, node, found)
         except _SurelyNot:
@@ -122,10 +122,10 @@ class Binder:
         if pod.node != node:
             raise BindRejected(Rejection(Reason.BOUND_ELSEWHERE, detail=pod.node or ""))
 
-    def _reserved(self, pod: PodView, node: NodeName) -> Claim | None:
+    def _claimed(self, pod: PodView, node: NodeName) -> Claim | None:
         return next((claim for claim in self._ledger.claims_of(pod.uid, ClaimSource.BIND) if claim.node == node), None)
 
-    def _reserve(self, pod: PodView, node: NodeName, sent_before: Claim | None) -> Grant:
+    def _claim(self, pod: PodView, node: NodeName, sent_before: Claim | None) -> Grant:
         """Choose and take the GPUs; nothing else runs between looking and taking. A bind sent again names the same GPUs."""
         if not self._up_to_date(pod):
             raise BindRejected(Rejection(Reason.WITHDRAWN))
@@ -193,7 +193,7 @@ class Binder:
             raise
 
     async def _read(self, args: BindingArgs) -> PodView:
-        """The pod as it is now. Raises Refused when it is gone or replaced, TryLater when nobody can say."""
+        """The pod as it is now. Raises BindRejected when it is gone or replaced, TryLater when nobody can say."""
         path = f"/api/v1/namespaces/{args.namespace}/pods/{args.name}"
         answer = await self._writer.send("GET", path)
         if answer.status == 404:

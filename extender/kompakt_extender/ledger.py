@@ -1,7 +1,7 @@
 """Which GPUs are taken, computed from API objects; no store of its own.
 
-Taken = GPUs written on bound, unfinished pods + GPUs planned for released pods + GPUs the device plugin reports as held
-+ GPUs of binds whose outcome is not known yet + unhealthy GPUs. Everything here is pure: views in, states out.
+Taken = GPUs written on bound, unfinished pods + GPUs planned (from the planner's decision on) + GPUs the device plugin reports
+as held + GPUs of binds whose outcome is not known yet + unhealthy GPUs. Everything here is pure: views in, states out.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The operator's process: wait for the Lease, watch, reconcile jobs; end when the Lease is lost.
+"""The operator's process: wait for the Lease, watch, reconcile jobs; end when the Lease is lost, or when all must be read anew.
 
 Its rights are those of charts/kompakt/templates/roles-operator.yaml, each with its reason there.
 """
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 async def run(config: OperatorConfig, api: OperatorApi, apart: OperatorApi) -> int:
-    """Exit code 0 after a signal, 1 when the Lease was lost."""
+    """Exit code 1 when the Lease was lost; 0 after a signal, and where all must be read anew (etcd restored, another CRD)."""
     stop, pulse = asyncio.Event(), OperatorHealth()
     _end_by_signal(stop)
     health = await serve(pulse, config.health_port) if config.health_port else None

@@ -32,7 +32,8 @@ from kompakt_core.topology.graph import LinkGraph, SharedGraph
 MAX_GROUPS: Final = 10  # 2^10 choices of whole groups; and a row of counts, as digits to base 65, fits 64 bits
 MAX_GPUS: Final = 64
 
-# Whose values follow from counts, by the rules above: whoever adds a pattern proves them for it, then adds it here and to _sums.
+# Whose values follow from counts, by the rules above. Whoever adds a pattern proves them for it, and adds it here, to _sums and
+# to order.
 COUNTED: Final = (
     *(Pattern.RING, Pattern.CHAIN, Pattern.TREE, Pattern.STAR),
     *(Pattern.CLIQUE, Pattern.ALL_TO_ALL, Pattern.NONE),
