@@ -86,9 +86,10 @@ def test_overlapping_and_sparse_views_come_back_dense():
 
 
 COMPLEX = torch.randn(5, dtype=torch.complex64)
+NAMES = ["integers", "booleans", "complex numbers", "their conjugates"]
 
 
-@pytest.mark.parametrize("x", [torch.arange(10), torch.tensor([True, False]), COMPLEX, COMPLEX.conj()], ids=str)
+@pytest.mark.parametrize("x", [torch.arange(10), torch.tensor([True, False]), COMPLEX, COMPLEX.conj()], ids=NAMES)
 def test_other_types_are_stored_as_they_are(x):
     packed = encode(x, 1.0)
     assert packed.raw
