@@ -135,7 +135,8 @@ class ExecCredentials(Credentials):
         except Unreachable as error:
             _LOG.warning("cannot renew a login ahead of its end: %s", error)
             with self._lock:
-                self._ahead_at = self._clock() + AGAIN_SECONDS
+                if self._login is before:  # else there is a newer one, with a time of its own
+                    self._ahead_at = self._clock() + AGAIN_SECONDS
             return
         with self._lock:
             if self._login is before:  # else it had to be renewed meanwhile

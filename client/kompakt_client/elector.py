@@ -53,7 +53,7 @@ class LeaseElector:
         renewed = time.monotonic()
         while time.monotonic() < renewed + DEADLINE:
             await asyncio.sleep(RETRY)
-            if await self._try_once():
+            if await self._try_once(min(RETRY * 2, renewed + DEADLINE - time.monotonic())):
                 renewed = time.monotonic()
             elif self._observed.holder not in ("", self._identity):
                 break
@@ -83,9 +83,9 @@ class LeaseElector:
         log.info("released Lease %s", self._name)
         return True
 
-    async def _try_once(self) -> bool:
+    async def _try_once(self, seconds: float = RETRY * 2) -> bool:
         try:
-            async with asyncio.timeout(RETRY * 2):
+            async with asyncio.timeout(seconds):
                 return await self._take_or_renew()
         except (ApiError, TimeoutError) as problem:
             log.warning("Lease %s: %s", self._name, str(problem) or "no answer in time")

@@ -218,17 +218,17 @@ class TopologyReader:
         holders = gpu_holders.readable(topology.status.held)
         self._log(topology, holders)
         fingerprint = hashlib.blake2b(bytes(topology.spec)).digest()
-        seen, view = self._known.get(topology.metadata.uid, (b"", None))
+        seen, view = self._known.get(topology.metadata.name, (b"", None))
         if view is not None and seen == fingerprint:
             return msgspec.structs.replace(view, held=held_gpus(holders), holders_known=holders.complete)
         view = self._shared(topology_view(topology, holders))
-        self._known[topology.metadata.uid] = (fingerprint, view)
+        self._known[topology.metadata.name] = (fingerprint, view)
         return view
 
     def _log(self, topology: Topology, holders: HolderReport) -> None:
         """Flaws are logged when they appear and when they change, not with every status that still has them."""
-        if holders.flaws != self._flaws.get(topology.metadata.uid, ()):
-            self._flaws[topology.metadata.uid] = holders.flaws
+        if holders.flaws != self._flaws.get(topology.metadata.name, ()):
+            self._flaws[topology.metadata.name] = holders.flaws
             for flaw in holders.flaws:
                 _LOG.error("GPUTopology %s: %s", topology.metadata.name, flaw)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,6 +20,7 @@ from kompakt_core import contract
 Object = dict[str, Any]
 SECONDS: Final = 15.0  # the most that an answer may take
 AT_ONCE: Final = 16  # requests in flight
+TURN_SECONDS: Final = 5.0  # in line behind those: one slow namespace must not hold up the jobs of all others
 PAGE: Final = 100  # objects of a list that are in memory as they were answered
 _OBJECT: Final = msgspec.json.Decoder(Object)
 
@@ -50,12 +52,13 @@ class OperatorApi:
     A request that has been sent cannot be taken back, by a thread or by anybody: once closed, none is sent any more.
     """
 
-    def __init__(self, kubeconfig: str, *, seconds: float = SECONDS, at_once: int = AT_ONCE) -> None:
-        """Raises InvalidInput where there is no API server to be asked. `seconds`: the most that an answer may take."""
+    def __init__(self, kubeconfig: str, *, seconds: float = SECONDS, at_once: int = AT_ONCE, turn: float = TURN_SECONDS) -> None:
+        """Raises InvalidInput where there is no API server to be asked. `seconds`: the most that an answer may take once it
+        is this request's `turn`, for which it waits at most so long."""
         self._closing = threading.Event()
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="request")
         self.client = ApiClient(find(kubeconfig or None), "kompakt-operator", sleep=self._rest)
-        self._seconds = seconds
+        self._seconds, self._turn = seconds, turn
         self.answered: Callable[[Object, bytes], None] = _nobody
         """Hears of each object that stands there, as read and as answered."""
 
@@ -111,13 +114,17 @@ class OperatorApi:
         return found
 
     async def _send(self, request: ApiRequest) -> tuple[Object, bytes]:
-        raw = await asyncio.get_running_loop().run_in_executor(self._threads, self._exchanged, request)
+        last = time.monotonic() + self._turn
+        raw = await asyncio.get_running_loop().run_in_executor(self._threads, self._exchanged, request, last)
         return decoded(_OBJECT, raw or b"{}"), raw
 
     # Called in threads
 
-    def _exchanged(self, request: ApiRequest) -> bytes:
+    def _exchanged(self, request: ApiRequest, last: float) -> bytes:
+        """`last`: when to begin at the latest; what has waited longer fails unsent, so that the line is soon empty."""
         self._rest(0.0)
+        if time.monotonic() > last:
+            raise Unreachable(f"{request.method} {request.path}: not sent, {self._turn:g} s in line behind slower requests")
         return self.client.send(replace(request, seconds=self._seconds))
 
     def _rest(self, seconds: float) -> None:

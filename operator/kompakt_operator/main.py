@@ -100,7 +100,9 @@ async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHeal
     api.answered = observed.answered
     observed.start()
     try:
-        await observed.ready()
+        if missing := await observed.ready(config.watch_patience):
+            log.error("%s not listed in %.0f s: may this account list and watch them?", ", ".join(missing), config.watch_patience)
+            return
         scraper, announcer = Scraper(queue, config.progress_seconds), EventAnnouncer(api, config.identity)
         reconciler = Reconciler(api, observed, queue, scraper, announcer, config.runtime_image, config.keep_nodes)
         workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]

@@ -84,10 +84,13 @@ class Observed:
         for reflector in self._watching:
             reflector.stop()
 
-    async def ready(self) -> None:
-        """Returns when all has been listed once: a pod not seen yet must not count as missing."""
-        for listed in self._listed:
-            await listed.wait()
+    async def ready(self, seconds: float | None = None) -> Sequence[str]:
+        """Returns when all has been listed once: a pod not seen yet must not count as missing. What was not listed in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                for listed in self._listed:
+                    await listed.wait()
+        return [kind.name for kind, listed in zip(self._watching, self._listed, strict=True) if not listed.is_set()]
 
     # What is known
 

@@ -76,6 +76,22 @@ async def test_once_closed_nothing_is_sent_and_nothing_repeated(server: Scripted
     assert len(server.asked) == 1
 
 
+async def test_a_request_that_waits_too_long_for_its_turn_fails_without_being_sent(server: Scripted, api: OperatorApi) -> None:
+    """Else all would stand in line behind one namespace whose webhook is slow."""
+    api._turn = 0.05
+    server.answers = [None]
+    slow = asyncio.ensure_future(api.get(f"{PATH}/slow"))
+    while not server.asked:
+        await asyncio.sleep(0.01)
+    waiting = asyncio.ensure_future(api.create(PATH, POD))
+    await asyncio.sleep(0.1)
+    server.done.set()
+    assert await slow == {}
+    with pytest.raises(Unreachable, match=r"POST .* in line behind slower requests"):
+        await waiting
+    assert len(server.asked) == 1
+
+
 async def test_closing_waits_for_what_has_been_sent(server: Scripted, api: OperatorApi) -> None:
     server.answers = [None]  # a stream that ends after five seconds, or when the script is done
     sent = asyncio.ensure_future(api.get(f"{PATH}/p"))
