@@ -5,7 +5,8 @@ These arrive in any order. Versions of one kind may be compared as numbers (KEP-
 1. The watch has shown everything up to `reflected`. An answer that is not newer than that says nothing new: what it shows was
    changed or deleted since, and the watch has told.
 2. Of two states of one name the higher version counts, whichever came first and whatever their uids. That also holds for a
-   state that is not kept: of an answer without a view the version is remembered until the watch has come that far (`_unkept`).
+   state that is not kept: of an answer without a view, and of an object reported gone, the version is remembered until the
+   watch has come that far (`_unkept`).
 3. A deletion takes away what has its uid and no higher version; a successor of the same name stays.
 4. A list takes away what it lacks, but nothing newer than itself.
 5. A uid that an answer has reported gone (`gone`) is buried: no event, answer or list of before brings it back. It is forgotten
@@ -126,7 +127,9 @@ class Store(Generic[View]):
     def gone(self, uid: str) -> list[ObjectChange[View]]:
         """An answer says that this very object is deleted for good."""
         self._buried.add(uid)
-        return [change for key in self._keys_of(uid) for change in self._remove(key)]
+        held = [one for one in self if one.uid == uid]
+        self._unkept |= {one.key: one.version for one in held}  # nor may what had its name before come back
+        return [change for one in held for change in self._remove(one.key)]
 
     def mark(self) -> ListMark:
         """Call when a list is asked for, before it is sent."""
@@ -202,6 +205,3 @@ class Store(Generic[View]):
                 entries.pop(held.key, None)
                 if not entries:
                     self._found[name].pop(value, None)
-
-    def _keys_of(self, uid: str) -> list[Key]:
-        return [held.key for held in self if held.uid == uid]

@@ -328,6 +328,16 @@ def test_a_list_with_a_buried_object_takes_away_what_had_its_name_before() -> No
     assert list(store) == []
 
 
+def test_what_had_the_name_of_a_buried_object_before_does_not_come_back() -> None:
+    """The successor came and went by answers alone; the watch is still behind both."""
+    store: Store[str] = Store()
+    store.answered(StoredObject("", "c", "second", 13, "v"))
+    store.gone("second")
+    assert store.watched(StoredObject("", "c", "first", 11, "v")) == []
+    assert list(store) == []
+    assert len(store.answered(StoredObject("", "c", "third", 15, "v"))) == 1
+
+
 class TestReflecting(PlayedServer.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
 
