@@ -1,7 +1,7 @@
 """filter and prioritize beside a bare echo: the two requests of kube-scheduler for a pod that any of many nodes could take.
 
 The pod wants to be spread, so kube-scheduler must hear of all nodes that fit and asks for the scores of all: the dearest case.
-Of a pod without such a wish the best hundred pass.
+Of a pod without such a request the best hundred pass.
 
     python -m benchmarks.extender [--names 100 1000 5000] [--requests 200]
 

@@ -106,11 +106,11 @@ def socket_first(socket: int) -> Pick:
     return pick
 
 
-def by_wish(wish: GpuRequest) -> Pick:
-    """Our choice for a wish; the job says whether it is sensitive."""
+def by_request(gpu_request: GpuRequest) -> Pick:
+    """Our choice for a request; the job says whether it is sensitive."""
 
     def pick(graph: LinkGraph, free: int, job: Job) -> int | None:
-        found = choose(graph, free, job.gpus, replace(wish, sensitive=job.sensitive))
+        found = choose(graph, free, job.gpus, replace(gpu_request, sensitive=job.sensitive))
         return found.mask if isinstance(found, Choice) else None
 
     return pick
@@ -155,11 +155,11 @@ def policies(socket: int) -> dict[str, Pick]:
     return {
         "first": first,
         "socket-first": socket_first(socket),
-        "greedy": by_wish(replace(ring, policy=PlacementPolicy.BEST, measure=Measure.SUM)),
+        "greedy": by_request(replace(ring, policy=PlacementPolicy.BEST, measure=Measure.SUM)),
         "mapa2021": mapa,
-        "ours": by_wish(ring),
+        "ours": by_request(ring),
         "ours, NVLink": waiting,
-        "ours, by sum": by_wish(replace(ring, measure=Measure.SUM)),
+        "ours, by sum": by_request(replace(ring, measure=Measure.SUM)),
     }
 
 
@@ -224,7 +224,8 @@ def bounds(name: str, graph: LinkGraph, jobs: list[list[Job]], share: float) -> 
     """Print the best with foresight and the best of a model without it, beside ours with either measure first."""
     ring = GpuRequest(Pattern.RING, PlacementPolicy.PRESERVE)
     ours, by_sum = (
-        [play(graph, by_wish(wish), one, share) for one in jobs] for wish in (ring, replace(ring, measure=Measure.SUM))
+        [play(graph, by_request(gpu_request), one, share) for one in jobs]
+        for gpu_request in (ring, replace(ring, measure=Measure.SUM))
     )
     print(f"{name:8} {'ours':30} {_cells(ours)}")
     print(f"{name:8} {'ours, by sum':30} {_cells(by_sum)}")

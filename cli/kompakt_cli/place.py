@@ -78,7 +78,7 @@ def place(
         raise InvalidInput("name one machine: --machine NAME or --matrix FILE")
     graph = read_machine(named[0])
     mapa = policy.casefold() == MAPA
-    wish = GpuRequest(
+    gpu_request = GpuRequest(
         pattern=_pattern(pattern, edges),
         policy=PlacementPolicy.PRESERVE if mapa else word_of(PlacementPolicy, policy, "--policy"),
         sensitive=word_of(Sensitivity, sensitivity, "--sensitivity").needs_bandwidth,
@@ -91,8 +91,8 @@ def place(
     within = available & ~(gpu_set(exclude, graph, "--exclude") if exclude else NO_GPUS)
     must = gpu_set(include, graph, "--include") if include else NO_GPUS
     if mapa:
-        _only_rings(wish, must)
-    answer = place_on(graph, within, gpus, wish, must, mapa=mapa)
+        _only_rings(gpu_request, must)
+    answer = place_on(graph, within, gpus, gpu_request, must, mapa=mapa)
     _show(answer, form, available)
     if isinstance(answer.choice, Rejection):
         if form in (PlaceOutput.PICTURE, PlaceOutput.SVG):
@@ -100,9 +100,14 @@ def place(
         raise typer.Exit(REFUSED)
 
 
-def _only_rings(wish: GpuRequest, must: int) -> None:
+def _only_rings(gpu_request: GpuRequest, must: int) -> None:
     """What MAPA's published rules would pass over is refused: they score rings and know no hard demands."""
-    if wish.pattern is not Pattern.RING or must or wish.same_numa_node or wish.required_link != RequiredLink.ANY:
+    if (
+        gpu_request.pattern is not Pattern.RING
+        or must
+        or gpu_request.same_numa_node
+        or gpu_request.required_link != RequiredLink.ANY
+    ):
         raise InvalidInput(
             f"--policy {MAPA} knows the pattern Ring only, and neither --include, --require-link nor --same-numa-node; "
             "leave these out"

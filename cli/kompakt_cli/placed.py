@@ -8,7 +8,7 @@ from kompakt_core.ids import GpuMask, indices_of
 from kompakt_core.patterns.names import Measure, Pattern
 from kompakt_core.patterns.table import MAX_GPUS
 from kompakt_core.placement.baseline import random_choice
-from kompakt_core.placement.choose import choose, wished_facts
+from kompakt_core.placement.choose import choose, requested_facts
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.mapa2021 import mapa2021
 from kompakt_core.placement.model import Choice, GpuRequest, PlacementPolicy, Rejection
@@ -23,21 +23,27 @@ class PlacementAnswer:
 
     graph: LinkGraph
     free: GpuMask
-    wish: GpuRequest
+    gpu_request: GpuRequest
     policy: str
     choice: Choice | Rejection
     ideal: int
     preserved: int
 
 
-def place_on(graph: LinkGraph, free: int, gpus: int, wish: GpuRequest, must_include: int, *, mapa: bool) -> PlacementAnswer:
-    """Choose on one machine. `mapa`: by the published rules of MAPA instead of the wish's policy."""
-    choice = mapa2021(graph, free, gpus, wish) if mapa else choose(graph, free, gpus, wish, must_include=must_include)
-    best = choose(graph, graph.all_gpus, gpus, replace(wish, policy=PlacementPolicy.BEST))
+def place_on(
+    graph: LinkGraph, free: int, gpus: int, gpu_request: GpuRequest, must_include: int, *, mapa: bool
+) -> PlacementAnswer:
+    """Choose on one machine. `mapa`: by the published rules of MAPA instead of the request's policy."""
+    choice = (
+        mapa2021(graph, free, gpus, gpu_request) if mapa else choose(graph, free, gpus, gpu_request, must_include=must_include)
+    )
+    best = choose(graph, graph.all_gpus, gpus, replace(gpu_request, policy=PlacementPolicy.BEST))
     left = free if isinstance(choice, Rejection) else free & ~choice.mask
-    preserved = wished_facts(graph, replace(wish, pattern=Pattern.NONE, edges=())).fabric(left)
+    preserved = requested_facts(graph, replace(gpu_request, pattern=Pattern.NONE, edges=())).fabric(left)
     ideal = best.value if isinstance(best, Choice) else 0
-    return PlacementAnswer(graph, GpuMask(free), wish, "mapa2021" if mapa else str(wish.policy), choice, ideal, preserved)
+    return PlacementAnswer(
+        graph, GpuMask(free), gpu_request, "mapa2021" if mapa else str(gpu_request.policy), choice, ideal, preserved
+    )
 
 
 def document(answer: PlacementAnswer) -> dict[str, Any]:
@@ -52,45 +58,46 @@ def document(answer: PlacementAnswer) -> dict[str, Any]:
         "preserved": int(answer.preserved),
         "policy": answer.policy,
         "rejection": {"reason": choice.reason.value, "message": sentence(choice)} if isinstance(choice, Rejection) else None,
-        "measure": str(answer.wish.measure),
+        "measure": str(answer.gpu_request.measure),
         "bound": None if bound is None else int(bound),
     }
 
 
 def lines(answer: PlacementAnswer) -> list[str]:
     """What was chosen and how it compares, as sentences."""
-    choice, wish = answer.choice, answer.wish
+    choice, gpu_request = answer.choice, answer.gpu_request
     if isinstance(choice, Rejection):
         return [sentence(choice)]
-    out = [f"chosen   GPU {_order(choice, wish)}   (policy {answer.policy}, {'sensitive' if wish.sensitive else 'insensitive'})"]
+    how = "sensitive" if gpu_request.sensitive else "insensitive"
+    out = [f"chosen   GPU {_order(choice, gpu_request)}   (policy {answer.policy}, {how})"]
     still = (answer.free & ~choice.mask).bit_count()
     left = f"left     {gigabytes(answer.preserved)} GB/s of NVLink among the {still} GPUs still free"
-    if wish.pattern is Pattern.NONE:
+    if gpu_request.pattern is Pattern.NONE:
         return [*out, "value    none: pattern None asks for no bandwidth among the GPUs", left]
     if len(choice.order) == 1:
         return [*out, "value    none: a single GPU has nobody to talk to", left]
     return [*out, *_values(answer, choice), left]
 
 
-def _order(choice: Choice, wish: GpuRequest) -> str:
+def _order(choice: Choice, gpu_request: GpuRequest) -> str:
     size = len(choice.order)
-    arrow = " -> " if wish.pattern in (Pattern.RING, Pattern.CHAIN) and size > 1 else ", "
-    closing = f" -> {choice.order[0]}" if wish.pattern is Pattern.RING and size > 2 else ""
+    arrow = " -> " if gpu_request.pattern in (Pattern.RING, Pattern.CHAIN) and size > 1 else ", "
+    closing = f" -> {choice.order[0]}" if gpu_request.pattern is Pattern.RING and size > 2 else ""
     return arrow.join(str(i) for i in choice.order) + closing
 
 
 def _values(answer: PlacementAnswer, choice: Choice) -> list[str]:
-    wish, ideal = answer.wish, answer.ideal
+    gpu_request, ideal = answer.gpu_request, answer.ideal
     share = f" ({choice.value / ideal:.0%} of the best on an empty one, {gigabytes(ideal)} GB/s)" if ideal else ""
-    other = "slowest " if wish.measure is Measure.SUM else "sum     "
+    other = "slowest " if gpu_request.measure is Measure.SUM else "sum     "
     out = [
-        f"value    {gigabytes(choice.value)} GB/s {wish.pattern}{share}",
+        f"value    {gigabytes(choice.value)} GB/s {gpu_request.pattern}{share}",
         f"{other} {gigabytes(choice.second)} GB/s at most, which another order may need",
     ]
     if choice.bound is not None:
         out.append(f"         best found; no set has more than {gigabytes(choice.bound)} GB/s")
-    if wish.pattern is not Pattern.CUSTOM and answer.graph.size <= MAX_GPUS:
-        chance = random_choice(answer.graph, answer.free, len(choice.order), wish.pattern, wish.measure)
+    if gpu_request.pattern is not Pattern.CUSTOM and answer.graph.size <= MAX_GPUS:
+        chance = random_choice(answer.graph, answer.free, len(choice.order), gpu_request.pattern, gpu_request.measure)
         sets = "the only free set" if chance.sets == 1 else f"any of the {chance.sets} free sets"
         out.append(f"by count {gigabytes(chance.mean)} GB/s on average, {gigabytes(chance.worst)} at worst ({sets})")
     return out

@@ -102,8 +102,8 @@ def profile(
     if job:
         _alone(job, program, single, nodes, master)
         cluster = profile_jobs.ProfilingCluster(kubeconfig, context, namespace)
-        wished = JobSteps(warm_up, steps, timeout, tuple(data or ()))
-        done, total = _in_cluster(cluster, profile_manifest.read_manifest(job), devices, wished, machine, annotate)
+        steps_of_job = JobSteps(warm_up, steps, timeout, tuple(data or ()))
+        done, total = _in_cluster(cluster, profile_manifest.read_manifest(job), devices, steps_of_job, machine, annotate)
         found.append(done)
         gpus = gpus or total
     if not found:
@@ -116,14 +116,14 @@ def profile(
 
 
 def _in_cluster(
-    cluster: profile_jobs.ProfilingCluster, manifest: Document, devices: int, wished: JobSteps, machine: str, annotate: bool
+    cluster: profile_jobs.ProfilingCluster, manifest: Document, devices: int, steps_of_job: JobSteps, machine: str, annotate: bool
 ) -> tuple[Profile, int]:
-    """The profile of a manifest, and all GPUs that it asks for; where it is wished the profile is handed to the job itself."""
+    """The profile of a manifest, and all GPUs that it asks for; on request the profile is handed to the job itself."""
     name = manifest["metadata"]["name"]
     if annotate:
         cluster.status(name)  # a job that is not there is told before anything is measured
     each, total = profile_manifest.gpus_of(manifest)
-    done = profile_jobs.profile_job(cluster, manifest, devices or each, wished, machine)
+    done = profile_jobs.profile_job(cluster, manifest, devices or each, steps_of_job, machine)
     if annotate:
         cluster.annotate(name, json.dumps(profile_document.to_json(done, total)))
     return done, total

@@ -85,7 +85,7 @@ def run_document(document: Document, mode: str, gpus: int, plan: StepLimits, nod
     job, spec = _checked(document), document["spec"]
     role = copy.deepcopy(next(one for one in spec["roles"] if one["name"] == _role(job).name))
     role |= {"replicas": 1, "gpusPerReplica": gpus}
-    _wish(container_of(role), f"{plan.data(mode)},{plan.warm_up},{plan.steps}", plan.paths)
+    _ask_for_profile(container_of(role), f"{plan.data(mode)},{plan.warm_up},{plan.steps}", plan.paths)
     halves = [_placed(role, "In", node), _placed(role | {"name": SECOND}, "NotIn", node)]
     labels = document["metadata"].get("labels")
     return {
@@ -134,7 +134,7 @@ def container_of(role: Document) -> Document:
     return found
 
 
-def _wish(container: Document, run: str, paths: Sequence[str]) -> None:
+def _ask_for_profile(container: Document, run: str, paths: Sequence[str]) -> None:
     """What the start-up hook reads."""
     ours = {contract.ENV_PROFILE: run, contract.ENV_PROFILE_DATA: json.dumps(paths)}
     kept = [one for one in container.get("env") or [] if one.get("name") not in ours]

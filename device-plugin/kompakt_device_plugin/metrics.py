@@ -22,7 +22,7 @@ class PluginMetrics:
 
         self.registrations = counter("registrations", "Registrations with kubelet")
         self.allocations = counter("allocations", "Sets handed over to containers")
-        self.refusals = counter(
+        self.rejected_allocations = counter(
             "rejected_allocations", "Sets not handed over since a process still used, or may have used, a GPU of them"
         )
         self.late_writes = counter("late_writes", "Sets handed over before the write-ahead file said so: its disk was busy")

@@ -46,7 +46,7 @@ class NodePod:
         return gpu_lists.encode_uuids(self.gpus) if text is None else text
 
     @property
-    def wish(self) -> GpuRequest:
+    def gpu_request(self) -> GpuRequest:
         """How the pod wants its GPUs chosen; what cannot be read counts as absent, since the pod is bound already."""
         return gpu_request(placement_annotations.readable(self.annotations))
 

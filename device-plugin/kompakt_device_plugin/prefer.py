@@ -47,11 +47,11 @@ def best_free(
     and before a promise to a pod that demands nothing; where no set that is offered has it, any set is answered.
     """
     waiting = list(_waiting(pods, holding))
-    wish = next((pod.wish for pod in waiting if pod.size == offer.size and not _matches(pod, offer)), GpuRequest())
+    gpu_request = next((pod.gpu_request for pod in waiting if pod.size == offer.size and not _matches(pod, offer)), GpuRequest())
     promised = [pod for pod in waiting if len(pod.gpus) == pod.size and set(offer.offered).issuperset(pod.gpus)]
     spare = _without(offer, (pod.gpus for pod in promised), avoid)
-    yielding = _without(offer, (pod.gpus for pod in promised if _demands(pod.wish)), avoid)
-    for pool, how in _attempts(wish, spare, yielding, offer.offered):
+    yielding = _without(offer, (pod.gpus for pod in promised if _demands(pod.gpu_request)), avoid)
+    for pool, how in _attempts(gpu_request, spare, yielding, offer.offered):
         if chosen := _choose(graph, pool, offer, how):
             return chosen
     return first_offered(offer, spare)
@@ -92,9 +92,9 @@ def _matches(pod: NodePod, offer: OfferedDevices) -> bool:
     return pod.size == offer.size and valid(pod.gpus, offer)
 
 
-def _demands(wish: GpuRequest) -> bool:
-    """Whether the wish forbids sets, rather than only to rank them."""
-    return wish.required_link != "Any" or wish.same_numa_node
+def _demands(gpu_request: GpuRequest) -> bool:
+    """Whether the request forbids sets, rather than only to rank them."""
+    return gpu_request.required_link != "Any" or gpu_request.same_numa_node
 
 
 def _without(offer: OfferedDevices, promises: Iterable[Sequence[GpuUuid]], avoid: Collection[GpuUuid]) -> list[GpuUuid]:
@@ -104,26 +104,26 @@ def _without(offer: OfferedDevices, promises: Iterable[Sequence[GpuUuid]], avoid
 
 
 def _attempts(
-    wish: GpuRequest, spare: Sequence[GpuUuid], yielding: Sequence[GpuUuid], offered: Sequence[GpuUuid]
+    gpu_request: GpuRequest, spare: Sequence[GpuUuid], yielding: Sequence[GpuUuid], offered: Sequence[GpuUuid]
 ) -> Iterator[tuple[Sequence[GpuUuid], GpuRequest]]:
     """From which GPUs, and how, a set is sought one after the other."""
-    demanding = _demands(wish)
-    hows = (wish, replace(wish, pattern=Pattern.NONE, edges=())) if demanding else (wish,)
+    demanding = _demands(gpu_request)
+    hows = (gpu_request, replace(gpu_request, pattern=Pattern.NONE, edges=())) if demanding else (gpu_request,)
     yield from ((pool, how) for how in hows for pool in ((spare, yielding) if demanding else (spare,)))
     yield spare, GpuRequest()
     yield from ((offered, how) for how in (*hows, GpuRequest()))
 
 
 def _choose(
-    graph: LinkGraph | None, pool: Sequence[GpuUuid], offer: OfferedDevices, wish: GpuRequest
+    graph: LinkGraph | None, pool: Sequence[GpuUuid], offer: OfferedDevices, gpu_request: GpuRequest
 ) -> tuple[GpuUuid, ...] | None:
-    """A set by the wish of those in `pool` that the graph knows; None where they do not suffice."""
+    """A set by the request of those in `pool` that the graph knows; None where they do not suffice."""
     place = {gpu.uuid: gpu.index for gpu in graph.gpus} if graph else {}
     known: list[int] = [place[uuid] for uuid in pool if uuid in place]
     if graph is None or not 0 < offer.size <= len(known) or not all(uuid in place for uuid in offer.must):
         return None
     must = mask_of([place[uuid] for uuid in offer.must])
-    choice = choose(graph, mask_of(known), offer.size, wish, must_include=must)
+    choice = choose(graph, mask_of(known), offer.size, gpu_request, must_include=must)
     if not isinstance(choice, Choice):
         return None
     answer = tuple(graph.gpus[index].uuid for index in indices_of(choice.mask))

@@ -11,7 +11,7 @@ from kompakt_core.contract.bound_gpus import BoundGpus
 from kompakt_core.contract.gpu_holders import GpuHolder, HolderReport
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid, MegabytesPerSecond, PodUid, indices_of, mask_of
-from kompakt_core.placement.choose import wished_facts
+from kompakt_core.placement.choose import requested_facts
 from kompakt_core.placement.model import GpuRequest
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.correction_order import in_turn
@@ -106,7 +106,7 @@ def correction(pod: NodePod, gpus: frozenset[GpuUuid], graph: LinkGraph) -> Corr
     """What to write on a pod that holds `gpus`, all of them known to the graph; none: nothing, until its turn comes."""
     if not gpus:
         return Correction(pod, (), (), MegabytesPerSecond(0))
-    indices, value = in_order(gpus, graph, pod.wish)
+    indices, value = in_order(gpus, graph, pod.gpu_request)
     return Correction(pod, tuple(graph.gpus[index].uuid for index in indices), indices, value, flaw_of(pod, graph))
 
 
@@ -122,7 +122,9 @@ def flaw_of(pod: NodePod, graph: LinkGraph) -> str:
     return f"{foreign[0][:64]} is no GPU of this node" if foreign else ""
 
 
-def in_order(gpus: Iterable[GpuUuid], graph: LinkGraph, wish: GpuRequest) -> tuple[tuple[GpuIndex, ...], MegabytesPerSecond]:
+def in_order(
+    gpus: Iterable[GpuUuid], graph: LinkGraph, gpu_request: GpuRequest
+) -> tuple[tuple[GpuIndex, ...], MegabytesPerSecond]:
     """The indices of a set in the order of its pattern, and the value of the pattern on it.
 
     By index, with the value 0, where patterns are not matched: on machines of more GPUs than tables are made for.
@@ -130,7 +132,7 @@ def in_order(gpus: Iterable[GpuUuid], graph: LinkGraph, wish: GpuRequest) -> tup
     place = {gpu.uuid: gpu.index for gpu in graph.gpus}
     mask = mask_of([place[uuid] for uuid in gpus])
     try:
-        facts = wished_facts(graph, wish)
+        facts = requested_facts(graph, gpu_request)
     except InvalidInput:
         return indices_of(mask), MegabytesPerSecond(0)
     return facts.order(mask), facts.value(mask)

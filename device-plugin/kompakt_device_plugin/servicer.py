@@ -105,7 +105,7 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         given = [tuple(GpuUuid(uuid) for uuid in asked.devices_ids) for asked in request.container_requests]
         self._meet([gpu for gpus in given for gpu in gpus])
         if reason := self._in_use(given):
-            self._metrics.refusals.inc()
+            self._metrics.rejected_allocations.inc()
             log.error("not handed over: %s", reason)
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason)
         ordered = [self._hand_over(gpus) for gpus in given]

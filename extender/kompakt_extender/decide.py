@@ -6,7 +6,7 @@ from typing import Final
 from kompakt_core.contract import planned_seat
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mask_of
-from kompakt_core.placement.choose import choose, facts_on, wished_facts
+from kompakt_core.placement.choose import choose, facts_on, requested_facts
 from kompakt_core.placement.model import GpuRequest, NodeState, PlacementPolicy, Reason, Rejection
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.placement_annotations import gpu_request_of
@@ -112,7 +112,7 @@ def rank(request: Request, state: NodeState, found: Grant, *, waits: bool = Fals
     """
     if state.graph is None:
         raise InvalidInput(f"{state.name} has no link graph")
-    facts = wished_facts(state.graph, request.gpu_request)
+    facts = requested_facts(state.graph, request.gpu_request)
     lost = facts.fabric(state.free) - facts.fabric(state.free & ~found.mask)
     left = (state.free & ~found.mask).bit_count()
     second = facts_on(state.graph, found.mask, request.gpu_request).second(found.mask)

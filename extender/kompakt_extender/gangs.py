@@ -65,7 +65,7 @@ def gang_of(job: JobView, pods: Sequence[PodView], record: Record, now: datetime
         job_uid=JobUid(job.uid),
         attempt=job.attempt,
         workers=_workers(pods, edges),
-        wish=asked.pop(),
+        gpu_request=asked.pop(),
         required_level=job.required_level,
         excluded=frozenset(one.node for one in record.excluded if timestamps.decode(one.until) > now),
         edges=edges,

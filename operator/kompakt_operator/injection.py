@@ -43,17 +43,17 @@ def obstacle(container: Mapping[str, Any]) -> str:
 
 def environment(job: TrainingJob, *, port: bool, batch: Batch | None = None) -> list[dict[str, Any]]:
     """What the runtime reads. `port`: whether it may serve its figures; `batch`: where batches are raised."""
-    wish = job.compression
-    overrides = [{"modules": o.modules, "mode": str(o.mode)} for o in wish.overrides]
+    compression = job.compression
+    overrides = [{"modules": o.modules, "mode": str(o.mode)} for o in compression.overrides]
     values = {
-        contract.ENV_MODE: str(wish.mode),
-        contract.ENV_TARGET: wish.target,
+        contract.ENV_MODE: str(compression.mode),
+        contract.ENV_TARGET: compression.target,
         contract.ENV_OVERRIDES: json.dumps(overrides),
-        contract.ENV_MIN_TENSOR_BYTES: str(wish.min_tensor_bytes),
-        contract.ENV_NONLINEAR: str(wish.nonlinear_inputs),
-        contract.ENV_OFFLOAD: str(wish.offload),
-        contract.ENV_FAILURE_POLICY: str(wish.failure_policy),
-        contract.ENV_BATCH: "Measure" if batch and batch.state is BatchState.MEASURING else str(wish.batch_size),
+        contract.ENV_MIN_TENSOR_BYTES: str(compression.min_tensor_bytes),
+        contract.ENV_NONLINEAR: str(compression.nonlinear_inputs),
+        contract.ENV_OFFLOAD: str(compression.offload),
+        contract.ENV_FAILURE_POLICY: str(compression.failure_policy),
+        contract.ENV_BATCH: "Measure" if batch and batch.state is BatchState.MEASURING else str(compression.batch_size),
         contract.ENV_STATE_DIR: contract.INJECT_STATE_PATH,
         contract.ENV_PROGRESS_FILE: contract.PROGRESS_FILE,
         contract.ENV_METRICS_PORT: str(contract.METRICS_PORT if port else 0),

@@ -67,14 +67,14 @@ def run(
         config.ENV_DRY_RUN: str(int(dry_run)),
     }
     try:
-        wish = config.RuntimeConfig.from_env(settings)
+        configured = config.RuntimeConfig.from_env(settings)
     except config.ConfigError as error:
         raise typer.BadParameter(_as_typed(str(error))) from error
     if shutil.which(program[0]) is None:
         raise typer.BadParameter(f"there is no program {program[0]}")
     with payload() as folder:
         code = _run(program, {**settings, **_places(folder)})
-        report = Report.of_rows(wish, export.read_reports(str(folder), int(ATTEMPT)))
+        report = Report.of_rows(configured, export.read_reports(str(folder), int(ATTEMPT)))
     _show(report)
     raise typer.Exit(code or (EXIT_VIOLATIONS if verify and report.violations else 0))
 

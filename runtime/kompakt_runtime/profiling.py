@@ -87,8 +87,8 @@ def _paths(text: str) -> tuple[str, ...]:
 class Profiling:
     """Times the steps of this process. `start` puts the hooks in place."""
 
-    def __init__(self, wish: ProfilingRequest) -> None:
-        self._wish = wish
+    def __init__(self, request: ProfilingRequest) -> None:
+        self._request = request
         self._pace = pace.StepCounter()
         self._stamps: list[float] = []
         self._waited_before = 0.0
@@ -116,22 +116,22 @@ class Profiling:
 
     def _ready_data(self) -> None:
         """Once per pod, by whichever process comes first (torchrun itself, mostly); the others wait for it."""
-        wish, done = self._wish, Path(self._wish.folder) / CACHE
-        if not wish.paths:
+        request, done = self._request, Path(self._request.folder) / CACHE
+        if not request.paths:
             return
         from kompakt_runtime import pagecache  # what few need, no training waits for
 
-        with export.alone(wish.folder):
+        with export.alone(request.folder):
             if not done.exists():
-                files = pagecache.files_of(wish.paths)
-                if wish.data == WARM:
+                files = pagecache.files_of(request.paths)
+                if request.data == WARM:
                     pagecache.load(files)
-                share = pagecache.drop(files) if wish.data == COLD else pagecache.cached(files)
+                share = pagecache.drop(files) if request.data == COLD else pagecache.cached(files)
                 done.write_text(json.dumps(share))
 
     def _batches(self, loader: Any, plain: Any) -> Iterator[Any]:
         self._loaders += 1
-        source = self._replayed(loader, plain) if self._wish.data == SYNTHETIC else plain(loader)
+        source = self._replayed(loader, plain) if self._request.data == SYNTHETIC else plain(loader)
         while True:
             began = time.perf_counter()
             try:
@@ -156,29 +156,29 @@ class Profiling:
     def _stepped(self, optimizer: Any) -> None:
         if not self._pace.stepped(optimizer):
             return
-        done, wish = self._pace.steps, self._wish
-        if done in (wish.warm_up, wish.warm_up + wish.steps):
+        done, request = self._pace.steps, self._request
+        if done in (request.warm_up, request.warm_up + request.steps):
             _synchronize()
-        if done == wish.warm_up:
+        if done == request.warm_up:
             self._waited_before = self._waited
-        if wish.warm_up <= done <= wish.warm_up + wish.steps:
+        if request.warm_up <= done <= request.warm_up + request.steps:
             self._stamps.append(time.perf_counter())
-        if done == wish.warm_up + wish.steps:
+        if done == request.warm_up + request.steps:
             self._write(self._figures())
-        if done == wish.warm_up + wish.steps + AFTER:
+        if done == request.warm_up + request.steps + AFTER:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)  # not through the script: what it does at its end (saving, say) is none of a profile's business
 
     def _figures(self) -> dict[str, Any]:
         """Seconds per step; `parts`: the same for each quarter of the steps."""
-        at = [round(part * self._wish.steps / PARTS) for part in range(PARTS + 1)]
+        at = [round(part * self._request.steps / PARTS) for part in range(PARTS + 1)]
         spans = [(self._stamps[end] - self._stamps[start]) / (end - start) for start, end in itertools.pairwise(at)]
         return {
             "complete": True,
-            "stepSeconds": (self._stamps[-1] - self._stamps[0]) / self._wish.steps,
+            "stepSeconds": (self._stamps[-1] - self._stamps[0]) / self._request.steps,
             "parts": spans,
-            "dataSeconds": (self._waited - self._waited_before) / self._wish.steps,
+            "dataSeconds": (self._waited - self._waited_before) / self._request.steps,
             "loaders": self._loaders,
             "gradientBytes": self._pace.gradient_bytes,
             "ranks": pace.ranks(),
@@ -186,21 +186,21 @@ class Profiling:
 
     def _ended(self, owner: int) -> None:
         """The script came to its end before the last step."""
-        if os.getpid() == owner and self._pace.steps < self._wish.warm_up + self._wish.steps:
+        if os.getpid() == owner and self._pace.steps < self._request.warm_up + self._request.steps:
             self._write({"complete": False, "steps": self._pace.steps})
 
     def _write(self, figures: dict[str, Any]) -> None:
-        folder = Path(self._wish.folder)
+        folder = Path(self._request.folder)
         path = folder / f"profile-{os.getpid()}.json"
         half = path.with_suffix(".part")
         half.write_text(json.dumps({"rank": int(os.environ.get("RANK", "0")), **figures}))
         half.replace(path)
-        with export.alone(self._wish.folder):  # whoever is last has read the files of all
+        with export.alone(self._request.folder):  # whoever is last has read the files of all
             rows = [json.loads(path.read_text()) for path in sorted(folder.glob("profile-*.json"))]
             told = folder / CACHE
             run = summary(rows) | ({"cached": json.loads(told.read_text())} if told.exists() else {})
             words = {"kompakt": export.VERSION, "active": False, "reason": "Profile", "run": run}
-            export.write_termination(self._wish.termination_log, words)
+            export.write_termination(self._request.termination_log, words)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -37,8 +37,8 @@ def start(environ: Mapping[str, str] = os.environ) -> Any:
     """The running session, or None where there is none. Raises SystemExit only with the failure policy Fail."""
     config, pace = RuntimeConfig(), StepCounter()
     try:
-        if (wish := ProfilingRequest.from_env(environ)) is not None and not _child():
-            Profiling(wish).start()
+        if (request := ProfilingRequest.from_env(environ)) is not None and not _child():
+            Profiling(request).start()
         config = RuntimeConfig.from_env(environ)
         metrics.serve(config, pace)
         return _start(config, pace)

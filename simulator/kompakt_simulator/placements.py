@@ -118,7 +118,7 @@ class Planned:
         self._graph = graph
 
     def __call__(self, cluster: ClusterState, gpus: int) -> GpuSet | None:
-        """What `plan_gang` decides; None for its refusals."""
+        """What `plan_gang` decides; None for its rejections."""
         if cluster.gpus_per_machine != self._graph.size:
             given = f"machines of {cluster.gpus_per_machine} GPUs with a link graph of {self._graph.size}"
             raise InvalidInput(f"{given}; expected equal numbers")

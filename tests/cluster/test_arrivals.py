@@ -94,8 +94,8 @@ class Record:
             thread.join(10)
 
 
-def wishes(chance: random.Random) -> GpuRequest:
-    """Any wish that some machine can grant."""
+def requests(chance: random.Random) -> GpuRequest:
+    """Any request that some machine can grant."""
     return GpuRequest(
         pattern=chance.choice(NAMED),
         policy=chance.choice(list(PlacementPolicy)),
@@ -103,11 +103,11 @@ def wishes(chance: random.Random) -> GpuRequest:
     )
 
 
-def pod(number: int, gpus: int, wish: GpuRequest, seconds: float) -> dict[str, Any]:
+def pod(number: int, gpus: int, gpu_request: GpuRequest, seconds: float) -> dict[str, Any]:
     notes = {
-        c.ANN_PATTERN: wish.pattern.value,
-        c.ANN_POLICY: wish.policy.value,
-        c.ANN_SENSITIVITY: "High" if wish.sensitive else "Low",
+        c.ANN_PATTERN: gpu_request.pattern.value,
+        c.ANN_POLICY: gpu_request.policy.value,
+        c.ANN_SENSITIVITY: "High" if gpu_request.sensitive else "Low",
         SECONDS_ANNOTATION: f"{seconds:.2f}",
     }
     return gpu_pod(f"guest-{number:03}", gpus, notes)
@@ -118,9 +118,9 @@ def arrivals(cluster: ClusterSession, namespace: str) -> dict[str, tuple[int, Gp
     chance = random.Random(SEED)
     asked: dict[str, tuple[int, GpuRequest]] = {}
     for number in range(PODS):
-        gpus, wish = chance.choice((1, 1, 2, 2, 3, 4, 4, 5, 8)), wishes(chance)
-        made = pod(number, gpus, wish, chance.uniform(0.5, 5.0))
-        asked[made["metadata"]["name"]] = gpus, wish
+        gpus, gpu_request = chance.choice((1, 1, 2, 2, 3, 4, 4, 5, 8)), requests(chance)
+        made = pod(number, gpus, gpu_request, chance.uniform(0.5, 5.0))
+        asked[made["metadata"]["name"]] = gpus, gpu_request
         cluster.core.create_namespaced_pod(namespace, made)
         if chance.random() < 0.2:
             leave_early(cluster, namespace, chance)
@@ -217,9 +217,9 @@ def test_every_set_is_the_oracles_choice_for_what_was_free(
     assert certain >= PODS // 3, f"only {certain} of {PODS} sets could be compared with a single right one"
 
 
-def right_sets(stay: Stay, stays: Sequence[Stay], graph: LinkGraph, gpus: int, wish: GpuRequest) -> set[frozenset[str]]:
+def right_sets(stay: Stay, stays: Sequence[Stay], graph: LinkGraph, gpus: int, gpu_request: GpuRequest) -> set[frozenset[str]]:
     """What core chooses, for each set of free GPUs that there may have been."""
     index: dict[str, int] = {gpu.uuid: gpu.index for gpu in graph.gpus}
     others = [other for other in stays if other.node == stay.node and other is not stay]
-    choices = (choose(graph, free, gpus, wish) for free in set(free_masks(stay, others, index, LAG)))
+    choices = (choose(graph, free, gpus, gpu_request) for free in set(free_masks(stay, others, index, LAG)))
     return {frozenset(graph.gpus[i].uuid for i in choice.order) for choice in choices if isinstance(choice, Choice)}

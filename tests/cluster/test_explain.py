@@ -124,7 +124,7 @@ def all_free(pair: Pair) -> bool:
     return all(len(node["free"]) == node["gpus"] for node in ask(pair, "/nodes")["items"])
 
 
-def test_refusals_and_values_are_counted(kompakt: ClusterSession, pair: Pair, namespace: str) -> None:
+def test_rejections_and_values_are_counted(kompakt: ClusterSession, pair: Pair, namespace: str) -> None:
     """kube-scheduler knows nothing of links: only our filter can refuse the machine whose GPUs NVLink joins in pairs."""
     eventually(lambda: all_free(pair), "all GPUs free")
     made = manifest("linked", 4)

@@ -88,7 +88,7 @@ def test_two_halves_sit_on_two_nodes_and_the_slower_one_counts(kompakt: ClusterS
 
 
 @pytest.mark.parametrize(
-    ("wishes", "words", "sentence"),
+    ("fields", "words", "sentence"),
     [
         ({"processes": 2}, (), "train-profile-all: 2 processes took the steps on 1 GPUs; let torchrun read PET_NPROC_PER_NODE"),
         ({"processes": 0, "steps": 7}, (), "the script ended after 7 optimizer steps; 25 are needed"),
@@ -97,9 +97,9 @@ def test_two_halves_sit_on_two_nodes_and_the_slower_one_counts(kompakt: ClusterS
     ],
 )
 def test_a_run_that_gives_no_figures_says_why_and_is_gone(
-    kompakt: ClusterSession, namespace: str, tmp_path: Path, wishes: dict[str, Any], words: tuple[str, ...], sentence: str
+    kompakt: ClusterSession, namespace: str, tmp_path: Path, fields: dict[str, Any], words: tuple[str, ...], sentence: str
 ) -> None:
-    done = profiled(kompakt, namespace, manifest(tmp_path, **wishes), *words, "--devices", "0")
+    done = profiled(kompakt, namespace, manifest(tmp_path, **fields), *words, "--devices", "0")
     assert done.returncode == 2
     assert sentence in done.stderr, done.stderr
     assert kompakt.custom.list_namespaced_custom_object("kompakt.dev", "v1alpha1", namespace, "trainingjobs")["items"] == []

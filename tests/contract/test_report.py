@@ -47,10 +47,10 @@ def line(plain: int, saved: int) -> str:
         )
         for _ in range(2)
     ]
-    wish = config.RuntimeConfig(mode="ErrorBounded", attempt=3)
+    configured = config.RuntimeConfig(mode="ErrorBounded", attempt=3)
     return (
         "Traceback of the script's own\n"
-        + json.dumps(export.merged(wish, [export.report(f, ended=True) for f in figures]))
+        + json.dumps(export.merged(configured, [export.report(f, ended=True) for f in figures]))
         + "\n"
     )
 
@@ -68,7 +68,7 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "compression",
     [
         {},
         {"mode": "ErrorBounded", "failurePolicy": "Fail"},
@@ -77,8 +77,8 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
         {"targetGradientError": ".05", "minTensorBytes": 4096, "overrides": [{"modules": "head.*", "mode": "None"}]},
     ],
 )
-def test_the_runtime_understands_what_the_operator_writes(wish: dict[str, object]) -> None:
-    job = parsed(activationCompression=wish)
+def test_the_runtime_understands_what_the_operator_writes(compression: dict[str, object]) -> None:
+    job = parsed(activationCompression=compression)
     pod = render.pod(job, job.roles[0], 0, 7, image="i", labels={})
     environment = {v["name"]: v["value"] for v in pod["spec"]["containers"][0]["env"] if "value" in v}
     read = config.RuntimeConfig.from_env(environment)

@@ -72,7 +72,7 @@ def test_a_pod_reaches_a_service_by_its_name(world, server):
 
 
 def test_ordinary_pods_stay_off_simulated_nodes(world):
-    """Five pods without a wish: with two real and three simulated nodes some would land there without the taint."""
+    """Five pods without annotations: with two real and three simulated nodes some would land there without the taint."""
     image = world.images.names["pause"]
     names = [f"wanderer-{number}" for number in range(5)]
     for name in names:

@@ -106,13 +106,13 @@ class GpuSetFacts:
         return self._around.by_index[masks]
 
 
-def facts_for(graph: LinkGraph, wish: GpuRequest) -> GpuSetFacts:
-    """The facts a wish is judged by: with a required link, only NVLink and its like counts. InvalidInput as table_for."""
-    only = wish.required_link == "NVLink"
+def facts_for(graph: LinkGraph, gpu_request: GpuRequest) -> GpuSetFacts:
+    """The facts a request is judged by: with a required link, only NVLink and its like counts. InvalidInput as table_for."""
+    only = gpu_request.required_link == "NVLink"
     table = (
-        edge_table_for(graph, wish.edges, fabric_only=only, measure=wish.measure)
-        if wish.pattern is Pattern.CUSTOM
-        else table_for(graph, wish.pattern, fabric_only=only, measure=wish.measure)
+        edge_table_for(graph, gpu_request.edges, fabric_only=only, measure=gpu_request.measure)
+        if gpu_request.pattern is Pattern.CUSTOM
+        else table_for(graph, gpu_request.pattern, fabric_only=only, measure=gpu_request.measure)
     )
     return GpuSetFacts(table, _surroundings(graph.shared))
 

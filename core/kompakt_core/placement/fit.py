@@ -12,14 +12,14 @@ from typing import Final
 from kompakt_core.placement.model import Gang, NodeState, Reason, Rejection, Selector, Taint, Toleration, Worker
 
 UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
-_BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})  # PreferNoSchedule is a wish
+_BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})  # PreferNoSchedule is a preference
 
 
 def node_rejection(state: NodeState, worker: Worker, gang: Gang | None) -> Rejection | None:
     """Why this node cannot take the worker now, or None. Of several reasons always the same one: in the order below."""
     for rule in (_readiness, _labels, _resources, _gpus):
-        if refusal := rule(state, worker):
-            return refusal
+        if rejection := rule(state, worker):
+            return rejection
     if gang is not None and state.name in gang.excluded:
         return Rejection(Reason.EXCLUDED, state.name)
     return None

@@ -1,4 +1,4 @@
-"""Places for a whole gang, or a refusal: all or nothing."""
+"""Places for a whole gang, or a rejection: all or nothing."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ from kompakt_core.placement.model import (
     Seat,
     Snapshot,
 )
-from kompakt_core.placement.rank_mapping import Seating, joint_wishes, worst
+from kompakt_core.placement.rank_mapping import Seating, joint_requests, worst
 from kompakt_core.placement.seating import LEVEL_LABELS, SeatSearch
 
 __all__ = ["LEVEL_LABELS", "ideal_value", "plan_gang"]
@@ -39,10 +39,10 @@ def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVE
     if not gang.workers:
         raise InvalidInput("a gang without workers has no places to plan")
     smallest = min((worker.gpus for worker in gang.workers if worker.gpus), default=0)
-    if smallest and (refusal := edges_rejection(gang.wish, smallest)):
-        return refusal
-    if refusal := _too_large(snapshot, gang):
-        return refusal
+    if smallest and (rejection := edges_rejection(gang.gpu_request, smallest)):
+        return rejection
+    if rejection := _too_large(snapshot, gang):
+        return rejection
     search = SeatSearch(snapshot, gang, labels)
     found = search.seat()
     if found is not None:
@@ -52,10 +52,10 @@ def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVE
     return _not_now(search)
 
 
-def ideal_value(snapshot: Snapshot, worker_gpus: int, wish: GpuRequest) -> MegabytesPerSecond:
+def ideal_value(snapshot: Snapshot, worker_gpus: int, gpu_request: GpuRequest) -> MegabytesPerSecond:
     """The best value of a set of that size on an empty node of the cluster; 0 when no node could hold one."""
     graphs = {state.graph.digest: state.graph for state in snapshot.nodes.values() if state.graph is not None}
-    best = replace(wish, policy=PlacementPolicy.BEST)
+    best = replace(gpu_request, policy=PlacementPolicy.BEST)
     choices = (choose(graph, graph.all_gpus, worker_gpus, best) for graph in graphs.values())
     return max((choice.value for choice in choices if isinstance(choice, Choice)), default=MegabytesPerSecond(0))
 
@@ -98,8 +98,8 @@ def _plan(snapshot: Snapshot, gang: Gang, level: Level, seating: Seating) -> Pla
 def _ideal(snapshot: Snapshot, gang: Gang, seating: Seating) -> MegabytesPerSecond:
     """The plan's value on empty nodes; of a gang with edges, with as many workers together as it has."""
     sizes = {worker.gpus for worker in gang.workers if worker.gpus}
-    wishes = joint_wishes(seating, gang) if gang.edges else [(gpus, gang.wish) for gpus in sizes]
-    return min((ideal_value(snapshot, gpus, wish) for gpus, wish in wishes), default=NO_BANDWIDTH)
+    requests = joint_requests(seating, gang) if gang.edges else [(gpus, gang.gpu_request) for gpus in sizes]
+    return min((ideal_value(snapshot, gpus, gpu_request) for gpus, gpu_request in requests), default=NO_BANDWIDTH)
 
 
 def _in_rank_order(seating: Seating, gang: Gang) -> Seating:

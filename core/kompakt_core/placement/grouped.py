@@ -62,7 +62,7 @@ class GroupFacts:
         self._widest = max(len(group) for group in self.groups)
         numa = [mask_of([gpu.index for gpu in graph.gpus if gpu.numa_node == node]) for node in sorted(set(self._numa))]
         fabric = [graph.all_gpus, *islands_of(graph)]
-        # Within which a wish may ask a set to stay: everything, a NUMA node, an island of NVLink, both.
+        # Within which a request may ask a set to stay: everything, a NUMA node, an island of NVLink, both.
         self._pools = sorted({within & island for within in (graph.all_gpus, *numa) for island in fabric})
         self._islands = [(self.counts(island), island.bit_count()) for island in islands_of(graph)]
         self._trees, self._between = best_trees(self._links - np.diag(np.diag(self._links)))

@@ -51,17 +51,17 @@ def effective_bandwidth(double: int, single: int, pcie: int) -> float:
 EMPTY: Final = effective_bandwidth(0, 0, 0)
 
 
-def mapa2021(graph: LinkGraph, free: int, size: int, wish: GpuRequest) -> Choice | Rejection:
+def mapa2021(graph: LinkGraph, free: int, size: int, gpu_request: GpuRequest) -> Choice | Rejection:
     """The set that MAPA's published policy takes; Reason.MAPA_BLOCKED where it takes none although the job fits.
 
-    `wish`: only `sensitive` counts; the pattern is a Ring. Value and second of the answer are ours, by the sum first, as
+    `gpu_request`: only `sensitive` counts; the pattern is a Ring. Value and second of the answer are ours, by the sum first, as
     MAPA scores. Machines of more than 8 GPUs are refused: it scores every order.
     """
     if graph.size > MAX_GPUS:
         return Rejection(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS, detail="mapa2021")
     if free.bit_count() < size:
         return Rejection(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
-    sensitive = wish.sensitive and size > 1
+    sensitive = gpu_request.sensitive and size > 1
     best: tuple[float, float] = (EMPTY, 0) if sensitive else (0, 0)
     found: Sequence[GpuIndex] | None = None
     for gpus in combinations(indices_of(free), size):
@@ -72,7 +72,7 @@ def mapa2021(graph: LinkGraph, free: int, size: int, wish: GpuRequest) -> Choice
             best, found = score, order
     if found is None:
         return Rejection(Reason.MAPA_BLOCKED, have=free.bit_count(), need=size)
-    return _answer(graph, tuple(found), wish.measure)
+    return _answer(graph, tuple(found), gpu_request.measure)
 
 
 def _answer(graph: LinkGraph, order: tuple[GpuIndex, ...], measure: Measure) -> Choice:

@@ -1,4 +1,4 @@
-"""What placement decides on: nodes, workers, gangs; and what it answers: plans and refusals. Plain frozen values."""
+"""What placement decides on: nodes, workers, gangs; and what it answers: plans and rejections. Plain frozen values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -79,7 +79,7 @@ class Rejection:
 class Choice:
     """The GPUs one pod gets on a node: as a set, in pattern order, and the value of the pattern on them.
 
-    `second` is the pattern's value by the measure that the wish did not name. `bound` None: the value is exact; else it is
+    `second` is the pattern's value by the measure that the request did not name. `bound` None: the value is exact; else it is
     the best found, and no set has more than `bound`.
     """
 
@@ -194,21 +194,21 @@ class Worker:
 class Gang:
     """All workers of one attempt; all or nothing.
 
-    `edges` join ranks of the whole gang: its GPUs, worker by worker in the order of their indices. Then `wish` names no pattern
-    and `workers` come from rank_mapping.with_edges.
+    `edges` join ranks of the whole gang: its GPUs, worker by worker in the order of their indices. Then `gpu_request`
+    names no pattern and `workers` come from rank_mapping.with_edges.
     """
 
     job_uid: JobUid
     attempt: int
     workers: tuple[Worker, ...]
-    wish: GpuRequest
+    gpu_request: GpuRequest
     required_level: Level = Level.CLUSTER
     excluded: frozenset[NodeName] = frozenset()
     edges: Edges = ()
 
-    def wish_of(self, worker: Worker) -> GpuRequest:
+    def gpu_request_of(self, worker: Worker) -> GpuRequest:
         """How this worker's own GPUs are to be chosen."""
-        return replace(self.wish, pattern=Pattern.CUSTOM, edges=worker.edges) if worker.edges else self.wish
+        return replace(self.gpu_request, pattern=Pattern.CUSTOM, edges=worker.edges) if worker.edges else self.gpu_request
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,10 +56,14 @@ def worst(seating: Seating, gang: Gang) -> MegabytesPerSecond:
     return min(values, default=NO_BANDWIDTH)
 
 
-def joint_wishes(seating: Seating, gang: Gang) -> list[tuple[int, GpuRequest]]:
-    """Of each machine on which edges lie: how many GPUs the gang has there, and the wish for all of them as one set."""
+def joint_requests(seating: Seating, gang: Gang) -> list[tuple[int, GpuRequest]]:
+    """Of each machine on which edges lie: how many GPUs the gang has there, and the request for all of them as one set."""
     groups = [_on(seating, node) for node in dict.fromkeys(node for _, node, _ in seating)]
-    return [(sum(worker.gpus for worker in group), wish) for group in groups if (wish := _joint(group, gang)) is not None]
+    return [
+        (sum(worker.gpus for worker in group), gpu_request)
+        for group in groups
+        if (gpu_request := _joint(group, gang)) is not None
+    ]
 
 
 def _exchanged(seating: Seating, gang: Gang, apart: "Apart") -> Seating:
@@ -117,11 +121,11 @@ def _joined(seats: Seating, node: NodeName, gang: Gang, snapshot: Snapshot) -> S
     """The workers of one machine as one set, cut by rank; as they are where that is not possible."""
     group = _on(seats, node)
     state = snapshot.nodes[node]
-    wish = _joint(group, gang)
+    gpu_request = _joint(group, gang)
     # A part of a fabric's partition is no partition.
-    if wish is None or len(group) == 1 or state.graph is None or state.graph.partitions:
+    if gpu_request is None or len(group) == 1 or state.graph is None or state.graph.partitions:
         return seats
-    found = choose(state.graph, state.free, sum(worker.gpus for worker in group), wish)
+    found = choose(state.graph, state.free, sum(worker.gpus for worker in group), gpu_request)
     if isinstance(found, Rejection):
         return seats
     cut = {}
@@ -136,13 +140,13 @@ def _on(seating: Seating, node: NodeName) -> list[Worker]:
 
 
 def _joint(group: Sequence[Worker], gang: Gang) -> GpuRequest | None:
-    """The wish for all GPUs of these workers as one set; None where no edge lies among them, or too many ranks."""
+    """The request for all GPUs of these workers as one set; None where no edge lies among them, or too many ranks."""
     old, new = first_ranks(gang.workers), first_ranks(group)
     if sum(worker.gpus for worker in group) > MAX_RANKS:
         return None
     ranks = {old[worker.index] + i: new[worker.index] + i for worker in group for i in range(worker.gpus)}
     edges = tuple(replace(e, a=ranks[e.a], b=ranks[e.b]) for e in gang.edges if e.a in ranks and e.b in ranks)
-    return replace(gang.wish, pattern=Pattern.CUSTOM, edges=edges) if edges else None
+    return replace(gang.gpu_request, pattern=Pattern.CUSTOM, edges=edges) if edges else None
 
 
 def _between(gang: Gang) -> list[tuple[int, int, int]]:

@@ -110,7 +110,9 @@ class SeatSearch:
     ) -> Seating | None:
         """Seats for workers of one kind; `changed` gets the nodes as they are afterwards."""
         placed = (
-            spread(offers, len(workers), workers[0].gpus, self.gang.wish_of(workers[0]), frozenset(changed)) if workers else []
+            spread(offers, len(workers), workers[0].gpus, self.gang.gpu_request_of(workers[0]), frozenset(changed))
+            if workers
+            else []
         )
         if placed is None:
             return None
@@ -127,20 +129,22 @@ class SeatSearch:
         across = crossing(seating, self.gang, self.snapshot, self._labels) if self.gang.edges else ()
         free = sum(self.snapshot.nodes[name].free.bit_count() for name in names)
         value = worst(seating, self.gang)
-        return (len(names), across, _preference(self.gang.wish, value, free, self._fabric_lost(seating)), names)
+        return (len(names), across, _preference(self.gang.gpu_request, value, free, self._fabric_lost(seating)), names)
 
     def _fabric_lost(self, seating: Seating) -> int:
         used: dict[NodeName, int] = {}
         for _, node, choice in seating:
             used[node] = used.get(node, 0) | choice.mask
-        return sum(fabric_lost(self.snapshot.nodes[node], mask, self.gang.wish) for node, mask in used.items())
+        return sum(fabric_lost(self.snapshot.nodes[node], mask, self.gang.gpu_request) for node, mask in used.items())
 
 
-def _preference(wish: GpuRequest, value: int, free: int, lost: int) -> tuple[int, ...]:
+def _preference(gpu_request: GpuRequest, value: int, free: int, lost: int) -> tuple[int, ...]:
     """What a policy compares places by, smaller first: value, GPUs free there, NVLink lost (all MB/s or counts)."""
-    if values_first(wish):
+    if values_first(gpu_request):
         return (-value, free, lost)
-    return {PlacementPolicy.PRESERVE: (lost, free, -value), PlacementPolicy.PACKED: (free, -value, lost)}.get(wish.policy, ())
+    return {PlacementPolicy.PRESERVE: (lost, free, -value), PlacementPolicy.PACKED: (free, -value, lost)}.get(
+        gpu_request.policy, ()
+    )
 
 
 def kinds_of(workers: Sequence[Worker]) -> list[list[Worker]]:

@@ -43,36 +43,36 @@ class Share:
         return min((choice.value for choice in self.choices), default=0)
 
 
-def share(graph: LinkGraph, free: int, size: int, pods: int, wish: GpuRequest) -> Share | None:
+def share(graph: LinkGraph, free: int, size: int, pods: int, gpu_request: GpuRequest) -> Share | None:
     """`pods` disjoint sets of `size` GPUs within `free`, or None when that many are not there.
 
     Exact up to EXACT_WAYS ways: a policy that wants value first gets the highest smallest value, then what the policy
     ranks best for the union of the sets, then the highest sum. Same inputs give the same answer.
     """
     if pods == 1 or size == 0:
-        choice = choose(graph, free, size, wish)
+        choice = choose(graph, free, size, gpu_request)
         return None if isinstance(choice, Rejection) else Share((choice,) * pods)
     if free.bit_count() < size * pods:
         return None
-    return _share(graph.shared, free, size, pods, wish)
+    return _share(graph.shared, free, size, pods, gpu_request)
 
 
 @lru_cache(maxsize=1 << 14)
-def _share(shared: SharedGraph, free: int, size: int, pods: int, wish: GpuRequest) -> Share | None:
+def _share(shared: SharedGraph, free: int, size: int, pods: int, gpu_request: GpuRequest) -> Share | None:
     graph = shared.graph
     many = ways(free.bit_count(), size, pods) > EXACT_WAYS or graph.size > MAX_GPUS
-    if many or graph.partitions or edges_rejection(wish, size):
-        return _one_by_one(graph, free, size, pods, wish)
-    facts = facts_for(graph, wish)
+    if many or graph.partitions or edges_rejection(gpu_request, size):
+        return _one_by_one(graph, free, size, pods, gpu_request)
+    facts = facts_for(graph, gpu_request)
     if isinstance(facts.table, EdgeTable) and not facts.table.tryable(comb(free.bit_count(), size), size):
-        return _one_by_one(shared.graph, free, size, pods, wish)
-    allowed = sets_allowed(facts, free, size, wish)
+        return _one_by_one(shared.graph, free, size, pods, gpu_request)
+    allowed = sets_allowed(facts, free, size, gpu_request)
     if isinstance(allowed, Rejection):
         return None
     cuts = list(_partitions(free, size, pods, frozenset(allowed.tolist())))
     if not cuts:
         return None
-    found = cuts[first_ranked(_keys(facts, free, np.array(cuts, dtype=np.int64), wish))]
+    found = cuts[first_ranked(_keys(facts, free, np.array(cuts, dtype=np.int64), gpu_request))]
     sets = sorted(found, key=lambda mask: (-facts.value(mask), -facts.second(mask), indices_of(mask)))
     return Share(tuple(chosen(facts, mask) for mask in sets))
 
@@ -99,19 +99,19 @@ def _partitions(free: int, size: int, pods: int, allowed: frozenset[int]) -> Ite
                     yield (mask, *others)
 
 
-def _keys(facts: GpuSetFacts, free: int, ways: Masks, wish: GpuRequest) -> Keys:
+def _keys(facts: GpuSetFacts, free: int, ways: Masks, gpu_request: GpuRequest) -> Keys:
     """Keys of many ways, a row of sets each; of equal ones the first, whose sets have the lowest indices."""
     value, second = facts.values(ways)
-    smallest = (-value.min(axis=1), -second.min(axis=1)) if values_first(wish) else ()
+    smallest = (-value.min(axis=1), -second.min(axis=1)) if values_first(gpu_request) else ()
     # The same union can be cut in several ways: the highest sums.
     cut = (-value.sum(axis=1), -second.sum(axis=1))
-    return (*smallest, *POLICIES[wish.policy](facts, free, ways.sum(axis=1), wish.sensitive), *cut)
+    return (*smallest, *POLICIES[gpu_request.policy](facts, free, ways.sum(axis=1), gpu_request.sensitive), *cut)
 
 
-def _one_by_one(graph: LinkGraph, free: int, size: int, pods: int, wish: GpuRequest) -> Share | None:
+def _one_by_one(graph: LinkGraph, free: int, size: int, pods: int, gpu_request: GpuRequest) -> Share | None:
     choices = []
     for _ in range(pods):
-        choice = choose(graph, free, size, wish)
+        choice = choose(graph, free, size, gpu_request)
         if isinstance(choice, Rejection):
             return None
         choices.append(choice)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kompakt_core.ids import GpuMask, MegabytesPerSecond, NodeName
-from kompakt_core.placement.choose import values_first, wished_facts
+from kompakt_core.placement.choose import requested_facts, values_first
 from kompakt_core.placement.fit import node_rejection
 from kompakt_core.placement.model import Choice, Gang, GpuRequest, NodeState, PlacementPolicy, Worker
 from kompakt_core.placement.share import Share, share
@@ -36,7 +36,7 @@ def offer(state: NodeState, worker: Worker, gang: Gang, wanted: int) -> NodeOffe
         return None
     values: list[int] = []
     for pods in range(1, _room(state, worker, wanted) + 1):
-        sets = _share(state, worker.gpus, pods, gang.wish_of(worker))
+        sets = _share(state, worker.gpus, pods, gang.gpu_request_of(worker))
         if sets is None:
             break
         values.append(sets.value)
@@ -55,14 +55,14 @@ def _room(state: NodeState, worker: Worker, wanted: int) -> int:
     return min(limits)
 
 
-def _share(state: NodeState, size: int, pods: int, wish: GpuRequest) -> Share | None:
+def _share(state: NodeState, size: int, pods: int, gpu_request: GpuRequest) -> Share | None:
     if size == 0:
         return Share((Choice(GpuMask(0), (), MegabytesPerSecond(0)),) * pods)
-    return share(state.graph, state.free, size, pods, wish) if state.graph is not None else None
+    return share(state.graph, state.free, size, pods, gpu_request) if state.graph is not None else None
 
 
 def spread(
-    offers: Sequence[NodeOffer], count: int, size: int, wish: GpuRequest, opened: frozenset[NodeName]
+    offers: Sequence[NodeOffer], count: int, size: int, gpu_request: GpuRequest, opened: frozenset[NodeName]
 ) -> list[Placed] | None:
     """`count` pods of `size` GPUs over the nodes that offer; None when they do not fit.
 
@@ -75,15 +75,15 @@ def spread(
     further = _fewest(own, others, count, 0)
     if further is None:
         return None
-    floor = _highest_floor(own, others, count, further) if values_first(wish) and size else 0
+    floor = _highest_floor(own, others, count, further) if values_first(gpu_request) and size else 0
     picks = _fill_opened(own, count, floor)
     missing = count - sum(pods for _, pods in picks)
-    picks += _tightest(others, missing, floor, further, size, wish)
-    return [Placed(one.node.name, _choices(one.node, size, pods, wish)) for one, pods in picks]
+    picks += _tightest(others, missing, floor, further, size, gpu_request)
+    return [Placed(one.node.name, _choices(one.node, size, pods, gpu_request)) for one, pods in picks]
 
 
-def _choices(state: NodeState, size: int, pods: int, wish: GpuRequest) -> tuple[Choice, ...]:
-    sets = _share(state, size, pods, wish)
+def _choices(state: NodeState, size: int, pods: int, gpu_request: GpuRequest) -> tuple[Choice, ...]:
+    sets = _share(state, size, pods, gpu_request)
     assert sets is not None, "an offer promised these sets"
     return sets.choices
 
@@ -122,14 +122,14 @@ def _fill_opened(own: Sequence[NodeOffer], count: int, floor: int) -> list[tuple
 
 
 def _tightest(
-    others: Sequence[NodeOffer], missing: int, floor: int, nodes: int, size: int, wish: GpuRequest
+    others: Sequence[NodeOffer], missing: int, floor: int, nodes: int, size: int, gpu_request: GpuRequest
 ) -> list[tuple[NodeOffer, int]]:
     """Exactly as many nodes as needed, each the tightest with which the rest can still be done by the largest."""
     if not missing:  # the opened nodes hold them all
         return []
     capacities = {one.node.name: one.capacity(floor) for one in others}
     left = [one for one in others if capacities[one.node.name]]
-    left.sort(key=lambda one: _looseness(one, min(capacities[one.node.name], missing), size, wish))
+    left.sort(key=lambda one: _looseness(one, min(capacities[one.node.name], missing), size, gpu_request))
     largest = sorted(capacities.values(), reverse=True)
     picks: list[tuple[NodeOffer, int]] = []
     while missing > 0:
@@ -145,19 +145,19 @@ def _tightest(
     return picks
 
 
-def _looseness(one: NodeOffer, pods: int, size: int, wish: GpuRequest) -> tuple[int, int, int, str]:
+def _looseness(one: NodeOffer, pods: int, size: int, gpu_request: GpuRequest) -> tuple[int, int, int, str]:
     """Smaller fits tighter. A job that does not need bandwidth under Preserve avoids losing NVLink before all else."""
-    lost = fabric_lost(one.node, sum(choice.mask for choice in _choices(one.node, size, pods, wish)), wish)
-    frugal = wish.policy is PlacementPolicy.PRESERVE and not wish.sensitive
+    lost = fabric_lost(one.node, sum(choice.mask for choice in _choices(one.node, size, pods, gpu_request)), gpu_request)
+    frugal = gpu_request.policy is PlacementPolicy.PRESERVE and not gpu_request.sensitive
     first, second = (lost, pods) if frugal else (pods, lost)
     return (first, second, one.node.free.bit_count(), one.node.name)
 
 
-def fabric_lost(state: NodeState, used: int, wish: GpuRequest) -> int:
+def fabric_lost(state: NodeState, used: int, gpu_request: GpuRequest) -> int:
     """MB/s of NVLink pairs that are free on the node now and not after the set `used` is taken."""
     if used == 0 or state.graph is None:
         return 0
-    facts = wished_facts(state.graph, wish)
+    facts = requested_facts(state.graph, gpu_request)
     return facts.fabric(state.free) - facts.fabric(state.free & ~used)
 
 

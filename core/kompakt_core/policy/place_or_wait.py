@@ -71,7 +71,7 @@ def place_or_wait(
     """The plan of `plan_gang`, unless the policy says that waiting for a better level still pays.
 
     `since`: the first moment at which the gang could be placed anywhere, on the clock of `now`. `overtaken`: as in WaitingGang;
-    a gang that was passed over too often gets what to keep for it instead of a refusal or an endless wait.
+    a gang that was passed over too often gets what to keep for it instead of a rejection or an endless wait.
     Refusals and errors are those of plan_gang.
     """
     plan = plan_gang(snapshot, gang, labels)

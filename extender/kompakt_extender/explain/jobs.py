@@ -28,7 +28,7 @@ def explain(case: JobExplanation) -> JobAnswer:
     if case.record.state in (State.WAITING, State.RESERVED) and case.gang is not None:
         largest = max(case.gang.workers, key=lambda worker: worker.gpus)
         if largest.gpus:
-            seen = survey(case.snapshot.nodes.values(), largest, case.gang.wish, case.gang)
+            seen = survey(case.snapshot.nodes.values(), largest, case.gang.gpu_request, case.gang)
             fits, rejections = len(seen.found), seen.rejections()
     elif case.trouble:
         rejections = [NodeRejections(reason="InvalidRequest", message=case.trouble, nodes=len(case.snapshot.nodes), examples=[])]

@@ -1,6 +1,6 @@
 """Which level a job of the policy `kompakt` takes, and when it moves to a better one, by what kompakt_core.policy says.
 
-An answer changes by time, and when somebody joins. So a refusal by all of a size is kept until the first of them would accept.
+An answer changes by time, and when somebody joins. So a rejection by all of a size is kept until the first of them would accept.
 What moving saves is what waiting saves: the gain of the level over the predicted work. What it costs is a checkpoint and a
 restart, with all GPUs of the job idle.
 """

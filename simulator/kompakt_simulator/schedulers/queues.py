@@ -16,7 +16,7 @@ _Entry = tuple[float, tuple[int, int], SimulatedJob]  # key, tie: unique, so tha
 class Queued:
     """One queue in a fixed order; who runs runs to its end.
 
-    It is kept per number of GPUs: where no two jobs of one size differ in what they need, one refusal speaks for all.
+    It is kept per number of GPUs: where no two jobs of one size differ in what they need, one rejection speaks for all.
     `skips`: a job that cannot be placed is passed over and nothing is reserved for it; else it blocks all behind it.
     """
 

@@ -29,5 +29,5 @@ def worker(index: int, gpus: int = 2, **fields: Any) -> Worker:
     return Worker(index, f"job-worker-{index}-a1", PodUid(f"uid-{index}"), gpus, **fields)
 
 
-def gang(count: int, gpus: int = 2, wish: GpuRequest = RING, **fields: Any) -> Gang:
-    return Gang(JobUid("job"), 1, tuple(worker(index, gpus) for index in range(count)), wish, **fields)
+def gang(count: int, gpus: int = 2, gpu_request: GpuRequest = RING, **fields: Any) -> Gang:
+    return Gang(JobUid("job"), 1, tuple(worker(index, gpus) for index in range(count)), gpu_request, **fields)

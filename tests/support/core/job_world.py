@@ -108,8 +108,8 @@ class World:
     def succeed(self, **fields: Any) -> "World":
         return self.change(phase="Succeeded", **fields).settle()
 
-    def suspend(self, wish: bool = True) -> "World":
-        self.job = structs.replace(self.job, suspend=wish, generation=self.job.generation + 1)
+    def suspend(self, suspended: bool = True) -> "World":
+        self.job = structs.replace(self.job, suspend=suspended, generation=self.job.generation + 1)
         return self.settle()
 
     def shows(self, *names: str) -> tuple[Any, ...]:

@@ -45,9 +45,9 @@ class Jobs:
     def __init__(self, world):
         self.world, self.names = world, []
 
-    def apply(self, name, script, **wishes):
+    def apply(self, name, script, **fields):
         self.names.append(name)
-        self.world.kubectl.apply(json.dumps(job(name, self.world.images.names["pause"], script, **wishes)))
+        self.world.kubectl.apply(json.dumps(job(name, self.world.images.names["pause"], script, **fields)))
 
     def delete(self):
         """All at once, and every GPU comes back."""

@@ -1,4 +1,4 @@
-"""`kompakt place` for programs: keys, exit codes, wishes."""
+"""`kompakt place` for programs: keys, exit codes, options."""
 
 import json
 import os

@@ -9,7 +9,7 @@ DEFAULTS = {"pattern": Pattern.NONE, "sensitive": False, "required_link": "Any",
 
 
 @pytest.mark.parametrize(
-    ("words", "wish"),
+    ("words", "gpu_request"),
     [
         ({}, {}),
         ({"pattern": "Ring", "bandwidth-sensitivity": "High"}, {"pattern": Pattern.RING, "sensitive": True}),
@@ -18,10 +18,10 @@ DEFAULTS = {"pattern": Pattern.NONE, "sensitive": False, "required_link": "Any",
         ({"same-numa-node": "false"}, {}),
     ],
 )
-def test_a_pod_is_read_with_size_gpus_and_what_it_wishes_in_words_that_are_known(make_pod, words, wish):
+def test_a_pod_is_read_with_size_gpus_and_what_it_requests_in_words_that_are_known(make_pod, words, gpu_request):
     pod = read_pod(make_pod("a", 4, ("GPU-1", "GPU-0"), **words))
     assert (pod.size, pod.gpus) == (4, ("GPU-1", "GPU-0"))
-    assert {name: getattr(pod.wish, name) for name in DEFAULTS} == DEFAULTS | wish
+    assert {name: getattr(pod.gpu_request, name) for name in DEFAULTS} == DEFAULTS | gpu_request
 
 
 @pytest.mark.parametrize(("phase", "finished"), [("Succeeded", True), ("Failed", True), ("Running", False)])

@@ -93,16 +93,16 @@ def test_a_correction_writes_gpus_indices_and_value_in_ring_order():
 
 
 @pytest.mark.parametrize(
-    ("wish", "takes_indices"),
+    ("annotations", "takes_indices"),
     [
         ({"kompakt.dev/pattern": "Ring", "kompakt.dev/required-link": "NVLink"}, (5, 0)),
         ({"kompakt.dev/pattern": "Custom"}, (3, 1)),
     ],
     ids=["without the link that the pod demands", "for a pattern without a table"],
 )
-def test_a_set_that_has_no_value_is_written_by_index(wish, takes_indices):
+def test_a_set_that_has_no_value_is_written_by_index(annotations, takes_indices):
     taken = takes(a=[ALL[index] for index in takes_indices])
-    (one,) = corrections(taken, [node_pod("a", ALL[6:], annotations=wish)], GRAPH)
+    (one,) = corrections(taken, [node_pod("a", ALL[6:], annotations=annotations)], GRAPH)
     assert (one.indices, one.value) == (tuple(sorted(takes_indices)), 0)
     assert set(one.gpus) == taken["ns", "a"]
 

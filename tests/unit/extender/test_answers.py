@@ -24,7 +24,7 @@ async def test_plain_pods_pass_where_enough_gpus_are_free(scheduler: Scheduler) 
     assert answer["Error"] == ""
 
 
-async def test_a_refusal_is_word_for_word_the_same_while_free_counts_change(scheduler: Scheduler) -> None:
+async def test_a_rejection_is_word_for_word_the_same_while_free_counts_change(scheduler: Scheduler) -> None:
     scheduler.leader.world.add_pod(pod("p", 8))
     texts = set()
     for index in range(4):

@@ -45,7 +45,7 @@ async def test_no_more_than_enough_are_all_let_pass(scheduler: Scheduler) -> Non
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "gpu_request",
     [
         {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [PREFERS]}}},
         {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [NEAR]}}},
@@ -54,9 +54,9 @@ async def test_no_more_than_enough_are_all_let_pass(scheduler: Scheduler) -> Non
     ],
     ids=["nodes", "near", "apart", "spread"],
 )
-async def test_a_pod_that_prefers_some_nodes_finds_them_among_all(wish: dict[str, Any], scheduler: Scheduler) -> None:
+async def test_a_pod_that_prefers_some_nodes_finds_them_among_all(gpu_request: dict[str, Any], scheduler: Scheduler) -> None:
     many(scheduler)
-    scheduler.leader.world.add_pod(pod("p", 1, **wish))
+    scheduler.leader.world.add_pod(pod("p", 1, **gpu_request))
     assert (await scheduler.filter("p", *MORE))["NodeNames"] == MORE
 
 

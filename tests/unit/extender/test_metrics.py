@@ -78,7 +78,7 @@ async def test_the_share_of_the_ideal_is_observed_at_bind(client: ExplainClient)
     assert abs(shares["kompakt_extender_bind_value_ratio_sum"][ring] - (1 + worse / best)) < 1e-9
 
 
-async def test_refusals_are_counted_by_reason_of_filter_and_bind(client: ExplainClient) -> None:
+async def test_rejections_are_counted_by_reason_of_filter_and_bind(client: ExplainClient) -> None:
     leader = client.leader
     queries = Replica(leader)
     scheduler = Scheduler(queries)

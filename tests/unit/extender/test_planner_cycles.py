@@ -72,7 +72,7 @@ async def test_a_gang_whose_answers_keep_coming_too_late_does_not_hold_up_the_ot
 
     patterns = itertools.cycle(("Clique", "Ring"))
 
-    def wish_changes() -> None:
+    def request_changes() -> None:
         pattern = next(patterns)
         for one in [one for name, one in leader.world.pods.items() if name.startswith("high-")]:
             one["metadata"]["annotations"][c.ANN_PATTERN] = pattern
@@ -80,10 +80,10 @@ async def test_a_gang_whose_answers_keep_coming_too_late_does_not_hold_up_the_ot
         leader.see()
 
     for _ in range(LATE_AT_MOST):
-        leader.meanwhile.append(wish_changes)
+        leader.meanwhile.append(request_changes)
         await leader.plan()
         assert states(leader, "high", "low") == [None, None]
-    leader.meanwhile.append(wish_changes)
+    leader.meanwhile.append(request_changes)
     await leader.plan()
     assert states(leader, "high", "low") == [None, "Released"]
     await leader.settle()

@@ -11,14 +11,14 @@ from tests.support.extender.world import RING, job
 
 def add(leader: Leader, workers: int, gpus: int, edges: list[dict[str, Any]]) -> None:
     """A waiting gang whose pods have no edges of their own inside."""
-    wish = {**RING, c.ANN_PATTERN: "None"}
+    gpu_request = {**RING, c.ANN_PATTERN: "None"}
     made = job("j", workers, gpus)
     made["spec"]["communication"] = {"pattern": "Custom", "customEdges": {"scope": "Gang", "edges": edges}}
     leader.world.add_gang("j", workers, gpus)
     leader.world.put("jobs", "j", made)
     for index in range(workers):
         pod = leader.world.pods[f"j-worker-{index}-a1"]
-        pod["metadata"]["annotations"] = wish
+        pod["metadata"]["annotations"] = gpu_request
         leader.world.add_pod(pod)
 
 

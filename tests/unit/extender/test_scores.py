@@ -29,16 +29,16 @@ _STEPS = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(WISHES), st.integers(1, 8), _STEPS)
-async def test_a_board_kept_over_changes_says_what_a_fresh_one_says(wish: GpuRequest, gpus: int, steps: Any) -> None:
+async def test_a_board_kept_over_changes_says_what_a_fresh_one_says(gpu_request: GpuRequest, gpus: int, steps: Any) -> None:
     leader = on_nodes(len(NODES))
-    kept = Board(leader.ledger, Request(gpus, wish))
+    kept = Board(leader.ledger, Request(gpus, gpu_request))
     for number, (node, gpu, asked) in enumerate(steps):
         names = sorted(asked)
         if gpu >= 0:
             occupy(leader, f"p{number}", node, gpu)
         else:
             leader.handlers.topologies().remove(node)
-        fresh = Board(leader.ledger, Request(gpus, wish))
+        fresh = Board(leader.ledger, Request(gpus, gpu_request))
         assert kept.verdicts(names) == fresh.verdicts(names)
         assert scores(kept, names) == scores(fresh, names)
         fits, _ = fresh.verdicts(NODES)

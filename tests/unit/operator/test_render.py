@@ -170,7 +170,7 @@ def test_a_python_path_that_cannot_be_read_refuses_compression_and_only_leaves_o
     assert render.checked(job(container, injection="Never")) == ""
 
 
-def test_wishes_for_the_planner_are_written_and_answers_in_the_template_are_stripped() -> None:
+def test_requests_to_the_planner_are_written_and_answers_in_the_template_are_stripped() -> None:
     template = {
         "metadata": {"annotations": {contract.ANN_GPUS: "GPU-stolen", "team": "vision"}},
         "spec": {"containers": [{"name": "t", "image": "i"}]},

@@ -24,8 +24,8 @@ def kompakt_run(*words: str) -> "subprocess.CompletedProcess[str]":
 # A process that loads torch and its optimizers takes seconds, more on a busy machine: one run shows many things.
 @pytest.mark.timeout(900)
 def test_a_script_runs_compressed_is_verified_and_ends_after_the_second_step():
-    wishes = ("--dry-run", "--verify", "--min-tensor-bytes", "0", "--offload", "Auto")
-    done = kompakt_run(*wishes, "--", sys.executable, str(SCRIPT), "8", "6", "--epochs", "3")
+    options = ("--dry-run", "--verify", "--min-tensor-bytes", "0", "--offload", "Auto")
+    done = kompakt_run(*options, "--", sys.executable, str(SCRIPT), "8", "6", "--epochs", "3")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["step 0 ['--epochs', '3']", "saved a model"]
     assert done.stderr.count("2 optimizer steps") == 1
@@ -55,7 +55,7 @@ def test_a_program_that_a_signal_ended_has_the_code_that_shells_give_it():
     assert kompakt_run("--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
 
 
-def test_wishes_reach_the_program_and_its_own_path_stays(monkeypatch):
+def test_options_reach_the_program_and_its_own_path_stays(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/of/the/user")
     done = kompakt_run("--suggest-batch", "--replay", "--", "sh", "-c", 'echo "$KOMPAKT_BATCH $KOMPAKT_REPLAY $PYTHONPATH"')
     batch, replay, path = done.stdout.split()

@@ -28,12 +28,12 @@ def request(mode: str, folder: object = "", *, warm_up: int = 1, steps: int = 4,
 @pytest.mark.parametrize(
     "text", ["fast,5,20", "real", "real,5", "real,5,3", "real,0,20", "real,5,20,1", "real,a,20", "real,5,99999999"]
 )
-def test_a_wish_that_cannot_be_is_refused(text):
+def test_a_request_that_cannot_be_is_rejected(text):
     with pytest.raises(ConfigError, match=r"KOMPAKT_PROFILE is .*such as synthetic,5,20"):
         read(text)
 
 
-def test_a_wish_is_read():
+def test_a_request_is_read():
     assert ProfilingRequest.from_env({}) is None
     assert read("real,5,20") == ProfilingRequest("real", 5, 20, "/x")
     with pytest.raises(ConfigError, match="needs KOMPAKT_STATE_DIR"):

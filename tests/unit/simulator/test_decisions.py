@@ -24,10 +24,10 @@ def busy() -> list[TraceJob]:
     """From seconds to a day, half of them gangs up to a machine and a half, more at a time than the cluster holds."""
     chance = random.Random(1)
     times = [(chance.randrange(500_000), round(60_000 * 1440 ** chance.random())) for _ in range(300)]
-    wishes = [(chance.choice((1, 1, 1, 2, 4, 8, 12)), chance.choice((0.06, 0.3, 0.6))) for _ in times]
+    requests = [(chance.choice((1, 1, 1, 2, 4, 8, 12)), chance.choice((0.06, 0.3, 0.6))) for _ in times]
     return [
         TraceJob(number, Milliseconds(submit * 1000), Milliseconds(duration), gpus, comm_ratio=ratio)
-        for number, ((submit, duration), (gpus, ratio)) in enumerate(zip(times, wishes, strict=True))
+        for number, ((submit, duration), (gpus, ratio)) in enumerate(zip(times, requests, strict=True))
     ]
 
 

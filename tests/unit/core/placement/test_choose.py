@@ -34,29 +34,29 @@ requests = st.builds(
     st.integers(0, 255),
     st.floats(0, 1),
 )
-wishes = st.builds(GpuRequest, st.sampled_from(sorted(NAMED)), st.sampled_from(sorted(PlacementPolicy)), st.booleans())
+gpu_requests = st.builds(GpuRequest, st.sampled_from(sorted(NAMED)), st.sampled_from(sorted(PlacementPolicy)), st.booleans())
 
 
-def choice(graph: LinkGraph, free: int, size: int, wish: GpuRequest, **more: GpuMask) -> Choice:
-    found = choose(graph, free, size, wish, **more)
+def choice(graph: LinkGraph, free: int, size: int, gpu_request: GpuRequest, **more: GpuMask) -> Choice:
+    found = choose(graph, free, size, gpu_request, **more)
     assert isinstance(found, Choice), found
     return found
 
 
-def chosen(graph: LinkGraph, free: int, size: int, wish: GpuRequest) -> tuple[int, ...]:
-    return indices_of(choice(graph, free, size, wish).mask)
+def chosen(graph: LinkGraph, free: int, size: int, gpu_request: GpuRequest) -> tuple[int, ...]:
+    return indices_of(choice(graph, free, size, gpu_request).mask)
 
 
-@given(requests, wishes)
+@given(requests, gpu_requests)
 @settings(max_examples=300, deadline=None)
-def test_a_request_that_fits_is_never_refused(request: tuple[LinkGraph, int, float], wish: GpuRequest) -> None:
+def test_a_request_that_fits_is_never_rejected(request: tuple[LinkGraph, int, float], gpu_request: GpuRequest) -> None:
     graph, free, part = request
     size = round(part * free.bit_count())
-    found = choice(graph, free, size, wish)
+    found = choice(graph, free, size, gpu_request)
     assert found.mask.bit_count() == size == len(found.order)
     assert found.mask & ~free == 0
     assert mask_of(found.order) == found.mask
-    assert found == choose(graph, free, size, wish)
+    assert found == choose(graph, free, size, gpu_request)
 
 
 @given(requests, st.sampled_from(sorted(NAMED)))
@@ -71,8 +71,8 @@ def test_best_and_sensitive_preserve_reach_the_highest_value_and_of_equals_leave
     equals = [mask for mask in map(mask_of, combinations(indices_of(free), size)) if table.value(mask) == highest]
     second = max(map(table.second, equals))
     most = max(nvlink_in(graph, free & ~mask) for mask in equals if table.second(mask) == second)
-    for wish in (GpuRequest(pattern, PlacementPolicy.BEST), GpuRequest(pattern, PlacementPolicy.PRESERVE, sensitive=True)):
-        found = choice(graph, free, size, wish)
+    for gpu_request in (GpuRequest(pattern, PlacementPolicy.BEST), GpuRequest(pattern, PlacementPolicy.PRESERVE, sensitive=True)):
+        found = choice(graph, free, size, gpu_request)
         assert (found.value, found.second, nvlink_in(graph, free & ~found.mask)) == (highest, second, most)
 
 
@@ -89,10 +89,10 @@ def nvlink_in(graph: LinkGraph, mask: int) -> int:
     return sum(link.megabytes_per_second for link in links if link.kind in FABRIC_KINDS)
 
 
-@given(requests | st.tuples(graphs(7), st.integers(0, 127), st.floats(0, 1)), wishes, st.randoms(use_true_random=False))
+@given(requests | st.tuples(graphs(7), st.integers(0, 127), st.floats(0, 1)), gpu_requests, st.randoms(use_true_random=False))
 @settings(max_examples=300, deadline=None)
 def test_other_numbers_on_the_gpus_give_a_set_of_equal_value_and_equal_remainder(
-    request: tuple[LinkGraph, int, float], wish: GpuRequest, chance: random.Random
+    request: tuple[LinkGraph, int, float], gpu_request: GpuRequest, chance: random.Random
 ) -> None:
     graph, free, part = request[0], request[1] & request[0].all_gpus, request[2]
     size = round(part * free.bit_count())
@@ -100,8 +100,8 @@ def test_other_numbers_on_the_gpus_give_a_set_of_equal_value_and_equal_remainder
     chance.shuffle(new)
     other = relabelled(graph, new)
     other_free = sum(1 << i for i in range(graph.size) if free >> new[i] & 1)
-    one, two = choice(graph, free, size, wish), choice(other, other_free, size, wish)
-    if wish.policy is PlacementPolicy.FIRST:  # goes by the numbers alone
+    one, two = choice(graph, free, size, gpu_request), choice(other, other_free, size, gpu_request)
+    if gpu_request.policy is PlacementPolicy.FIRST:  # goes by the numbers alone
         return
     assert (two.value, two.second) == (one.value, one.second)
     assert nvlink_in(other, other_free & ~two.mask) == nvlink_in(graph, free & ~one.mask)
@@ -159,16 +159,16 @@ REFUSED: dict[str, tuple[LinkGraph, int, int, GpuRequest, Rejection]] = {
 }
 
 
-@pytest.mark.parametrize(("graph", "free", "size", "wish", "gpus"), CHOSEN.values(), ids=CHOSEN)
+@pytest.mark.parametrize(("graph", "free", "size", "gpu_request", "gpus"), CHOSEN.values(), ids=CHOSEN)
 def test_which_gpus_are_chosen(
-    graph: LinkGraph, free: tuple[int, ...], size: int, wish: GpuRequest, gpus: tuple[int, ...]
+    graph: LinkGraph, free: tuple[int, ...], size: int, gpu_request: GpuRequest, gpus: tuple[int, ...]
 ) -> None:
-    assert chosen(graph, mask_of(free), size, wish) == gpus
+    assert chosen(graph, mask_of(free), size, gpu_request) == gpus
 
 
-@pytest.mark.parametrize(("graph", "free", "size", "wish", "refusal"), REFUSED.values(), ids=REFUSED)
-def test_refusals_are_data(graph: LinkGraph, free: int, size: int, wish: GpuRequest, refusal: Rejection) -> None:
-    assert choose(graph, free, size, wish) == refusal
+@pytest.mark.parametrize(("graph", "free", "size", "gpu_request", "rejection"), REFUSED.values(), ids=REFUSED)
+def test_rejections_are_data(graph: LinkGraph, free: int, size: int, gpu_request: GpuRequest, rejection: Rejection) -> None:
+    assert choose(graph, free, size, gpu_request) == rejection
 
 
 def test_must_include_is_kept_or_refused() -> None:

@@ -25,7 +25,7 @@ def test_a_node_with_everything_takes_the_worker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "refusal"),
+    ("change", "rejection"),
     [
         ({"ready": False}, Rejection(Reason.NODE_NOT_READY, NodeName("n"))),
         ({"unschedulable": True}, Rejection(Reason.CORDONED, NodeName("n"))),
@@ -39,9 +39,9 @@ def test_a_node_with_everything_takes_the_worker() -> None:
         ({"taken": GpuMask(0b11111110)}, Rejection(Reason.NOT_ENOUGH_GPUS, NodeName("n"), have=1, need=2)),
     ],
 )
-def test_each_lack_has_its_reason(change: dict[str, Any], refusal: Rejection) -> None:
-    assert node_rejection(replace(NODE, **change), WORKER, None) == refusal
-    assert sentence(refusal)
+def test_each_lack_has_its_reason(change: dict[str, Any], rejection: Rejection) -> None:
+    assert node_rejection(replace(NODE, **change), WORKER, None) == rejection
+    assert sentence(rejection)
 
 
 def test_a_soft_taint_refuses_nobody() -> None:
@@ -123,6 +123,6 @@ def test_the_node_selector_must_match_besides_the_affinity() -> None:
 
 def test_every_reason_has_its_sentence_and_says_it_again() -> None:
     for reason in Reason:
-        refusal = Rejection(reason, have=1, need=2, detail="Star")
-        assert sentence(refusal) == sentence(refusal)
-        assert not sentence(refusal).endswith(".")
+        rejection = Rejection(reason, have=1, need=2, detail="Star")
+        assert sentence(rejection) == sentence(rejection)
+        assert not sentence(rejection).endswith(".")

@@ -54,7 +54,7 @@ def check(snapshot: Snapshot, wanted: Gang, plan: Plan) -> None:
         assert mask & used.get(seat.node, 0) == 0
         used[seat.node] = used.get(seat.node, 0) | mask
         if state.graph is not None and seat.worker.gpus:
-            assert seat.value == table_for(state.graph, wanted.wish.pattern).value(mask)
+            assert seat.value == table_for(state.graph, wanted.gpu_request.pattern).value(mask)
     values = [seat.value for seat in plan.seats if seat.worker.gpus]
     assert plan.value == min(values, default=0)
     assert all(value <= plan.ideal for value in values) or len({one.gpus for one in wanted.workers}) > 1
@@ -87,23 +87,23 @@ POLICY = st.sampled_from([RING, replace(RING, policy=PlacementPolicy.BEST), repl
 @given(st.lists(st.tuples(SMALL, st.integers(0, 31)), min_size=1, max_size=3), st.integers(1, 2), st.integers(1, 4), POLICY)
 @settings(max_examples=80, deadline=None)
 def test_equal_workers_get_the_fewest_nodes_and_then_the_best_value(
-    nodes: list[tuple[str, int]], size: int, count: int, wish: GpuRequest
+    nodes: list[tuple[str, int]], size: int, count: int, gpu_request: GpuRequest
 ) -> None:
     states = [node(f"n{i}", name, indices_of(taken & machine(name).all_gpus)) for i, (name, taken) in enumerate(nodes)]
     snapshot = cluster(*states)
 
     def cost(chosen: tuple[tuple[str, int], ...]) -> tuple[int, int]:
         graphs = {name: snapshot.nodes[NodeName(name)].graph for name, _ in chosen}
-        values = [table_for(graph, wish.pattern).value(mask) for name, mask in chosen if (graph := graphs[name])]
+        values = [table_for(graph, gpu_request.pattern).value(mask) for name, mask in chosen if (graph := graphs[name])]
         return (len(graphs), -min(values))
 
     best = min((cost(chosen) for chosen in arrangements(snapshot, size, count)), default=None)
-    plan = plan_gang(snapshot, gang(count, size, wish))
+    plan = plan_gang(snapshot, gang(count, size, gpu_request))
     if best is None:
         assert isinstance(plan, Rejection)
     else:
         assert isinstance(plan, Plan)
-        check(snapshot, gang(count, size, wish), plan)
+        check(snapshot, gang(count, size, gpu_request), plan)
         assert (len({seat.node for seat in plan.seats}), -plan.value) == best
 
 
@@ -177,7 +177,7 @@ NODES: dict[str, tuple[tuple[NodeState, ...], Gang, str, Level]] = {
         (node("c"), node("b", taken=HALF), node("a", taken=HALF), node("d", taken=(0,))), gang(1), "a", Level.MACHINE,
     ),
     "a job that needs no bandwidth leaves NVLink nodes alone": (
-        (node("a"), node("z", PCIE)), gang(2, wish=LAX), "zz", Level.MACHINE,
+        (node("a"), node("z", PCIE)), gang(2, gpu_request=LAX), "zz", Level.MACHINE,
     ),
     "a job that needs bandwidth does not": ((node("a"), node("z", PCIE)), gang(2), "aa", Level.MACHINE),
     **{
@@ -244,7 +244,7 @@ def test_shuffled_nodes_and_workers_give_the_same_plan() -> None:
 
 
 def test_required_nvlink_holds_for_every_pod() -> None:
-    plan = planned(cluster(node("a", PAIRS)), gang(4, wish=replace(RING, required_link="NVLink")))
+    plan = planned(cluster(node("a", PAIRS)), gang(4, gpu_request=replace(RING, required_link="NVLink")))
     assert places(plan) == [("a", (0, 2)), ("a", (1, 3)), ("a", (4, 5)), ("a", (6, 7))]
 
 
@@ -262,10 +262,10 @@ REFUSED: dict[str, tuple[tuple[NodeState, ...], Gang, Rejection, str]] = {
         "2 of 3 workers would find a place now; the gang waits for all",
     ),
     "pairs of NVLink are broken": (
-        (node("a", PAIRS, (0, 4)),), gang(3, wish=replace(RING, required_link="NVLink")), Rejection(NOT_NOW, have=2, need=3), "",
+        (node("a", PAIRS, (0, 4)),), gang(3, 2, replace(RING, required_link="NVLink")), Rejection(NOT_NOW, have=2, need=3), "",
     ),
     "pairs of a NUMA node are broken": (
-        (node("a", taken=(0, 4)),), gang(3, wish=replace(RING, same_numa_node=True)), Rejection(NOT_NOW, have=2, need=3), "",
+        (node("a", taken=(0, 4)),), gang(3, 2, replace(RING, same_numa_node=True)), Rejection(NOT_NOW, have=2, need=3), "",
     ),
     "it waits rather than crossing its required level": (
         TWO_RACKS, gang(2, 4, **IN_RACK), Rejection(NOT_NOW, have=2, need=2, detail="Rack"), "not within the level Rack",
@@ -321,8 +321,8 @@ def test_other_labels_can_name_the_levels() -> None:
 
 def test_pods_of_many_sizes_are_placed_on_nodes_that_others_of_the_gang_have_opened() -> None:
     workers = [worker(index, gpus) for index, gpus in enumerate((1, 1, 2, 0, 4, 1, 1, 2, 1))]
-    for wish in (RING, LAX):
-        plan = planned(cluster(node("a"), node("b"), node("c", PAIRS)), replace(of(*workers), wish=wish))
+    for gpu_request in (RING, LAX):
+        plan = planned(cluster(node("a"), node("b"), node("c", PAIRS)), replace(of(*workers), gpu_request=gpu_request))
         assert len({seat.node for seat in plan.seats}) == 2
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kompakt_core.ids import indices_of, mask_of
 from kompakt_core.patterns.names import NAMED, Measure, Pattern
-from kompakt_core.placement.choose import _grouped, choose, first_ranked, wished_facts
+from kompakt_core.placement.choose import _grouped, choose, first_ranked, requested_facts
 from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.grouped import group_facts
 from kompakt_core.placement.model import Choice, GpuRequest, PlacementPolicy, Reason, Rejection
@@ -51,19 +51,19 @@ def hierarchies(draw: st.DrawFn) -> LinkGraph:
 @given(hierarchies(), WISHES, st.integers(0, 255), st.floats(0, 1), st.integers(0, 255))
 @settings(max_examples=300, deadline=None)
 def test_counts_give_what_tables_over_all_sets_give(
-    graph: LinkGraph, wish: GpuRequest, taken: int, part: float, include: int
+    graph: LinkGraph, gpu_request: GpuRequest, taken: int, part: float, include: int
 ) -> None:
     free = graph.all_gpus & ~(taken & taken >> 1)
     size = max(round(part * free.bit_count()), min(free.bit_count(), 1))
     must = mask_of(indices_of(free & include)[::-1][: size // 2])
-    found, expected = _grouped(graph, free, size, wish, must), choose(graph, free, size, wish, must_include=must)
+    found, expected = _grouped(graph, free, size, gpu_request, must), choose(graph, free, size, gpu_request, must_include=must)
     if isinstance(found, Rejection) or isinstance(expected, Rejection):
         assert found == expected or (isinstance(found, Rejection) and found.reason is Reason.TOO_MANY_GPUS)
         return
     assert found.mask.bit_count() == size
     assert found.mask & ~free == must & ~found.mask == 0
     assert found.mask == expected.mask
-    facts = wished_facts(graph, wish)
+    facts = requested_facts(graph, gpu_request)
     assert (found.value, found.second) == (facts.value(found.mask), facts.second(found.mask))
     one, other = ((choice.value, choice.second, facts.fabric(free & ~choice.mask)) for choice in (found, expected))
     assert one == other
@@ -85,22 +85,22 @@ def test_of_equal_sets_the_lowest_indices_are_chosen_also_where_no_group_is_take
         (a, b): 40 if any({a, b} <= group for group in near) else 10 if (a in far) != (b in far) else 20
         for a, b in combinations(range(8), 2)
     }
-    graph, wish = graph_of(speeds, 8), GpuRequest(Pattern.CHAIN, PlacementPolicy.BEST)
-    found, tables = (rule(graph, free, 4, wish, must) for rule in (_grouped, _by_tables))
+    graph, gpu_request = graph_of(speeds, 8), GpuRequest(Pattern.CHAIN, PlacementPolicy.BEST)
+    found, tables = (rule(graph, free, 4, gpu_request, must) for rule in (_grouped, _by_tables))
     assert isinstance(found, Choice)
     assert indices_of(found.mask) == expected
     assert isinstance(tables, Choice)
     assert (found.mask, found.value, found.second) == (tables.mask, tables.value, tables.second)
 
 
-def _by_tables(graph: LinkGraph, free: int, size: int, wish: GpuRequest, must: int) -> Choice | Rejection:
-    return choose(graph, free, size, wish, must_include=must)
+def _by_tables(graph: LinkGraph, free: int, size: int, gpu_request: GpuRequest, must: int) -> Choice | Rejection:
+    return choose(graph, free, size, gpu_request, must_include=must)
 
 
 @given(hierarchies(), WISHES, st.integers(1, 8))
 @settings(max_examples=50, deadline=None)
-def test_no_counts_are_looked_at_twice(graph: LinkGraph, wish: GpuRequest, size: int) -> None:
-    facts = group_facts(graph.shared, wish.pattern, False, wish.measure)
+def test_no_counts_are_looked_at_twice(graph: LinkGraph, gpu_request: GpuRequest, size: int) -> None:
+    facts = group_facts(graph.shared, gpu_request.pattern, False, gpu_request.measure)
     if facts is not None and size <= graph.size:
         sets = facts.candidates(graph.all_gpus, size)
         assert len({tuple(row) for row in sets.tolist()}) == len(sets)

@@ -38,9 +38,9 @@ def in_rack(name: str, block: str, rack: str) -> NodeState:
     return node(name, labels={RACK: rack, BLOCK: block})
 
 
-def gang(sizes: list[int], edges: Edges, wish: GpuRequest = BEST, **fields: Any) -> Gang:
+def gang(sizes: list[int], edges: Edges, gpu_request: GpuRequest = BEST, **fields: Any) -> Gang:
     workers = with_edges([worker(i, gpus) for i, gpus in enumerate(sizes)], edges)
-    return Gang(JobUid("job"), 1, workers, wish, edges=edges, **fields)
+    return Gang(JobUid("job"), 1, workers, gpu_request, edges=edges, **fields)
 
 
 def planned(snapshot: Snapshot, wanted: Gang) -> Plan:
@@ -139,17 +139,18 @@ def test_no_exchange_of_two_workers_takes_weight_off_a_wider_boundary(edges: Edg
 
 
 @pytest.mark.parametrize(
-    "wish", [replace(BEST, same_numa_node=True), replace(BEST, required_link="NVLink"), GpuRequest(policy=PlacementPolicy.FIRST)]
+    "gpu_request",
+    [replace(BEST, same_numa_node=True), replace(BEST, required_link="NVLink"), GpuRequest(policy=PlacementPolicy.FIRST)],
 )
-def test_what_each_pod_must_have_it_has_beside_edges_too(wish: GpuRequest) -> None:
+def test_what_each_pod_must_have_it_has_beside_edges_too(gpu_request: GpuRequest) -> None:
     edges = make_edges([(0, 1, 1), (2, 3, 1), (1, 2, 1)])
-    plan = planned(cluster(node("a")), gang([2, 2], edges, wish))
+    plan = planned(cluster(node("a")), gang([2, 2], edges, gpu_request))
     state = node("a")
     assert state.graph is not None
     for seat in plan.seats:
         numa = {state.graph.gpus[i].numa_node for i in seat.gpus}
-        assert len(numa) == 1 or not wish.same_numa_node
-        assert state.graph.weights[seat.gpus[0]][seat.gpus[1]] >= 18_000 or wish.required_link == "Any"
+        assert len(numa) == 1 or not gpu_request.same_numa_node
+        assert state.graph.weights[seat.gpus[0]][seat.gpus[1]] >= 18_000 or gpu_request.required_link == "Any"
 
 
 def test_where_a_fabric_joins_partitions_each_pod_has_one() -> None:
