@@ -30,7 +30,7 @@ def run(name: str) -> None:
         CommandFailed, StartFailed, TimeoutError, JobFailed, RuntimeError: a step failed; the text says which and why.
     """
     steps = StepPrinter()
-    with steps.step("programs and images (25 to 50 minutes on two cores the first time, seconds afterwards)"):
+    with steps.step("programs and images (10 to 20 minutes on two cores the first time, seconds afterwards)"):
         prepared = stack.prepare(steps.say)
     with steps.step("a control plane, two real nodes, three simulated ones"):
         cluster = stack.start(name, stack.MACHINES, stack.SIMULATED, prepared, steps.say)

@@ -20,7 +20,7 @@ class NoProgram(Exception):
 class Program:
     """One program: `module` is its folder below go/, `package` the Go import path of its main package.
 
-    `build_seconds` was measured on two cores that other work used as well, with empty caches and in the order of
+    `build_seconds` was measured on two cores while images were built beside, with empty caches and in the order of
     this table: later programs share compiled packages with earlier ones.
     """
 
@@ -44,16 +44,16 @@ def _kubernetes(name: str, seconds: int, megabytes: int) -> Program:
 PROGRAMS = {
     program.name: program
     for program in (
-        Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", ("--version",), 60, 25),
-        _kubernetes("kube-apiserver", 347, 119),
-        _kubernetes("kube-controller-manager", 106, 105),
-        _kubernetes("kube-scheduler", 13, 81),
-        _kubernetes("kubectl", 27, 62),
-        _kubernetes("kubelet", 47, 92),
-        _kubernetes("kube-proxy", 24, 79),
-        Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", ("--version",), 158, 64),
-        Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", ("version", "--short"), 300, 67),
-        Program("coredns", "coredns", "github.com/coredns/coredns", ("-version",), 164, 79),
+        Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", ("--version",), 41, 25),
+        _kubernetes("kube-apiserver", 315, 119),
+        _kubernetes("kube-controller-manager", 83, 105),
+        _kubernetes("kube-scheduler", 6, 81),
+        _kubernetes("kubectl", 16, 62),
+        _kubernetes("kubelet", 17, 92),
+        _kubernetes("kube-proxy", 8, 79),
+        Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", ("--version",), 50, 64),
+        Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", ("version", "--short"), 77, 67),
+        Program("coredns", "coredns", "github.com/coredns/coredns", ("-version",), 71, 79),
     )
 }
 SIMULATED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
