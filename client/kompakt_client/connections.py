@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import urllib3
 
 from kompakt_client import kubeconfig
-from kompakt_client.credentials import Credentials, credentials_of
+from kompakt_client.credentials import Credentials, Login, credentials_of
 from kompakt_client.kubeconfig import ACCOUNT_FOLDER, Access, Pem
 from kompakt_client.kubeconfig_merge import KubeconfigFile, merged
 from kompakt_client.proxies import proxy_for
@@ -45,9 +45,13 @@ class Endpoint:
             self._pool, self._shown = self._connect(*wanted), wanted
         return self._pool
 
-    def renew(self) -> bool:
-        """The server does not believe us: get other credentials. False where there are none to get."""
-        return self._credentials.renew()
+    def login(self) -> Login | None:
+        """What requests of now are believed by. Raises Unreachable where there is nothing."""
+        return self._credentials.login()
+
+    def renew(self, refused: Login | None) -> bool:
+        """The server does not believe us: get other credentials than `refused`. False where there are none to get."""
+        return self._credentials.renew(refused)
 
 
 def plain(server: str, headers: Mapping[str, str] | None = None, pool: urllib3.PoolManager | None = None) -> Endpoint:

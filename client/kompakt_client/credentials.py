@@ -47,8 +47,12 @@ class Credentials:
         """The client certificate and its key; both empty where there is none."""
         return self._pair
 
-    def renew(self) -> bool:
-        """Whether other credentials may be had at the next call."""
+    def login(self) -> "Login | None":
+        """What a request of now is believed by, to be told by `renew` from a later one; None: it never changes."""
+        return None
+
+    def renew(self, refused: "Login | None") -> bool:
+        """Whether other credentials than those refused may be had at the next call."""
         return False
 
 
@@ -108,10 +112,15 @@ class ExecCredentials(Credentials):
         login = self._current()
         return (login.certificate, login.key) if login.certificate else super().certificate()
 
-    def renew(self) -> bool:
-        """The next request asks the program again."""
+    def login(self) -> Login:
+        """The one of now. Raises Unreachable where the program fails."""
+        return self._current()
+
+    def renew(self, refused: Login | None) -> bool:
+        """The next request asks the program again; once for all threads whose requests went with the same login."""
         with self._lock:
-            self._login = None
+            if self._login is refused:
+                self._login = None
         return True
 
     def _current(self) -> Login:

@@ -81,8 +81,8 @@ class ApiClient:
 
         Raises Unreachable where there is none.
         """
-        answer = self._once(request)
-        if answer.status == UNAUTHORIZED and self._endpoint.renew():
+        login, answer = self._endpoint.login(), self._once(request)
+        if answer.status == UNAUTHORIZED and self._endpoint.renew(login):
             answer = self._once(request)
         return answer
 
@@ -106,12 +106,12 @@ class ApiClient:
 
     def watch(self, path: str, query: Query, silence: float) -> EventStream:
         """Begin a watch; `silence` seconds without a byte end it. Raises an ApiError (Expired: list anew)."""
-        response = self._open(ApiRequest("GET", path, {**query, "watch": "true"}), silence)
+        login, response = self._endpoint.login(), self._open(ApiRequest("GET", path, {**query, "watch": "true"}), silence)
         if response.status == 200:
             return EventStream(response)
         answer = _whole(response, path)
         if answer.status == UNAUTHORIZED:
-            self._endpoint.renew()
+            self._endpoint.renew(login)
         raise answer.error or Unreachable(f"watch {path}: HTTP {answer.status}", answer.status)
 
     def request(self, method: str, path: str, **more: Any) -> Answer:

@@ -123,8 +123,10 @@ def check_workers(workers: list[FollowedWorker], steps: StepPrinter) -> None:
     """The GPUs written on each pod are those its container sees and kubelet accounts for; say so.
 
     Raises:
-        JobFailed: they differ.
+        JobFailed: they differ, or no worker was ever seen running.
     """
+    if not workers:
+        raise JobFailed("no worker was seen while it ran: nothing says which GPUs they had")
     for worker in workers:
         if worker.seen != worker.written or worker.held != set(worker.written):
             raise JobFailed(f"{worker.pod}: written {worker.written}, seen inside {worker.seen}, held {sorted(worker.held)}")

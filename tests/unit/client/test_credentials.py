@@ -89,7 +89,7 @@ def test_a_background_renewal_that_fails_is_tried_again_and_one_that_comes_late_
     login.now += AGAIN_SECONDS
     assert (login.token, len(login.background)) == ("first", 1)
     login.answer(token="second")
-    assert login.credentials.renew()
+    assert login.credentials.renew(login.credentials.login())
     assert login.token == "second"
     login.answer(token="late")
     login.background.pop()()
@@ -118,8 +118,12 @@ def test_a_login_that_the_server_does_not_believe_is_asked_for_again(tmp_path: P
     login.answer(token="first")
     assert login.token == "first"
     login.answer(token="second")
-    assert login.credentials.renew()
+    refused = login.credentials.login()
+    assert login.credentials.renew(refused)
     assert login.token == "second"
+    assert login.credentials.renew(refused), "of another thread, whose request went with the same login"
+    assert login.token == "second"
+    assert len(login.runs) == 2
 
 
 def test_a_program_may_answer_with_a_certificate(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ class Renewable(Credentials):
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.number}"}
 
-    def renew(self) -> bool:
+    def renew(self, refused: object) -> bool:
         self.number += 1
         return True
 
