@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,10 @@ from tools.kube.command import logged, output
 
 # containerd writes these two in place; every other file of a root is written once and renamed, so links are safe.
 _DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db")
+
+
+# A test run starts nodes all the time, for less than this. Roots share most files by links, so one more costs little.
+UNUSED_SECONDS = 2 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +59,22 @@ def fill(images: Mapping[str, str], archives: Sequence[Path], before: Stored | N
     part.rename(root)
     root.touch()
     root.with_suffix(".json").write_text(json.dumps(sorted(images)))
-    _keep_only(root)
+    _drop_unused()
     return root
 
 
-def _keep_only(root: Path) -> None:
-    """Remove all other roots; nodes that run from them keep their links."""
-    for path in _roots().iterdir():
-        if path.stem != root.name:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+def _drop_unused() -> None:
+    """Remove the roots from which no node was started lately: another checkout's run may start more from the others."""
+    for root in _roots().iterdir():
+        if root.is_dir() and root.stat().st_mtime < time.time() - UNUSED_SECONDS:
+            root.with_suffix(".json").unlink(missing_ok=True)
+            shutil.rmtree(root)
 
 
 def clone(template_root: Path, target: Path) -> None:
     """Give a node its own containerd root: linked files, real copies of the databases."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    template_root.touch()  # in use
     output(["cp", "-al", template_root, target])
     for name in _DATABASES:
         (target / name).unlink()
