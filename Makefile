@@ -35,6 +35,16 @@ $(VENV)/recipes: $(VENV)/torch requirements/recipes.txt
 
 sync-recipes: $(VENV)/recipes ## training frameworks into .venv as well, for examples/recipes (100 MB)
 
+$(VENV)/zoo: $(VENV)/torch requirements/zoo.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/zoo.txt
+	touch $@
+
+sync-zoo: $(VENV)/zoo ## timm, torchvision and transformers into .venv as well, for benchmarks/zoo (100 MB)
+
+# Hours on two cores; a run that was stopped goes on where it stopped.
+zoo: $(VENV)/zoo ## models of others under compression: what they keep, lose and take; rows go to .zoo.jsonl
+	HF_HUB_OFFLINE=1 KINETO_LOG_LEVEL=99 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.zoo --record .zoo.jsonl $(ARGS)
+
 # Beside the checkout's own environment: two versions of PyTorch cannot share one. Named by version; shared by all checkouts.
 OLD_TORCH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kompakt/torch-$(shell sed -n 's/^torch==//p' requirements/old-torch.in)
 
@@ -91,4 +101,4 @@ demo: sync ## the whole path on a cluster of its own, or on another with KOMPAKT
 demo-down: sync ## remove all that the demo brought up (of another cluster: kompakt and the demo's jobs)
 	$(BIN)/python -m tools.kube down
 
-.PHONY: help sync sync-torch sync-recipes sync-old-torch check docs format test test-fast coverage gpu-packages test-gpu requirements demo demo-down
+.PHONY: help sync sync-torch sync-recipes sync-zoo zoo sync-old-torch check docs format test test-fast coverage gpu-packages test-gpu requirements demo demo-down

@@ -23,9 +23,9 @@ def export(name: str, *selection: str) -> None:
     (ROOT / "requirements" / f"{name}.txt").write_text(HEADER + text)
 
 
-def compile_alone(name: str) -> None:
-    """Write requirements/<name>.txt from <name>.in: packages that cannot be resolved together with the workspace."""
-    options = ["--quiet", "--upgrade", "--generate-hashes", "--no-header", "--no-annotate"]
+def compile_alone(name: str, *options: str) -> None:
+    """Write requirements/<name>.txt from <name>.in: what no package of ours needs, or what cannot be resolved with ours."""
+    options = ("--quiet", "--upgrade", "--generate-hashes", "--no-header", "--no-annotate", *options)
     command = [str(UV), "pip", "compile", *options, f"requirements/{name}.in"]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     header = HEADER.replace("the pyproject.toml files", f"{name}.in")
@@ -45,6 +45,8 @@ def main() -> None:
     export("torch", "--only-group", "torch")
     export("recipes", "--only-group", "recipes")
     compile_alone("old-torch")
+    # After the files that it must agree with, and for all versions of Python and machines as they are.
+    compile_alone("zoo", "--universal", "--python-version", "3.11")
 
 
 if __name__ == "__main__":

@@ -9,14 +9,15 @@ REASONS = {
     "sklearn": "scikit-learn is not installed: `make sync-torch`",
     "skimage": "scikit-image is not installed: `make sync-torch`",
     "triton": "triton is not installed: it comes with torch from the package index",
+    **{library: f"{library} is not installed: `make sync-zoo`" for library in ("timm", "torchvision", "transformers")},
 }
 
 
-def needs(package: str) -> None:
+def needs(package: str, group: str = "torch") -> None:
     """Skips the test, or the file that is being imported, where a package is missing and need not be there; or where it is
-    left unused (KOMPAKT_WITHOUT=torch, as in `make test-fast`).
+    left unused (KOMPAKT_WITHOUT=torch, as in `make test-fast`). group: the word in KOMPAKT_REQUIRE that asks for it.
     """
     if "torch" in os.environ.get("KOMPAKT_WITHOUT", ""):
         pytest.skip("left out: KOMPAKT_WITHOUT names torch", allow_module_level=True)
-    if "torch" not in os.environ.get("KOMPAKT_REQUIRE", ""):
+    if group not in os.environ.get("KOMPAKT_REQUIRE", ""):
         pytest.importorskip(package, reason=REASONS[package])
