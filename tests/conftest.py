@@ -11,7 +11,10 @@ from hypothesis import HealthCheck, settings
 from tests.support.needs import needs
 
 ROOT = Path(__file__).parent
-TORCH = ("unit/runtime/*", "unit/benchmarks/test_accuracy.py", "contract/test_profile.py", "gpu/test_*_gpu.py")
+TORCH = (
+    *("unit/runtime/*", "unit/benchmarks/test_accuracy.py", "unit/benchmarks/test_zoo*.py", "contract/test_profile.py"),
+    "gpu/test_*_gpu.py",
+)
 WITHOUT_TORCH = {  # of the runtime's tests
     *("test_batch.py", "test_bootstrap.py", "test_bounds.py", "test_config.py", "test_export.py", "test_host_memory.py"),
     *("test_killed.py", "test_old_torch.py", "test_pagecache.py", "test_plan.py", "test_policy.py", "test_progress.py"),
@@ -19,6 +22,8 @@ WITHOUT_TORCH = {  # of the runtime's tests
 }
 MORE = {
     "test_training.py": ["sklearn"], "test_injection.py": ["sklearn"], "test_accuracy.py": ["sklearn", "skimage"],
+    "test_zoo.py": ["sklearn", "skimage"], "test_zoo_models.py": ["sklearn", "skimage"],
+    "test_zoo_accuracy.py": ["sklearn", "skimage"],
     "test_codec_kernels.py": ["triton"],
 }  # fmt: skip
 
