@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from benchmarks import static_codec
 from kompakt_runtime import codec
 from kompakt_runtime.codec.select import encoder
 from kompakt_runtime.lossless import two_valued
@@ -59,7 +60,7 @@ def seconds(action: Callable[[], Any], device: Any) -> float:
 def measure(x: Tensor, bound: float, rounds: int) -> Row:
     """Rounds of copy, pack, unpack, after one that does not count."""
     packed = codec.encode(x, bound)
-    target, room = torch.empty_like(x), codec.Room.of(packed.sizes, x.numel())
+    target, room = torch.empty_like(x), codec.Room.of(packed)
 
     def pack() -> Any:
         return codec.begin(x, bound, room) if x.device.type == "cuda" else codec.encode(x, bound)
@@ -110,8 +111,15 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, nargs="+", help="sizes of the tensors (default: 16; on a GPU also 1024)")
     parser.add_argument("--bound", type=float, default=0.1, help="error bound in standard deviations of the data")
     parser.add_argument("--masks", action="store_true", help="instead: masks of dropout on a CPU, kept in bits or drawn again")
+    parser.add_argument(
+        "--static", action="store_true", help="instead: instructions of the one-pass kernels for sm_90; needs no GPU"
+    )
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
+    if arguments.static:
+        for line in static_codec.rows():
+            print(line, flush=True)
+        return
     torch.set_num_threads(1)
     device = torch.device(arguments.device, 0) if arguments.device == "cuda" else torch.device("cpu")
     if arguments.masks:

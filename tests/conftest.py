@@ -12,7 +12,11 @@ from tests.support.needs import needs
 
 ROOT = Path(__file__).parent
 TORCH = (
-    *("unit/runtime/*", "unit/benchmarks/test_accuracy.py", "unit/benchmarks/test_zoo*.py", "contract/test_profile.py"),
+    "unit/runtime/*",
+    "unit/benchmarks/test_accuracy.py",
+    "unit/benchmarks/test_gpu_steps.py",
+    "unit/benchmarks/test_zoo*.py",
+    "contract/test_profile.py",
     "gpu/test_*_gpu.py",
 )
 WITHOUT_TORCH = {  # of the runtime's tests
@@ -24,7 +28,7 @@ MORE = {
     "test_training.py": ["sklearn"], "test_injection.py": ["sklearn"], "test_accuracy.py": ["sklearn", "skimage"],
     "test_zoo.py": ["sklearn", "skimage"], "test_zoo_models.py": ["sklearn", "skimage"],
     "test_zoo_accuracy.py": ["sklearn", "skimage"],
-    "test_codec_kernels.py": ["triton"],
+    "test_one_pass.py": ["triton"],
 }  # fmt: skip
 
 

@@ -9,14 +9,12 @@ wait for the copy: whatever gets the memory next on that stream comes later. The
 
 import threading
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
 from kompakt_runtime.codec import Packed, decode
-from kompakt_runtime.codec.tiles import Part
 from kompakt_runtime.lane import Lane, Mark
 
 Tensor = Any
@@ -61,7 +59,7 @@ class Hosted:
             self._carrier.late += 1
             arrival = self._carrier.back(self)
         arrival.mark.wait()
-        return arrival.sections[0] if self.packed is None else decode(_filled(self.packed, arrival.sections))
+        return arrival.sections[0] if self.packed is None else decode(self.packed.filled(iter(arrival.sections)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +86,7 @@ class Carrier:
 
     def out(self, what: Tensor | Packed) -> tuple[Hosted, Mark] | None:
         """Begins to copy a 1-D tensor or a packed one, whose memory it keeps; None where host memory is used up."""
-        sections = [what] if not isinstance(what, Packed) else _sections(what)
+        sections = [what] if not isinstance(what, Packed) else what.sections
         with self._lock:
             chunks = self._chunks(sum(_room(section.dtype, section.numel()) for section in sections))
             if chunks is None:
@@ -156,26 +154,6 @@ def _pairs(sections: list[Tensor], chunks: list[Tensor]) -> list[tuple[Tensor, T
     return found
 
 
-PARTS: Final = tuple(field.name for field in fields(Part) if field.name not in ("elements", "sizes"))
-
-
-def _sections(packed: Packed) -> list[Tensor]:
-    """All tensors of a packed one."""
-    if packed.raw:
-        return [packed.plain]
-    every = (getattr(part, name) for part in packed.parts for name in PARTS)
-    return [section for section in every if section is not None]
-
-
-def _filled(packed: Packed, sections: Sequence[Tensor]) -> Packed:
-    """The same with these tensors in the places of its own."""
-    left = iter(sections)
-    if packed.raw:
-        return replace(packed, plain=next(left))
-    parts = [replace(part, **{name: next(left) for name in PARTS if getattr(part, name) is not None}) for part in packed.parts]
-    return replace(packed, parts=tuple(parts))
-
-
 def _emptied(packed: Packed) -> Packed:
     """The same without memory."""
-    return _filled(packed, [section.new_empty(0) for section in _sections(packed)])
+    return packed.filled(section.new_empty(0) for section in packed.sections)

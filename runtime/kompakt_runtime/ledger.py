@@ -13,14 +13,12 @@ from weakref import WeakValueDictionary, ref
 import torch
 
 from kompakt_runtime.codec import Packed, Room, decode
+from kompakt_runtime.codec.pending import most_waiting
 from kompakt_runtime.entry import Copy, SavedStorage
 from kompakt_runtime.lossless import sign_mask
 from kompakt_runtime.policy import Use
 
 Tensor = Any
-
-# Tensors that may wait for their sizes at a time: so many originals live a little longer.
-IN_FLIGHT = 2
 
 
 class DecodeFailed(RuntimeError):
@@ -133,25 +131,29 @@ class StorageLedger:
         if at_once or not defers(t) or known is None or known[0] != bound:
             gained = entry.compress(t, bound)
             if gained and entry.packed is not None:
-                self._rooms[layer] = (bound, Room.of(entry.packed.sizes, entry.packed.layout.stored))
+                self._rooms[layer] = (bound, Room.of(entry.packed))
             return gained
-        self._land()
+        self._land(entry.nbytes, most_waiting(t.device))
         entry.layer = layer
         if not entry.start(t, bound, known[1]):
             return False
         self._flying.append(ref(entry))
         return True
 
-    def _land(self) -> None:
-        """Settles what has arrived, and the oldest if too many wait."""
+    def _land(self, coming: int, most: int) -> None:
+        """Settles what has arrived, and the oldest while originals of more than `most` bytes would wait."""
         while self._flying:
             entry = self._flying[0]()
             pending = entry.pending if entry is not None else None
-            if pending is not None and len(self._flying) < IN_FLIGHT and not pending.ready:
+            if pending is not None and not pending.ready and self._waiting_bytes() + coming <= most:
                 return
             self._flying.popleft()
             if entry is not None:
                 self._settle(entry)
+
+    def _waiting_bytes(self) -> int:
+        entries = (reference() for reference in self._flying)
+        return sum(entry.nbytes for entry in entries if entry is not None and entry.pending is not None)
 
     def _settle(self, entry: SavedStorage) -> None:
         # A backward pass on another thread may want the same entry.

@@ -7,6 +7,7 @@ import torch
 from kompakt_runtime.account import Account
 from kompakt_runtime.calls import Call
 from kompakt_runtime.codec import pieces
+from kompakt_runtime.codec.select import encoder
 from kompakt_runtime.compare import sample_error
 from kompakt_runtime.entry import SavedStorage, whole_storage
 from kompakt_runtime.figures import Figures
@@ -57,6 +58,8 @@ class StorageActions:
             return None
         if t.is_cuda and torch.cuda.is_current_stream_capturing():
             return keep(entry, t, "GraphCapture")
+        if reason := encoder(t.device, t.dtype).reason:
+            return keep(entry, t, reason)
         try:
             gained = self._ledger.compress(entry, t, bound, site.name, at_once=site.observing)
         except Exception as error:

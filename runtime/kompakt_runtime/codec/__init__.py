@@ -1,4 +1,4 @@
-"""Error-bounded compression of tensors in plain torch operations, on any device.
+"""Error-bounded compression of tensors: by plain torch operations on CPUs, by Triton kernels on NVIDIA GPUs.
 
 `encode(x, error_bound)` keeps |x - x'| <= error_bound for every element, as real numbers, with x' stored in the
 tensor's own type; zero stays zero, nonzero stays nonzero and of its sign, NaN and infinity come back in place.
@@ -12,9 +12,10 @@ import torch
 
 from kompakt_runtime.codec.format import DTYPES, LOSSY, CorruptPacked, Layout, Packed, span
 from kompakt_runtime.codec.grid import Grid, make_grid
+from kompakt_runtime.codec.one_pass_layout import TILE, OnePassPart
 from kompakt_runtime.codec.pending import Pending, Room
-from kompakt_runtime.codec.select import encoder
-from kompakt_runtime.codec.tiles import Part
+from kompakt_runtime.codec.select import Encoder, encoder
+from kompakt_runtime.codec.tiles import Part, decode_part
 
 Tensor = Any
 
@@ -23,6 +24,7 @@ __all__ = ["CorruptPacked", "Packed", "Pending", "Room", "begin", "decode", "enc
 # A view with wider gaps comes back with its dimensions in the same order and the gaps closed: giving them back would
 # allocate memory that the packed size does not answer for.
 WIDEST_SPAN = 4
+TILES_AT_ONCE = 2048  # of what kernels packed, in a piece: 16 MiB of float32
 
 
 def encode(x: Tensor, error_bound: float, *, seed: int | None = None) -> Packed:
@@ -33,45 +35,53 @@ def encode(x: Tensor, error_bound: float, *, seed: int | None = None) -> Packed:
     A whole number: rounds stochastically, with the mean exact and a variance of at most error_bound² / 6; the random bits
     come from a hash of seed (modulo 2^64) and the element's place in storage order, so a repeat gives the same and ranks with
     different seeds differ. A stochastic grid is finer: about a bit an element more.
-    -0.0 comes back as 0.0, except where packing was no gain and the elements are stored as they are.
-    Raises ValueError for another bound, TypeError for another seed and for sparse, quantised or meta tensors.
+    -0.0 comes back as 0.0 from a CPU, except where packing was no gain and the elements are stored as they are; as -0.0 from a
+    GPU. Where `encoder` names a reason why nothing packs, the elements are stored as they are as well.
+    Raises ValueError for another bound, TypeError for another seed and for sparse, quantised or meta tensors, and
+    NotImplementedError for a seed on a GPU, whose kernels round to nearest only.
     """
     with torch.no_grad():
         layout, flat, grid = _prepared(x, error_bound, seed)
         if grid is None:
             return _as_it_is(layout, flat)
-        works = encoder(flat.device, flat.dtype)
-        parts: list[Part] = []
+        works = _rounding(encoder(flat.device, flat.dtype), seed)
+        parts: list[Part | OnePassPart] = []
         held, most = 0, flat.numel() * flat.element_size()
         size = works.at_once(flat.numel())
         for first in range(0, flat.numel(), size):
-            part, _ = works.encode_part(flat[first : first + size], grid, seed, first)
-            parts.append(part)
-            held += part.nbytes
-            if held >= most:
+            part = works.encode_part(flat[first : first + size], grid, seed, first)
+            held += most if part is None else part.nbytes
+            if part is None or held >= most:
                 return _as_it_is(layout, flat)
+            parts.append(part)
         return Packed(layout, float(error_bound), seed is not None, tuple(parts), None, flat.device)
 
 
-def begin(x: Tensor, error_bound: float, room: Room, *, seed: int | None = None) -> Pending | None:
+def begin(x: Tensor, error_bound: float, room: Room) -> Pending | None:
     """`encode` that never waits for the device: `x` must live unchanged until the result is settled.
 
-    room: what an earlier tensor of the same layer needed. None for a tensor that would be stored as it is anyway.
-    Raises as `encode` does.
+    room: what an earlier tensor of the same layer needed. None for a tensor that would be stored as it is anyway. Where sizes are
+    known at once, on a CPU, the result is settled already. Raises as `encode` does.
     """
     with torch.no_grad():
-        layout, flat, grid = _prepared(x, error_bound, seed)
+        layout, flat, grid = _prepared(x, error_bound, None)
         if grid is None:
             return None
         works = encoder(flat.device, flat.dtype)
-        size = works.at_once(flat.numel())
-        parts, truths = [], []
-        for first in range(0, flat.numel(), size):
-            values = flat[first : first + size]
-            part, truth = works.encode_part(values, grid, seed, first, room.sizes(values.numel()))
-            parts.append(part)
-            truths.append(truth)
-        return Pending(layout, float(error_bound), seed is not None, parts, truths)
+        if works.launch is None or flat.numel() > works.at_once(flat.numel()):
+            packed = encode(x, error_bound)
+            return None if packed.raw else Pending(packed)
+        launched = works.launch(flat, grid.bound, room.units(flat.numel(), flat.element_size()))
+        if launched is None:
+            return None
+        part, counted, event = launched
+        return Pending(Packed(layout, float(error_bound), False, (part,), None, flat.device), counted, event)
+
+
+def _rounding(works: Encoder, seed: int | None) -> Encoder:
+    if seed is not None and not works.stochastic:
+        raise NotImplementedError("the kernels round to nearest; give no seed, or encode on the CPU")
+    return works
 
 
 def _prepared(x: Tensor, error_bound: float, seed: int | None) -> tuple[Layout, Tensor, Grid | None]:
@@ -106,11 +116,13 @@ def pieces(packed: Packed) -> Iterator[tuple[int, Tensor]]:
     if packed.raw:
         yield 0, _flat_view(decode(packed), packed.layout)
         return
-    start, works = 0, encoder(packed.device, packed.layout.dtype)
+    start = 0
     for part in packed.parts:
-        piece = torch.empty(part.elements, dtype=packed.layout.dtype, device=packed.device)
-        works.decode_part(part, packed.grid, piece)
-        yield start, piece
+        step = TILES_AT_ONCE * TILE if isinstance(part, OnePassPart) else part.elements
+        for first in range(0, part.elements, step):
+            piece = torch.empty(min(step, part.elements - first), dtype=packed.layout.dtype, device=packed.device)
+            _unpack(packed, part, piece, first // TILE)
+            yield start + first, piece
         start += part.elements
 
 
@@ -119,10 +131,19 @@ def _fill(packed: Packed, flat: Tensor) -> None:
         if flat.numel():
             flat.view(torch.uint8).copy_(packed.plain)
         return
-    start, works = 0, encoder(flat.device, flat.dtype)
+    start = 0
     for part in packed.parts:
-        works.decode_part(part, packed.grid, flat[start : start + part.elements])
+        _unpack(packed, part, flat[start : start + part.elements], 0)
         start += part.elements
+
+
+def _unpack(packed: Packed, part: Part | OnePassPart, out: Tensor, tile: int) -> None:
+    """Elements of a part, from tile `tile` on if kernels packed it."""
+    if isinstance(part, OnePassPart):
+        from kompakt_runtime.codec.one_pass import unpack
+
+        return unpack(part, out, tile)
+    return decode_part(part, packed.grid, out)
 
 
 def _as_it_is(layout: Layout, flat: Tensor) -> Packed:

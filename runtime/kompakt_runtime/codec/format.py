@@ -1,4 +1,4 @@
-"""A packed tensor and its bytes: version 3.
+"""A packed tensor, and the bytes of one that was packed on a CPU: version 3.
 
     0  4s  b"kmpk"
     4  u8  version (3)
@@ -20,13 +20,15 @@ import ctypes
 import math
 import struct
 import zlib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from kompakt_runtime.codec.bits import pack_bits, padded, unpack_bits
 from kompakt_runtime.codec.grid import WIDEST, Grid, make_grid
+from kompakt_runtime.codec.one_pass_layout import OnePassPart
 from kompakt_runtime.codec.tiles import BLOCK, COUNT, NEGATIVES, TILE, WORDS_AT, Part, Sizes
 
 Tensor = Any
@@ -74,12 +76,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class Packed:
-    """A compressed tensor: `parts` one after another in storage order, or `plain`, its bytes as they are (1-D uint8)."""
+    """A compressed tensor: `parts` one after another in storage order, all of one kind, or `plain`, its bytes as they are (1-D
+    uint8)."""
 
     layout: Layout
     error_bound: float
     stochastic: bool
-    parts: tuple[Part, ...]
+    parts: tuple[Part | OnePassPart, ...]
     plain: Tensor = None
     device: Any = None
 
@@ -92,23 +95,38 @@ class Packed:
         """Bytes of the whole: header, bitmap, codes, outliers, padding, unused room, checksum; at least len(to_bytes())."""
         held = int(self.plain.numel()) if self.raw else sum(part.nbytes for part in self.parts)
         if self._mixed:
-            held += sum(-(-part.elements // 8) for part in self.parts if part.bitmap is None)
+            held += sum(-(-part.elements // 8) for part in self._tiles if part.bitmap is None)
         return HEAD.size + 16 * len(self.layout.shape) + held + CHECKSUM.size
 
     @property
     def _mixed(self) -> bool:
-        return any(part.bitmap is None for part in self.parts) and any(part.bitmap is not None for part in self.parts)
+        return len({part.bitmap is None for part in self._tiles}) > 1
+
+    @property
+    def _tiles(self) -> list[Part]:
+        return [part for part in self.parts if isinstance(part, Part)]
+
+    @property
+    def sections(self) -> list[Tensor]:
+        """All tensors that grow with the elements."""
+        return [self.plain] if self.raw else [section for part in self.parts for section in part.sections]
+
+    def filled(self, sections: Iterator[Tensor]) -> "Packed":
+        """The same with these tensors in the places of its own."""
+        if self.raw:
+            return replace(self, plain=next(sections))
+        return replace(self, parts=tuple(part.filled(sections) for part in self.parts))
 
     @property
     def sizes(self) -> Sizes:
-        """The counts of all parts together."""
-        every = [part.sizes for part in self.parts]
+        """The counts of all parts together, of a tensor packed on a CPU."""
+        every = [part.sizes for part in self._tiles]
         return Sizes(*(sum(getattr(sizes, name) for sizes in every) for name in ("nonzero", "blocks", "words", "outliers")))
 
     @property
     def outliers(self) -> int:
         """Elements stored exactly beside the codes, because no code kept the bound."""
-        return self.sizes.outliers
+        return sum(part.outliers for part in self.parts)
 
     @property
     def raw(self) -> bool:
@@ -116,7 +134,9 @@ class Packed:
         return self.plain is not None
 
     def to_bytes(self) -> bytes:
-        """The format above; copies everything to the host."""
+        """The format above. Raises TypeError for a tensor packed by a GPU's kernels."""
+        if len(self._tiles) < len(self.parts):
+            raise TypeError("what kernels packed on a GPU has no bytes for elsewhere: decode it, and encode that on the CPU")
         layout, sizes = self.layout, self.sizes
         mode = RAW if self.raw else STOCHASTIC if self.stochastic else NEAREST
         counts = (sizes.nonzero, sizes.blocks, sizes.words, sizes.outliers)
@@ -128,7 +148,7 @@ class Packed:
         return data + CHECKSUM.pack(zlib.crc32(data))
 
     def _sections(self) -> list[Tensor]:
-        parts = self.parts
+        parts = self._tiles
         bitmaps = [] if self.sizes.nonzero == self.layout.stored else [_bitmap(part) for part in parts]
         places, block = [], 0
         for part in parts:

@@ -1,4 +1,6 @@
-"""Which encoder works on a device: Triton kernels on NVIDIA GPUs where they can be compiled, else plain torch operations."""
+"""Who packs on a device: plain torch operations on CPUs, Triton kernels on NVIDIA GPUs; nobody where those cannot run, for plain
+operations take some hundred launches a part there.
+"""
 
 import functools
 from collections.abc import Callable
@@ -8,22 +10,30 @@ from typing import Any
 import torch
 
 from kompakt_runtime.codec import tiles
-from kompakt_runtime.codec.grid import make_grid
+from kompakt_runtime.codec.grid import Grid
+from kompakt_runtime.codec.one_pass_layout import WHOLE, OnePassPart
+from kompakt_runtime.codec.tiles import Part
+
+Tensor = Any
+
+Launched = tuple[OnePassPart, Tensor, Any]  # with the counters, which are there when the third, an event, is over; None: now
 
 SMALLEST, LARGEST = 16, 22  # log2 of the elements that plain torch operations encode at once
-SECTIONS = ("bitmap", "table", "heads", "words", "places", "kept")
-WHOLE = 1 << 28  # elements that the kernels encode at once; their working memory does not grow with it
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """`reason`: why it is not the kernels, "" where they work or are not meant to; `at_once`: elements of a part."""
+    """reason: one word for why nothing is packed, "" where that is done; at_once: elements of a part; launch: begins to pack a
+    part in so many units of room, where sizes are not known at once, and gives the counters on their way to the host;
+    stochastic: whether it can round so. Both pack to None where no code keeps the bound.
+    """
 
     name: str
     reason: str
-    encode_part: Callable[..., Any]
-    decode_part: Callable[..., Any]
+    encode_part: Callable[[Tensor, Grid, int | None, int], Part | OnePassPart | None]
     at_once: Callable[[int], int]
+    launch: Callable[[Tensor, float, int], Launched | None] | None = None
+    stochastic: bool = True
 
 
 def elements_at_once(elements: int) -> int:
@@ -32,8 +42,19 @@ def elements_at_once(elements: int) -> int:
     return 1 << min(max(elements.bit_length() - 11, SMALLEST), LARGEST)
 
 
-def plain(reason: str = "") -> Encoder:
-    return Encoder("torch", reason, tiles.encode_part, tiles.decode_part, elements_at_once)
+def plain() -> Encoder:
+    return Encoder("torch", "", tiles.encode_part, elements_at_once)
+
+
+def nobody(reason: str) -> Encoder:
+    return Encoder("none", reason, lambda *_: None, lambda elements: elements)
+
+
+def kernels() -> Encoder:
+    """Raises where Triton is not there."""
+    from kompakt_runtime.codec import one_pass  # noqa: F401  whether it can be imported
+
+    return Encoder("triton", "", _in_two_runs, lambda _: WHOLE, _launched, False)
 
 
 def untried(device: Any) -> str:
@@ -46,11 +67,11 @@ def untried(device: Any) -> str:
 
 
 def encoder(device: Any, dtype: Any) -> Encoder:
-    """The encoder for tensors of this type on this device; both write the same bytes."""
+    """Who packs tensors of this type on this device."""
     if device.type != "cuda":
         return plain()
     if dtype == torch.float64:
-        return plain("Float64")
+        return nobody("Float64")
     return _on_gpu(device.index if device.index is not None else torch.cuda.current_device(), dtype)
 
 
@@ -58,39 +79,55 @@ def encoder(device: Any, dtype: Any) -> Encoder:
 def _on_gpu(index: int, dtype: Any) -> Encoder:
     """Tries the kernels once: they need a C compiler, a cache folder that can be written, and a driver that takes them."""
     try:
-        from kompakt_runtime.codec import kernels
-
-        agree = same_bytes(kernels, torch.device("cuda", index), dtype)
+        works, agree = kernels(), agrees(torch.device("cuda", index), dtype)
     except Exception as error:
-        return plain(obstacle(error))
-    if not agree:
-        return plain("TritonDiffers")
-    return Encoder("triton", "", kernels.encode_part, kernels.decode_part, lambda elements: WHOLE)
+        return nobody(obstacle(error))
+    return works if agree else nobody("TritonDiffers")
 
 
-def same_bytes(kernels: Any, device: Any, dtype: Any) -> bool:
-    """Do these functions pack and unpack 65,536 numbers as plain torch operations do? Of 16-bit types these are all there are,
-    of float32 every sign and exponent. Versions of Triton differ in how they round and flush.
+def agrees(device: Any, dtype: Any) -> bool:
+    """Do the kernels give back what plain torch operations say, for ordinary numbers and 65,536 others? Of 16-bit types these are
+    all there are, of float32 every sign and exponent. Versions of Triton differ in how they round and flush.
     """
-    wide = torch.arange(1 << 16, dtype=torch.int64, device=device)
-    ints = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
-    x = (wide if ints is torch.int16 else (wide << 16) + wide).to(ints).view(dtype)
-    for seed in (None, 1):
-        grid = make_grid(dtype, 0.1, seed is not None)
-        wanted, ours = tiles.encode_part(x, grid, seed, 0)[0], kernels.encode_part(x, grid, seed, 0)[0]
-        reference, out = torch.empty_like(x), torch.empty_like(x)
-        tiles.decode_part(wanted, grid, reference)
-        kernels.decode_part(ours, grid, out)
-        sections = [(getattr(wanted, name), getattr(ours, name)) for name in SECTIONS]
-        if not all(map(_same, *zip(*sections, (reference, out), strict=True))):
+    from kompakt_runtime.codec import one_pass, one_pass_reference
+
+    wide = torch.arange(1 << 16, dtype=torch.int64)
+    bits = one_pass.BITS[dtype.itemsize]
+    every = (wide if bits is torch.int16 else (wide << 16) + wide).to(bits).view(dtype)
+    x = torch.cat([every, torch.randn(1 << 14, generator=torch.Generator().manual_seed(0)).to(dtype)])
+    for bound in (0.1, 2.0):
+        wanted, widths = one_pass_reference.expected(x, bound)
+        packed, back = packed_whole(x.to(device), bound), torch.empty_like(x, device=device)
+        if packed is None or one_pass.widths(packed).tolist() != widths:
+            return False
+        one_pass.unpack(packed, back)
+        if not torch.equal(back.cpu().view(bits), wanted.view(bits)):
             return False
     return True
 
 
-def _same(a: Any, b: Any) -> bool:
-    if a is None or b is None:
-        return a is b
-    return bool(a.numel() == b.numel() and torch.equal(a.view(torch.uint8), b.view(torch.uint8)))
+def _in_two_runs(x: Tensor, grid: Grid, seed: int | None, first: int) -> OnePassPart | None:
+    """A part in just as much room as it needs. Waits."""
+    return packed_whole(x, grid.bound)
+
+
+def packed_whole(x: Tensor, bound: float) -> OnePassPart | None:
+    asked = _launched(x, bound, 0)
+    if asked is None:
+        return None
+    _, counted, event = asked
+    if event is not None:
+        event.synchronize()
+    used, outliers = counted.tolist()
+    whole = _launched(x, bound, used)
+    return None if whole is None else whole[0].counted(used, outliers)
+
+
+def _launched(x: Tensor, bound: float, capacity: int) -> Launched | None:
+    from kompakt_runtime.codec import one_pass
+
+    part = one_pass.pack(x, bound, capacity)
+    return None if part is None else (part, *one_pass.counters(part))
 
 
 def obstacle(error: Exception) -> str:

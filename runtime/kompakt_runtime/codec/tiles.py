@@ -9,18 +9,18 @@ The nonzero elements of a tile fill *slots*, 32 to a block, the last block of a 
     places   int64 an outlier: its slot
     kept     the outliers as they are
 
-Sizes depend on the data. Where reading them back costs nothing (the CPU) a part is exactly as large as it must be.
-Elsewhere the caller says how much room there is, nothing is read back, and `sizes` tells later whether it sufficed.
+Sizes depend on the data and are read back: these are the operations for CPUs, where that costs nothing.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 
 from kompakt_runtime.codec import short
 from kompakt_runtime.codec.bits import pack_bits, padded, unpack_bits
-from kompakt_runtime.codec.grid import WIDEST, Grid, draw, quantise, restored, work_dtype
+from kompakt_runtime.codec.grid import Grid, draw, quantise, restored, work_dtype
 
 Tensor = Any
 
@@ -47,7 +47,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Part:
-    """The packed elements; the tensors are 1-D, on one device. `sizes` is the true content, each tensor at least as long."""
+    """The packed elements; the tensors are 1-D, on one device, each as long as `sizes` says."""
 
     elements: int
     bitmap: Tensor  # None when no element is zero
@@ -60,66 +60,65 @@ class Part:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, unused room counted."""
-        sections = (self.bitmap, self.table, self.heads, self.words, self.places, self.kept)
-        return sum(section.numel() * section.element_size() for section in sections if section is not None)
+        return sum(section.numel() * section.element_size() for section in self.sections)
+
+    @property
+    def needed(self) -> int:
+        return self.nbytes
+
+    @property
+    def outliers(self) -> int:
+        return self.sizes.outliers
+
+    @property
+    def sections(self) -> list[Tensor]:
+        """The tensors that there are."""
+        return [section for name in SECTIONS if (section := getattr(self, name)) is not None]
+
+    def filled(self, sections: Iterator[Tensor]) -> "Part":
+        """The same with these tensors in the places of its own."""
+        return replace(self, **{name: next(sections) for name in SECTIONS if getattr(self, name) is not None})
 
 
-def encode_part(x: Tensor, grid: Grid, seed: int | None, first: int, room: Sizes | None = None) -> tuple[Part, Tensor]:
-    """`x` (1-D, contiguous, floating; at most 2^28 elements), whose first element has the number `first` in the tensor.
+SECTIONS = tuple(field.name for field in fields(Part) if field.name not in ("elements", "sizes"))
 
-    Without `room` the sizes are read back and exact. With it nothing is read, the part's `sizes` are `room`, and the true
-    counts are the second result, an int64 tensor (nonzero, blocks, words, outliers): the part is whole if none exceeds
-    its room (`nonzero` may). Words and outliers of blocks that have no room may be missing from the counts.
-    """
+
+def encode_part(x: Tensor, grid: Grid, seed: int | None, first: int) -> Part:
+    """`x` (1-D, contiguous, floating; at most 2^28 elements), whose first element has the number `first` in the tensor."""
     mask = x != 0
     counts = padded(mask, TILE).view(-1, TILE).sum(dim=1)
     blocks = (counts + (BLOCK - 1)) >> 5
     ends = blocks.cumsum(0)
-    sizes = room or Sizes(int(counts.sum()), int(ends[-1]), 0, 0)
-    slots = _Slots(x, mask, counts, ends, sizes, exact=room is None)
+    nonzero = int(counts.sum())
+    slots = _Slots(x, mask, counts, nonzero)
     draws = None if seed is None else draw(seed, slots.numbers(first)).view(-1, BLOCK)
     values = slots.of(x.view(BITS[x.dtype])).view(x.dtype).view(-1, BLOCK)
     codes, outside = short.quantise(grid, values) if grid.short else quantise(grid, values, draws)
-    heads, words, word_ends = _planes(codes, values < 0, None if room is None else room.words)
-    places, outliers = _outliers(outside.view(-1), None if room is None else room.outliers)
+    heads, words, word_ends = _planes(codes, values < 0)
+    places = outside.view(-1).nonzero().view(-1)
     kept = values.view(BITS[x.dtype]).view(-1)[places].view(x.dtype)
     table = counts + (_share(word_ends, ends, blocks) << WORDS_AT)
-    bitmap = None if sizes.nonzero == x.numel() and room is None else pack_bits(padded(mask.view(torch.uint8), 8))
-    if room is None:
-        sizes = replace(sizes, words=words.numel(), outliers=places.numel())
-    truth = torch.stack([counts.sum(), ends[-1], word_ends[-1], outliers])
-    return Part(x.numel(), bitmap, table.to(torch.int32), heads, words, places, kept, sizes), truth
+    bitmap = None if nonzero == x.numel() else pack_bits(padded(mask.view(torch.uint8), 8))
+    sizes = Sizes(nonzero, int(ends[-1]), words.numel(), places.numel())
+    return Part(x.numel(), bitmap, table.to(torch.int32), heads, words, places, kept, sizes)
 
 
 class _Slots:
     """Where the nonzero elements of each tile go; `of` moves them."""
 
-    def __init__(self, x: Tensor, mask: Tensor, counts: Tensor, ends: Tensor, sizes: Sizes, exact: bool) -> None:
+    def __init__(self, x: Tensor, mask: Tensor, counts: Tensor, nonzero: int) -> None:
         self._elements, self._device = x.numel(), x.device
-        self._slots = sizes.blocks * BLOCK
-        self._all = exact and sizes.nonzero == x.numel()
-        self._exact = exact
-        if self._all:
-            return
-        if exact:
+        self._all = nonzero == x.numel()
+        if not self._all:
             self._mask = gaps(padded(mask, TILE).view(-1, TILE), counts)
-        else:
-            rank = padded(mask, TILE).view(-1, TILE).cumsum(dim=1) - 1
-            start = (ends - ((counts + (BLOCK - 1)) >> 5)) * BLOCK
-            places = (rank + start[:, None]).view(-1)[: x.numel()]
-            self._places = torch.where(mask, places, self._slots).clamp_(max=self._slots)
 
     def of(self, values: Tensor) -> Tensor:
         """The values (1-D, an element each) in their slots, 0 elsewhere."""
         if self._all:
             return padded(values, BLOCK)
-        if self._exact:
-            wide = values.new_zeros(-(-self._elements // TILE), TILE + BLOCK)
-            spread(wide, values)
-            return wide.masked_select(self._mask)
-        # The last place takes what has none.
-        return values.new_zeros(self._slots + 1).scatter_(0, self._places, values)[:-1]
+        wide = values.new_zeros(-(-self._elements // TILE), TILE + BLOCK)
+        spread(wide, values)
+        return wide.masked_select(self._mask)
 
     def numbers(self, first: int) -> Tensor:
         """The element's number in the tensor for each slot."""
@@ -142,45 +141,32 @@ def gaps(mask: Tensor, counts: Tensor) -> Tensor:
     return wide
 
 
-def _planes(codes: Tensor, negative: Tensor, room: int | None) -> tuple[Tensor, Tensor, Tensor]:
+def _planes(codes: Tensor, negative: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Head bytes and words of all blocks, and where each block's words end, a 0 before them."""
     signs = pack_bits(negative.reshape(-1).view(torch.uint8)).view(torch.int32)
     signed = (signs != 0).to(torch.int32)
     largest = codes.amax(dim=1) if codes.numel() else codes.new_zeros(codes.shape[0])
     width = torch.frexp(largest.to(torch.float32))[1].to(torch.int32)  # bit length, exact below 2^24
     ends = torch.cat([signed.new_zeros(1, dtype=torch.int64), (width + signed).cumsum(0)])
-    total = int(ends[-1]) if room is None else room
-    starts = ends[:-1].clamp(max=total)
+    total, starts = int(ends[-1]), ends[:-1]
     words = codes.new_zeros(total + 1)  # the last place takes the planes that a block does not have
-    widest = WIDEST if room is not None else int(largest.max()).bit_length() if codes.numel() else 0
+    widest = int(largest.max()).bit_length() if codes.numel() else 0
     if widest <= 8:
         codes = codes.to(torch.uint8)
     for bit in range(widest):
         plane = ((codes >> bit) & 1).to(torch.uint8).view(-1)
-        words[torch.where(width > bit, starts + bit, total).clamp_(max=total)] = pack_bits(plane).view(torch.int32)
-    words[torch.where(signed > 0, starts + width, total).clamp_(max=total)] = signs
+        words[torch.where(width > bit, starts + bit, total)] = pack_bits(plane).view(torch.int32)
+    words[torch.where(signed > 0, starts + width, total)] = signs
     return (width + NEGATIVES * signed).to(torch.uint8), words[:total], ends
 
 
 def _share(ends: Tensor, last: Tensor, count: Tensor) -> Tensor:
     """For each tile the sum over its blocks, from running ends over all blocks."""
-    most = ends.numel() - 1
-    return ends[last.clamp(max=most)] - ends[(last - count).clamp(max=most)]
-
-
-def _outliers(outside: Tensor, room: int | None) -> tuple[Tensor, Tensor]:
-    """The slots of the outliers in order, and how many there are (a 0-dim tensor)."""
-    if room is None:
-        places = outside.nonzero().view(-1)
-        return places, outside.sum()
-    rank = outside.cumsum(0)
-    target = torch.where(outside, rank - 1, room).clamp_(max=room)
-    places = torch.arange(outside.numel(), device=outside.device)
-    return rank.new_zeros(room + 1).scatter_(0, target, places)[:room], outside.sum()
+    return ends[last] - ends[last - count]
 
 
 def decode_part(part: Part, grid: Grid, out: Tensor) -> None:
-    """Writes the part's elements into `out` (1-D, contiguous, `part.elements` long). Reads nothing back."""
+    """Writes the part's elements into `out` (1-D, contiguous, `part.elements` long)."""
     sizes, bits = part.sizes, BITS[out.dtype]
     counts = (part.table & COUNT).to(torch.int64)
     values = _values(part, grid).view(bits)
@@ -207,15 +193,14 @@ def _values(part: Part, grid: Grid) -> Tensor:
     signed = heads >> 7
     starts = (width + signed).cumsum(0) - width - signed
     words = torch.cat([part.words[:total], part.words.new_zeros(1)])  # the last: planes that a block does not have
-    cpu = heads.device.type == "cpu"
-    widest = WIDEST if not cpu else int(width.max()) if blocks else 0
+    widest = int(width.max()) if blocks else 0
     kind = torch.uint8 if widest <= 8 else torch.int32
     codes = torch.zeros(blocks * BLOCK, dtype=kind, device=heads.device)
     for bit in range(widest):
         plane = words[torch.where(width > bit, starts + bit, total)]
         codes |= unpack_bits(plane.view(torch.uint8)).to(kind) << bit
     values = short.restored(grid, codes) if grid.short else restored(grid, codes.to(work_dtype(grid.dtype)))
-    if cpu and not (blocks and int(signed.max())):
+    if not (blocks and int(signed.max())):
         return values
     negative = words[torch.where(signed > 0, starts + width, total)]
     flip = unpack_bits(negative.view(torch.uint8))

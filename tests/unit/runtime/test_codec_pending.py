@@ -1,75 +1,95 @@
-"""Packing without waiting: the same bytes with room set aside, nothing read back from the device, too little room is told."""
+"""Packing without waiting: what is not counted yet is no copy, too little room is told, and who packs is chosen with a reason."""
 
-from types import SimpleNamespace
+import dataclasses
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from kompakt_runtime import codec
-from kompakt_runtime.codec import select, tiles
-from kompakt_runtime.codec.grid import make_grid
-from kompakt_runtime.codec.pending import FLOOR, SLACK
+from kompakt_runtime.codec import select
+from kompakt_runtime.codec.format import Layout
+from kompakt_runtime.codec.one_pass_layout import Offsets, OnePassPart, most_units
+from kompakt_runtime.codec.pending import FLOOR, LEAST, SLACK, Pending, Room, most_waiting
 from tests.support.runtime.tensors import DTYPES, normal, same_bits
 
-
-def sample(dtype: torch.dtype, count: int = 70_000) -> torch.Tensor:
-    x = normal(count).relu().to(dtype)
-    x[[3, 5000]] = torch.tensor([torch.nan, -torch.inf], dtype=dtype)
-    x[7] = -2
-    return x
+ELEMENTS, CAPACITY = 70_000, 5000
 
 
-def room_of(packed: codec.Packed) -> codec.Room:
-    return codec.Room.of(packed.sizes, packed.layout.stored)
+class Event:
+    """Of a stream that comes to it when somebody waits."""
+
+    def __init__(self) -> None:
+        self.over = False
+
+    def query(self) -> bool:
+        return self.over
+
+    def synchronize(self) -> None:
+        self.over = True
 
 
-@pytest.mark.parametrize("seed", [None, 4])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_with_room_the_bytes_are_the_same(dtype, seed):
-    x = sample(dtype)
-    at_once = codec.encode(x, 0.05, seed=seed)
-    packed, room = codec.begin(x, 0.05, room_of(at_once), seed=seed).settle()
-    assert packed.to_bytes() == at_once.to_bytes()
-    assert same_bits(codec.decode(packed), codec.decode(at_once))
-    assert packed.nbytes >= len(packed.to_bytes()), "unused room counts"
-    a_part = FLOOR * (1 + 4 + 8 + x.element_size())
-    assert packed.nbytes <= SLACK * at_once.nbytes + len(packed.parts) * a_part
-    assert room == room_of(at_once)
+def launched(used: int, outliers: int = 3) -> Pending:
+    """As if kernels had been given a tensor of float32, which ask for so many units of CAPACITY."""
+    words = torch.empty(Offsets.of(ELEMENTS, 4, CAPACITY).end, dtype=torch.int32)
+    part = OnePassPart(torch.float32, ELEMENTS, CAPACITY, words, torch.empty(0))
+    packed = codec.Packed(Layout(torch.float32, (ELEMENTS,), (1,)), 0.1, False, (part,), None, words.device)
+    return Pending(packed, torch.tensor([used, outliers], dtype=torch.int32), Event())
 
 
-@pytest.mark.parametrize("name", ["blocks", "words", "outliers"])
-def test_too_little_room_gives_no_copy_but_says_what_was_needed(name):
-    x = sample(torch.float32)
-    x[::50] = 1e30
-    whole = codec.encode(x, 0.05)
-    enough = room_of(whole)
-    short = codec.Room(**{key: getattr(enough, key) / (2 if key == name else 1) for key in ("blocks", "words", "outliers")})
-    packed, room = codec.begin(x, 0.05, short).settle()
+def test_a_copy_is_one_when_its_event_is_over_and_it_had_room():
+    pending = launched(CAPACITY)
+    assert not pending.ready
+    packed, room = pending.settle()
+    assert pending.ready
+    assert packed is not None
+    assert (packed.outliers, packed.parts[0].used) == (3, CAPACITY)
+    assert room == Room.of(packed) == Room(16 * CAPACITY / ELEMENTS)
+
+
+def test_too_little_room_gives_no_copy_but_says_what_was_needed():
+    packed, room = launched(CAPACITY + 1).settle()
     assert packed is None
-    assert room.blocks == enough.blocks
-    assert name == "blocks" or room == enough, "of blocks that have no room, words are not counted"
+    assert room == Room(16 * (CAPACITY + 1) / ELEMENTS)
+    units = room.units(ELEMENTS, 4)
+    assert units >= SLACK * (CAPACITY + 1) - 1 + FLOOR
+    assert Room(1e9).units(ELEMENTS, 4) == most_units(ELEMENTS, 4)
+
+
+def test_a_copy_as_large_as_the_original_is_none():
+    pending = launched(CAPACITY)
+    small = dataclasses.replace(pending._packed.layout, shape=(2000,))
+    pending._packed = dataclasses.replace(pending._packed, layout=small)
+    assert pending.settle()[0] is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_on_a_cpu_what_is_begun_is_there(dtype):
+    x = normal(ELEMENTS).relu().to(dtype)
+    pending = codec.begin(x, 0.05, Room(0))
+    wanted = codec.encode(x, 0.05)
+    assert pending.ready
+    packed, room = pending.settle()
+    assert same_bits(codec.decode(packed), codec.decode(wanted))
+    assert packed.to_bytes() == wanted.to_bytes()
+    assert room == Room.of(wanted)
 
 
 def test_what_cannot_be_packed_is_not_begun():
-    room = codec.Room(1, 1, 1)
+    room = Room(1)
     assert codec.begin(torch.arange(5), 0.1, room) is None
     assert codec.begin(torch.ones(5), 1e-44, room) is None
+    assert codec.begin(torch.tensor([1e30, 2e30]), 1e-5, room) is None
     with pytest.raises(ValueError, match="error_bound"):
         codec.begin(torch.ones(5), 0.0, room)
 
 
-@pytest.mark.parametrize("seed", [None, 4])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_nothing_is_read_back_from_the_device(dtype, seed):
-    """On tensors that have a device and shapes but no data, whatever reads a value or needs a size from the data raises."""
-    grid = make_grid(dtype, 0.1, seed is not None)
-    with FakeTensorMode():
-        x = torch.empty(70_000, device="cuda", dtype=dtype)
-        part, _ = tiles.encode_part(x, grid, seed, 0, tiles.Sizes(70_000, 2000, 9000, 300))
-        tiles.decode_part(part, grid, torch.empty_like(x))
-        with pytest.raises(DataDependentOutputException):
-            tiles.encode_part(x, grid, seed, 0)
+def test_where_nobody_packs_elements_are_stored_as_they_are(monkeypatch):
+    monkeypatch.setattr(codec, "encoder", lambda *_: select.nobody("NoTriton"))
+    x = normal(ELEMENTS)
+    packed = codec.encode(x, 0.1)
+    assert packed.raw
+    assert torch.equal(codec.decode(packed), x)
+    assert codec.begin(x, 0.1, Room(1)) is None
 
 
 @pytest.mark.parametrize(
@@ -81,9 +101,27 @@ def test_nothing_is_read_back_from_the_device(dtype, seed):
         (RuntimeError("ptxas failed"), "TritonFailedRuntimeError"),
     ],
 )
-def test_the_encoder_is_chosen_with_a_reason(problem, reason):
+def test_who_packs_is_chosen_with_a_reason(problem, reason, monkeypatch):
+    def fails(*_):
+        raise problem
+
     assert select.encoder(torch.device("cpu"), torch.float32).name == "torch"
-    assert select.obstacle(problem) == reason
+    monkeypatch.setattr(select, "agrees", fails)
+    monkeypatch.setattr(select, "kernels", select.plain)
+    works = select._on_gpu.__wrapped__(0, torch.float32)
+    assert (works.name, works.reason) == ("none", reason)
+
+
+def test_kernels_that_disagree_are_not_used(monkeypatch):
+    monkeypatch.setattr(select, "kernels", select.plain)
+    for agree in (True, False):
+        monkeypatch.setattr(select, "agrees", lambda *_, agree=agree: agree)
+        assert select._on_gpu.__wrapped__(0, torch.float16).reason == ("" if agree else "TritonDiffers")
+
+
+def test_float64_passes_through_on_a_gpu():
+    works = select.encoder(torch.device("cuda", 0), torch.float64)
+    assert (works.name, works.reason) == ("none", "Float64")
 
 
 @pytest.mark.parametrize("hip", [None, "6.2"])
@@ -93,24 +131,11 @@ def test_devices_that_nobody_tried_are_named(monkeypatch, hip):
     assert {name: select.untried(torch.device(name)) for name in names} == names
 
 
-@pytest.mark.parametrize("seed", [None, 1])
-def test_kernels_that_pack_or_unpack_otherwise_are_noticed_before_they_are_used(seed):
-    """Here the reference itself stands in for the kernels, once with one bit changed."""
+def test_originals_of_a_share_of_the_memory_may_wait(monkeypatch):
+    class Device:
+        total_memory = 128 << 30
 
-    def encode_part(x, grid, given, first):
-        part, counted = tiles.encode_part(x, grid, given, first)
-        if given == seed:
-            part.words[3] ^= 1
-        return part, counted
-
-    def decode_part(part, grid, out):
-        tiles.decode_part(part, grid, out)
-        out[out == 0] = 0.5
-
-    device = torch.device("cpu")
-    assert select.same_bytes(tiles, device, torch.bfloat16)
-    for wrong in (
-        SimpleNamespace(encode_part=encode_part, decode_part=tiles.decode_part),
-        SimpleNamespace(encode_part=tiles.encode_part, decode_part=decode_part),
-    ):
-        assert not select.same_bytes(wrong, device, torch.bfloat16)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Device)
+    assert most_waiting(torch.device("cuda", 0)) == 4 << 30
+    Device.total_memory = 1 << 30
+    assert most_waiting(torch.device("cuda", 0)) == most_waiting(torch.device("cpu")) == LEAST

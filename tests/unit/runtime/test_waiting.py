@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kompakt_runtime import ledger
-from kompakt_runtime.codec import Pending, Room, begin
+from kompakt_runtime import ledger, storage_actions
+from kompakt_runtime.codec import Pending, Room, begin, select
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.session import Session
 from tests.support.runtime.small_training import batch, compressing, network, train_step
@@ -51,8 +51,7 @@ def test_waiting_changes_no_gradient(waiting, ready):
 
 def test_where_room_is_short_the_original_stays(waiting, monkeypatch):
     waiting(True)
-    monkeypatch.setattr(Room, "of", staticmethod(lambda sizes, elements: Room(0, 0, 0)))
-    monkeypatch.setattr("kompakt_runtime.codec.pending.FLOOR", 1)
+    monkeypatch.setattr(Pending, "settle", lambda pending: (None, Room.of(pending._packed)))
     assert gradients()[1].figures.raw["NoRoom"] > 0
 
 
@@ -65,13 +64,34 @@ def test_a_failure_while_settling_leaves_plain_training(waiting, monkeypatch):
     assert gradients()[1].figures.raw["EncodeFailedRuntimeError"] > 0
 
 
-def test_no_more_than_two_originals_wait(waiting):
+def test_originals_wait_up_to_a_budget_of_bytes(waiting, monkeypatch):
     waiting(False)
+    sizes = [50_000, 50_000, 100_000, 50_000, 200_000, 50_000]
+    monkeypatch.setattr(ledger, "most_waiting", lambda _device: 4 * 200_000)
     book = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0)).hooks.ledger
-    book._rooms["layer"] = (0.1, Room(0.04, 0.2, 0.001))
-    tensors = [torch.randn(50_000).relu() for _ in range(6)]
+    book._rooms["layer"] = (0.1, Room(1))
+    tensors = [torch.randn(size).relu() for size in sizes]
     entries = [book.entry(t) for t in tensors]
+    waits = []
     for entry, t in zip(entries, tensors, strict=True):
         assert book.compress(entry, t, 0.1, "layer", at_once=False)
-        assert sum(other.pending is not None for other in entries) <= ledger.IN_FLIGHT
-    assert sum(entry.packed is not None for entry in entries) == 4
+        waits.append([other.nbytes // 4000 for other in entries if other.pending is not None])
+    # The oldest go first; one that is larger than all that may wait has the budget to itself.
+    assert waits == [[50], [50, 50], [50, 50, 100], [50, 100, 50], [200], [50]]
+
+
+def test_where_kernels_cannot_run_tensors_pass_through_and_are_counted(monkeypatch):
+    plain = gradients_without()
+    monkeypatch.setattr(storage_actions, "encoder", lambda *_: select.nobody("NoCompiler"))
+    passed, session = gradients()
+    assert all(map(torch.equal, plain, passed))
+    assert session.figures.raw["NoCompiler"] > 0
+    assert session.figures.violations == 0
+
+
+def gradients_without(steps: int = 8) -> list[torch.Tensor]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for seed in range(steps):
+        train_step(model, optimizer, batch(seed))
+    return [weight.grad for weight in model.parameters()]

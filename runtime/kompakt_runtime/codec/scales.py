@@ -1,0 +1,124 @@
+"""Steps of a one-pass copy: for each number of magnitude bits how wide a bin may be, and from which number on codes run out.
+
+A magnitude m has the code floor(m / step) + 1 and comes back as the middle of its bin; 0 is the code of zero alone. The
+quotient is a fixed-point number with eight fraction bits, made by adding 2^15, so no conversion instruction is needed:
+
+    code = (bits(m * inverse + 32769) >> 8) & 0xFFFF, or 0 for zero
+
+Numbers of 16-bit types times an inverse of few digits are exact, so it does not matter there whether a GPU fuses the two
+operations. What a code stands for is rounded into the type: how much of the bound that takes depends on how large the
+numbers are, hence on how many bits there are. So each number of bits has its own step, found by trying all numbers of the type.
+"""
+
+import functools
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kompakt_runtime.codec.grid import round_down
+
+Tensor = Any
+
+MOST_BITS = 13  # of a magnitude's code; with a sign 14, and 15 are exact in the fixed-point number
+ROWS = 16  # of the table the kernels read
+ONE = 32768.0
+BLUR = 1 / 64  # what rounding the quotient and the middle may cost, as a share of a step; see the decision
+DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24}  # of a number, the hidden one included
+TRIES, FINENESS = 72, 64  # steps tried: 2^(-j / FINENESS) times the widest
+
+
+@dataclass(frozen=True)
+class Scale:
+    """inverse, step: float32 numbers; first_outside: the bit pattern (no sign) from which on a number has no code."""
+
+    inverse: float
+    step: float
+    first_outside: int
+
+
+def inverse_of(dtype: Any, step: float) -> float:
+    """1 / step rounded up to so few digits that a product with a number of a 16-bit type is exact in float32."""
+    digits = 24 - DIGITS[dtype] if dtype != torch.float32 else 24
+    share, exponent = math.frexp(1 / step)
+    return math.ldexp(math.ceil(math.ldexp(share, digits)), exponent - digits)
+
+
+def pattern(dtype: Any, value: float) -> int:
+    """Of the largest number of the type that is at most `value`; at most infinity's."""
+    bits = struct.unpack("<I", struct.pack("<f", round_down(min(value, 3e38), torch.float32)))[0]
+    if dtype == torch.float32:
+        return int(bits)
+    if dtype == torch.bfloat16:
+        return int(bits) >> 16
+    near = torch.tensor(min(value, 65504.0), dtype=torch.float64).to(torch.float16)
+    return int(near.view(torch.int16)) - int(float(near) > value)
+
+
+def codes(magnitude: Tensor, inverse: float) -> Tensor:
+    """Of float32 magnitudes (int32); whatever where there is none."""
+    fixed = magnitude * inverse + (ONE + 1)
+    found = (fixed.view(torch.int32) >> 8) & 0xFFFF
+    return found * (magnitude != 0)
+
+
+def middles(code: Tensor, step: float, dtype: Any) -> Tensor:
+    """The magnitudes that codes (int32) stand for, in the type."""
+    value = ((code << 8) | 0x47000000).view(torch.float32) - (ONE + 0.5)
+    value = value.clamp_(min=0) * step
+    if dtype != torch.bfloat16:
+        return value.to(dtype)
+    # Half a unit up, then cut: three whole-number operations for two elements where a conversion instruction would be slow.
+    return ((value.view(torch.int32) + 0x8000) >> 16).to(torch.int16).view(torch.bfloat16)
+
+
+@functools.lru_cache(4096)
+def scales(dtype: Any, bound: float) -> tuple[Scale, ...]:
+    """One for each number of bits from 1 to MOST_BITS, the last ones alike where more bits cannot be used; () where none can."""
+    if dtype == torch.float32:
+        inverse = inverse_of(dtype, 2 * bound * (1 - BLUR))
+        return tuple(_scale(dtype, inverse, bits) for bits in range(1, MOST_BITS + 1))
+    found: list[Scale] = []
+    tried = [(inverse, _first_wrong(dtype, inverse, bound)) for inverse in _inverses(dtype, bound)]
+    for bits in range(1, MOST_BITS + 1):
+        good = (_scale(dtype, inverse, bits) for inverse, wrong in tried if _scale(dtype, inverse, bits).first_outside <= wrong)
+        best = next(good, None)
+        if best is None and not found:
+            return ()
+        farther = best is not None and (not found or best.first_outside > found[-1].first_outside)
+        found.append(best if best is not None and farther else found[-1])
+    return tuple(found)
+
+
+def _inverses(dtype: Any, bound: float) -> list[float]:
+    return [inverse_of(dtype, 2 * bound * (1 - BLUR) * 2 ** (-j / FINENESS)) for j in range(TRIES)]
+
+
+def _scale(dtype: Any, inverse: float, bits: int) -> Scale:
+    step = struct.unpack("<f", struct.pack("<f", 1 / inverse))[0]
+    # A little below the last bin's end, so that rounding never gives a code that is not there.
+    return Scale(inverse, step, pattern(dtype, (2**bits - 1 - BLUR) * step))
+
+
+def _first_wrong(dtype: Any, inverse: float, bound: float) -> int:
+    """The first bit pattern of a 16-bit type whose number does not come back within the bound, or as zero."""
+    numbers = torch.arange(1 << 15, dtype=torch.int32).to(torch.int16).view(dtype)
+    magnitude = numbers.to(torch.float32)
+    back = middles(codes(magnitude, inverse), _scale(dtype, inverse, 1).step, dtype)
+    kept = ((back.double() - magnitude.double()).abs() <= bound) & ((back > 0) | (magnitude == 0))
+    wrong = (~kept).nonzero()
+    return int(wrong[0]) if wrong.numel() else 1 << 15
+
+
+def table(dtype: Any, rows: tuple[Scale, ...], device: Any) -> Tensor:
+    """int32, four numbers for each number of bits 0 to 15: first pattern without a code, bits of inverse and step, 0."""
+    numbers = [0, 0, 0, 0]
+    beyond = (1 << 31) - 1 if dtype == torch.float32 else 1 << 15  # hardly a number is as large: a search ends there
+    for row in rows:
+        inverse, step = struct.unpack("<2i", struct.pack("<2f", row.inverse, row.step))
+        numbers += [row.first_outside, inverse, step, 0]
+    numbers += (ROWS * 4 - len(numbers)) // 4 * [beyond, 0, 0, 0]
+    found = torch.tensor(numbers, dtype=torch.int32)
+    return found.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else found
