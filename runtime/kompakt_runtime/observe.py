@@ -31,6 +31,7 @@ def after_step(sites: Sites, optimizer: Any, target: float) -> list[Site] | None
     One read from the device.
     """
     mine = sites.of_weights(_weights(optimizer))
+    _tell_others(sites, mine)
     if not mine:
         return None
     for _, site in mine:
@@ -42,6 +43,28 @@ def after_step(sites: Sites, optimizer: Any, target: float) -> list[Site] | None
     for _, site in mine:
         if id(site) not in done:
             _skip(site)
+    return renewed
+
+
+def _tell_others(sites: Sites, mine: list[tuple[Any, Site]]) -> None:
+    known = {id(site) for _, site in mine}
+    for site in sites:
+        if id(site) not in known and site.observing and not site.idle:
+            site.patience.other()
+
+
+def settle_alone(sites: Sites, target: float) -> list[Site]:
+    """Ends the measuring of layers that were waited for in vain: nobody we know steps their weights, so their gradients serve.
+    Returns the sites whose bound is new. One read from the device.
+    """
+    overdue = [site for site in sites if site.overdue]
+    for site in overdue:
+        site.stepped(alone=True)
+    measured = [(site, figures) for site in overdue if (figures := site.figures()) is not None]
+    renewed = _renew(measured, target)
+    for site in overdue:
+        if site.patience.over:
+            site.finish(again=False)
     return renewed
 
 
@@ -57,7 +80,17 @@ def _figures(site: Site, optimizer: Any, weight: Any) -> Tensor | None:
 
 
 def _momentum(optimizer: Any, weight: Any, gradient: Tensor) -> Tensor:
-    """Mean |momentum| as a fading sum of gradients, in which form SGD keeps it: one target, one share of the same thing."""
+    """Mean |momentum| as a fading sum of gradients, in which form SGD keeps it: one target, one share of the same thing.
+
+    A state of a class of its own may know none of the operations that this takes; then the gradient serves.
+    """
+    try:
+        return _kept_momentum(optimizer, weight, gradient)
+    except Exception:
+        return gradient
+
+
+def _kept_momentum(optimizer: Any, weight: Any, gradient: Tensor) -> Tensor:
     state = optimizer.state.get(weight, {})
     if isinstance(state.get(SUM), torch.Tensor):
         return mean_magnitude(state[SUM])

@@ -12,7 +12,7 @@ from kompakt_runtime.forwards import Forwards
 from kompakt_runtime.headroom import Headroom
 from kompakt_runtime.hooks import Hooks
 from kompakt_runtime.nonlinear import Operations
-from kompakt_runtime.observe import after_step, renew_operations
+from kompakt_runtime.observe import after_step, renew_operations, settle_alone
 from kompakt_runtime.obstacles import compiled_something
 from kompakt_runtime.offload import Offloading
 from kompakt_runtime.overhead import Overhead
@@ -31,6 +31,7 @@ class Session:
         self.config = config
         self.figures = Figures()
         self.sites = Sites(self._mode_of, self.figures.count_raw)
+        self.sites.settle = self._settle_alone
         operations = Operations(self.sites, self.figures.count_raw) if config.nonlinear == "Bounded" else None
         elsewhere = (offloading or Offloading)(self.figures) if config.offload == "Auto" else None
         self.hooks = Hooks(config, self.figures, operations, elsewhere)
@@ -120,10 +121,26 @@ class Session:
                 renewed = after_step(self.sites, optimizer, self._target)
                 if self.hooks.operations is not None:
                     self._judge(self.hooks.operations, optimizer, renewed)
+            self._tell(renewed or [])
         except Exception as error:
-            self.figures.count_raw(f"ObserveFailed{type(error).__name__}")
-            return
-        for site in renewed or ():
+            self._give_up(error)
+
+    def _settle_alone(self) -> None:
+        try:
+            with torch.no_grad():
+                self._tell(settle_alone(self.sites, self._target))
+        except Exception as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Nothing was learnt from this step; it is measured again, but not for ever."""
+        self.figures.count_raw(f"ObserveFailed{type(error).__name__}")
+        for site in self.sites:
+            if site.observing:
+                site.finish(again=True)
+
+    def _tell(self, renewed: list[Site]) -> None:
+        for site in renewed:
             if site.sigma is not None:
                 self.figures.layer(site.name).sigma = site.sigma
             if site.aimed_at is not None:

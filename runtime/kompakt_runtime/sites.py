@@ -1,7 +1,7 @@
 """The layers whose inputs may be compressed, by module name, and what was measured at each."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -12,6 +12,7 @@ from kompakt_runtime import bounds
 from kompakt_runtime.config import Mode
 from kompakt_runtime.linear import trained_weight
 from kompakt_runtime.noise import wide
+from kompakt_runtime.patience import Patience
 from kompakt_runtime.sigma import weight_gradient
 from kompakt_runtime.sums import Sums
 
@@ -42,6 +43,8 @@ class Site:
         self.aimed_at: float | None = None
         self.steps = 0
         self.observing = bounds.observed(0) and mode == "ErrorBounded"
+        self.idle = False  # no input came in the step before this one
+        self.patience = Patience()
         # Whether this layer is the one whose sigma is measured in a measured step, how often it was, what came out the last time,
         # as a multiple of the target, and what its bound is divided by because of it.
         self.sampled = False
@@ -79,6 +82,7 @@ class Site:
         return weight is not None and x.dim() >= weight.dim()
 
     def see_input(self, x: Tensor) -> None:
+        self.idle = False
         self._drop_abandoned()
         self._sums.add_input(x)
 
@@ -104,6 +108,7 @@ class Site:
     def _give_up(self, problem: Exception) -> None:
         """A measurement must not end a backward pass. The step is measured again."""
         self._sums.clear()
+        self.patience.failed()
         self._failed(f"ObserveFailed{type(problem).__name__}")
 
     def _add_delta(self, error: Tensor, gradients: tuple[Tensor, ...]) -> None:
@@ -132,8 +137,8 @@ class Site:
         except Exception as problem:
             self._give_up(problem)
 
-    def figures(self, momentum: Tensor, gradient: Tensor) -> Tensor | None:
-        """The numbers of a bounds.Observation as one tensor; None if a pass is missing."""
+    def figures(self, momentum: Tensor = None, gradient: Tensor = None) -> Tensor | None:
+        """The numbers of a bounds.Observation as one tensor; None if a pass is missing. As Sums.figures."""
         return self._sums.figures(momentum, gradient)
 
     def judge(self, ratio: float | None) -> None:
@@ -149,14 +154,31 @@ class Site:
         """The measured step is over; without a bound the old one stays and the next step is measured."""
         if bound is not None:
             self.bound = bound / self.divisor
+            self.patience.met()
         self.finish(again=bound is None)
 
-    def stepped(self) -> None:
-        """One optimizer step is over."""
+    def passed(self, number: int) -> None:
+        """The outermost forward pass of this number reaches the layer."""
+        if self.patience.passed(number) and self.patience.alone and not self.observing:
+            self.stepped(alone=True)
+            self.finish(again=False)
+
+    @property
+    def overdue(self) -> bool:
+        """Measured for so long that no step of its optimizer is waited for any more."""
+        return self.observing and self.patience.over
+
+    def stepped(self, alone: bool = False) -> None:
+        """One optimizer step is over; `alone`: as far as anybody can tell."""
         self.steps += 1
+        self.patience.alone = alone
 
     def finish(self, again: bool) -> None:
-        """Drops what was seen; `again`: measure the next step too."""
+        """Drops what was seen; `again`: measure the next step too, while there is patience."""
+        if again and self._sums.seen:
+            self.patience.failed()
+        self.idle = not self._sums.seen
+        again = self.patience.again(again)
         self._sums.clear()
         if self._grad_hook is not None:
             self._grad_hook.remove()
@@ -174,9 +196,16 @@ class Sites:
         # Modules whose weight was a shard before their forward pass: in it FSDP2 shows the whole one.
         self._sharded: WeakSet[Any] = WeakSet()
         self.places = itertools.count()
+        self._passes = 0
+        # Called when layers were measured for so long that no step is waited for any more.
+        self.settle: Callable[[], None] = lambda: None
+
+    def __iter__(self) -> Iterator[Site]:
+        return iter(list(self._sites.values()))
 
     def name_all(self, root: Any) -> None:
-        """Modules that have a name keep it: a part that runs on its own later is still the same layer."""
+        """As an outermost forward pass begins. Modules that have a name keep it: a part that runs alone is still the same layer."""
+        self._passes += 1
         if root not in self._names:
             for name, module in root.named_modules():
                 self._names.setdefault(module, plain_name(name))
@@ -199,6 +228,9 @@ class Sites:
         site = self._sites.get(module)
         if site is None or site.weight() is not weight:
             site = self._make(module, weight)
+        site.passed(self._passes)
+        if site.overdue:
+            self.settle()
         return site
 
     def tolerances(self) -> list[tuple[int, float]]:
@@ -207,7 +239,7 @@ class Sites:
 
     def observing(self) -> bool:
         """Is the next step measured, at any layer?"""
-        return any(site.observing for site in self._sites.values())
+        return any(site.observing and not site.idle for site in self)
 
     def _make(self, module: Any, weight: Any) -> Site:
         name = self.name(module)

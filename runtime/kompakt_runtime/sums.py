@@ -28,6 +28,11 @@ class Sums:
         self._elements = 0
 
     @property
+    def seen(self) -> bool:
+        """Did an input come?"""
+        return self._nonzero is not None
+
+    @property
     def backward(self) -> bool:
         """Did a backward pass reach the layer?"""
         return self._delta_squares is not None
@@ -56,9 +61,14 @@ class Sums:
         return torch.linalg.vector_norm(delta, dtype=wide(delta)).square() / self._outputs
 
     def figures(self, momentum: Tensor, gradient: Tensor) -> Tensor | None:
-        """The numbers of a bounds.Observation as one tensor; None if a pass is missing."""
+        """The numbers of a bounds.Observation as one tensor; None if a pass is missing.
+
+        Without a momentum the gradient serves; without a gradient that an optimizer saw, the one after the last backward pass.
+        """
         if self._delta_squares is None or self.gradient is None or self._nonzero is None:
             return None
+        gradient = self.gradient if gradient is None else gradient
+        momentum = gradient if momentum is None else momentum
         share = self._nonzero.double() / self._elements
         mean = self._magnitude / self._nonzero.clamp(min=1)
         moved = share.new_zeros(()) if self._moved is None else self._moved_by_all()
