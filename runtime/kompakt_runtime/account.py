@@ -40,7 +40,8 @@ class Account:
         """A backward pass asked for this entry for the first time."""
         self._figures.count_storage(entry.nbytes, entry.kept_bytes, held or entry.reason == HELD.reason)
         if entry.plain:
-            return self._figures.count_raw(entry.reason or WAITS.reason)
+            reason = entry.reason or WAITS.reason
+            return self._figures.count_kept(reason, 0 if reason == HELD.reason else entry.nbytes)
         with self._figures.lock:
             self._figures.compressed += 1
         if entry.packed is not None:

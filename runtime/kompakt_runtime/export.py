@@ -54,6 +54,7 @@ def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHIN
             "overhead": dict(figures.overhead()),
             "away": figures.away.said(),
             "raw": dict(figures.raw),
+            "rawBytes": dict(figures.raw_bytes),
             "layers": {
                 name: {
                     "plainBytes": row.plain,

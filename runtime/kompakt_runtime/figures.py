@@ -57,7 +57,8 @@ class Away:
 @dataclass
 class Figures:
     """plain_bytes: unique storages that a backward pass asked for and that plain autograd would have kept for it alone
-    (no parameters; no second view; not what somebody else still held when the compressed copy was read);
+    (no parameters; no second view; what passes through counts too; not what somebody else still held when the compressed copy was
+    read);
     saved_bytes: what was kept instead; held_bytes: compressed although somebody else held the original as well.
     """
 
@@ -76,6 +77,7 @@ class Figures:
     encoder: str = ""  # which one packed, and why not the GPU's kernels where these do not work
     overhead: Callable[[], Mapping[str, str]] = dict  # as Overhead.said
     raw: Counter[str] = field(default_factory=Counter)
+    raw_bytes: Counter[str] = field(default_factory=Counter)  # of those, what a backward pass asked for
     layers: dict[str, Layer] = field(default_factory=dict)
     away: Away = field(default_factory=Away)
     # Backward passes run on threads of their own on GPUs.
@@ -86,6 +88,7 @@ class Figures:
         with self.lock:
             self.plain_bytes = self.saved_bytes = self.held_bytes = self.compressed = self.checked = self.violations = 0
             self.raw.clear()
+            self.raw_bytes.clear()
             self.away = Away()
             self.layers.clear()
 
@@ -99,6 +102,19 @@ class Figures:
         """One storage (or one failure) that stayed as plain autograd has it."""
         with self.lock:
             self.raw[reason] += 1
+
+    def count_passed(self, reason: str, nbytes: int) -> None:
+        """One storage that a backward pass asked for the first time and that the ledger does not know."""
+        with self.lock:
+            self.plain_bytes += nbytes
+            self.saved_bytes += nbytes
+            self.raw_bytes[reason] += nbytes
+
+    def count_kept(self, reason: str, nbytes: int) -> None:
+        """Of the storages that are counted already, one that was kept as it is."""
+        with self.lock:
+            self.raw[reason] += 1
+            self.raw_bytes[reason] += nbytes
 
     def count_storage(self, plain: int, saved: int, held: bool) -> None:
         """One storage that a backward pass asked for the first time."""

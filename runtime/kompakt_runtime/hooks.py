@@ -20,6 +20,7 @@ from kompakt_runtime.lossless import Window, window_indices
 from kompakt_runtime.nonlinear import Operation, Operations
 from kompakt_runtime.offload import Offloading
 from kompakt_runtime.origin import is_input_of, is_own_relu_save, is_parameter
+from kompakt_runtime.passed import Passed, PassedTensor
 from kompakt_runtime.policy import WAITS, Exact, KeepPlain, Lossy, TensorFacts, Use, decide
 from kompakt_runtime.sites import Site
 from kompakt_runtime.storage_actions import StorageActions, keep
@@ -40,6 +41,7 @@ class Hooks:
         self._figures = figures
         self._account = Account(figures)
         self.ledger = StorageLedger(self._account.opened, self._account.read if config.verify else None)
+        self._passed = Passed(self.ledger, figures.count_passed)
         self._keeping = StorageActions(self.ledger, self._account, figures)
 
     def pack(self, t: Tensor, call: Call, own: frozenset[int]) -> Handle | PlainTensor:
@@ -48,15 +50,14 @@ class Hooks:
         """
         if type(t) is not torch.Tensor or t.layout != torch.strided or t.is_conj() or t.is_neg():
             if not isinstance(t, torch.nn.Parameter):
-                self._figures.count_raw("NotPlainTensor")  # sparse, of a class of its own, or conjugated only when it is read
+                return self.passed(t, "NotPlainTensor", own)  # sparse, of a class of its own, or conjugated only when it is read
             return PlainTensor(t)
         if not t.numel():
             return PlainTensor(t)
         if is_parameter(t) or t.untyped_storage()._cdata in own:
             return PlainTensor(t)
         if strange := untried(t.device):
-            self._figures.count_raw(strange)
-            return PlainTensor(t)
+            return self.passed(t, strange, own)
         use = self._use(t, call)
         handle = Handle(self.ledger.entry(t), t, use)
         site = call.site if use is Use.WEIGHT_GRADIENT else None
@@ -72,6 +73,13 @@ class Hooks:
         made = t.grad_fn._sequence_nr() if t.grad_fn is not None else -1
         call.last = Saved(handle, made) if t.is_floating_point() and t.dim() > 2 else None
         return handle
+
+    def passed(self, t: Tensor, reason: str, own: frozenset[int]) -> PlainTensor:
+        """A tensor that stays as it is, for this reason, and counts as that."""
+        self._figures.count_raw(reason)
+        handle = self._passed.handle(t, reason)
+        storage = handle.passed.storage
+        return PlainTensor(t) if is_parameter(t) or (storage is not None and storage.cdata in own) else handle
 
     def _store(self, handle: Handle, t: Tensor, call: Call, site: Site | None) -> None:
         entry, use = handle.entry, handle.use
@@ -178,6 +186,8 @@ class Hooks:
         except (DecodeFailed, MemoryError, torch.cuda.OutOfMemoryError) as error:
             self._figures.count_raw(f"DecodeFailed{type(error.__cause__).__name__}")
             raise
+        if isinstance(handle, PassedTensor):
+            self._passed.read(handle)
         if self.offloading is not None:
             self.offloading.opened()
         return t if self.operations is None else self.operations.noise.added(handle, t)

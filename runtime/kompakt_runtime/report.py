@@ -53,6 +53,7 @@ class Report:
     suggested_batch: int = 0
     overhead: Mapping[str, str] = field(default_factory=dict)
     away: Mapping[str, Any] = field(default_factory=dict)
+    raw_bytes: Mapping[str, int] = field(default_factory=dict)
     denominator: str = export.DENOMINATOR
 
     @staticmethod
@@ -65,8 +66,10 @@ class Report:
         rows = list(rows)
         total = {name: sum(row[name] for row in rows) for name in (*export.SUMS, "checked")}
         raw: Counter[str] = Counter()
+        raw_bytes: Counter[str] = Counter()
         for row in rows:
             raw.update(row["raw"])
+            raw_bytes.update(row.get("rawBytes", {}))
         return Report(
             config.mode,
             config.target,
@@ -83,6 +86,7 @@ class Report:
             *_suggestion(rows),
             export.highest_overhead([row for row in rows if row["forwards"]]),
             export.in_host_memory(rows),
+            raw_bytes,
         )
 
     @property
@@ -150,9 +154,13 @@ class Report:
             for layer in self.layers
         ]
 
+    def _kept(self, reason: str) -> str:
+        nbytes = self.raw_bytes.get(reason)
+        return f"{reason} {self.raw[reason]}" + (f" ({_megabytes(nbytes)} MB)" if nbytes else "")
+
     def notes(self) -> list[str]:
         """Sentences below the table: what stayed as it is and why, what was compared, which encoder worked."""
-        notes = [f"kept as it is: {', '.join(f'{reason} {count}' for reason, count in self.raw.items())}"] if self.raw else []
+        notes = [f"kept as it is: {', '.join(map(self._kept, self.raw))}"] if self.raw else []
         if self.away:
             notes += _away(self.away)
         if self.checked:

@@ -204,7 +204,7 @@ class Sites:
         return iter(list(self._sites.values()))
 
     def name_all(self, root: Any) -> None:
-        """As an outermost forward pass begins. Modules that have a name keep it: a part that runs alone is still the same layer."""
+        """As an outermost forward pass begins. Modules that have a name keep it: a part that runs alone is the same layer."""
         self._passes += 1
         if root not in self._names:
             for name, module in root.named_modules():
