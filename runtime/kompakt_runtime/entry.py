@@ -93,21 +93,32 @@ class SavedStorage:
             self.alias = self.probe = source
         return self.pending is not None
 
-    def settle(self) -> Room | None:
-        """Lets the original go if its copy is whole; the room that was needed, None where nothing was pending."""
+    def settle(self, again: bool) -> Room | None:
+        """Lets the original go if its copy is whole; the room that was needed, None where nothing was pending.
+
+        again: where the room did not suffice it is packed once more, now that its sizes are known; else the original stays.
+        """
         if self.pending is None:
             return None
         pending, self.pending = self.pending, None
         try:
             packed, room = pending.settle()
+            if packed is None and again:
+                packed, room = self._packed_again(room)
         except Exception as error:
             self.fixed, self.reason = True, f"EncodeFailed{type(error).__name__}"
             return None
         if packed is not None:
             self.replace(packed, self.alias, bound=self.bound)
         else:
-            self.fixed, self.reason = True, self.reason or "NoRoom"
+            self.fixed, self.reason = True, self.reason or ("NoGain" if again else "NoRoom")
         return room
+
+    def _packed_again(self, room: Room) -> tuple[Packed | None, Room]:
+        packed = encode(self.alias, self.bound)
+        if packed.nbytes >= self.nbytes:
+            return None, room
+        return packed, Room.of(packed)
 
     def replace(self, copy: Copy | None, source: Tensor, *, bound: float = 0.0, exact: bool = False) -> None:
         """Keeps `copy` instead of the storage, whose alias `source` is; None where only the shape is read."""

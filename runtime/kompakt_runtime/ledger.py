@@ -149,16 +149,16 @@ class StorageLedger:
                 return
             self._flying.popleft()
             if entry is not None:
-                self._settle(entry)
+                self._settle(entry, again=True)
 
     def _waiting_bytes(self) -> int:
         entries = (reference() for reference in self._flying)
         return sum(entry.nbytes for entry in entries if entry is not None and entry.pending is not None)
 
-    def _settle(self, entry: SavedStorage) -> None:
+    def _settle(self, entry: SavedStorage, again: bool) -> None:
         # A backward pass on another thread may want the same entry.
         with self._lock:
-            room = entry.settle()
+            room = entry.settle(again)
         if room is not None:
             self._rooms[entry.layer] = (entry.bound, room)
 
@@ -171,7 +171,7 @@ class StorageLedger:
             return handle.tensor
         entry = handle.entry
         check_version(entry.probe, handle.version, handle.shape, handle.dtype)
-        self._settle(entry)
+        self._settle(entry, again=False)  # what is read now is no longer worth packing
         if not entry.opened:
             # Where originals are kept for comparison nobody can tell whether others hold them as well.
             kept = entry.alias is not None or entry.original is not None

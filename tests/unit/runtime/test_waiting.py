@@ -6,6 +6,8 @@ import torch
 from kompakt_runtime import ledger, storage_actions
 from kompakt_runtime.codec import Pending, Room, begin, select
 from kompakt_runtime.config import RuntimeConfig
+from kompakt_runtime.ledger import Handle
+from kompakt_runtime.policy import Use
 from kompakt_runtime.session import Session
 from tests.support.runtime.small_training import batch, compressing, network, train_step
 
@@ -49,10 +51,31 @@ def test_waiting_changes_no_gradient(waiting, ready):
     assert after.figures.violations == 0
 
 
-def test_where_room_is_short_the_original_stays(waiting, monkeypatch):
+def no_room(pending):
+    """As if the counters said so."""
+    return None, Room.of(pending._packed)
+
+
+def test_where_room_is_short_it_is_packed_again(waiting, monkeypatch):
+    """As where data have drifted since the layer's last tensor: the layer is packed in each step, in as few bytes."""
+    before = gradients()[1].figures.layers["2"]
     waiting(True)
-    monkeypatch.setattr(Pending, "settle", lambda pending: (None, Room.of(pending._packed)))
-    assert gradients()[1].figures.raw["NoRoom"] > 0
+    monkeypatch.setattr(Pending, "settle", no_room)
+    after = gradients()[1].figures.layers["2"]
+    assert (after.plain, after.saved) == (before.plain, before.saved)
+
+
+def test_where_room_is_short_and_the_backward_pass_is_there_the_original_serves(waiting, monkeypatch):
+    waiting(False)
+    book = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0)).hooks.ledger
+    monkeypatch.setattr(Pending, "settle", no_room)
+    book._rooms["layer"] = (0.1, Room(0.0))
+    t = torch.randn(50_000)
+    entry = book.entry(t)
+    handle = Handle(entry, t, Use.WEIGHT_GRADIENT)
+    assert book.compress(entry, t, 0.1, "layer", at_once=False)
+    assert torch.equal(book.open(handle), t)
+    assert (entry.packed, entry.reason) == (None, "NoRoom")
 
 
 def test_a_failure_while_settling_leaves_plain_training(waiting, monkeypatch):
