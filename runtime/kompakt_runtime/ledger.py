@@ -73,7 +73,9 @@ class StorageLedger:
         self._closed = closed
         self._compared = compared
         self._waiting = _Waiting()
-        self._recent = threading.local()
+        # By thread and stream: backward passes of GPUs run on threads of autograd's own, and what one stream has decoded is not
+        # there for another that does not wait for it.
+        self._recent: dict[tuple[int, int], tuple[SavedStorage, Tensor]] = {}
         # What each layer's last tensor needed, and at which bound.
         self._rooms: dict[str, tuple[float, Room]] = {}
         self._flying: deque[ref[SavedStorage]] = deque()
@@ -184,12 +186,14 @@ class StorageLedger:
     def _flat(self, entry: SavedStorage) -> Tensor:
         if entry.copy is None:
             return entry.alias
-        latest, flat = getattr(self._recent, "pair", (None, None))
+        reader = (threading.get_ident(), stream_of(entry.probe))
+        latest, flat = self._recent.pop(reader, (None, None))
         if latest is not entry:
             flat = self._decoded(entry, entry.copy)
             if self._compared is not None:
                 self._compared(entry, flat)
-        self._recent.pair = (entry, flat) if entry.opened < entry.handles else (None, None)
+        if entry.opened < entry.handles:
+            self._recent[reader] = (entry, flat)
         return flat
 
     def _decoded(self, entry: SavedStorage, copy: Copy) -> Tensor:
@@ -207,8 +211,8 @@ class StorageLedger:
             raise (type(error) if _out_of_memory(error) else DecodeFailed)(words) from error
 
     def forget_recent(self) -> None:
-        """Frees the copy decoded last on this thread, if a backward pass ended before all had read it."""
-        self._recent.pair = (None, None)
+        """Frees the copies decoded last, if a backward pass ended before all had read them: on whichever thread it ran."""
+        self._recent.clear()
 
 
 class _Waiting(threading.local):
@@ -229,6 +233,11 @@ def _out_of_memory(error: Exception) -> bool:
 def defers(t: Tensor) -> bool:
     """Whether sizes of this tensor's copy are not at hand at once: reading them back would make the host wait."""
     return bool(t.is_cuda)
+
+
+def stream_of(t: Tensor) -> int:
+    """The stream on which what is decoded now is there."""
+    return int(torch.cuda.current_stream(t.device).cuda_stream) if t.is_cuda else 0
 
 
 def check_version(now: Tensor, version: int, shape: Any, dtype: Any) -> None:
