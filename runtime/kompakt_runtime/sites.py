@@ -52,7 +52,7 @@ class Site:
         self.sigma: float | None = None
         self.divisor = 1.0
         self._error: Tensor = None
-        self._grad_hook: Any = None
+        self._grad_hooks: tuple[Any, ...] = ()
         self._sums = Sums(outputs=int(weight.shape[0]))
 
     def _drop_abandoned(self) -> None:
@@ -92,8 +92,9 @@ class Site:
             error, self._error = self._error, None
             output.grad_fn.register_prehook(partial(self._see_delta, error))
             weight = self.weight()
-            if self._grad_hook is None and weight is not None:
-                self._grad_hook = weight.register_post_accumulate_grad_hook(self._see_gradient)
+            if not self._grad_hooks and weight is not None:
+                after = weight.register_post_accumulate_grad_hook(self._see_gradient)
+                self._grad_hooks = (weight.register_hook(self._see_incoming), after)
 
     def see_error(self, error: Tensor) -> None:
         """The copy of the input's first examples less these, of a sampled layer; `see_output` of the same call follows."""
@@ -130,9 +131,21 @@ class Site:
         if moved is not None:
             self._sums.add_moved(moved, delta)
 
+    def _see_incoming(self, gradient: Tensor) -> None:
+        """Before it is accumulated: an optimizer may step in a hook that runs before ours, right after that.
+
+        Where there is a gradient already, what the optimizer sees is the only sum.
+        """
+        try:
+            weight = self.weight()
+            if self.observing and weight is not None:
+                self._sums.gradient = mean_magnitude(gradient) if weight.grad is None else None
+        except Exception:  # the hook after it looks again, and tells
+            self._sums.gradient = None
+
     def _see_gradient(self, weight: Tensor) -> None:
         try:
-            if self.observing and weight.grad is not None:
+            if self.observing and weight.grad is not None and self._sums.gradient is None:
                 self._sums.gradient = mean_magnitude(weight.grad)
         except Exception as problem:
             self._give_up(problem)
@@ -180,9 +193,9 @@ class Site:
         self.idle = not self._sums.seen
         again = self.patience.again(again)
         self._sums.clear()
-        if self._grad_hook is not None:
-            self._grad_hook.remove()
-            self._grad_hook = None
+        for hook in self._grad_hooks:
+            hook.remove()
+        self._grad_hooks = ()
         self.observing = (again or bounds.observed(self.steps)) and self.mode == "ErrorBounded"
 
 

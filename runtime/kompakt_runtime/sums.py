@@ -63,17 +63,19 @@ class Sums:
     def figures(self, momentum: Tensor, gradient: Tensor) -> Tensor | None:
         """The numbers of a bounds.Observation as one tensor; None if a pass is missing.
 
-        Without a momentum the gradient serves; without a gradient that an optimizer saw, the one after the last backward pass.
+        Without a momentum the gradient serves; of the gradients that an optimizer saw and that came of the last backward pass, one
+        serves for both.
         """
-        if self._delta_squares is None or self.gradient is None or self._nonzero is None:
+        before = gradient if self.gradient is None else self.gradient
+        if self._delta_squares is None or before is None or self._nonzero is None:
             return None
-        gradient = self.gradient if gradient is None else gradient
+        gradient = before if gradient is None else gradient
         momentum = gradient if momentum is None else momentum
         share = self._nonzero.double() / self._elements
         mean = self._magnitude / self._nonzero.clamp(min=1)
         moved = share.new_zeros(()) if self._moved is None else self._moved_by_all()
         size = (self._squares / self._nonzero.clamp(min=1)).sqrt()
-        numbers = (self.gradient, gradient, momentum, self._delta_squares, share, mean, moved, size)
+        numbers = (before, gradient, momentum, self._delta_squares, share, mean, moved, size)
         return torch.stack([number.double() for number in numbers])
 
     def _moved_by_all(self) -> Tensor:
