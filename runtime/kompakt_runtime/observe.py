@@ -24,6 +24,7 @@ Tensor = Any
 SUM, MEAN = "momentum_buffer", "exp_avg"
 # A mean over more steps counts as if it were over so many: what the sum is with SGD's usual momentum of 0.9.
 MOST_STEPS = 10.0
+MUON: Any = getattr(torch.optim, "Muon", ())
 
 
 def after_step(sites: Sites, optimizer: Any, target: float) -> list[Site] | None:
@@ -93,16 +94,26 @@ def _momentum(optimizer: Any, weight: Any, gradient: Tensor) -> Tensor:
 def _kept_momentum(optimizer: Any, weight: Any, gradient: Tensor) -> Tensor:
     state = optimizer.state.get(weight, {})
     if isinstance(state.get(SUM), torch.Tensor):
-        return mean_magnitude(state[SUM])
+        return mean_magnitude(state[SUM]) * _steps_in_buffer(optimizer, weight)
     if not isinstance(state.get(MEAN), torch.Tensor):
         return gradient
     return mean_magnitude(state[MEAN]) * _steps_in_mean(optimizer, weight)
 
 
+def _group(optimizer: Any, weight: Any) -> Any:
+    return next(group for group in optimizer.param_groups if any(weight is other for other in group["params"]))
+
+
+def _steps_in_buffer(optimizer: Any, weight: Any) -> float:
+    """1, but for torch's Muon, whose buffer is a fading mean by the name of SGD's sum (`lerp_` in torch/optim/_muon.py)."""
+    if not isinstance(optimizer, MUON):
+        return 1.0
+    return min(1 / max(1 - float(_group(optimizer, weight)["momentum"]), 1 / MOST_STEPS), MOST_STEPS)
+
+
 def _steps_in_mean(optimizer: Any, weight: Any) -> float:
     """1 / (1 - beta1), at most MOST_STEPS; 1 where the optimizer does not say its betas as Adam does."""
-    group = next(group for group in optimizer.param_groups if any(weight is other for other in group["params"]))
-    betas = group.get("betas")
+    betas = _group(optimizer, weight).get("betas")
     if not isinstance(betas, list | tuple) or not betas or not 0 <= betas[0] < 1:
         return 1.0
     return min(1 / (1 - float(betas[0])), MOST_STEPS)

@@ -80,6 +80,22 @@ def test_a_mean_over_very_many_steps_counts_as_one_over_ten(running):
     assert {name: bound * 10 for name, bound in long.items()} == pytest.approx(summed, rel=1e-4)
 
 
+@pytest.mark.parametrize("momentum", [0.5, 0.9])
+def test_the_mean_that_muon_keeps_counts_as_the_sum_of_sgd(running, momentum):
+    def bound(optimizer_class) -> float:
+        torch.manual_seed(0)
+        layer, session = nn.Linear(108, 108, bias=False), running()
+        optimizer = optimizer_class(layer.parameters(), lr=0.0, momentum=momentum)
+        for step in range(9):
+            train_step(layer, optimizer, batch(step).flatten(1))
+        session.stop()
+        return session.sites.of(layer).bound
+
+    if not hasattr(torch.optim, "Muon"):
+        pytest.skip("this torch has no Muon")
+    assert bound(torch.optim.Muon) == pytest.approx(bound(torch.optim.SGD), rel=1e-3)
+
+
 @pytest.mark.parametrize("kind", ["rows", "images", "permuted"])
 def test_the_error_of_the_first_examples_is_that_of_the_whole_copy(kind):
     x = torch.randn(20, 16, 128, 7, generator=torch.Generator().manual_seed(0)).relu()
