@@ -12,6 +12,7 @@ from torch.nn.modules import module as module_hooks
 from kompakt_runtime.autograd_state import innermost, noting, untraced
 from kompakt_runtime.calls import Call, Thread, calls_on_the_stack
 from kompakt_runtime.config import RuntimeConfig
+from kompakt_runtime.evaluation import InEvaluation
 from kompakt_runtime.figures import COMPILED, Figures
 from kompakt_runtime.headroom import Headroom
 from kompakt_runtime.hooks import Hooks
@@ -41,6 +42,7 @@ class Forwards:
         self._overhead, self._watch = overhead, watch
         self._replay = config.replay
         self._threads = Thread()
+        self._in_evaluation = InEvaluation()
         # The same objects always: they are known again on autograd's stack.
         self._pair = (untraced(self._pack), untraced(noting(self._unpack)))
         self._handles: list[Any] = []
@@ -80,7 +82,7 @@ class Forwards:
         call = Call(module, "None", since=torch.autograd._get_sequence_nr())
         here.calls.append(call)
         refused = any(outer.refuses for outer in here.calls)
-        if not here.entered and not refused and not self._overhead.off and module.training and torch.is_grad_enabled():
+        if not here.entered and not refused and not self._overhead.off and torch.is_grad_enabled() and self._trains(module):
             self._enter(call, args)
         if not here.entered:
             return
@@ -96,6 +98,15 @@ class Forwards:
         if self._replay and call.mode != "None":
             # The last before the module's own function: nothing of ours may come between this and the draw.
             call.state = state_before(module, args)
+
+    def _trains(self, module: Any) -> bool:
+        outermost = len(self._threads.calls) == 1
+        return self._in_evaluation.trains(module) if outermost else module.training
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer step is over."""
+        if self._in_evaluation.stepped(optimizer):
+            self._figures.count_raw("EvaluationMode")
 
     def _enter(self, call: Call, args: tuple[Any, ...]) -> None:
         self._suspend()  # hooks of the user's, entered inside the last forward pass and left after it, lay on ours

@@ -89,6 +89,7 @@ class Session:
         if not self.figures.forwards and not self.figures.raw and compiled_something():
             # model.compile() leaves our hooks out of the calls it makes.
             self.figures.count_raw(COMPILED)
+        self._forwards.stepped(optimizer)
         self.hooks.ledger.forget_recent()
         if self._lossy:
             self._renew(optimizer)
