@@ -3,8 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from kompakt_runtime.codec import Packed, pieces
 from kompakt_runtime.entry import SavedStorage
+from kompakt_runtime.noise import slices
 
 Tensor = Any
 
@@ -17,21 +20,24 @@ def differences(entry: SavedStorage, copies: Iterable[tuple[int, Tensor]], origi
 
     copies: parts of the copy, each with the place of its first element in `original`.
     """
-    wrong, largest = 0, 0.0
+    wrong, largest = [original.new_zeros((), dtype=torch.int64)], [original.new_zeros((), dtype=torch.float64)]
     for start, copy in copies:
-        more, error = _difference(entry, copy, original[start : start + copy.numel()])
-        wrong, largest = wrong + more, max(largest, error)
-    return wrong, largest
+        for part, other in zip(slices(copy), slices(original[start : start + copy.numel()]), strict=True):
+            more, error = _difference(entry, part, other)
+            wrong.append(more)
+            largest.append(error.double())
+    return int(torch.stack(wrong).sum()), float(torch.stack(largest).max())
 
 
-def _difference(entry: SavedStorage, copy: Tensor, original: Tensor) -> tuple[int, float]:
+def _difference(entry: SavedStorage, copy: Tensor, original: Tensor) -> tuple[Tensor, Tensor]:
     if entry.packed is not None:
         # Rounding of this subtraction aside; what is not finite must be equal bit for bit or NaN in both.
         error = (copy - original).abs_().masked_fill_(~original.isfinite(), 0)
-        return int((~(error <= entry.bound * (1 + 1e-6))).sum()), float(error.max())
+        return (~(error <= entry.bound * (1 + 1e-6))).sum(), error.max()
+    none = original.new_zeros((), dtype=torch.float64)
     if entry.exact:
-        return int((copy != original).sum()), 0.0
-    return int(((copy <= 0) != (original <= 0)).sum()), 0.0
+        return (copy != original).sum(), none
+    return ((copy <= 0) != (original <= 0)).sum(), none
 
 
 def sample_error(packed: Packed, t: Tensor, batched: bool) -> Tensor:

@@ -8,6 +8,8 @@ import torch
 from kompakt_runtime.ledger import Handle
 
 Tensor = Any
+# A tensor of more elements is looked at in so many parts.
+SMALL, PARTS = 1 << 16, 64
 Node = Any
 
 
@@ -31,8 +33,19 @@ class Noise(threading.local):
             return t
         bound = self._bounds[handle]
         generator = self._generators.setdefault(t.device, torch.Generator(t.device).manual_seed(0))
-        noise = torch.empty_like(t, dtype=wide(t)).uniform_(-bound, bound, generator=generator)
-        return (t + noise * (t != 0)).to(t.dtype)
+        noisy = t.clone()
+        for part in slices(noisy):
+            noise = torch.empty_like(part, dtype=wide(t)).uniform_(-bound, bound, generator=generator)
+            part.copy_(noise.mul_(part != 0).add_(part))
+        return noisy
+
+
+def slices(t: Tensor) -> tuple[Tensor, ...]:
+    """Views of all of a tensor, each a few percent of a large one: what is computed of one at a time needs little room."""
+    if t.numel() <= SMALL:
+        return (t,)
+    longest = max(range(t.dim()), key=lambda dim: t.shape[dim])
+    return tuple(t.tensor_split(min(t.shape[longest], PARTS), longest))
 
 
 def wide(t: Tensor) -> Any:

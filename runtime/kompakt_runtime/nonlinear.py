@@ -18,7 +18,7 @@ from kompakt_runtime import bounds
 from kompakt_runtime.autograd_state import packed_in
 from kompakt_runtime.graph import roots
 from kompakt_runtime.ledger import Handle
-from kompakt_runtime.noise import Noise, wide
+from kompakt_runtime.noise import Noise, slices, wide
 from kompakt_runtime.sites import Sites
 
 Tensor = Any
@@ -76,7 +76,7 @@ class Operation:
     def see(self, node: Node, exact: tuple[Tensor, ...], noisy: tuple[Tensor, ...]) -> None:
         """The gradients that the node's backward function gave, and those that it gives with noise in its inputs."""
         pairs = [(a, b, _leaf(node, i)) for i, (a, b) in enumerate(zip(exact, noisy, strict=True)) if a is not None]
-        rows = [torch.stack((_squares(b - a), _squares(a))) for a, b, leaf in pairs if leaf is None]
+        rows = [torch.stack((_moved(a, b), _squares(a))) for a, b, leaf in pairs if leaf is None]
         if rows:
             both = torch.stack(rows)
             self.moved, self.size = _plus(self.moved, both[:, 0]), _plus(self.size, both[:, 1])
@@ -226,6 +226,11 @@ def _leaf(node: Node, number: int) -> Any:
     """The parameter that the node's gradient goes to, None where it goes on."""
     behind = node.next_functions[number][0]
     return getattr(behind, "variable", None) if behind is not None else None
+
+
+def _moved(exact: Tensor, noisy: Tensor) -> Tensor:
+    parts = zip(slices(exact), slices(noisy), strict=True)
+    return torch.stack([_squares(b - a) for a, b in parts]).sum()
 
 
 def _squares(t: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class Sums:
     def figures(self, momentum: Tensor, gradient: Tensor) -> Tensor | None:
         """The numbers of a bounds.Observation as one tensor; None if a pass is missing.
 
-        Without a momentum the gradient serves; of the gradients that an optimizer saw and that came of the last backward pass, one
+        Without a momentum the gradient serves; of the gradients that an optimizer saw and that the last backward pass left, one
         serves for both.
         """
         before = gradient if self.gradient is None else self.gradient
