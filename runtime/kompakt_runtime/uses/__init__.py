@@ -1,0 +1,1 @@
+"""What the backward pass reads of a saved tensor, by the autograd node that saved it and the slot it saved it in."""
