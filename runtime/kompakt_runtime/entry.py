@@ -32,14 +32,16 @@ class SavedStorage:
     """One storage as it was at one version."""
 
     __slots__ = (
-        "__weakref__", "alias", "bound", "ceiling", "copy", "exact", "fixed", "handles", "layer", "linear", "nbytes", "opened",
-        "original", "pending", "probe", "readers", "reason", "signs", "storage", "timed", "version",
+        "__weakref__", "alias", "asked_by", "bound", "ceiling", "copy", "covered", "exact", "fixed", "handles", "layer", "nbytes",
+        "opened", "original", "pending", "probe", "readers", "reason", "signs", "spare", "storage", "stream", "timed",
+        "unresolved", "version", "watching",
     )  # fmt: skip
 
     def __init__(self, t: Tensor) -> None:
         storage = t.untyped_storage()
         # The weak reference also keeps the address from being used again while this entry lives: it is the key.
         self.storage = StorageWeakRef(storage)
+        self.stream = stream_of(t)  # on which the operation ran that saved it first
         self.nbytes = int(storage.nbytes())
         self.version = int(t._version)
         self.alias: Tensor | None = whole_storage(t)
@@ -49,9 +51,15 @@ class SavedStorage:
         self.pending: Pending | None = None  # being packed; `alias` stays until that is settled
         self.bound = 0.0
         self.ceiling = math.inf  # the tightest bound that any operation asked for
+        self.unresolved = 0  # handles of which nobody knows yet what reads them: the storage stays for so long
         self.readers = 0  # handles whose operation reads the values as they are
-        self.linear = 0  # handles whose operation an error-bounded copy serves
         self.signs = 0  # handles whose operation reads only which elements are zero
+        self.covered = 0  # bytes of the handles that an error-bounded copy serves
+        self.asked_by: Any = None  # the layer or operation whose bound is the ceiling
+        self.spare: tuple[Packed, float] | None = None  # an error-bounded copy and its bound, while the storage is back
+        self.watching: list[
+            tuple[Any, Any]
+        ] = []  # handles that an error-bounded copy serves in a measured step, and who measures
         self.fixed = False  # packing failed or was no gain
         self.reason = ""
         self.layer = ""
@@ -73,8 +81,30 @@ class SavedStorage:
 
     @property
     def whole(self) -> bool:
-        """Somebody needs every bit: the storage itself or an exact copy of it must stay."""
-        return self.fixed or self.readers > 0
+        """Somebody needs every bit, or may: the storage itself or an exact copy of it must stay."""
+        return self.fixed or self.readers > 0 or self.unresolved > 0
+
+    @property
+    def same(self) -> bool:
+        """What is kept instead gives every bit back, so it serves whoever reads it."""
+        return self.copy is not None and self.exact
+
+    def hold(self, t: Tensor) -> None:
+        """The storage itself, until it is known what one more operation reads; `t` is a view of it at the same version.
+
+        An error-bounded copy that was made before may serve that one too.
+        """
+        self.unresolved += 1
+        if self.alias is None and not self.same:
+            packed, bound = self.copy, self.bound
+            self.keep(t)
+            self.spare = (packed, bound) if isinstance(packed, Packed) else None
+
+    def ask(self, bound: float, by: Any, nbytes: int) -> None:
+        """An operation that reads so many bytes of it bears errors up to `bound`."""
+        self.covered += nbytes
+        if self.asked_by is None or bound < self.ceiling:
+            self.ceiling, self.asked_by = bound, by
 
     def compress(self, t: Tensor, bound: float) -> bool:
         """Keep a compressed copy instead of the storage; False where packing is no gain (then nothing changes)."""
@@ -108,7 +138,9 @@ class SavedStorage:
         except Exception as error:
             self.fixed, self.reason = True, f"EncodeFailed{type(error).__name__}"
             return None
-        if packed is not None:
+        if packed is not None and self.unresolved:
+            self.spare = (packed, self.bound)
+        elif packed is not None:
             self.replace(packed, self.alias, bound=self.bound)
         else:
             self.fixed, self.reason = True, self.reason or ("NoGain" if again else "NoRoom")
@@ -129,7 +161,7 @@ class SavedStorage:
             self.probe = probe
         if self.original is not None:
             self.original = source
-        self.copy, self.bound, self.exact, self.alias = copy, bound, exact, None
+        self.copy, self.bound, self.exact, self.alias, self.spare = copy, bound, exact, None, None
 
     def moved(self, hosted: Hosted) -> None:
         """What was kept is on its way to host memory, which gives the same bits back."""
@@ -160,6 +192,11 @@ class SavedStorage:
         """Nobody else holds the storage, so no operation can save it any more."""
         ours = 0 if self.alias is None else 1 + (self.alias._base is not None)
         return bool(torch._C._storage_Use_Count(self.storage.cdata) <= ours + WRAPPED)
+
+
+def stream_of(t: Tensor) -> int:
+    """The stream that operations on the tensor's device run on now, for this thread."""
+    return int(torch.cuda.current_stream(t.device).cuda_stream) if t.is_cuda else 0
 
 
 def whole_storage(t: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kompakt_runtime.uses.unknown import UnknownReaders
+
 COMPILED = "Compiled"  # a module call or a tensor of torch.compile's code, which is passed through
 
 
@@ -80,6 +82,7 @@ class Figures:
     raw_bytes: Counter[str] = field(default_factory=Counter)  # of those, what a backward pass asked for
     layers: dict[str, Layer] = field(default_factory=dict)
     away: Away = field(default_factory=Away)
+    unknown: UnknownReaders = field(default_factory=UnknownReaders)
     # Backward passes run on threads of their own on GPUs.
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -89,7 +92,7 @@ class Figures:
             self.plain_bytes = self.saved_bytes = self.held_bytes = self.compressed = self.checked = self.violations = 0
             self.raw.clear()
             self.raw_bytes.clear()
-            self.away = Away()
+            self.away, self.unknown = Away(), UnknownReaders()
             self.layers.clear()
 
     def begin(self) -> None:

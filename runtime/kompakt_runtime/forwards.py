@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch.nn.modules import module as module_hooks
 
-from kompakt_runtime.autograd_state import innermost, noting, untraced
 from kompakt_runtime.calls import Call, Thread, calls_on_the_stack
+from kompakt_runtime.compat.graph import noting
+from kompakt_runtime.compat.hooks import innermost, untraced
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.evaluation import InEvaluation
 from kompakt_runtime.figures import COMPILED, Figures
 from kompakt_runtime.headroom import Headroom
 from kompakt_runtime.hooks import Hooks
 from kompakt_runtime.ledger import Handle, PlainTensor
-from kompakt_runtime.linear import frozen
 from kompakt_runtime.obstacles import compiled, obstacle
 from kompakt_runtime.origin import is_plain, own_storages, saved_by_compiled_code
 from kompakt_runtime.overhead import Overhead
@@ -79,7 +79,7 @@ class Forwards:
         here = self._threads
         if here.calls and here.calls[0].module is module and calls_on_the_stack(module) == 1:
             self._abandon()
-        call = Call(module, "None", since=torch.autograd._get_sequence_nr())
+        call = Call(module, "None", outermost=here.calls[0].module if here.calls else module)
         here.calls.append(call)
         refused = any(outer.refuses for outer in here.calls)
         if not here.entered and not refused and not self._overhead.off and torch.is_grad_enabled() and self._trains(module):
@@ -90,11 +90,8 @@ class Forwards:
         if compiled(module):
             self._figures.count_raw(COMPILED)
             call.suspended = self._suspend()
-        call.site = self._sites.of(module)
         call.name = self._sites.name(module)
-        call.mode = call.site.mode if call.site else self._sites.mode_of(call.name, module)
-        if (call.site is not None or frozen(module)) and args and isinstance(args[0], torch.Tensor):
-            call.input = args[0]
+        call.mode = self._sites.mode_of(call.name, module)
         if self._replay and call.mode != "None":
             # The last before the module's own function: nothing of ours may come between this and the draw.
             call.state = state_before(module, args)
@@ -129,6 +126,7 @@ class Forwards:
     def _abandon(self) -> None:
         """Forgets forward passes of this thread that ended without our hooks: an Exception calls them, KeyboardInterrupt not."""
         self._threads.calls.clear()
+        self._hooks.readers.abandon()
         self._threads.entered = False
         self._suspend()
 
@@ -153,23 +151,17 @@ class Forwards:
                 here.entered = False
             # Calls above this one were cut off before their hooks ran; their places go with them.
             if call.module is module:
-                if call.site is not None and call.site.observing:
-                    call.site.see_output(output)
                 return
 
     def _settle(self, call: Call, output: Any) -> None:
-        """Decides what was left open while a module ran; what cannot be decided yet is handed to the call around it.
+        """Decides what was left open while a module ran, as far as that can be known.
 
         Never raises: our hooks must be left in order.
         """
         try:
             with torch.no_grad(), self._overhead.codec():
-                left = self._hooks.settle_pools(call, output) if call.pools else []
-                self._hooks.settle_operations(call, output, self._sites.observing)
-                self._hooks.ledger.settle_waiting(everything=call.enters)
+                self._hooks.returned(output, outermost=call.enters)
                 self._offload(call)
-            if left and not call.enters:
-                self._threads.calls[-1].pools += left
         except Exception as error:
             self._figures.count_raw(f"SettleFailed{type(error).__name__}")
 

@@ -14,7 +14,7 @@ import torch
 
 from kompakt_runtime.codec import Packed, Room, decode
 from kompakt_runtime.codec.pending import most_waiting
-from kompakt_runtime.entry import Copy, SavedStorage
+from kompakt_runtime.entry import Copy, SavedStorage, stream_of
 from kompakt_runtime.lossless import sign_mask
 from kompakt_runtime.policy import Use
 
@@ -26,15 +26,34 @@ class DecodeFailed(RuntimeError):
 
 
 class Handle:
-    """What autograd gets instead of a tensor: a view of an entry's storage."""
+    """What autograd gets instead of a tensor: a view of an entry's storage.
 
-    __slots__ = ("dtype", "entry", "offset", "shape", "strides", "use", "version")
+    call: the module call that saved it, while nobody knows what reads it.
+    """
 
-    def __init__(self, entry: SavedStorage, t: Tensor, use: Use) -> None:
+    __slots__ = ("__weakref__", "call", "dtype", "entry", "offset", "shape", "strides", "use", "version")
+
+    def __init__(self, entry: SavedStorage, t: Tensor) -> None:
         entry.handles += 1
-        self.entry, self.use = entry, use
+        self.call: Any = None
+        self.entry, self.use = entry, Use.VALUES
         self.version = int(t._version)
         self.dtype, self.shape, self.strides, self.offset = t.dtype, t.shape, t.stride(), t.storage_offset()
+
+    def __del__(self) -> None:
+        """A branch that was computed and thrown away."""
+        if self.call is not None:
+            self.entry.unresolved -= 1
+
+    def wait(self, call: Any) -> None:
+        """Until its reader is known; `entry.hold` was called for it."""
+        self.call = call
+
+    def resolve(self) -> Any:
+        """Its reader is known, or never will be. The call that saved it."""
+        call, self.call = self.call, None
+        self.entry.unresolved -= 1
+        return call
 
     def view(self, flat: Tensor) -> Tensor:
         if flat.dtype != self.dtype:
@@ -110,22 +129,6 @@ class StorageLedger:
                 entry.replace(sign_mask(entry.alias), entry.alias)
             else:
                 self._waiting.entries.append(reference)
-
-    def released(self, handle: Handle) -> None:
-        """The operation behind a handle that was thought to read values reads only the shape."""
-        entry, handle.use = handle.entry, Use.SHAPE
-        entry.readers -= 1
-        if entry.whole or entry.linear or entry.alias is None:
-            return
-        if entry.signs:
-            self.wait(entry)
-        else:
-            entry.replace(None, entry.alias)
-
-    def relaxed(self, handle: Handle) -> None:
-        """The operation behind a handle that was thought to read every bit bears errors; `compress` may follow."""
-        handle.use = Use.NONLINEAR
-        handle.entry.readers -= 1
 
     def compress(self, entry: SavedStorage, t: Tensor, bound: float, layer: str, at_once: bool) -> bool:
         """Keeps a compressed copy, now or (on a GPU, unless `at_once`) when its size is known; False where it is no gain."""
@@ -233,11 +236,6 @@ def _out_of_memory(error: Exception) -> bool:
 def defers(t: Tensor) -> bool:
     """Whether sizes of this tensor's copy are not at hand at once: reading them back would make the host wait."""
     return bool(t.is_cuda)
-
-
-def stream_of(t: Tensor) -> int:
-    """The stream on which what is decoded now is there."""
-    return int(torch.cuda.current_stream(t.device).cuda_stream) if t.is_cuda else 0
 
 
 def check_version(now: Tensor, version: int, shape: Any, dtype: Any) -> None:

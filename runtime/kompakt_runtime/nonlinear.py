@@ -1,37 +1,25 @@
 """Nonlinear operations whose saved inputs are packed if that is asked for, and what the errors do to the gradients below.
 
-An operation is found behind a module call's outputs, when the call ends: its node in autograd's graph holds the very handles that
-were given for what it saved. How far errors reach is measured, not derived from its kind: on measured steps its backward
-function runs once more, on inputs with as much noise as the bound allows.
+How far errors reach is measured, not derived from the operation's kind: on measured steps its backward function runs once more,
+on inputs with as much noise as the bound allows.
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import torch
 
 from kompakt_runtime import bounds
-from kompakt_runtime.autograd_state import packed_in
-from kompakt_runtime.graph import roots
-from kompakt_runtime.ledger import Handle
+from kompakt_runtime.calls import Call
+from kompakt_runtime.compat.graph import current_node, held
 from kompakt_runtime.noise import Noise, slices, wide
 from kompakt_runtime.sites import Sites
 
 Tensor = Any
 Node = Any
-
-NORMS: Final = ("NativeBatchNorm", "CudnnBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
-ATTENTIONS: Final = ("FlashAttentionForCpu", "FlashAttention", "EfficientAttention", "CudnnAttention")
-# What may be packed of what each kind of node saves. Means, deviations and sums of exponentials that it saves beside stay exact.
-SLOTS: Final = (
-    {f"{name}Backward0": ("norm", ("input",)) for name in NORMS}
-    | {f"{name}Backward0": (name.lower(), ("self",)) for name in ("Gelu", "Silu", "Mish", "Elu", "Softplus")}
-    | {f"ScaledDotProduct{name}Backward0": ("attention", ("query", "key", "value", "output")) for name in ATTENTIONS}
-)
 
 
 class Operation:
@@ -162,30 +150,14 @@ class Operations:
             if operation.share is None:
                 operation.finish()
 
-    def found(
-        self, module: Any, name: str, outputs: Any, handles: Iterable[Handle], since: int
-    ) -> Iterator[tuple[Operation, Node, dict[str, Handle]]]:
-        """Operations behind the outputs of a module's call that saved some of these handles, oldest first; each with its handles
-        by the node's names for them.
-
-        since: autograd's number when the call began; older nodes are not looked at.
-        """
-        open_ = set(handles)
-        counts: Counter[str] = Counter()
-        for node in sorted(_nodes(outputs, since), key=lambda node: node._sequence_nr()):
-            kind, slots = SLOTS[node.name()]
-            counts[kind] += 1
-            held = {slot: packed_in(node, slot) for slot in slots}
-            mine = {slot: data for slot, data in held.items() if isinstance(data, Handle) and data in open_}
-            if mine:
-                yield self._of(module, name, kind, counts[kind]), node, mine
-
-    def _of(self, module: Any, name: str, kind: str, number: int) -> Operation:
-        known = self._known.setdefault(module, {})
-        key = (kind, number)
+    def of(self, call: Call, kind: str) -> Operation:
+        """The operation of this kind that was found next in a module's call."""
+        call.kinds[kind] += 1
+        known = self._known.setdefault(call.module, {})
+        key = (kind, call.kinds[kind])
         if key not in known:
-            suffix = kind if number == 1 else f"{kind} {number}"
-            known[key] = Operation(f"{name} [{suffix}]", next(self._sites.places), module)
+            suffix = kind if key[1] == 1 else f"{kind} {key[1]}"
+            known[key] = Operation(f"{call.name} [{suffix}]", next(self._sites.places), call.module)
         return known[key]
 
     def watch(self, operation: Operation, node: Node, noise: dict[str, float]) -> None:
@@ -199,27 +171,14 @@ class Operations:
         if not operation.observing:
             return
         try:
-            node = torch._C._current_autograd_node()
+            node = current_node()
             with torch.no_grad():
-                noisy = self.noise.while_added({packed_in(node, slot): bound for slot, bound in noise.items()}, node, deltas)
+                wide_by = {one: bound for slot, bound in noise.items() for one in held(node, slot)}
+                noisy = self.noise.while_added(wide_by, node, deltas)
                 operation.see(node, exact, noisy if isinstance(noisy, tuple) else (noisy,))
         except Exception as problem:  # a measurement must not end a backward pass
             operation.finish()
             self._failed(f"ObserveFailed{type(problem).__name__}")
-
-
-def _nodes(outputs: Any, since: int) -> list[Node]:
-    seen: set[Node] = set()
-    waiting, found = list(roots(outputs)), []
-    while waiting:
-        node = waiting.pop()
-        if node in seen or node._sequence_nr() < since:
-            continue
-        seen.add(node)
-        if node.name() in SLOTS:
-            found.append(node)
-        waiting += [behind for behind, _ in node.next_functions if behind is not None]
-    return found
 
 
 def _leaf(node: Node, number: int) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from kompakt_runtime.autograd_state import innermost
+from kompakt_runtime.compat.hooks import innermost
 from kompakt_runtime.figures import COMPILED
 
 

@@ -232,7 +232,7 @@ class Offloading:
 
 def _open(entry: SavedStorage) -> bool:
     """It may still be packed, or become a mask."""
-    return entry.pending is not None or (entry.alias is not None and not entry.whole)
+    return entry.pending is not None or entry.unresolved > 0 or (entry.alias is not None and not entry.whole)
 
 
 def _ranks() -> int:

@@ -1,4 +1,4 @@
-"""Where a saved tensor comes from: parameters in every guise, the one save a ReLU makes of its own output, compiled code."""
+"""Where a saved tensor comes from: parameters in every guise, compiled code."""
 
 import os
 from collections.abc import Iterator
@@ -7,18 +7,12 @@ from typing import Any, Final
 
 import torch
 
-from kompakt_runtime.autograd_state import innermost, noting, packed_in, saves_result_now
+from kompakt_runtime.compat.graph import held, noting, number_of, saved_for
+from kompakt_runtime.compat.hooks import innermost
+from kompakt_runtime.uses.parameters import ACCUMULATE, PASSING
 
 Tensor = Any
 
-# Nodes that hand their input on as a view or in another type: behind them a parameter is still the same parameter.
-PASSING: Final = frozenset(
-    name + "Backward0"
-    for name in (
-        "T", "View", "UnsafeView", "ToCopy", "Transpose", "Permute", "Expand", "Slice", "Select", "Squeeze", "Unsqueeze",
-        "AsStrided", "ReshapeAlias", "Alias", "Clone", "Split", "SplitWithSizes", "Unbind", "Narrow", "Movedim", "Numpy_T",
-    )
-)  # fmt: skip
 AOT: Final = f"{os.sep}_aot_autograd{os.sep}"
 
 
@@ -32,7 +26,7 @@ def is_parameter(t: Tensor) -> bool:
     node = t.grad_fn
     while node is not None and node.name() in PASSING:
         node = node.next_functions[0][0]
-    return node is not None and bool(node.name() == "torch::autograd::AccumulateGrad")
+    return node is not None and bool(node.name() == ACCUMULATE)
 
 
 def _own_tensors(root: Any) -> Iterator[Tensor]:
@@ -53,29 +47,6 @@ def is_plain(t: Tensor) -> bool:
     return type(t) in (torch.Tensor, torch.nn.Parameter) and t.layout == torch.strided
 
 
-def is_own_relu_save(t: Tensor) -> bool:
-    """True while a ReLU saves its own output: the node exists and its slot for that output is still empty.
-
-    Of its output the backward pass of a ReLU reads only which elements are zero. Any other operation that saves the same
-    tensor comes later, when the slot is full.
-    """
-    node = t.grad_fn
-    if node is None or node.name() != "ReluBackward0":
-        return False
-    return saves_result_now(node)
-
-
-def is_input_of(t: Tensor, x: Tensor, weight: Tensor) -> bool:
-    """Is `t`, saved inside a linear layer's own forward function and no parameter, the layer's input `x`?
-
-    It is a view of it, or a copy in another type (autocast) or order (an input with gaps). Such a forward function saves
-    nothing but its input and its weight; a copy of the weight whose history is lost is kept out by its shape.
-    """
-    if t.untyped_storage()._cdata == x.untyped_storage()._cdata:
-        return True
-    return bool(t.numel() == x.numel() and t.shape not in (weight.shape, weight.shape[::-1]))
-
-
 def saved_by_compiled_code(frame: FrameType | None) -> bool:
     """Does a region made by torch.compile save a tensor? `frame`: the innermost one of Python code that is not ours.
 
@@ -94,22 +65,21 @@ def saved_by_compiled_code(frame: FrameType | None) -> bool:
 def self_check() -> str:
     """What this torch does differently from what the functions above and the version check rely on; "" if nothing.
 
-    They rest on details that torch does not promise (a node's empty slot, a shared version counter), so they are tried
-    once at start-up. No random numbers, no backward pass.
+    They rest on details that torch does not promise (numbers of nodes, what they hold, a shared version counter), so they are
+    tried once at start-up. No random numbers, no backward pass.
     """
-    own: list[bool] = []
+    numbers: list[int] = []
 
-    def pack(t: Tensor) -> list[bool]:
-        own.append(is_own_relu_save(t))
-        return own
+    def pack(t: Tensor) -> list[int]:
+        numbers.append(saved_for(t))
+        return numbers
 
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, noting(lambda packed: torch.zeros(1))):
         top = innermost()
         y = torch.relu(torch.zeros(1, requires_grad=True))
-        _ = y * y
-    if own[:1] != [True] or any(own[1:]):
-        return "a ReLU's own save cannot be told from others"
-    if packed_in(y.grad_fn, "result") is not own:
+    if numbers != [number_of(y.grad_fn)]:
+        return "the operation that saves a tensor cannot be told"
+    if [one is numbers for one in held(y.grad_fn, "result")] != [True]:
         return "what an operation holds cannot be looked at"
     if top is None or top[0] is not pack or innermost() == top:
         return "the innermost hooks cannot be told"

@@ -16,8 +16,8 @@ class PassedStorage:
 
     __slots__ = ("__weakref__", "counted", "nbytes", "reason", "storage")
 
-    def __init__(self, storage: Any, nbytes: int, reason: str) -> None:
-        self.storage = StorageWeakRef(storage) if storage is not None else None
+    def __init__(self, storage: StorageWeakRef | None, nbytes: int, reason: str) -> None:
+        self.storage = storage
         self.nbytes, self.reason, self.counted = nbytes, reason, False
 
 
@@ -43,9 +43,10 @@ class Passed:
         storage = _storage(t)
         if storage is None:
             return PassedTensor(t, PassedStorage(None, t.numel() * t.element_size(), reason))
-        found = self._storages.get(storage._cdata)
+        reference = StorageWeakRef(storage)
+        found = self._storages.get(reference.cdata)
         if found is None:
-            found = self._storages[storage._cdata] = PassedStorage(storage, int(storage.nbytes()), reason)
+            found = self._storages[reference.cdata] = PassedStorage(reference, int(storage.nbytes()), reason)
         return PassedTensor(t, found)
 
     def read(self, handle: PassedTensor) -> None:

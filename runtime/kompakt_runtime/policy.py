@@ -8,26 +8,24 @@ from kompakt_runtime.config import Mode
 
 
 class Use(Enum):
-    """How the operation that saves a tensor uses it in the backward pass."""
+    """How the operation that saves a tensor uses it in the backward pass, as far as it matters for keeping it."""
 
-    WEIGHT_GRADIENT = "input of a linear operation: only its weight gradient reads it, linearly"
-    SIGN = "output of a ReLU: only which elements are zero is read"
-    NONLINEAR = "input of a norm, of GELU or attention: read nonlinearly, and errors up to a bound were asked for"
-    SHAPE = "input of max-pooling, or of a convolution with a frozen weight: only its shape is read"
+    WEIGHT_GRADIENT = "linear operand: only gradients of parameters read it, linearly"
+    SIGN = "only which elements are greater than zero is read"
+    NONLINEAR = "read for gradients that go on, and errors up to a bound were asked for"
+    SHAPE = "only its shape is read"
     INDICES = "where the maxima were in the windows of max-pooling"
-    VALUES = "anything else: the values must be exact"
+    VALUES = "anything else, and what nobody knows yet: the values must be exact"
 
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """nbytes: of the whole storage; whole: the tensor fills at least half of it; boolean: of type bool; constant: no operation
-    made it that autograd knows, as with masks of dropout on CPUs, which hold zero and one other number; replayable: such a mask
-    may be drawn again.
+    """nbytes: of the whole storage; boolean: of type bool; constant: no operation made it that autograd knows, as with masks of
+    dropout on CPUs, which hold zero and one other number; replayable: such a mask may be drawn again.
     """
 
     nbytes: int
     lossy_type: bool
-    whole: bool
     boolean: bool = False
     constant: bool = False
     replayable: bool = False
@@ -63,6 +61,14 @@ WAITS: Final = KeepPlain("OnlySignNeeded")
 HELD: Final = KeepPlain("HeldElsewhere")
 
 
+STRICTNESS: Final[tuple[Mode, ...]] = ("None", "Lossless", "ErrorBounded")
+
+
+def strictest(*modes: Mode) -> Mode:
+    """Where a parameter belongs to another module than the one that runs, what was asked for either holds."""
+    return min(modes, key=STRICTNESS.index)
+
+
 def decide(
     use: Use, facts: TensorFacts, mode: Mode, minimum: int, bound: float | None, held: bool = False
 ) -> Lossy | Exact | KeepPlain:
@@ -87,14 +93,12 @@ def decide(
         if not facts.constant:
             return KeepPlain("ValuesNeeded")
         return Exact.REPLAY if facts.replayable else Exact.TRY_BITS
-    return _lossy(facts, mode, bound, held)
+    return _lossy(mode, bound, held)
 
 
-def _lossy(facts: TensorFacts, mode: Mode, bound: float | None, held: bool) -> Lossy | KeepPlain:
+def _lossy(mode: Mode, bound: float | None, held: bool) -> Lossy | KeepPlain:
     if mode == "Lossless":
         return KeepPlain("ModeLossless")
-    if not facts.whole:
-        return KeepPlain("PartOfStorage")
     if bound is None:
         return KeepPlain("NoBound")
     return HELD if held else Lossy(bound)

@@ -34,7 +34,7 @@ class Session:
         self.sites.settle = self._settle_alone
         operations = Operations(self.sites, self.figures.count_raw) if config.nonlinear == "Bounded" else None
         elsewhere = (offloading or Offloading)(self.figures) if config.offload == "Auto" else None
-        self.hooks = Hooks(config, self.figures, operations, elsewhere)
+        self.hooks = Hooks(config, self.figures, self.sites, operations, elsewhere)
         # Called after each optimizer step, when all of it is counted.
         self.stepped: Callable[[], None] = lambda: None
         self._headroom = Headroom(self.figures) if config.batch != "Keep" else None

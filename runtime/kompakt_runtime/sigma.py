@@ -1,24 +1,86 @@
-"""What the error of a layer's packed input really does to its weight gradient, on one layer of a measured step."""
+"""How a linear operand enters its parameter's gradient: over how many channels it spreads, and what an error in it does there.
 
-from typing import Any
+Read from the node while it is at hand: a function that held the node would be held by it in turn.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
-from torch import nn
-from torch.nn import grad
+
+from kompakt_runtime.compat.graph import argument
 
 Tensor = Any
+Node = Any
+
+# Factors of matrix products, by the side they stand on.
+LEFT: Final = frozenset({"MmBackward0.self", "AddmmBackward0.mat1", "BmmBackward0.self", "BaddbmmBackward0.batch1"})
+RIGHT: Final = frozenset({"MmBackward0.mat2", "AddmmBackward0.mat2", "BmmBackward0.mat2", "BaddbmmBackward0.batch2"})
+VECTOR: Final = frozenset({"MvBackward0.vec", "AddmvBackward0.vec"})
+CONVOLVED: Final = frozenset({"ConvolutionBackward0.input"})
+ROWS: Final = frozenset({"GroupedMmBackward0.self", "LinearBackward0.input"})
+_ARGUMENTS: Final = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
 
 
-def weight_gradient(module: Any, error: Tensor, delta: Tensor) -> Tensor | None:
-    """The weight gradient that the input `error` alone would give with the output gradient `delta`: the operation is linear.
+@dataclass(frozen=True)
+class Contraction:
+    """shape: of the operand; weight: of the parameter; scale: what the product is multiplied by; arguments: of a convolution."""
 
-    In float32 or wider, shaped as the weight; None for a convolution whose padding is not plain zeros.
-    """
-    kind = torch.promote_types(torch.float32, delta.dtype)
-    error, delta = error.to(kind), delta.to(kind)
-    if isinstance(module, nn.Linear):
-        return delta.reshape(-1, module.out_features).t() @ error.reshape(-1, module.in_features)
-    if module.padding_mode != "zeros" or isinstance(module.padding, str):
-        return None
-    function = (grad.conv1d_weight, grad.conv2d_weight, grad.conv3d_weight)[len(module.kernel_size) - 1]
-    return function(error, module.weight.shape, delta, module.stride, module.padding, module.dilation, module.groups)
+    place: str
+    shape: tuple[int, ...]
+    weight: tuple[int, ...]
+    scale: float
+    arguments: tuple[Any, ...]
+
+    @property
+    def batched(self) -> bool:
+        """Do the first rows of operand and output's gradient tell of the first examples, and not of the first of many weights?"""
+        return (self.place in LEFT and len(self.shape) == 2) or self.place in CONVOLVED
+
+    def outputs(self, delta: Tensor) -> float:
+        """Channels of the output, over which squares of its gradient are averaged: one element of the weight's gradient sums
+        products with one of them. A parameter of which only a part is used has too many elements, one that is used several
+        times too few.
+        """
+        if self.place in CONVOLVED:
+            return float(delta.shape[1])
+        outputs = math.prod(self.weight) / self._inputs
+        if self.place in LEFT or self.place in RIGHT:
+            outputs = min(outputs, delta.numel() / self.shape[-2 if self.place in LEFT else -1])
+        return float(outputs) / self.scale**2
+
+    @property
+    def _inputs(self) -> int:
+        """Elements of the operand that meet in one element of the output."""
+        if self.place in LEFT or self.place in ROWS:
+            return self.shape[-1]
+        if self.place in RIGHT:
+            return self.shape[-2]
+        return self.shape[0] if self.place in VECTOR or self.place == "DotBackward0.self" else 1
+
+    def gradient(self, error: Tensor, delta: Tensor) -> Tensor | None:
+        """The weight gradient that the operand `error` alone would give with the output gradient `delta`.
+
+        In float32 or wider and in any layout; None where nobody wrote down how.
+        """
+        kind = torch.promote_types(torch.float32, delta.dtype)
+        error, delta = error.to(kind), delta.to(kind) * self.scale
+        if self.place in LEFT:
+            return error.mT @ delta
+        if self.place in RIGHT:
+            return delta @ error.mT
+        if self.place in VECTOR:
+            return torch.outer(delta, error)
+        return self._convolved(error, delta) if self.place in CONVOLVED and len(self.weight) == delta.dim() else None
+
+    def _convolved(self, error: Tensor, delta: Tensor) -> Tensor:
+        wanted = (False, True, False)
+        backward = torch.ops.aten.convolution_backward.default
+        return backward(delta, error, delta.new_empty(self.weight), None, *self.arguments, wanted)[1]
+
+
+def contraction(node: Node, slot: str, shape: tuple[int, ...], parameter: Tensor) -> Contraction:
+    place = f"{node.name()}.{slot}"
+    arguments = tuple(argument(node, name, ()) for name in _ARGUMENTS) if place in CONVOLVED else ()
+    return Contraction(place, tuple(shape), tuple(parameter.shape), abs(float(argument(node, "alpha", 1.0))) or 1.0, arguments)

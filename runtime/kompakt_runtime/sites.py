@@ -1,25 +1,47 @@
-"""The layers whose inputs may be compressed, by module name, and what was measured at each."""
+"""The parameters whose linear operands may be compressed, by the module that has them, and what was measured at each."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 
 import torch
 
 from kompakt_runtime import bounds
 from kompakt_runtime.config import Mode
-from kompakt_runtime.linear import trained_weight
 from kompakt_runtime.noise import wide
 from kompakt_runtime.patience import Patience
-from kompakt_runtime.sigma import weight_gradient
+from kompakt_runtime.sigma import Contraction
 from kompakt_runtime.sums import Sums
 
 Tensor = Any
+Place = tuple[int, str]  # a module's id and its name for one of its parameters
 
 # Names that wrappers put before the user's own.
 WRAPPERS = ("module.", "_orig_mod.")
+
+
+class MeasuredCall:
+    """One call of a layer in a measured step: the gradient at its output is seen when it arrives.
+
+    error: the copy of the input's first examples less these, of a sampled layer.
+    """
+
+    def __init__(self, site: "Site", contraction: Contraction) -> None:
+        self._site, self._contraction = site, contraction
+        self.error: Tensor = None
+
+    @property
+    def batched(self) -> bool:
+        return self._contraction.batched
+
+    @property
+    def sampled(self) -> bool:
+        return self._site.sampled
+
+    def see(self, gradients: tuple[Tensor, ...]) -> None:
+        error, self.error = self.error, None
+        self._site.see_delta(self._contraction, error, gradients)
 
 
 class Site:
@@ -51,9 +73,8 @@ class Site:
         self.turns = 0
         self.sigma: float | None = None
         self.divisor = 1.0
-        self._error: Tensor = None
         self._grad_hooks: tuple[Any, ...] = ()
-        self._sums = Sums(outputs=int(weight.shape[0]))
+        self._sums = Sums()
 
     def _drop_abandoned(self) -> None:
         """Before a forward pass: forgets backward passes whose gradients the loop threw away without an optimizer step.
@@ -76,33 +97,24 @@ class Site:
         self.unmeasured = max(self.unmeasured, bound or 0.0)
         return bound
 
-    def batched(self, x: Tensor) -> bool:
-        """Does the first dimension of this input of the layer count examples?"""
-        weight = self.weight()
-        return weight is not None and x.dim() >= weight.dim()
-
     def see_input(self, x: Tensor) -> None:
         self.idle = False
         self._drop_abandoned()
         self._sums.add_input(x)
 
-    def see_output(self, output: Tensor) -> None:
-        """Asks for the gradients that will arrive at the layer's output, and for its weight's afterwards."""
-        if isinstance(output, torch.Tensor) and output.grad_fn is not None:
-            error, self._error = self._error, None
-            output.grad_fn.register_prehook(partial(self._see_delta, error))
-            weight = self.weight()
-            if not self._grad_hooks and weight is not None:
-                after = weight.register_post_accumulate_grad_hook(self._see_gradient)
-                self._grad_hooks = (weight.register_hook(self._see_incoming), after)
+    def watch(self, node: Any, contraction: Contraction) -> MeasuredCall:
+        """Asks for the gradients that will arrive at the operation's output, and for its weight's afterwards."""
+        watched = MeasuredCall(self, contraction)
+        node.register_prehook(watched.see)
+        weight = self.weight()
+        if not self._grad_hooks and weight is not None:
+            after = weight.register_post_accumulate_grad_hook(self._see_gradient)
+            self._grad_hooks = (weight.register_hook(self._see_incoming), after)
+        return watched
 
-    def see_error(self, error: Tensor) -> None:
-        """The copy of the input's first examples less these, of a sampled layer; `see_output` of the same call follows."""
-        self._error = error
-
-    def _see_delta(self, error: Tensor, gradients: tuple[Tensor, ...]) -> None:
+    def see_delta(self, contraction: Contraction, error: Tensor, gradients: tuple[Tensor, ...]) -> None:
         try:
-            self._add_delta(error, gradients)
+            self._add_delta(contraction, error, gradients)
         except Exception as problem:
             self._give_up(problem)
 
@@ -112,24 +124,22 @@ class Site:
         self.patience.failed()
         self._failed(f"ObserveFailed{type(problem).__name__}")
 
-    def _add_delta(self, error: Tensor, gradients: tuple[Tensor, ...]) -> None:
+    def _add_delta(self, contraction: Contraction, error: Tensor, gradients: tuple[Tensor, ...]) -> None:
         if self.observing and gradients[0] is not None:
             delta = gradients[0].detach()
-            self._sums.add_delta(delta)
+            outputs = contraction.outputs(delta)
+            self._sums.add_delta(delta, outputs)
             if error is not None:
-                self._see_moved(error, delta)
+                self._see_moved(contraction, error, delta[: len(error)] if contraction.batched else delta, outputs)
 
-    def _see_moved(self, error: Tensor, delta: Tensor) -> None:
-        if delta.dim() < error.dim():
-            delta = delta[None]  # an input without a batch was saved as a batch of one
-        delta = delta[: len(error)]
+    def _see_moved(self, contraction: Contraction, error: Tensor, delta: Tensor, outputs: float) -> None:
         try:
-            moved = weight_gradient(self.module(), error, delta)
+            moved = contraction.gradient(error, delta)
         except Exception:  # a measurement must not end a backward pass; without it the figure is just not there
             self.sampled = False
             return
         if moved is not None:
-            self._sums.add_moved(moved, delta)
+            self._sums.add_moved(moved, delta, outputs)
 
     def _see_incoming(self, gradient: Tensor) -> None:
         """Before it is accumulated: an optimizer may step in a hook that runs before ours, right after that.
@@ -200,13 +210,15 @@ class Site:
 
 
 class Sites:
-    """Names all modules below each outermost one once, and finds a module's site."""
+    """Names all modules below each outermost one once, and finds a parameter's site."""
 
     def __init__(self, mode_of: Callable[[str, Any], Mode], failed: Callable[[str], None]) -> None:
         self.mode_of, self._failed = mode_of, failed
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-        self._sites: WeakKeyDictionary[Any, Site] = WeakKeyDictionary()
-        # Modules whose weight was a shard before their forward pass: in it FSDP2 shows the whole one.
+        self._sites: dict[Place, Site] = {}
+        # By a parameter's id: it, the module that has it, and by what name.
+        self._owners: dict[int, tuple[ref[Any], ref[Any], str]] = {}
+        # Modules whose parameters were shards before their forward pass: in it FSDP2 shows the whole ones.
         self._sharded: WeakSet[Any] = WeakSet()
         self.places = itertools.count()
         self._passes = 0
@@ -222,7 +234,7 @@ class Sites:
         if root not in self._names:
             for name, module in root.named_modules():
                 self._names.setdefault(module, plain_name(name))
-                if hasattr(module._parameters.get("weight"), "to_local"):
+                if any(hasattr(parameter, "to_local") for parameter in module._parameters.values()):
                     self._sharded.add(module)
 
     @property
@@ -233,33 +245,60 @@ class Sites:
         """The module's name below the outermost module it was first seen in; its class for that one itself."""
         return self._names.get(module) or type(module).__name__
 
-    def of(self, module: Any) -> Site | None:
-        """The site of a linear layer with a trainable weight of its own; None for every other module."""
-        weight = trained_weight(module)
-        if weight is None:
+    def of(self, module: Any, slot: str = "weight") -> Site | None:
+        """The site of a module's own parameter of that name; None where it is not trained."""
+        weight = module._parameters.get(slot)
+        if weight is None or not (weight.requires_grad and weight.is_leaf and weight.is_floating_point()):
             return None
-        site = self._sites.get(module)
+        site = self._sites.get((id(module), slot))
         if site is None or site.weight() is not weight:
-            site = self._make(module, weight)
+            site = self._make(module, slot, weight)
         site.passed(self._passes)
         if site.overdue:
             self.settle()
         return site
 
+    def of_parameter(self, parameter: Any, running: Any, outermost: Any) -> Site | None:
+        """The site of a parameter that an operation in `running` used; None where no module below `outermost` has it."""
+        found = self._owner(parameter, running, outermost)
+        return None if found is None else self.of(*found)
+
+    def _owner(self, parameter: Any, running: Any, outermost: Any) -> tuple[Any, str] | None:
+        """The module that runs comes first: a parameter may be tied to several."""
+        if slot := _slot(running, parameter):
+            return running, slot
+        known, owner, slot = self._owners.get(id(parameter), (_gone, _gone, ""))
+        module = owner()
+        if known() is parameter and module is not None and module._parameters.get(slot) is parameter:
+            return module, slot
+        for module in itertools.chain(running.modules(), outermost.modules()):
+            if slot := _slot(module, parameter):
+                self._owners[id(parameter)] = ref(parameter), ref(module), slot
+                return module, slot
+        return None
+
+    @property
+    def known(self) -> bool:
+        """Was any found so far?"""
+        return bool(self._sites)
+
     def tolerances(self) -> list[tuple[int, float]]:
         """Places of the measured layers and what error of the gradients at their outputs they bear."""
-        return [(site.place, site.tolerance) for site in self._sites.values() if site.tolerance]
+        return [(site.place, site.tolerance) for site in list(self._sites.values()) if site.tolerance]
 
     def observing(self) -> bool:
         """Is the next step measured, at any layer?"""
         return any(site.observing and not site.idle for site in self)
 
-    def _make(self, module: Any, weight: Any) -> Site:
-        name = self.name(module)
-        site = Site(name, self.mode_of(name, module), module, weight, self._failed)
+    def _make(self, module: Any, slot: str, weight: Any) -> Site:
+        name = self.name(module) if slot == "weight" else f"{self.name(module)}.{slot}"
+        site = Site(name, self.mode_of(self.name(module), module), module, weight, self._failed)
         site.place = next(self.places)
         site.sharded = module in self._sharded
-        self._sites[module] = site
+        place = (id(module), slot)
+        if place not in self._sites:
+            finalize(module, self._sites.pop, place, None).atexit = False
+        self._sites[place] = site
         return site
 
     def of_weights(self, weights: Iterable[Any]) -> list[tuple[Any, Site]]:
@@ -269,12 +308,22 @@ class Sites:
         """
         places = {id(weight): place for place, weight in enumerate(weights)}
         found = []
-        for module, site in list(self._sites.items()):
-            owner = module._parameters.get("weight")
+        for (_, slot), site in list(self._sites.items()):
+            module = site.module()
+            owner = module._parameters.get(slot) if module is not None else None
             site.sharded = owner is not site.weight()
             if id(owner) in places:
                 found.append((owner, site))
         return sorted(found, key=lambda pair: places[id(pair[0])])
+
+
+def _slot(module: Any, parameter: Any) -> str:
+    """The module's name for this parameter; "" where it is not its own."""
+    return next((slot for slot, own in module._parameters.items() if own is parameter), "")
+
+
+def _gone() -> None:
+    """A reference to nothing."""
 
 
 def plain_name(name: str) -> str:

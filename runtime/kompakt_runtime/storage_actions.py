@@ -6,17 +6,15 @@ import torch
 
 from kompakt_runtime.account import Account
 from kompakt_runtime.calls import Call
-from kompakt_runtime.codec import pieces
+from kompakt_runtime.codec import Packed, pieces
 from kompakt_runtime.codec.select import encoder
 from kompakt_runtime.compare import sample_error
-from kompakt_runtime.entry import SavedStorage, whole_storage
+from kompakt_runtime.entry import SavedStorage, stream_of, whole_storage
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.ledger import StorageLedger
 from kompakt_runtime.lossless import Mask, bool_mask, two_valued
-from kompakt_runtime.nonlinear import Operation
 from kompakt_runtime.policy import Exact
 from kompakt_runtime.replay import Replay, Replays
-from kompakt_runtime.sites import Site
 
 Tensor = Any
 
@@ -28,21 +26,15 @@ class StorageActions:
         self._ledger, self._account, self._figures = ledger, account, figures
         self._replays = Replays()
 
-    def exactly(self, entry: SavedStorage, t: Tensor, verdict: Exact, call: Call) -> None:
-        """What is read, bit for bit, in less room if that can be."""
-        entry.layer = entry.layer or call.name
-        if verdict is Exact.NOTHING:
-            if entry.handles == 1:
-                entry.replace(None, entry.alias)
-        elif verdict is Exact.CELLS:
-            entry.reason = entry.reason or "ValuesNeeded"  # unless a pool turns up
-        elif not (entry.copy is not None and entry.exact):
+    def exactly(self, entry: SavedStorage, t: Tensor, verdict: Exact, call: Call) -> bool:
+        """Every bit in less room, if that can be."""
+        if not entry.same:
             source = whole_storage(t)
             copy = self._small(source, t, verdict, call)
             if copy is None:
-                return keep(entry, t, "ValuesNeeded")
+                return False
             entry.replace(copy, source, exact=True)
-        return None
+        return True
 
     def _small(self, source: Tensor, t: Tensor, verdict: Exact, call: Call) -> Mask | Replay | None:
         if verdict is Exact.BITS:
@@ -50,36 +42,75 @@ class StorageActions:
         replay = self._replays.of(call.name, call.module, t, source, call.state) if verdict is Exact.REPLAY else None
         return replay or two_valued(source)
 
-    def within(self, bound: float, entry: SavedStorage, t: Tensor, site: Site | Operation) -> None:
-        """A copy of which no element is off by more than `bound`, or than what another operation asked for."""
-        bound = entry.ceiling = min(entry.ceiling, bound)
-        if entry.whole or (entry.taken and entry.bound <= bound) or (entry.copy is not None and entry.exact):
-            entry.linear += 1
-            return None
-        if t.is_cuda and torch.cuda.is_current_stream_capturing():
-            return keep(entry, t, "GraphCapture")
-        if reason := encoder(t.device, t.dtype).reason:
-            return keep(entry, t, reason)
-        try:
-            gained = self._ledger.compress(entry, t, bound, site.name, at_once=site.observing)
-        except Exception as error:
-            return keep(entry, t, f"EncodeFailed{type(error).__name__}")
-        if not gained:
-            return keep(entry, t, "NoGain")
-        entry.linear += 1
-        entry.layer = site.name
-        row = self._figures.layer(site.name)
+    def conclude(self, entry: SavedStorage) -> None:
+        """Keeps what its readers read, if all of them are known."""
+        if entry.unresolved or entry.same:
+            return
+        if entry.whole:
+            entry.pending = entry.spare = None
+        elif entry.covered:
+            self._within(entry)
+        elif entry.signs:
+            self._ledger.wait(entry)
+        elif entry.alias is not None:
+            entry.replace(None, entry.alias)
+        entry.watching = []
+
+    def _within(self, entry: SavedStorage) -> None:
+        """A copy of which no element is off by more than the least that an operation asked for."""
+        bound, asked_by = entry.ceiling, entry.asked_by
+        if obstacle := _obstacle(entry):
+            return give_up(entry, obstacle)
+        if entry.pending is None or entry.bound > bound:
+            entry.pending = None
+            if obstacle := self._packed(entry, bound):
+                return give_up(entry, obstacle)
+        row = self._figures.layer(asked_by.name)
         row.bound = max(row.bound or 0.0, bound)
-        if site.observing and entry.packed is not None:
-            self._account.compare(entry, pieces(entry.packed), whole_storage(t))
-            if isinstance(site, Site) and site.sampled:
-                site.see_error(sample_error(entry.packed, t, site.batched(t)))
         return None
 
+    def _packed(self, entry: SavedStorage, bound: float) -> str:
+        """Why it cannot be packed; "" when it is, or will be once its size is known."""
+        source, asked_by = entry.alias, entry.asked_by
+        entry.layer = asked_by.name
+        if entry.spare is not None and entry.spare[1] <= bound:
+            entry.replace(entry.spare[0], source, bound=entry.spare[1])
+        else:
+            try:
+                if not self._ledger.compress(entry, source, bound, asked_by.name, at_once=asked_by.observing):
+                    return "NoGain"
+            except Exception as error:
+                return f"EncodeFailed{type(error).__name__}"
+        if asked_by.observing and entry.packed is not None:
+            self._account.compare(entry, pieces(entry.packed), source)
+        self._see_errors(entry, source)
+        return ""
 
-def keep(entry: SavedStorage, t: Tensor, reason: str) -> None:
-    """The storage as it is, or what gives every bit of it back."""
+    def _see_errors(self, entry: SavedStorage, source: Tensor) -> None:
+        if not isinstance(entry.copy, Packed):
+            return
+        for handle, watched in entry.watching:
+            if watched.sampled:
+                watched.error = sample_error(entry.copy, handle.view(source), watched.batched)
+
+
+def _obstacle(entry: SavedStorage) -> str:
+    if 2 * entry.covered < entry.nbytes:
+        return "PartOfStorage"
+    if entry.stream != stream_of(entry.probe):
+        return "OtherStream"  # which may not have come so far as to hold the numbers
+    if entry.probe.is_cuda and torch.cuda.is_current_stream_capturing():
+        return "GraphCapture"
+    return encoder(entry.probe.device, entry.probe.dtype).reason
+
+
+def give_up(entry: SavedStorage, reason: str) -> None:
+    """What could be packed stays as it is."""
+    entry.fixed, entry.spare = True, None
+    entry.reason = entry.reason or reason
+
+
+def keep(entry: SavedStorage, reason: str) -> None:
+    """Somebody reads every bit: the storage stays as it is, or what gives every bit of it back."""
     entry.readers += 1
-    if not (entry.copy is not None and entry.exact):
-        entry.keep(t)
     entry.reason = entry.reason or reason

@@ -12,9 +12,7 @@ Tensor = Any
 class Sums:
     """0-dim tensors, None where nothing was added; together they become the numbers of a bounds.Observation."""
 
-    def __init__(self, outputs: int) -> None:
-        """outputs: channels, over which squares of output gradients are averaged."""
-        self._outputs = outputs
+    def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
@@ -48,17 +46,14 @@ class Sums:
         self._squares = _plus(self._squares, torch.linalg.vector_norm(x, dtype=wide(x)).square())
         self._elements += x.numel()
 
-    def add_delta(self, delta: Tensor) -> None:
-        """One gradient at the layer's output."""
-        self._delta_squares = _plus(self._delta_squares, self._mean_square(delta))
+    def add_delta(self, delta: Tensor, outputs: float) -> None:
+        """One gradient at the layer's output. outputs: channels, over which its squares are averaged."""
+        self._delta_squares = _plus(self._delta_squares, _mean_square(delta, outputs))
 
-    def add_moved(self, moved: Tensor, delta: Tensor) -> None:
+    def add_moved(self, moved: Tensor, delta: Tensor, outputs: float) -> None:
         """What the errors of some examples do to the weight's gradient; `delta` is theirs."""
         self._moved = _plus(self._moved, moved)
-        self._moved_by = _plus(self._moved_by, self._mean_square(delta))
-
-    def _mean_square(self, delta: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(delta, dtype=wide(delta)).square() / self._outputs
+        self._moved_by = _plus(self._moved_by, _mean_square(delta, outputs))
 
     def figures(self, momentum: Tensor, gradient: Tensor) -> Tensor | None:
         """The numbers of a bounds.Observation as one tensor; None if a pass is missing.
@@ -81,6 +76,10 @@ class Sums:
     def _moved_by_all(self) -> Tensor:
         """Root mean square of what all examples' errors would have done, from those of the first ones."""
         return self._moved.double().square().mean().sqrt() * (self._delta_squares / self._moved_by).sqrt()
+
+
+def _mean_square(delta: Tensor, outputs: float) -> Tensor:
+    return torch.linalg.vector_norm(delta, dtype=wide(delta)).square() / outputs
 
 
 def _plus(total: Tensor, more: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ def pod(payload, environ, last_words, tmp_path):
 @pytest.fixture
 def running():
     """Starts sessions and stops them again."""
-    from kompakt_runtime.autograd_state import innermost
+    from kompakt_runtime.compat.hooks import innermost
     from kompakt_runtime.config import RuntimeConfig
     from kompakt_runtime.session import Session
 

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from kompakt_runtime import autograd_state, origin
+from kompakt_runtime import origin
+from kompakt_runtime.compat import graph, hooks
 from kompakt_runtime.ledger import PlainTensor
 from tests.support.runtime.small_training import Holder, failed, ours_and_plain, same
 
@@ -19,8 +20,8 @@ IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 def way(request, monkeypatch):
     """The second is that of torch before SavedTensor.data."""
     if request.param == "asked":
-        monkeypatch.setattr(autograd_state, "SLOTS_TOLD", False)
-    elif not autograd_state.SLOTS_TOLD:
+        monkeypatch.setattr(graph, "SLOTS_TOLD", False)
+    elif not graph.SLOTS_TOLD:
         pytest.skip(f"torch {torch.__version__} does not tell")
 
 
@@ -29,7 +30,7 @@ def watched(monkeypatch):
     """Begins to watch hooks; what watches them is gone after the test."""
     for name in ("_push_saved_tensors_default_hooks", "_pop_saved_tensors_default_hooks"):
         monkeypatch.setattr(torch._C._autograd, name, getattr(torch._C._autograd, name))
-    return autograd_state.watched
+    return hooks.watched
 
 
 def network() -> nn.Sequential:
@@ -80,10 +81,10 @@ def test_nobody_else_s_hooks_are_called_for_other_pools(running):
 
 def test_the_check_at_start_up_passes_and_notices_what_cannot_be_looked_at(monkeypatch):
     assert origin.self_check() == ""
-    monkeypatch.setattr(origin, "packed_in", lambda node, slot: None)
+    monkeypatch.setattr(origin, "held", lambda node, slot: ())
     assert origin.self_check() == "what an operation holds cannot be looked at"
-    monkeypatch.setattr(origin, "saves_result_now", lambda node: False)
-    assert origin.self_check() == "a ReLU's own save cannot be told from others"
+    monkeypatch.setattr(origin, "saved_for", lambda t: 0)
+    assert origin.self_check() == "the operation that saves a tensor cannot be told"
 
 
 def test_watched_hooks_are_those_that_torch_names(watched):

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from kompakt_runtime.origin import is_input_of
 from tests.support.runtime.small_training import Holder, batch, failed, gradients, network, ours_and_plain, train_step, warm_up
 
 
@@ -114,14 +113,6 @@ def test_only_measured_steps_look_at_inputs_of_nonlinear_operations(running):
     (operation,) = session.hooks.operations
     assert operation.bound > 0
     assert (operation.elements, operation.magnitude) == (0, None)
-
-
-def test_a_layer_s_input_is_known_in_every_guise_and_a_copy_of_its_weight_is_not():
-    weight, x = torch.randn(4, 8), torch.randn(2, 2, 8)
-    for guise in (x, x.detach(), x.view(4, 8), x[:1], x.bfloat16(), x.transpose(0, 1).contiguous()):
-        assert is_input_of(guise, x, weight)
-    for other in (weight, weight.bfloat16(), weight.t().contiguous(), torch.randn(3)):
-        assert not is_input_of(other, x, weight)
 
 
 def test_what_is_negated_only_when_it_is_read_passes_through(running):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import kompakt_runtime
-from kompakt_runtime.autograd_state import innermost
+from kompakt_runtime.compat.hooks import innermost
 from kompakt_runtime.config import ConfigError
 from tests.support.runtime.small_training import batch, network
 

@@ -14,7 +14,7 @@ from kompakt_runtime.codec import decode, encode
 from kompakt_runtime.compare import SAMPLE, sample_error
 from kompakt_runtime.config import SiteOverride
 from kompakt_runtime.entry import whole_storage
-from kompakt_runtime.sigma import weight_gradient
+from kompakt_runtime.sigma import contraction
 from tests.support.runtime.small_training import batch, gradients, network, train_step, warm_up
 
 
@@ -47,10 +47,11 @@ def test_layers_are_packed_from_the_first_step_on_and_well_within_the_target(run
 def test_an_input_that_is_the_same_everywhere_is_kept_until_its_layer_was_measured(running):
     model, session = nn.Linear(8, 4), running()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    model(torch.ones(16, 8)).square().sum().backward()
+    ones = torch.ones(16, 8, requires_grad=True)
+    model(ones * 1).square().sum().backward()
     assert session.figures.raw["NoBound"] == 1
     optimizer.step()
-    model(torch.ones(16, 8)).square().sum().backward()
+    model(ones * 1).square().sum().backward()
     assert session.figures.layers["Linear"].bound > 0
 
 
@@ -205,8 +206,11 @@ def test_measured_sigma_agrees_with_the_model_on_synthetic_data(kind, least):
         x = torch.randn(shapes[0], generator=generator).relu()
         delta = torch.randn(shapes[1], generator=generator)
         error = decode(encode(x, bound)) - x
-        moved = weight_gradient(module, error, delta)
-        nonzero, squares = float((x != 0).float().mean()), float(delta.square().sum()) / shapes[1][1]
+        node, slot = (module(x).grad_fn, "input" if side else "mat1")
+        spread = contraction(node, slot, x.shape, module.weight)
+        assert spread.outputs(delta) == shapes[1][1]
+        moved = spread.gradient(error, delta)
+        nonzero, squares = float((x != 0).float().mean()), float(delta.square().sum()) / spread.outputs(delta)
         seen = LayerObservation(1, 1, 1, squares, nonzero, 1, float(moved.square().mean().sqrt()))
         total += sigma_ratio(seen, bound) ** 2 * moved.numel()
         weights += moved.numel()

@@ -53,7 +53,11 @@ def encoder() -> nn.Module:
 MODELS = {
     "residual": (Residual, (8, 3, 8, 8), {"conv.weight", "head.weight", "first.0.weight"}),
     "block": (Block, (4, 6, 16), {"qkv.weight", "out.weight", "mlp.0.weight", "mlp.3.weight"}),
-    "encoder": (encoder, (4, 6, 16), {"linear1.weight", "linear2.weight"}),
+    "encoder": (
+        encoder,
+        (4, 6, 16),
+        {"linear1.weight", "linear2.weight", "self_attn.in_proj_weight", "self_attn.out_proj.weight"},
+    ),
     "recurrent": (Recurrent, (4, 6, 16), {"head.weight"}),
 }
 

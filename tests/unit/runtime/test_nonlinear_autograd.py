@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from kompakt_runtime.autograd_state import innermost
+from kompakt_runtime.compat.hooks import innermost
 from kompakt_runtime.exclusions import uncompressed
 from tests.support.runtime.small_training import Holder, batch, double_backward, failed, gradients, ours_and_plain, same, warm_up
 
@@ -179,7 +179,7 @@ def test_inference_packs_nothing_and_looks_for_nothing(running, monkeypatch):
     model = Mixed()
     session = ready(model, running)
     before = session.figures.forwards
-    monkeypatch.setattr(session.hooks.operations, "found", lambda *_: 1 / 0)
+    monkeypatch.setattr(session.hooks.operations, "of", lambda *_: 1 / 0)
     with torch.no_grad():
         model(batch())
     with torch.inference_mode():
@@ -231,8 +231,10 @@ def test_parameters_and_buffers_are_never_lossy(running):
     model = Learned()
     session = running(nonlinear="Bounded")
     kept = []
-    relaxed = session.hooks.ledger.relaxed
-    session.hooks.ledger.relaxed = lambda handle: (kept.append(handle.entry.storage.cdata), relaxed(handle))
+    compress = session.hooks.ledger.compress
+    session.hooks.ledger.compress = lambda entry, *how, **more: (
+        kept.append(entry.storage.cdata), compress(entry, *how, **more)
+    )[1]  # fmt: skip
     own = {t.untyped_storage()._cdata for t in (*model.parameters(), *model.buffers())}
     warm_up(model)
     out = model(batch())
@@ -245,19 +247,23 @@ def test_what_is_kept_out_inside_a_module_stays_exact(running):
     def mixed(model, x):
         with uncompressed():
             x = F.gelu(model(x))
-        return F.silu(x)
+        return last(F.silu(x))
 
+    last = nn.Conv2d(8, 4, 3)
     model = Holder(nn.Conv2d(3, 8, 3, padding=1), mixed)
+    model.last = last
     session = ready(model, running)
     gradients(model, batch())
     assert packed(session) == {"Holder [silu]"}
+    assert "last" in session.figures.layers
+    assert "model" not in session.figures.layers
 
 
 def test_a_later_reader_of_the_values_brings_the_original_back(running):
     def both(model, x):
         hidden = model.images(x)
         tokens = hidden.flatten(2).transpose(1, 2).contiguous()
-        return model.last(model.before(tokens) + tokens.sigmoid() * tokens)
+        return model.last(model.before(tokens) + tokens.cumprod(-1))
 
     inner = Mixed()
     model = Holder(inner, both)

@@ -7,7 +7,7 @@ import pytest
 
 from kompakt_runtime.policy import WAITS, Exact, KeepPlain, Lossy, TensorFacts, Use, decide
 
-FACTS = TensorFacts(nbytes=100_000, lossy_type=True, whole=True)
+FACTS = TensorFacts(nbytes=100_000, lossy_type=True)
 
 
 BOOLEAN, CONSTANT = replace(FACTS, lossy_type=False, boolean=True), replace(FACTS, constant=True)
@@ -19,7 +19,6 @@ BOOLEAN, CONSTANT = replace(FACTS, lossy_type=False, boolean=True), replace(FACT
         ({}, 0.1, False, Lossy(0.1)),
         ({}, 0.1, True, KeepPlain("HeldElsewhere")),
         ({}, None, False, KeepPlain("NoBound")),
-        ({"whole": False}, 0.1, False, KeepPlain("PartOfStorage")),
         ({"lossy_type": False}, 0.1, False, KeepPlain("OtherType")),
         ({"nbytes": 65_535}, 0.1, False, KeepPlain("Small")),
     ],
@@ -58,6 +57,6 @@ def test_what_is_not_read_is_not_kept(mode, use, facts, verdict):
 
 
 def test_a_waiting_tensor_is_one_that_could_be_compressed():
-    for nbytes, lossy_type, whole in itertools.product((10, 100_000), (True, False), (True, False)):
-        verdict = decide(Use.SIGN, TensorFacts(nbytes, lossy_type, whole), "ErrorBounded", 65536, None)
+    for nbytes, lossy_type in itertools.product((10, 100_000), (True, False)):
+        verdict = decide(Use.SIGN, TensorFacts(nbytes, lossy_type), "ErrorBounded", 65536, None)
         assert (verdict is WAITS) == (nbytes >= 65536 and lossy_type)

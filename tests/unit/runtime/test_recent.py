@@ -9,7 +9,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from kompakt_runtime import ledger
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.ledger import Handle
-from kompakt_runtime.policy import Use
 from kompakt_runtime.session import Session
 
 
@@ -19,7 +18,7 @@ def saved(monkeypatch):
     book = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0)).hooks.ledger
     t = torch.randn(4096).relu()
     entry = book.entry(t)
-    handles = [Handle(entry, t, Use.WEIGHT_GRADIENT) for _ in range(3)]
+    handles = [Handle(entry, t) for _ in range(3)]
     assert book.compress(entry, t, 0.1, "layer", at_once=True)
     decoded: list[StorageWeakRef] = []
 

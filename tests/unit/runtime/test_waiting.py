@@ -7,7 +7,6 @@ from kompakt_runtime import ledger, storage_actions
 from kompakt_runtime.codec import Pending, Room, begin, select
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.ledger import Handle
-from kompakt_runtime.policy import Use
 from kompakt_runtime.session import Session
 from tests.support.runtime.small_training import batch, compressing, network, train_step
 
@@ -72,7 +71,7 @@ def test_where_room_is_short_and_the_backward_pass_is_there_the_original_serves(
     book._rooms["layer"] = (0.1, Room(0.0))
     t = torch.randn(50_000)
     entry = book.entry(t)
-    handle = Handle(entry, t, Use.WEIGHT_GRADIENT)
+    handle = Handle(entry, t)
     assert book.compress(entry, t, 0.1, "layer", at_once=False)
     assert torch.equal(book.open(handle), t)
     assert (entry.packed, entry.reason) == (None, "NoRoom")
