@@ -55,6 +55,7 @@ def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHIN
             "away": figures.away.said(),
             "raw": dict(figures.raw),
             "rawBytes": dict(figures.raw_bytes),
+            "noRow": {place: [tensors, nbytes] for place, tensors, nbytes in figures.unknown.rows()},
             "layers": {
                 name: {
                     "plainBytes": row.plain,

@@ -35,7 +35,9 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class Report:
-    """Sums over all steps so far. `ratio` is plain over saved bytes; `denominator` says of what."""
+    """Sums over all steps so far. `ratio` is plain over saved bytes; `denominator` says of what. no_row: tensors and bytes that
+    stayed as they are because nobody knows what the operation reads of them, by autograd node and slot.
+    """
 
     mode: str
     target: str
@@ -54,6 +56,7 @@ class Report:
     overhead: Mapping[str, str] = field(default_factory=dict)
     away: Mapping[str, Any] = field(default_factory=dict)
     raw_bytes: Mapping[str, int] = field(default_factory=dict)
+    no_row: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     denominator: str = export.DENOMINATOR
 
     @staticmethod
@@ -87,6 +90,7 @@ class Report:
             export.highest_overhead([row for row in rows if row["forwards"]]),
             export.in_host_memory(rows),
             raw_bytes,
+            _no_row(rows),
         )
 
     @property
@@ -180,6 +184,9 @@ class Report:
             notes.append(f"packing and unpacking take {self.overhead['codecPercent']} % of a step's other time")
         if self.encoder:
             notes.append(f"encoder: {self.encoder}")
+        if self.no_row:
+            places = (f"{place} {_megabytes(nbytes)} MB in {tensors}" for place, (tensors, nbytes) in self.no_row.items())
+            notes.append(f"kept because nobody wrote down what is read of it: {', '.join(places)}")
         return notes
 
 
@@ -190,6 +197,17 @@ def _away(away: Mapping[str, Any]) -> list[str]:
         f"waited in host memory: {_megabytes(away['bytes'])} MB in {away['tensors']} tensors{late}",
         *([f"stayed on the device: {stayed}"] if stayed else []),
     ]
+
+
+def _no_row(rows: list[export.Report]) -> dict[str, tuple[int, int]]:
+    """Most bytes first."""
+    tensors: Counter[str] = Counter()
+    nbytes: Counter[str] = Counter()
+    for row in rows:
+        for place, (count, size) in row.get("noRow", {}).items():
+            tensors[place] += count
+            nbytes[place] += size
+    return {place: (tensors[place], size) for place, size in nbytes.most_common()}
 
 
 def _suggestion(rows: list[export.Report]) -> tuple[int, int]:

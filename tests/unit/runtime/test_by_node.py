@@ -5,7 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from kompakt_runtime.export import report
 from kompakt_runtime.policy import Use
+from kompakt_runtime.report import Report
 from tests.support.runtime.small_training import Holder, failed
 
 ROWS, WIDE = 24, 16
@@ -205,6 +207,9 @@ def test_what_nobody_wrote_down_stays_exact_and_is_counted(running, way):
     size = 4 * ROWS * WIDE
     expected = {"CumprodBackward0.self": size, "CumprodBackward0.result": size}
     assert rows == (expected if way == "unknown" else {"inside of an operation that does not show it": size})
+    told = Report.of_rows(session.config, [report(session.figures)] * 2)
+    assert list(told.no_row.values()) == [(2, 2 * size)] * len(rows)
+    assert next(iter(rows)) in str(told)
 
 
 def test_a_branch_that_is_thrown_away_does_not_keep_its_input_plain(running):
