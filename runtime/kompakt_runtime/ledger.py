@@ -99,6 +99,7 @@ class StorageLedger:
         self._rooms: dict[str, tuple[float, Room]] = {}
         self._flying: deque[ref[SavedStorage]] = deque()
         self._lock = threading.Lock()
+        self._landing = threading.Lock()  # of forward passes on several threads one at a time looks at who flies
 
     def known(self, t: Tensor) -> SavedStorage | None:
         entry = self._entries.get(t.untyped_storage()._cdata)
@@ -138,11 +139,13 @@ class StorageLedger:
             if gained and entry.packed is not None:
                 self._rooms[layer] = (bound, Room.of(entry.packed))
             return gained
-        self._land(entry.nbytes, most_waiting(t.device))
+        with self._landing:
+            self._land(entry.nbytes, most_waiting(t.device))
         entry.layer = layer
         if not entry.start(t, bound, known[1]):
             return False
-        self._flying.append(ref(entry))
+        with self._landing:
+            self._flying.append(ref(entry))
         return True
 
     def _land(self, coming: int, most: int) -> None:

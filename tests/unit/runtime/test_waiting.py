@@ -1,5 +1,7 @@
 """Training with copies whose sizes arrive later, as on a GPU: the same gradients, and the original where room was short."""
 
+import threading
+
 import pytest
 import torch
 
@@ -100,6 +102,34 @@ def test_originals_wait_up_to_a_budget_of_bytes(waiting, monkeypatch):
         waits.append([other.nbytes // 4000 for other in entries if other.pending is not None])
     # The oldest go first; one that is larger than all that may wait has the budget to itself.
     assert waits == [[50], [50, 50], [50, 50, 100], [50, 100, 50], [200], [50]]
+
+
+def test_forward_passes_of_two_threads_settle_each_tensor(waiting, monkeypatch):
+    """The second comes just when the first has looked at the oldest."""
+    waiting(False)
+    book = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0)).hooks.ledger
+    book._rooms["layer"] = (0.1, Room(1))
+    tensors = [torch.randn(50_000).relu() for _ in range(5)]
+    entries = [book.entry(t) for t in tensors]
+
+    def pack(place: int) -> None:
+        book.compress(entries[place], tensors[place], 0.1, "layer", at_once=False)
+
+    def ready(_pending) -> bool:
+        if not started:
+            started.append(threading.Thread(target=pack, args=(4,)))
+            started[0].start()
+            started[0].join(0.2)
+        return True
+
+    started: list[threading.Thread] = []
+    for place in range(3):
+        pack(place)
+    monkeypatch.setattr(Pending, "ready", property(ready))
+    pack(3)
+    started[0].join()
+    assert [entry.packed is not None for entry in entries[:3]] == [True] * 3
+    assert {reference() for reference in book._flying} == {entry for entry in entries if entry.pending is not None}
 
 
 def test_where_kernels_cannot_run_tensors_pass_through_and_are_counted(monkeypatch):
