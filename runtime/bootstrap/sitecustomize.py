@@ -53,30 +53,36 @@ def _bystander(words):
 
 
 class _TorchWaiter:
-    """Stands first on sys.meta_path until somebody imports torch; then steps aside for good."""
+    """Stands first on sys.meta_path until torch is loaded; then steps aside for good.
+
+    Programs that only ask whether torch is there (`importlib.util.find_spec`) get a spec too, and throw it away.
+    """
 
     def __init__(self, payload):
         self.payload = payload
+        self.wrapped = None
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        for finder in sys.meta_path:
+        for finder in [other for other in sys.meta_path if other is not self]:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 break
         else:
             return None
-        if spec.loader is not None:
+        if spec.loader is not None and spec.loader is not self.wrapped:
             self.wrap(spec.loader)
         return spec
 
     def wrap(self, loader):
+        self.wrapped = loader
         load = loader.exec_module
 
         def load_and_start(module):
             del loader.exec_module
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             load(module)
             _start(self.payload)
 
