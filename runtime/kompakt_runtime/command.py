@@ -24,8 +24,9 @@ def run(program: list[str], **values: Any) -> None:
 
 def _parameter(option: Option) -> inspect.Parameter:
     """As typer reads it from a function's signature. Spelled out, a flag has no `--no-` form."""
-    kind, default = (bool, False) if option.flag else (str, option.default)
-    annotation = Annotated[kind, typer.Option(option.name, help=option.help)]
+    typed = typer.Option(option.name, help=option.help)
+    annotation: Any = Annotated[bool, typed] if option.flag else Annotated[str, typed]
+    default = False if option.flag else option.default
     return inspect.Parameter(option.key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
