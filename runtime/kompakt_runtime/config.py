@@ -3,6 +3,7 @@
 import fnmatch
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
@@ -47,6 +48,9 @@ ENV_TERMINATION_LOG: Final = "KOMPAKT_TERMINATION_LOG"
 ENV_VERIFY: Final = "KOMPAKT_VERIFY"
 ENV_REPLAY: Final = "KOMPAKT_REPLAY"
 ENV_DRY_RUN: Final = "KOMPAKT_DRY_RUN"
+# By a person as well: the file that switches compression off while it is there; else one of this name in the state folder.
+ENV_SWITCH_FILE: Final = "KOMPAKT_SWITCH_FILE"
+SWITCH_FILE: Final = "off"
 EXIT_CONFIG: Final = 78  # EX_CONFIG of sysexits.h: compression is asked for and cannot be had
 TERMINATION_LOG: Final = "/dev/termination-log"
 
@@ -75,7 +79,7 @@ class RuntimeConfig:
     replay: whether masks of dropout on CPUs are drawn again instead of kept;
     overhead: whether to measure what compression costs in time, by some steps without it;
     nonlinear: whether inputs of norms, GELU and attention are error-bounded too; offload: whether what is kept may wait in host
-    memory.
+    memory; switch_file: see switch.py.
     """
 
     mode: Mode = "None"
@@ -95,6 +99,7 @@ class RuntimeConfig:
     replay: bool = False
     nonlinear: Nonlinear = "Keep"
     offload: Offload = "Never"
+    switch_file: str | None = None
 
     @property
     def layer_target(self) -> float:
@@ -162,6 +167,7 @@ class RuntimeConfig:
             overhead=all(environ.get(name, "0") in ("", "0") for name in (ENV_VERIFY, ENV_DRY_RUN)),
             progress_file=environ.get(ENV_PROGRESS_FILE) or None,
             metrics_port=_port(environ),
+            switch_file=_switch_file(environ),
         )
 
 
@@ -203,6 +209,13 @@ def _port(environ: Mapping[str, str]) -> int | None:
     if port > 65535:
         raise ConfigError(f"{ENV_METRICS_PORT} is {text!r}; it must be a port up to 65535, or 0 for none")
     return port or None
+
+
+def _switch_file(environ: Mapping[str, str]) -> str | None:
+    """Absolute: a program may change its folder. None also where a batch is in force that does not fit without compression."""
+    named, folder = environ.get(ENV_SWITCH_FILE), environ.get(ENV_STATE_DIR)
+    path = named or (os.path.join(folder, SWITCH_FILE) if folder else "")
+    return os.path.abspath(path) if path and environ.get(ENV_BATCH) not in RAISING else None
 
 
 def _target(name: str, text: str) -> str:

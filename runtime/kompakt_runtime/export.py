@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kompakt_runtime import progress
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.figures import COMPILED, Figures
+from kompakt_runtime.figures import COMPILED, SWITCHED_OFF, Figures
 
 VERSION: Final = 1  # of the line in the termination message
 MOST_BYTES: Final = 2048
@@ -46,6 +46,7 @@ def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHIN
             "compressed": figures.compressed,
             "checked": figures.checked,
             "violations": figures.violations,
+            "switchedOff": figures.switched_off,
             "encoder": figures.encoder,
             "batch": figures.batch,
             "suggestedBatch": figures.suggested_batch,
@@ -166,6 +167,8 @@ def _state(config: RuntimeConfig, rows: list[Report]) -> tuple[bool, str]:
     failures = [row["reason"] for row in rows if row["reason"]]
     if failures:
         return False, str(failures[0])
+    if any(row.get("switchedOff") for row in rows):
+        return False, SWITCHED_OFF
     if any(row["compressed"] for row in rows):
         return True, ACTIVE
     if config.mode == "None":

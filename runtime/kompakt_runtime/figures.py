@@ -9,6 +9,7 @@ from typing import Any
 from kompakt_runtime.uses.unknown import UnknownReaders
 
 COMPILED = "Compiled"  # a module call or a tensor of torch.compile's code, which is passed through
+SWITCHED_OFF = "SwitchedOff"  # a forward pass that ran as without us, because of the file that asks for it
 
 
 @dataclass
@@ -76,6 +77,7 @@ class Figures:
     suggested_batch: int = 0  # how many would fit; 0: not known
     measured: bool = False  # the process ends because of that, not because it has trained
     failure: str = ""  # why compression ended before the training did
+    switched_off: bool = False  # now, by its file
     encoder: str = ""  # which one packed, and why not the GPU's kernels where these do not work
     overhead: Callable[[], Mapping[str, str]] = dict  # as Overhead.said
     raw: Counter[str] = field(default_factory=Counter)

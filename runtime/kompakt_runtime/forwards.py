@@ -14,7 +14,7 @@ from kompakt_runtime.compat.graph import noting
 from kompakt_runtime.compat.hooks import innermost, untraced
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.evaluation import InEvaluation
-from kompakt_runtime.figures import COMPILED, Figures
+from kompakt_runtime.figures import COMPILED, SWITCHED_OFF, Figures
 from kompakt_runtime.headroom import Headroom
 from kompakt_runtime.hooks import Hooks
 from kompakt_runtime.ledger import Handle, PlainTensor
@@ -107,7 +107,7 @@ class Forwards:
 
     def _enter(self, call: Call, args: tuple[Any, ...]) -> None:
         self._suspend()  # hooks of the user's, entered inside the last forward pass and left after it, lay on ours
-        if reason := obstacle(call.module):
+        if reason := SWITCHED_OFF if self._figures.switched_off else obstacle(call.module):
             call.refuses = True
             return self._figures.count_raw(reason)
         here = self._threads

@@ -104,6 +104,11 @@ class Overhead:
         kind = "off" if self.off else "timed" if self.timing else "measured" if observing else "on" if turn else ""
         self._kind = kind if self._plain or self._timed else ""
 
+    def rest(self) -> None:
+        """The step that begins runs plainly for another reason, so its time tells nothing."""
+        self.off = self.timing = False
+        self.disturbed, self._kind = True, ""
+
     def codec(self) -> contextlib.AbstractContextManager[None]:
         """Around what the codec does; its time counts in the steps for that."""
         return self._span() if self.timing else NOTHING

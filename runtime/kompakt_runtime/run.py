@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kompakt_runtime import config, export, options
+from kompakt_runtime.figures import SWITCHED_OFF
 from kompakt_runtime.report import Report
 
 PACKAGE: Final = Path(__file__).resolve().parent
@@ -99,7 +100,7 @@ def _run(program: Sequence[str], settings: Mapping[str, str]) -> int:
 
 def _show(report: Report) -> None:
     if not report.forwards:
-        print(f"kompakt: {_why_nothing(report.mode)}; nothing was compressed", file=sys.stderr)
+        print(f"kompakt: {_why_nothing(report)}; nothing was compressed", file=sys.stderr)
         for note in report.notes():
             print(f"kompakt: {note}", file=sys.stderr)
         return
@@ -111,9 +112,11 @@ def _show(report: Report) -> None:
         Console(stderr=True).print(report.table(), soft_wrap=True)
 
 
-def _why_nothing(mode: str) -> str:
+def _why_nothing(report: Report) -> str:
     if config.switched_off(os.environ):
         return f"{config.ENV_OFF}={os.environ[config.ENV_OFF]} switches compression off, so it was not active"
-    if mode == "None":
+    if report.mode == "None":
         return "mode None, so compression was not active"
+    if SWITCHED_OFF in report.raw:
+        return "the file that switches compression off was there"
     return "no forward pass of a module in training mode was seen"

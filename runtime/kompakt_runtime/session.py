@@ -18,6 +18,7 @@ from kompakt_runtime.offload import Offloading
 from kompakt_runtime.overhead import Overhead
 from kompakt_runtime.raising import Raising
 from kompakt_runtime.sites import Site, Sites
+from kompakt_runtime.switch import Switch
 
 # A dry run ends after the second step, the first whose bounds were measured, or after so many if none is compressed.
 DRY_RUN_STEPS = 8
@@ -30,6 +31,7 @@ class Session:
         """offloading: another link than a GPU's."""
         self.config = config
         self.figures = Figures()
+        self._switch = Switch(config.switch_file, self.figures)
         self.sites = Sites(self._mode_of, self.figures.count_raw)
         self.sites.settle = self._settle_alone
         operations = Operations(self.sites, self.figures.count_raw) if config.nonlinear == "Bounded" else None
@@ -78,11 +80,18 @@ class Session:
             self._learn(optimizer)
         except Exception as error:
             self.figures.count_raw(f"HookFailed{type(error).__name__}")
+        self._look()
         if self._raising is not None:
             self._raising.stepped(optimizer)
         self.stepped()
         if self.config.dry_run:
             self._dry_step()
+
+    def _look(self) -> None:
+        """Switched off and on again between two steps only: one step's forward passes are all of a kind."""
+        self._switch.look()
+        if self.figures.switched_off:
+            self._overhead.rest()
 
     def _learn(self, optimizer: Any) -> None:
         """What the step that ended means for the next one."""
