@@ -33,7 +33,7 @@ class SavedStorage:
 
     __slots__ = (
         "__weakref__", "alias", "asked_by", "bound", "ceiling", "copy", "covered", "exact", "fixed", "handles", "layer", "nbytes",
-        "opened", "original", "pending", "probe", "readers", "reason", "signs", "spare", "storage", "stream", "timed",
+        "opened", "original", "pending", "probe", "readers", "reason", "share", "signs", "spare", "storage", "stream", "timed",
         "unresolved", "version", "watching",
     )  # fmt: skip
 
@@ -67,6 +67,7 @@ class SavedStorage:
         self.opened = 0
         self.original: Tensor | None = None  # kept only to compare copies with it
         self.timed: Any = None  # in a step that is timed to find what may wait in host memory
+        self.share: Any = None  # of what is held, as Holding counts it
 
     @property
     def packed(self) -> Packed | None:
@@ -186,6 +187,12 @@ class SavedStorage:
         if self.alias is not None:
             return self.nbytes
         return self.copy.nbytes if self.copy is not None else 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes now: also a copy that is being made, or lies aside."""
+        aside = self.spare[0].nbytes if self.spare is not None else 0
+        return self.kept_bytes + aside + (self.pending.nbytes if self.pending is not None else 0)
 
     @property
     def alone(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kompakt_runtime.holding import Holding
 from kompakt_runtime.uses.unknown import UnknownReaders
 
 COMPILED = "Compiled"  # a module call or a tensor of torch.compile's code, which is passed through
@@ -80,11 +81,13 @@ class Figures:
     switched_off: bool = False  # now, by its file
     encoder: str = ""  # which one packed, and why not the GPU's kernels where these do not work
     overhead: Callable[[], Mapping[str, str]] = dict  # as Overhead.said
+    compared: Callable[[], Mapping[str, Any]] = dict  # as GradientErrors.said
     raw: Counter[str] = field(default_factory=Counter)
     raw_bytes: Counter[str] = field(default_factory=Counter)  # of those, what a backward pass asked for
     layers: dict[str, Layer] = field(default_factory=dict)
     away: Away = field(default_factory=Away)
     unknown: UnknownReaders = field(default_factory=UnknownReaders)
+    holding: Holding = field(default_factory=Holding)
     # Backward passes run on threads of their own on GPUs.
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -95,11 +98,13 @@ class Figures:
             self.raw.clear()
             self.raw_bytes.clear()
             self.away, self.unknown = Away(), UnknownReaders()
+            self.holding.forget()
             self.layers.clear()
 
     def begin(self) -> None:
         """In a process that was just forked: its parent's counts are not its own."""
         self.lock = threading.Lock()  # whoever held it is not here
+        self.holding.begin()
         self.forget()
         self.forwards = self.steps = self.batch = self.suggested_batch = 0
 

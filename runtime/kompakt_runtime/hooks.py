@@ -3,11 +3,12 @@
 from typing import Any, Final
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from kompakt_runtime.account import Account
 from kompakt_runtime.calls import Call
 from kompakt_runtime.codec.format import LOSSY
-from kompakt_runtime.codec.select import untried
+from kompakt_runtime.codec.select import UNPACKING, untried, working_bytes
 from kompakt_runtime.config import Mode, RuntimeConfig
 from kompakt_runtime.exclusions import kept_out
 from kompakt_runtime.figures import Figures
@@ -43,7 +44,7 @@ class Hooks:
         self._minimum = config.min_tensor_bytes
         self._figures = figures
         account = Account(figures)
-        self.ledger = StorageLedger(account.opened, account.read if config.verify else None)
+        self.ledger = StorageLedger(account.opened, account.read if config.verify else None, figures.holding.weigh)
         self._passed = Passed(self.ledger, figures.count_passed)
         self._actions = StorageActions(self.ledger, account, figures)
         settling = Settling(config, figures, sites, operations, account, self._actions)
@@ -76,7 +77,11 @@ class Hooks:
         self._figures.count_raw(reason)
         handle = self._passed.handle(t, reason)
         storage = handle.passed.storage
-        return PlainTensor(t) if is_parameter(t) or (storage is not None and storage.cdata in own) else handle
+        if is_parameter(t) or (storage is not None and storage.cdata in own):
+            return PlainTensor(t)
+        if storage is None or not self.ledger.holds(storage):
+            self._figures.holding.weigh(handle.passed)
+        return handle
 
     def _store(self, handle: Handle, t: Tensor, call: Call, mode: Mode) -> None:
         """Exactly in less room, or as it is: until its reader is known, or for good."""
@@ -86,15 +91,17 @@ class Hooks:
         facts = TensorFacts(entry.nbytes, t.dtype in LOSSY, t.dtype == torch.bool, constant, call.state is not None)
         verdict = decide(Use.VALUES, facts, mode, self._minimum, None)
         if isinstance(verdict, Exact) and self._actions.exactly(entry, t, verdict, call):
-            return
+            return self._figures.holding.weigh(entry)
         entry.hold(t)
         handle.wait(call)
+        self._figures.holding.weigh(entry)
         if isinstance(verdict, KeepPlain) and verdict.reason in WHATEVER_READS_IT:
             handle.resolve()
             keep(entry, verdict.reason)
             self._actions.conclude(entry)
         else:
             self.readers.packed(t, handle)
+        return None
 
     def returned(self, output: Any, outermost: bool) -> None:
         """A module's call is over. After the outermost one nothing is left open; without an output nothing new is known."""
@@ -116,4 +123,21 @@ class Hooks:
             self._passed.read(handle)
         if self.offloading is not None:
             self.offloading.opened()
-        return t if self.operations is None else self.operations.noise.added(handle, t)
+        self._unpacked(handle, t)
+        noisy = t if self.operations is None else self.operations.noise.added(handle, t)
+        if noisy is not t and isinstance(handle, Handle):
+            self._figures.holding.unpacked(*_storage(noisy), handle.entry)
+        return noisy
+
+    def _unpacked(self, handle: Handle | PlainTensor, t: Tensor) -> None:
+        """A copy that somebody reads now is there beside what is kept."""
+        if not isinstance(handle, Handle) or handle.entry.alias is not None:
+            return
+        entry = handle.entry
+        working = working_bytes(t, entry.nbytes, UNPACKING) if entry.packed is not None else 0
+        self._figures.holding.unpacked(*_storage(t), entry, working)
+
+
+def _storage(t: Tensor) -> tuple[StorageWeakRef, int]:
+    storage = t.untyped_storage()
+    return StorageWeakRef(storage), int(storage.nbytes())

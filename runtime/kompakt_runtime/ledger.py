@@ -85,11 +85,16 @@ class StorageLedger:
     """The living entries, and the copy decoded last (several operations that saved one storage read it in a row)."""
 
     def __init__(
-        self, closed: Callable[[SavedStorage, bool], None], compared: Callable[[SavedStorage, Tensor], None] | None = None
+        self,
+        closed: Callable[[SavedStorage, bool], None],
+        compared: Callable[[SavedStorage, Tensor], None] | None = None,
+        changed: Callable[[SavedStorage], None] = lambda entry: None,
     ) -> None:
-        """closed: an entry was read for the first time; compared: keep originals, and call this with each copy that is read."""
+        """closed: an entry was read for the first time; compared: keep originals, and call this with each copy that is read;
+        changed: what an entry keeps is something else now, by what the ledger itself did.
+        """
         self._entries: WeakValueDictionary[int, SavedStorage] = WeakValueDictionary()
-        self._closed = closed
+        self._closed, self._changed = closed, changed
         self._compared = compared
         self._waiting = _Waiting()
         # By thread and stream: backward passes of GPUs run on threads of autograd's own, and what one stream has decoded is not
@@ -100,6 +105,10 @@ class StorageLedger:
         self._flying: deque[ref[SavedStorage]] = deque()
         self._lock = threading.Lock()
         self._landing = threading.Lock()  # of forward passes on several threads one at a time looks at who flies
+
+    def holds(self, storage: Any) -> bool:
+        """Whether the storage behind a weak reference is kept here."""
+        return storage.cdata in self._entries
 
     def known(self, t: Tensor) -> SavedStorage | None:
         entry = self._entries.get(t.untyped_storage()._cdata)
@@ -128,6 +137,7 @@ class StorageLedger:
                 continue
             if everything or entry.alone:
                 entry.replace(sign_mask(entry.alias), entry.alias)
+                self._changed(entry)
             else:
                 self._waiting.entries.append(reference)
 
@@ -169,6 +179,7 @@ class StorageLedger:
             room = entry.settle(again)
         if room is not None:
             self._rooms[entry.layer] = (entry.bound, room)
+            self._changed(entry)
 
     def open(self, handle: Handle | PlainTensor) -> Tensor:
         """The tensor again, as often as asked. Raises RuntimeError where plain autograd would: it was changed in place; and

@@ -14,11 +14,20 @@ Tensor = Any
 class PassedStorage:
     """As long as a graph holds one of its tensors. The weak reference keeps the address, its key, from being used again."""
 
-    __slots__ = ("__weakref__", "counted", "nbytes", "reason", "storage")
+    __slots__ = ("__weakref__", "counted", "nbytes", "reason", "share", "storage")
 
     def __init__(self, storage: StorageWeakRef | None, nbytes: int, reason: str) -> None:
         self.storage = storage
         self.nbytes, self.reason, self.counted = nbytes, reason, False
+        self.share: Any = None  # of what is held, as Holding counts it
+
+    @property
+    def held_bytes(self) -> int:
+        return self.nbytes
+
+    @property
+    def layer(self) -> str:
+        return self.reason
 
 
 class PassedTensor(PlainTensor):

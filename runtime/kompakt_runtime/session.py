@@ -106,6 +106,12 @@ class Session:
         self._overhead.stepped(optimizer, self.sites.observing())
         if self.hooks.offloading is not None:
             self.hooks.offloading.stepped(optimizer, self.sites.observing())
+        self._see_peak()
+
+    def _see_peak(self) -> None:
+        if torch.cuda.is_initialized():
+            self.figures.holding.reserved = int(torch.cuda.max_memory_reserved())
+        self.figures.holding.stepped()
 
     def _stepping(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._watch(Headroom.stepping)

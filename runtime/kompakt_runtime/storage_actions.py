@@ -7,7 +7,7 @@ import torch
 from kompakt_runtime.account import Account
 from kompakt_runtime.calls import Call
 from kompakt_runtime.codec import Packed, pieces
-from kompakt_runtime.codec.select import encoder
+from kompakt_runtime.codec.select import PACKING, encoder, working_bytes
 from kompakt_runtime.compare import sample_error
 from kompakt_runtime.entry import SavedStorage, stream_of, whole_storage
 from kompakt_runtime.figures import Figures
@@ -44,8 +44,16 @@ class StorageActions:
 
     def conclude(self, entry: SavedStorage) -> None:
         """Keeps what its readers read, if all of them are known."""
-        if entry.unresolved or entry.same:
-            return
+        before = entry.copy
+        try:
+            if not (entry.unresolved or entry.same):
+                self._conclude(entry)
+        finally:
+            packed = entry.packed is not None and entry.copy is not before
+            working = working_bytes(entry.probe, entry.nbytes, PACKING) if packed else 0
+            self._figures.holding.weigh(entry, working)
+
+    def _conclude(self, entry: SavedStorage) -> None:
         if entry.whole:
             entry.pending = entry.spare = None
         elif entry.covered:

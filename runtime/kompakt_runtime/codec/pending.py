@@ -45,6 +45,11 @@ class Pending:
         self._packed, self._counted, self._event = packed, counted, event
 
     @property
+    def nbytes(self) -> int:
+        """Room that was set aside for the copy."""
+        return self._packed.nbytes
+
+    @property
     def ready(self) -> bool:
         """Whether `settle` would not wait."""
         return self._event is None or bool(self._event.query())

@@ -3,9 +3,9 @@ operations take some hundred launches a part there.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -19,6 +19,10 @@ Tensor = Any
 Launched = tuple[OnePassPart, Tensor, Any]  # with the counters, which are there when the third, an event, is over; None: now
 
 SMALLEST, LARGEST = 16, 22  # log2 of the elements that plain torch operations encode at once
+# Bytes an element of a part that they take at most while they pack, and while they unpack, by bytes of an element; of parts of
+# SMALLEST and up, as the allocator tells.
+PACKING: Final = {8: 52, 4: 28, 2: 17}
+UNPACKING: Final = {8: 32, 4: 20, 2: 15}
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,16 @@ def elements_at_once(elements: int) -> int:
     """A 1024th to a 2048th of the tensor, so that working memory (below 40 bytes an element of a part) stays within 2 % of it
     even for 16-bit types; at least 64 Ki elements, which take about 2 MB, so that calls are few."""
     return 1 << min(max(elements.bit_length() - 11, SMALLEST), LARGEST)
+
+
+def working_bytes(t: Tensor, nbytes: int, of: Mapping[int, int]) -> int:
+    """What packing or unpacking so many bytes of the tensor's type takes beside the tensor and its copy. Kernels take nothing.
+
+    of: PACKING or UNPACKING.
+    """
+    item = int(t.element_size())
+    elements = nbytes // item
+    return 0 if t.is_cuda else of.get(item, 0) * min(elements, elements_at_once(elements))
 
 
 def plain() -> Encoder:

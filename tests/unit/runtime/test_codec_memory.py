@@ -36,6 +36,18 @@ def test_working_memory_is_bounded(dtype, seed):
     assert unpacking < A_FEW
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_working_memory_is_what_the_account_of_held_bytes_says(dtype):
+    x = torch.randn(1 << 17, generator=torch.Generator().manual_seed(0)).to(dtype)
+    for bound in (1e-4, 0.1):
+        packed = encode(x, bound)
+        packing = peak(lambda bound=bound: encode(x, bound)) - packed.nbytes
+        unpacking = peak(lambda packed=packed: decode(packed)) - x.nbytes
+        for taken, of in ((packing, select.PACKING), (unpacking, select.UNPACKING)):
+            said = select.working_bytes(x, x.nbytes, of)
+            assert said / 2 < taken <= said
+
+
 def test_parts_grow_with_the_tensor_and_stay_within_two_percent_of_16_bit_types():
     bytes_an_element = A_FEW / (1 << select.SMALLEST)
     for exponent in range(10, 40):
