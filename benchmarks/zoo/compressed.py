@@ -1,18 +1,12 @@
-"""The runtime as the zoo uses it. All that the zoo knows of the runtime's insides is here.
-
-Public: `Compression` (a context around forward passes) and its `report()`, whose sums over all steps give one step's by
-subtraction. Not public yet, so looked up inside: the most bytes held at a time.
+"""The runtime as the zoo uses it: `Compression`, a context around forward passes, and its `report()`, whose sums over all steps
+give one step's by subtraction.
 """
 
-import contextlib
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
-
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from kompakt_runtime import __file__ as runtime_file
 from kompakt_runtime.bounds import observed
@@ -20,9 +14,7 @@ from kompakt_runtime.config import DEFAULT_MIN_TENSOR_BYTES, RuntimeConfig
 from kompakt_runtime.export import DENOMINATOR
 from kompakt_runtime.library import Compression
 
-__all__ = ["DENOMINATOR", "SETTINGS", "Counted", "Holding", "Runtime", "fingerprint"]
-
-Tensor = Any
+__all__ = ["DENOMINATOR", "SETTINGS", "Counted", "Runtime", "fingerprint"]
 
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "default": {"mode": "ErrorBounded"},
@@ -77,52 +69,17 @@ class Runtime:
         report = self._compression.report()
         return Counted(report.plain_bytes, report.saved_bytes, dict(report.raw))
 
-    @contextlib.contextmanager
-    def watched(self) -> Iterator["Holding"]:
-        holding = Holding(self._compression._session.hooks)
-        try:
-            yield holding
-        finally:
-            holding.end()
+    @property
+    def held(self) -> int:
+        """Bytes that the runtime holds now."""
+        return self._compression.held_bytes()
+
+    @property
+    def most(self) -> int:
+        """The most that it held at a time since the last optimizer step, without its working memory: that is 1 to 2 MB, whatever
+        the model.
+        """
+        return self._compression.step_peak().stored
 
     def close(self) -> None:
         self._compression.close()
-
-
-class Holding:
-    """The most bytes that the runtime held at a time, looked at after each tensor that was packed or unpacked: storages and
-    copies kept, originals that wait to be packed, and what it unpacked and somebody still reads.
-    """
-
-    def __init__(self, hooks: Any) -> None:
-        self._hooks, self._pack, self._unpack = hooks, hooks.pack, hooks.unpack
-        self._read: dict[int, tuple[StorageWeakRef, int]] = {}
-        self.peak = 0
-        self.kept: int | None = None  # when the backward pass began
-        hooks.pack, hooks.unpack = self._packing, self._unpacking
-
-    def end(self) -> None:
-        del self._hooks.pack, self._hooks.unpack  # the class's own again
-
-    def _packing(self, *what: Any) -> Any:
-        handle = self._pack(*what)
-        self._look()
-        return handle
-
-    def _unpacking(self, handle: Any) -> Tensor:
-        if self.kept is None:
-            self.kept = self._kept()
-        t = self._unpack(handle)
-        if hasattr(handle, "entry") and handle.entry.alias is None:
-            storage = t.untyped_storage()
-            reference = StorageWeakRef(storage)
-            self._read[reference.cdata] = (reference, int(storage.nbytes()))
-            self._look()
-        return t
-
-    def _look(self) -> None:
-        self._read = {key: pair for key, pair in self._read.items() if not pair[0].expired()}
-        self.peak = max(self.peak, self._kept() + sum(nbytes for _, nbytes in self._read.values()))
-
-    def _kept(self) -> int:
-        return sum(entry.kept_bytes for entry in list(self._hooks.ledger._entries.values()))

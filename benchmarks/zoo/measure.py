@@ -4,7 +4,7 @@ import os
 import statistics
 from typing import Final
 
-from benchmarks.zoo.compressed import Counted, Holding, Runtime
+from benchmarks.zoo.compressed import Counted, Runtime
 from benchmarks.zoo.gradients import Comparison, compared
 from benchmarks.zoo.kept import Kept, kept_by_autograd
 from benchmarks.zoo.models import ZOO
@@ -32,7 +32,7 @@ def measured(name: str, dtype: str, setting: str, target: float) -> Row:
 
 def _row(asked: tuple[str, str, str, float], training: Training, kept: Kept, plain: tuple[int, int], runtime: Runtime) -> Row:
     steps = warmed(training, runtime)
-    after, peak, holding, told = watched(training, runtime)
+    after, peak, (begins, most), told = watched(training, runtime)
     gradients = alike(training, runtime)
     return Row(
         *asked,
@@ -41,7 +41,7 @@ def _row(asked: tuple[str, str, str, float], training: Training, kept: Kept, pla
         kept=InTurn(plain[0], steps[0][0], sum(live for live, _ in steps), after),
         counted=kept.total,
         weights=kept.weights,
-        held=Held(holding.kept or 0, holding.peak, kept.largest, kept.node),
+        held=Held(begins, most, kept.largest, kept.node),
         told=told,
         peaks=InTurn(plain[1], steps[0][1], max(highest for _, highest in steps), peak),
         times=timed(training, runtime),
@@ -60,15 +60,18 @@ def warmed(training: Training, runtime: Runtime) -> list[tuple[int, int]]:
     return found
 
 
-def watched(training: Training, runtime: Runtime) -> tuple[int, int, Holding, Counted]:
-    """After the first steps, on batch 0: live bytes, their peak, what the runtime held, its own words."""
+def watched(training: Training, runtime: Runtime) -> tuple[int, int, tuple[int, int], Counted]:
+    """After the first steps, on batch 0: live bytes, their peak, what the runtime held when the pass backward began and at most,
+    its own words.
+    """
     batch, before = training.batch(0), runtime.counted()
     kept, peak = passed(training, batch, runtime.forwards)
     told = runtime.counted().since(before)
-    with runtime.watched() as holding:
-        passed(training, batch, runtime.forwards)
+    loss = training.loss(batch, runtime.forwards)
+    begins = runtime.held
+    loss.backward()
     training.optimizer.zero_grad()
-    return kept, peak, holding, told
+    return kept, peak, (begins, runtime.most), told
 
 
 def alike(training: Training, runtime: Runtime) -> Comparison:

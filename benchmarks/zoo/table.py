@@ -23,8 +23,8 @@ LEGEND: Final = """\
 - first step, warm-up, after: plain bytes over kept bytes in the first step, over the six first together, and after them; all that
   plain autograd keeps is the denominator. "missed": below the aim.
 - runtime says: its own ratio in the step after, and which share of the plain bytes that ratio speaks of.
-- held: what the runtime held when the pass backward began -> the most at a time, and their difference in operands of the
-  operation that reads most (aim: 1.5).
+- held: what the runtime held when the pass backward began -> the most at a time, its working memory (1 to 2 MB) left out, and
+  their difference in operands of the operation that reads most (aim: 1.5).
 - peak: the most live bytes of a pass, plain -> compressed, after the six steps and in the worst of them.
 - step: processor time of a plain step, and how many times it a compressed one takes, one measured step in 32 in it; "busy" where
   the machine's load was 2 or more, so that other work ran beside.

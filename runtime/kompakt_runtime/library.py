@@ -7,6 +7,7 @@ from typing import Final
 
 from kompakt_runtime.config import DEFAULT_MIN_TENSOR_BYTES, RuntimeConfig
 from kompakt_runtime.exclusions import exclude, uncompressed
+from kompakt_runtime.holding import Holding, StepPeak
 from kompakt_runtime.report import Report
 from kompakt_runtime.start import load_session
 
@@ -41,6 +42,16 @@ class Compression:
     def report(self) -> Report:
         """What happened so far, as an object that does not change any more."""
         return Report.of(self._session.config, self._session.figures)
+
+    def held_bytes(self) -> int:
+        """What is held now for backward passes to come, unpacked copies in it."""
+        holding: Holding = self._session.figures.holding
+        return holding.held
+
+    def step_peak(self) -> StepPeak:
+        """The most that was held at a time since the last optimizer step, and what plain autograd would have held."""
+        holding: Holding = self._session.figures.holding
+        return holding.now
 
     def close(self) -> None:
         """Lets go of optimizer steps too. Forward passes that ran inside may still be followed by their backward passes."""
