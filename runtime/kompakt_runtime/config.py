@@ -51,6 +51,8 @@ ENV_DRY_RUN: Final = "KOMPAKT_DRY_RUN"
 # By a person as well: the file that switches compression off while it is there; else one of this name in the state folder.
 ENV_SWITCH_FILE: Final = "KOMPAKT_SWITCH_FILE"
 SWITCH_FILE: Final = "off"
+ENV_COMPARE: Final = "KOMPAKT_COMPARE"  # steps whose gradients are compared with plain training's, and the folder of those
+ENV_COMPARE_DIR: Final = "KOMPAKT_COMPARE_DIR"
 EXIT_CONFIG: Final = 78  # EX_CONFIG of sysexits.h: compression is asked for and cannot be had
 TERMINATION_LOG: Final = "/dev/termination-log"
 
@@ -100,6 +102,8 @@ class RuntimeConfig:
     nonlinear: Nonlinear = "Keep"
     offload: Offload = "Never"
     switch_file: str | None = None
+    compare: int = 0
+    compare_dir: str = ""
 
     @property
     def layer_target(self) -> float:
@@ -164,10 +168,12 @@ class RuntimeConfig:
             dry_run=environ.get(ENV_DRY_RUN, "0") not in ("", "0"),
             nonlinear=cast(Nonlinear, _one_of(ENV_NONLINEAR, environ.get(ENV_NONLINEAR) or "Keep", NONLINEAR)),
             offload=cast(Offload, _one_of(ENV_OFFLOAD, environ.get(ENV_OFFLOAD) or "Never", OFFLOAD)),
-            overhead=all(environ.get(name, "0") in ("", "0") for name in (ENV_VERIFY, ENV_DRY_RUN)),
+            overhead=all(environ.get(name, "0") in ("", "0") for name in (ENV_VERIFY, ENV_DRY_RUN, ENV_COMPARE)),
             progress_file=environ.get(ENV_PROGRESS_FILE) or None,
             metrics_port=_port(environ),
             switch_file=_switch_file(environ),
+            compare=_integer(ENV_COMPARE, environ.get(ENV_COMPARE) or "0", 50),
+            compare_dir=environ.get(ENV_COMPARE_DIR) or "",
         )
 
 

@@ -54,6 +54,8 @@ def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHIN
             "pace": dict(pace),
             "overhead": dict(figures.overhead()),
             "away": figures.away.said(),
+            "peak": figures.holding.said(),
+            "compared": dict(figures.compared()),
             "raw": dict(figures.raw),
             "rawBytes": dict(figures.raw_bytes),
             "noRow": {place: [tensors, nbytes] for place, tensors, nbytes in figures.unknown.rows()},
@@ -123,6 +125,10 @@ def merged(config: RuntimeConfig, rows: list[Report]) -> Report:
         summary["overhead"] = costs
     if away := in_host_memory(trained):
         summary["offload"] = away
+    if peak := highest_peak(trained):
+        summary["peak"] = {name: value for name, value in peak.items() if name != "lastTensor"}
+    if nbytes := kept_bytes(trained):
+        summary["rawBytes"] = dict(nbytes.most_common(8))
     if any(row["measured"] for row in trained):
         summary["batchMeasured"] = True
     if said := progress.read(config.progress_file):
@@ -132,6 +138,7 @@ def merged(config: RuntimeConfig, rows: list[Report]) -> Report:
     if len(json.dumps(summary)) > MOST_BYTES:
         summary["raw"] = dict(raw.most_common(4))
         summary.get("offload", {}).pop("reasons", None)
+        summary.pop("rawBytes", None)
     return summary
 
 
@@ -151,6 +158,19 @@ def highest_overhead(rows: list[Report]) -> dict[str, str]:
     """What each rank knows of (see Overhead.said), of the rank with most: where one waits for another all take that long."""
     names = set.intersection(*(set(row["overhead"]) for row in rows)) if rows else set()
     return {name: max((row["overhead"][name] for row in rows), key=float) for name in sorted(names)}
+
+
+def highest_peak(rows: list[Report]) -> Report:
+    """Of the rank that held most at a time; {} where none held anything."""
+    return dict(max((row["peak"] for row in rows if row.get("peak")), key=lambda peak: int(peak["bytes"]), default={}))
+
+
+def kept_bytes(rows: list[Report]) -> Counter[str]:
+    """Bytes that stayed as they are, by reason."""
+    nbytes: Counter[str] = Counter()
+    for row in rows:
+        nbytes.update(row.get("rawBytes", {}))
+    return nbytes
 
 
 def in_host_memory(rows: list[Report]) -> Report:

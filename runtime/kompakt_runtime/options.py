@@ -65,6 +65,7 @@ OPTIONS: Final = (
         "Never",
         f"let what is kept wait in pinned host memory (GPUs): {_one_of(config.OFFLOAD)}",
     ),
+    Option("--compare", config.ENV_COMPARE, "0", "run twice, compare gradients of so many steps with plain training's"),
     Option("--verify", config.ENV_VERIFY, "0", "keep originals too and compare every copy that is read", given="1"),
 )
 

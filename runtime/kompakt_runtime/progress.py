@@ -6,6 +6,7 @@ The file named by KOMPAKT_PROGRESS_FILE holds one JSON object, {"step": 120, "to
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +27,15 @@ SUMS: Final = {
     "plainBytes": ("kompakt_activation_plain_bytes_total", "Bytes that plain autograd would have kept for backward passes."),
     "savedBytes": ("kompakt_activation_saved_bytes_total", "Bytes that were kept instead."),
 }
+
+# Field of a process's `peak` -> name and help; of the rank that held most.
+PEAKS: Final = {
+    "bytes": ("kompakt_activation_peak_bytes", "The most bytes held for backward passes at a time."),
+    "lastBytes": ("kompakt_activation_step_peak_bytes", "The same in the last step."),
+    "plainBytes": ("kompakt_activation_plain_peak_bytes", "The most that plain autograd would have held at a time."),
+    "reservedBytes": ("kompakt_reserved_bytes", "The most that PyTorch had taken from the GPU."),
+}
+PASSED: Final = ("kompakt_activation_raw_bytes_total", "Bytes that were kept as they are, by reason.")
 
 Progress = dict[str, Any]
 
@@ -63,7 +73,19 @@ def page(progress: Mapping[str, Any], pace: Mapping[str, Any], reports: Iterable
     rows = [row for row in reports if row.get("forwards")]
     if rows:
         lines += [_metric(*words, "counter", sum(row[name] for row in rows)) for name, words in SUMS.items()]
+        worst = max((row.get("peak") or {"bytes": 0} for row in rows), key=lambda peak: int(peak["bytes"]))
+        lines += [_metric(*PEAKS[name], "gauge", worst[name]) for name in PEAKS if worst.get(name)]
+        lines += _by_reason(rows)
     return "".join(lines)
+
+
+def _by_reason(rows: list[Mapping[str, Any]]) -> list[str]:
+    nbytes: Counter[str] = Counter()
+    for row in rows:
+        nbytes.update(row.get("rawBytes", {}))
+    name, words = PASSED
+    lines = [f'{name}{{reason="{reason}"}} {count}\n' for reason, count in sorted(nbytes.items())]
+    return [f"# HELP {name} {words}\n# TYPE {name} counter\n", *lines] if lines else []
 
 
 def _metric(name: str, words: str, kind: str, value: float) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 from kompakt_runtime import export
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.figures import Figures
+from kompakt_runtime.first_line import PeakReport, first_line
+from kompakt_runtime.gradient_errors import GradientComparison
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,10 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class Report:
-    """Sums over all steps so far. `ratio` is plain over saved bytes; `denominator` says of what. no_row: tensors and bytes that
-    stayed as they are because nobody knows what the operation reads of them, by autograd node and slot.
+    """Sums over all steps so far. `ratio` is plain over saved bytes; `denominator` says of what. raw, raw_bytes: tensors that
+    stayed as they are and their bytes, by reason. no_row: tensors and bytes that stayed as they are because nobody knows what the
+    operation reads of them, by autograd node and slot. peak: the most that was held at a time; comparison: with plain training's
+    gradients, where `kompakt run --compare` asked for it.
     """
 
     mode: str
@@ -57,6 +61,8 @@ class Report:
     away: Mapping[str, Any] = field(default_factory=dict)
     raw_bytes: Mapping[str, int] = field(default_factory=dict)
     no_row: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    peak: PeakReport | None = None
+    comparison: GradientComparison | None = None
     denominator: str = export.DENOMINATOR
 
     @staticmethod
@@ -69,10 +75,8 @@ class Report:
         rows = list(rows)
         total = {name: sum(row[name] for row in rows) for name in (*export.SUMS, "checked")}
         raw: Counter[str] = Counter()
-        raw_bytes: Counter[str] = Counter()
         for row in rows:
             raw.update(row["raw"])
-            raw_bytes.update(row.get("rawBytes", {}))
         return Report(
             config.mode,
             config.target,
@@ -89,8 +93,10 @@ class Report:
             *_suggestion(rows),
             export.highest_overhead([row for row in rows if row["forwards"]]),
             export.in_host_memory(rows),
-            raw_bytes,
+            export.kept_bytes(rows),
             _no_row(rows),
+            PeakReport.of(export.highest_peak(rows)),
+            GradientComparison.of(row.get("compared", {}) for row in rows),
         )
 
     @property
@@ -98,9 +104,15 @@ class Report:
         return self.plain_bytes / self.saved_bytes if self.saved_bytes else 1.0
 
     def __str__(self) -> str:
-        return "\n".join((self.headline(), *(f"  {'  '.join(cells)}" for cells in self._cells()), *self.notes()))
+        rows = (f"  {'  '.join(cells)}" for cells in self._cells())
+        compared = self.comparison.lines() if self.comparison is not None else []
+        return "\n".join((self.headline(), self.totals(), *rows, *self.notes(), *compared))
 
     def headline(self) -> str:
+        """The most that was held at a time instead of what plain autograd holds, and the gradient's error as measured."""
+        return first_line(self.peak, self.layers, self.target, self.comparison)
+
+    def totals(self) -> str:
         return (
             f"{self.mode}, target {self.target}, {self.steps} optimizer steps: {self.ratio:.2f} times smaller"
             f" ({_megabytes(self.plain_bytes)} -> {_megabytes(self.saved_bytes)} MB, {self.denominator})"
@@ -112,13 +124,15 @@ class Report:
         from rich.markup import escape
         from rich.table import Table
 
-        table = Table(title=self.headline(), caption="\n".join(self.notes()), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        # Names end in kinds in brackets, which rich takes for styles.
+        notes = escape("\n".join(self.notes()))
+        table = Table(title=escape(self.totals()), caption=notes, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.add_column("layer", overflow="fold")
         # A number that is cut off looks like another one.
         for name in ("plain\nMB", "kept\nMB", "ratio", "error\nbound", "largest\nerror", "sigma /\ntarget", "outliers"):
             table.add_column(name, justify="right", no_wrap=True)
         for cells in self._cells():
-            table.add_row(*map(escape, cells))  # names end in kinds in brackets, which rich takes for styles
+            table.add_row(*map(escape, cells))
         return table
 
     def plot(self, path: str) -> None:
@@ -164,7 +178,8 @@ class Report:
 
     def notes(self) -> list[str]:
         """Sentences below the table: what stayed as it is and why, what was compared, which encoder worked."""
-        notes = [f"kept as it is: {', '.join(map(self._kept, self.raw))}"] if self.raw else []
+        notes = self.peak.sentences() if self.peak is not None else []
+        notes += [f"kept as it is: {', '.join(map(self._kept, self.raw))}"] if self.raw else []
         if self.away:
             notes += _away(self.away)
         if self.checked:

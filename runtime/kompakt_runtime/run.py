@@ -39,8 +39,13 @@ def run(program: Sequence[str], values: Mapping[str, Any]) -> int:
         raise BadCommand("name the program to run, after `--`")
     if shutil.which(program[0]) is None:
         raise BadCommand(f"there is no program {program[0]}")
+    if configured.compare and configured.mode == "None":
+        raise BadCommand("--compare needs a mode other than None: without compression there is nothing to compare")
     with payload() as folder:
-        code = _run(program, {**settings, **_places(folder)})
+        settings |= _places(folder) | _comparing(folder, configured.compare)
+        if configured.compare and (code := _run_plainly(program, settings, folder)):
+            return code
+        code = _run(program, settings)
         report = Report.of_rows(configured, export.read_reports(str(folder), int(ATTEMPT)))
     _show(report)
     return code or (EXIT_VIOLATIONS if configured.verify and report.violations else 0)
@@ -73,6 +78,29 @@ def _places(folder: Path) -> dict[str, str]:
     }
 
 
+def _comparing(folder: Path, steps: int) -> dict[str, str]:
+    """Sets in Python are in an order that hangs on its seed."""
+    if not steps:
+        return {}
+    seed = os.environ.get("PYTHONHASHSEED", "0")
+    return {config.ENV_COMPARE_DIR: str(folder / "plain"), "PYTHONHASHSEED": seed}
+
+
+def _run_plainly(program: Sequence[str], settings: Mapping[str, str], folder: Path) -> int:
+    """The first of two runs, whose figures are not shown; its exit code."""
+    steps = settings[config.ENV_COMPARE]
+    _tell(f"run 1 of 2, without compression: ends after {steps} optimizer steps, whose gradients are kept to compare with")
+    (folder / "plain").mkdir()
+    plain = {config.ENV_MODE: "None", config.ENV_OFFLOAD: "Never", config.ENV_NONLINEAR: "Keep", config.ENV_BATCH: "Keep"}
+    code = _run(program, {**settings, **plain, config.ENV_STATE_DIR: str(folder / "plain")})
+    _tell(f"the plain run ended with code {code}, so there is nothing to compare" if code else "run 2 of 2, with compression")
+    return code
+
+
+def _tell(sentence: str) -> None:
+    print(f"kompakt: {sentence}", file=sys.stderr, flush=True)
+
+
 def _run(program: Sequence[str], settings: Mapping[str, str]) -> int:
     """Its exit code, 128 + the signal's number if one ended it. A terminal's Ctrl-C reaches the program by itself."""
     child: subprocess.Popen[bytes] | None = None
@@ -100,16 +128,20 @@ def _run(program: Sequence[str], settings: Mapping[str, str]) -> int:
 
 def _show(report: Report) -> None:
     if not report.forwards:
-        print(f"kompakt: {_why_nothing(report)}; nothing was compressed", file=sys.stderr)
+        _tell(f"{_why_nothing(report)}; nothing was compressed")
         for note in report.notes():
-            print(f"kompakt: {note}", file=sys.stderr)
+            _tell(note)
         return
     try:
         from rich.console import Console
     except ImportError:
-        print(f"kompakt: {report}", file=sys.stderr)
+        _tell(str(report))
     else:
-        Console(stderr=True).print(report.table(), soft_wrap=True)
+        _tell(report.headline())
+        console = Console(stderr=True)
+        console.print(report.table(), soft_wrap=True)
+        if report.comparison is not None:
+            console.print(report.comparison.table(), soft_wrap=True)
 
 
 def _why_nothing(report: Report) -> str:

@@ -55,13 +55,28 @@ def _start(config: RuntimeConfig, pace: StepCounter) -> Any:
     pace.watch()
     if config.mode == "None":
         _report_at_exit(config, Figures(), "ModeNone", pace)
+        _compare(config, None)
         return None
     session = load_session()(config)
     _report_at_exit(config, session.figures, "", pace)
     session.stepped = CheckpointFigures(config, session.figures, pace.said).stepped
     session.start()
+    _compare(config, session.figures)
     _say(f"activation compression {config.mode}, target {config.target}, torch {_torch_version()}{_offloading(config)}")
     return session
+
+
+def _compare(config: RuntimeConfig, figures: Figures | None) -> None:
+    """One of the two runs of `kompakt run --compare`; the plain one has no figures."""
+    if not (config.compare and config.compare_dir):
+        return
+    from kompakt_runtime.plain_run import FollowingRun, PlainRun, begin_equally
+
+    begin_equally()
+    if figures is None:
+        PlainRun(config.compare_dir, config.compare)
+    else:
+        figures.compared = FollowingRun(config.compare_dir, config.compare).errors.said
 
 
 def _offloading(config: RuntimeConfig) -> str:

@@ -6,8 +6,10 @@ import os
 import socket
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -70,7 +72,9 @@ def test_the_page_follows_the_file_and_the_figures(served: tuple[RuntimeConfig, 
     config, url = served
     assert page(url) == ""
     Path(config.progress_file).write_text('{"step": 7, "loss": Infinity}')
-    figures = Figures(forwards=2, plain_bytes=100, saved_bytes=30, compressed=1)
+    figures = Figures(forwards=2, plain_bytes=100, saved_bytes=30, compressed=1, raw_bytes=Counter(Small=7))
+    entry = SimpleNamespace(layer="a", held_bytes=40, nbytes=90, share=None)
+    figures.holding.weigh(entry)
     export.write_report(str(tmp_path), config.attempt, export.report(figures))
     lines = [line for line in page(url).splitlines() if not line.startswith("#")]
     assert lines == [
@@ -78,6 +82,10 @@ def test_the_page_follows_the_file_and_the_figures(served: tuple[RuntimeConfig, 
         "kompakt_progress_loss +Inf",
         "kompakt_activation_plain_bytes_total 100",
         "kompakt_activation_saved_bytes_total 30",
+        "kompakt_activation_peak_bytes 40",
+        "kompakt_activation_step_peak_bytes 40",
+        "kompakt_activation_plain_peak_bytes 90",
+        'kompakt_activation_raw_bytes_total{reason="Small"} 7',
     ]
     (summary,) = (line for line in page(url).splitlines() if line.startswith(export.PAGE_MARK))
     assert json.loads(summary.removeprefix(export.PAGE_MARK))["ratio"] == "3.33"
