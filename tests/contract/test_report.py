@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import dataclass
 
 import pytest
 
@@ -33,6 +34,16 @@ def test_the_slowest_ranks_pace_arrives_in_the_status_as_its_schema_has_it() -> 
     assert {*written(found, job, "Rack"), "stalls"} == set(schema("trainingjobs", "status", "profile")["properties"])
 
 
+@dataclass
+class Saved:
+    """What the runtime's account of what is held asks of a saved tensor."""
+
+    layer: str
+    held_bytes: int
+    nbytes: int
+    share: object = None
+
+
 def line(plain: int, saved: int) -> str:
     """The termination message of a pod with two ranks."""
     figures = [
@@ -44,9 +55,13 @@ def line(plain: int, saved: int) -> str:
             compressed=1,
             overhead=lambda: {"percent": "17.2"},
             away=Away(tensors=3, bytes=300, late=1, reasons=Counter(NotHidden=5)),
+            raw_bytes=Counter(Small=7),
         )
         for _ in range(2)
     ]
+    for held, rank in enumerate(figures, 40):
+        rank.holding.weigh(Saved("encoder.3", held, 90))
+        rank.holding.reserved = 1000
     configured = config.RuntimeConfig(mode="ErrorBounded", attempt=3)
     return (
         "Traceback of the script's own\n"
@@ -64,6 +79,9 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
     assert found["complete"] is True
     assert (found["offloadedBytes"], found["offloadReasons"]) == (1200, {"NotHidden": 20})
     assert (found["overheadPercent"], "in turn" in found["overheadDenominator"]) == ("17.2", True)
+    assert (found["peakBytes"], found["plainPeakBytes"], found["peakTensor"]) == (41, 90, "encoder.3, saved")
+    assert found["peakStep"] == 1
+    assert (found["reservedBytes"], found["rawBytes"]) == (1000, {"Small": 28})
     assert set(found) <= set(schema("trainingjobs", "status", "compression")["properties"])
 
 

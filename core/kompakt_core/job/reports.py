@@ -22,9 +22,14 @@ LARGEST: Final = 1 << 50  # a petabyte: what is above it is no count of bytes, a
 LIMIT: Final = 4096  # kubelet's own limit of a termination message
 PAGE_MARK: Final = "# kompakt "  # begins the line of a page of metrics that has the summary (the runtime repeats it)
 # What grows all the time and, by itself, is not worth a write of the status.
-GROWING: Final = frozenset({"plainBytes", "savedBytes", "steps", "ratio", "raw", "offloadedBytes", "offloadReasons"})
+GROWING: Final = frozenset(
+    {"plainBytes", "savedBytes", "steps", "ratio", "raw", "rawBytes", "offloadedBytes", "offloadReasons"}
+    | {"peakBytes", "plainPeakBytes", "peakStep", "peakTensor", "reservedBytes"}
+)
 UNREADABLE: Final = "Unreadable"  # in place of what is no word
-NOTEWORTHY: Final = 0.01  # by what share of itself a ratio changes before that is news
+NOTEWORTHY: Final = 0.01  # by what share of itself a ratio or a peak changes before that is news
+# Field of the summary's `peak` -> field of the status.
+PEAK: Final = {"bytes": "peakBytes", "plainBytes": "plainPeakBytes", "step": "peakStep", "reservedBytes": "reservedBytes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +64,12 @@ def is_news(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> 
         return now is not None
     old, new = merged([before]), merged([now])
     steady = [{**{k: v for k, v in found.items() if k not in GROWING}, "raw": set(found["raw"])} for found in (old, new)]
-    ratios = [float(found.get("ratio", 0)) for found in (old, new)]
-    return steady[0] != steady[1] or abs(ratios[1] - ratios[0]) > NOTEWORTHY * ratios[0]
+    return steady[0] != steady[1] or any(_moved(old, new, name) for name in ("ratio", "peakBytes"))
+
+
+def _moved(old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> bool:
+    before, now = float(old.get(name, 0)), float(new.get(name, 0))
+    return abs(now - before) > NOTEWORTHY * before
 
 
 def count(report: Mapping[str, Any], key: str) -> int:
@@ -84,6 +93,9 @@ def merged(reports: Iterable[Mapping[str, Any]], workers: int = 0) -> dict[str, 
     result["steps"] = max(count(report, "steps") for report in found)
     result["complete"] = len(found) >= workers and all(report.get("complete") is True for report in found)
     result["raw"] = _reasons(report.get("raw") for report in found)
+    if any("rawBytes" in report for report in found):
+        result["rawBytes"] = _reasons(report.get("rawBytes") for report in found)
+    result |= _highest_peak(found)
     result |= _offloaded([away for report in found if isinstance(away := report.get("offload"), Mapping)])
     result |= _smallest_batch(found) | _highest_overhead(found)
     if result["savedBytes"]:
@@ -113,6 +125,16 @@ def _is_percent(text: object) -> bool:
     return isinstance(text, str) and PERCENT.fullmatch(text) is not None
 
 
+def _highest_peak(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of the rank that held most at a time, over all workers: what it held, and what plain autograd would have held there."""
+    told = [peak for report in reports if isinstance(peak := report.get("peak"), Mapping) and count(peak, "bytes")]
+    if not told:
+        return {}
+    worst = max(told, key=lambda peak: count(peak, "bytes"))
+    tensor = {"peakTensor": _words(worst["tensor"])} if "tensor" in worst else {}
+    return {status: nbytes for name, status in PEAK.items() if (nbytes := count(worst, name))} | tensor
+
+
 def _offloaded(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What waited in host memory, and why the rest did not, over all workers that were asked for it; nothing without any."""
     sums = {"offloadedBytes": sum(count(away, "bytes") for away in told)}
@@ -120,7 +142,7 @@ def _offloaded(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _reasons(told: Iterable[object]) -> dict[str, int]:
-    """How many tensors were kept plain, by reason, over all workers."""
+    """What is counted by reason (tensors that were kept plain, or their bytes), over all workers."""
     total: Counter[str] = Counter()
     for raw in told:
         if isinstance(raw, Mapping):

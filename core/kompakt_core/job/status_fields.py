@@ -83,6 +83,36 @@ class CompressionStatus(Declared, frozen=True):
         str,
         about("What plainBytes counts.", example="bytes of unique storages that plain autograd keeps only for the backward pass"),
     ] = ABSENT
+    peak_bytes: Annotated[
+        int,
+        about(
+            "The most held for backward passes at a time, in any step: what was kept, copies unpacked to be read, tensors that "
+            "wait to be packed, and working memory. Of the rank that held most.",
+            unit="bytes",
+            low=0,
+            example=41000000,
+        ),
+    ] = ABSENT
+    plain_peak_bytes: Annotated[
+        int,
+        about(
+            "The most that training without compression would have held at a time there.", unit="bytes", low=0, example=180000000
+        ),
+    ] = ABSENT
+    peak_step: Annotated[
+        int, about("Optimizer step of peakBytes; the first ones hold most.", unit="steps, from 1", low=0, example=1)
+    ] = ABSENT
+    peak_tensor: Annotated[
+        str,
+        about(
+            "Tensor that set peakBytes: the layer, and whether its tensor was saved, packed or read then.",
+            example="encoder.3, read",
+        ),
+    ] = ABSENT
+    reserved_bytes: Annotated[
+        int,
+        about("The most that PyTorch had taken from the GPU of the rank of peakBytes.", unit="bytes", low=0, example=21000000000),
+    ] = ABSENT
     overhead_percent: Annotated[
         str, about("Time that compression adds to a step, in the slowest worker.", unit="percent", example="17.2")
     ] = ABSENT
@@ -101,6 +131,10 @@ class CompressionStatus(Declared, frozen=True):
     raw: Annotated[
         dict[str, Annotated[int, about("Tensors.", low=0)]],
         about("Tensors that were kept as they are, by reason.", unit="tensors", example={"Small": 12}),
+    ] = ABSENT
+    raw_bytes: Annotated[
+        dict[str, Annotated[int, about("Bytes.", low=0)]],
+        about("The same in bytes that a backward pass read.", unit="bytes, summed over steps", example={"Small": 48000}),
     ] = ABSENT
     offloaded_bytes: Annotated[
         int,

@@ -106,8 +106,17 @@ def test_after_a_restart_the_last_figures_stay_until_the_new_attempt_speaks(runn
     assert (found["attempt"], found["ratio"]) == (2, "2.00")
 
 
-STEPS = SAID | {"plainBytes": 6030, "savedBytes": 1000, "steps": 50, "raw": {"TooSmall": 30}}
-NEWS = [{"plainBytes": 610}, {"raw": {"TooSmall": 3, "NotDense": 1}}, {"active": False}, {"violations": 1}]
+PEAK = {"bytes": 4000, "plainBytes": 9000, "step": 2, "tensor": "a, read", "reservedBytes": 20000}
+SAID["peak"] = PEAK
+STEPS = SAID | {"plainBytes": 6030, "savedBytes": 1000, "steps": 50, "raw": {"TooSmall": 30}, "rawBytes": {"TooSmall": 90}}
+STEPS["peak"] = PEAK | {"bytes": 4040, "plainBytes": 9100, "tensor": "b, packed"}
+NEWS = [
+    {"peak": PEAK | {"bytes": 4041}},
+    {"plainBytes": 610},
+    {"raw": {"TooSmall": 3, "NotDense": 1}},
+    {"active": False},
+    {"violations": 1},
+]
 
 
 @pytest.mark.parametrize("change", [*NEWS, {"overhead": {"percent": "17.2"}}], ids=str)
@@ -119,6 +128,16 @@ def test_first_words_are_news_and_that_training_goes_on_is_none() -> None:
     assert is_news(None, SAID)
     assert is_news(SAID | {"savedBytes": 0}, SAID)
     assert not any(is_news(before, now) for before, now in ((None, None), (SAID, None), (SAID, SAID), (SAID, STEPS)))
+
+
+def test_the_peak_is_of_the_rank_that_held_most_and_bytes_by_reason_are_summed() -> None:
+    lower = PEAK | {"bytes": 3000, "plainBytes": 99000, "reservedBytes": 0}
+    found = merged([SAID | {"peak": lower, "rawBytes": {"Small": 1}}, SAID | {"rawBytes": {"Small": 2, "Compiled": 3}}])
+    wanted = {"peakBytes": 4000, "plainPeakBytes": 9000, "peakStep": 2, "peakTensor": "a, read", "reservedBytes": 20000}
+    assert wanted.items() <= found.items()
+    assert found["rawBytes"] == {"Compiled": 3, "Small": 3}
+    bare = merged([SAID | {"peak": {"bytes": "many", "tensor": ["x"]}}])
+    assert not {"peakBytes", "peakTensor", "reservedBytes", "rawBytes"} & set(bare)
 
 
 def test_the_summary_is_one_line_of_the_page() -> None:
