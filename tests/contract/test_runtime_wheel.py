@@ -88,6 +88,6 @@ def test_a_script_is_trained_by_it(alone):
     done = subprocess.run([str(word) for word in (*command, *program)], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["step 0 []", "step 1 []", "step 2 []", "saved a model"]
-    assert "kompakt: ErrorBounded, target 0.01, 3 optimizer steps: " in done.stderr
+    assert "kompakt: activations held at most " in done.stderr
     assert "times smaller" in done.stderr
     assert ", 0 beyond what was promised" in done.stderr

@@ -22,7 +22,8 @@ def test_every_setting_is_read():
     }  # fmt: skip
     config = RuntimeConfig.from_env({f"KOMPAKT_{name}": value for name, value in told.items()})
     given = ("ErrorBounded", "0.05", (SiteOverride("head.*", "None"),), 0, "Fail", "/state", 3)
-    assert config == RuntimeConfig(*given, batch="Suggest", replay=True, overhead=True, offload="Auto")
+    more = {"batch": "Suggest", "replay": True, "overhead": True, "offload": "Auto", "switch_file": "/state/off"}
+    assert config == RuntimeConfig(*given, **more)
     assert config.mode_of("head.fc") == "None"
     assert config.mode_of("body.head.fc") == "ErrorBounded"
 

@@ -28,6 +28,7 @@ OTHERS = {
     "command": {"typer"},
     "run": {"rich"},
     "report": {"rich", "matplotlib"},
+    "gradient_errors": {"rich"},
     **{f"codec.{name}": {"triton"} for name in ("pack_kernels", "unpack_kernels", "word_kernels")},
 }
 REFUSE = """
