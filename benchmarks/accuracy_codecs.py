@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from kompakt_runtime import account, observe
-from kompakt_runtime.config import DEFAULT_MIN_TENSOR_BYTES, Mode, Nonlinear, RuntimeConfig
+from kompakt_runtime.config import DEFAULT_MIN_TENSOR_BYTES, ActivationGradients, Mode, RuntimeConfig
 from kompakt_runtime.entry import SavedStorage, whole_storage
 from kompakt_runtime.lossless import Mask, sign_mask
 from kompakt_runtime.session import Session
@@ -53,9 +53,11 @@ class Groups:
 
 
 @contextmanager
-def compressed(mode: Mode, target: str = "0.01", nonlinear: Nonlinear = "Keep", least: int = 16384) -> Iterator[Session]:
+def compressed(
+    mode: Mode, target: str = "0.01", gradients: ActivationGradients = "Exact", least: int = 16384
+) -> Iterator[Session]:
     """least: bytes of the smallest tensor that is packed; small networks have few as large as the runtime's own default."""
-    session = Session(RuntimeConfig(mode, target, min_tensor_bytes=least, nonlinear=nonlinear))
+    session = Session(RuntimeConfig(mode, target, min_tensor_bytes=least, activation_gradients=gradients))
     session.start()
     try:
         yield session
@@ -145,11 +147,11 @@ CODECS: dict[str, Callable[[], AbstractContextManager[Session]]] = {
     "far too large": far_too_large,
     "nudged": nudged,
     "noise 0.01": lambda: noisy(0.01),
-    "as it comes": lambda: compressed("ErrorBounded", least=DEFAULT_MIN_TENSOR_BYTES),
-    "as it comes, nonlinear too": lambda: compressed("ErrorBounded", nonlinear="Bounded", least=DEFAULT_MIN_TENSOR_BYTES),
+    "as it comes, exact": lambda: compressed("ErrorBounded", least=DEFAULT_MIN_TENSOR_BYTES),
+    "as it comes": lambda: compressed("ErrorBounded", gradients="Bounded", least=DEFAULT_MIN_TENSOR_BYTES),
 }
 # With nothing set but the mode: for models of others, which are large enough for it.
-AS_IT_COMES = ("as it comes", "as it comes, nonlinear too")
+AS_IT_COMES = ("as it comes", "as it comes, exact")
 # The slower tasks are tried with these.
 TELLING = ["lossless", "error-bounded 0.01", "error-bounded 0.1", "fixed 4 bit", "fixed 2 bit"]
 

@@ -95,7 +95,7 @@ SIZES = {"small": SMALL, "large": LARGE}
 def train(case: Case, samples: int, mode: Mode, **settings: Any) -> Session:
     """STEPS steps from the weights of seed 0, the same at every call."""
     torch.manual_seed(0)
-    session = Session(RuntimeConfig(mode, **settings))
+    session = Session(RuntimeConfig(mode, activation_gradients="Exact", **settings))
     session.start()
     try:
         model = case.network()

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kompakt_runtime.config import RuntimeConfig
+from kompakt_runtime.config import ACTIVATION_GRADIENTS, RuntimeConfig
 from kompakt_runtime.session import Session
 
 WARM_UP = 12
@@ -125,9 +125,9 @@ def main() -> None:
     }
     for name, case in cases.items():
         plain = trained(case, None, arguments.steps, device)
-        for nonlinear in ("Keep", "Bounded"):
-            packed = trained(case, RuntimeConfig("ErrorBounded", nonlinear=nonlinear), arguments.steps, device)
-            print(row(f"{name}, nonlinear inputs {nonlinear}", plain, packed), flush=True)
+        for gradients in ACTIVATION_GRADIENTS:
+            packed = trained(case, RuntimeConfig("ErrorBounded", activation_gradients=gradients), arguments.steps, device)
+            print(row(f"{name}, activation gradients {gradients}", plain, packed), flush=True)
 
 
 if __name__ == "__main__":

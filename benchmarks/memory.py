@@ -1,6 +1,6 @@
 """Peak of live bytes in one training step: plain, checkpointing, lossless, error-bounded; `python -m benchmarks.memory`.
 
-Networks with norms are measured with their inputs bounded too (`nonlinearInputs: Bounded`).
+Networks with norms are measured with their inputs bounded too (`activationGradients: Bounded`).
 
 On CPUs the peak is the largest rise of the running sum of the allocator's own events (allocations less releases) in the step, on
 GPUs `max_memory_allocated` less what was there before; gradients and temporaries count, the weights themselves do not. Before
@@ -19,7 +19,7 @@ from torch import nn
 from torch.profiler import profile
 from torch.utils.checkpoint import checkpoint_sequential
 
-from kompakt_runtime.config import Mode, Nonlinear, RuntimeConfig
+from kompakt_runtime.config import ActivationGradients, Mode, RuntimeConfig
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.session import Session
 
@@ -64,11 +64,11 @@ CASES = {
 
 
 @contextmanager
-def compressed(mode: Mode | None, target: str, nonlinear: Nonlinear) -> Iterator[Session | None]:
+def compressed(mode: Mode | None, target: str, gradients: ActivationGradients) -> Iterator[Session | None]:
     if mode is None:
         yield None
         return
-    session = Session(RuntimeConfig(mode, target, nonlinear=nonlinear))
+    session = Session(RuntimeConfig(mode, target, activation_gradients=gradients))
     session.start()
     try:
         yield session
@@ -86,13 +86,13 @@ def step(case: Case, model: nn.Sequential, optimizer: Any, device: Any, checkpoi
 
 
 def peak_bytes(
-    case: Case, device: Any, mode: Mode | None, target: str, checkpointed: bool = False, nonlinear: Nonlinear = "Keep"
+    case: Case, device: Any, mode: Mode | None, target: str, checkpointed: bool = False, gradients: ActivationGradients = "Exact"
 ) -> tuple[int, Figures | None]:
     """The peak of the last of STEPS steps, and the runtime's own figures of that step."""
     torch.manual_seed(0)
     model = case.model().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    with compressed(mode, target, nonlinear) as session:
+    with compressed(mode, target, gradients) as session:
         for _ in range(STEPS - 1):
             step(case, model, optimizer, device, checkpointed)
         if session is not None:
@@ -150,7 +150,7 @@ def show(name: str, case: Case, device: Any, target: str) -> None:
     rows[f"error-bounded, target {target}"] = peak_bytes(case, device, "ErrorBounded", target)
     if case.nonlinear:
         label = f"nonlinear too, target {target}"
-        rows[label] = peak_bytes(case, device, "ErrorBounded", target, nonlinear="Bounded")
+        rows[label] = peak_bytes(case, device, "ErrorBounded", target, gradients="Bounded")
     for label, (peak, _) in rows.items():
         print(f"  {label:32s} {peak / 1e6:8.2f} MB   {plain / peak:.2f} times smaller")
     for label, (_, figures) in rows.items():

@@ -18,7 +18,7 @@ __all__ = ["DENOMINATOR", "SETTINGS", "Counted", "Runtime", "fingerprint"]
 
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "default": {"mode": "ErrorBounded"},
-    "nonlinear": {"mode": "ErrorBounded", "nonlinear": "Bounded"},
+    "exact": {"mode": "ErrorBounded", "activation_gradients": "Exact"},
     "lossless": {"mode": "Lossless"},
 }
 

@@ -4,21 +4,21 @@ import fnmatch
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
-
-from kompakt_runtime.bounds import HALF
 
 Mode = Literal["None", "Lossless", "ErrorBounded"]
 FailurePolicy = Literal["Ignore", "Fail"]
 Batch = Literal["Keep", "Suggest", "Measure", "Raise"]
-Nonlinear = Literal["Keep", "Bounded"]
+ActivationGradients = Literal["Bounded", "Exact"]
 Offload = Literal["Auto", "Never"]
 MODES: Final = ("None", "Lossless", "ErrorBounded")
 FAILURE_POLICIES: Final = ("Ignore", "Fail")
 BATCHES: Final = ("Keep", "Suggest", "Measure", "Raise")
-NONLINEAR: Final = ("Keep", "Bounded")
+ACTIVATION_GRADIENTS: Final = ("Bounded", "Exact")
+# Deprecated: what the setting was called, and what its values are called now.
+NONLINEAR: Final = {"Keep": "Exact", "Bounded": "Bounded"}
 OFFLOAD: Final = ("Auto", "Never")
 # Training goes on with a larger batch than fits without compression, or an attempt that will do so is prepared.
 RAISING: Final = ("Measure", "Raise")
@@ -28,7 +28,8 @@ ENV_MODE: Final = "KOMPAKT_MODE"
 ENV_TARGET: Final = "KOMPAKT_TARGET"
 ENV_OVERRIDES: Final = "KOMPAKT_OVERRIDES"
 ENV_MIN_TENSOR_BYTES: Final = "KOMPAKT_MIN_TENSOR_BYTES"
-ENV_NONLINEAR: Final = "KOMPAKT_NONLINEAR_INPUTS"
+ENV_ACTIVATION_GRADIENTS: Final = "KOMPAKT_ACTIVATION_GRADIENTS"
+ENV_NONLINEAR: Final = "KOMPAKT_NONLINEAR_INPUTS"  # deprecated
 ENV_OFFLOAD: Final = "KOMPAKT_OFFLOAD"
 ENV_FAILURE_POLICY: Final = "KOMPAKT_FAILURE_POLICY"
 ENV_BATCH: Final = "KOMPAKT_BATCH"
@@ -38,7 +39,7 @@ ENV_PROGRESS_FILE: Final = "KOMPAKT_PROGRESS_FILE"
 ENV_METRICS_PORT: Final = "KOMPAKT_METRICS_PORT"
 READ_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
-    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH, ENV_NONLINEAR, ENV_OFFLOAD}
+    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH, ENV_ACTIVATION_GRADIENTS, ENV_NONLINEAR, ENV_OFFLOAD}
 )
 # Set by nobody but a person or `kompakt run`: the kill switch (any value but 0), where the last words go instead of
 # Kubernetes' file, whether every copy is compared with its original, whether dropout is replayed, and whether to end after the
@@ -80,7 +81,8 @@ class RuntimeConfig:
     for a larger one that fits (Suggest; Measure: and end once it is known), or one that only fits compressed is in force (Raise);
     replay: whether masks of dropout on CPUs are drawn again instead of kept;
     overhead: whether to measure what compression costs in time, by some steps without it;
-    nonlinear: whether inputs of norms, GELU and attention are error-bounded too; offload: whether what is kept may wait in host
+    activation_gradients: in mode ErrorBounded, whether what norms, GELU and attention read is error-bounded too, and with it
+    gradients of activations; offload: whether what is kept may wait in host
     memory; switch_file: see switch.py.
     """
 
@@ -99,16 +101,16 @@ class RuntimeConfig:
     batch: Batch = "Keep"
     overhead: bool = False
     replay: bool = False
-    nonlinear: Nonlinear = "Keep"
+    activation_gradients: ActivationGradients = "Bounded"
     offload: Offload = "Never"
     switch_file: str | None = None
     compare: int = 0
     compare_dir: str = ""
 
     @property
-    def layer_target(self) -> float:
-        """What a linear layer's inputs alone may do: half of the variance, where nonlinear inputs have the other half."""
-        return float(self.target) * (HALF if self.nonlinear == "Bounded" else 1)
+    def bounds_activations(self) -> bool:
+        """Whether gradients of activations may have errors."""
+        return self.mode == "ErrorBounded" and self.activation_gradients == "Bounded"
 
     def mode_of(self, module: str, class_name: str = "") -> Mode:
         """The mode of a module by its name and the name of its class; the first override that matches wins."""
@@ -125,16 +127,17 @@ class RuntimeConfig:
         min_tensor_bytes: Any,
         verify: bool,
         replay: bool = False,
-        nonlinear: Any = "Keep",
+        activation_gradients: Any = None,
         offload: Any = "Never",
+        nonlinear: Any = None,
     ) -> "RuntimeConfig":
-        """From values of a program. Raises ConfigError that names the argument."""
+        """From values of a program. Raises ConfigError that names the argument. nonlinear: deprecated."""
         if isinstance(min_tensor_bytes, bool) or not isinstance(min_tensor_bytes, int):
             raise ConfigError(f"min_tensor_bytes is {min_tensor_bytes!r}; it must be a whole number of bytes")
         if not isinstance(overrides, Mapping):
             raise ConfigError(f'overrides must map name patterns to modes, as {{"head.*": "None"}}, not {overrides!r}')
         rows = [{"modules": modules, "mode": other} for modules, other in overrides.items()]
-        _agree("nonlinear", "offload", mode, nonlinear, offload)
+        _agree("offload", mode, offload)
         return RuntimeConfig(
             mode=cast(Mode, _one_of("mode", mode, MODES)),
             target=_target("target", str(target)),
@@ -142,7 +145,7 @@ class RuntimeConfig:
             min_tensor_bytes=_integer("min_tensor_bytes", str(min_tensor_bytes), DEFAULT_MIN_TENSOR_BYTES),
             verify=bool(verify),
             replay=bool(replay),
-            nonlinear=cast(Nonlinear, _one_of("nonlinear", nonlinear, NONLINEAR)),
+            activation_gradients=_gradients(mode, {"activation_gradients": activation_gradients, "nonlinear": nonlinear}),
             offload=cast(Offload, _one_of("offload", offload, OFFLOAD)),
         )
 
@@ -150,7 +153,7 @@ class RuntimeConfig:
     def from_env(environ: Mapping[str, str]) -> "RuntimeConfig":
         """Raises ConfigError that begins with the variable's name. An empty variable counts as absent."""
         mode = environ.get(ENV_MODE) or "None"
-        _agree(ENV_NONLINEAR, ENV_OFFLOAD, mode, environ.get(ENV_NONLINEAR), environ.get(ENV_OFFLOAD))
+        _agree(ENV_OFFLOAD, mode, environ.get(ENV_OFFLOAD))
         return RuntimeConfig(
             mode=cast(Mode, _one_of(ENV_MODE, mode, MODES)),
             target=_target(ENV_TARGET, environ.get(ENV_TARGET) or DEFAULT_TARGET),
@@ -166,7 +169,9 @@ class RuntimeConfig:
             verify=environ.get(ENV_VERIFY, "0") not in ("", "0"),
             replay=environ.get(ENV_REPLAY, "0") not in ("", "0"),
             dry_run=environ.get(ENV_DRY_RUN, "0") not in ("", "0"),
-            nonlinear=cast(Nonlinear, _one_of(ENV_NONLINEAR, environ.get(ENV_NONLINEAR) or "Keep", NONLINEAR)),
+            activation_gradients=_gradients(
+                mode, {name: environ.get(name) or None for name in (ENV_ACTIVATION_GRADIENTS, ENV_NONLINEAR)}
+            ),
             offload=cast(Offload, _one_of(ENV_OFFLOAD, environ.get(ENV_OFFLOAD) or "Never", OFFLOAD)),
             overhead=all(environ.get(name, "0") in ("", "0") for name in (ENV_VERIFY, ENV_DRY_RUN, ENV_COMPARE)),
             progress_file=environ.get(ENV_PROGRESS_FILE) or None,
@@ -189,18 +194,31 @@ def failure_policy(environ: Mapping[str, str]) -> FailurePolicy:
     return cast(FailurePolicy, _one_of(ENV_FAILURE_POLICY, environ.get(ENV_FAILURE_POLICY) or "Ignore", FAILURE_POLICIES))
 
 
-def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+def _one_of(name: str, value: Any, allowed: Collection[str]) -> str:
     if value not in allowed:
         raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
     return str(value)
 
 
-def _agree(nonlinear_name: str, offload_name: str, mode: Any, nonlinear: Any, offload: Any) -> None:
+def _agree(offload_name: str, mode: Any, offload: Any) -> None:
     """Raises ConfigError where the mode leaves nothing to do for what is asked for. Each value alone is judged elsewhere."""
-    if mode in ("None", "Lossless") and nonlinear == "Bounded":
-        raise ConfigError(f"{nonlinear_name} is {nonlinear!r}; that needs mode ErrorBounded, not {mode}")
     if mode == "None" and offload == "Auto":
         raise ConfigError(f"{offload_name} is {offload!r}; that needs a mode other than None, in which no tensor is looked at")
+
+
+def _gradients(mode: Any, given: Mapping[str, Any]) -> ActivationGradients:
+    """`given`: by today's name and by the deprecated one, None where it was not said. Today's default is Bounded."""
+    (name, value), (old, former) = given.items()
+    if value is not None:
+        _one_of(name, value, ACTIVATION_GRADIENTS)
+    if former is not None:
+        meant = NONLINEAR[_one_of(old, former, NONLINEAR)]
+        if value not in (None, meant):
+            raise ConfigError(f"{old} is {former!r}, which now is {name} {meant}, but {name} is {value!r}; leave {old} out")
+        name, value = (old, meant) if value is None else (name, value)
+    if mode in ("None", "Lossless") and value == "Bounded":
+        raise ConfigError(f"{name} is {value!r}; that needs mode ErrorBounded, not {mode}")
+    return cast(ActivationGradients, value or "Bounded")
 
 
 def _integer(name: str, text: str, example: int) -> int:

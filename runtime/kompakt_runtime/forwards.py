@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.nn.modules import module as module_hooks
 
-from kompakt_runtime.calls import Call, Thread, calls_on_the_stack
-from kompakt_runtime.compat.graph import noting
+from kompakt_runtime.calls import Call, Thread, calls_on_the_stack, keywords, wants_gradient
+from kompakt_runtime.compat.graph import in_backward, noting
 from kompakt_runtime.compat.hooks import innermost, untraced
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.evaluation import InEvaluation
@@ -40,8 +40,9 @@ class Forwards:
         """watch: tells the watcher of memory of one of its moments, if there is one."""
         self._figures, self._sites, self._hooks = figures, sites, hooks
         self._overhead, self._watch = overhead, watch
-        self._replay = config.replay
+        self._replay, self._bounds_activations = config.replay, config.bounds_activations
         self._threads = Thread()
+        self._asked = False  # for the gradient of an input, in the last forward pass that was no recomputation
         self._in_evaluation = InEvaluation()
         # The same objects always: they are known again on autograd's stack.
         self._pair = (untraced(self._pack), untraced(noting(self._unpack)))
@@ -90,6 +91,7 @@ class Forwards:
         if compiled(module):
             self._figures.count_raw(COMPILED)
             call.suspended = self._suspend()
+        call.exact = here.exact
         call.name = self._sites.name(module)
         call.mode = self._sites.mode_of(call.name, module)
         if self._replay and call.mode != "None":
@@ -117,11 +119,23 @@ class Forwards:
         self._overhead.entered(call.module)
         if self._hooks.offloading is not None:
             self._hooks.offloading.entered(call.module)
+        here.exact = self._bounds_activations and self._exactly(call.module, args)
         self._hooks.ledger.forget_recent()
         self._push()
         here.entered = call.enters = True
         self._figures.forwards += 1
         return None
+
+    def _exactly(self, module: Any, args: tuple[Any, ...]) -> bool:
+        """Must gradients of activations be exact in the forward pass that begins? What is asked for by a leaf is used itself.
+
+        What a backward pass computes again is given leaves in any case, and is what the last forward pass was.
+        """
+        if not in_backward():
+            self._asked = wants_gradient(args) or wants_gradient(keywords(module))
+            if self._asked:
+                self._figures.count_raw("InputGradient")
+        return self._asked or self._hooks.exact
 
     def _abandon(self) -> None:
         """Forgets forward passes of this thread that ended without our hooks: an Exception calls them, KeyboardInterrupt not."""

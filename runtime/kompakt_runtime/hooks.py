@@ -9,6 +9,7 @@ from kompakt_runtime.account import Account
 from kompakt_runtime.calls import Call
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.select import UNPACKING, untried, working_bytes
+from kompakt_runtime.compat.graph import in_backward
 from kompakt_runtime.config import Mode, RuntimeConfig
 from kompakt_runtime.exclusions import kept_out
 from kompakt_runtime.figures import Figures
@@ -41,6 +42,8 @@ class Hooks:
     ) -> None:
         """operations: where nonlinear inputs are packed too; offloading: where host memory is used."""
         self.operations, self.offloading = operations, offloading
+        # Since gradients of gradients were seen: in them an error of a copy has effects that nobody measures.
+        self.exact = False
         self._minimum = config.min_tensor_bytes
         self._figures = figures
         account = Account(figures)
@@ -108,10 +111,17 @@ class Hooks:
         self.readers.returned(output, outermost)
         self.ledger.settle_waiting(everything=outermost)
 
+    def _read_for_a_graph(self, handle: Handle | PlainTensor) -> None:
+        if not isinstance(handle, PlainTensor) and handle.entry.packed is not None:
+            self._figures.count_raw("DoubleBackward")
+            self.exact = True
+
     def unpack(self, handle: Handle | PlainTensor) -> Tensor:
         """Raises RuntimeError where plain autograd would: the tensor was changed in place meanwhile; DecodeFailed or an error for
         want of memory where a copy cannot be read.
         """
+        if torch.is_grad_enabled() and in_backward():
+            self._read_for_a_graph(handle)
         if self.offloading is not None:
             self.offloading.opening(handle)
         try:

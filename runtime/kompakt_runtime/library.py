@@ -69,8 +69,9 @@ def compression(
     min_tensor_bytes: int = DEFAULT_MIN_TENSOR_BYTES,
     verify: bool = False,
     replay: bool = False,
-    nonlinear: str = "Keep",
+    activation_gradients: str | None = None,
     offload: str = "Never",
+    nonlinear: str | None = None,
 ) -> Compression:
     """`with compression(target=0.01): loss = criterion(model(x), y)`: activations saved in there are compressed.
 
@@ -79,14 +80,17 @@ def compression(
     overrides: name patterns of modules (`head.*`) or classes (`class:Conv2d`) to modes; the first that matches wins.
     min_tensor_bytes: smaller tensors stay as they are. verify: keep originals too, and compare each copy that is read.
     replay: masks of nn.Dropout on CPUs are drawn again in the backward pass, where that was proved to give the same bits.
-    nonlinear: "Bounded" packs inputs of norms, GELU, SiLU and attention within bounds of their own as well; activation gradients
-    are then no longer those of plain training bit for bit.
+    activation_gradients: "Bounded" (mode ErrorBounded's default) packs what norms, GELU, SiLU, products and attention read within
+    bounds of their own as well; with "Exact" gradients of activations are those of plain training bit for bit.
     offload: "Auto" lets what is kept wait in the host's pinned memory where copies hide behind what the GPU computes.
+    nonlinear: deprecated, as activation_gradients: "Keep" is Exact.
 
     Equal settings give the same object in all of the process, so the call may stand inside the loop. Raises ConfigError (a
     ValueError) that names the argument, Unsupported where this torch is not fit for it.
     """
-    config = RuntimeConfig.of(mode, target, overrides or {}, min_tensor_bytes, verify, replay, nonlinear, offload)
+    config = RuntimeConfig.of(
+        mode, target, overrides or {}, min_tensor_bytes, verify, replay, activation_gradients, offload, nonlinear
+    )
     if config not in _by_settings:
         _by_settings[config] = Compression(config)
     return _by_settings[config]

@@ -137,6 +137,11 @@ class Operations:
         self.noise = Noise()
 
     @property
+    def found(self) -> bool:
+        """Was there any so far?"""
+        return bool(self._known)
+
+    @property
     def expected(self) -> int:
         """More than there may be, while they are not known yet: modules that were named, each with one."""
         return self._sites.named
@@ -179,6 +184,14 @@ class Operations:
         except Exception as problem:  # a measurement must not end a backward pass
             operation.finish()
             self._failed(f"ObserveFailed{type(problem).__name__}")
+
+
+def layer_target(target: float, operations: Operations | None, steps: int) -> float:
+    """What linear operands alone may do: half of the variance where nonlinear ones have the other half, or may yet be found in
+    the first step.
+    """
+    shared = operations is not None and (not steps or operations.found)
+    return target * (bounds.HALF if shared else 1)
 
 
 def _leaf(node: Node, number: int) -> Any:

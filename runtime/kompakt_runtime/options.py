@@ -3,6 +3,7 @@
 A new option is a row in OPTIONS and the variable that `config.py` reads; nothing else lists options.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -57,7 +58,14 @@ OPTIONS: Final = (
     Option("--suggest-batch", config.ENV_BATCH, "Keep", "say how large a batch would fit into memory", given="Suggest"),
     Option("--replay", config.ENV_REPLAY, "0", "draw dropout's masks again instead of keeping them (CPUs)", given="1"),
     Option(
-        "--nonlinear-inputs", config.ENV_NONLINEAR, "Keep", f"of norms, GELU, SiLU and attention: {_one_of(config.NONLINEAR)}"
+        "--activation-gradients",
+        config.ENV_ACTIVATION_GRADIENTS,
+        "",
+        f"{_one_of(config.ACTIVATION_GRADIENTS)}; Bounded, the default of mode ErrorBounded, packs what norms, GELU and attention"
+        " read too",
+    ),
+    Option(
+        "--nonlinear-inputs", config.ENV_NONLINEAR, "", "deprecated: Keep is --activation-gradients Exact, Bounded is Bounded"
     ),
     Option(
         "--offload",
@@ -76,8 +84,7 @@ def settings(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def as_typed(message: str) -> str:
-    """With the option that people typed instead of the variable that the message begins with."""
+    """With the options that people typed instead of the variables behind them."""
     for option in OPTIONS:
-        if message.startswith(option.variable):
-            return option.name + message.removeprefix(option.variable)
+        message = re.sub(rf"\b{option.variable}\b", option.name, message)
     return message

@@ -11,7 +11,7 @@ from kompakt_runtime.figures import COMPILED, Figures
 from kompakt_runtime.forwards import Forwards
 from kompakt_runtime.headroom import Headroom
 from kompakt_runtime.hooks import Hooks
-from kompakt_runtime.nonlinear import Operations
+from kompakt_runtime.nonlinear import Operations, layer_target
 from kompakt_runtime.observe import after_step, renew_operations, settle_alone
 from kompakt_runtime.obstacles import compiled_something
 from kompakt_runtime.offload import Offloading
@@ -34,7 +34,7 @@ class Session:
         self._switch = Switch(config.switch_file, self.figures)
         self.sites = Sites(self._mode_of, self.figures.count_raw)
         self.sites.settle = self._settle_alone
-        operations = Operations(self.sites, self.figures.count_raw) if config.nonlinear == "Bounded" else None
+        operations = Operations(self.sites, self.figures.count_raw) if config.bounds_activations else None
         elsewhere = (offloading or Offloading)(self.figures) if config.offload == "Auto" else None
         self.hooks = Hooks(config, self.figures, self.sites, operations, elsewhere)
         # Called after each optimizer step, when all of it is counted.
@@ -44,11 +44,14 @@ class Session:
         self._overhead = Overhead(self.figures, plain=config.overhead and config.batch not in RAISING, timed=config.overhead)
         self.figures.overhead = self._overhead.said
         self._raising = Raising(config, self.figures) if config.batch in RAISING else None
-        self._target = config.layer_target
         self._lossy = "ErrorBounded" in (config.mode, *(override.mode for override in config.overrides))
         self._modes: dict[tuple[str, str], Mode] = {}
         self._forwards = Forwards(config, self.figures, self.sites, self.hooks, self._overhead, self._watch)
         self._step_handles: list[Any] = []
+
+    @property
+    def _target(self) -> float:
+        return layer_target(float(self.config.target), self.hooks.operations, self.figures.steps)
 
     def _mode_of(self, name: str, module: Any) -> Mode:
         key = (name, type(module).__name__)

@@ -15,7 +15,7 @@ from kompakt_runtime.figures import Figures
 from kompakt_runtime.graph import POOLED, window_of
 from kompakt_runtime.ledger import Handle
 from kompakt_runtime.lossless import window_indices
-from kompakt_runtime.nonlinear import Operation, Operations
+from kompakt_runtime.nonlinear import Operation, Operations, layer_target
 from kompakt_runtime.policy import WAITS, Exact, KeepPlain, Lossy, TensorFacts, Use, decide, strictest
 from kompakt_runtime.sigma import contraction
 from kompakt_runtime.sites import Site, Sites
@@ -43,9 +43,13 @@ class Settling:
         actions: StorageActions,
     ) -> None:
         """operations: where what is read for gradients that go on is packed too."""
-        self._minimum, self._target = config.min_tensor_bytes, config.layer_target
+        self._minimum, self._whole_target = config.min_tensor_bytes, float(config.target)
         self._figures, self._sites, self._operations = figures, sites, operations
         self._account, self._actions = account, actions
+
+    @property
+    def _target(self) -> float:
+        return layer_target(self._whole_target, self._operations, self._figures.steps)
 
     def read_by(self, uses: Sequence[Consumption]) -> None:
         """All that one node holds of ours."""
@@ -78,9 +82,9 @@ class Settling:
 
     def _operation(self, uses: Sequence[Consumption], call: Call) -> Operation | None:
         """The node as a nonlinear operation of the module that runs."""
-        if self._operations is None or call.mode != "ErrorBounded":
+        if self._operations is None or call.exact or call.mode != "ErrorBounded":
             return None
-        tolerant = [use for use in uses if self._use(use) is Use.NONLINEAR]
+        tolerant = [use for use in uses if self._use(use, call) is Use.NONLINEAR]
         if not tolerant:
             return None
         operation = self._operations.of(call, kind(tolerant[0]))
@@ -88,17 +92,17 @@ class Settling:
         operation.observing = self._sites.observing() or (not self._sites.known and self._figures.steps == 0)
         return operation
 
-    def _use(self, use: Consumption) -> Use:
+    def _use(self, use: Consumption, call: Call) -> Use:
         if use.read is Read.INDEX and use.node.name() in POOLED:
             return Use.INDICES
         if use.read in TOLERANT and use.read is not Read.LINEAR:
             # A row that no test verified is as good here: what noise does to the gradients is measured.
-            return Use.NONLINEAR if self._operations is not None else Use.VALUES
+            return Use.VALUES if self._operations is None or call.exact else Use.NONLINEAR
         return Use.VALUES if use.read is None or use.unverified else EXACTLY.get(use.read, Use.VALUES)
 
     def _one(self, use: Consumption, call: Call, operation: Operation | None) -> float | None:
         """The bound that a nonlinear operation's operand has, if it is one that may have errors."""
-        handle, what = use.handle, self._use(use)
+        handle, what = use.handle, self._use(use, call)
         if what is Use.WEIGHT_GRADIENT:
             self._linear(use, call)
             return None

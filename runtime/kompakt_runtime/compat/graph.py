@@ -44,6 +44,11 @@ def current_node() -> Node:
     return torch._C._current_autograd_node()
 
 
+def in_backward() -> bool:
+    """Does a node's backward function run on this thread? Never in a torch that does not tell."""
+    return hasattr(torch._C, "_current_autograd_node") and current_node() is not None
+
+
 class _Look(threading.local):
     """wanted: our unpack function shall not unpack but note what it was handed."""
 

@@ -55,27 +55,32 @@ def compressing(mode: str | None = "ErrorBounded", **settings: Any) -> Iterator[
             session.stop()
 
 
-def gradients(model: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+def gradients(model: nn.Module, x: torch.Tensor, *, leaf: bool = True) -> dict[str, torch.Tensor]:
+    """Of the batch too. leaf: the model is given it itself, and so must leave gradients of activations exact."""
     model.zero_grad()
     x = x.detach().requires_grad_()
-    model(x).square().sum().backward()
+    given = x if leaf else x * 1
+    model(given).square().sum().backward()
     found = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
     return {**found, "input": x.grad}
 
 
-def ours_and_plain(model: nn.Module, session: Session, x: torch.Tensor | None = None) -> tuple[dict[str, torch.Tensor], ...]:
+def ours_and_plain(
+    model: nn.Module, session: Session, x: torch.Tensor | None = None, *, leaf: bool = True
+) -> tuple[dict[str, torch.Tensor], ...]:
     """Gradients with the session, which ends then, and those without it."""
     x = batch() if x is None else x
-    ours = gradients(model, x)
+    ours = gradients(model, x, leaf=leaf)
     session.stop()
-    return ours, gradients(model, x)
+    return ours, gradients(model, x, leaf=leaf)
 
 
-def double_backward(model: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Gradients of the squared gradient of the input, where there are any."""
+def double_backward(model: nn.Module, x: torch.Tensor, *, leaf: bool = True) -> dict[str, torch.Tensor]:
+    """Gradients of the squared gradient of the input, where there are any; leaf: as of `gradients`."""
     model.zero_grad()
     x = x.detach().requires_grad_()
-    (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+    given = x if leaf else x * 1
+    (slope,) = torch.autograd.grad(model(given).square().sum(), x, create_graph=True)
     slope.square().sum().backward()
     return {
         "input": x.grad,

@@ -123,7 +123,7 @@ def test_the_measured_error_of_each_is_what_was_aimed_at(running, kind):
 def test_projections_of_multihead_attention_are_packed(running):
     torch.manual_seed(0)
     model = Holder(nn.MultiheadAttention(WIDE, 2, batch_first=True), lambda model, x: model(x, x, x, need_weights=False)[0])
-    session = running()
+    session = running(activation_gradients="Exact")
     ours, plain = trained(model, batch(2, ROWS, WIDE), session)
     assert session.figures.layers["model.in_proj_weight"].saved > 0
     assert moved(ours, plain) == {"model.in_proj_weight"}, "attention itself reads the other's input, for gradients that go on"
@@ -133,13 +133,13 @@ def test_a_replaced_forward_function_makes_no_linear_layer_of_what_is_none(runni
     """It multiplies its input with itself, too: that gradient goes on, and must be exact."""
     model = nn.Linear(WIDE, WIDE, bias=False)
     model.forward = lambda x: F.linear(x, model.weight) * (x * x)
-    ours, plain = trained(model, batch(ROWS, WIDE), running())
+    ours, plain = trained(model, batch(ROWS, WIDE), running(activation_gradients="Exact"))
     assert torch.equal(ours["input"], plain["input"])
 
 
 def test_a_leaf_that_is_no_parameter_gets_its_exact_gradient(running):
     """An adversarial example: what it is multiplied with is a factor of the gradient that was asked for."""
-    x, session = batch(ROWS, WIDE).requires_grad_(), running()
+    x, session = batch(ROWS, WIDE).requires_grad_(), running(activation_gradients="Exact")
     other = nn.Linear(WIDE, WIDE)
     model = Holder(other, lambda inner, y: (inner(y * 1).sigmoid() * x).sum())
     for _ in range(3):
@@ -151,7 +151,7 @@ def test_a_leaf_that_is_no_parameter_gets_its_exact_gradient(running):
 
 
 def test_a_block_as_others_write_it_is_packed_node_by_node(running):
-    session = running(nonlinear="Bounded")
+    session = running(activation_gradients="Bounded")
     ours, plain = trained(Holder(LLAMA, llama_block), batch(4, ROWS, WIDE), session, steps=4)
     kinds = {
         name.split("[")[1].rstrip("]").split()[0] for name, row in session.figures.layers.items() if "[" in name and row.saved
@@ -163,8 +163,8 @@ def test_a_block_as_others_write_it_is_packed_node_by_node(running):
     assert not failed(session)
 
 
-def test_what_goes_on_stays_exact_without_being_asked(running):
-    session = running()
+def test_what_goes_on_stays_exact_if_that_is_asked_for(running):
+    session = running(activation_gradients="Exact")
     ours, plain = trained(Holder(LLAMA, llama_block), batch(4, ROWS, WIDE), session)
     assert torch.equal(ours["input"], plain["input"])
     assert moved(ours, plain), "some weight's operand was packed"
@@ -173,7 +173,7 @@ def test_what_goes_on_stays_exact_without_being_asked(running):
 def test_a_tensor_that_is_saved_again_later_is_not_packed_again(running, monkeypatch):
     """A gated unit saves its input for the gate, and after the activation for the other product."""
     packed = []
-    session = running()
+    session = running(activation_gradients="Exact")
     compress = session.hooks.ledger.compress
     session.hooks.ledger.compress = lambda *how, **more: packed.append(how[3]) or compress(*how, **more)
     own = Weights(gate=SQUARE, up=SQUARE)
@@ -199,7 +199,7 @@ def test_what_nobody_wrote_down_stays_exact_and_is_counted(running, way):
     def unknown(own, x):
         return (x * own.w).cumprod(0) if way == "unknown" else Boxed(x.exp())
 
-    session = running(nonlinear="Bounded")
+    session = running(activation_gradients="Bounded")
     model, x = Holder(Weights(w=(WIDE,)), unknown), batch(ROWS, WIDE).requires_grad_()
     out = model(x * 1)
     (out.t if way == "hidden" else out).sum().backward()

@@ -80,7 +80,16 @@ def test_a_signal_to_end_is_handed_on_to_the_program():
         (("--overrides", "head"), "--overrides is no JSON"),
         (("--overrides", '[{"modules": "", "mode": "None"}]'), "--overrides[0].modules must be a name pattern"),
         (("--min-tensor-bytes", "-1"), "--min-tensor-bytes is '-1'; it must be a whole number"),
+        (("--activation-gradients", "Some"), "--activation-gradients is 'Some'"),
         (("--nonlinear-inputs", "Some"), "--nonlinear-inputs is 'Some'"),
+        (
+            ("--nonlinear-inputs", "Keep", "--activation-gradients", "Bounded"),
+            "--nonlinear-inputs is 'Keep', which now is --activation-gradients Exact, but --activation-gradients is 'Bounded'",
+        ),
+        (
+            ("--mode", "Lossless", "--activation-gradients", "Bounded"),
+            "--activation-gradients is 'Bounded'; that needs mode ErrorBounded",
+        ),
         (
             ("--mode", "Lossless", "--nonlinear-inputs", "Bounded"),
             "--nonlinear-inputs is 'Bounded'; that needs mode ErrorBounded",

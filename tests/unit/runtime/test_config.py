@@ -19,11 +19,12 @@ def test_every_setting_is_read():
     told = {
         "MODE": "ErrorBounded", "TARGET": "0.05", "OVERRIDES": '[{"modules": "head.*", "mode": "None"}]', "MIN_TENSOR_BYTES": "0",
         "FAILURE_POLICY": "Fail", "STATE_DIR": "/state", "ATTEMPT": "3", "BATCH": "Suggest", "REPLAY": "1", "OFFLOAD": "Auto",
+        "ACTIVATION_GRADIENTS": "Exact",
     }  # fmt: skip
     config = RuntimeConfig.from_env({f"KOMPAKT_{name}": value for name, value in told.items()})
     given = ("ErrorBounded", "0.05", (SiteOverride("head.*", "None"),), 0, "Fail", "/state", 3)
     more = {"batch": "Suggest", "replay": True, "overhead": True, "offload": "Auto", "switch_file": "/state/off"}
-    assert config == RuntimeConfig(*given, **more)
+    assert config == RuntimeConfig(*given, **more, activation_gradients="Exact")
     assert config.mode_of("head.fc") == "None"
     assert config.mode_of("body.head.fc") == "ErrorBounded"
 
@@ -38,7 +39,8 @@ WRONG = {
     "KOMPAKT_MODE": ["On"],
     "KOMPAKT_TARGET": ["0.2", "0", "nan", "much"],
     "KOMPAKT_MIN_TENSOR_BYTES": ["-1", "64Ki"],
-    "KOMPAKT_NONLINEAR_INPUTS": ["On"],
+    "KOMPAKT_ACTIVATION_GRADIENTS": ["On", "Keep"],
+    "KOMPAKT_NONLINEAR_INPUTS": ["On", "Exact"],
     "KOMPAKT_OFFLOAD": ["Always"],
     "KOMPAKT_ATTEMPT": ["1.5"],
     "KOMPAKT_FAILURE_POLICY": ["Retry"],
@@ -55,7 +57,8 @@ def test_a_wrong_value_is_refused_by_the_variable_s_name(name, value):
         RuntimeConfig.from_env({name: value})
 
 
-NEEDLESS = [("KOMPAKT_NONLINEAR_INPUTS", "Bounded", "Lossless"), ("KOMPAKT_OFFLOAD", "Auto", "None")]
+BOUNDED = [(name, "Bounded", "Lossless") for name in ("KOMPAKT_ACTIVATION_GRADIENTS", "KOMPAKT_NONLINEAR_INPUTS")]
+NEEDLESS = [*BOUNDED, ("KOMPAKT_OFFLOAD", "Auto", "None")]
 
 
 @pytest.mark.parametrize(("name", "value", "mode"), [*NEEDLESS, *((name, value, "") for name, value, _ in NEEDLESS)])
@@ -64,9 +67,36 @@ def test_what_the_mode_leaves_nothing_to_do_is_refused_by_the_variable_s_name(na
         RuntimeConfig.from_env({name: value, "KOMPAKT_MODE": mode})
 
 
+GRADIENTS, INPUTS = "KOMPAKT_ACTIVATION_GRADIENTS", "KOMPAKT_NONLINEAR_INPUTS"
+
+
+@pytest.mark.parametrize(
+    ("given", "bounded"),
+    [
+        ({}, True),
+        ({GRADIENTS: ""}, True),
+        ({GRADIENTS: "Exact"}, False),
+        ({INPUTS: "Keep"}, False),
+        ({INPUTS: "Bounded"}, True),
+        ({INPUTS: "Keep", GRADIENTS: "Exact"}, False),
+        ({"KOMPAKT_MODE": "Lossless"}, False),
+        ({"KOMPAKT_MODE": "Lossless", INPUTS: "Keep"}, False),
+    ],
+)
+def test_activation_gradients_are_bounded_unless_exact_ones_are_asked_for_by_either_name(given, bounded):
+    config = RuntimeConfig.from_env({"KOMPAKT_MODE": "ErrorBounded", **given})
+    assert config.bounds_activations is bounded
+
+
+@pytest.mark.parametrize(("now", "former", "meant"), [("Bounded", "Keep", "Exact"), ("Exact", "Bounded", "Bounded")])
+def test_two_names_that_contradict_each_other_are_refused(now, former, meant):
+    with pytest.raises(ConfigError, match=f"^{INPUTS} is '{former}', which now is {GRADIENTS} {meant}, but"):
+        RuntimeConfig.from_env({"KOMPAKT_MODE": "ErrorBounded", GRADIENTS: now, INPUTS: former})
+
+
 # Printable text only: the tables of all of Unicode take seconds to build on a busy machine.
 VALUES = st.text(string.printable, max_size=30) | st.sampled_from(
-    ["0", "Bounded", "Auto", "1e400", "[null]", "[" * 30, "٣", "-0"]
+    ["0", "Bounded", "Keep", "Exact", "Auto", "1e400", "[null]", "[" * 30, "٣", "-0"]
 )
 
 

@@ -107,9 +107,9 @@ def test_one_layer_s_sigma_is_measured_at_a_time(running):
 
 def test_only_measured_steps_look_at_inputs_of_nonlinear_operations(running):
     torch.manual_seed(0)
-    model, session = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GELU(), nn.Conv2d(8, 4, 3)), running(nonlinear="Bounded")
+    model, session = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GELU(), nn.Conv2d(8, 4, 3)), running(activation_gradients="Bounded")
     warm_up(model, steps=3)
-    gradients(model, batch())
+    gradients(model, batch(), leaf=False)
     (operation,) = session.hooks.operations
     assert operation.bound > 0
     assert (operation.elements, operation.magnitude) == (0, None)
@@ -117,7 +117,10 @@ def test_only_measured_steps_look_at_inputs_of_nonlinear_operations(running):
 
 def test_what_is_negated_only_when_it_is_read_passes_through(running):
     torch.manual_seed(0)
-    model, session = Holder(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)), lambda model, x: model(x.conj().imag)), running()
+    model, session = (
+        Holder(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)), lambda model, x: model(x.conj().imag)),
+        running(activation_gradients="Exact"),
+    )
     ours, plain = (found["model.0.weight"] for found in ours_and_plain(model, session, torch.fft.fft(torch.randn(16, 8))))
     assert torch.equal(ours, plain)
     assert session.figures.raw == {"NotPlainTensor": 1}
@@ -134,11 +137,15 @@ def test_a_pool_whose_output_shows_only_further_out_is_found_there(running):
 
 def test_an_input_of_a_norm_that_somebody_holds_is_not_packed_in_vain(running):
     torch.manual_seed(0)
-    model, session, kept = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GELU(), nn.Conv2d(8, 4, 3)), running(nonlinear="Bounded"), []
+    model, session, kept = (
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.GELU(), nn.Conv2d(8, 4, 3)),
+        running(activation_gradients="Bounded"),
+        [],
+    )
     model[0].register_forward_hook(lambda _module, _args, output: kept.append(output))
     warm_up(model, steps=3)
     session.figures.forget()
-    gradients(model, batch())
+    gradients(model, batch(), leaf=False)
     assert session.figures.raw["HeldElsewhere"] == 1
     assert "1 [gelu]" not in session.figures.layers
 

@@ -115,8 +115,16 @@ def test_equal_settings_give_the_same_object_so_the_call_may_stand_in_the_loop()
         ({"overrides": {"head.*": "Off"}}, r"overrides\[0\].mode"),
         ({"overrides": ["head"]}, "overrides must map"),
         ({"min_tensor_bytes": -1}, "min_tensor_bytes is '-1'"),
+        ({"activation_gradients": "Some"}, "activation_gradients is 'Some'"),
         ({"nonlinear": "Some"}, "nonlinear is 'Some'"),
-        ({"mode": "Lossless", "nonlinear": "Bounded"}, "nonlinear is 'Bounded'; that needs mode ErrorBounded"),
+        (
+            {"nonlinear": "Keep", "activation_gradients": "Bounded"},
+            "nonlinear is 'Keep', which now is activation_gradients Exact",
+        ),
+        *(
+            ({"mode": "Lossless", name: "Bounded"}, f"{name} is 'Bounded'; that needs mode ErrorBounded")
+            for name in ("activation_gradients", "nonlinear")
+        ),
         ({"offload": "Always"}, "offload is 'Always'"),
         ({"mode": "None", "offload": "Auto"}, "offload is 'Auto'; that needs a mode other than None"),
         ({"min_tensor_bytes": 1.5}, "min_tensor_bytes is 1.5"),
@@ -125,6 +133,23 @@ def test_equal_settings_give_the_same_object_so_the_call_may_stand_in_the_loop()
 def test_a_wrong_argument_is_named(settings, field):
     with pytest.raises(ConfigError, match=field):
         kompakt_runtime.compression(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "bounded"),
+    [
+        ({}, True),
+        ({"activation_gradients": "Exact"}, False),
+        ({"nonlinear": "Keep"}, False),
+        ({"nonlinear": "Bounded"}, True),
+        ({"mode": "Lossless"}, False),
+    ],
+)
+def test_what_a_norm_reads_is_packed_unless_exact_gradients_are_asked_for(compress, settings, bounded):
+    compression = compress(**settings)
+    torch.manual_seed(0)
+    train(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 3)), lambda: compression)
+    assert ("1 [norm]" in {layer.name for layer in compression.report().layers}) is bounded
 
 
 class Parts(nn.Module):

@@ -8,8 +8,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from kompakt_runtime.bounds import allowances, first_nonlinear_bound, nonlinear_bound
-from kompakt_runtime.config import RuntimeConfig, SiteOverride
+from kompakt_runtime.config import SiteOverride
+from kompakt_runtime.nonlinear import Operations, layer_target
+from kompakt_runtime.sites import Sites
 from tests.support.runtime.small_training import Holder, batch, gradients, ours_and_plain, same, warm_up
+from tests.support.runtime.small_training import network as relu_network
 
 
 def network(norm: type[nn.Module] = nn.BatchNorm2d, act: type[nn.Module] = nn.GELU) -> nn.Sequential:
@@ -39,7 +42,7 @@ def rows(session, kind: str) -> dict:
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm])
 def test_inputs_of_norms_are_packed_within_bounds_of_their_own(running, norm):
-    model, session = network(norm), running(nonlinear="Bounded")
+    model, session = network(norm), running(activation_gradients="Bounded")
     warm_up(model, steps=3, momentum=0.9)
     found = rows(session, "norm")
     assert found.keys() == {"1 [norm]", "4 [norm]"}
@@ -51,7 +54,7 @@ def test_a_norm_on_the_raw_batch_is_judged_by_its_weight_alone(running):
     """No gradient goes on from there, so none can be off."""
     torch.manual_seed(0)
     layers = [nn.BatchNorm2d(3, momentum=0.0), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 4)]
-    model, session = nn.Sequential(*layers), running(nonlinear="Bounded")
+    model, session = nn.Sequential(*layers), running(activation_gradients="Bounded")
     warm_up(model, steps=6, momentum=0.9)
     (row,) = rows(session, "norm").values()
     assert 0 < row.sigma < 2
@@ -68,7 +71,7 @@ def test_a_norm_on_the_raw_batch_is_judged_by_its_weight_alone(running):
 
 def test_functional_forms_are_found_behind_the_module_around_them(running):
     torch.manual_seed(0)
-    model, session = nn.Sequential(Attention(), nn.Flatten(), nn.Linear(108, 4)), running(nonlinear="Bounded")
+    model, session = nn.Sequential(Attention(), nn.Flatten(), nn.Linear(108, 4)), running(activation_gradients="Bounded")
     warm_up(model, steps=3, momentum=0.9)
     for kind in ("attention", "gelu", "norm"):
         (row,) = rows(session, kind).values()
@@ -77,8 +80,8 @@ def test_functional_forms_are_found_behind_the_module_around_them(running):
     assert session.figures.violations == 0
 
 
-@pytest.mark.parametrize("settings", [{}, {"mode": "Lossless"}])
-def test_without_being_asked_nonlinear_inputs_stay_exact(running, settings):
+@pytest.mark.parametrize("settings", [{"activation_gradients": "Exact"}, {"mode": "Lossless"}])
+def test_exact_gradients_need_exact_inputs(running, settings):
     model, session = network(), running(**settings)
     warm_up(model)
     ours, plain = ours_and_plain(model, session)
@@ -89,7 +92,7 @@ def test_without_being_asked_nonlinear_inputs_stay_exact(running, settings):
 
 @pytest.mark.parametrize("pattern", ["class:BatchNorm2d", "[14]"])
 def test_a_class_or_a_name_may_be_left_out(running, pattern):
-    model, session = network(), running(nonlinear="Bounded", overrides=(SiteOverride(pattern, "None"),))
+    model, session = network(), running(activation_gradients="Bounded", overrides=(SiteOverride(pattern, "None"),))
     warm_up(model)
     assert not rows(session, "norm")
     assert rows(session, "gelu").keys() == {"2 [gelu]", "5 [gelu]"}
@@ -97,10 +100,10 @@ def test_a_class_or_a_name_may_be_left_out(running, pattern):
 
 def test_activation_gradients_stay_within_what_the_layers_bear(running):
     """The measured error of the input's gradient, from all operations at once, against the smallest share that a layer bears."""
-    model, session = network(), running(nonlinear="Bounded")
+    model, session = network(), running(activation_gradients="Bounded")
     warm_up(model, steps=9, momentum=0.9)
     bears = max(share for _, share in session.sites.tolerances())
-    ours, plain = (found["input"] for found in ours_and_plain(model, session, batch(8)))
+    ours, plain = (found["input"] for found in ours_and_plain(model, session, batch(8), leaf=False))
     moved = float((ours - plain).norm() / plain.norm())
     assert 0 < moved < 2 * bears
 
@@ -108,7 +111,7 @@ def test_activation_gradients_stay_within_what_the_layers_bear(running):
 def test_what_noise_does_is_what_packing_does(running):
     """`sigma` of an operation is measured with noise of our own; here with the error of the true copy."""
     torch.manual_seed(0)
-    model, session = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)), running(nonlinear="Bounded")
+    model, session = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)), running(activation_gradients="Bounded")
     x = torch.randn(512, 32)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
 
@@ -134,16 +137,16 @@ def test_what_noise_does_is_what_packing_does(running):
 
 def test_measuring_moves_no_random_numbers_and_no_gradient(running):
     model = network()
-    session = running(nonlinear="Bounded")
+    session = running(activation_gradients="Bounded")
     torch.manual_seed(5)
-    first = gradients(model, batch())
+    first = gradients(model, batch(), leaf=False)
     after = torch.rand(1)
     torch.manual_seed(5)
     assert torch.equal(after, torch.rand(1))
     for operation in session.hooks.operations:
         operation.observing = False
     session.hooks.operations.watch = lambda *_: None
-    assert same(first, gradients(model, batch()))
+    assert same(first, gradients(model, batch(), leaf=False))
 
 
 def test_a_tensor_that_a_layer_and_a_norm_save_has_the_tighter_bound(running):
@@ -154,7 +157,7 @@ def test_a_tensor_that_a_layer_and_a_norm_save_has_the_tighter_bound(running):
         return model[0](x.flatten(1)) + model[1](x).flatten(1)
 
     model = Holder(nn.ModuleList([nn.Linear(108, 108), nn.LayerNorm(6)]), both)
-    session = running(nonlinear="Bounded")
+    session = running(activation_gradients="Bounded")
     warm_up(model)
     (operation,) = session.hooks.operations
     site = session.sites.of(model.model[0])
@@ -170,12 +173,12 @@ def test_a_tensor_that_a_layer_and_a_norm_save_has_the_tighter_bound(running):
     for mine, tighter in ((0.125, 0.125), (1.0, 0.5)):
         operation.bound = mine
         asked.clear()
-        gradients(model, batch())
+        gradients(model, batch(), leaf=False)
         assert asked[-1] == tighter
 
 
 def test_an_overflow_leaves_bounds_as_they_are(running):
-    model, session = network(), running(nonlinear="Bounded")
+    model, session = network(), running(activation_gradients="Bounded")
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for scale in (1.0, math.inf):
         optimizer.zero_grad()
@@ -191,7 +194,7 @@ def test_an_overflow_leaves_bounds_as_they_are(running):
 
 
 def test_a_backward_pass_keeps_no_copy_longer_than_it_reads_it(running):
-    model, session = network(), running(nonlinear="Bounded")
+    model, session = network(), running(activation_gradients="Bounded")
     out = model(batch())
     entries = [entry for entry in session.hooks.ledger._entries.values() if entry.layer.endswith("norm]")]
     assert len(entries) == 2
@@ -223,6 +226,23 @@ def test_a_bound_follows_what_was_measured_and_grows_step_by_step():
     assert first_nonlinear_bound(2.0, 0.01, 4) == pytest.approx(wide), "absolute errors where inputs are wide"
 
 
-def test_linear_layers_have_half_of_the_variance_beside_nonlinear_inputs():
-    assert RuntimeConfig("ErrorBounded", "0.02", nonlinear="Bounded").layer_target == pytest.approx(0.02 / 2**0.5)
-    assert RuntimeConfig("ErrorBounded", "0.02").layer_target == 0.02
+@pytest.mark.parametrize(
+    ("model", "share"),
+    [(network, 0.5**0.5), (relu_network, 1.0)],
+    ids=["beside nonlinear operations", "of a network without any"],
+)
+def test_what_linear_layers_may_do_alone(running, model, share):
+    bounds = {}
+    for kind in ("Exact", "Bounded"):
+        session, trained = running(activation_gradients=kind), model()
+        warm_up(trained, steps=2)
+        bounds[kind] = {site.name: site.bound for site in session.sites}
+        session.stop()
+    for name, exact in bounds["Exact"].items():
+        assert bounds["Bounded"][name] == pytest.approx(share * exact, rel=0.1), name
+
+
+def test_in_the_first_step_nobody_knows_whether_there_are_nonlinear_operations():
+    operations = Operations(Sites(lambda *_: "ErrorBounded", str), str)
+    assert layer_target(0.02, None, 0) == layer_target(0.02, operations, 1) == 0.02
+    assert layer_target(0.02, operations, 0) == pytest.approx(0.02 * 0.5**0.5)

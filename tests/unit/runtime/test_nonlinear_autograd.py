@@ -51,7 +51,7 @@ def ready(model, running, **settings):
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.momentum = 0.0
-    session = running(nonlinear="Bounded", **settings)
+    session = running(activation_gradients="Bounded", **settings)
     warm_up(model)
     session.figures.forget()
     return session
@@ -97,7 +97,7 @@ def in_bfloat16() -> nn.Module:
 def test_each_kind_is_packed_and_every_gradient_stays_near(running, make, kinds, rounds):
     model = make()
     session = ready(model, running)
-    assert near(*ours_and_plain(model, session), *rounds)
+    assert near(*ours_and_plain(model, session, leaf=False), *rounds)
     assert packed(session) == kinds
     if make is Mixed:  # Queries, keys and values are parts of one storage, and all of it.
         assert session.figures.layers["attention [attention]"].plain == 8 * 36 * (24 + 8) * 4
@@ -127,9 +127,10 @@ def test_a_second_derivative_stays_near(running, measured):
     session = ready(model, running)
     for site in session.sites._sites.values():
         site.observing = measured
-    ours = double_backward(model, batch())
+    ours = double_backward(model, batch(), leaf=False)
     session.stop()
-    assert near(ours, double_backward(model, batch()))
+    assert near(ours, double_backward(model, batch(), leaf=False))
+    assert session.figures.raw["DoubleBackward"] > 0
     assert packed(session) == {"1 [norm]", "2 [gelu]", "3 [norm]"}
     assert not failed(session)
 
@@ -144,7 +145,8 @@ def test_an_exception_in_the_middle_of_a_forward_leaves_nothing_behind(running, 
 
     model = Mixed()
     session = ready(model, running)
-    wanted = gradients(model, batch())
+    gradients(model, batch(), leaf=False)  # tells that somebody holds the batch, which is not packed any more
+    wanted = gradients(model, batch(), leaf=False)
     before = session.figures.forwards
     for _ in range(2):
         model.around = stop
@@ -154,7 +156,7 @@ def test_an_exception_in_the_middle_of_a_forward_leaves_nothing_behind(running, 
         assert error is KeyboardInterrupt or innermost() is None
         assert not session.hooks.ledger._entries, "no copy, no original"
         model.around = lambda part, x: part(x)
-        assert same(gradients(model, batch()), wanted)
+        assert same(gradients(model, batch(), leaf=False), wanted)
         assert innermost() is None
         assert not session._forwards._threads.calls
     assert session.figures.forwards == before + 4
@@ -166,10 +168,11 @@ def test_threads_do_not_disturb_one_another(running):
     session = ready(models[0], running)
     warm_up(models[1])
     with concurrent.futures.ThreadPoolExecutor(1) as alone:
-        plain = list(alone.map(lambda model: gradients(model, batch()), models))
+        for _ in range(2):  # the first tells that somebody holds the batch, which is not packed any more
+            plain = list(alone.map(lambda model: gradients(model, batch(), leaf=False), models))
     session.figures.forget()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda model: gradients(model, batch()), models))
+        found = list(pool.map(lambda model: gradients(model, batch(), leaf=False), models))
     assert all(map(same, found, plain))
     assert packed(session) == KINDS
     assert not failed(session)
@@ -200,8 +203,8 @@ def test_a_user_s_own_hooks_inside_win(running):
             return part(x)
 
     model.around = inside
-    gradients(Holder(model, lambda model, x: model(F.silu(x * 2))), batch())
-    gradients(model, batch())
+    gradients(Holder(model, lambda model, x: model(F.silu(x * 2))), batch(), leaf=False)
+    gradients(model, batch(), leaf=False)
     assert packed(session) == {"before [norm]"}, "only what runs outside of them"
     assert (8, 2, 36, 4) in seen
     assert not failed(session)
@@ -229,7 +232,7 @@ class Learned(nn.Module):
 
 def test_parameters_and_buffers_are_never_lossy(running):
     model = Learned()
-    session = running(nonlinear="Bounded")
+    session = running(activation_gradients="Bounded")
     kept = []
     compress = session.hooks.ledger.compress
     session.hooks.ledger.compress = lambda entry, *how, **more: (
@@ -253,7 +256,7 @@ def test_what_is_kept_out_inside_a_module_stays_exact(running):
     model = Holder(nn.Conv2d(3, 8, 3, padding=1), mixed)
     model.last = last
     session = ready(model, running)
-    gradients(model, batch())
+    gradients(model, batch(), leaf=False)
     assert packed(session) == {"Holder [silu]"}
     assert "last" in session.figures.layers
     assert "model" not in session.figures.layers

@@ -197,7 +197,7 @@ def test_training_is_plain_training_bit_for_bit(offloaded, how, as_meant):
     assert as_meant(session), away(session)
 
 
-@pytest.mark.parametrize("settings", [{}, {"verify": True}, {"nonlinear": "Bounded"}])
+@pytest.mark.parametrize("settings", [{}, {"verify": True}, {"activation_gradients": "Bounded"}])
 def test_packed_copies_go_too_and_come_back_as_they_were(offloaded, running, settings):
     session = running(min_tensor_bytes=0, **settings)
     here, before = train(network()), session.figures

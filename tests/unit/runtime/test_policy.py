@@ -25,7 +25,7 @@ BOOLEAN, CONSTANT = replace(FACTS, lossy_type=False, boolean=True), replace(FACT
 )
 @pytest.mark.parametrize("use", [Use.WEIGHT_GRADIENT, Use.NONLINEAR])
 def test_inputs_of_linear_and_of_nonlinear_operations_are_compressed_and_why_not(use, changes, bound, held, verdict):
-    """Whether one of a nonlinear operation is called so at all is what `nonlinearInputs` says."""
+    """Whether one of a nonlinear operation is called so at all is what `activationGradients` says."""
     facts = replace(FACTS, **changes)
     assert decide(use, facts, "ErrorBounded", 65536, bound, held=held) == verdict
 

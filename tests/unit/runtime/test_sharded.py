@@ -60,7 +60,7 @@ def gathered(rank: int) -> dict:
             booked.append(list(t.shape))
         return entry(t)
 
-    with compressing(nonlinear="Bounded") as session:
+    with compressing(activation_gradients="Bounded") as session:
         entry, session.hooks.ledger.entry = session.hooks.ledger.entry, watched
         for _ in range(2):
             model(torch.randn(8, 32)).square().sum().backward()
@@ -73,7 +73,7 @@ def bounds_of_norms(rank: int) -> list[dict]:
     model = fully_shard(nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.Linear(32, 4)), mesh=init_device_mesh("cpu", (2,)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-5, momentum=0.9)
     found = []
-    with compressing(nonlinear="Bounded") as session:
+    with compressing(activation_gradients="Bounded") as session:
         for step in range(3):
             torch.manual_seed(10 * step + rank)
             train_step(model, optimizer, torch.randn(256, 32))

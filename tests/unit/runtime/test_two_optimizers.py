@@ -35,7 +35,7 @@ def training(running, order: Order, every: int = 1) -> Iterator[dict[str, float]
     """Bounds after each step. order: what each optimizer steps, first to last; every: the norms' alone only in each so-many-th
     step.
     """
-    session, model = running(nonlinear="Bounded"), network()
+    session, model = running(activation_gradients="Bounded"), network()
     owned = parts(model)
     optimizers = [(group, sgd([weight for name in group for weight in owned[name]])) for group in order]
     try:

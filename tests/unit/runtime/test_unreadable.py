@@ -23,7 +23,10 @@ def damage(session: Session, layer: str) -> None:
 
 def test_a_damaged_copy_of_a_norm_s_input_is_named_too(running):
     torch.manual_seed(0)
-    model, session = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.LayerNorm(6), nn.Flatten()), running(nonlinear="Bounded")
+    model, session = (
+        nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.LayerNorm(6), nn.Flatten()),
+        running(activation_gradients="Bounded"),
+    )
     warm_up(model)
     loss = model(batch()).square().sum()
     damage(session, "1 [norm]")
