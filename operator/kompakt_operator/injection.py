@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kompakt_core import contract
 from kompakt_core.job.batches import Batch, BatchState
-from kompakt_core.job.model import CompressionMode, Injection, Role, TrainingJob
+from kompakt_core.job.model import ActivationGradients, CompressionMode, Injection, Role, TrainingJob
 
 BOOTSTRAP: Final = f"{contract.INJECT_PAYLOAD_PATH}/bootstrap"
 USER: Final = 65532  # the image's own; any other than root would do
@@ -41,8 +41,12 @@ def obstacle(container: Mapping[str, Any]) -> str:
     return ""
 
 
-def environment(job: TrainingJob, *, port: bool, batch: Batch | None = None) -> list[dict[str, Any]]:
-    """What the runtime reads. `port`: whether it may serve its figures; `batch`: where batches are raised."""
+def environment(
+    job: TrainingJob, *, port: bool, batch: Batch | None = None, gradients: ActivationGradients | None = None
+) -> list[dict[str, Any]]:
+    """What the runtime reads. `port`: whether it may serve its figures; `batch`: where batches are raised; `gradients`: where
+    the mode may have errors in those of activations.
+    """
     compression = job.compression
     overrides = [{"modules": o.modules, "mode": str(o.mode)} for o in compression.overrides]
     values = {
@@ -50,7 +54,7 @@ def environment(job: TrainingJob, *, port: bool, batch: Batch | None = None) -> 
         contract.ENV_TARGET: compression.target,
         contract.ENV_OVERRIDES: json.dumps(overrides),
         contract.ENV_MIN_TENSOR_BYTES: str(compression.min_tensor_bytes),
-        contract.ENV_NONLINEAR: str(compression.nonlinear_inputs),
+        contract.ENV_ACTIVATION_GRADIENTS: str(gradients or ActivationGradients.EXACT),
         contract.ENV_OFFLOAD: str(compression.offload),
         contract.ENV_FAILURE_POLICY: str(compression.failure_policy),
         contract.ENV_BATCH: "Measure" if batch and batch.state is BatchState.MEASURING else str(compression.batch_size),

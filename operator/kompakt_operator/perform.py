@@ -10,6 +10,7 @@ from kompakt_core import contract
 from kompakt_core.errors import Bug
 from kompakt_core.job import actions as do
 from kompakt_core.job.batches import read_batch
+from kompakt_core.job.gradients import read_gradients
 from kompakt_core.job.model import Evictions, Role, TrainingJob
 from kompakt_operator import render
 from kompakt_operator.api import OperatorApi, budgets_path, core_path, jobs_path
@@ -117,5 +118,8 @@ class Performer:
     def _pod(self, role: Role, index: int, attempt: int) -> Object:
         image, labels, keeps_node = self._image, self._labels, self._keeps_node
         # As it was just written: what its pods are told is in the status before any of them exists.
-        batch = read_batch((self.current.get("status") or {}).get("batch"))
-        return render.pod(self._job, role, index, attempt, image=image, labels=labels, keeps_node=keeps_node, batch=batch)
+        status = self.current.get("status") or {}
+        batch, gradients = read_batch(status.get("batch")), read_gradients(status.get("activationGradients"))
+        return render.pod(
+            self._job, role, index, attempt, image=image, labels=labels, keeps_node=keeps_node, batch=batch, gradients=gradients
+        )

@@ -10,7 +10,7 @@ from kompakt_core.contract.worker_labels import AttemptLabels, WorkerLabels
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.actions import pod_name, service_name
 from kompakt_core.job.batches import Batch
-from kompakt_core.job.model import Role, TrainingJob
+from kompakt_core.job.model import ActivationGradients, Role, TrainingJob
 from kompakt_core.job.quantity import parse_bytes
 from kompakt_operator import environment, injection, template
 from kompakt_operator.environment import Variables
@@ -85,17 +85,18 @@ def pod(
     labels: Mapping[str, str],
     keeps_node: bool = True,
     batch: Batch | None = None,
+    gradients: ActivationGradients | None = None,
 ) -> Object:
     """One worker, gated. `index` counts within the role; `labels` are those of the job; `image` holds the runtime.
 
     `keeps_node`: autoscalers are told to leave its node alone, unless the template tells them otherwise. `batch`: what it is
-    told where batches are raised.
+    told where batches are raised; `gradients`: what of gradients of activations.
     """
     spec = copy.deepcopy(dict(role.template["spec"]))
     hooked = injection.wanted(job, role) and not injection.obstacle(_gpu_container(role))
     port = hooked and injection.serves(job, role)
     shared = environment.common(job, attempt, batch)
-    runtime = injection.environment(job, port=port, batch=batch) if hooked else []
+    runtime = injection.environment(job, port=port, batch=batch, gradients=gradients) if hooked else []
     spec["containers"] = [_container(job, role, container, shared, runtime, port) for container in spec["containers"]]
     spec["initContainers"] = [_helper(container, shared) for container in spec.get("initContainers") or ()]
     if hooked:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from kompakt_core import contract
+from kompakt_core.job.gradients import in_force
 from kompakt_core.job.measured import Pace, at_the_end, written
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.pods import WorkerPod
@@ -90,17 +91,21 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
     [
         {},
         {"mode": "ErrorBounded", "failurePolicy": "Fail"},
-        {"nonlinearInputs": "Bounded"},
+        {"activationGradients": "Exact"},
+        {"nonlinearInputs": "Keep"},
+        {"mode": "Lossless"},
         {"offload": "Auto"},
         {"targetGradientError": ".05", "minTensorBytes": 4096, "overrides": [{"modules": "head.*", "mode": "None"}]},
     ],
 )
 def test_the_runtime_understands_what_the_operator_writes(compression: dict[str, object]) -> None:
     job = parsed(activationCompression=compression)
-    pod = render.pod(job, job.roles[0], 0, 7, image="i", labels={})
+    told = in_force(job, None, 0)
+    pod = render.pod(job, job.roles[0], 0, 7, image="i", labels={}, gradients=told)
     environment = {v["name"]: v["value"] for v in pod["spec"]["containers"][0]["env"] if "value" in v}
     read = config.RuntimeConfig.from_env(environment)
     wanted, settings = job.compression, ("mode", "offload", "target", "failure_policy", "min_tensor_bytes")
     assert [getattr(read, name) for name in settings] == [getattr(wanted, name) for name in settings]
-    assert (read.nonlinear, read.attempt, read.state_dir) == (wanted.nonlinear_inputs, 7, contract.INJECT_STATE_PATH)
+    assert read.bounds_activations == (told == "Bounded")
+    assert (read.attempt, read.state_dir) == (7, contract.INJECT_STATE_PATH)
     assert [(o.modules, o.mode) for o in read.overrides] == [(o.modules, o.mode) for o in wanted.overrides]

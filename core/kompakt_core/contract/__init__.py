@@ -94,7 +94,8 @@ ENV_MODE: Final = "KOMPAKT_MODE"  # None Lossless ErrorBounded
 ENV_TARGET: Final = "KOMPAKT_TARGET"  # decimal text, share of mean |momentum|
 ENV_OVERRIDES: Final = "KOMPAKT_OVERRIDES"  # JSON list of {modules, mode}
 ENV_MIN_TENSOR_BYTES: Final = "KOMPAKT_MIN_TENSOR_BYTES"
-ENV_NONLINEAR: Final = "KOMPAKT_NONLINEAR_INPUTS"  # Keep Bounded
+ENV_ACTIVATION_GRADIENTS: Final = "KOMPAKT_ACTIVATION_GRADIENTS"  # Bounded Exact
+ENV_NONLINEAR: Final = "KOMPAKT_NONLINEAR_INPUTS"  # deprecated name of it, which nobody writes any more: Keep Bounded
 ENV_OFFLOAD: Final = "KOMPAKT_OFFLOAD"  # Never Auto
 ENV_FAILURE_POLICY: Final = "KOMPAKT_FAILURE_POLICY"  # Ignore Fail
 ENV_BATCH: Final = "KOMPAKT_BATCH"  # Keep Suggest Measure Raise
@@ -107,7 +108,7 @@ ENV_PROFILE: Final = "KOMPAKT_PROFILE"  # set by `kompakt profile` only: data, s
 ENV_PROFILE_DATA: Final = "KOMPAKT_PROFILE_DATA"  # with data `cold` or `warm`: JSON list of the files and folders meant
 RUNTIME_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
-    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH, ENV_NONLINEAR, ENV_OFFLOAD}
+    | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH, ENV_ACTIVATION_GRADIENTS, ENV_NONLINEAR, ENV_OFFLOAD}
 )
 
 # Injection: an init container copies the runtime into an emptyDir that the trainer mounts read-only.

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.conditions import Condition, ConditionReason, Type, condition
-from kompakt_core.job import batches, figures, measured, progress
+from kompakt_core.job import batches, figures, gradients, measured, progress
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.model import CleanPodPolicy, TrainingJob
@@ -105,7 +105,7 @@ def next_actions(
     after = _seen(status)
     if job.suspend:
         return _suspend(job, status, after, pods, services, now)
-    after = _resumed(job, after)
+    after = _resumed(job, replace(after, gradients=gradients.in_force(job, after.gradients, after.attempt)))
     own = [pod for pod in pods if pod.attempt == after.attempt]
     verdict = judge(job, after, own, now)
     if verdict.outcome in (Outcome.SUCCEEDED, Outcome.FAILED):

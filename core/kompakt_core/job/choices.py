@@ -36,7 +36,16 @@ class Offload(StrEnum):
     AUTO = "Auto"
 
 
+class ActivationGradients(StrEnum):
+    """What a job's training may do to gradients of activations."""
+
+    BOUNDED = "Bounded"
+    EXACT = "Exact"
+
+
 class NonlinearInputs(StrEnum):
+    """Deprecated: what ActivationGradients was called."""
+
     KEEP = "Keep"
     BOUNDED = "Bounded"
 

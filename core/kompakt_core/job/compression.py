@@ -9,6 +9,7 @@ from kompakt_core.job import rejections
 from kompakt_core.job.choices import (
     MAX_BATCH,
     MAX_OVERRIDES,
+    ActivationGradients,
     BatchSize,
     CompressionMode,
     FailurePolicy,
@@ -20,6 +21,12 @@ from kompakt_core.schema.words import shown
 
 TARGET_CEL: Final = r"self.matches('^0?\\.[0-9]+$') && double(self) > 0.0 && double(self) <= 0.1"
 TARGET: Final = re.compile(r"0?\.[0-9]{1,9}", re.ASCII)
+
+
+FORMERLY: Final = {
+    NonlinearInputs.KEEP: ActivationGradients.EXACT,
+    NonlinearInputs.BOUNDED: ActivationGradients.BOUNDED,
+}
 
 
 def _no_target(text: str) -> Broken:
@@ -54,8 +61,8 @@ class ActivationCompression(Declared, frozen=True):
     mode: Annotated[
         CompressionMode,
         about(
-            "How saved tensors are kept. None: as they are. Lossless: smaller, gradients stay bit for bit. ErrorBounded: inputs "
-            "of linear layers and convolutions also lose precision, within a bound that follows from targetGradientError.",
+            "How saved tensors are kept. None: as they are. Lossless: smaller, gradients stay bit for bit. ErrorBounded: what "
+            "the backward pass reads may lose precision, within bounds that follow from targetGradientError.",
             example="Lossless",
         ),
     ] = CompressionMode.ERROR_BOUNDED
@@ -80,14 +87,25 @@ class ActivationCompression(Declared, frozen=True):
     min_tensor_bytes: Annotated[
         int, about("Saved tensors smaller than this stay as they are.", unit="bytes", low=0, example=1048576)
     ] = 65536
-    nonlinear_inputs: Annotated[
-        NonlinearInputs,
-        about(
-            "Inputs of norms, activation functions and attention. Keep: as they are. Bounded: packed within bounds of their "
-            "own, so activation gradients are no longer exact. Bounded needs mode ErrorBounded.",
-            example="Bounded",
-        ),
-    ] = NonlinearInputs.KEEP
+    activation_gradients: (
+        Annotated[
+            ActivationGradients,
+            about(
+                "Gradients of activations in mode ErrorBounded. Bounded: what norms, activation functions and attention read is "
+                "packed too, within bounds of its own. Exact: they are those of plain training bit for bit. Absent: Bounded; a "
+                "job that runs keeps what its first attempt had, see status.activationGradients.",
+                example="Exact",
+            ),
+        ]
+        | None
+    ) = None
+    nonlinear_inputs: (
+        Annotated[
+            NonlinearInputs,
+            about("Deprecated, use activationGradients: Keep is Exact, Bounded is Bounded.", example="Keep"),
+        ]
+        | None
+    ) = None
     offload: Annotated[
         Offload,
         about(
@@ -133,6 +151,11 @@ class ActivationCompression(Declared, frozen=True):
         ),
     ] = FailurePolicy.IGNORE
 
+    @property
+    def gradients_asked(self) -> ActivationGradients | None:
+        """activationGradients as the spec has it, by either name."""
+        return self.activation_gradients if self.nonlinear_inputs is None else FORMERLY[self.nonlinear_inputs]
+
     RULES: ClassVar[tuple[ValidationRule, ...]] = (
         ValidationRule(
             "self.mode != 'None' || self.offload == 'Never'",
@@ -140,10 +163,27 @@ class ActivationCompression(Declared, frozen=True):
             unless(lambda c: c.mode is not CompressionMode.NONE or c.offload is Offload.NEVER, "offload"),
         ),
         ValidationRule(
-            "self.nonlinearInputs == 'Keep' || self.mode == 'ErrorBounded'",
+            "!has(self.activationGradients) || self.activationGradients == 'Exact' || self.mode == 'ErrorBounded'",
+            rejections.GRADIENTS,
+            unless(
+                lambda c: c.activation_gradients is not ActivationGradients.BOUNDED or c.mode is CompressionMode.ERROR_BOUNDED,
+                "activationGradients",
+            ),
+        ),
+        ValidationRule(
+            "!has(self.nonlinearInputs) || self.nonlinearInputs == 'Keep' || self.mode == 'ErrorBounded'",
             rejections.NONLINEAR,
             unless(
-                lambda c: c.nonlinear_inputs is NonlinearInputs.KEEP or c.mode is CompressionMode.ERROR_BOUNDED,
+                lambda c: c.nonlinear_inputs is not NonlinearInputs.BOUNDED or c.mode is CompressionMode.ERROR_BOUNDED,
+                "nonlinearInputs",
+            ),
+        ),
+        ValidationRule(
+            "!has(self.activationGradients) || !has(self.nonlinearInputs) || "
+            "(self.activationGradients == 'Exact') == (self.nonlinearInputs == 'Keep')",
+            rejections.GRADIENTS_TWICE,
+            unless(
+                lambda c: c.activation_gradients in (None, c.gradients_asked),
                 "nonlinearInputs",
             ),
         ),

@@ -9,6 +9,13 @@ WAITS_ORDER: Final = (
 )
 EDGES_WITHOUT_CUSTOM: Final = "communication.customEdges and pattern Custom go together: give both or neither"
 INJECTION: Final = "activationCompression needs injection Default, since the start-up hook does the work"
+GRADIENTS: Final = (
+    "activationCompression.activationGradients Bounded needs mode ErrorBounded, since nothing is lossy in the others"
+)
+GRADIENTS_TWICE: Final = (
+    "activationCompression.activationGradients and nonlinearInputs, its deprecated name, contradict each other (Keep is Exact): "
+    "leave nonlinearInputs out"
+)
 NONLINEAR: Final = "activationCompression.nonlinearInputs Bounded needs mode ErrorBounded, since nothing is lossy in the others"
 BATCH_BASE: Final = (
     "activationCompression.baseBatchSize and batchSize Raise go together: give both or neither; "

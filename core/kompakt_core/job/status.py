@@ -10,8 +10,9 @@ from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.job import backoff
 from kompakt_core.job.backoff import Restart
 from kompakt_core.job.batches import Batch, read_batch
+from kompakt_core.job.gradients import read_gradients
 from kompakt_core.job.measured import Pace
-from kompakt_core.job.model import TrainingJob
+from kompakt_core.job.model import ActivationGradients, TrainingJob
 from kompakt_core.job.phases import FINISHED, Phase, moved
 from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import ReceivedReport
@@ -19,7 +20,8 @@ from kompakt_core.job.reports import ReceivedReport
 # Every field the operator owns; server-side apply deletes an owned field that a write leaves out.
 FIELDS: Final = (
     "observedGeneration", "phase", "attempt", "restarts", "disruptions", "lastRestart", "startTime", "completionTime",
-    "conditions", "gpus", "nodes", "roles", "compression", "batch", "progress", "profile",
+    "conditions", "gpus", "nodes", "roles", "compression", "activationGradients",
+    "batch", "progress", "profile",
 )  # fmt: skip
 SHOWN_NODES: Final = 4
 
@@ -29,7 +31,8 @@ class JobStatus:
     """What the operator remembers of a job between two reconciliations; all of it stands in the object's status.
 
     `restarts` counts failures towards backoffLimit; `disruptions` counts restarts in a row for other causes.
-    `preempt` is that the current attempt is asked to end; `batch` what its pods are told where batches are raised.
+    `preempt` is that the current attempt is asked to end; `batch` what its pods are told where batches are raised,
+    `gradients` what they are told of gradients of activations.
     `progress` is what is known of the current attempt's, as it is to be written; `pace` is what was heard of its steps, `heard`
     what rank 0's pod said of its compression, `level` how the gang was placed; `written` holds the operator's fields as they
     stand in the object.
@@ -48,6 +51,7 @@ class JobStatus:
     level: str = ""
     preempt: PreemptRequest | None = None
     batch: Batch | None = None
+    gradients: ActivationGradients | None = None
     progress: Mapping[str, Any] = field(default_factory=dict)
     pace: Pace | None = None
     heard: ReceivedReport | None = None
@@ -103,6 +107,7 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
         level=gang.level,
         preempt=asked if asked is not None and asked.attempt == status.get("attempt") else None,
         batch=read_batch(status.get("batch")),
+        gradients=read_gradients(status.get("activationGradients")),
         progress=written.get("progress") or {},
         written=written,
     )
@@ -124,6 +129,7 @@ def to_write(generation: int, before: JobStatus, after: JobStatus, figures: Mapp
         **({"lastRestart": backoff.written(after.last_restart)} if after.last_restart else {}),
         **{name: timestamps.encode(moment) for name, moment in moments.items() if moment is not None},
         "conditions": stamped(ordered, before.conditions, timestamps.encode(now), generation),
+        **({"activationGradients": str(after.gradients)} if after.gradients else {}),
         **({"batch": after.batch.written()} if after.batch else {}),
         **{name: value for name, value in figures.items() if value},
     }

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from kompakt_core.contract.conditions import OPERATORS, PLANNERS
 from kompakt_core.contract.words import Level, Sensitivity
 from kompakt_core.job.batches import BatchState
-from kompakt_core.job.choices import MAX_GPUS, MAX_REPLICAS, MAX_ROLES
+from kompakt_core.job.choices import MAX_GPUS, MAX_REPLICAS, MAX_ROLES, ActivationGradients
 from kompakt_core.job.phases import Phase
 from kompakt_core.job.scheduling_fields import SchedulingStatus, Uuid
 from kompakt_core.schema.meta import ABSENT, Declared, about, moment
@@ -258,6 +258,14 @@ class TrainingJobStatus(Declared, frozen=True):
     )
     scheduling: Annotated[SchedulingStatus, about("What the planner has decided about the gang.")] = ABSENT
     compression: Annotated[CompressionStatus, about("What activationCompression saved.")] = ABSENT
+    activation_gradients: Annotated[
+        ActivationGradients,
+        about(
+            "activationGradients that the pods are told: what the spec says, else what the first attempt had. Absent in other "
+            "modes than ErrorBounded.",
+            example="Bounded",
+        ),
+    ] = ABSENT
     batch: Annotated[BatchStatus, about("What batchSize Raise has found.")] = ABSENT
     progress: Annotated[ReportedProgress, about("What the script reports in the file KOMPAKT_PROGRESS_FILE.")] = ABSENT
     profile: Annotated[MeasuredProfile, about("What was measured of the training; bandwidthSensitivity Auto goes by it.")] = (

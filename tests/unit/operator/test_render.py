@@ -9,7 +9,7 @@ from msgspec import structs
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.batches import Batch, BatchState
-from kompakt_core.job.model import TrainingJob
+from kompakt_core.job.model import ActivationGradients, TrainingJob
 from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
 
@@ -122,7 +122,14 @@ def test_a_trainer_finds_in_its_environment(fields: dict[str, Any], wanted: dict
 
 def test_the_runtime_is_told_all_that_it_reads() -> None:
     (trainer,) = rendered(job(activationCompression=WISH))["spec"]["containers"]
-    assert set(env(trainer)) >= contract.RUNTIME_ENV
+    assert set(env(trainer)) >= contract.RUNTIME_ENV - {contract.ENV_NONLINEAR}
+
+
+@pytest.mark.parametrize(("gradients", "told"), [(ActivationGradients.BOUNDED, "Bounded"), (None, "Exact")])
+def test_the_runtime_is_told_what_the_status_says_of_gradients(gradients: ActivationGradients | None, told: str) -> None:
+    found = job(activationCompression=WISH)
+    pod = render.pod(found, found.roles[0], 0, 1, image=IMAGE, labels={}, gradients=gradients)
+    assert env(pod["spec"]["containers"][0])["KOMPAKT_ACTIVATION_GRADIENTS"] == told
 
 
 def test_a_cpu_role_is_no_rank_and_gets_no_hook() -> None:

@@ -92,6 +92,7 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
     "target as a number": (f"{COMPRESSION}.targetGradientError", 0.01, "expected text"),
     "target of nothing": (f"{COMPRESSION}.targetGradientError", "0.0", "Compression.targetGradientError: "),
     "an unknown mode": (f"{COMPRESSION}.mode", "Some", "spec.activationCompression.mode: must be one of"),
+    "unknown activation gradients": (f"{COMPRESSION}.activationGradients", "Keep", "activationGradients: must be one of"),
     "unknown nonlinear inputs": (f"{COMPRESSION}.nonlinearInputs", "Some", "Compression.nonlinearInputs: must be one of"),
     "negative bytes": (f"{COMPRESSION}.minTensorBytes", -1, "spec.activationCompression.minTensorBytes: must be"),
     "bytes as text": (f"{COMPRESSION}.minTensorBytes", "64Ki", "spec.activationCompression.minTensorBytes: "),
@@ -122,6 +123,16 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
         "is at least baseBatchSize",
     ),
     "a maximum for nothing": (f"{COMPRESSION}.maxBatchSize", 7, "maxBatchSize needs batchSize Raise"),
+    "bounded gradients without a mode": (
+        COMPRESSION,
+        {"mode": "Lossless", "activationGradients": "Bounded"},
+        "activationGradients Bounded needs mode ErrorBounded",
+    ),
+    "gradients of two kinds": (
+        COMPRESSION,
+        {"activationGradients": "Bounded", "nonlinearInputs": "Keep"},
+        "activationGradients and nonlinearInputs, its deprecated name, contradict each other",
+    ),
     "nonlinear inputs without a mode": (
         COMPRESSION,
         {"mode": "Lossless", "nonlinearInputs": "Bounded"},
