@@ -39,7 +39,7 @@ $(VENV)/zoo: $(VENV)/torch requirements/zoo.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/zoo.txt
 	touch $@
 
-sync-zoo: $(VENV)/zoo ## timm, torchvision and transformers into .venv as well, for benchmarks/zoo (100 MB)
+sync-zoo: $(VENV)/zoo ## timm, torchvision, transformers and peft into .venv as well, for benchmarks/zoo and tests (100 MB)
 
 # Hours on two cores; a run that was stopped goes on where it stopped.
 zoo: $(VENV)/zoo ## models of others under compression: what they keep, lose and take; rows go to .zoo.jsonl

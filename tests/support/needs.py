@@ -9,7 +9,7 @@ REASONS = {
     "sklearn": "scikit-learn is not installed: `make sync-torch`",
     "skimage": "scikit-image is not installed: `make sync-torch`",
     "triton": "triton is not installed: it comes with torch from the package index",
-    **{library: f"{library} is not installed: `make sync-zoo`" for library in ("timm", "torchvision", "transformers")},
+    **{library: f"{library} is not installed: `make sync-zoo`" for library in ("peft", "timm", "torchvision", "transformers")},
 }
 
 
