@@ -182,6 +182,15 @@ class RuntimeConfig:
         )
 
 
+def rank(environ: Mapping[str, str]) -> int:
+    """This process's, as launchers set it; 0 where none did."""
+    return _whole(environ.get("RANK"), 0)
+
+
+def _whole(text: str | None, otherwise: int) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else otherwise
+
+
 def switched_off(environ: Mapping[str, str]) -> bool:
     """As the start-up hook judges it, which can import nothing."""
     return environ.get(ENV_OFF, "0") not in ("", "0")

@@ -14,6 +14,7 @@ from kompakt_runtime.carrier import Hosted
 from kompakt_runtime.codec import Packed, Pending, Room, begin, encode
 from kompakt_runtime.lossless import Indices, Mask
 from kompakt_runtime.replay import Replay
+from kompakt_runtime.rounding import WIDER
 
 Tensor = Any
 Copy = Packed | Mask | Indices | Replay | Hosted
@@ -32,9 +33,9 @@ class SavedStorage:
     """One storage as it was at one version."""
 
     __slots__ = (
-        "__weakref__", "alias", "asked_by", "bound", "ceiling", "copy", "covered", "exact", "fixed", "handles", "layer", "nbytes",
-        "opened", "original", "pending", "probe", "readers", "reason", "share", "signs", "spare", "storage", "stream", "timed",
-        "unresolved", "version", "watching",
+        "__weakref__", "alias", "asked_by", "bound", "ceiling", "constant", "copy", "covered", "exact", "fixed", "handles",
+        "layer", "nbytes", "opened", "original", "pending", "probe", "readers", "reason", "share", "signs", "spare", "storage", "stream",
+        "timed", "unresolved", "version", "watching",
     )  # fmt: skip
 
     def __init__(self, t: Tensor) -> None:
@@ -43,6 +44,7 @@ class SavedStorage:
         self.storage = StorageWeakRef(storage)
         self.stream = stream_of(t)  # on which the operation ran that saved it first
         self.nbytes = int(storage.nbytes())
+        self.constant = t.grad_fn is None  # computed from no weight that is trained: a step may see the same numbers again
         self.version = int(t._version)
         self.alias: Tensor | None = whole_storage(t)
         self.probe: Tensor = self.alias
@@ -107,10 +109,11 @@ class SavedStorage:
         if self.asked_by is None or bound < self.ceiling:
             self.ceiling, self.asked_by = bound, by
 
-    def compress(self, t: Tensor, bound: float) -> bool:
+    def compress(self, t: Tensor, bound: float, seed: int | None = None) -> bool:
         """Keep a compressed copy instead of the storage; False where packing is no gain (then nothing changes)."""
         source = self.alias if self.alias is not None else whole_storage(t)
-        packed = encode(source, bound)
+        bound = bound if seed is None else bound * WIDER
+        packed = encode(source, bound, seed=seed)
         if packed.nbytes >= self.nbytes:
             return False
         self.replace(packed, source, bound=bound)

@@ -1,5 +1,6 @@
 """The pair of functions that autograd calls for every tensor it saves and reads again."""
 
+import os
 from typing import Any, Final
 
 import torch
@@ -10,7 +11,7 @@ from kompakt_runtime.calls import Call
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.select import UNPACKING, untried, working_bytes
 from kompakt_runtime.compat.graph import in_backward
-from kompakt_runtime.config import Mode, RuntimeConfig
+from kompakt_runtime.config import Mode, RuntimeConfig, rank
 from kompakt_runtime.exclusions import kept_out
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.ledger import DecodeFailed, Handle, PlainTensor, StorageLedger
@@ -19,6 +20,7 @@ from kompakt_runtime.offload import Offloading
 from kompakt_runtime.origin import is_parameter
 from kompakt_runtime.passed import Passed, PassedTensor
 from kompakt_runtime.policy import Exact, KeepPlain, TensorFacts, Use, decide
+from kompakt_runtime.rounding import Seeds
 from kompakt_runtime.settling import Settling
 from kompakt_runtime.sites import Sites
 from kompakt_runtime.storage_actions import StorageActions, keep
@@ -49,7 +51,8 @@ class Hooks:
         account = Account(figures)
         self.ledger = StorageLedger(account.opened, account.read if config.verify else None, figures.holding.weigh)
         self._passed = Passed(self.ledger, figures.count_passed)
-        self._actions = StorageActions(self.ledger, account, figures)
+        self.seeds = Seeds(rank(os.environ))
+        self._actions = StorageActions(self.ledger, account, figures, self.seeds)
         settling = Settling(config, figures, sites, operations, account, self._actions)
         self.readers = Readers(settling.read_by, settling.never_read)
 

@@ -141,11 +141,11 @@ class StorageLedger:
             else:
                 self._waiting.entries.append(reference)
 
-    def compress(self, entry: SavedStorage, t: Tensor, bound: float, layer: str, at_once: bool) -> bool:
+    def compress(self, entry: SavedStorage, t: Tensor, bound: float, layer: str, at_once: bool, seed: int | None = None) -> bool:
         """Keeps a compressed copy, now or (on a GPU, unless `at_once`) when its size is known; False where it is no gain."""
         known = self._rooms.get(layer)
         if at_once or not defers(t) or known is None or known[0] != bound:
-            gained = entry.compress(t, bound)
+            gained = entry.compress(t, bound, seed)
             if gained and entry.packed is not None:
                 self._rooms[layer] = (bound, Room.of(entry.packed))
             return gained

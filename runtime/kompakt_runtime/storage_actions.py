@@ -15,6 +15,7 @@ from kompakt_runtime.ledger import StorageLedger
 from kompakt_runtime.lossless import Mask, bool_mask, two_valued
 from kompakt_runtime.policy import Exact
 from kompakt_runtime.replay import Replay, Replays
+from kompakt_runtime.rounding import Seeds
 
 Tensor = Any
 
@@ -22,8 +23,8 @@ Tensor = Any
 class StorageActions:
     """An entry serves all operations that save its storage: what one decision changes must still do for those before it."""
 
-    def __init__(self, ledger: StorageLedger, account: Account, figures: Figures) -> None:
-        self._ledger, self._account, self._figures = ledger, account, figures
+    def __init__(self, ledger: StorageLedger, account: Account, figures: Figures, seeds: Seeds) -> None:
+        self._ledger, self._account, self._figures, self._seeds = ledger, account, figures, seeds
         self._replays = Replays()
 
     def exactly(self, entry: SavedStorage, t: Tensor, verdict: Exact, call: Call) -> bool:
@@ -74,7 +75,7 @@ class StorageActions:
             if obstacle := self._packed(entry, bound):
                 return give_up(entry, obstacle)
         row = self._figures.layer(asked_by.name)
-        row.bound = max(row.bound or 0.0, bound)
+        row.bound = max(row.bound or 0.0, entry.bound)
         return None
 
     def _packed(self, entry: SavedStorage, bound: float) -> str:
@@ -85,7 +86,8 @@ class StorageActions:
             entry.replace(entry.spare[0], source, bound=entry.spare[1])
         else:
             try:
-                if not self._ledger.compress(entry, source, bound, asked_by.name, at_once=asked_by.observing):
+                seed = self._seeds.of(entry)
+                if not self._ledger.compress(entry, source, bound, asked_by.name, at_once=asked_by.observing, seed=seed):
                     return "NoGain"
             except Exception as error:
                 return f"EncodeFailed{type(error).__name__}"

@@ -23,7 +23,7 @@ def train(rank: int, mode: str | None, broken: bool) -> tuple[dict[str, list], i
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     with compressing(mode) as session, pytest.MonkeyPatch.context() as patched:
         if broken:
-            patched.setattr(entry, "encode", lambda x, bound: 1 / 0)
+            patched.setattr(entry, "encode", lambda *_, **__: 1 / 0)
         for step in range(5):
             train_step(model, optimizer, batch(2 * step + rank))
     gradients = {name: weight.grad.tolist() for name, weight in model.module.named_parameters()}

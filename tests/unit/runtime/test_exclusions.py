@@ -168,7 +168,7 @@ def test_whatever_of_ours_fails_training_is_plain_training_and_the_failure_is_co
     plain = trained()
     if settings is MEASURING:  # packs nothing
         monkeypatch.setattr("kompakt_runtime.sites.Site.bound_for", lambda *_: None)
-    monkeypatch.setattr(f"kompakt_runtime.{broken}", lambda *_: 1 / 0)
+    monkeypatch.setattr(f"kompakt_runtime.{broken}", lambda *_, **__: 1 / 0)
     session = running(**{name: value for name, value in settings.items() if name != "bound"})
     assert same(trained(), plain)
     assert innermost() is None

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from kompakt_runtime.rounding import WIDER
 from tests.support.runtime.small_training import Holder, batch, failed, gradients, network, ours_and_plain, train_step, warm_up
 
 
@@ -166,4 +167,6 @@ def test_of_several_first_bounds_the_widest_is_told(running):
     for scale in (0.1, 1.0, 0.01):
         (model(scale * torch.randn(64, 32)) / scale).square().sum().backward()
     site = session.sites.of(model)
-    assert site.unmeasured == session.figures.layers["Linear"].bound > 5 * site.bound_for(0.1 * torch.randn(64, 32), 0.01)
+    # What no weight computed is rounded another way each time, within a bound as much wider as gives the same variance.
+    assert session.figures.layers["Linear"].bound == site.unmeasured * WIDER
+    assert site.unmeasured > 5 * site.bound_for(0.1 * torch.randn(64, 32), 0.01)
