@@ -16,6 +16,7 @@ coefficient to mean |loss gradient| instead of the sum of squares, which this de
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ def best_bound(seen: LayerObservation, target: float) -> float | None:
 
 # A measured step has lost two thirds of its weight after so many optimizer steps.
 SPAN = 128
+# What was saved is dropped if its bound is so many times as wide as the next measured step allows.
+DOUBT = 2.0
 
 
 class Average:
@@ -71,6 +74,19 @@ class Average:
     def __init__(self) -> None:
         self._last = 0
         self._steps = self._squares = 0.0
+        self._doubted = False
+
+    def state(self) -> list[Any]:
+        """Numbers from which `of` makes it again."""
+        return [self._last, self._steps, self._squares]
+
+    @staticmethod
+    def of(state: Sequence[Any]) -> "Average":
+        """As it was. Whether the training is the same is seen at its first measured step."""
+        average = Average()
+        average._last, average._steps, average._squares = state
+        average._doubted = True
+        return average
 
     def after(self, best: float | None, steps: int) -> float | None:
         """With what was measured after `steps` optimizer steps; it speaks for all those since the last that was. None without."""
@@ -78,6 +94,10 @@ class Average:
         if square == math.inf:
             return None
         since = steps - self._last
+        if self._doubted and square * self._steps > DOUBT**2 * self._squares:
+            # Another training, or one that began anew without its checkpoint.
+            self._steps = self._squares = 0.0
+        self._doubted = False
         fading = math.exp(-since / SPAN)
         self._steps = self._steps * fading + since
         self._squares = self._squares * fading + since * square

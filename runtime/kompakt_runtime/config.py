@@ -42,13 +42,14 @@ READ_ENV: Final = frozenset(
     | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH, ENV_ACTIVATION_GRADIENTS, ENV_NONLINEAR, ENV_OFFLOAD}
 )
 # Set by nobody but a person or `kompakt run`: the kill switch (any value but 0), where the last words go instead of
-# Kubernetes' file, whether every copy is compared with its original, whether dropout is replayed, and whether to end after the
-# first compressed step.
+# Kubernetes' file, whether every copy is compared with its original, whether dropout is replayed, whether to end after the
+# first compressed step, and a folder that outlives the pod, where bounds are kept for the next attempt.
 ENV_OFF: Final = "KOMPAKT_OFF"
 ENV_TERMINATION_LOG: Final = "KOMPAKT_TERMINATION_LOG"
 ENV_VERIFY: Final = "KOMPAKT_VERIFY"
 ENV_REPLAY: Final = "KOMPAKT_REPLAY"
 ENV_DRY_RUN: Final = "KOMPAKT_DRY_RUN"
+ENV_BOUNDS_DIR: Final = "KOMPAKT_BOUNDS_DIR"
 # By a person as well: the file that switches compression off while it is there; else one of this name in the state folder.
 ENV_SWITCH_FILE: Final = "KOMPAKT_SWITCH_FILE"
 SWITCH_FILE: Final = "off"
@@ -106,6 +107,7 @@ class RuntimeConfig:
     switch_file: str | None = None
     compare: int = 0
     compare_dir: str = ""
+    bounds_dir: str | None = None
 
     @property
     def bounds_activations(self) -> bool:
@@ -179,12 +181,18 @@ class RuntimeConfig:
             switch_file=_switch_file(environ),
             compare=_integer(ENV_COMPARE, environ.get(ENV_COMPARE) or "0", 50),
             compare_dir=environ.get(ENV_COMPARE_DIR) or "",
+            bounds_dir=environ.get(ENV_BOUNDS_DIR) or None,
         )
 
 
 def rank(environ: Mapping[str, str]) -> int:
     """This process's, as launchers set it; 0 where none did."""
     return _whole(environ.get("RANK"), 0)
+
+
+def ranks(environ: Mapping[str, str]) -> int:
+    """How many there are."""
+    return _whole(environ.get("WORLD_SIZE"), 1)
 
 
 def _whole(text: str | None, otherwise: int) -> int:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from kompakt_runtime.config import DEFAULT_MIN_TENSOR_BYTES, RuntimeConfig
 from kompakt_runtime.exclusions import exclude, uncompressed
@@ -52,6 +52,19 @@ class Compression:
         """The most that was held at a time since the last optimizer step, and what plain autograd would have held."""
         holding: Holding = self._session.figures.holding
         return holding.now
+
+    def state_dict(self) -> dict[str, Any]:
+        """The error bounds so far, as lists, dictionaries, words and numbers: for a checkpoint beside those of model and
+        optimizer. Layers that were not measured yet are missing, and those that share name and shape with another.
+        """
+        state: dict[str, Any] = self._session.remembered.state()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on with bounds that `state_dict` gave, before the first forward pass or later. They are checked in the next step,
+        and a layer whose name and weight's shape are not in there begins as ever. Raises ValueError that names what is wrong.
+        """
+        self._session.remembered.load(state)
 
     def close(self) -> None:
         """Lets go of optimizer steps too. Forward passes that ran inside may still be followed by their backward passes."""

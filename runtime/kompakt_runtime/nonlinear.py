@@ -135,6 +135,8 @@ class Operations:
         self._sites, self._failed = sites, failed
         self._known: WeakKeyDictionary[Any, dict[tuple[str, int], Operation]] = WeakKeyDictionary()
         self.noise = Noise()
+        # Called with each new operation.
+        self.made: Callable[[Operation], None] = lambda _: None
 
     @property
     def found(self) -> bool:
@@ -163,6 +165,7 @@ class Operations:
         if key not in known:
             suffix = kind if key[1] == 1 else f"{kind} {key[1]}"
             known[key] = Operation(f"{call.name} [{suffix}]", next(self._sites.places), call.module)
+            self.made(known[key])
         return known[key]
 
     def watch(self, operation: Operation, node: Node, noise: dict[str, float]) -> None:

@@ -14,7 +14,7 @@ RANKS: Final = 40  # bits below a rank's number in its seeds
 
 
 class Seeds:
-    """drawn: how many were given out."""
+    """drawn: how many were given out; a training that goes on goes on with the next."""
 
     def __init__(self, rank: int) -> None:
         self._first = rank << RANKS

@@ -17,6 +17,7 @@ from kompakt_runtime.obstacles import compiled_something
 from kompakt_runtime.offload import Offloading
 from kompakt_runtime.overhead import Overhead
 from kompakt_runtime.raising import Raising
+from kompakt_runtime.remembered import Remembered
 from kompakt_runtime.sites import Site, Sites
 from kompakt_runtime.switch import Switch
 
@@ -44,6 +45,7 @@ class Session:
         self._overhead = Overhead(self.figures, plain=config.overhead and config.batch not in RAISING, timed=config.overhead)
         self.figures.overhead = self._overhead.said
         self._raising = Raising(config, self.figures) if config.batch in RAISING else None
+        self.remembered = Remembered(self.sites, operations, self.hooks.seeds, float(config.target))
         self._lossy = "ErrorBounded" in (config.mode, *(override.mode for override in config.overrides))
         self._modes: dict[tuple[str, str], Mode] = {}
         self._forwards = Forwards(config, self.figures, self.sites, self.hooks, self._overhead, self._watch)
@@ -159,6 +161,7 @@ class Session:
                 site.finish(again=True)
 
     def _tell(self, renewed: list[Site]) -> None:
+        self.remembered.changed |= bool(renewed)
         for site in renewed:
             if site.sigma is not None:
                 self.figures.layer(site.name).sigma = site.sigma

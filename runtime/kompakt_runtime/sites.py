@@ -224,6 +224,8 @@ class Sites:
         self._passes = 0
         # Called when layers were measured for so long that no step is waited for any more.
         self.settle: Callable[[], None] = lambda: None
+        # Called with each new site.
+        self.made: Callable[[Site], None] = lambda _: None
 
     def __iter__(self) -> Iterator[Site]:
         return iter(list(self._sites.values()))
@@ -299,6 +301,7 @@ class Sites:
         if place not in self._sites:
             finalize(module, self._sites.pop, place, None).atexit = False
         self._sites[place] = site
+        self.made(site)
         return site
 
     def of_weights(self, weights: Iterable[Any]) -> list[tuple[Any, Site]]:

@@ -6,11 +6,12 @@ is reported. With Fail the program ends before it trains.
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing import process, util
 from typing import Any, Final
 
 from kompakt_runtime import export, metrics
+from kompakt_runtime.bounds_file import BoundsFile, path_of
 from kompakt_runtime.checkpoint_figures import CheckpointFigures
 from kompakt_runtime.config import EXIT_CONFIG, ConfigError, RuntimeConfig, failure_policy
 from kompakt_runtime.figures import Figures
@@ -59,7 +60,7 @@ def _start(config: RuntimeConfig, pace: StepCounter) -> Any:
         return None
     session = load_session()(config)
     _report_at_exit(config, session.figures, "", pace)
-    session.stepped = CheckpointFigures(config, session.figures, pace.said).stepped
+    session.stepped = _each_step(config, session, pace)
     session.start()
     _compare(config, session.figures)
     _say(f"activation compression {config.mode}, target {config.target}, torch {_torch_version()}{_offloading(config)}")
@@ -77,6 +78,21 @@ def _compare(config: RuntimeConfig, figures: Figures | None) -> None:
         PlainRun(config.compare_dir, config.compare)
     else:
         figures.compared = FollowingRun(config.compare_dir, config.compare).errors.said
+
+
+def _each_step(config: RuntimeConfig, session: Any, pace: StepCounter) -> Callable[[], None]:
+    """What is left behind while training runs, and first of all what an earlier attempt left."""
+    figures = CheckpointFigures(config, session.figures, pace.said)
+    if config.bounds_dir is None:
+        return figures.stepped
+    bounds = BoundsFile(path_of(config.bounds_dir, os.environ), session.remembered, session.figures.count_raw)
+    bounds.read()
+
+    def stepped() -> None:
+        bounds.stepped()
+        figures.stepped()
+
+    return stepped
 
 
 def _offloading(config: RuntimeConfig) -> str:

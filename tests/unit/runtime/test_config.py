@@ -19,11 +19,18 @@ def test_every_setting_is_read():
     told = {
         "MODE": "ErrorBounded", "TARGET": "0.05", "OVERRIDES": '[{"modules": "head.*", "mode": "None"}]', "MIN_TENSOR_BYTES": "0",
         "FAILURE_POLICY": "Fail", "STATE_DIR": "/state", "ATTEMPT": "3", "BATCH": "Suggest", "REPLAY": "1", "OFFLOAD": "Auto",
-        "ACTIVATION_GRADIENTS": "Exact",
+        "ACTIVATION_GRADIENTS": "Exact", "BOUNDS_DIR": "/kept",
     }  # fmt: skip
     config = RuntimeConfig.from_env({f"KOMPAKT_{name}": value for name, value in told.items()})
     given = ("ErrorBounded", "0.05", (SiteOverride("head.*", "None"),), 0, "Fail", "/state", 3)
-    more = {"batch": "Suggest", "replay": True, "overhead": True, "offload": "Auto", "switch_file": "/state/off"}
+    more = {
+        "batch": "Suggest",
+        "replay": True,
+        "overhead": True,
+        "offload": "Auto",
+        "switch_file": "/state/off",
+        "bounds_dir": "/kept",
+    }
     assert config == RuntimeConfig(*given, **more, activation_gradients="Exact")
     assert config.mode_of("head.fc") == "None"
     assert config.mode_of("body.head.fc") == "ErrorBounded"

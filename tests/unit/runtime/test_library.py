@@ -272,3 +272,18 @@ def test_the_report_as_table_and_picture(compress, tmp_path):
     for name, start in (("ratio.svg", b"<?xml"), ("ratio.png", b"\x89PNG")):
         report.plot(str(tmp_path / name))
         assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_bounds_go_into_a_checkpoint_and_out_of_it(compress):
+    model, before = network(), compress()
+    train(model, lambda: before)
+    state = before.state_dict()
+    before.close()
+    after = compress()
+    after.load_state_dict(state)
+    with after:
+        model(batch())
+    assert {row["name"] for row in state["layers"]} == {"0", "2", "5"}
+    assert {site.name: site.bound for site in after._session.sites} == {row["name"]: row["bound"] for row in state["layers"]}
+    with pytest.raises(ValueError, match="no error bounds of version 1"):
+        after.load_state_dict({})

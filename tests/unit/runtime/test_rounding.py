@@ -70,6 +70,24 @@ def test_what_weights_that_move_compute_is_rounded_to_nearest(running):
     assert session.hooks.seeds.drawn == 3, "of the batch itself, which the first of three layers reads"
 
 
+def test_a_training_that_goes_on_draws_seeds_that_were_not_there_yet(running):
+    model, session = OnTrunk(), running()
+    warm_up_head(model)
+    session.stop()
+    state = session.remembered.state()
+    assert state["seeds"] == session.hooks.seeds.drawn > 0
+    after = running()
+    after.remembered.load(state)
+    warm_up_head(model)
+    assert after.hooks.seeds.drawn > state["seeds"]
+
+
+def warm_up_head(model: nn.Module) -> None:
+    optimizer = torch.optim.SGD(model.head.parameters(), lr=1e-3)
+    for step in range(3):
+        train_step(model, optimizer, examples(step))
+
+
 class Entry:
     constant = True
     probe = torch.zeros(1)

@@ -1,0 +1,64 @@
+"""Error bounds in a folder that outlives the process: written while training runs, read when the job's next attempt starts.
+
+One small file for each rank and number of ranks, for ranks of another gang may have other layers. No torch here.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kompakt_runtime.config import rank, ranks
+
+SECONDS: Final = 10.0
+MOST_BYTES: Final = 1 << 20
+
+
+class BoundsFile:
+    """remembered: as Remembered; count: a reason why bounds did not outlive a process, once each time. Never raises."""
+
+    def __init__(
+        self, path: Path, remembered: Any, count: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._path, self._remembered, self._count, self._clock = path, remembered, count, clock
+        self._next = -float("inf")
+
+    def read(self) -> None:
+        """What an earlier attempt left, if it did. What is broken or foreign is left alone and soon written over."""
+        try:
+            with self._path.open("rb") as file:
+                text = file.read(MOST_BYTES + 1)
+            if len(text) > MOST_BYTES:
+                raise ValueError(f"more than {MOST_BYTES} bytes")
+            self._remembered.load(json.loads(text))
+        except FileNotFoundError:
+            return
+        except OSError:
+            self._count("SavedBoundsUnreadable")
+        except (ValueError, RecursionError):
+            self._count("SavedBoundsBroken")
+
+    def stepped(self) -> None:
+        """After each optimizer step: writes if bounds are new and some time has passed."""
+        if not self._remembered.changed or (now := self._clock()) < self._next:
+            return
+        self._next, self._remembered.changed = now + SECONDS, False
+        try:
+            self._write(json.dumps(self._remembered.state(), separators=(",", ":")))
+        except Exception:  # a full or vanished folder is no reason to disturb training
+            self._count("SavedBoundsUnwritable")
+
+    def _write(self, text: str) -> None:
+        if len(text) > MOST_BYTES:
+            return self._count("SavedBoundsTooLarge")
+        half = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
+        half.write_text(text)
+        half.replace(self._path)
+        return None
+
+
+def path_of(folder: str, environ: Mapping[str, str]) -> Path:
+    """This rank's file, by the names that launchers set."""
+    return Path(folder) / f"kompakt-bounds-{rank(environ)}-of-{ranks(environ)}.json"
