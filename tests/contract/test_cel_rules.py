@@ -124,7 +124,7 @@ def test_every_rule_of_the_crd_is_compared_but_changes_and_what_kubernetes_adds_
     left = set(rules_in(yaml.load(CRD.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))) - compared
     assert len([cel for cel in left if OF_KUBERNETES in cel]) == 1
     assert all("oldSelf" in cel or OF_KUBERNETES in cel for cel in left)
-    assert len(compared) == len(CASES) == 16
+    assert len(compared) == len(CASES) == 18
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from kompakt_core.job.model import MAX_BATCH, BatchSize, TrainingJob
+from kompakt_core.job.model import MAX_BATCH, BatchSize, NonlinearInputs, TrainingJob
 from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import count, read_report
 from kompakt_core.schema.meta import plain
@@ -57,8 +57,9 @@ def read_batch(value: object) -> Batch | None:
 
 def fingerprint(job: TrainingJob) -> str:
     """The same as long as nothing changes on which the measured batch depends: roles and compression."""
-    # Without what the spec leaves open: a field that a newer operator knows is no change.
-    compression = {name: value for name, value in plain(job.compression).items() if value is not None}
+    # What the spec leaves open is as an operator had it that did not know activationGradients: an upgrade is no change.
+    open_ = {"nonlinear_inputs": NonlinearInputs.KEEP}
+    compression = open_ | {name: value for name, value in plain(job.compression).items() if value is not None}
     parts = [[plain(role) for role in job.roles], compression]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
