@@ -34,8 +34,8 @@ class SavedStorage:
 
     __slots__ = (
         "__weakref__", "alias", "asked_by", "bound", "ceiling", "constant", "copy", "covered", "exact", "fixed", "handles",
-        "layer", "nbytes", "opened", "original", "pending", "probe", "readers", "reason", "share", "signs", "spare", "storage", "stream",
-        "timed", "unresolved", "version", "watching",
+        "layer", "nbytes", "opened", "original", "pending", "probe", "readers", "reason", "share", "signs", "spare", "storage",
+        "stream", "timed", "unresolved", "version", "watching",
     )  # fmt: skip
 
     def __init__(self, t: Tensor) -> None:

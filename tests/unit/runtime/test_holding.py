@@ -195,11 +195,11 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("nonlinear", ["Keep", "Bounded"])
+@pytest.mark.parametrize("gradients", ["Exact", "Bounded"])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_running_sum_is_what_living_entries_hold_after_each_tensor(name, nonlinear, running, monkeypatch):
+def test_the_running_sum_is_what_living_entries_hold_after_each_tensor(name, gradients, running, monkeypatch):
     torch.manual_seed(0)
-    session, model = running(nonlinear=nonlinear), MODELS[name]()
+    session, model = running(activation_gradients=gradients), MODELS[name]()
     holding, pack, unpack = session.figures.holding, session.hooks.pack, session.hooks.unpack
     looks = []
 

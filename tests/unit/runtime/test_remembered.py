@@ -50,9 +50,9 @@ def row_of(state: dict, name: str) -> dict:
 
 def test_the_next_session_goes_on_with_the_bounds_of_the_last_from_its_first_step(running):
     model = with_norm()
-    state = trained(running, model, nonlinear="Bounded")
+    state = trained(running, model, activation_gradients="Bounded")
     assert {row["name"] for row in state["operations"]} >= {"1 [norm]", "2 [gelu]", "4 [gelu]"}
-    session = running(nonlinear="Bounded")
+    session = running(activation_gradients="Bounded")
     session.remembered.load(state)
     model(batch())
     assert session.sites.known
@@ -185,7 +185,7 @@ def changed(value, path, new):
 
 @given(st.sampled_from(places(GOOD)), JSON)
 def test_whatever_stands_in_there_is_taken_or_named(path, new):
-    session = Session(RuntimeConfig(mode="ErrorBounded", min_tensor_bytes=0, nonlinear="Bounded"))
+    session = Session(RuntimeConfig(mode="ErrorBounded", min_tensor_bytes=0, activation_gradients="Bounded"))
     try:
         session.remembered.load(changed(GOOD, path, new))
     except ValueError:
