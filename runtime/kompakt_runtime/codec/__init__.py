@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from kompakt_runtime.codec.channels import LEAST_BOUND, TYPES, Channels
 from kompakt_runtime.codec.format import DTYPES, LOSSY, CorruptPacked, Layout, Packed, span
 from kompakt_runtime.codec.grid import Grid, make_grid
 from kompakt_runtime.codec.one_pass_layout import TILE, OnePassPart
@@ -19,7 +20,7 @@ from kompakt_runtime.codec.tiles import Part, decode_part
 
 Tensor = Any
 
-__all__ = ["CorruptPacked", "Packed", "Pending", "Room", "begin", "decode", "encode", "pieces"]
+__all__ = ["Channels", "CorruptPacked", "Packed", "Pending", "Room", "begin", "by_channel", "decode", "encode", "pieces"]
 
 # A view with wider gaps comes back with its dimensions in the same order and the gaps closed: giving them back would
 # allocate memory that the packed size does not answer for.
@@ -27,7 +28,7 @@ WIDEST_SPAN = 4
 TILES_AT_ONCE = 2048  # of what kernels packed, in a piece: 16 MiB of float32
 
 
-def encode(x: Tensor, error_bound: float, *, seed: int | None = None) -> Packed:
+def encode(x: Tensor, error_bound: float, *, seed: int | None = None, channels: Channels | None = None) -> Packed:
     """Compresses a tensor of float64, float32, float16 or bfloat16; dense tensors of other types are stored as they are.
 
     error_bound: the largest allowed |x - x'|, in the unit of x; a positive finite number.
@@ -35,26 +36,41 @@ def encode(x: Tensor, error_bound: float, *, seed: int | None = None) -> Packed:
     A whole number: rounds stochastically, with the mean exact and a variance of at most error_bound² / 6; the random bits
     come from a hash of seed (modulo 2^64) and the element's place in storage order, so a repeat gives the same and ranks with
     different seeds differ. A stochastic grid is finer: about a bit an element more.
+    channels: bounds by channel, of which error_bound is the widest; on CPUs, for types with exponents to spare. A signalling NaN
+    then comes back quiet.
     -0.0 comes back as 0.0 from a CPU, except where packing was no gain and the elements are stored as they are; as -0.0 from a
     GPU. Where `encoder` names a reason why nothing packs, the elements are stored as they are as well.
     Raises ValueError for another bound, TypeError for another seed and for sparse, quantised or meta tensors, and
-    NotImplementedError for a seed on a GPU, whose kernels round to nearest only.
+    NotImplementedError for a seed on a GPU, whose kernels round to nearest only, and for channels where they cannot be.
     """
     with torch.no_grad():
         layout, flat, grid = _prepared(x, error_bound, seed)
         if grid is None:
             return _as_it_is(layout, flat)
         works = _rounding(encoder(flat.device, flat.dtype), seed)
+        if channels is not None and not by_channel(flat, error_bound):
+            raise NotImplementedError(f"no bounds by channel for {flat.dtype} on {flat.device} with a bound of {error_bound}")
         parts: list[Part | OnePassPart] = []
         held, most = 0, flat.numel() * flat.element_size()
         size = works.at_once(flat.numel())
         for first in range(0, flat.numel(), size):
-            part = works.encode_part(flat[first : first + size], grid, seed, first)
+            source = flat[first : first + size]
+            if channels is not None:
+                deepened = channels.deepened(source, first)
+                if not torch.equal(deepened.isfinite(), source.isfinite()):
+                    return _as_it_is(layout, flat)
+                source = deepened
+            part = works.encode_part(source, grid, seed, first)
             held += most if part is None else part.nbytes
             if part is None or held >= most:
                 return _as_it_is(layout, flat)
             parts.append(part)
-        return Packed(layout, float(error_bound), seed is not None, tuple(parts), None, flat.device)
+        return Packed(layout, float(error_bound), seed is not None, tuple(parts), None, flat.device, channels)
+
+
+def by_channel(x: Tensor, error_bound: float) -> bool:
+    """May its channels have bounds of their own?"""
+    return x.device.type == "cpu" and x.dtype in TYPES and error_bound >= LEAST_BOUND
 
 
 def begin(x: Tensor, error_bound: float, room: Room) -> Pending | None:
@@ -122,6 +138,8 @@ def pieces(packed: Packed) -> Iterator[tuple[int, Tensor]]:
         for first in range(0, part.elements, step):
             piece = torch.empty(min(step, part.elements - first), dtype=packed.layout.dtype, device=packed.device)
             _unpack(packed, part, piece, first // TILE)
+            if packed.channels is not None:
+                packed.channels.flatten_(piece, start + first)
             yield start + first, piece
         start += part.elements
 
@@ -134,6 +152,8 @@ def _fill(packed: Packed, flat: Tensor) -> None:
     start = 0
     for part in packed.parts:
         _unpack(packed, part, flat[start : start + part.elements], 0)
+        if packed.channels is not None:
+            packed.channels.flatten_(flat[start : start + part.elements], start)
         start += part.elements
 
 

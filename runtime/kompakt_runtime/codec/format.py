@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from kompakt_runtime.codec.bits import pack_bits, padded, unpack_bits
+from kompakt_runtime.codec.channels import Channels
 from kompakt_runtime.codec.grid import WIDEST, Grid, make_grid
 from kompakt_runtime.codec.one_pass_layout import OnePassPart
 from kompakt_runtime.codec.tiles import BLOCK, COUNT, NEGATIVES, TILE, WORDS_AT, Part, Sizes
@@ -77,7 +78,7 @@ class Layout:
 @dataclass(frozen=True)
 class Packed:
     """A compressed tensor: `parts` one after another in storage order, all of one kind, or `plain`, its bytes as they are (1-D
-    uint8)."""
+    uint8). channels: what elements were multiplied by before."""
 
     layout: Layout
     error_bound: float
@@ -85,6 +86,7 @@ class Packed:
     parts: tuple[Part | OnePassPart, ...]
     plain: Tensor = None
     device: Any = None
+    channels: Channels | None = None
 
     @property
     def grid(self) -> Grid:
@@ -96,6 +98,7 @@ class Packed:
         held = int(self.plain.numel()) if self.raw else sum(part.nbytes for part in self.parts)
         if self._mixed:
             held += sum(-(-part.elements // 8) for part in self._tiles if part.bitmap is None)
+        held += len(self.channels.depths) if self.channels is not None else 0
         return HEAD.size + 16 * len(self.layout.shape) + held + CHECKSUM.size
 
     @property
@@ -134,7 +137,9 @@ class Packed:
         return self.plain is not None
 
     def to_bytes(self) -> bytes:
-        """The format above. Raises TypeError for a tensor packed by a GPU's kernels."""
+        """The format above. Raises TypeError for a tensor packed by a GPU's kernels, or with bounds by channel."""
+        if self.channels is not None:
+            raise TypeError("a tensor whose channels have bounds of their own has no bytes for elsewhere")
         if len(self._tiles) < len(self.parts):
             raise TypeError("what kernels packed on a GPU has no bytes for elsewhere: decode it, and encode that on the CPU")
         layout, sizes = self.layout, self.sizes
