@@ -9,8 +9,9 @@ so the bound that reaches a wanted standard deviation sigma is
 
     eb = sqrt(3) * sigma / sqrt(R * sum(delta²)).
 
-Form and target (sigma = share of mean |momentum|) follow COMET (Jin et al., arXiv 2111.09562); COMET fits an empirical
-coefficient to mean |loss gradient| instead of the sum of squares, which this derivation makes unnecessary.
+Form and target (sigma = share of mean |momentum|; of what else optimizers step by, `targets.py` tells) follow COMET (Jin et al.,
+arXiv 2111.09562); COMET fits an empirical coefficient to mean |loss gradient| instead of the sum of squares, which this makes
+unnecessary.
 """
 
 import math
@@ -24,7 +25,8 @@ class LayerObservation:
     """One layer, from the forward and backward passes of one optimizer step.
 
     gradient_before: mean |weight gradient| after the last backward pass, still times the loss scale;
-    gradient, momentum: mean |.| as the optimizer saw and used them; without a momentum the same number twice;
+    gradient: mean |.| as the optimizer saw it; momentum: the error of that which would be as large as the step (for SGD the mean
+    |momentum|); where nothing is known of it the same number twice;
     delta_squares: sum(delta²) of all passes, averaged over output channels, times the loss scale squared;
     nonzero: share of nonzero elements in the inputs; magnitude: mean |x| over them; moved: root mean square of what the
     copies' errors did to the weight gradient, still times the loss scale, 0 where it was not measured; size: root mean square

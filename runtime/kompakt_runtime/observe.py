@@ -17,14 +17,9 @@ from kompakt_runtime.bounds import (
 )
 from kompakt_runtime.nonlinear import Operation, Operations
 from kompakt_runtime.sites import Site, Sites, mean_magnitude
+from kompakt_runtime.targets import error_of_a_step, mean_momentum
 
 Tensor = Any
-# Where optimizers keep their momentum: SGD as a fading sum of gradients, Adam and its kin as their fading mean, which is
-# 1 - beta1 times that sum. For others the gradient itself serves.
-SUM, MEAN = "momentum_buffer", "exp_avg"
-# A mean over more steps counts as if it were over so many: what the sum is with SGD's usual momentum of 0.9.
-MOST_STEPS = 10.0
-MUON: Any = getattr(torch.optim, "Muon", ())
 
 
 def after_step(sites: Sites, optimizer: Any, target: float) -> list[Site] | None:
@@ -77,46 +72,16 @@ def _figures(site: Site, optimizer: Any, weight: Any) -> Tensor | None:
     if not site.observing or weight.grad is None or weight.grad.layout != torch.strided:
         return None
     gradient = mean_magnitude(weight.grad)
-    return site.figures(_momentum(optimizer, weight, gradient), gradient)
+    return site.figures(_error_of_a_step(site, optimizer, weight), gradient)
 
 
-def _momentum(optimizer: Any, weight: Any, gradient: Tensor) -> Tensor:
-    """Mean |momentum| as a fading sum of gradients, in which form SGD keeps it: one target, one share of the same thing.
-
-    A state of a class of its own may know none of the operations that this takes; then the gradient serves.
-    """
+def _error_of_a_step(site: Site, optimizer: Any, weight: Any) -> Tensor | None:
+    """As `targets` has it; None where a state of its own kind knows none of the operations that this takes."""
     try:
-        return _kept_momentum(optimizer, weight, gradient)
+        return error_of_a_step(optimizer, weight, site.spread).size
     except Exception:
-        return gradient
-
-
-def _kept_momentum(optimizer: Any, weight: Any, gradient: Tensor) -> Tensor:
-    state = optimizer.state.get(weight, {})
-    if isinstance(state.get(SUM), torch.Tensor):
-        return mean_magnitude(state[SUM]) * _steps_in_buffer(optimizer, weight)
-    if not isinstance(state.get(MEAN), torch.Tensor):
-        return gradient
-    return mean_magnitude(state[MEAN]) * _steps_in_mean(optimizer, weight)
-
-
-def _group(optimizer: Any, weight: Any) -> Any:
-    return next(group for group in optimizer.param_groups if any(weight is other for other in group["params"]))
-
-
-def _steps_in_buffer(optimizer: Any, weight: Any) -> float:
-    """1, but for torch's Muon, whose buffer is a fading mean by the name of SGD's sum (`lerp_` in torch/optim/_muon.py)."""
-    if not isinstance(optimizer, MUON):
-        return 1.0
-    return min(1 / max(1 - float(_group(optimizer, weight)["momentum"]), 1 / MOST_STEPS), MOST_STEPS)
-
-
-def _steps_in_mean(optimizer: Any, weight: Any) -> float:
-    """1 / (1 - beta1), at most MOST_STEPS; 1 where the optimizer does not say its betas as Adam does."""
-    betas = _group(optimizer, weight).get("betas")
-    if not isinstance(betas, list | tuple) or not betas or not 0 <= betas[0] < 1:
-        return 1.0
-    return min(1 / (1 - float(betas[0])), MOST_STEPS)
+        site.without_momentum()
+        return None
 
 
 def _renew(measured: list[tuple[Site, Tensor]], target: float) -> list[Site]:
@@ -187,8 +152,10 @@ def _ratio(optimizer: Any, weight: Any) -> Any:
     """Mean |momentum| over mean |gradient| of a weight; 1 where it has none of both here."""
     if weight is None or weight.grad is None or weight.grad.layout != torch.strided:
         return 1.0
-    gradient = mean_magnitude(weight.grad)
-    return (_momentum(optimizer, weight, gradient) / gradient).double()
+    try:
+        return (mean_momentum(optimizer, weight) / mean_magnitude(weight.grad)).double()
+    except Exception:  # as above
+        return 1.0
 
 
 def _sample(renewed: list[Site]) -> None:

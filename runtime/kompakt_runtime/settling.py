@@ -127,8 +127,9 @@ class Settling:
         handle.use = Use.WEIGHT_GRADIENT  # packed or not: who looks for room counts the gradient that is being made
         x, mode = handle.view(entry.alias), strictest(call.mode, site.mode)
         if site.observing and mode != "None":
-            watched = site.watch(use.node, contraction(use.node, use.slot, x.shape, use.parameter))
-            site.see_input(x)
+            operation = contraction(use.node, use.slot, x.shape, use.parameter)
+            watched = site.watch(use.node, operation)
+            site.see_input(x, operation)
             entry.watching.append((handle, watched))
         may_be_lossy = mode == "ErrorBounded" and self._facts(handle).lossy_type
         bound = site.bound_for(x, self._target) if may_be_lossy else None

@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from kompakt_runtime.compat.graph import argument
+from kompakt_runtime.uses.parameters import ACCUMULATE
 
 Tensor = Any
 Node = Any
@@ -20,18 +21,29 @@ RIGHT: Final = frozenset({"MmBackward0.mat2", "AddmmBackward0.mat2", "BmmBackwar
 VECTOR: Final = frozenset({"MvBackward0.vec", "AddmvBackward0.vec"})
 CONVOLVED: Final = frozenset({"ConvolutionBackward0.input"})
 ROWS: Final = frozenset({"GroupedMmBackward0.self", "LinearBackward0.input"})
+# Of the node's gradients the one that goes to the parameter.
+_PARTNER: Final = {
+    "MmBackward0.self": 1, "MmBackward0.mat2": 0, "AddmmBackward0.mat1": 2, "AddmmBackward0.mat2": 1, "LinearBackward0.input": 1,
+    "ConvolutionBackward0.input": 1,
+}  # fmt: skip
+# Of a matrix; `w.T` is a permutation.
+_TURNING: Final = frozenset({"TBackward0", "MtBackward0", "TransposeBackward0", "PermuteBackward0"})
+_STRAIGHT: Final = frozenset({"ToCopyBackward0", "AliasBackward0", "DetachBackward0", "CloneBackward0"})
 _ARGUMENTS: Final = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """shape: of the operand; weight: of the parameter; scale: what the product is multiplied by; arguments: of a convolution."""
+    """shape: of the operand; weight: of the parameter; scale: what the product is multiplied by; arguments: of a convolution;
+    outputs_at: the parameter's dimension of output channels, 0 or 1, and features have the other one; None where it is not known.
+    """
 
     place: str
     shape: tuple[int, ...]
     weight: tuple[int, ...]
     scale: float
     arguments: tuple[Any, ...]
+    outputs_at: int | None = None
 
     @property
     def batched(self) -> bool:
@@ -59,6 +71,11 @@ class Contraction:
             return self.shape[-2]
         return self.shape[0] if self.place in VECTOR or self.place == "DotBackward0.self" else 1
 
+    @property
+    def along(self) -> int:
+        """The dimension of features in the operand, and of output channels in the output's gradient."""
+        return 1 if self.place in CONVOLVED else -2 if self.place in RIGHT else -1
+
     def gradient(self, error: Tensor, delta: Tensor) -> Tensor | None:
         """The weight gradient that the operand `error` alone would give with the output gradient `delta`.
 
@@ -83,4 +100,19 @@ class Contraction:
 def contraction(node: Node, slot: str, shape: tuple[int, ...], parameter: Tensor) -> Contraction:
     place = f"{node.name()}.{slot}"
     arguments = tuple(argument(node, name, ()) for name in _ARGUMENTS) if place in CONVOLVED else ()
-    return Contraction(place, tuple(shape), tuple(parameter.shape), abs(float(argument(node, "alpha", 1.0))) or 1.0, arguments)
+    scale = abs(float(argument(node, "alpha", 1.0))) or 1.0
+    outputs_at = _outputs_at(node, place, parameter.dim())
+    return Contraction(place, tuple(shape), tuple(parameter.shape), scale, arguments, outputs_at)
+
+
+def _outputs_at(node: Node, place: str, dims: int) -> int | None:
+    """A parameter is used as it is, or turned: what multiplies rows has features first, but `nn.Linear` keeps that turned."""
+    if place not in _PARTNER or (place in CONVOLVED and argument(node, "transposed", False)):
+        return None
+    turned, behind = False, node.next_functions[_PARTNER[place]][0]
+    while behind is not None and behind.name() in (_TURNING | _STRAIGHT if dims == 2 else _STRAIGHT):
+        turned ^= behind.name() in _TURNING
+        behind = behind.next_functions[0][0]
+    if behind is None or behind.name() != ACCUMULATE or dims < 2 or (dims > 2 and place not in CONVOLVED):
+        return None
+    return int(turned != (place in LEFT))

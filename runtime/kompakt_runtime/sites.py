@@ -12,6 +12,7 @@ from kompakt_runtime.config import Mode
 from kompakt_runtime.noise import wide
 from kompakt_runtime.patience import Patience
 from kompakt_runtime.sigma import Contraction
+from kompakt_runtime.spread import Spread
 from kompakt_runtime.sums import Sums
 
 Tensor = Any
@@ -73,6 +74,7 @@ class Site:
         self.turns = 0
         self.sigma: float | None = None
         self.divisor = 1.0
+        self._has_momentum = True  # as far as is known
         self._grad_hooks: tuple[Any, ...] = ()
         self._sums = Sums()
 
@@ -97,10 +99,10 @@ class Site:
         self.unmeasured = max(self.unmeasured, bound or 0.0)
         return bound
 
-    def see_input(self, x: Tensor) -> None:
+    def see_input(self, x: Tensor, contraction: Contraction) -> None:
         self.idle = False
         self._drop_abandoned()
-        self._sums.add_input(x)
+        self._sums.add_input(x, contraction)
 
     def watch(self, node: Any, contraction: Contraction) -> MeasuredCall:
         """Asks for the gradients that will arrive at the operation's output, and for its weight's afterwards."""
@@ -128,7 +130,7 @@ class Site:
         if self.observing and gradients[0] is not None:
             delta = gradients[0].detach()
             outputs = contraction.outputs(delta)
-            self._sums.add_delta(delta, outputs)
+            self._sums.add_delta(delta, outputs, contraction)
             if error is not None:
                 self._see_moved(contraction, error, delta[: len(error)] if contraction.batched else delta, outputs)
 
@@ -160,9 +162,20 @@ class Site:
         except Exception as problem:
             self._give_up(problem)
 
+    @property
+    def spread(self) -> Spread:
+        """Of the copies' errors over the weight gradient's coordinates, as seen in this step."""
+        return self._sums.by_channel.spread
+
     def figures(self, momentum: Tensor = None, gradient: Tensor = None) -> Tensor | None:
         """The numbers of a bounds.Observation as one tensor; None if a pass is missing. As Sums.figures."""
         return self._sums.figures(momentum, gradient)
+
+    def without_momentum(self) -> None:
+        """What the optimizer keeps cannot be read: the gradient serves, and bounds are tighter. Counted once a layer."""
+        if self._has_momentum:
+            self._has_momentum = False
+            self._failed("NoMomentum")
 
     def judge(self, ratio: float | None) -> None:
         """`ratio`: measured sigma over the model's. Too large: the bound is tightened; still too large: nothing is lossy here."""

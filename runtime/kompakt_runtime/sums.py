@@ -5,6 +5,8 @@ from typing import Any
 import torch
 
 from kompakt_runtime.noise import wide
+from kompakt_runtime.sigma import Contraction
+from kompakt_runtime.spread import ByChannel
 
 Tensor = Any
 
@@ -24,6 +26,7 @@ class Sums:
         self._moved: Tensor = None
         self._moved_by: Tensor = None  # sum(delta²) as above, of the examples whose error was kept
         self._elements = 0
+        self.by_channel = ByChannel()
 
     @property
     def seen(self) -> bool:
@@ -38,16 +41,19 @@ class Sums:
     def keep_backward(self, kept: Tensor) -> None:
         """Drops what backward passes added unless `kept`, which is looked at where it lies."""
         self._delta_squares = torch.where(kept, self._delta_squares, torch.zeros_like(self._delta_squares))
+        self.by_channel.keep_backward(kept)
 
-    def add_input(self, x: Tensor) -> None:
+    def add_input(self, x: Tensor, contraction: Contraction) -> None:
         """The nonzero elements and the magnitude of one input."""
         self._nonzero = _plus(self._nonzero, torch.count_nonzero(x))
         self._magnitude = _plus(self._magnitude, torch.linalg.vector_norm(x, 1, dtype=wide(x)))
         self._squares = _plus(self._squares, torch.linalg.vector_norm(x, dtype=wide(x)).square())
         self._elements += x.numel()
+        self.by_channel.add_input(x, contraction)
 
-    def add_delta(self, delta: Tensor, outputs: float) -> None:
+    def add_delta(self, delta: Tensor, outputs: float, contraction: Contraction) -> None:
         """One gradient at the layer's output. outputs: channels, over which its squares are averaged."""
+        self.by_channel.add_delta(delta, contraction)
         self._delta_squares = _plus(self._delta_squares, _mean_square(delta, outputs))
 
     def add_moved(self, moved: Tensor, delta: Tensor, outputs: float) -> None:

@@ -89,6 +89,7 @@ def test_where_the_momentum_cannot_be_read_the_gradient_serves(running):
     assert not measured(session)
     assert all(session.sites.of(model[place]).bound for place in (2, 5))
     assert not any(reason.startswith("ObserveFailed") for reason in session.figures.raw)
+    assert session.figures.raw["NoMomentum"] == len(list(session.sites)), "once a layer"
 
 
 @pytest.mark.parametrize("where", ["kompakt_runtime.observe.mean_magnitude", "kompakt_runtime.sites.mean_magnitude"])
