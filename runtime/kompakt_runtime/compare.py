@@ -21,8 +21,12 @@ def differences(entry: SavedStorage, copies: Iterable[tuple[int, Tensor]], origi
     copies: parts of the copy, each with the place of its first element in `original`.
     """
     wrong, largest = [original.new_zeros((), dtype=torch.int64)], [original.new_zeros((), dtype=torch.float64)]
+    channels = entry.packed.channels if entry.packed is not None else None
     for start, copy in copies:
-        for part, other in zip(slices(copy), slices(original[start : start + copy.numel()]), strict=True):
+        source = original[start : start + copy.numel()]
+        if channels is not None:  # as they were packed, one bound is right for all
+            copy, source = channels.deepened(copy, start), channels.deepened(source, start)
+        for part, other in zip(slices(copy), slices(source), strict=True):
             more, error = _difference(entry, part, other)
             wrong.append(more)
             largest.append(error.double())

@@ -11,7 +11,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from kompakt_runtime.carrier import Hosted
-from kompakt_runtime.codec import Packed, Pending, Room, begin, encode
+from kompakt_runtime.codec import Channels, Packed, Pending, Room, begin, encode
+from kompakt_runtime.features import BoundsWanted
 from kompakt_runtime.lossless import Indices, Mask
 from kompakt_runtime.replay import Replay
 from kompakt_runtime.rounding import WIDER
@@ -33,9 +34,9 @@ class SavedStorage:
     """One storage as it was at one version."""
 
     __slots__ = (
-        "__weakref__", "alias", "asked_by", "bound", "ceiling", "constant", "copy", "covered", "exact", "fixed", "handles",
-        "layer", "nbytes", "opened", "original", "pending", "probe", "readers", "reason", "share", "signs", "spare", "storage",
-        "stream", "timed", "unresolved", "version", "watching",
+        "__weakref__", "alias", "asked", "asked_by", "bound", "ceiling", "constant", "copy", "covered", "exact", "fixed",
+        "handles", "layer", "nbytes", "opened", "original", "pending", "probe", "readers", "reason", "share", "signs", "spare",
+        "storage", "stream", "timed", "unresolved", "version", "watching",
     )  # fmt: skip
 
     def __init__(self, t: Tensor) -> None:
@@ -57,6 +58,7 @@ class SavedStorage:
         self.readers = 0  # handles whose operation reads the values as they are
         self.signs = 0  # handles whose operation reads only which elements are zero
         self.covered = 0  # bytes of the handles that an error-bounded copy serves
+        self.asked: list[BoundsWanted] = []
         self.asked_by: Any = None  # the layer or operation whose bound is the ceiling
         self.spare: tuple[Packed, float] | None = None  # an error-bounded copy and its bound, while the storage is back
         self.watching: list[
@@ -103,17 +105,19 @@ class SavedStorage:
             self.keep(t)
             self.spare = (packed, bound) if isinstance(packed, Packed) else None
 
-    def ask(self, bound: float, by: Any, nbytes: int) -> None:
-        """An operation that reads so many bytes of it bears errors up to `bound`."""
+    def ask(self, asked: BoundsWanted, by: Any, nbytes: int) -> None:
+        """An operation that reads so many bytes of it bears such errors."""
         self.covered += nbytes
+        self.asked.append(asked)
+        bound = asked.bound
         if self.asked_by is None or bound < self.ceiling:
             self.ceiling, self.asked_by = bound, by
 
-    def compress(self, t: Tensor, bound: float, seed: int | None = None) -> bool:
+    def compress(self, t: Tensor, bound: float, seed: int | None = None, channels: Channels | None = None) -> bool:
         """Keep a compressed copy instead of the storage; False where packing is no gain (then nothing changes)."""
         source = self.alias if self.alias is not None else whole_storage(t)
         bound = bound if seed is None else bound * WIDER
-        packed = encode(source, bound, seed=seed)
+        packed = encode(source, bound, seed=seed, channels=channels)
         if packed.nbytes >= self.nbytes:
             return False
         self.replace(packed, source, bound=bound)

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary, ref
 
 import torch
 
-from kompakt_runtime.codec import Packed, Room, decode
+from kompakt_runtime.codec import Channels, Packed, Room, decode
 from kompakt_runtime.codec.pending import most_waiting
 from kompakt_runtime.entry import Copy, SavedStorage, stream_of
 from kompakt_runtime.lossless import sign_mask
@@ -141,11 +141,20 @@ class StorageLedger:
             else:
                 self._waiting.entries.append(reference)
 
-    def compress(self, entry: SavedStorage, t: Tensor, bound: float, layer: str, at_once: bool, seed: int | None = None) -> bool:
+    def compress(
+        self,
+        entry: SavedStorage,
+        t: Tensor,
+        bound: float,
+        layer: str,
+        at_once: bool,
+        seed: int | None = None,
+        channels: Channels | None = None,
+    ) -> bool:
         """Keeps a compressed copy, now or (on a GPU, unless `at_once`) when its size is known; False where it is no gain."""
         known = self._rooms.get(layer)
-        if at_once or not defers(t) or known is None or known[0] != bound:
-            gained = entry.compress(t, bound, seed)
+        if at_once or channels is not None or not defers(t) or known is None or known[0] != bound:
+            gained = entry.compress(t, bound, seed, channels)
             if gained and entry.packed is not None:
                 self._rooms[layer] = (bound, Room.of(entry.packed))
             return gained

@@ -78,7 +78,9 @@ def _figures(site: Site, optimizer: Any, weight: Any) -> Tensor | None:
 def _error_of_a_step(site: Site, optimizer: Any, weight: Any) -> Tensor | None:
     """As `targets` has it; None where a state of its own kind knows none of the operations that this takes."""
     try:
-        return error_of_a_step(optimizer, weight, site.spread).size
+        found = error_of_a_step(optimizer, weight, site.spread)
+        site.harm = found.harm
+        return found.size
     except Exception:
         site.without_momentum()
         return None
@@ -93,7 +95,7 @@ def _renew(measured: list[tuple[Site, Tensor]], target: float) -> list[Site]:
     for (site, _), row in zip(measured, rows, strict=True):
         seen = LayerObservation(*row)
         if site.bound is not None:
-            site.judge(sigma_ratio(seen, site.bound))
+            site.judge(sigma_ratio(seen, site.bound * site.spreading))
         elif site.unmeasured:
             site.aimed_at = aimed_at(seen, target, site.unmeasured)
         average = site.average.after(best_bound(seen, target), site.steps)

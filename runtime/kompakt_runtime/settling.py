@@ -11,6 +11,7 @@ from kompakt_runtime.calls import Call
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.compat.graph import held
 from kompakt_runtime.config import Mode, RuntimeConfig
+from kompakt_runtime.features import BoundsWanted
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.graph import POOLED, window_of
 from kompakt_runtime.ledger import Handle
@@ -126,14 +127,14 @@ class Settling:
             return self._plain(use, decide(Use.VALUES, self._facts(handle), call.mode, self._minimum, None))
         handle.use = Use.WEIGHT_GRADIENT  # packed or not: who looks for room counts the gradient that is being made
         x, mode = handle.view(entry.alias), strictest(call.mode, site.mode)
-        if site.observing and mode != "None":
-            operation = contraction(use.node, use.slot, x.shape, use.parameter)
+        operation = contraction(use.node, use.slot, x.shape, use.parameter) if site.observing or site.features else None
+        if operation is not None and site.observing and mode != "None":
             watched = site.watch(use.node, operation)
             site.see_input(x, operation)
             entry.watching.append((handle, watched))
         may_be_lossy = mode == "ErrorBounded" and self._facts(handle).lossy_type
         bound = site.bound_for(x, self._target) if may_be_lossy else None
-        return self._judged(use, mode, bound, site)
+        return self._judged(use, mode, bound, site, site.asks(x, bound, operation) if bound is not None else None)
 
     def _nonlinear(self, use: Consumption, operation: Operation, call: Call) -> float | None:
         handle, entry = use.handle, use.handle.entry
@@ -146,7 +147,9 @@ class Settling:
             operation.see_input(x, bound)
         return bound
 
-    def _judged(self, use: Consumption, mode: Mode, bound: float | None, by: Site | Operation) -> None:
+    def _judged(
+        self, use: Consumption, mode: Mode, bound: float | None, by: Site | Operation, asked: BoundsWanted | None = None
+    ) -> None:
         handle = use.handle
         held_elsewhere = by.name in self._account.held and not by.observing
         verdict = decide(Use.NONLINEAR, self._facts(handle), mode, self._minimum, bound, held_elsewhere)
@@ -154,7 +157,7 @@ class Settling:
             return self._plain(use, verdict)
         if isinstance(by, Operation):
             handle.use = Use.NONLINEAR
-        handle.entry.ask(verdict.bound, by, nbytes(handle))
+        handle.entry.ask(asked or BoundsWanted(verdict.bound), by, nbytes(handle))
         return None
 
     def _indices(self, use: Consumption) -> None:

@@ -8,7 +8,9 @@ from weakref import WeakKeyDictionary, WeakSet, finalize, ref
 import torch
 
 from kompakt_runtime import bounds
+from kompakt_runtime.codec import by_channel
 from kompakt_runtime.config import Mode
+from kompakt_runtime.features import BoundsWanted, FeatureBounds, feature_bounds, in_storage
 from kompakt_runtime.noise import wide
 from kompakt_runtime.patience import Patience
 from kompakt_runtime.sigma import Contraction
@@ -75,6 +77,8 @@ class Site:
         self.sigma: float | None = None
         self.divisor = 1.0
         self._has_momentum = True  # as far as is known
+        self.harm: Tensor = None  # of the optimizer's last measured step, as in targets.StepError
+        self.features: FeatureBounds | None = None
         self._grad_hooks: tuple[Any, ...] = ()
         self._sums = Sums()
 
@@ -173,6 +177,7 @@ class Site:
 
     def without_momentum(self) -> None:
         """What the optimizer keeps cannot be read: the gradient serves, and bounds are tighter. Counted once a layer."""
+        self.harm = None
         if self._has_momentum:
             self._has_momentum = False
             self._failed("NoMomentum")
@@ -190,8 +195,28 @@ class Site:
         """The measured step is over; without a bound the old one stays and the next step is measured."""
         if bound is not None:
             self.bound = bound / self.divisor
+            self.features = self._feature_bounds()
             self.patience.met()
         self.finish(again=bound is None)
+
+    def _feature_bounds(self) -> FeatureBounds | None:
+        spread = self.spread
+        if self.harm is None or spread.columns is None or len(spread.columns) != len(self.harm):
+            return None
+        return feature_bounds(spread.outputs, self.harm, spread.columns)
+
+    @property
+    def spreading(self) -> float:
+        """Root mean square of the features' bounds over the one for all, if that is more."""
+        return max(1.0, self.features.error) if self.features is not None else 1.0
+
+    def asks(self, x: Tensor, bound: float, contraction: Contraction | None) -> BoundsWanted:
+        """What this operand of the parameter bears."""
+        features = self.features
+        if self.bound is None or features is None or contraction is None or features.outputs != contraction.outputs_at:
+            return BoundsWanted(bound)
+        channels, widest = in_storage(x, contraction.along % x.dim(), features.depths), bound * features.widest
+        return BoundsWanted(bound, widest, channels) if channels is not None and by_channel(x, widest) else BoundsWanted(bound)
 
     def passed(self, number: int) -> None:
         """The outermost forward pass of this number reaches the layer."""

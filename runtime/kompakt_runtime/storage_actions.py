@@ -6,10 +6,11 @@ import torch
 
 from kompakt_runtime.account import Account
 from kompakt_runtime.calls import Call
-from kompakt_runtime.codec import Packed, pieces
+from kompakt_runtime.codec import Channels, Packed, pieces
 from kompakt_runtime.codec.select import PACKING, encoder, working_bytes
 from kompakt_runtime.compare import sample_error
 from kompakt_runtime.entry import SavedStorage, stream_of, whole_storage
+from kompakt_runtime.features import agreed
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.ledger import StorageLedger
 from kompakt_runtime.lossless import Mask, bool_mask, two_valued
@@ -67,27 +68,29 @@ class StorageActions:
 
     def _within(self, entry: SavedStorage) -> None:
         """A copy of which no element is off by more than the least that an operation asked for."""
-        bound, asked_by = entry.ceiling, entry.asked_by
+        together, asked_by = agreed(entry.asked), entry.asked_by
+        bound = entry.ceiling if together is None else together.widest
         if obstacle := _obstacle(entry):
             return give_up(entry, obstacle)
         if entry.pending is None or entry.bound > bound:
             entry.pending = None
-            if obstacle := self._packed(entry, bound):
+            if obstacle := self._packed(entry, bound, None if together is None else together.channels):
                 return give_up(entry, obstacle)
         row = self._figures.layer(asked_by.name)
         row.bound = max(row.bound or 0.0, entry.bound)
         return None
 
-    def _packed(self, entry: SavedStorage, bound: float) -> str:
+    def _packed(self, entry: SavedStorage, bound: float, channels: Channels | None) -> str:
         """Why it cannot be packed; "" when it is, or will be once its size is known."""
         source, asked_by = entry.alias, entry.asked_by
         entry.layer = asked_by.name
-        if entry.spare is not None and entry.spare[1] <= bound:
+        tightest = bound if channels is None else bound * 2.0 ** -int(channels.depths.max())
+        if entry.spare is not None and entry.spare[1] <= tightest:
             entry.replace(entry.spare[0], source, bound=entry.spare[1])
         else:
             try:
                 seed = self._seeds.of(entry)
-                if not self._ledger.compress(entry, source, bound, asked_by.name, at_once=asked_by.observing, seed=seed):
+                if not self._ledger.compress(entry, source, bound, asked_by.name, asked_by.observing, seed, channels):
                     return "NoGain"
             except Exception as error:
                 return f"EncodeFailed{type(error).__name__}"

@@ -45,5 +45,5 @@ def test_the_first_steps_have_nearly_the_peak_of_later_ones(plain, monkeypatch):
 def test_a_pinned_original_would_be_noticed(plain, monkeypatch):
     pinned = []
     compress = SavedStorage.compress
-    monkeypatch.setattr(SavedStorage, "compress", lambda entry, t, bound: pinned.append(t) or compress(entry, t, bound))
+    monkeypatch.setattr(SavedStorage, "compress", lambda entry, t, *how: pinned.append(t) or compress(entry, t, *how))
     assert peaks("ErrorBounded", 1)[0] > 0.9 * plain
