@@ -1,6 +1,6 @@
 """What becomes of saved tensors once it is known what reads them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -76,22 +76,34 @@ class Settling:
                 keep(use.handle.entry, "ValuesNeeded")
 
     def _decide(self, uses: Sequence[Consumption], call: Call) -> None:
-        operation = self._operation(uses, call)
-        noise = {use.slot: bound for use in uses if (bound := self._one(use, call, operation)) is not None}
-        if operation is not None and self._operations is not None and operation.observing and noise:
-            self._operations.watch(operation, uses[0].node, noise)
+        operations = self._operation_by_slot(uses, call)
+        noise: dict[Operation, dict[str, float]] = {}
+        for use in uses:
+            operation = operations.get(use.slot)
+            bound = self._one(use, call, operation)
+            if operation is not None and bound is not None and operation.observing:
+                noise.setdefault(operation, {})[use.slot] = bound
+        for operation, bounds in noise.items():
+            if self._operations is not None:
+                self._operations.watch(operation, uses[0].node, bounds)
 
-    def _operation(self, uses: Sequence[Consumption], call: Call) -> Operation | None:
-        """The node as a nonlinear operation of the module that runs."""
+    def _operation_by_slot(self, uses: Sequence[Consumption], call: Call) -> dict[str, Operation]:
+        """What the node reads of each storage is a nonlinear operation of the module that runs: errors in queries and in values
+        do not do the same, and of those in one storage there is one bound.
+        """
         if self._operations is None or call.exact or call.mode != "ErrorBounded":
-            return None
-        tolerant = [use for use in uses if self._use(use, call) is Use.NONLINEAR]
-        if not tolerant:
-            return None
-        operation = self._operations.of(call, kind(tolerant[0]))
-        # Layers become known one by one in the first forward pass; what runs before all of them is measured with them.
-        operation.observing = self._sites.observing() or (not self._sites.known and self._figures.steps == 0)
-        return operation
+            return {}
+        slots: dict[int, dict[str, None]] = {}
+        for use in uses:
+            if self._use(use, call) is Use.NONLINEAR:
+                slots.setdefault(id(use.handle.entry), {})[use.slot] = None
+        found: dict[str, Operation] = {}
+        for some in slots.values():
+            operation = self._operations.of(call, " ".join([kind(uses, some), *(sorted(some) if len(slots) > 1 else ())]))
+            # Layers become known one by one in the first forward pass; what runs before all of them is measured with them.
+            operation.observing = self._sites.observing() or (not self._sites.known and self._figures.steps == 0)
+            found.update(dict.fromkeys(some, operation))
+        return found
 
     def _use(self, use: Consumption, call: Call) -> Use:
         if use.read is Read.INDEX and use.node.name() in POOLED:
@@ -190,9 +202,9 @@ def nbytes(handle: Handle) -> int:
     return int(torch.Size(handle.shape).numel()) * int(handle.dtype.itemsize)
 
 
-def kind(use: Consumption) -> str:
+def kind(uses: Sequence[Consumption], slots: Iterable[str]) -> str:
     """What stands behind the module's name in the table of layers."""
-    name = use.node.name().split("Backward")[0]
-    if use.read is Read.NORM:
+    if any(use.read is Read.NORM for use in uses if use.slot in slots):
         return "norm"
+    name = str(uses[0].node.name()).split("Backward")[0]
     return "attention" if "Attention" in name else name.lower()

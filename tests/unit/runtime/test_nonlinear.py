@@ -73,11 +73,40 @@ def test_functional_forms_are_found_behind_the_module_around_them(running):
     torch.manual_seed(0)
     model, session = nn.Sequential(Attention(), nn.Flatten(), nn.Linear(108, 4)), running(activation_gradients="Bounded")
     warm_up(model, steps=3, momentum=0.9)
-    for kind in ("attention", "gelu", "norm"):
+    for kind in ("attention key query value", "gelu", "norm"):
         (row,) = rows(session, kind).values()
         assert row.saved < row.plain / 1.5, kind
         assert 0 < row.sigma < math.inf
     assert session.figures.violations == 0
+
+
+class Head(nn.Module):
+    """Queries, keys and values in storages of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+
+    def forward(self, x):
+        return F.scaled_dot_product_attention(
+            *(part(x.flatten(2, 3).transpose(1, 2).contiguous())[:, None] for part in self.parts)
+        )
+
+
+def test_each_operand_of_attention_has_a_bound_of_its_own(running):
+    """Values that hardly differ from place to place bear far smaller errors than queries."""
+    torch.manual_seed(0)
+    model, session = (
+        nn.Sequential(nn.Conv2d(3, 6, 1), Head(), nn.Flatten(), nn.Linear(216, 4)),
+        running(activation_gradients="Bounded"),
+    )
+    with torch.no_grad():
+        model[1].parts[2].weight.mul_(0.02)
+        model[1].parts[2].bias.fill_(1.0)
+    warm_up(model, steps=9, momentum=0.9)
+    bounds = {each.name.split()[-1]: each.bound for each in session.hooks.operations if "attention" in each.name}
+    assert bounds.keys() == {"query]", "key]", "value]", "output]"}
+    assert bounds["query]"] > 4 * bounds["value]"]
 
 
 @pytest.mark.parametrize("settings", [{"activation_gradients": "Exact"}, {"mode": "Lossless"}])

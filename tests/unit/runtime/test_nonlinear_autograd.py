@@ -13,7 +13,8 @@ from kompakt_runtime.compat.hooks import innermost
 from kompakt_runtime.exclusions import uncompressed
 from tests.support.runtime.small_training import Holder, batch, double_backward, failed, gradients, ours_and_plain, same, warm_up
 
-KINDS = {"images.1 [norm]", "images.2 [gelu]", "before [norm]", "attention [attention]"}
+OPERANDS = {"attention [attention key query value]", "attention [attention output]"}
+KINDS = {"images.1 [norm]", "images.2 [gelu]", "before [norm]", *OPERANDS}
 
 
 class Heads(nn.Module):
@@ -100,7 +101,7 @@ def test_each_kind_is_packed_and_every_gradient_stays_near(running, make, kinds,
     assert near(*ours_and_plain(model, session, leaf=False), *rounds)
     assert packed(session) == kinds
     if make is Mixed:  # Queries, keys and values are parts of one storage, and all of it.
-        assert session.figures.layers["attention [attention]"].plain == 8 * 36 * (24 + 8) * 4
+        assert sum(session.figures.layers[name].plain for name in OPERANDS) == 8 * 36 * (24 + 8) * 4
     assert not failed(session)
 
 
