@@ -40,6 +40,11 @@ class Noise(threading.local):
         return noisy
 
 
+def handed_on(gradient: Tensor, like: Tensor) -> Tensor:
+    """As autograd hands it on: of an operand that was expanded the engine sums the gradient after the backward function."""
+    return gradient if gradient.shape == like.shape else gradient.sum_to_size(like.shape)
+
+
 def slices(t: Tensor) -> tuple[Tensor, ...]:
     """Views of all of a tensor, each a few percent of a large one: what is computed of one at a time needs little room."""
     if t.numel() <= SMALL:

@@ -15,7 +15,7 @@ import torch
 from kompakt_runtime import bounds
 from kompakt_runtime.calls import Call
 from kompakt_runtime.compat.graph import current_node, held
-from kompakt_runtime.noise import Noise, slices, wide
+from kompakt_runtime.noise import Noise, handed_on, slices, wide
 from kompakt_runtime.sites import Sites
 
 Tensor = Any
@@ -63,7 +63,8 @@ class Operation:
 
     def see(self, node: Node, exact: tuple[Tensor, ...], noisy: tuple[Tensor, ...]) -> None:
         """The gradients that the node's backward function gave, and those that it gives with noise in its inputs."""
-        pairs = [(a, b, _leaf(node, i)) for i, (a, b) in enumerate(zip(exact, noisy, strict=True)) if a is not None]
+        both_ways = enumerate(zip(exact, noisy, strict=True))
+        pairs = [(a, handed_on(b, a), _leaf(node, i)) for i, (a, b) in both_ways if a is not None]
         rows = [torch.stack((_moved(a, b), _squares(a))) for a, b, leaf in pairs if leaf is None]
         if rows:
             both = torch.stack(rows)

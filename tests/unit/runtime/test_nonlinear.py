@@ -80,6 +80,25 @@ def test_functional_forms_are_found_behind_the_module_around_them(running):
     assert session.figures.violations == 0
 
 
+class WrittenNorm(nn.Module):
+    """A norm by the root mean square as transformers writes it: its factor, one for each row, is expanded."""
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+def test_the_gradient_of_a_factor_that_was_expanded_is_judged_as_it_goes_on(running):
+    """Its backward function gives one gradient for each element; autograd hands on their sums."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(32, 32), WrittenNorm(), nn.Linear(32, 8)]
+    model, session = nn.Sequential(nn.Flatten(), nn.Linear(108, 32), *layers), running(nonlinear="Bounded")
+    warm_up(model, steps=6, momentum=0.9)
+    for kind in ("mul self", "pow"):
+        (operation,) = (each for each in session.hooks.operations if each.name.endswith(f"[{kind}]"))
+        assert operation.bound > 1e-4, kind
+        assert 0.2 < session.figures.layers[operation.name].sigma < 5
+
+
 class Head(nn.Module):
     """Queries, keys and values in storages of their own."""
 
