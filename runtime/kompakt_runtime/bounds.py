@@ -133,22 +133,6 @@ def tolerance(bound: float | None, size: float) -> float | None:
     return bound / (math.sqrt(3) * size) if bound is not None and 0 < size < math.inf else None
 
 
-def allowances(layers: Sequence[tuple[int, float]], operations: Sequence[int]) -> list[float | None]:
-    """What relative error each nonlinear operation may leave in the gradient below it; None where no layer was measured.
-
-    layers: place in the forward pass and `tolerance` of linear layers; operations: places of the nonlinear ones. A layer feels
-    the errors of all operations behind it, which add up in squares: each may take an equal part of what the layer bears, and
-    takes the least part of all layers before it (of all layers, where none is).
-    """
-    parts = [
-        (place, share / math.sqrt(max(1, sum(place < other for other in operations)))) for place, share in layers if share > 0
-    ]
-    return [
-        min([part for place, part in parts if place < operation] or [part for _, part in parts], default=None)
-        for operation in operations
-    ]
-
-
 # With nonlinear inputs packed too, the errors they bring and those of the linear inputs each have half of the variance.
 HALF = math.sqrt(0.5)
 # A bound grows by so much at most from one measured step to the next: what was measured holds for small changes.

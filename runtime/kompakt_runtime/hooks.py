@@ -14,6 +14,7 @@ from kompakt_runtime.compat.graph import in_backward
 from kompakt_runtime.config import Mode, RuntimeConfig, rank
 from kompakt_runtime.exclusions import kept_out
 from kompakt_runtime.figures import Figures
+from kompakt_runtime.graph import roots
 from kompakt_runtime.ledger import DecodeFailed, Handle, PlainTensor, StorageLedger
 from kompakt_runtime.nonlinear import Operations
 from kompakt_runtime.offload import Offloading
@@ -112,6 +113,8 @@ class Hooks:
     def returned(self, output: Any, outermost: bool) -> None:
         """A module's call is over. After the outermost one nothing is left open; without an output nothing new is known."""
         self.readers.returned(output, outermost)
+        if outermost and self.operations is not None:
+            self.operations.flow.look(roots(output))
         self.ledger.settle_waiting(everything=outermost)
 
     def _read_for_a_graph(self, handle: Handle | PlainTensor) -> None:

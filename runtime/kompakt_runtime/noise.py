@@ -20,12 +20,21 @@ class Noise(threading.local):
         self._bounds: dict[Handle, float] = {}
         self._generators: dict[Any, torch.Generator] = {}
 
-    def while_added(self, bounds_: dict[Handle, float], node: Node, deltas: tuple[Tensor, ...]) -> Any:
+    def while_added(self, bounds_: dict[Handle, float], node: Node, deltas: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         self._bounds = bounds_
         try:
-            return node(*deltas)
+            return _once_more(node, deltas)
         finally:
             self._bounds = {}
+
+    def alone(self, node: Node, deltas: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Noise as large at each element as `deltas` are there, and what the node's backward function makes of it."""
+        noise = tuple(one if one is None else self._even(one, 1.0).mul_(one) for one in deltas)
+        return noise, _once_more(node, noise)
+
+    def _even(self, t: Tensor, bound: float) -> Tensor:
+        generator = self._generators.setdefault(t.device, torch.Generator(t.device).manual_seed(0))
+        return torch.empty_like(t).uniform_(-bound, bound, generator=generator)
 
     def added(self, handle: Any, t: Tensor) -> Tensor:
         """`t`, or a copy with errors as wide and as even as packing leaves them."""
@@ -38,6 +47,11 @@ class Noise(threading.local):
             noise = torch.empty_like(part, dtype=wide(t)).uniform_(-bound, bound, generator=generator)
             part.copy_(noise.mul_(part != 0).add_(part))
         return noisy
+
+
+def _once_more(node: Node, deltas: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    found = node(*deltas)
+    return found if isinstance(found, tuple) else (found,)
 
 
 def handed_on(gradient: Tensor, like: Tensor) -> Tensor:

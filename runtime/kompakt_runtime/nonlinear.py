@@ -4,7 +4,6 @@ How far errors reach is measured, not derived from the operation's kind: on meas
 on inputs with as much noise as the bound allows.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from kompakt_runtime import bounds
 from kompakt_runtime.calls import Call
 from kompakt_runtime.compat.graph import current_node, held
+from kompakt_runtime.flow import Flow
 from kompakt_runtime.noise import Noise, handed_on, slices, wide
 from kompakt_runtime.sites import Sites
 
@@ -39,11 +39,13 @@ class Operation:
     def _clear(self) -> None:
         self.magnitude: Tensor = None  # sum of |input|
         self.elements = 0
-        self.moved: Tensor = None  # for each gradient that goes on: sum of squares of what noise did to it, and of it
+        # For each gradient that goes on: its number, sum of squares of what noise did to it, and of it.
+        self.onward: list[int] = []
+        self.moved: Tensor = None
         self.size: Tensor = None
         self.weight_moved: Tensor = None  # for each weight: sum of squares of what noise did to its gradient, and its gradient
         self.weight_gradient: Tensor = None
-        self.share: float | None = None  # what the linear layers allow, since their step
+        self.over: float | None = None  # its error in the gradients over what the linear layers allow, since their step
         self.own: Tensor = None  # error of the weight's gradient over its mean |momentum|, since its optimizer's step
         self.waited = False
 
@@ -64,12 +66,12 @@ class Operation:
     def see(self, node: Node, exact: tuple[Tensor, ...], noisy: tuple[Tensor, ...]) -> None:
         """The gradients that the node's backward function gave, and those that it gives with noise in its inputs."""
         both_ways = enumerate(zip(exact, noisy, strict=True))
-        pairs = [(a, handed_on(b, a), _leaf(node, i)) for i, (a, b) in both_ways if a is not None]
-        rows = [torch.stack((_moved(a, b), _squares(a))) for a, b, leaf in pairs if leaf is None]
+        pairs = [(a, handed_on(b, a), _leaf(node, i), i) for i, (a, b) in both_ways if a is not None]
+        rows = {i: torch.stack((_moved(a, b), _squares(a))) for a, b, leaf, i in pairs if leaf is None}
         if rows:
-            both = torch.stack(rows)
+            self.onward, both = list(rows), torch.stack(list(rows.values()))
             self.moved, self.size = _plus(self.moved, both[:, 0]), _plus(self.size, both[:, 1])
-        own = next(((a, b, leaf) for a, b, leaf in pairs if leaf is not None), None)
+        own = next(((a, b, leaf) for a, b, leaf, _ in pairs if leaf is not None), None)
         if own is not None:
             # The first is the weight's; after it may come a bias', which does not read the inputs.
             self._see_weight(own[2], own[0], own[1] - own[0])
@@ -92,10 +94,18 @@ class Operation:
         module = self._module()
         return module._parameters.get(self._slot) if module is not None and self._slot else self.weight()
 
-    def allow(self, share: float | None) -> None:
-        """A measured step of linear layers is over, after which this relative error may be left."""
-        self.waited = self.share is not None
-        self.share = math.nan if share is None else share
+    def relative(self) -> Tensor:
+        """Squared relative errors of the gradients that go on, by number; None where none does."""
+        if self.moved is None:
+            return None
+        every = self.moved.new_zeros(max(self.onward) + 1, dtype=torch.float64)
+        every[self.onward] = torch.where(self.moved == 0, 0, self.moved / self.size).double()
+        return every
+
+    def allow(self, over: float) -> None:
+        """A measured step of linear layers is over, and this is the error of the gradients over what they allow."""
+        self.waited = self.over is not None
+        self.over = over
 
     def stepped(self, optimizer: Any, ratio: Tensor) -> None:
         """The weight was stepped. ratio: its mean |momentum| over its mean |gradient|."""
@@ -107,20 +117,18 @@ class Operation:
             self.own = self.weight_moved.mean().sqrt().double() / (ratio * self.weight_gradient.abs().mean().double())
 
     def figures(self) -> Tensor | None:
-        """(largest relative error of a gradient that goes on, error of the weight's gradient over its mean |momentum|, mean
-        |input|) as one tensor; None if a pass or a step is missing: of linear layers, or of the weight.
+        """(error of the weight's gradient over its mean |momentum|, mean |input|) as one tensor; None if a pass or a step is
+        missing: of linear layers, or of the weight.
         """
-        if not self.seen or self.share is None:
+        if not self.seen or self.over is None:
             return None
         if self.own is None and self.waited and self.optimizer() is None:
             # Nobody came to step it. As for unknown optimizers, the gradient itself serves.
             self._see_own(1.0)
         if self.own is None and self.weight_moved is not None:
             return None
-        none = self.magnitude.new_zeros((), dtype=torch.float64)
-        relative = none if self.moved is None else torch.where(self.moved == 0, 0, self.moved / self.size).max().sqrt().double()
-        own = none if self.own is None else self.own
-        return torch.stack([relative, own, self.magnitude.double() / self.elements])
+        own = self.magnitude.new_zeros((), dtype=torch.float64) if self.own is None else self.own
+        return torch.stack([own, self.magnitude.double() / self.elements])
 
     def finish(self) -> None:
         """Drops the sums."""
@@ -136,6 +144,7 @@ class Operations:
         self._sites, self._failed = sites, failed
         self._known: WeakKeyDictionary[Any, dict[tuple[str, int], Operation]] = WeakKeyDictionary()
         self.noise = Noise()
+        self.flow = Flow(failed)
         # Called with each new operation.
         self.made: Callable[[Operation], None] = lambda _: None
 
@@ -155,11 +164,11 @@ class Operations:
     def forget(self) -> None:
         """Drops what was seen, but where only the step of another optimizer is missing."""
         for operation in self:
-            if operation.share is None:
+            if operation.over is None:
                 operation.finish()
 
     def of(self, call: Call, kind: str) -> Operation:
-        """The operation of this kind that was found next in a module's call."""
+        """The operation of this kind that was found next in a module's call. kind: with the slot where it reads several."""
         call.kinds[kind] += 1
         known = self._known.setdefault(call.module, {})
         key = (kind, call.kinds[kind])
@@ -173,6 +182,7 @@ class Operations:
         """On a measured step: measures what errors as wide as these do, once the node's backward function has run."""
         # Named by slot: a hook that held handles would keep copies alive after the backward pass has read them.
         node.register_hook(partial(self._measure, operation, noise))
+        self.flow.source(operation, node)
 
     def _measure(
         self, operation: Operation, noise: dict[str, float], exact: tuple[Tensor, ...], deltas: tuple[Tensor, ...]
@@ -184,7 +194,8 @@ class Operations:
             with torch.no_grad():
                 wide_by = {one: bound for slot, bound in noise.items() for one in held(node, slot)}
                 noisy = self.noise.while_added(wide_by, node, deltas)
-                operation.see(node, exact, noisy if isinstance(noisy, tuple) else (noisy,))
+                operation.see(node, exact, noisy)
+                self.flow.see_gain(node, deltas, exact, self.noise)
         except Exception as problem:  # a measurement must not end a backward pass
             operation.finish()
             self._failed(f"ObserveFailed{type(problem).__name__}")

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
+from kompakt_runtime.allotment import overs
 from kompakt_runtime.bounds import (
     LayerObservation,
     aimed_at,
-    allowances,
     best_bound,
     error_bound,
     nonlinear_bound,
@@ -123,8 +123,8 @@ def renew_operations(
     first = measured[0][1]
     rows = torch.stack([figures.to(first.device) for _, figures in measured]).tolist()
     judged = []
-    for (operation, _), (relative, own, magnitude) in zip(measured, rows, strict=True):
-        moved = max(relative / operation.share, own / target) if operation.share else math.nan
+    for (operation, _), (own, magnitude) in zip(measured, rows, strict=True):
+        moved = math.nan if operation.over is None else max(operation.over, own / target)
         bound = nonlinear_bound(operation.used, moved, magnitude)
         if bound is not None:
             operation.bound = bound
@@ -141,13 +141,13 @@ def _hear(operations: Operations, sites: Sites, optimizer: Any, renewed: list[Si
         if operation.seen and id(weight) in mine:
             operation.stepped(optimizer, _ratio(optimizer, weight))
     if renewed:
-        known = list(operations)
-        for operation, share in zip(known, allowances(sites.tolerances(), [each.place for each in known]), strict=True):
-            if operation.seen:
-                operation.allow(share)
+        seen = [operation for operation in operations if operation.seen]
+        for operation, over in zip(seen, overs(seen, list(sites), operations.flow), strict=True):
+            operation.allow(over)
     elif renewed is not None:
         # No measured step, or an overflow, say: what was seen tells nothing.
         operations.forget()
+        operations.flow.clear()
 
 
 def _ratio(optimizer: Any, weight: Any) -> Any:

@@ -143,6 +143,8 @@ class Settling:
         if operation is not None and site.observing and mode != "None":
             watched = site.watch(use.node, operation)
             site.see_input(x, operation)
+            if self._operations is not None:
+                self._operations.flow.layer(site, use.node)
             entry.watching.append((handle, watched))
         may_be_lossy = mode == "ErrorBounded" and self._facts(handle).lossy_type
         bound = site.bound_for(x, self._target) if may_be_lossy else None

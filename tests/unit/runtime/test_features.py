@@ -142,7 +142,7 @@ class Both(nn.Module):
 @pytest.mark.parametrize("function", [None, nn.functional.gelu])
 def test_layers_that_read_one_tensor_agree_and_others_share_one_bound(running, function):
     torch.manual_seed(0)
-    model, session = Both(function), running(target=0.01, nonlinear="Bounded")
+    model, session = Both(function), running(target=0.01, activation_gradients="Bounded")
     optimizer, packed = torch.optim.AdamW(model.parameters(), lr=0.0), []
     compress = session.hooks.ledger.compress
     session.hooks.ledger.compress = lambda *what: packed.append(what[5] is not None) or compress(*what)

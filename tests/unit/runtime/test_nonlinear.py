@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kompakt_runtime.bounds import allowances, first_nonlinear_bound, nonlinear_bound
+from kompakt_runtime.bounds import first_nonlinear_bound, nonlinear_bound
 from kompakt_runtime.config import SiteOverride
 from kompakt_runtime.nonlinear import Operations, layer_target
 from kompakt_runtime.sites import Sites
@@ -91,7 +91,7 @@ def test_the_gradient_of_a_factor_that_was_expanded_is_judged_as_it_goes_on(runn
     """Its backward function gives one gradient for each element; autograd hands on their sums."""
     torch.manual_seed(0)
     layers = [nn.Linear(32, 32), WrittenNorm(), nn.Linear(32, 8)]
-    model, session = nn.Sequential(nn.Flatten(), nn.Linear(108, 32), *layers), running(nonlinear="Bounded")
+    model, session = nn.Sequential(nn.Flatten(), nn.Linear(108, 32), *layers), running(activation_gradients="Bounded")
     warm_up(model, steps=6, momentum=0.9)
     for kind in ("mul self", "pow"):
         (operation,) = (each for each in session.hooks.operations if each.name.endswith(f"[{kind}]"))
@@ -249,18 +249,6 @@ def test_a_backward_pass_keeps_no_copy_longer_than_it_reads_it(running):
     out.square().sum().backward()
     del entries
     assert not [entry for entry in session.hooks.ledger._entries.values() if entry.layer.endswith("norm]")]
-
-
-def test_shares_add_up_to_what_each_layer_bears():
-    layers = [(0, 0.02), (2, 0.01), (5, 0.04)]
-    operations = [1, 3, 4, 6]
-    found = allowances(layers, operations)
-    for place, bears in layers:
-        behind = [share for share, operation in zip(found, operations, strict=True) if operation > place]
-        assert math.hypot(*behind) <= bears * (1 + 1e-12)
-    assert found == [0.01, pytest.approx(0.01 / 3**0.5), pytest.approx(0.01 / 3**0.5), pytest.approx(0.01 / 3**0.5)]
-    assert allowances([], [1]) == [None]
-    assert allowances([(3, 0.1)], [1]) == [0.1], "before all layers: as after the one that bears least"
 
 
 def test_a_bound_follows_what_was_measured_and_grows_step_by_step():
