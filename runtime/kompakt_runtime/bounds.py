@@ -135,8 +135,9 @@ def tolerance(bound: float | None, size: float) -> float | None:
 
 # With nonlinear inputs packed too, the errors they bring and those of the linear inputs each have half of the variance.
 HALF = math.sqrt(0.5)
-# A bound grows by so much at most from one measured step to the next: what was measured holds for small changes.
-GROWTH = 4.0
+# A bound grows by so much at most from one measured step to the next. Errors that are allowed are percents of what they are in,
+# so what was measured holds for that; first bounds are often a hundred times tighter than those that follow.
+GROWTH = 16.0
 
 
 def nonlinear_bound(used: float, moved: float, magnitude: float) -> float | None:
