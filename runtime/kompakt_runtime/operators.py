@@ -1,0 +1,76 @@
+"""Operations that may run again in a backward pass: what autograd's nodes keep of them, and how far errors of it reach."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+Tensor = Any
+# Sources, the node's arguments that are no tensors.
+Run = Callable[[Sequence[Tensor], tuple[Any, ...]], Tensor]
+# The largest magnitude in the source of this number.
+Largest = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """slots: where its node keeps what it was computed from, parameters among them; arguments: names of those that are no
+    tensors. reach: by how much errors of the sources are multiplied at most, of those that may have any. over: the same, written
+    over the first source. alike: from the same sources the same result to the last bit; else it runs by another formula.
+    steady: `reach` asks for no magnitude, so nobody waits for a device.
+    """
+
+    slots: tuple[str, ...]
+    run: Run
+    reach: Callable[[Largest], tuple[float, ...]]
+    arguments: tuple[str, ...] = ()
+    over: Run | None = None
+    alike: bool = True
+    steady: bool = False
+
+
+def _gelu(sources: Sequence[Tensor], more: tuple[Any, ...]) -> Tensor:
+    return torch.nn.functional.gelu(sources[0], approximate=more[0])
+
+
+def _gelu_over(sources: Sequence[Tensor], more: tuple[Any, ...]) -> Tensor:
+    return torch.ops.aten.gelu_(sources[0], approximate=more[0])
+
+
+def _silu(sources: Sequence[Tensor], _: tuple[Any, ...]) -> Tensor:
+    return torch.nn.functional.silu(sources[0])
+
+
+def _silu_over(sources: Sequence[Tensor], _: tuple[Any, ...]) -> Tensor:
+    return torch.nn.functional.silu(sources[0], inplace=True)
+
+
+def _product(sources: Sequence[Tensor], _: tuple[Any, ...]) -> Tensor:
+    return sources[0] * sources[1]
+
+
+def _layer_norm(sources: Sequence[Tensor], _: tuple[Any, ...]) -> Tensor:
+    """From statistics that were saved of the exact input, so an error of the input stays at its element."""
+    x, weight, bias, mean, scale = sources
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return (x.to(wide) - mean).mul_(scale).mul_(weight).add_(bias)
+
+
+# The largest slopes of GELU are 1.12890, by tanh 1.12900, and of SiLU 1.09984: seen at 2,000,001 places in [-6, 6].
+OPERATORS: Final = {
+    "GeluBackward0": Operator(("self",), _gelu, lambda _: (1.1291,), ("approximate",), _gelu_over, steady=True),
+    "SiluBackward0": Operator(("self",), _silu, lambda _: (1.0999,), over=_silu_over, steady=True),
+    "MulBackward0": Operator(("self", "other"), _product, lambda largest: (largest(1), largest(0))),
+    "NativeLayerNormBackward0": Operator(
+        ("input", "weight", "bias", "result1", "result2"),
+        _layer_norm,
+        lambda largest: (largest(4) * largest(1), 0.0, 0.0, 0.0, 0.0),
+        alike=False,
+    ),
+}
+
+
+def scales(node: str) -> bool:
+    """Whether magnitudes of what this node keeps tell how far errors reach."""
+    return node in OPERATORS and not OPERATORS[node].steady
