@@ -6,6 +6,7 @@ from typing import Any
 
 from kompakt_runtime.codec.select import encoder
 from kompakt_runtime.compare import differences
+from kompakt_runtime.derived import Derived
 from kompakt_runtime.entry import SavedStorage
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.lossless import Indices
@@ -65,7 +66,7 @@ class Account:
         wrong, error = differences(entry, copies, original)
         self._figures.checked += original.numel()
         self._figures.violations += wrong
-        if entry.packed is not None:
+        if entry.bounded:
             row = self._figures.layer(entry.layer)
             row.error = max(row.error or 0.0, error)
             works = encoder(original.device, original.dtype)
@@ -74,6 +75,8 @@ class Account:
 
 def kind(entry: SavedStorage) -> str:
     """What stands behind the module's name in the table of layers; nothing for error-bounded inputs."""
+    if isinstance(entry.copy, Derived):
+        return " [derived]"
     if entry.packed is not None:
         return ""
     if entry.copy is None:

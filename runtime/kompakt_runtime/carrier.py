@@ -51,6 +51,11 @@ class Hosted:
 
     def decode(self) -> Tensor:
         """The entry's storage as a 1-D tensor; as often as asked."""
+        landed = self.land()
+        return decode(landed) if isinstance(landed, Packed) else landed
+
+    def land(self) -> Tensor | Packed:
+        """What went, on the device again."""
         self.opened = True
         if self.arrival is not None and self.arrival.stream != self._carrier.lane.stream():
             self._forsake()  # its memory would go back to the other stream while this one still reads it
@@ -59,7 +64,7 @@ class Hosted:
             self._carrier.late += 1
             arrival = self._carrier.back(self)
         arrival.mark.wait()
-        return arrival.sections[0] if self.packed is None else decode(self.packed.filled(iter(arrival.sections)))
+        return arrival.sections[0] if self.packed is None else self.packed.filled(iter(arrival.sections))
 
 
 @dataclass(frozen=True, eq=False)

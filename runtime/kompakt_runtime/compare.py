@@ -34,29 +34,37 @@ def differences(entry: SavedStorage, copies: Iterable[tuple[int, Tensor]], origi
 
 
 def _difference(entry: SavedStorage, copy: Tensor, original: Tensor) -> tuple[Tensor, Tensor]:
-    if entry.packed is not None:
+    if entry.bounded:
         # Rounding of this subtraction aside; what is not finite must be equal bit for bit or NaN in both.
         error = (copy - original).abs_().masked_fill_(~original.isfinite(), 0)
-        return (~(error <= entry.bound * (1 + 1e-6))).sum(), error.max()
+        more = 0.0 if entry.packed is not None else rounding(original)
+        return (~(error <= entry.bound * (1 + 1e-6) + more)).sum(), error.max()
     none = original.new_zeros((), dtype=torch.float64)
     if entry.exact:
         return (copy != original).sum(), none
     return ((copy <= 0) != (original <= 0)).sum(), none
 
 
-def sample_error(packed: Packed, t: Tensor, batched: bool) -> Tensor:
-    """The copy less the original for the first examples of `t`, or for all of it where its first dimension is not the batch.
+def rounding(original: Tensor) -> Tensor:
+    """By how much more what is computed again may differ: it is within its bound before it is rounded to its type."""
+    return original.abs().masked_fill_(~original.isfinite(), 0).mul_(torch.finfo(original.dtype).eps)
 
-    packed: of the whole storage of `t`.
-    """
-    sample = t.detach()[: -(-len(t) // SAMPLE)] if batched else t.detach()
-    first = sample.storage_offset()
-    last = first + sum((size - 1) * stride for size, stride in zip(sample.shape, sample.stride(), strict=True)) + 1
-    copy = sample.new_empty(last - first)
+
+def sample(t: Tensor, batched: bool) -> Tensor:
+    """The first examples of `t`, or all of it where its first dimension is not the batch."""
+    return t.detach()[: -(-len(t) // SAMPLE)] if batched else t.detach()
+
+
+def sample_error(packed: Packed, t: Tensor, batched: bool) -> Tensor:
+    """The copy less the original, of a sample of `t`. packed: of the whole storage of `t`."""
+    some = sample(t, batched)
+    first = some.storage_offset()
+    last = first + sum((size - 1) * stride for size, stride in zip(some.shape, some.stride(), strict=True)) + 1
+    copy = some.new_empty(last - first)
     for start, piece in pieces(packed):
         if start >= last:
             break
         lower, upper = max(start, first), min(start + piece.numel(), last)
         if lower < upper:
             copy[lower - first : upper - first] = piece[lower - start : upper - start]
-    return copy.as_strided(sample.shape, sample.stride()) - sample
+    return copy.as_strided(some.shape, some.stride()) - some

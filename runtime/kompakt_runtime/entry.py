@@ -12,13 +12,14 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from kompakt_runtime.carrier import Hosted
 from kompakt_runtime.codec import Channels, Packed, Pending, Room, begin, encode
+from kompakt_runtime.derived import Derived, Recipe
 from kompakt_runtime.features import BoundsWanted
 from kompakt_runtime.lossless import Indices, Mask
 from kompakt_runtime.replay import Replay
 from kompakt_runtime.rounding import WIDER
 
 Tensor = Any
-Copy = Packed | Mask | Indices | Replay | Hosted
+Copy = Packed | Mask | Indices | Replay | Hosted | Derived
 
 
 def _wrapped() -> int:
@@ -34,9 +35,10 @@ class SavedStorage:
     """One storage as it was at one version."""
 
     __slots__ = (
-        "__weakref__", "alias", "asked", "asked_by", "bound", "ceiling", "constant", "copy", "covered", "exact", "fixed",
-        "handles", "layer", "nbytes", "opened", "original", "pending", "probe", "readers", "reason", "share", "signs", "spare",
-        "storage", "stream", "timed", "unresolved", "version", "watching",
+        "__weakref__", "alias", "asked", "asked_by", "askers", "bound", "ceiling", "constant", "copy", "counted", "covered",
+        "exact", "fixed", "handles", "largest", "layer", "nbytes", "opened", "original", "own", "pending", "probe", "readers",
+        "reason", "recipe", "scales", "share", "signs", "spare", "storage", "stream", "timed", "unresolved", "version",
+        "watching",
     )  # fmt: skip
 
     def __init__(self, t: Tensor) -> None:
@@ -60,6 +62,11 @@ class SavedStorage:
         self.covered = 0  # bytes of the handles that an error-bounded copy serves
         self.asked: list[BoundsWanted] = []
         self.asked_by: Any = None  # the layer or operation whose bound is the ceiling
+        self.askers: list[tuple[Any, str]] = []  # who asked for a bound, and in which slot
+        self.own = math.inf  # the bound that it would be packed with if nothing else were computed from it
+        self.recipe: Recipe | None = None  # how it was computed, until that is decided about
+        self.scales = False  # its magnitude tells how far errors of something else reach in a product
+        self.largest: float | None = None  # that magnitude
         self.spare: tuple[Packed, float] | None = None  # an error-bounded copy and its bound, while the storage is back
         self.watching: list[
             tuple[Any, Any]
@@ -69,6 +76,7 @@ class SavedStorage:
         self.layer = ""
         self.handles = 0
         self.opened = 0
+        self.counted = False  # a backward pass asked for it, or for something that is computed from it
         self.original: Tensor | None = None  # kept only to compare copies with it
         self.timed: Any = None  # in a step that is timed to find what may wait in host memory
         self.share: Any = None  # of what is held, as Holding counts it
@@ -78,6 +86,11 @@ class SavedStorage:
         """The error-bounded copy, if that is what is kept; without its tensors while these are in host memory."""
         copy = self.copy.packed if isinstance(self.copy, Hosted) else self.copy
         return copy if isinstance(copy, Packed) else None
+
+    @property
+    def bounded(self) -> bool:
+        """What is kept gives every element within `bound`."""
+        return self.packed is not None or (isinstance(self.copy, Derived) and not self.exact)
 
     @property
     def plain(self) -> bool:
@@ -105,10 +118,11 @@ class SavedStorage:
             self.keep(t)
             self.spare = (packed, bound) if isinstance(packed, Packed) else None
 
-    def ask(self, asked: BoundsWanted, by: Any, nbytes: int) -> None:
-        """An operation that reads so many bytes of it bears such errors."""
+    def ask(self, asked: BoundsWanted, by: Any, slot: str, nbytes: int) -> None:
+        """An operation that reads so many bytes of it in this slot bears such errors."""
         self.covered += nbytes
         self.asked.append(asked)
+        self.askers.append((by, slot))
         bound = asked.bound
         if self.asked_by is None or bound < self.ceiling:
             self.ceiling, self.asked_by = bound, by
@@ -178,6 +192,13 @@ class SavedStorage:
         else:
             self.copy = hosted
 
+    def landed(self, what: Tensor | Packed) -> None:
+        """What was in host memory is on the device again, and stays: it is about to be read more than once."""
+        if isinstance(what, Packed):
+            self.copy = what
+        else:
+            self.alias, self.copy, self.exact = what, None, False
+
     def keep(self, t: Tensor) -> None:
         """Back to the storage itself, which `t` (another view of it, at the same version) still holds."""
         if self.alias is None:
@@ -186,8 +207,8 @@ class SavedStorage:
 
     @property
     def taken(self) -> bool:
-        """Compressed within `bound`, or being compressed."""
-        return self.packed is not None or self.pending is not None
+        """Kept within `bound`, or being compressed."""
+        return self.bounded or self.pending is not None
 
     @property
     def kept_bytes(self) -> int:

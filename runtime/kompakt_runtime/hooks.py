@@ -12,6 +12,7 @@ from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.select import UNPACKING, untried, working_bytes
 from kompakt_runtime.compat.graph import in_backward
 from kompakt_runtime.config import Mode, RuntimeConfig, rank
+from kompakt_runtime.derived import Derived, recipe_of
 from kompakt_runtime.exclusions import kept_out
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.graph import roots
@@ -107,6 +108,7 @@ class Hooks:
             keep(entry, verdict.reason)
             self._actions.conclude(entry)
         else:
+            entry.recipe = entry.recipe or recipe_of(t, (Handle, PlainTensor))
             self.readers.packed(t, handle)
         return None
 
@@ -122,6 +124,13 @@ class Hooks:
             self._figures.count_raw("DoubleBackward")
             self.exact = True
 
+    def _opening(self, offloading: Offloading, handle: Handle | PlainTensor) -> None:
+        """What it is computed from is read as well."""
+        offloading.opening(handle)
+        copy = handle.entry.copy if isinstance(handle, Handle) else None
+        for source in copy.handles if isinstance(copy, Derived) else ():
+            self._opening(offloading, source)
+
     def unpack(self, handle: Handle | PlainTensor) -> Tensor:
         """Raises RuntimeError where plain autograd would: the tensor was changed in place meanwhile; DecodeFailed or an error for
         want of memory where a copy cannot be read.
@@ -129,7 +138,7 @@ class Hooks:
         if torch.is_grad_enabled() and in_backward():
             self._read_for_a_graph(handle)
         if self.offloading is not None:
-            self.offloading.opening(handle)
+            self._opening(self.offloading, handle)
         try:
             t = self.ledger.open(handle)
         except (DecodeFailed, MemoryError, torch.cuda.OutOfMemoryError) as error:
@@ -151,6 +160,9 @@ class Hooks:
             return
         entry = handle.entry
         working = working_bytes(t, entry.nbytes, UNPACKING) if entry.packed is not None else 0
+        if isinstance(entry.copy, Derived):
+            sources = (one.entry for one in entry.copy.handles if isinstance(one, Handle))
+            working = sum(source.nbytes for source in sources if source.alias is None)
         self._figures.holding.unpacked(*_storage(t), entry, working)
 
 

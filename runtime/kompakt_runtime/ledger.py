@@ -12,8 +12,10 @@ from weakref import WeakValueDictionary, ref
 
 import torch
 
+from kompakt_runtime.carrier import Hosted
 from kompakt_runtime.codec import Channels, Packed, Room, decode
 from kompakt_runtime.codec.pending import most_waiting
+from kompakt_runtime.derived import Derived
 from kompakt_runtime.entry import Copy, SavedStorage, stream_of
 from kompakt_runtime.lossless import sign_mask
 from kompakt_runtime.policy import Use
@@ -25,17 +27,22 @@ class DecodeFailed(RuntimeError):
     """A copy cannot be read in a backward pass. Its original is gone, so nothing can stand in for it."""
 
 
+class ChangedInPlace(RuntimeError):
+    """What a backward pass needs was changed meanwhile, as plain autograd says it too."""
+
+
 class Handle:
     """What autograd gets instead of a tensor: a view of an entry's storage.
 
     call: the module call that saved it, while nobody knows what reads it.
     """
 
-    __slots__ = ("__weakref__", "call", "dtype", "entry", "offset", "shape", "strides", "use", "version")
+    __slots__ = ("__weakref__", "asked", "call", "dtype", "entry", "offset", "shape", "strides", "use", "version")
 
     def __init__(self, entry: SavedStorage, t: Tensor) -> None:
         entry.handles += 1
         self.call: Any = None
+        self.asked: tuple[Any, str] | None = None  # who bears errors in it, and the slot
         self.entry, self.use = entry, Use.VALUES
         self.version = int(t._version)
         self.dtype, self.shape, self.strides, self.offset = t.dtype, t.shape, t.stride(), t.storage_offset()
@@ -200,14 +207,44 @@ class StorageLedger:
         entry = handle.entry
         check_version(entry.probe, handle.version, handle.shape, handle.dtype)
         self._settle(entry, again=False)  # what is read now is no longer worth packing
-        if not entry.opened:
-            # Where originals are kept for comparison nobody can tell whether others hold them as well.
-            kept = entry.alias is not None or entry.original is not None
-            self._closed(entry, not kept and not entry.storage.expired())
+        self._count(entry)
         entry.opened += 1
         if handle.use is Use.SHAPE:
             return handle.shape_only(entry.probe.device)
         return handle.view(self._flat(entry))
+
+    def _count(self, entry: SavedStorage) -> None:
+        if not entry.counted:
+            # Where originals are kept for comparison nobody can tell whether others hold them as well.
+            kept = entry.alias is not None or entry.original is not None
+            self._closed(entry, not kept and not entry.storage.expired())
+        entry.counted = True
+
+    def source(self, handle: Handle, *, backward: bool = True) -> tuple[Tensor, bool]:
+        """What something else is computed from again, and whether this copy is nobody else's. Does not count as a reader.
+
+        Raises as `open` does, but of a copy: changes in place of what was copied do it no harm.
+        """
+        entry = handle.entry
+        if entry.plain or not isinstance(entry.copy, Packed | Derived | Hosted):
+            check_version(entry.probe, handle.version, handle.shape, handle.dtype)
+        self._settle(entry, again=not backward)
+        if backward:
+            self._count(entry)
+        if isinstance(entry.copy, Hosted):
+            entry.landed(entry.copy.land())
+        if entry.copy is None:
+            return handle.view(entry.alias), False
+        latest, flat = self._recent.get((threading.get_ident(), stream_of(entry.probe)), (None, None))
+        if latest is entry:
+            return handle.view(flat), False
+        if isinstance(entry.copy, Derived) and not backward:
+            return handle.view(entry.copy.decode(self.looked_at)), True
+        return handle.view(self._decoded(entry, entry.copy)), isinstance(entry.copy, Packed | Derived)
+
+    def looked_at(self, handle: Handle) -> tuple[Tensor, bool]:
+        """As `source`, while the forward pass runs: nothing is counted."""
+        return self.source(handle, backward=False)
 
     def _flat(self, entry: SavedStorage) -> Tensor:
         if entry.copy is None:
@@ -228,6 +265,8 @@ class StorageLedger:
         self.forget_recent()  # perhaps what it takes was all that was missing
         try:
             return _read(copy)
+        except (ChangedInPlace, DecodeFailed):  # of what it is computed from
+            raise
         except Exception as error:
             words = (
                 f"kompakt: the compressed copy of what {entry.layer or 'a module'} saved ({entry.nbytes} bytes) cannot be read, "
@@ -264,7 +303,7 @@ def defers(t: Tensor) -> bool:
 def check_version(now: Tensor, version: int, shape: Any, dtype: Any) -> None:
     """Saved-tensor hooks switch off autograd's own check, so we do it, in words that people search for."""
     if now._version != version:
-        raise RuntimeError(
+        raise ChangedInPlace(
             f"one of the variables needed for gradient computation has been modified by an inplace operation: "
             f"a tensor of {dtype}, shape {list(shape)}, is at version {now._version}; expected version {version} instead."
         )

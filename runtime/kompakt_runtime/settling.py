@@ -17,6 +17,7 @@ from kompakt_runtime.graph import POOLED, window_of
 from kompakt_runtime.ledger import Handle
 from kompakt_runtime.lossless import window_indices
 from kompakt_runtime.nonlinear import Operation, Operations, layer_target
+from kompakt_runtime.operators import scales
 from kompakt_runtime.policy import WAITS, Exact, KeepPlain, Lossy, TensorFacts, Use, decide, strictest
 from kompakt_runtime.sigma import contraction
 from kompakt_runtime.sites import Site, Sites
@@ -171,7 +172,9 @@ class Settling:
             return self._plain(use, verdict)
         if isinstance(by, Operation):
             handle.use = Use.NONLINEAR
-        handle.entry.ask(asked or BoundsWanted(verdict.bound), by, nbytes(handle))
+        handle.asked = (by, use.slot)
+        handle.entry.ask(asked or BoundsWanted(verdict.bound), by, use.slot, nbytes(handle))
+        handle.entry.scales |= scales(use.node.name())
         return None
 
     def _indices(self, use: Consumption) -> None:

@@ -1,18 +1,21 @@
 """What was decided for a saved tensor, carried out on its entry."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from kompakt_runtime.account import Account
 from kompakt_runtime.calls import Call
-from kompakt_runtime.codec import Channels, Packed, pieces
+from kompakt_runtime.codec import Packed, pieces
 from kompakt_runtime.codec.select import PACKING, encoder, working_bytes
-from kompakt_runtime.compare import sample_error
+from kompakt_runtime.compare import sample, sample_error
+from kompakt_runtime.derived import Derived
+from kompakt_runtime.deriving import Deriving, magnitude
 from kompakt_runtime.entry import SavedStorage, stream_of, whole_storage
-from kompakt_runtime.features import agreed
+from kompakt_runtime.features import BoundsWanted, agreed
 from kompakt_runtime.figures import Figures
-from kompakt_runtime.ledger import StorageLedger
+from kompakt_runtime.ledger import StorageLedger, defers
 from kompakt_runtime.lossless import Mask, bool_mask, two_valued
 from kompakt_runtime.policy import Exact
 from kompakt_runtime.replay import Replay, Replays
@@ -27,6 +30,7 @@ class StorageActions:
     def __init__(self, ledger: StorageLedger, account: Account, figures: Figures, seeds: Seeds) -> None:
         self._ledger, self._account, self._figures, self._seeds = ledger, account, figures, seeds
         self._replays = Replays()
+        self._deriving = Deriving(ledger, account, figures)
 
     def exactly(self, entry: SavedStorage, t: Tensor, verdict: Exact, call: Call) -> bool:
         """Every bit in less room, if that can be."""
@@ -58,39 +62,43 @@ class StorageActions:
     def _conclude(self, entry: SavedStorage) -> None:
         if entry.whole:
             entry.pending = entry.spare = None
+            self._derived(self._deriving.exactly, entry)
         elif entry.covered:
             self._within(entry)
         elif entry.signs:
             self._ledger.wait(entry)
         elif entry.alias is not None:
             entry.replace(None, entry.alias)
-        entry.watching = []
+        entry.watching, entry.recipe = [], None
 
     def _within(self, entry: SavedStorage) -> None:
         """A copy of which no element is off by more than the least that an operation asked for."""
-        together, asked_by = agreed(entry.asked), entry.asked_by
-        bound = entry.ceiling if together is None else together.widest
+        bound, asked_by = self._deriving.bound(entry), entry.asked_by
+        together = agreed(entry.asked) if bound == entry.ceiling else None  # what is computed from it wishes one bound
+        if entry.scales and entry.alias is not None and not defers(entry.alias):
+            entry.largest = magnitude(entry.alias)
         if obstacle := _obstacle(entry):
             return give_up(entry, obstacle)
         if entry.pending is None or entry.bound > bound:
             entry.pending = None
-            if obstacle := self._packed(entry, bound, None if together is None else together.channels):
+            if obstacle := self._packed(entry, bound, together):
                 return give_up(entry, obstacle)
         row = self._figures.layer(asked_by.name)
         row.bound = max(row.bound or 0.0, entry.bound)
         return None
 
-    def _packed(self, entry: SavedStorage, bound: float, channels: Channels | None) -> str:
+    def _packed(self, entry: SavedStorage, bound: float, together: BoundsWanted | None) -> str:
         """Why it cannot be packed; "" when it is, or will be once its size is known."""
         source, asked_by = entry.alias, entry.asked_by
         entry.layer = asked_by.name
-        tightest = bound if channels is None else bound * 2.0 ** -int(channels.depths.max())
+        widest, channels = (bound, None) if together is None else (together.widest, together.channels)
+        tightest = widest if channels is None else widest * 2.0 ** -int(channels.depths.max())
         if entry.spare is not None and entry.spare[1] <= tightest:
             entry.replace(entry.spare[0], source, bound=entry.spare[1])
-        else:
+        elif not self._derived(self._deriving.within, entry, bound):
             try:
                 seed = self._seeds.of(entry)
-                if not self._ledger.compress(entry, source, bound, asked_by.name, asked_by.observing, seed, channels):
+                if not self._ledger.compress(entry, source, widest, asked_by.name, asked_by.observing, seed, channels):
                     return "NoGain"
             except Exception as error:
                 return f"EncodeFailed{type(error).__name__}"
@@ -99,12 +107,22 @@ class StorageActions:
         self._see_errors(entry, source)
         return ""
 
+    def _derived(self, how: Callable[..., bool], *what: Any) -> bool:
+        try:
+            return how(*what)
+        except Exception as error:
+            self._figures.count_raw(f"DeriveFailed{type(error).__name__}")
+            return False
+
     def _see_errors(self, entry: SavedStorage, source: Tensor) -> None:
-        if not isinstance(entry.copy, Packed):
-            return
         for handle, watched in entry.watching:
-            if watched.sampled:
-                watched.error = sample_error(entry.copy, handle.view(source), watched.batched)
+            if not watched.sampled:
+                continue
+            t = handle.view(source)
+            if isinstance(entry.copy, Packed):
+                watched.error = sample_error(entry.copy, t, watched.batched)
+            elif isinstance(entry.copy, Derived) and (flat := self._deriving.again(entry.copy)) is not None:
+                watched.error = sample(handle.view(flat), watched.batched) - sample(t, watched.batched)
 
 
 def _obstacle(entry: SavedStorage) -> str:

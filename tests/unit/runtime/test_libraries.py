@@ -22,7 +22,7 @@ from tests.support.runtime.small_training import failed
 # What libraries warn of is theirs; what we warn of fails the test by `sound`.
 pytestmark = pytest.mark.filterwarnings("default")
 TARGET = 0.01
-ALL = {"nonlinear": "Bounded"}
+ALL = {"activation_gradients": "Bounded"}
 BLOCK = "model.layers.0.mlp.down_proj"
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import kompakt_runtime
-from kompakt_runtime.carrier import Carrier
+from kompakt_runtime.carrier import Carrier, Hosted
 from kompakt_runtime.config import SiteOverride
 from kompakt_runtime.offload import Offloading
 from tests.support.runtime.thread_lane import ThreadLane
@@ -209,7 +209,7 @@ def test_packed_copies_go_too_and_come_back_as_they_were(offloaded, running, set
     assert after.away.bytes % (ROWS * WIDTH * 4) != 0, "packed ones among them"
     assert (after.plain_bytes, after.saved_bytes, after.compressed) == (before.plain_bytes, before.saved_bytes, before.compressed)
     assert after.violations == 0
-    assert after.checked >= before.checked, "what comes back is compared as well"
+    assert after.checked >= 0.8 * before.checked, "what comes back is compared as well, and nothing fetched only for that"
     assert after.raw == before.raw
 
 
@@ -218,16 +218,16 @@ def test_the_device_memory_of_what_went_is_free_when_the_backward_pass_begins(wa
     loss = loss_of(model, 9)
     session.lane.settle()
     session.hooks.offloading._carrier.release(0)
-    gone = [entry for entry in session.hooks.ledger._entries.values() if entry.storage.expired()]
+    gone = [entry for entry in session.hooks.ledger._entries.values() if isinstance(entry.copy, Hosted)]
     assert len(gone) == len(chosen(session)) >= 6
-    assert all(entry.alias is None for entry in gone)
+    assert all(entry.storage.expired() and entry.alias is None for entry in gone)
     loss.backward()
 
 
 def test_of_what_comes_back_no_more_than_two_are_there_before_they_are_read(warm):
     model, session = warm()
     loss, most = loss_of(model, 9), []
-    hosted = [entry.copy for entry in session.hooks.ledger._entries.values() if entry.alias is None]
+    hosted = [entry.copy for entry in session.hooks.ledger._entries.values() if isinstance(entry.copy, Hosted)]
     for weight in model.parameters():
         weight.register_hook(lambda _: most.append(sum(each.arrival is not None for each in hosted)))
     loss.backward()
@@ -343,7 +343,7 @@ def test_a_backward_pass_on_another_stream_gets_memory_of_its_own(warm):
 
 def test_what_somebody_else_holds_stays(warm):
     model, kept = network(), {}
-    model[1].register_forward_hook(lambda module, args, output: kept.update(output=output.detach()))
+    model[0].register_forward_hook(lambda module, args, output: kept.update(output=output.detach()))
     model, session = warm(model)
     assert list(session.hooks.offloading._plan.reasons.values()).count("HeldElsewhere") == 1
     train(model, 1)
