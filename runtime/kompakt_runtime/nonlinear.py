@@ -38,6 +38,7 @@ class Operation:
 
     def _clear(self) -> None:
         self.magnitude: Tensor = None  # sum of |input|
+        self.deviation: Tensor = None  # of nonzero numbers; the smallest of an input
         self.elements = 0
         # For each gradient that goes on: its number, sum of squares of what noise did to it, and of it.
         self.onward: list[int] = []
@@ -61,6 +62,8 @@ class Operation:
         """Of several inputs of one step the widest bound is what is judged."""
         self.used = max(self.used, bound)
         self.magnitude = _plus(self.magnitude, torch.linalg.vector_norm(x, 1, dtype=wide(x)))
+        deviation = _deviation(x)
+        self.deviation = deviation if self.deviation is None else torch.minimum(self.deviation, deviation)
         self.elements += x.numel()
 
     def see(self, node: Node, exact: tuple[Tensor, ...], noisy: tuple[Tensor, ...]) -> None:
@@ -117,8 +120,10 @@ class Operation:
             self.own = self.weight_moved.mean().sqrt().double() / (ratio * self.weight_gradient.abs().mean().double())
 
     def figures(self) -> Tensor | None:
-        """(error of the weight's gradient over its mean |momentum|, mean |input|) as one tensor; None if a pass or a step is
-        missing: of linear layers, or of the weight.
+        """(error of the weight's gradient over its mean |momentum|, the widest bound whose errors are like noise) as one tensor;
+        None if a pass or a step is missing: of linear layers, or of the weight.
+
+        Where most numbers lie within one step of the copy, as probabilities that hardly differ, all have the same error.
         """
         if not self.seen or self.over is None:
             return None
@@ -128,7 +133,7 @@ class Operation:
         if self.own is None and self.weight_moved is not None:
             return None
         own = self.magnitude.new_zeros((), dtype=torch.float64) if self.own is None else self.own
-        return torch.stack([own, self.magnitude.double() / self.elements])
+        return torch.stack([own, torch.minimum(self.magnitude / self.elements, self.deviation / 2).double()])
 
     def finish(self) -> None:
         """Drops the sums."""
@@ -218,6 +223,14 @@ def _leaf(node: Node, number: int) -> Any:
 def _moved(exact: Tensor, noisy: Tensor) -> Tensor:
     parts = zip(slices(exact), slices(noisy), strict=True)
     return torch.stack([_squares(b - a) for a, b in parts]).sum()
+
+
+def _deviation(x: Tensor) -> Tensor:
+    """Of the numbers that are not zero: copies keep zeros as they are, and dropout makes some."""
+    count = torch.count_nonzero(x).clamp(min=1)
+    mean = x.sum(dtype=wide(x)) / count
+    parts = [_squares(torch.where(part != 0, part - mean, 0)) for part in slices(x)]
+    return (torch.stack(parts).sum() / count).sqrt()
 
 
 def _squares(t: Tensor) -> Tensor:

@@ -123,9 +123,9 @@ def renew_operations(
     first = measured[0][1]
     rows = torch.stack([figures.to(first.device) for _, figures in measured]).tolist()
     judged = []
-    for (operation, _), (own, magnitude) in zip(measured, rows, strict=True):
+    for (operation, _), (own, widest) in zip(measured, rows, strict=True):
         moved = math.nan if operation.over is None else max(operation.over, own / target)
-        bound = nonlinear_bound(operation.used, moved, magnitude)
+        bound = nonlinear_bound(operation.used, moved, widest)
         if bound is not None:
             operation.bound = bound
             judged.append((operation, moved))

@@ -129,6 +129,19 @@ def test_each_operand_of_attention_has_a_bound_of_its_own(running):
     assert bounds["query]"] > 4 * bounds["value]"]
 
 
+def test_a_bound_stays_below_what_numbers_differ_by(running):
+    """Else all of them would be off by the same, which no noise shows."""
+    torch.manual_seed(0)
+    session = running(activation_gradients="Bounded")
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), nn.Dropout(0.3), nn.GELU(), nn.Flatten(), nn.Linear(216, 4))
+    with torch.no_grad():
+        model[0].weight.mul_(1e-4)
+        model[0].bias.fill_(1.0)
+    warm_up(model, steps=9, momentum=0.9)
+    (operation,) = session.hooks.operations
+    assert 0 < operation.bound <= float(model[0](batch()).detach().std())
+
+
 @pytest.mark.parametrize("settings", [{"activation_gradients": "Exact"}, {"mode": "Lossless"}])
 def test_exact_gradients_need_exact_inputs(running, settings):
     model, session = network(), running(**settings)
