@@ -19,7 +19,7 @@ SMALL: Final = 16  # a parameter is copied beside a result that is so many times
 
 
 @dataclass(frozen=True, eq=False)
-class Recipe:
+class Derivation:
     """How a storage was computed. Holds handles and no node: a node holds handles itself, and would never be freed."""
 
     operator: Operator
@@ -45,26 +45,26 @@ class Recipe:
 class Derived:
     """Instead of a storage."""
 
-    recipe: Recipe
+    derivation: Derivation
     read: Read
 
     @property
     def nbytes(self) -> int:
         """Copies of parameters; the rest is kept for others."""
-        own = (one for one in self.recipe.sources if isinstance(one, torch.Tensor))
+        own = (one for one in self.derivation.sources if isinstance(one, torch.Tensor))
         return sum(int(one.numel()) * int(one.element_size()) for one in own)
 
     @property
     def handles(self) -> list[Source]:
         """Of ours, which are read before this is."""
-        return [one for one in self.recipe.sources if not isinstance(one, torch.Tensor)]
+        return [one for one in self.derivation.sources if not isinstance(one, torch.Tensor)]
 
     def decode(self, read: Read | None = None) -> Tensor:
         """The storage, 1-D. read: instead of its own way to its sources."""
-        return self.recipe.run(read or self.read)
+        return self.derivation.run(read or self.read)
 
 
-def recipe_of(t: Tensor, ours: tuple[type, ...]) -> Recipe | None:
+def derivation_of(t: Tensor, ours: tuple[type, ...]) -> Derivation | None:
     """How the whole storage of `t` was computed, if that can be done again. For a pack hook, where `t` still has its history.
 
     ours: classes of our handles; others' hooks may have saved the operation's sources. A torch that does not tell what a node
@@ -82,7 +82,7 @@ def recipe_of(t: Tensor, ours: tuple[type, ...]) -> Recipe | None:
     if any(len(one) != 1 or not isinstance(one[0], ours) for one in sources):
         return None
     arguments = tuple(argument(node, name, None) for name in operator.arguments)
-    return Recipe(operator, tuple(one[0] for one in sources), arguments, tuple(base.shape), base.stride(), base.dtype)
+    return Derivation(operator, tuple(one[0] for one in sources), arguments, tuple(base.shape), base.stride(), base.dtype)
 
 
 def _fills(t: Tensor) -> bool:
@@ -91,16 +91,16 @@ def _fills(t: Tensor) -> bool:
     return bool(span == t.numel() and t.untyped_storage().nbytes() == t.numel() * t.element_size())
 
 
-def with_own_parameters(recipe: Recipe) -> Recipe | None:
+def with_own_parameters(derivation: Derivation) -> Derivation | None:
     """With copies in the place of parameters, which may be stepped, or gathered parts that are let go; None where one is large
     or was changed.
     """
-    own = tuple(_own(one, recipe) if hasattr(one, "tensor") else one for one in recipe.sources)
-    return None if any(one is None for one in own) else replace(recipe, sources=own)
+    own = tuple(_own(one, derivation) if hasattr(one, "tensor") else one for one in derivation.sources)
+    return None if any(one is None for one in own) else replace(derivation, sources=own)
 
 
-def _own(plain: Any, recipe: Recipe) -> Tensor | None:
+def _own(plain: Any, derivation: Derivation) -> Tensor | None:
     t = plain.tensor
-    if version_of(t) != plain.version or SMALL * t.numel() > torch.Size(recipe.shape).numel():
+    if version_of(t) != plain.version or SMALL * t.numel() > torch.Size(derivation.shape).numel():
         return None
     return t.detach().clone()

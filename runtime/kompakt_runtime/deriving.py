@@ -12,7 +12,7 @@ from kompakt_runtime.carrier import Hosted
 from kompakt_runtime.codec import encode
 from kompakt_runtime.compare import rounding
 from kompakt_runtime.compat.tensors import version_of
-from kompakt_runtime.derived import Derived, Recipe, Source, with_own_parameters
+from kompakt_runtime.derived import Derivation, Derived, Source, with_own_parameters
 from kompakt_runtime.entry import SavedStorage
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.ledger import Handle, PlainTensor, StorageLedger, defers
@@ -46,41 +46,41 @@ class Deriving:
 
     def exactly(self, entry: SavedStorage) -> bool:
         """Every bit again, from what is kept exactly; proved by comparing. Is it so from now on?"""
-        recipe, entry.recipe = entry.recipe, None
-        if recipe is None or entry.alias is None or entry.reason not in EVERY_BIT or not recipe.operator.alike:
+        derivation, entry.derivation = entry.derivation, None
+        if derivation is None or entry.alias is None or entry.reason not in EVERY_BIT or not derivation.operator.alike:
             return False
-        if self._disproved(entry, recipe, exact=True):
+        if self._disproved(entry, derivation, exact=True):
             return False
-        errors = [_error(one) for one in recipe.sources]
-        recipe = with_own_parameters(recipe) if not any(error != 0 for error in errors) else None
-        return recipe is not None and self._try(entry, recipe, 0.0, exact=True)
+        errors = [_error(one) for one in derivation.sources]
+        derivation = with_own_parameters(derivation) if not any(error != 0 for error in errors) else None
+        return derivation is not None and self._try(entry, derivation, 0.0, exact=True)
 
     def within(self, entry: SavedStorage, bound: float) -> bool:
         """Every element within the bound. Is it so from now on?"""
-        recipe, entry.recipe = entry.recipe, None
-        if recipe is None or entry.alias is None or entry.signs or not _at_hand(entry, recipe):
+        derivation, entry.derivation = entry.derivation, None
+        if derivation is None or entry.alias is None or entry.signs or not _at_hand(entry, derivation):
             return False
-        if self._disproved(entry, recipe, exact=False):
+        if self._disproved(entry, derivation, exact=False):
             return False
-        errors = [_error(one) for one in recipe.sources]
+        errors = [_error(one) for one in derivation.sources]
         if any(error is None for error in errors):
             return False
         bounds = [error or 0.0 for error in errors]
-        reach = recipe.operator.reach(partial(_largest, recipe))
-        if not all(map(math.isfinite, reach)) or not self._agreed(entry, recipe, reach, bounds, bound):
+        reach = derivation.operator.reach(partial(_largest, derivation))
+        if not all(map(math.isfinite, reach)) or not self._agreed(entry, derivation, reach, bounds, bound):
             return False
-        error = sum(by * each for by, each in zip(reach, bounds, strict=True)) + _crossed(bounds) + _rounding(recipe, reach)
-        recipe = with_own_parameters(recipe) if error <= bound else None
-        return recipe is not None and self._try(entry, recipe, error, exact=False)
+        error = sum(by * each for by, each in zip(reach, bounds, strict=True)) + _crossed(bounds) + _rounding(derivation, reach)
+        derivation = with_own_parameters(derivation) if error <= bound else None
+        return derivation is not None and self._try(entry, derivation, error, exact=False)
 
-    def _try(self, entry: SavedStorage, recipe: Recipe, error: float, exact: bool) -> bool:
-        key, original, found = _place(entry, recipe, exact), entry.alias, None
-        if not any(map(_away, recipe.sources)) and self._due(key):
-            found = recipe.run(self._ledger.looked_at)
+    def _try(self, entry: SavedStorage, derivation: Derivation, error: float, exact: bool) -> bool:
+        key, original, found = _place(entry, derivation, exact), entry.alias, None
+        if not any(map(_away, derivation.sources)) and self._due(key):
+            found = derivation.run(self._ledger.looked_at)
             self._proved[key] = _holds(found, original, error, exact)
         if not self._proved.get(key):
             return False
-        self._replace(entry, recipe, error, exact)
+        self._replace(entry, derivation, error, exact)
         if found is not None:
             self._account.compare(entry, [(0, found)], original)
         return True
@@ -93,18 +93,18 @@ class Deriving:
             self._looked[place] = steps
         return due
 
-    def _disproved(self, entry: SavedStorage, recipe: Recipe, exact: bool) -> bool:
+    def _disproved(self, entry: SavedStorage, derivation: Derivation, exact: bool) -> bool:
         """It came out different once, and nobody looks again."""
-        differs = self._proved.get(_place(entry, recipe, exact)) is False
+        differs = self._proved.get(_place(entry, derivation, exact)) is False
         if differs:
             self._figures.count_raw("DerivedDiffers")
         return differs
 
-    def _replace(self, entry: SavedStorage, recipe: Recipe, error: float, exact: bool) -> None:
+    def _replace(self, entry: SavedStorage, derivation: Derivation, error: float, exact: bool) -> None:
         entry.pending = None
         entry.layer = entry.asked_by.name if entry.asked_by is not None else entry.layer
-        entry.replace(Derived(recipe, self._ledger.source), entry.alias, bound=error, exact=exact)
-        for source in recipe.sources:
+        entry.replace(Derived(derivation, self._ledger.source), entry.alias, bound=error, exact=exact)
+        for source in derivation.sources:
             if isinstance(source, Handle):  # packed again for whichever reader, it must not become worse
                 source.entry.ceiling = min(source.entry.ceiling, source.entry.bound or math.inf)
 
@@ -112,12 +112,14 @@ class Deriving:
         """As a backward pass will have it; None while that would fetch something from host memory."""
         return None if any(map(_away, derived.handles)) else derived.decode(self._ledger.looked_at)
 
-    def _agreed(self, entry: SavedStorage, recipe: Recipe, reach: tuple[float, ...], bounds: list[float], bound: float) -> bool:
+    def _agreed(
+        self, entry: SavedStorage, derivation: Derivation, reach: tuple[float, ...], bounds: list[float], bound: float
+    ) -> bool:
         """Whether it is a gain, and if so the sources hear which bounds it takes."""
         lossy = [i for i, each in enumerate(bounds) if each > 0]
         result, step = entry.askers[0], self._figures.steps
-        sources = [recipe.sources[i] for i in lossy]
-        margin = STEADY if recipe.operator.steady else GROWTH
+        sources = [derivation.sources[i] for i in lossy]
+        margin = STEADY if derivation.operator.steady else GROWTH
         own = [self._without(source, result) for source in sources]
         needed = _shared(bound * margin, [reach[i] for i in lossy], own)
         more = sum(
@@ -156,9 +158,9 @@ def _holds(found: Tensor, original: Tensor, error: float, exact: bool) -> bool:
     return bool((away <= rounding(original).add_(error * (1 + 1e-6))).all())
 
 
-def _place(entry: SavedStorage, recipe: Recipe, exact: bool) -> Place:
+def _place(entry: SavedStorage, derivation: Derivation, exact: bool) -> Place:
     threads = torch.get_num_threads()  # each takes a part of a tensor, and parts may be computed by other instructions
-    return _name(entry), exact, recipe.shape, recipe.strides, recipe.dtype, entry.probe.device, threads
+    return _name(entry), exact, derivation.shape, derivation.strides, derivation.dtype, entry.probe.device, threads
 
 
 def _name(entry: SavedStorage) -> tuple[str, str]:
@@ -183,13 +185,13 @@ def _away(source: Source) -> bool:
     return isinstance(copy, Hosted) or (isinstance(copy, Derived) and any(map(_away, copy.handles)))
 
 
-def _at_hand(entry: SavedStorage, recipe: Recipe) -> bool:
+def _at_hand(entry: SavedStorage, derivation: Derivation) -> bool:
     """Nobody waits for a device to learn how far errors reach."""
-    return recipe.operator.steady or not defers(entry.alias)
+    return derivation.operator.steady or not defers(entry.alias)
 
 
-def _largest(recipe: Recipe, number: int) -> float:
-    source = recipe.sources[number]
+def _largest(derivation: Derivation, number: int) -> float:
+    source = derivation.sources[number]
     if isinstance(source, PlainTensor):
         return magnitude(source.tensor)
     entry = source.entry
@@ -208,12 +210,12 @@ def _crossed(bounds: list[float]) -> float:
     return math.prod(bounds) if len(bounds) == 2 else 0.0
 
 
-def _rounding(recipe: Recipe, reach: tuple[float, ...]) -> float:
+def _rounding(derivation: Derivation, reach: tuple[float, ...]) -> float:
     """What another formula leaves, which computes in float32 at least."""
-    if recipe.operator.alike:
+    if derivation.operator.alike:
         return 0.0
-    eps = torch.finfo(torch.promote_types(recipe.dtype, torch.float32)).eps
-    return float(OPERATIONS * eps * reach[0] * _largest(recipe, 0))
+    eps = torch.finfo(torch.promote_types(derivation.dtype, torch.float32)).eps
+    return float(OPERATIONS * eps * reach[0] * _largest(derivation, 0))
 
 
 def _shared(bound: float, reach: list[float], own: list[float]) -> list[float]:

@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from kompakt_runtime.carrier import Hosted
 from kompakt_runtime.codec import Channels, Packed, Pending, Room, begin, encode
-from kompakt_runtime.derived import Derived, Recipe
+from kompakt_runtime.derived import Derivation, Derived
 from kompakt_runtime.features import BoundsWanted
 from kompakt_runtime.lossless import Indices, Mask
 from kompakt_runtime.replay import Replay
@@ -36,8 +36,8 @@ class SavedStorage:
 
     __slots__ = (
         "__weakref__", "alias", "asked", "asked_by", "askers", "bound", "ceiling", "constant", "copy", "counted", "covered",
-        "exact", "fixed", "handles", "largest", "layer", "nbytes", "opened", "original", "own", "pending", "probe", "readers",
-        "reason", "recipe", "scales", "share", "signs", "spare", "storage", "stream", "timed", "unresolved", "version",
+        "derivation", "exact", "fixed", "handles", "largest", "layer", "nbytes", "opened", "original", "own", "pending", "probe",
+        "readers", "reason", "scales", "share", "signs", "spare", "storage", "stream", "timed", "unresolved", "version",
         "watching",
     )  # fmt: skip
 
@@ -64,7 +64,7 @@ class SavedStorage:
         self.asked_by: Any = None  # the layer or operation whose bound is the ceiling
         self.askers: list[tuple[Any, str]] = []  # who asked for a bound, and in which slot
         self.own = math.inf  # the bound that it would be packed with if nothing else were computed from it
-        self.recipe: Recipe | None = None  # how it was computed, until that is decided about
+        self.derivation: Derivation | None = None  # how it was computed, until that is decided about
         self.scales = False  # its magnitude tells how far errors of something else reach in a product
         self.largest: float | None = None  # that magnitude
         self.spare: tuple[Packed, float] | None = None  # an error-bounded copy and its bound, while the storage is back

@@ -12,7 +12,7 @@ from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.select import UNPACKING, untried, working_bytes
 from kompakt_runtime.compat.graph import in_backward
 from kompakt_runtime.config import Mode, RuntimeConfig, rank
-from kompakt_runtime.derived import Derived, recipe_of
+from kompakt_runtime.derived import Derived, derivation_of
 from kompakt_runtime.exclusions import kept_out
 from kompakt_runtime.figures import Figures
 from kompakt_runtime.graph import roots
@@ -108,7 +108,7 @@ class Hooks:
             keep(entry, verdict.reason)
             self._actions.conclude(entry)
         else:
-            entry.recipe = entry.recipe or recipe_of(t, (Handle, PlainTensor))
+            entry.derivation = entry.derivation or derivation_of(t, (Handle, PlainTensor))
             self.readers.packed(t, handle)
         return None
 

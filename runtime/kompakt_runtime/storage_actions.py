@@ -69,7 +69,7 @@ class StorageActions:
             self._ledger.wait(entry)
         elif entry.alias is not None:
             entry.replace(None, entry.alias)
-        entry.watching, entry.recipe = [], None
+        entry.watching, entry.derivation = [], None
 
     def _within(self, entry: SavedStorage) -> None:
         """A copy of which no element is off by more than the least that an operation asked for."""

@@ -1,6 +1,7 @@
 """Packing and unpacking need little memory beside the tensor: live bytes from the allocator's own events."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -41,8 +42,8 @@ def test_working_memory_is_what_the_account_of_held_bytes_says(dtype):
     x = torch.randn(1 << 17, generator=torch.Generator().manual_seed(0)).to(dtype)
     for bound in (1e-4, 0.1):
         packed = encode(x, bound)
-        packing = peak(lambda bound=bound: encode(x, bound)) - packed.nbytes
-        unpacking = peak(lambda packed=packed: decode(packed)) - x.nbytes
+        packing = peak(partial(encode, x, bound)) - packed.nbytes
+        unpacking = peak(partial(decode, packed)) - x.nbytes
         for taken, of in ((packing, select.PACKING), (unpacking, select.UNPACKING)):
             said = select.working_bytes(x, x.nbytes, of)
             assert said / 2 < taken <= said
