@@ -119,7 +119,7 @@ def noisy(share: float) -> AbstractContextManager[Session]:
 def fixed_width(bits: int) -> Iterator[Session]:
     generator = torch.Generator().manual_seed(bits)
 
-    def compress(entry: SavedStorage, t: Tensor, bound: float) -> bool:
+    def compress(entry: SavedStorage, t: Tensor, bound: float, *_: Any) -> bool:
         source = entry.alias if entry.alias is not None else whole_storage(t)
         entry.replace(Groups.of(source, bits, entry.signs > 0, generator), source, bound=bound)  # type: ignore[arg-type]
         return True

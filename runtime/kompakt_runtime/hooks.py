@@ -120,7 +120,7 @@ class Hooks:
         self.ledger.settle_waiting(everything=outermost)
 
     def _read_for_a_graph(self, handle: Handle | PlainTensor) -> None:
-        if not isinstance(handle, PlainTensor) and handle.entry.packed is not None:
+        if not isinstance(handle, PlainTensor) and handle.entry.bounded:
             self._figures.count_raw("DoubleBackward")
             self.exact = True
 

@@ -60,18 +60,18 @@ class Names:
     """Layers by their weights, from the modules that are called; the outermost is called first."""
 
     def __init__(self) -> None:
-        self._modules: dict[int, ref[Any]] = {}
+        self._by_id: dict[int, ref[Any]] = {}
         self._handle = register_module_forward_pre_hook(self._called)
 
     def _called(self, module: Any, args: tuple[Any, ...]) -> None:
-        self._modules.setdefault(id(module), ref(module))
+        self._by_id.setdefault(id(module), ref(module))
 
     def end(self) -> None:
         self._handle.remove()
 
     def layers(self, weights: Iterable[Tensor]) -> list[str]:
         names: dict[int, str] = {}
-        for module in filter(None, (one() for one in self._modules.values())):
+        for module in filter(None, (one() for one in self._by_id.values())):
             for name, weight in module.named_parameters():
                 names.setdefault(id(weight), name.replace("_orig_mod.", ""))
         return [_layer(names.get(id(weight), ""), place) for place, weight in enumerate(weights)]

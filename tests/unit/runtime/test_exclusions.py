@@ -141,7 +141,7 @@ def test_where_hooks_are_switched_off_a_model_runs_as_without_us(running):
 
 LOSSLESS, SUGGESTING, MEASURING = {"mode": "Lossless"}, {"mode": "Lossless", "batch": "Suggest"}, {"bound": None}
 BREAKABLE = [
-    *((name, LOSSLESS, "PackFailed") for name in ("hooks.StorageLedger.entry", "hooks.decide", "hooks.Handle")),
+    *((name, LOSSLESS, "PackFailed") for name in ("hooks.StorageLedger.entry", "hooks.decide", "hooks.Handle.wait")),
     *((name, {}, "PackFailed") for name in ("hooks.is_parameter", "forwards.saved_by_compiled_code")),
     *((name, {}, "SettleFailed") for name in ("sites.Site.bound_for", "settling.decide", "settling.nbytes")),
     ("storage_actions.StorageActions.conclude", LOSSLESS, "SettleFailed"),
