@@ -14,6 +14,8 @@ class LayerFigures(Protocol):
     """What the line needs of a layer's figures."""
 
     @property
+    def name(self) -> str: ...
+    @property
     def bound(self) -> float | None: ...
     @property
     def sigma(self) -> float | None: ...
@@ -72,11 +74,12 @@ def gradient_words(layers: tuple[LayerFigures, ...], target: str, comparison: Gr
         return f"gradient off by {comparison.overall.worst:.2%} at most (||g' - g|| / ||g||, {steps})"
     if not any(layer.bound is not None for layer in layers):
         return "nothing of it lossy, so gradients are those of plain training"
-    sigmas = [layer.sigma for layer in layers if layer.sigma is not None]
+    # Rows of operations end in their kind; they say what an operation did of what it may do, which is not the layer's gradient.
+    sigmas = [layer.sigma for layer in layers if layer.sigma is not None and not layer.name.endswith("]")]
     if not sigmas:
         return "the gradient's error not measured yet"
     share = max(sigmas) * float(target)
-    return f"weight gradients off by {share:.2%} of their mean |momentum| at most (standard deviation, as measured)"
+    return f"weight gradients off by {share:.2%} of a step at most (by layers' own inputs, standard deviation as measured)"
 
 
 def megabytes(count: int) -> str:

@@ -37,7 +37,11 @@ def trained(held: int = 41_000_000, plain: int = 180_000_000, layer: str = "enco
 
 def test_held_bytes_lead_and_the_largest_measured_sigma_follows():
     figures = trained()
-    figures.layers |= {"a": Layer(1, 1, bound=0.1, sigma=0.8), "b": Layer(1, 1, bound=0.1, sigma=0.2)}
+    figures.layers |= {
+        "a": Layer(1, 1, bound=0.1, sigma=0.8),
+        "b": Layer(1, 1, bound=0.1, sigma=0.2),
+        "b [gelu]": Layer(1, 1, bound=1, sigma=3),
+    }
     report = Report.of(CONFIG, figures)
     first, second = str(report).splitlines()[:2]
     assert (
@@ -45,7 +49,7 @@ def test_held_bytes_lead_and_the_largest_measured_sigma_follows():
         == report.headline()
         == (
             "activations held at most 41.0 MB instead of 180.0 MB (4.4 times less), "
-            "weight gradients off by 0.80% of their mean |momentum| at most (standard deviation, as measured)"
+            "weight gradients off by 0.80% of a step at most (by layers' own inputs, standard deviation as measured)"
         )
     )
     assert "3.00 times smaller" in second
