@@ -165,7 +165,7 @@ class Report:
                 layer.name,
                 _megabytes(layer.plain),
                 _megabytes(layer.saved),
-                f"{layer.ratio:.2f}",
+                f"{layer.ratio:.2f}" if layer.plain else "-",
                 *("-" if value is None else f"{value:.3g}" for value in (layer.bound, layer.error, layer.sigma)),
                 str(layer.outliers),
             )
@@ -236,7 +236,8 @@ def _layers(rows: list[export.Report]) -> tuple[LayerReport, ...]:
         for name, layer in row["layers"].items():
             found.setdefault(name, []).append(layer)
     layers = (_layer(name, parts) for name, parts in found.items())
-    return tuple(layer for layer in layers if layer.plain)
+    # Of an input that is computed again the bytes stand in a row of their own, what was measured in that of the layer.
+    return tuple(layer for layer in layers if layer.plain or f"{layer.name} [derived]" in found)
 
 
 def _layer(name: str, parts: list[Mapping[str, Any]]) -> LayerReport:

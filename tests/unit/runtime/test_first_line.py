@@ -58,6 +58,14 @@ def test_held_bytes_lead_and_the_largest_measured_sigma_follows():
     )
 
 
+def test_what_was_measured_of_a_layer_whose_input_is_computed_again_is_told():
+    figures = trained()
+    figures.layers |= {"a": Layer(bound=0.1, sigma=0.5), "a [derived]": Layer(8, 1), "never": Layer()}
+    report = Report.of(CONFIG, figures)
+    assert "weight gradients off by 0.50% of a step" in report.headline()
+    assert [cells[:4] for cells in report._cells()] == [("a", "0.00", "0.00", "-"), ("a [derived]", "0.00", "0.00", "8.00")]
+
+
 def test_a_comparison_takes_the_place_of_what_steps_measure():
     figures, errors = trained(), GradientErrors(2)
     figures.layers["a"] = Layer(1, 1, bound=0.1, sigma=0.8)
