@@ -19,6 +19,7 @@ Tensor = Any
 # Mean squares are over few steps at first. A coordinate of which they say less than this share of what its row and its column
 # say counts as so much.
 LEAST: Final = 0.1
+OF_DECAY: Final = 0.1  # of a step that weight decay makes, what counts as the gradient's
 TINY: Final = 1e-12  # of the mean: nothing at all, as where an input was always zero
 
 
@@ -40,11 +41,17 @@ def error_of_a_step(optimizer: Any, weight: Any, spread: Spread) -> StepError:
     if known.spectral:
         return StepError(_spectral(momentum, weight))
     if known.squares is None:
-        return StepError(mean_magnitude(momentum))
+        return StepError(_of_the_step(momentum, known))
     share = 1 / (_at_least(known.squares).sqrt_() + known.eps)
     moved = mean_magnitude(momentum if known.divided else momentum * share)
     squares = share.square_()
     return StepError(moved / spread.mean(squares).sqrt(), spread.by_feature(squares))
+
+
+def _of_the_step(momentum: Tensor, known: Kept) -> Tensor:
+    """Where decay makes nearly all of a step, an error that is far below the step does no harm, however small gradients are."""
+    size = mean_magnitude(momentum)
+    return size if known.momentum is None else torch.maximum(size, mean_magnitude(known.momentum) * OF_DECAY)
 
 
 def _at_least(squares: Tensor) -> Tensor:
@@ -59,11 +66,11 @@ def _at_least(squares: Tensor) -> Tensor:
 def mean_momentum(optimizer: Any, weight: Any) -> Tensor:
     """Mean |momentum|, as a sum of gradients. Raises UnknownState where the gradient must serve."""
     known = kept(optimizer, weight)
-    return mean_magnitude(weight.grad if known.divided else _without_decay(known, optimizer, weight))
+    return mean_magnitude(weight.grad) if known.divided else _of_the_step(_without_decay(known, optimizer, weight), known)
 
 
 def _without_decay(known: Kept, optimizer: Any, weight: Any) -> Tensor:
-    """What gradients of the loss made of the momentum: an error in them is no share of what the weight's decay makes.
+    """What gradients of the loss made of the momentum: of what the weight's decay makes an error in them is no share.
 
     Decay lies along the weight. Of gradients next to nothing does: of many coordinates that is one, and a weight before a norm
     has gradients at right angles to it.

@@ -181,18 +181,27 @@ def test_muon_bears_an_error_whose_largest_singular_value_is_the_typical_one_of_
     assert float(torch.linalg.matrix_norm(error, 2) / typical) == pytest.approx(1.0, rel=0.1)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_what_weight_decay_adds_to_the_momentum_allows_no_wider_error(momentum):
-    def size(decay: float) -> float:
-        weight = torch.nn.Parameter(torch.randn(64, 64, generator=torch.Generator().manual_seed(0)))
-        optimizer = torch.optim.SGD([weight], lr=1e-3, momentum=momentum, weight_decay=decay)
-        generator = torch.Generator().manual_seed(1)
-        for _ in range(20):
-            weight.grad = 1e-6 * torch.randn(64, 64, generator=generator)
-            optimizer.step()
-        return float(error_of_a_step(optimizer, weight, Spread()).size)
+def decayed(decay: float, gradients: float, momentum: float = 0.9) -> tuple[float, float]:
+    """The size of an error that counts as a step, and the mean |momentum|, after 20 steps."""
+    weight = torch.nn.Parameter(torch.randn(64, 64, generator=torch.Generator().manual_seed(0)))
+    optimizer = torch.optim.SGD([weight], lr=1e-3, momentum=momentum, weight_decay=decay)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(20):
+        weight.grad = gradients * torch.randn(64, 64, generator=generator)
+        optimizer.step()
+    whole = optimizer.state[weight]["momentum_buffer"] if momentum else weight.grad
+    return float(error_of_a_step(optimizer, weight, Spread()).size), float(whole.abs().mean())
 
-    assert size(5e-4) == pytest.approx(size(0.0), rel=0.1)
+
+@pytest.mark.parametrize(("momentum", "gradients"), [(0.0, 1e-6), (0.9, 1.0), (0.9, 1e-3)])
+def test_what_weight_decay_adds_to_the_momentum_allows_no_wider_error(momentum, gradients):
+    assert decayed(5e-4, gradients, momentum)[0] == pytest.approx(decayed(0.0, gradients, momentum)[0], rel=0.1)
+
+
+def test_where_weight_decay_makes_the_step_a_tenth_of_it_counts():
+    size, whole = decayed(5e-4, 1e-6)
+    assert size == pytest.approx(whole / 10, rel=1e-3)
+    assert size > 100 * decayed(0.0, 1e-6)[0]
 
 
 def test_coordinates_without_gradients_leave_a_finite_target():
