@@ -78,12 +78,11 @@ class SiteOverride:
 
 @dataclass(frozen=True)
 class RuntimeConfig:
-    """target: allowed standard deviation of a weight gradient's error, as a share of the mean |momentum|; batch: whether to look
-    for a larger one that fits (Suggest; Measure: and end once it is known), or one that only fits compressed is in force (Raise);
-    replay: whether masks of dropout on CPUs are drawn again instead of kept;
-    overhead: whether to measure what compression costs in time, by some steps without it;
-    activation_gradients: in mode ErrorBounded, whether what norms, GELU and attention read is error-bounded too, and with it
-    gradients of activations; offload: whether what is kept may wait in host
+    """target: allowed standard deviation of a weight gradient's error, as a share of what the optimizer steps by; batch: whether
+    to look for a larger one that fits (Suggest; Measure: and end once it is known), or one that only fits compressed is in force
+    (Raise); replay: whether masks of dropout on CPUs are drawn again instead of kept; overhead: whether to measure what
+    compression costs in time, by some steps without it; activation_gradients: in mode ErrorBounded, whether what norms, GELU and
+    attention read is error-bounded too, and with it gradients of activations; offload: whether what is kept may wait in host
     memory; switch_file: see switch.py.
     """
 

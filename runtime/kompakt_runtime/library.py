@@ -89,7 +89,7 @@ def compression(
     """`with compression(target=0.01): loss = criterion(model(x), y)`: activations saved in there are compressed.
 
     mode: "Lossless" (gradients bit-identical), "ErrorBounded" or "None".
-    target: allowed standard deviation of a weight gradient's error as a share of the mean |momentum|; at most 0.1.
+    target: allowed standard deviation of a weight gradient's error as a share of what the optimizer steps by; at most 0.1.
     overrides: name patterns of modules (`head.*`) or classes (`class:Conv2d`) to modes; the first that matches wins.
     min_tensor_bytes: smaller tensors stay as they are. verify: keep originals too, and compare each copy that is read.
     replay: masks of nn.Dropout on CPUs are drawn again in the backward pass, where that was proved to give the same bits.

@@ -46,7 +46,12 @@ def _one_of(words: tuple[str, ...]) -> str:
 
 OPTIONS: Final = (
     Option("--mode", config.ENV_MODE, "ErrorBounded", _one_of(config.MODES)),
-    Option("--target", config.ENV_TARGET, config.DEFAULT_TARGET, "error of weight gradients as a share of the mean |momentum|"),
+    Option(
+        "--target",
+        config.ENV_TARGET,
+        config.DEFAULT_TARGET,
+        "error of weight gradients as a share of what the optimizer steps by",
+    ),
     Option("--overrides", config.ENV_OVERRIDES, "[]", 'JSON, as [{"modules": "head.*", "mode": "None"}]'),
     Option(
         "--min-tensor-bytes",

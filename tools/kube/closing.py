@@ -82,7 +82,7 @@ def runs_table(compressed: DemoRun, plain: DemoRun) -> Table:
     table.caption = (
         f"Summed over {figures.get('ranks')} ranks and the compressed ones of {figures.get('steps')} steps, for which "
         f"plain autograd keeps {_megabytes(figures['plainBytes'])}. Denominator: {figures.get('denominator')}. "
-        f"Gradient error allowed: {figures.get('target')} of mean |momentum|."
+        f"Gradient error allowed: {figures.get('target')} of what the optimizer steps by."
     )
     return table
 

@@ -91,7 +91,7 @@ ENV_NVIDIA_VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 ENV_ATTEMPT: Final = "KOMPAKT_ATTEMPT"
 # Environment that the runtime reads (kompakt_runtime.config repeats these).
 ENV_MODE: Final = "KOMPAKT_MODE"  # None Lossless ErrorBounded
-ENV_TARGET: Final = "KOMPAKT_TARGET"  # decimal text, share of mean |momentum|
+ENV_TARGET: Final = "KOMPAKT_TARGET"  # decimal text, share of what the optimizer steps by
 ENV_OVERRIDES: Final = "KOMPAKT_OVERRIDES"  # JSON list of {modules, mode}
 ENV_MIN_TENSOR_BYTES: Final = "KOMPAKT_MIN_TENSOR_BYTES"
 ENV_ACTIVATION_GRADIENTS: Final = "KOMPAKT_ACTIVATION_GRADIENTS"  # Bounded Exact

@@ -53,7 +53,7 @@ class Override(Declared, frozen=True):
 
 
 class ActivationCompression(Declared, frozen=True):
-    """`target` is decimal text: share of the mean |momentum| that the gradient error may reach.
+    """`target` is decimal text: share of what the optimizer steps by that the gradient error may reach.
 
     `base_batch`: what Raise begins with, `max_batch`: what it never goes above; 0: not said. Raise implies policy Fail.
     """
@@ -70,7 +70,7 @@ class ActivationCompression(Declared, frozen=True):
         str,
         about(
             "Largest error that compression may add to a layer's weight gradient. Decimal text above 0, at most 0.1.",
-            unit="share of the mean |momentum| of the layer's weight",
+            unit="share of what the optimizer steps by in the layer's weight, as of the mean |momentum|",
             longest=11,
             example="0.03",
             rules=(ValidationRule(TARGET_CEL, rejections.TARGET, _no_target),),

@@ -27,7 +27,9 @@ OFFLOAD_WITHOUT_MODE: Final = (
 )
 BATCH_WITHOUT_MODE: Final = "activationCompression.batchSize needs a mode other than None, since the runtime does the measuring"
 NO_GPU_ROLE: Final = "roles: at least one role needs gpusPerReplica above 0"
-TARGET: Final = 'targetGradientError is a share of the mean |momentum|: decimal text above 0 and at most 0.1, such as "0.01"'
+TARGET: Final = (
+    'targetGradientError is a share of what the optimizer steps by: decimal text above 0 and at most 0.1, such as "0.01"'
+)
 JOB_NAME: Final = "metadata.name must be at most 40 characters: lower-case letters, digits and dashes, beginning with a letter"
 ROLE_NAME: Final = "a role's name must be at most 16 characters: lower-case letters, digits and dashes, beginning with a letter"
 EDGE_RANK_POD: Final = (

@@ -70,7 +70,8 @@ class CompressionStatus(Declared, frozen=True):
     reason: Annotated[str, about("Active, or why a worker does not compress.", example="Active")] = ABSENT
     mode: Annotated[str, about("Mode that the workers train with.", example="ErrorBounded")] = ABSENT
     target: Annotated[
-        str, about("targetGradientError that the workers train with.", unit="share of the mean |momentum|", example="0.01")
+        str,
+        about("targetGradientError that the workers train with.", unit="share of what the optimizer steps by", example="0.01"),
     ] = ABSENT
     plain_bytes: Annotated[
         int, about("What training without compression would have kept.", unit="bytes, summed over steps", low=0, example=4000000)
