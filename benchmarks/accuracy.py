@@ -30,8 +30,8 @@ from torch.nn import functional as F
 from benchmarks.accuracy_codecs import CODECS, usual
 from benchmarks.accuracy_tasks import DTYPES, TASKS, Data, Task
 from benchmarks.memory import peak_of
-from kompakt_runtime.export import DENOMINATOR
-from kompakt_runtime.figures import Figures
+from kompakt_runtime.figures.counted import Figures
+from kompakt_runtime.figures.export import DENOMINATOR
 
 Tensor = Any
 BAND = 0.5  # points of accuracy, and hundredths of the loss of guessing

@@ -11,10 +11,11 @@ import torch
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from kompakt_runtime import account, observe
+from kompakt_runtime.bounds import observe
 from kompakt_runtime.config import DEFAULT_MIN_TENSOR_BYTES, ActivationGradients, Mode, RuntimeConfig
-from kompakt_runtime.entry import SavedStorage, whole_storage
-from kompakt_runtime.lossless import Mask, sign_mask
+from kompakt_runtime.saved import account
+from kompakt_runtime.saved.entry import SavedStorage, whole_storage
+from kompakt_runtime.saved.lossless import Mask, sign_mask
 from kompakt_runtime.session import Session
 
 Tensor = Any

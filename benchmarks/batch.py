@@ -23,9 +23,9 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.accuracy_tasks import Block
-from kompakt_runtime import headroom
-from kompakt_runtime.batch import Taken, largest_batch
 from kompakt_runtime.config import Mode, RuntimeConfig
+from kompakt_runtime.cost import headroom
+from kompakt_runtime.cost.batch import Taken, largest_batch
 from kompakt_runtime.session import Session
 
 Tensor = Any

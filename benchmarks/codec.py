@@ -19,8 +19,8 @@ import torch
 from benchmarks import static_codec
 from kompakt_runtime import codec
 from kompakt_runtime.codec.select import encoder
-from kompakt_runtime.lossless import two_valued
-from kompakt_runtime.replay import Replays
+from kompakt_runtime.saved.lossless import two_valued
+from kompakt_runtime.saved.replay import Replays
 
 Tensor = Any
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

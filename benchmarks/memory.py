@@ -20,7 +20,7 @@ from torch.profiler import profile
 from torch.utils.checkpoint import checkpoint_sequential
 
 from kompakt_runtime.config import ActivationGradients, Mode, RuntimeConfig
-from kompakt_runtime.figures import Figures
+from kompakt_runtime.figures.counted import Figures
 from kompakt_runtime.session import Session
 
 Tensor = Any

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
+from kompakt_runtime.bounds.spread import Spread
+from kompakt_runtime.bounds.targets import error_of_a_step, mean_momentum
 from kompakt_runtime.codec import Channels, Packed, decode, encode
-from kompakt_runtime.features import feature_bounds
-from kompakt_runtime.spread import Spread
-from kompakt_runtime.targets import error_of_a_step, mean_momentum
+from kompakt_runtime.codec.features import feature_bounds
 
 Tensor = Any
 ROWS, FEATURES, OUTPUTS, STEPS, MEAN_OF = 4096, 256, 128, 100, 10

@@ -62,7 +62,9 @@ def main() -> int:
         given = {**{option: str(folder / place) for option, place in places.items()}, **TRAINING}
         words = [sys.executable, "-m", "trl.scripts.sft", "--use_cpu", *(word for pair in given.items() for word in pair)]
         environ = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-        return subprocess.call([sys.executable, "-m", "kompakt_runtime.kompakt_run", *sys.argv[1:], "--", *words], env=environ)
+        return subprocess.call(
+            [sys.executable, "-m", "kompakt_runtime.launch.kompakt_run", *sys.argv[1:], "--", *words], env=environ
+        )
 
 
 if __name__ == "__main__":

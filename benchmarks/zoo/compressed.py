@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kompakt_runtime import __file__ as runtime_file
-from kompakt_runtime.bounds import observed
+from kompakt_runtime.bounds.layer import observed
 from kompakt_runtime.config import DEFAULT_MIN_TENSOR_BYTES, RuntimeConfig
-from kompakt_runtime.export import DENOMINATOR
+from kompakt_runtime.figures.export import DENOMINATOR
 from kompakt_runtime.library import Compression
 
 __all__ = ["DENOMINATOR", "SETTINGS", "Counted", "Runtime", "fingerprint"]

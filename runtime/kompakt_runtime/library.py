@@ -6,9 +6,9 @@ from types import TracebackType
 from typing import Any, Final
 
 from kompakt_runtime.config import DEFAULT_MIN_TENSOR_BYTES, RuntimeConfig
-from kompakt_runtime.exclusions import exclude, uncompressed
-from kompakt_runtime.holding import Holding, StepPeak
-from kompakt_runtime.report import Report
+from kompakt_runtime.figures.holding import Holding, StepPeak
+from kompakt_runtime.report.text import Report
+from kompakt_runtime.scope.exclusions import exclude, uncompressed
 from kompakt_runtime.start import load_session
 
 __all__ = ["Compression", "compression", "exclude", "uncompressed"]

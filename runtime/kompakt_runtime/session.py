@@ -6,20 +6,20 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from kompakt_runtime.bounds.nonlinear import Operations, layer_target
+from kompakt_runtime.bounds.observe import after_step, renew_operations, settle_alone
+from kompakt_runtime.bounds.remembered import Remembered
+from kompakt_runtime.bounds.sites import Site, Sites
 from kompakt_runtime.config import RAISING, Mode, RuntimeConfig
-from kompakt_runtime.figures import COMPILED, Figures
-from kompakt_runtime.forwards import Forwards
-from kompakt_runtime.headroom import Headroom
-from kompakt_runtime.hooks import Hooks
-from kompakt_runtime.nonlinear import Operations, layer_target
-from kompakt_runtime.observe import after_step, renew_operations, settle_alone
-from kompakt_runtime.obstacles import compiled_something
-from kompakt_runtime.offload import Offloading
-from kompakt_runtime.overhead import Overhead
-from kompakt_runtime.raising import Raising
-from kompakt_runtime.remembered import Remembered
-from kompakt_runtime.sites import Site, Sites
-from kompakt_runtime.switch import Switch
+from kompakt_runtime.cost.headroom import Headroom
+from kompakt_runtime.cost.overhead import Overhead
+from kompakt_runtime.cost.raising import Raising
+from kompakt_runtime.figures.counted import COMPILED, Figures
+from kompakt_runtime.hooks.forwards import Forwards
+from kompakt_runtime.hooks.pair import Hooks
+from kompakt_runtime.offload.schedule import Offloading
+from kompakt_runtime.scope.obstacles import compiled_something
+from kompakt_runtime.scope.switch import Switch
 
 # A dry run ends after the second step, the first whose bounds were measured, or after so many if none is compressed.
 DRY_RUN_STEPS = 8

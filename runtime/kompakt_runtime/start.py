@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from multiprocessing import process, util
 from typing import Any, Final
 
-from kompakt_runtime import export, metrics
-from kompakt_runtime.bounds_file import BoundsFile, path_of
-from kompakt_runtime.checkpoint_figures import CheckpointFigures
+from kompakt_runtime.bounds.file import BoundsFile, path_of
 from kompakt_runtime.config import EXIT_CONFIG, ConfigError, RuntimeConfig, failure_policy
-from kompakt_runtime.figures import Figures
-from kompakt_runtime.pace import StepCounter
-from kompakt_runtime.profiling import Profiling, ProfilingRequest
+from kompakt_runtime.figures import export, metrics
+from kompakt_runtime.figures.checkpoint import CheckpointFigures
+from kompakt_runtime.figures.counted import Figures
+from kompakt_runtime.figures.pace import StepCounter
+from kompakt_runtime.launch.profiling import Profiling, ProfilingRequest
 
 OLDEST_TORCH: Final = (2, 4)
 # In command lines of processes that multiprocessing starts anew; CPython 3.14 has another statement before.
@@ -71,7 +71,7 @@ def _compare(config: RuntimeConfig, figures: Figures | None) -> None:
     """One of the two runs of `kompakt run --compare`; the plain one has no figures."""
     if not (config.compare and config.compare_dir):
         return
-    from kompakt_runtime.plain_run import FollowingRun, PlainRun, begin_equally
+    from kompakt_runtime.report.plain_run import FollowingRun, PlainRun, begin_equally
 
     begin_equally()
     if figures is None:
@@ -121,7 +121,7 @@ def load_session() -> Any:
     """The class, if all that it needs of torch is there and behaves; tested with torch 2.15. Raises Unsupported."""
     _check_torch()
     try:
-        from kompakt_runtime.origin import self_check
+        from kompakt_runtime.scope.origin import self_check
         from kompakt_runtime.session import Session
 
         missing = self_check()

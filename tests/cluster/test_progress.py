@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kompakt_core.contract import ANN_SENSITIVITY, METRICS_PORT
-from kompakt_runtime import export, metrics
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.figures import Figures
-from kompakt_runtime.pace import StepCounter
+from kompakt_runtime.figures import export, metrics
+from kompakt_runtime.figures.counted import Figures
+from kompakt_runtime.figures.pace import StepCounter
 from tests.support.cluster.replacing import operator_instead
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.session import ClusterSession, eventually, stays

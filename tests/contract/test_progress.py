@@ -18,11 +18,11 @@ from kompakt_core.job.pods import WorkerPod
 from kompakt_operator import scrape
 from kompakt_operator.scrape import Scraper, url_of
 from kompakt_operator.workqueue import WorkQueue
-from kompakt_runtime import export, metrics, pace
-from kompakt_runtime import progress as made
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.figures import Figures
-from kompakt_runtime.pace import StepCounter
+from kompakt_runtime.figures import export, metrics, pace
+from kompakt_runtime.figures import progress as made
+from kompakt_runtime.figures.counted import Figures
+from kompakt_runtime.figures.pace import StepCounter
 
 KEY = ("ml", "j")
 UID = "job"

@@ -14,8 +14,9 @@ from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import merged, read_report
 from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
-from kompakt_runtime import config, export
-from kompakt_runtime.figures import Away, Figures
+from kompakt_runtime import config
+from kompakt_runtime.figures import export
+from kompakt_runtime.figures.counted import Away, Figures
 from tests.support.crds import schema
 
 

@@ -3,7 +3,9 @@
 from kompakt_cli import profile_document, profile_manifest, profile_runs
 from kompakt_core import contract
 from kompakt_core.profile.document import ProfiledRun
-from kompakt_runtime import config, export, profiling
+from kompakt_runtime import config
+from kompakt_runtime.figures import export
+from kompakt_runtime.launch import profiling
 
 
 def test_the_runtime_reads_what_the_operator_writes():

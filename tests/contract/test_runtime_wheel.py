@@ -65,15 +65,15 @@ def test_the_wheel_needs_nothing_and_pins_nothing(alone):
 
 def test_its_command_and_its_parts_without_torch_work_there(alone):
     assert must(alone / "bin/kompakt-run", "--help").startswith("usage: kompakt-run [options] -- PROGRAM")
-    parts = "import kompakt_runtime.config, kompakt_runtime.report, kompakt_runtime.export, kompakt_runtime.start"
+    parts = "import kompakt_runtime.config, kompakt_runtime.report.text, kompakt_runtime.figures.export, kompakt_runtime.start"
     must(alone / "bin/python", "-I", "-c", parts)
 
 
 def test_help_loads_neither_figures_nor_processes(alone):
     """What costs processor time before a line is read."""
-    program = "import sys\nfrom kompakt_runtime.kompakt_run import parser\nparser()\nprint(*sys.modules)"
+    program = "import sys\nfrom kompakt_runtime.launch.kompakt_run import parser\nparser()\nprint(*sys.modules)"
     loaded = set(must(alone / "bin/python", "-I", "-c", program).split())
-    assert loaded & {"kompakt_runtime.run", "kompakt_runtime.report", "subprocess", "asyncio", "torch"} == set()
+    assert loaded & {"kompakt_runtime.launch.run", "kompakt_runtime.report.text", "subprocess", "asyncio", "torch"} == set()
 
 
 # A process that loads torch and its optimizers takes seconds, more on a busy machine.

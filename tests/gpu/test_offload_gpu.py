@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from kompakt_runtime import codec
-from kompakt_runtime.carrier import Carrier
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.lane import CudaLane
-from kompakt_runtime.offload import Offloading
+from kompakt_runtime.offload.schedule import Offloading
+from kompakt_runtime.saved.carrier import Carrier
+from kompakt_runtime.saved.lane import CudaLane
 from kompakt_runtime.session import Session
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kompakt_runtime.compat.graph import saved_for, youngest
-from kompakt_runtime.graph import roots
 from kompakt_runtime.uses.consumption import Consumption
 from kompakt_runtime.uses.unresolved import Unresolved
+from kompakt_runtime.uses.walk import roots
 
 Handle = Any
 Node = Any

@@ -1,5 +1,6 @@
-"""Visits every node of a growing graph once."""
+"""Where autograd's graph begins, and each node of it as it grows, once."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -42,3 +43,16 @@ class Walk:
 
     def __len__(self) -> int:
         return len(self._visited)
+
+
+def roots(outputs: Any) -> Iterator[Node]:
+    """The nodes that made these tensors (in tuples, lists, dicts, dataclasses)."""
+    if isinstance(outputs, dict):
+        outputs = tuple(outputs.values())
+    elif dataclasses.is_dataclass(outputs):
+        outputs = tuple(vars(outputs).values())
+    if isinstance(outputs, tuple | list):
+        for output in outputs:
+            yield from roots(output)
+    elif getattr(outputs, "grad_fn", None) is not None:
+        yield outputs.grad_fn

@@ -15,7 +15,7 @@ from torch import nn
 
 def broken() -> None:
     """Packs with bounds that are 30 times as wide as the runtime asks for."""
-    entry: Any = sys.modules.get("kompakt_runtime.entry")
+    entry: Any = sys.modules.get("kompakt_runtime.saved.entry")
     if entry is not None:
         encode = entry.encode
         entry.encode = lambda x, bound, **more: encode(x, 30 * bound, **more)

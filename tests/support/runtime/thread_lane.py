@@ -11,7 +11,7 @@ import time
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from kompakt_runtime.overhead import Clock
+from kompakt_runtime.cost.overhead import Clock
 
 
 class ThreadMark:

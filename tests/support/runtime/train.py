@@ -19,7 +19,7 @@ if __name__ == "__main__":
             optimizer.step()
             print("step", step, sys.argv[3:], flush=True)
             if step == 11 and "FAIL" in os.environ:
-                from kompakt_runtime import hooks
+                from kompakt_runtime.hooks import pair as hooks
 
                 hooks.is_parameter = None  # type: ignore[attr-defined, assignment]
     finally:

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from kompakt_runtime import origin
 from kompakt_runtime.compat import graph, hooks
-from kompakt_runtime.ledger import PlainTensor
+from kompakt_runtime.saved.ledger import PlainTensor
+from kompakt_runtime.scope import origin
 from tests.support.runtime.small_training import Holder, failed, ours_and_plain, same
 
 IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(1))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kompakt_runtime.batch import Taken, largest_batch
+from kompakt_runtime.cost.batch import Taken, largest_batch
 
 PEAKS = st.integers(1, 1 << 40)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kompakt_runtime.bounds import (
+from kompakt_runtime.bounds.layer import (
     SPAN,
     UNMEASURED,
     Average,

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from kompakt_runtime.export import report
-from kompakt_runtime.policy import Use
-from kompakt_runtime.report import Report
+from kompakt_runtime.figures.export import report
+from kompakt_runtime.report.text import Report
+from kompakt_runtime.uses.policy import Use
 from tests.support.runtime.small_training import Holder, failed
 
 ROWS, WIDE = 24, 16
@@ -234,7 +234,7 @@ def test_what_was_saved_on_another_stream_is_left_alone(running, monkeypatch):
     model = nn.Linear(WIDE, WIDE)
 
     def packed(stream: int) -> int:
-        monkeypatch.setattr("kompakt_runtime.entry.stream_of", lambda _t: stream)
+        monkeypatch.setattr("kompakt_runtime.saved.entry.stream_of", lambda _t: stream)
         model(batch(ROWS, WIDE) * 1).sum().backward()
         return session.figures.compressed
 
@@ -245,7 +245,7 @@ def test_what_was_saved_on_another_stream_is_left_alone(running, monkeypatch):
 
 def test_who_looks_for_room_hears_of_weight_gradients_in_every_mode(running, monkeypatch):
     told = []
-    monkeypatch.setattr("kompakt_runtime.headroom.Headroom.unpacked", lambda _self, use, _dtype: told.append(use))
+    monkeypatch.setattr("kompakt_runtime.cost.headroom.Headroom.unpacked", lambda _self, use, _dtype: told.append(use))
     running(mode="Lossless", batch="Suggest")
     nn.Linear(WIDE, WIDE)(batch(ROWS, WIDE) * 1).sum().backward()
     assert told == [Use.WEIGHT_GRADIENT]

@@ -5,8 +5,8 @@ import gc
 import pytest
 import torch
 
-from kompakt_runtime.carrier import Carrier
 from kompakt_runtime.codec import decode, encode
+from kompakt_runtime.saved.carrier import Carrier
 from tests.support.runtime.tensors import normal
 from tests.support.runtime.thread_lane import ThreadLane
 

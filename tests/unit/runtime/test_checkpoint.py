@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from kompakt_runtime.hooks import Hooks
+from kompakt_runtime.hooks.pair import Hooks
 from tests.support.runtime.small_training import batch, failed, warm_up
 
 

@@ -10,7 +10,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from kompakt_runtime.command import run
+from kompakt_runtime.launch.command import run
 
 SCRIPT = Path(__file__).parents[2] / "support" / "runtime" / "train.py"
 

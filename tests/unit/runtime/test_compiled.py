@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from kompakt_runtime import export
 from kompakt_runtime.config import RuntimeConfig
+from kompakt_runtime.figures import export
 from tests.support.runtime.small_training import batch, gradients, warm_up
 
 # The compiler itself looks at .grad of a tensor that enters a compiled region in the middle of a model.

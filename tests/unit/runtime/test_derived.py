@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from kompakt_runtime.deriving import Deriving
-from kompakt_runtime.operators import OPERATORS, Operator
+from kompakt_runtime.hooks.deriving import Deriving
+from kompakt_runtime.saved.operators import OPERATORS, Operator
 from tests.support.runtime.small_training import Holder, failed
 
 ROWS, WIDE = 48, 32

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from kompakt_runtime import entry
+from kompakt_runtime.saved import entry
 from tests.support.runtime.small_training import batch, compressing, train_step
 from tests.support.runtime.two_ranks import collectives, in_two_ranks
 

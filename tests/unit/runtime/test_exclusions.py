@@ -141,16 +141,22 @@ def test_where_hooks_are_switched_off_a_model_runs_as_without_us(running):
 
 LOSSLESS, SUGGESTING, MEASURING = {"mode": "Lossless"}, {"mode": "Lossless", "batch": "Suggest"}, {"bound": None}
 BREAKABLE = [
-    *((name, LOSSLESS, "PackFailed") for name in ("hooks.StorageLedger.entry", "hooks.decide", "hooks.Handle.wait")),
-    *((name, {}, "PackFailed") for name in ("hooks.is_parameter", "forwards.saved_by_compiled_code")),
-    *((name, {}, "SettleFailed") for name in ("sites.Site.bound_for", "settling.decide", "settling.nbytes")),
-    ("storage_actions.StorageActions.conclude", LOSSLESS, "SettleFailed"),
-    ("entry.encode", {}, "EncodeFailed"),
-    *((name, MEASURING, "SettleFailed") for name in ("sites.Sites.of", "sites.Site.watch", "settling.contraction")),
-    ("overhead.Overhead.stepped", MEASURING, "HookFailed"),
+    *(
+        (name, LOSSLESS, "PackFailed")
+        for name in ("hooks.pair.StorageLedger.entry", "hooks.pair.decide", "hooks.pair.Handle.wait")
+    ),
+    *((name, {}, "PackFailed") for name in ("hooks.pair.is_parameter", "hooks.forwards.saved_by_compiled_code")),
+    *((name, {}, "SettleFailed") for name in ("bounds.sites.Site.bound_for", "hooks.settling.decide", "hooks.settling.nbytes")),
+    ("hooks.actions.StorageActions.conclude", LOSSLESS, "SettleFailed"),
+    ("saved.entry.encode", {}, "EncodeFailed"),
+    *(
+        (name, MEASURING, "SettleFailed")
+        for name in ("bounds.sites.Sites.of", "bounds.sites.Site.watch", "hooks.settling.contraction")
+    ),
+    ("cost.overhead.Overhead.stepped", MEASURING, "HookFailed"),
     ("session.after_step", MEASURING, "ObserveFailed"),
     *(
-        (f"headroom.Headroom.{name}", SUGGESTING, "SuggestFailed")
+        (f"cost.headroom.Headroom.{name}", SUGGESTING, "SuggestFailed")
         for name in ("entered", "inside", "unpacking", "unpacked", "stepping", "stepped")
     ),
 ]
@@ -167,7 +173,7 @@ def test_whatever_of_ours_fails_training_is_plain_training_and_the_failure_is_co
 
     plain = trained()
     if settings is MEASURING:  # packs nothing
-        monkeypatch.setattr("kompakt_runtime.sites.Site.bound_for", lambda *_: None)
+        monkeypatch.setattr("kompakt_runtime.bounds.sites.Site.bound_for", lambda *_: None)
     monkeypatch.setattr(f"kompakt_runtime.{broken}", lambda *_, **__: 1 / 0)
     session = running(**{name: value for name, value in settings.items() if name != "bound"})
     assert same(trained(), plain)
@@ -177,7 +183,7 @@ def test_whatever_of_ours_fails_training_is_plain_training_and_the_failure_is_co
 
 def test_a_layer_s_bounds_need_no_figure_of_what_they_did(running, monkeypatch):
     model, session = network(), running()
-    monkeypatch.setattr("kompakt_runtime.sigma.Contraction.gradient", lambda *_: 1 / 0)
+    monkeypatch.setattr("kompakt_runtime.bounds.sigma.Contraction.gradient", lambda *_: 1 / 0)
     warm_up(model)
     session.figures.forget()
     gradients(model, batch())
@@ -185,7 +191,7 @@ def test_a_layer_s_bounds_need_no_figure_of_what_they_did(running, monkeypatch):
     assert not failed(session)
 
 
-@pytest.mark.parametrize("broken", ["sums._plus", "sites.mean_magnitude"])
+@pytest.mark.parametrize("broken", ["bounds.sums._plus", "bounds.sites.mean_magnitude"])
 def test_a_measurement_that_fails_in_a_backward_pass_ends_nothing_and_is_made_again(running, monkeypatch, broken):
     model = network()
     plain = gradients(model, batch())

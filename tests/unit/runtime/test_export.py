@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kompakt_runtime import export
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.figures import Figures
+from kompakt_runtime.figures import export
+from kompakt_runtime.figures.counted import Figures
 
 
 def trained(plain: int, saved: int, **raw: int) -> Figures:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from kompakt_runtime import export
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.figures import Figures, Layer
-from kompakt_runtime.gradient_errors import GradientErrors
-from kompakt_runtime.report import Report
+from kompakt_runtime.figures import export
+from kompakt_runtime.figures.counted import Figures, Layer
+from kompakt_runtime.report.gradient_errors import GradientErrors
+from kompakt_runtime.report.text import Report
 
 CONFIG = RuntimeConfig("ErrorBounded")
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from kompakt_runtime.allotment import allotted, overs
-from kompakt_runtime.deriving import Deriving
-from kompakt_runtime.flow import MOST_PASSES, Flow
-from kompakt_runtime.noise import Noise
+from kompakt_runtime.bounds.allotment import allotted, overs
+from kompakt_runtime.bounds.flow import MOST_PASSES, Flow
+from kompakt_runtime.hooks.deriving import Deriving
+from kompakt_runtime.saved.noise import Noise
 from tests.support.runtime.small_training import batch
 
 WIDTH, BLOCKS = 24, 5

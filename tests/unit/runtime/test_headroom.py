@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from benchmarks.memory import peak_of
-from kompakt_runtime import headroom
-from kompakt_runtime.batch import Taken, largest_batch
-from kompakt_runtime.export import report
+from kompakt_runtime.cost import headroom
+from kompakt_runtime.cost.batch import Taken, largest_batch
+from kompakt_runtime.figures.export import report
 from tests.support.runtime.small_training import network, warm_up
 
 

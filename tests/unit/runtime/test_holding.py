@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from kompakt_runtime.codec import Room, encode
 from kompakt_runtime.codec.select import PACKING as BY_BYTES
 from kompakt_runtime.codec.select import working_bytes
-from kompakt_runtime.entry import SavedStorage
-from kompakt_runtime.holding import PACKED, READ, SAVED, Holding, StepPeak
+from kompakt_runtime.figures.holding import PACKED, READ, SAVED, Holding, StepPeak
+from kompakt_runtime.saved.entry import SavedStorage
 
 ROWS, WIDE = 64, 256
 BYTES = 4 * ROWS * WIDE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kompakt_runtime.host_memory import may_pin
+from kompakt_runtime.offload.host_memory import may_pin
 
 MEMINFO = "MemTotal:       16384 kB\nMemFree:  100 kB\nMemAvailable:    8192 kB\n"
 TWO = {"memory.max": "4194304", "memory.current": "3145728", "memory.stat": "anon 1\ninactive_file 1048576\n"}

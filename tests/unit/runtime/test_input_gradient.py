@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from kompakt_runtime.calls import wants_gradient
 from kompakt_runtime.compat.graph import held
+from kompakt_runtime.scope.calls import wants_gradient
 from tests.support.runtime.small_training import batch, double_backward, same, warm_up
 
 

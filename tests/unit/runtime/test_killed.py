@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from kompakt_core.job.reports import merged, read_report
-from kompakt_runtime import export
-from kompakt_runtime.checkpoint_figures import SECONDS, CheckpointFigures
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.figures import Figures
+from kompakt_runtime.figures import export
+from kompakt_runtime.figures.checkpoint import SECONDS, CheckpointFigures
+from kompakt_runtime.figures.counted import Figures
 from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[3]
@@ -77,7 +77,7 @@ def test_a_folder_that_vanished_disturbs_no_step_and_is_counted(tmp_path):
 
 KILLED = """
 import os, sys, time
-from kompakt_runtime import export
+from kompakt_runtime.figures import export
 summaries = [{"kompakt": 1, "raw": {"x" * length: 1}} for length in (3, 1500)]
 for turn in range(40):
     child = os.fork()
@@ -107,7 +107,7 @@ def test_whenever_a_process_is_killed_a_whole_summary_can_be_read(tmp_path):
 FORKED = """
 import os, sys
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.figures import Figures
+from kompakt_runtime.figures.counted import Figures
 from kompakt_runtime.start import _report_at_exit
 _report_at_exit(RuntimeConfig("ErrorBounded", state_dir=sys.argv[1]), Figures(forwards=1), "")
 if os.fork():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kompakt_runtime.bounds import TOLERANCE
+from kompakt_runtime.bounds.layer import TOLERANCE
 from tests.support.needs import needs
 from tests.support.runtime.library_training import (
     STEPS,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from kompakt_runtime import settling
 from kompakt_runtime.compat.hooks import innermost
-from kompakt_runtime.lossless import PIECE, Window, bool_mask, sign_mask, two_valued, window_indices
+from kompakt_runtime.hooks import settling
+from kompakt_runtime.saved.lossless import PIECE, Window, bool_mask, sign_mask, two_valued, window_indices
 from tests.support.runtime.small_training import Holder, compressing, failed
 from tests.support.runtime.tensors import DTYPES, same_bits
 
@@ -105,7 +105,7 @@ def test_memory_formats_of_gradients_are_kept(kind):
 
 
 def test_a_copy_that_lies_is_noticed(monkeypatch):
-    monkeypatch.setattr("kompakt_runtime.storage_actions.two_valued", lambda flat: sign_mask(flat.abs() - 0.1))
+    monkeypatch.setattr("kompakt_runtime.hooks.actions.two_valued", lambda flat: sign_mask(flat.abs() - 0.1))
     assert gradients("images", "Lossless", verify=True)[1].figures.violations > 0
 
 

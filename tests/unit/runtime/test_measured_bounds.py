@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kompakt_runtime.bounds import LayerObservation, sigma_ratio
+from kompakt_runtime.bounds.layer import LayerObservation, sigma_ratio
+from kompakt_runtime.bounds.sigma import contraction
 from kompakt_runtime.codec import decode, encode
-from kompakt_runtime.compare import SAMPLE, sample_error
 from kompakt_runtime.config import SiteOverride
-from kompakt_runtime.entry import whole_storage
-from kompakt_runtime.sigma import contraction
+from kompakt_runtime.saved.compare import SAMPLE, sample_error
+from kompakt_runtime.saved.entry import whole_storage
 from tests.support.runtime.small_training import batch, gradients, network, train_step, warm_up
 
 
@@ -194,13 +194,13 @@ def test_sigma_is_measured_layer_by_layer_and_near_its_target(running):
 
 
 def test_a_layer_whose_sigma_is_too_large_is_tightened_and_then_switched_off(running, monkeypatch):
-    monkeypatch.setattr("kompakt_runtime.observe.sigma_ratio", lambda seen, bound: 10.0)
+    monkeypatch.setattr("kompakt_runtime.bounds.observe.sigma_ratio", lambda seen, bound: 10.0)
     model, session = network(), running()
     warm_up(model, steps=5)
     before = {site.name: site.bound for site in session.sites._sites.values()}
     site = session.sites.of(model[2])
     assert (site.divisor, site.mode) == (10.0, "ErrorBounded")
-    monkeypatch.setattr("kompakt_runtime.observe.sigma_ratio", lambda seen, bound: 50.0)
+    monkeypatch.setattr("kompakt_runtime.bounds.observe.sigma_ratio", lambda seen, bound: 50.0)
     warm_up(model, steps=4)
     assert site.mode == "Lossless"
     assert site.bound < before["2"]

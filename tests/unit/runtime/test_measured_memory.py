@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from benchmarks.memory import peak_of
-from kompakt_runtime import nonlinear
-from kompakt_runtime.compare import differences
-from kompakt_runtime.entry import SavedStorage
-from kompakt_runtime.noise import Noise
+from kompakt_runtime.bounds import nonlinear
+from kompakt_runtime.saved.compare import differences
+from kompakt_runtime.saved.entry import SavedStorage
+from kompakt_runtime.saved.noise import Noise
 from tests.support.runtime.tensors import normal
 
 CPU = torch.device("cpu")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from kompakt_runtime import patience
+from kompakt_runtime.bounds import patience
 from tests.support.runtime.small_training import batch, network, train_step
 
 
@@ -92,12 +92,12 @@ def test_where_the_momentum_cannot_be_read_the_gradient_serves(running):
     assert session.figures.raw["NoMomentum"] == len(list(session.sites)), "once a layer"
 
 
-@pytest.mark.parametrize("where", ["kompakt_runtime.observe.mean_magnitude", "kompakt_runtime.sites.mean_magnitude"])
+@pytest.mark.parametrize("where", ["observe.mean_magnitude", "sites.mean_magnitude"])
 def test_a_measurement_that_always_fails_is_not_tried_for_ever(running, monkeypatch, where):
     def broken(_t):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(where, broken)
+    monkeypatch.setattr(f"kompakt_runtime.bounds.{where}", broken)
     model, session = network(), running()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for step in range(patience.TRIES + 12):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from benchmarks.memory import peak_of
-from kompakt_runtime.entry import SavedStorage
+from kompakt_runtime.saved.entry import SavedStorage
 from tests.support.runtime.small_training import compressing
 
 
@@ -38,7 +38,7 @@ def test_the_first_steps_have_nearly_the_peak_of_later_ones(plain, monkeypatch):
     assert max(first) < 0.7 * plain
     assert max(first) < 1.1 * later
 
-    monkeypatch.setattr("kompakt_runtime.bounds.UNMEASURED", 1e-6)
+    monkeypatch.setattr("kompakt_runtime.bounds.layer.UNMEASURED", 1e-6)
     assert peaks("ErrorBounded", 1)[0] > 0.8 * plain, "first bounds that are no bounds would be noticed"
 
 

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from kompakt_runtime import headroom
-from kompakt_runtime.figures import Figures
-from kompakt_runtime.policy import Use
+from kompakt_runtime.cost import headroom
+from kompakt_runtime.figures.counted import Figures
+from kompakt_runtime.uses.policy import Use
 
 HELD = 1 << 20
 STEPS = 4

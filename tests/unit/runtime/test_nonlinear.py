@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kompakt_runtime.bounds import GROWTH, first_nonlinear_bound, nonlinear_bound
+from kompakt_runtime.bounds.layer import GROWTH, first_nonlinear_bound, nonlinear_bound
+from kompakt_runtime.bounds.nonlinear import Operations, layer_target
+from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.config import SiteOverride
-from kompakt_runtime.deriving import Deriving
-from kompakt_runtime.nonlinear import Operations, layer_target
-from kompakt_runtime.sites import Sites
+from kompakt_runtime.hooks.deriving import Deriving
 from tests.support.runtime.small_training import Holder, batch, gradients, ours_and_plain, same, warm_up
 from tests.support.runtime.small_training import network as relu_network
 

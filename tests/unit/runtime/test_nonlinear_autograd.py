@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from kompakt_runtime.compat.hooks import innermost
-from kompakt_runtime.exclusions import uncompressed
+from kompakt_runtime.scope.exclusions import uncompressed
 from tests.support.runtime.small_training import Holder, batch, double_backward, failed, gradients, ours_and_plain, same, warm_up
 
 OPERANDS = {"attention [attention key query value]", "attention [attention output]"}

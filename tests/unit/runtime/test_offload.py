@@ -10,9 +10,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import kompakt_runtime
-from kompakt_runtime.carrier import Carrier, Hosted
 from kompakt_runtime.config import SiteOverride
-from kompakt_runtime.offload import Offloading
+from kompakt_runtime.offload.schedule import Offloading
+from kompakt_runtime.saved.carrier import Carrier, Hosted
 from tests.support.runtime.thread_lane import ThreadLane
 
 ROWS, WIDTH, CHUNK = 64, 64, 4096

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kompakt_runtime.operators import OPERATORS
+from kompakt_runtime.saved.operators import OPERATORS
 
 
 @pytest.mark.parametrize("name", OPERATORS)

@@ -6,8 +6,9 @@ import pytest
 import typer
 from typer.main import get_command
 
-from kompakt_runtime import command, config, kompakt_run
-from kompakt_runtime.options import OPTIONS
+from kompakt_runtime import config
+from kompakt_runtime.launch import command, kompakt_run
+from kompakt_runtime.launch.options import OPTIONS
 
 SHOW = ["sh", "-c", "env | grep ^KOMPAKT_ | grep -v /"]
 NUMBER_AND_FLAGS = ["--target", "0.02", "--dry-run", "--suggest-batch"]

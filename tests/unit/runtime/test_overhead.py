@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from kompakt_runtime import bounds, overhead
+from kompakt_runtime.bounds import layer as bounds
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.figures import Figures
-from kompakt_runtime.overhead import FIRST, TIMED, TURNS, Overhead
+from kompakt_runtime.cost import overhead
+from kompakt_runtime.cost.overhead import FIRST, TIMED, TURNS, Overhead
+from kompakt_runtime.figures.counted import Figures
 from tests.support.runtime.small_training import network, warm_up
 
 STEPS = FIRST + TURNS + TIMED + 2

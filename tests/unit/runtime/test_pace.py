@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from kompakt_runtime import metrics
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.pace import LEAST, WARM_UP, StepCounter
+from kompakt_runtime.figures import metrics
+from kompakt_runtime.figures.pace import LEAST, WARM_UP, StepCounter
 
 
 def optimizer(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.optim.Optimizer:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kompakt_runtime import pagecache
 from kompakt_runtime.config import ConfigError
+from kompakt_runtime.launch import pagecache
 
 
 def test_files_are_dropped_and_read_again(tmp_path: Path) -> None:

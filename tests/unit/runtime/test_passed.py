@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from kompakt_runtime import export, hooks
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.figures import Figures
-from kompakt_runtime.report import Report
+from kompakt_runtime.figures import export
+from kompakt_runtime.figures.counted import Figures
+from kompakt_runtime.hooks import pair as hooks
+from kompakt_runtime.report.text import Report
 from tests.support.runtime.small_training import INPUT, Holder, batch, gradients, network
 
 # The compiler itself looks at .grad of a tensor that enters a compiled region in the middle of a model.

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from kompakt_runtime.gradient_errors import ALL, GradientComparison, GradientErrors
-from kompakt_runtime.plain_run import FollowingRun, PlainRun, sample
+from kompakt_runtime.report.gradient_errors import ALL, GradientComparison, GradientErrors
+from kompakt_runtime.report.plain_run import FollowingRun, PlainRun, sample
 
 SCRIPT = Path(__file__).parents[2] / "support" / "runtime" / "learn.py"
 RUNTIME = Path(__file__).parents[3] / "runtime"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_runtime.plan import AHEAD, LAST, LEAVING, SHARE, HostLink, StorageTiming, plan
+from kompakt_runtime.offload.plan import AHEAD, LAST, LEAVING, SHARE, HostLink, StorageTiming, plan
 
 FAST = HostLink(out=1e12, back=1e12, budget=1 << 60, least=0)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kompakt_runtime.policy import WAITS, Exact, KeepPlain, Lossy, TensorFacts, Use, decide
+from kompakt_runtime.uses.policy import WAITS, Exact, KeepPlain, Lossy, TensorFacts, Use, decide
 
 FACTS = TensorFacts(nbytes=100_000, lossy_type=True)
 

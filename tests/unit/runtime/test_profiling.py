@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from kompakt_runtime import pagecache, profiling
 from kompakt_runtime.config import ConfigError
-from kompakt_runtime.profiling import AFTER, REPLAYED, Profiling, ProfilingRequest
+from kompakt_runtime.launch import pagecache, profiling
+from kompakt_runtime.launch.profiling import AFTER, REPLAYED, Profiling, ProfilingRequest
 
 PLAIN = DataLoader.__iter__
 

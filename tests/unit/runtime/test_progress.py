@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kompakt_runtime import export, metrics, progress
 from kompakt_runtime.config import ConfigError, RuntimeConfig
-from kompakt_runtime.figures import Figures
+from kompakt_runtime.figures import export, metrics, progress
+from kompakt_runtime.figures.counted import Figures
 
 
 def said(tmp_path: Path, text: str) -> dict[str, object]:

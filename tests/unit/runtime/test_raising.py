@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from kompakt_runtime import headroom
 from kompakt_runtime.config import RuntimeConfig, failure_policy
-from kompakt_runtime.raising import AFTER, STEPS
+from kompakt_runtime.cost import headroom
+from kompakt_runtime.cost.raising import AFTER, STEPS
 from tests.support.runtime.small_training import Holder, batch, network, warm_up
 
 SCRIPT = Path(__file__).parents[2] / "support" / "runtime" / "train.py"

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from kompakt_runtime import ledger
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.ledger import Handle
+from kompakt_runtime.saved import ledger
+from kompakt_runtime.saved.ledger import Handle
 from kompakt_runtime.session import Session
 
 

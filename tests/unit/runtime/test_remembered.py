@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from kompakt_runtime.bounds import Average, observed
-from kompakt_runtime.bounds_file import MOST_BYTES, BoundsFile, path_of
+from kompakt_runtime.bounds.file import MOST_BYTES, BoundsFile, path_of
+from kompakt_runtime.bounds.layer import Average, observed
+from kompakt_runtime.bounds.remembered import VERSION
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.remembered import VERSION
 from kompakt_runtime.session import Session
 from tests.support.runtime.small_training import batch, network, train_step, warm_up
 

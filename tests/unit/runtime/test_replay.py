@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from kompakt_runtime import replay
-from kompakt_runtime.replay import Replay
+from kompakt_runtime.saved import replay
+from kompakt_runtime.saved.replay import Replay
 from tests.support.runtime.small_training import Holder
 
 ROWS, WIDTH = 256, 256

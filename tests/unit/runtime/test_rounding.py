@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from kompakt_runtime.rounding import RANKS, Seeds
+from kompakt_runtime.codec.rounding import RANKS, Seeds
 from tests.support.runtime.small_training import network, train_step, warm_up
 
 STEPS = 32
@@ -106,8 +106,7 @@ def test_kernels_and_what_is_new_in_each_step_get_none(why, monkeypatch):
         constant = why != "computed"
 
     if why == "on a GPU":
-        from kompakt_runtime import rounding
-        from kompakt_runtime.codec import select
+        from kompakt_runtime.codec import rounding, select
 
         monkeypatch.setattr(rounding, "encoder", lambda *_: select.Encoder("k", "", None, None, stochastic=False))
     seeds = Seeds(0)

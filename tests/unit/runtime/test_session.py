@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from kompakt_runtime import hooks
 from kompakt_runtime.config import SiteOverride
-from kompakt_runtime.origin import is_parameter, self_check
+from kompakt_runtime.hooks import pair as hooks
+from kompakt_runtime.scope.origin import is_parameter, self_check
 from tests.support.runtime.small_training import Holder, batch, gradients, network, ours_and_plain, same, warm_up
 
 
@@ -131,7 +131,7 @@ def test_a_parameter_is_known_in_every_guise():
 
 def test_the_self_check_passes_here_and_sees_a_torch_that_differs(monkeypatch):
     assert self_check() == ""
-    monkeypatch.setattr("kompakt_runtime.origin.saved_for", lambda _t: -1)
+    monkeypatch.setattr("kompakt_runtime.scope.origin.saved_for", lambda _t: -1)
     assert "saves" in self_check()
 
 

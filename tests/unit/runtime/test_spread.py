@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from kompakt_runtime.sigma import contraction
-from kompakt_runtime.spread import ByChannel, Spread
+from kompakt_runtime.bounds.sigma import contraction
+from kompakt_runtime.bounds.spread import ByChannel, Spread
 
 SIDE = 12  # as many channels as features: shapes do not tell which is which
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from kompakt_runtime import export, run
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.figures import Figures
-from kompakt_runtime.overhead import FIRST
-from kompakt_runtime.report import Report
+from kompakt_runtime.cost.overhead import FIRST
+from kompakt_runtime.figures import export
+from kompakt_runtime.figures.counted import Figures
+from kompakt_runtime.launch import run
+from kompakt_runtime.report.text import Report
 from tests.support.runtime.small_training import batch, network
 
 SCRIPT = Path(__file__).parents[2] / "support" / "runtime" / "train.py"

@@ -7,9 +7,9 @@ import types
 import pytest
 import torch
 
-from kompakt_runtime.optimizer_state import UnknownState, kept
-from kompakt_runtime.spread import Spread
-from kompakt_runtime.targets import error_of_a_step
+from kompakt_runtime.bounds.optimizer_state import UnknownState, kept
+from kompakt_runtime.bounds.spread import Spread
+from kompakt_runtime.bounds.targets import error_of_a_step
 
 SHAPE = (24, 16)
 # Some features are a hundred times larger than the others, and some channels are.

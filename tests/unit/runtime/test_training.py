@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from kompakt_runtime import observe
-from kompakt_runtime.figures import Figures
+from kompakt_runtime.bounds import observe
+from kompakt_runtime.figures.counted import Figures
 from tests.support.runtime.small_training import compressing
 
 SEEDS = (0, 1)

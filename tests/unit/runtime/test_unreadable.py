@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from kompakt_runtime import ledger
+from kompakt_runtime.saved import ledger
 from kompakt_runtime.session import Session
 from tests.support.runtime.small_training import batch, compressing, failed, gradients, network, ours_and_plain, same, warm_up
 from tests.support.runtime.two_ranks import in_two_ranks
@@ -96,7 +96,7 @@ def test_a_failure_to_count_or_compare_ends_no_backward_pass(running, monkeypatc
     warm_up(model)
     wanted = gradients(model, batch())
     monkeypatch.setattr(session.figures, "count_storage", lambda *_: 1 / 0)
-    monkeypatch.setattr("kompakt_runtime.account.differences", lambda *_: 1 / 0)
+    monkeypatch.setattr("kompakt_runtime.saved.account.differences", lambda *_: 1 / 0)
     assert same(gradients(model, batch()), wanted)
     assert session.figures.raw["HookFailedZeroDivisionError"] == (4 if verify else 2)
 

@@ -5,10 +5,11 @@ import threading
 import pytest
 import torch
 
-from kompakt_runtime import ledger, storage_actions
 from kompakt_runtime.codec import Pending, Room, begin, select
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.ledger import Handle
+from kompakt_runtime.hooks import actions as storage_actions
+from kompakt_runtime.saved import ledger
+from kompakt_runtime.saved.ledger import Handle
 from kompakt_runtime.session import Session
 from tests.support.runtime.small_training import batch, compressing, network, train_step
 
@@ -34,7 +35,7 @@ def waiting(monkeypatch):
 
     def start(ready: bool) -> list[Pending]:
         monkeypatch.setattr(ledger, "defers", lambda _t: True)
-        monkeypatch.setattr("kompakt_runtime.entry.begin", watched)
+        monkeypatch.setattr("kompakt_runtime.saved.entry.begin", watched)
         monkeypatch.setattr(Pending, "ready", property(lambda _pending: ready))
         return seen
 

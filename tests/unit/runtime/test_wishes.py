@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from kompakt_runtime.wishes import AGE, Wishes
+from kompakt_runtime.hooks.wishes import AGE, Wishes
 
 
 class Asker:

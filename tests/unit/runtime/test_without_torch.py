@@ -8,27 +8,34 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[3] / "runtime" / "kompakt_runtime"
+
+
+def _name(path: Path) -> str:
+    """Of a module, after the package's own."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
 SAYS_SO = {
-    path.stem for path in PACKAGE.glob("*.py") if "No torch here" in (ast.get_docstring(ast.parse(path.read_text())) or "")
+    _name(path) for path in PACKAGE.rglob("*.py") if "No torch here" in (ast.get_docstring(ast.parse(path.read_text())) or "")
 }
 NEEDED = {
     "": "a program imports the package before it decides to use it",
-    "kompakt_run": "--help, and a line that is wrong",
-    "run": "the process that runs another one",
-    "options": "`kompakt run`",
+    "launch.kompakt_run": "--help, and a line that is wrong",
+    "launch.run": "the process that runs another one",
+    "launch.options": "`kompakt run`",
     "config": "a wrong setting is told before torch is loaded",
-    "report": "figures that other processes wrote",
-    "export": "a process that fails at start-up reports",
+    "report.text": "figures that other processes wrote",
+    "figures.export": "a process that fails at start-up reports",
     "start": "an old torch, and no torch at all, are told in a sentence",
-    "profiling": "`kompakt profile`",
-    "batch": "a larger batch, from sizes that somebody measured",
+    "launch.profiling": "`kompakt profile`",
+    "cost.batch": "a larger batch, from sizes that somebody measured",
 }
 # Outside of the standard library and torch: who may import it, somewhere.
 OTHERS = {
-    "command": {"typer"},
-    "run": {"rich"},
-    "report": {"rich", "matplotlib"},
-    "gradient_errors": {"rich"},
+    "launch.command": {"typer"},
+    "launch.run": {"rich"},
+    "report.text": {"rich", "matplotlib"},
+    "report.gradient_errors": {"rich"},
     **{f"codec.{name}": {"triton"} for name in ("pack_kernels", "unpack_kernels", "word_kernels")},
 }
 REFUSE = """
@@ -63,5 +70,5 @@ def test_a_part_that_must_do_without_torch_does(name):
 
 def test_beside_torch_the_package_needs_the_standard_library_only():
     known = {*sys.stdlib_module_names, "torch", "kompakt_runtime"}
-    found = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): imported(path) - known for path in PACKAGE.rglob("*.py")}
+    found = {_name(path): imported(path) - known for path in PACKAGE.rglob("*.py")}
     assert {name: others for name, others in found.items() if others} == OTHERS

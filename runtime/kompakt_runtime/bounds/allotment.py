@@ -1,0 +1,82 @@
+"""Which part of what linear layers bear each operation may take, so that all copies together need the fewest bits.
+
+An error's square grows with the square of the bound, and halving a bound costs one bit an element. So of all bounds that no layer
+bears too much of, those are best that make sum(elements * log(bound)) largest. Layers that nothing is short of have no say.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from kompakt_runtime.bounds.flow import Flow
+from kompakt_runtime.bounds.nonlinear import Operation
+from kompakt_runtime.bounds.sites import Site
+
+Tensor = Any
+ROUNDS: Final = 100
+
+
+def overs(operations: Sequence[Operation], sites: Sequence[Site], flow: Flow) -> list[float]:
+    """For each operation its bound so far over the one that the measured layers allow it; nan where they say nothing."""
+    layers = [site for site in sites if site.tolerance]
+    if not layers or not operations:
+        return [math.nan] * len(operations)
+    effects = _effects(operations, layers, _relative(operations), flow)
+    bears = torch.tensor([site.tolerance for site in layers], dtype=torch.float64).square()
+    elements = torch.tensor([float(operation.elements) for operation in operations], dtype=torch.float64)
+    sound = effects.isfinite().all(0)
+    grows = allotted(torch.where(sound, effects, 0.0) / bears[:, None], elements)
+    found: list[float] = torch.where(sound, grows.rsqrt(), math.nan).tolist()
+    return found
+
+
+def allotted(shares: Tensor, elements: Tensor) -> Tensor:
+    """By what the square of each operation's bound may grow.
+
+    shares: of what each layer (row) bears, the part that each operation (column) took, in squares. Where a price is put on each
+    layer's square, an operation is best off where it pays in proportion to its elements; prices fall until no layer has something
+    left that has a price. An operation that no layer feels may do what it likes.
+    """
+    felt = shares.sum(0) > 0
+    grows = torch.full_like(elements, math.inf)
+    if felt.any():
+        grows[felt] = _at_best(shares[:, felt], elements[felt] / elements[felt].sum())
+    return grows
+
+
+def _at_best(shares: Tensor, weights: Tensor) -> Tensor:
+    shares = shares[shares.sum(1) > 0]
+    prices = shares.new_ones(len(shares))
+    for _ in range(ROUNDS):
+        prices = prices * (shares @ (weights / (prices @ shares))).sqrt()
+    grows = weights / (prices @ shares)
+    return grows / (shares @ grows).max()
+
+
+def _effects(operations: Sequence[Operation], layers: Sequence[Site], relative: list[list[float]], flow: Flow) -> Tensor:
+    """For each layer and operation the squared relative error in the gradient at the layer's output: as it was seen to arrive,
+    else all of it at each layer before the operation, and at every layer if there is none before.
+    """
+    known, arrived = flow.known(), flow.arrived(operations, relative)
+    whole = torch.tensor([max(errors, default=0.0) for errors in relative], dtype=torch.float64)
+    places = torch.tensor([operation.place for operation in operations])
+    seen = torch.tensor([operation in known for operation in operations])
+    nothing = torch.zeros_like(whole)
+    rows = [
+        torch.where(seen & (site in known), arrived.get(site, nothing), torch.where(places > site.place, whole, nothing))
+        for site in layers
+    ]
+    effects = torch.stack(rows)
+    return torch.where((effects == 0).all(0), whole, effects)
+
+
+def _relative(operations: Sequence[Operation]) -> list[list[float]]:
+    """One read from the device."""
+    tensors = [operation.relative() for operation in operations]
+    some = [t for t in tensors if t is not None]
+    if not some:
+        return [[] for _ in tensors]
+    numbers = iter(torch.cat([t.to(some[0].device) for t in some]).tolist())
+    return [[] if t is None else [next(numbers) for _ in range(len(t))] for t in tensors]

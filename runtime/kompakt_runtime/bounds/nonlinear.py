@@ -1,0 +1,241 @@
+"""Nonlinear operations whose saved inputs are packed if that is asked for, and what the errors do to the gradients below.
+
+How far errors reach is measured, not derived from the operation's kind: on measured steps its backward function runs once more,
+on inputs with as much noise as the bound allows.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import torch
+
+from kompakt_runtime.bounds import layer as bounds
+from kompakt_runtime.bounds.flow import Flow
+from kompakt_runtime.bounds.sites import Sites
+from kompakt_runtime.compat.graph import current_node, held
+from kompakt_runtime.saved.noise import Noise, handed_on, slices, wide
+from kompakt_runtime.scope.calls import Call
+
+Tensor = Any
+Node = Any
+
+
+class Operation:
+    """One nonlinear operation of one module. `bound`: in force, None before it was measured; sums as 0-dim tensors."""
+
+    def __init__(self, name: str, place: int, module: Any) -> None:
+        self.name, self.place = name, place
+        self._module, self._slot = ref(module), ""
+        self.bound: float | None = None
+        self.used = 0.0  # the bound that the figures below belong to
+        self.observing = False
+        self.sampled = False  # as a Site; here all are measured
+        self.weight: Any = lambda: None
+        self.optimizer: Any = lambda: None  # that steps the weight, once it is known
+        self._clear()
+
+    def _clear(self) -> None:
+        self.magnitude: Tensor = None  # sum of |input|
+        self.deviation: Tensor = None  # of nonzero numbers; the smallest of an input
+        self.elements = 0
+        # For each gradient that goes on: its number, sum of squares of what noise did to it, and of it.
+        self.onward: list[int] = []
+        self.moved: Tensor = None
+        self.size: Tensor = None
+        self.weight_moved: Tensor = None  # for each weight: sum of squares of what noise did to its gradient, and its gradient
+        self.weight_gradient: Tensor = None
+        self.over: float | None = None  # its error in the gradients over what the linear layers allow, since their step
+        self.own: Tensor = None  # error of the weight's gradient over its mean |momentum|, since its optimizer's step
+        self.waited = False
+
+    def bound_for(self, x: Tensor, target: float, operations: int) -> float | None:
+        """The bound in force; before the first measured step is over one from `x` itself, which is read back for it."""
+        if self.bound is not None:
+            return self.bound
+        if not self.observing:
+            return None
+        return bounds.first_nonlinear_bound(float(torch.std(x, correction=0)), target, operations)
+
+    def see_input(self, x: Tensor, bound: float) -> None:
+        """Of several inputs of one step the widest bound is what is judged."""
+        self.used = max(self.used, bound)
+        self.magnitude = _plus(self.magnitude, torch.linalg.vector_norm(x, 1, dtype=wide(x)))
+        deviation = _deviation(x)
+        self.deviation = deviation if self.deviation is None else torch.minimum(self.deviation, deviation)
+        self.elements += x.numel()
+
+    def see(self, node: Node, exact: tuple[Tensor, ...], noisy: tuple[Tensor, ...]) -> None:
+        """The gradients that the node's backward function gave, and those that it gives with noise in its inputs."""
+        both_ways = enumerate(zip(exact, noisy, strict=True))
+        pairs = [(a, handed_on(b, a), _leaf(node, i), i) for i, (a, b) in both_ways if a is not None]
+        rows = {i: torch.stack((_moved(a, b), _squares(a))) for a, b, leaf, i in pairs if leaf is None}
+        if rows:
+            self.onward, both = list(rows), torch.stack(list(rows.values()))
+            self.moved, self.size = _plus(self.moved, both[:, 0]), _plus(self.size, both[:, 1])
+        own = next(((a, b, leaf) for a, b, leaf, _ in pairs if leaf is not None), None)
+        if own is not None:
+            # The first is the weight's; after it may come a bias', which does not read the inputs.
+            self._see_weight(own[2], own[0], own[1] - own[0])
+
+    def _see_weight(self, weight: Any, gradient: Tensor, moved: Tensor) -> None:
+        if weight.grad is None or self.weight() is not weight:  # the first pass since gradients were dropped
+            self.weight, self.weight_moved, self.weight_gradient = ref(weight), None, None
+            module = self._module()
+            self._slot = next((name for name, own in module._parameters.items() if own is weight), "") if module else ""
+        self.weight_moved = _plus(self.weight_moved, moved.to(wide(moved)).square())
+        self.weight_gradient = _plus(self.weight_gradient, gradient.to(wide(gradient)))
+
+    @property
+    def seen(self) -> bool:
+        """Did a measured backward pass run, and its forward pass too? Of a norm on the raw batch it tells of the weight only."""
+        return self.magnitude is not None and (self.moved is not None or self.weight_moved is not None)
+
+    def stepped_weight(self) -> Any:
+        """The optimizer's own tensor for the weight: FSDP2 gives a module its whole weight only while it runs."""
+        module = self._module()
+        return module._parameters.get(self._slot) if module is not None and self._slot else self.weight()
+
+    def relative(self) -> Tensor:
+        """Squared relative errors of the gradients that go on, by number; None where none does."""
+        if self.moved is None:
+            return None
+        every = self.moved.new_zeros(max(self.onward) + 1, dtype=torch.float64)
+        every[self.onward] = torch.where(self.moved == 0, 0, self.moved / self.size).double()
+        return every
+
+    def allow(self, over: float) -> None:
+        """A measured step of linear layers is over, and this is the error of the gradients over what they allow."""
+        self.waited = self.over is not None
+        self.over = over
+
+    def stepped(self, optimizer: Any, ratio: Tensor) -> None:
+        """The weight was stepped. ratio: its mean |momentum| over its mean |gradient|."""
+        self.optimizer = ref(optimizer)
+        self._see_own(ratio)
+
+    def _see_own(self, ratio: Any) -> None:
+        if self.weight_moved is not None:
+            self.own = self.weight_moved.mean().sqrt().double() / (ratio * self.weight_gradient.abs().mean().double())
+
+    def figures(self) -> Tensor | None:
+        """(error of the weight's gradient over its mean |momentum|, the widest bound whose errors are like noise) as one tensor;
+        None if a pass or a step is missing: of linear layers, or of the weight.
+
+        Where most numbers lie within one step of the copy, as probabilities that hardly differ, all have the same error.
+        """
+        if not self.seen or self.over is None:
+            return None
+        if self.own is None and self.waited and self.optimizer() is None:
+            # Nobody came to step it. As for unknown optimizers, the gradient itself serves.
+            self._see_own(1.0)
+        if self.own is None and self.weight_moved is not None:
+            return None
+        own = self.magnitude.new_zeros((), dtype=torch.float64) if self.own is None else self.own
+        return torch.stack([own, torch.minimum(self.magnitude / self.elements, self.deviation / 2).double()])
+
+    def finish(self) -> None:
+        """Drops the sums."""
+        self._clear()
+        self.used = 0.0
+
+
+class Operations:
+    """All operations that were seen, by module, kind, and number among those of its kind in one call."""
+
+    def __init__(self, sites: Sites, failed: Callable[[str], None]) -> None:
+        """failed: counts a reason why nothing was measured in some backward pass."""
+        self._sites, self._failed = sites, failed
+        self._known: WeakKeyDictionary[Any, dict[tuple[str, int], Operation]] = WeakKeyDictionary()
+        self.noise = Noise()
+        self.flow = Flow(failed)
+        # Called with each new operation.
+        self.made: Callable[[Operation], None] = lambda _: None
+
+    @property
+    def found(self) -> bool:
+        """Was there any so far?"""
+        return bool(self._known)
+
+    @property
+    def expected(self) -> int:
+        """More than there may be, while they are not known yet: modules that were named, each with one."""
+        return self._sites.named
+
+    def __iter__(self) -> Iterator[Operation]:
+        return (operation for found in list(self._known.values()) for operation in found.values())
+
+    def forget(self) -> None:
+        """Drops what was seen, but where only the step of another optimizer is missing."""
+        for operation in self:
+            if operation.over is None:
+                operation.finish()
+
+    def of(self, call: Call, kind: str) -> Operation:
+        """The operation of this kind that was found next in a module's call. kind: with the slot where it reads several."""
+        call.kinds[kind] += 1
+        known = self._known.setdefault(call.module, {})
+        key = (kind, call.kinds[kind])
+        if key not in known:
+            suffix = kind if key[1] == 1 else f"{kind} {key[1]}"
+            known[key] = Operation(f"{call.name} [{suffix}]", next(self._sites.places), call.module)
+            self.made(known[key])
+        return known[key]
+
+    def watch(self, operation: Operation, node: Node, noise: dict[str, float]) -> None:
+        """On a measured step: measures what errors as wide as these do, once the node's backward function has run."""
+        # Named by slot: a hook that held handles would keep copies alive after the backward pass has read them.
+        node.register_hook(partial(self._measure, operation, noise))
+        self.flow.source(operation, node)
+
+    def _measure(
+        self, operation: Operation, noise: dict[str, float], exact: tuple[Tensor, ...], deltas: tuple[Tensor, ...]
+    ) -> None:
+        if not operation.observing:
+            return
+        try:
+            node = current_node()
+            with torch.no_grad():
+                wide_by = {one: bound for slot, bound in noise.items() for one in held(node, slot)}
+                noisy = self.noise.while_added(wide_by, node, deltas)
+                operation.see(node, exact, noisy)
+                self.flow.see_gain(node, deltas, exact, self.noise)
+        except Exception as problem:  # a measurement must not end a backward pass
+            operation.finish()
+            self._failed(f"ObserveFailed{type(problem).__name__}")
+
+
+def layer_target(target: float, operations: Operations | None, steps: int) -> float:
+    """What linear operands alone may do: half of the variance where nonlinear ones have the other half, or may yet be found in
+    the first step.
+    """
+    shared = operations is not None and (not steps or operations.found)
+    return target * (bounds.HALF if shared else 1)
+
+
+def _leaf(node: Node, number: int) -> Any:
+    """The parameter that the node's gradient goes to, None where it goes on."""
+    behind = node.next_functions[number][0]
+    return getattr(behind, "variable", None) if behind is not None else None
+
+
+def _moved(exact: Tensor, noisy: Tensor) -> Tensor:
+    parts = zip(slices(exact), slices(noisy), strict=True)
+    return torch.stack([_squares(b - a) for a, b in parts]).sum()
+
+
+def _deviation(x: Tensor) -> Tensor:
+    """Of the numbers that are not zero: copies keep zeros as they are, and dropout makes some."""
+    count = torch.count_nonzero(x).clamp(min=1)
+    mean = x.sum(dtype=wide(x)) / count
+    parts = [_squares(torch.where(part != 0, part - mean, 0)) for part in slices(x)]
+    return (torch.stack(parts).sum() / count).sqrt()
+
+
+def _squares(t: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(t, dtype=wide(t)).square()
+
+
+def _plus(total: Tensor, more: Tensor) -> Tensor:
+    return more if total is None else total + more

@@ -1,0 +1,86 @@
+"""The first line of a report, which people repeat to each other: how much was held at a time, and what that did to gradients.
+
+No torch here: `kompakt run` shows files of processes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kompakt_runtime.report.gradient_errors import GradientComparison
+
+
+class LayerFigures(Protocol):
+    """What the line needs of a layer's figures."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def bound(self) -> float | None: ...
+    @property
+    def sigma(self) -> float | None: ...
+
+
+@dataclass(frozen=True)
+class PeakReport:
+    """The most bytes that the runtime held for backward passes at a time, and what plain autograd would have held at most; of the
+    rank that held most. step: in which that was; tensor, tensor_bytes: what set it; last_: of the last step; reserved: the most
+    that torch had taken from the GPU, 0 without one.
+    """
+
+    held: int
+    plain: int
+    step: int
+    tensor: str
+    tensor_bytes: int
+    last_held: int
+    last_plain: int
+    reserved: int
+
+    @staticmethod
+    def of(said: Mapping[str, Any]) -> "PeakReport | None":
+        if not said:
+            return None
+        names = ("bytes", "plainBytes", "step", "tensor", "tensorBytes", "lastBytes", "lastPlainBytes", "reservedBytes")
+        return PeakReport(*(said[name] for name in names))
+
+    @property
+    def ratio(self) -> float:
+        return self.plain / max(1, self.held)
+
+    def words(self) -> str:
+        times = f"{self.ratio:.1f} times less" if self.ratio >= 1.05 else "not less"
+        return f"activations held at most {megabytes(self.held)} MB instead of {megabytes(self.plain)} MB ({times})"
+
+    def sentences(self) -> list[str]:
+        return [
+            f"most was held in step {self.step}, set by {self.tensor} ({megabytes(self.tensor_bytes)} MB); "
+            f"the last step held at most {megabytes(self.last_held)} MB instead of {megabytes(self.last_plain)} MB",
+            *([f"torch reserved at most {megabytes(self.reserved)} MB of the GPU"] if self.reserved else []),
+        ]
+
+
+def first_line(
+    peak: PeakReport | None, layers: Iterable[LayerFigures], target: str, comparison: GradientComparison | None
+) -> str:
+    held = peak.words() if peak is not None else "no activations were held"
+    return f"{held}, {gradient_words(tuple(layers), target, comparison)}"
+
+
+def gradient_words(layers: tuple[LayerFigures, ...], target: str, comparison: GradientComparison | None) -> str:
+    """What is known of the gradient's error, the better first: compared with plain training, else measured by layer."""
+    if comparison is not None and comparison.overall is not None:
+        steps = f"{comparison.steps} steps against plain training"
+        return f"gradient off by {comparison.overall.worst:.2%} at most (||g' - g|| / ||g||, {steps})"
+    if not any(layer.bound is not None for layer in layers):
+        return "nothing of it lossy, so gradients are those of plain training"
+    # Rows of operations end in their kind; they say what an operation did of what it may do, which is not the layer's gradient.
+    sigmas = [layer.sigma for layer in layers if layer.sigma is not None and not layer.name.endswith("]")]
+    if not sigmas:
+        return "the gradient's error not measured yet"
+    share = max(sigmas) * float(target)
+    return f"weight gradients off by {share:.2%} of a step at most (by layers' own inputs, standard deviation as measured)"
+
+
+def megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f}" if count >= 1e5 else f"{count / 1e6:.3f}"

@@ -1,0 +1,106 @@
+"""A saved tensor that is computed again from what is kept for other operations anyway."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+
+from kompakt_runtime.compat.graph import SLOTS_TOLD, argument, held
+from kompakt_runtime.compat.tensors import base_of, version_of
+from kompakt_runtime.saved.operators import OPERATORS, Operator
+
+Tensor = Any
+# What an operation was computed from: a handle of ours, a parameter's, or our own copy of a parameter.
+Source = Any
+# The tensor of a handle, and whether it is nobody else's.
+Read = Callable[[Source], tuple[Tensor, bool]]
+SMALL: Final = 16  # a parameter is copied beside a result that is so many times larger
+
+
+@dataclass(frozen=True, eq=False)
+class Derivation:
+    """How a storage was computed. Holds handles and no node: a node holds handles itself, and would never be freed."""
+
+    operator: Operator
+    sources: tuple[Source, ...]
+    arguments: tuple[Any, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+
+    def run(self, read: Read) -> Tensor:
+        """The storage again, 1-D."""
+        with torch.no_grad():
+            found = [(one, False) if isinstance(one, torch.Tensor) else read(one) for one in self.sources]
+            first, mine = found[0]
+            over = self.operator.over if mine and first.dtype == self.dtype else None
+            out = (over or self.operator.run)([t for t, _ in found], self.arguments)
+            if (out.dtype, tuple(out.shape), out.stride()) != (self.dtype, self.shape, self.strides):
+                out = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=out.device).copy_(out)
+            return out.as_strided((out.numel(),), (1,), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Derived:
+    """Instead of a storage."""
+
+    derivation: Derivation
+    read: Read
+
+    @property
+    def nbytes(self) -> int:
+        """Copies of parameters; the rest is kept for others."""
+        own = (one for one in self.derivation.sources if isinstance(one, torch.Tensor))
+        return sum(int(one.numel()) * int(one.element_size()) for one in own)
+
+    @property
+    def handles(self) -> list[Source]:
+        """Of ours, which are read before this is."""
+        return [one for one in self.derivation.sources if not isinstance(one, torch.Tensor)]
+
+    def decode(self, read: Read | None = None) -> Tensor:
+        """The storage, 1-D. read: instead of its own way to its sources."""
+        return self.derivation.run(read or self.read)
+
+
+def derivation_of(t: Tensor, ours: tuple[type, ...]) -> Derivation | None:
+    """How the whole storage of `t` was computed, if that can be done again. For a pack hook, where `t` still has its history.
+
+    ours: classes of our handles; others' hooks may have saved the operation's sources. A torch that does not tell what a node
+    holds would call their unpack function, which may compute a whole part of the model again.
+    """
+    if not SLOTS_TOLD:
+        return None
+    base = t if base_of(t) is None else base_of(t)
+    node = base.grad_fn
+    operator = OPERATORS.get(node.name()) if node is not None else None
+    # Something else is in it by now, or it is not the operation's first result, or not all that lies there.
+    if operator is None or version_of(base) or base.output_nr or not _fills(base):
+        return None
+    sources = [held(node, slot) for slot in operator.slots]
+    if any(len(one) != 1 or not isinstance(one[0], ours) for one in sources):
+        return None
+    arguments = tuple(argument(node, name, None) for name in operator.arguments)
+    return Derivation(operator, tuple(one[0] for one in sources), arguments, tuple(base.shape), base.stride(), base.dtype)
+
+
+def _fills(t: Tensor) -> bool:
+    """Each place of its storage is one of its elements."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
+    return bool(span == t.numel() and t.untyped_storage().nbytes() == t.numel() * t.element_size())
+
+
+def with_own_parameters(derivation: Derivation) -> Derivation | None:
+    """With copies in the place of parameters, which may be stepped, or gathered parts that are let go; None where one is large
+    or was changed.
+    """
+    own = tuple(_own(one, derivation) if hasattr(one, "tensor") else one for one in derivation.sources)
+    return None if any(one is None for one in own) else replace(derivation, sources=own)
+
+
+def _own(plain: Any, derivation: Derivation) -> Tensor | None:
+    t = plain.tensor
+    if version_of(t) != plain.version or SMALL * t.numel() > torch.Size(derivation.shape).numel():
+        return None
+    return t.detach().clone()

@@ -1,0 +1,71 @@
+"""Noise as wide and as even as packing's errors, to measure what those do."""
+
+import threading
+from typing import Any
+
+import torch
+
+from kompakt_runtime.saved.ledger import Handle
+
+Tensor = Any
+# A tensor of more elements is looked at in so many parts.
+SMALL, PARTS = 1 << 16, 64
+Node = Any
+
+
+class Noise(threading.local):
+    """What is added to which inputs while an operation's backward function runs once more; from a generator of our own."""
+
+    def __init__(self) -> None:
+        self._bounds: dict[Handle, float] = {}
+        self._generators: dict[Any, torch.Generator] = {}
+
+    def while_added(self, bounds_: dict[Handle, float], node: Node, deltas: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        self._bounds = bounds_
+        try:
+            return _once_more(node, deltas)
+        finally:
+            self._bounds = {}
+
+    def alone(self, node: Node, deltas: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Noise as large at each element as `deltas` are there, and what the node's backward function makes of it."""
+        noise = tuple(one if one is None else self._even(one, 1.0).mul_(one) for one in deltas)
+        return noise, _once_more(node, noise)
+
+    def _even(self, t: Tensor, bound: float) -> Tensor:
+        generator = self._generators.setdefault(t.device, torch.Generator(t.device).manual_seed(0))
+        return torch.empty_like(t).uniform_(-bound, bound, generator=generator)
+
+    def added(self, handle: Any, t: Tensor) -> Tensor:
+        """`t`, or a copy with errors as wide and as even as packing leaves them."""
+        if not self._bounds or handle not in self._bounds:
+            return t
+        bound = self._bounds[handle]
+        generator = self._generators.setdefault(t.device, torch.Generator(t.device).manual_seed(0))
+        noisy = t.clone()
+        for part in slices(noisy):
+            noise = torch.empty_like(part, dtype=wide(t)).uniform_(-bound, bound, generator=generator)
+            part.copy_(noise.mul_(part != 0).add_(part))
+        return noisy
+
+
+def _once_more(node: Node, deltas: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    found = node(*deltas)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def handed_on(gradient: Tensor, like: Tensor) -> Tensor:
+    """As autograd hands it on: of an operand that was expanded the engine sums the gradient after the backward function."""
+    return gradient if gradient.shape == like.shape else gradient.sum_to_size(like.shape)
+
+
+def slices(t: Tensor) -> tuple[Tensor, ...]:
+    """Views of all of a tensor, each a few percent of a large one: what is computed of one at a time needs little room."""
+    if t.numel() <= SMALL:
+        return (t,)
+    longest = max(range(t.dim()), key=lambda dim: t.shape[dim])
+    return tuple(t.tensor_split(min(t.shape[longest], PARTS), longest))
+
+
+def wide(t: Tensor) -> Any:
+    return torch.float64 if t.dtype == torch.float64 else torch.float32
