@@ -24,6 +24,7 @@ from kompakt_extender.project import TopologyReader, read_node, read_pod
 from kompakt_extender.project_job import read_job
 from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.release_writer import ReleaseWriter
+from kompakt_extender.retries import Retries
 from kompakt_extender.wire import BindingArgs, ExtenderArgs
 from kompakt_extender.writer import Writer
 
@@ -50,6 +51,7 @@ class LeaderSession:
         self.ledger, self.jobs = GpuLedger(), Jobs()
         self.answers = Answers(self.ledger, self.jobs)
         writer = Writer(api, may_write)
+        self.retries = Retries(self.answers, self.ledger, writer, utc_now)
         releaser = ReleaseWriter(writer, lambda pod: handlers.see_pod(pod))
         self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels, policy)
         decisions = PlacementHistory(self.ledger, utc_now, self.answers.boards.peek, metrics)
@@ -80,6 +82,7 @@ class LeaderSession:
     def stop(self) -> None:
         """Halt at once."""
         self.planner.stop()
+        self.retries.stop()
         self.binder.stop()
         for watcher in self._watchers:
             watcher.stop()
@@ -104,11 +107,14 @@ class LeaderSession:
                 gc.freeze()  # the caches live long: the collector need not walk 5,000 nodes again and again
                 self.planner.adopt()
                 self.planner.start()
+                self.retries.start()
 
     # Verbs
 
     def filter(self, args: ExtenderArgs) -> FilterVerdict:
-        return self.answers.filter(args)
+        verdict = self.answers.filter(args)
+        self.retries.answered(args, verdict)
+        return verdict
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
         return self.answers.prioritize(args)

@@ -71,8 +71,10 @@ ANN_RANK: Final = "kompakt.dev/rank"  # node rank of the pod in its gang
 ANN_GPUS: Final = "kompakt.dev/gpus"  # UUIDs, comma-separated, in pattern order
 ANN_GPU_INDICES: Final = "kompakt.dev/gpu-indices"  # the same GPUs as indices of the node, comma-separated
 ANN_VALUE: Final = "kompakt.dev/value"  # MB/s that the pattern gets on these GPUs
+# Written by the extender on a pod that it rejected before and would answer otherwise now: kube-scheduler tries it again.
+ANN_RETRIED_AT: Final = "kompakt.dev/retried-at"
 OUTPUT_ANNOTATIONS: Final = frozenset(
-    {ANN_PLANNED_NODE, ANN_PLANNED_GPUS, ANN_MIN_VALUE, ANN_RANK, ANN_GPUS, ANN_GPU_INDICES, ANN_VALUE}
+    {ANN_PLANNED_NODE, ANN_PLANNED_GPUS, ANN_MIN_VALUE, ANN_RANK, ANN_GPUS, ANN_GPU_INDICES, ANN_VALUE, ANN_RETRIED_AT}
 )
 
 # Environment of a worker's containers.

@@ -1,0 +1,138 @@
+"""Has kube-scheduler try rejected pods again once they would be answered otherwise.
+
+kube-scheduler tries a pod that an extender rejected again when it sees any change of a pod or node, and else after five minutes
+(pkg/scheduler/backend/queue/scheduling_queue.go of Kubernetes 1.37). It does not watch GPUTopologies, and it may see a pod go
+before this process does: asked between the two, we reject a pod that would fit a moment later, and in a quiet cluster nobody
+asks again. A change of the pod's own metadata is such a change too, so an annotation says when we would answer otherwise.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kompakt_client.requests import MERGE_PATCH
+from kompakt_core import contract
+from kompakt_core.contract import timestamps
+from kompakt_core.errors import TryLater
+from kompakt_core.ids import PodUid
+from kompakt_extender.answers import Answers
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.rejections import FilterVerdict, counted
+from kompakt_extender.wire import ExtenderArgs
+from kompakt_extender.writer import NotSent, Sender
+
+_LOG = logging.getLogger(__name__)
+ROUND_SECONDS: Final = 1.0
+# kube-scheduler has seen the change as well by then, and mostly asks by itself.
+PATIENCE_SECONDS: Final = 2.0
+# kube-scheduler's longest backoff: a pod that waits for its turn there is asked about without us.
+PAUSE_SECONDS: Final = 10.0
+MOST: Final = 128  # pods remembered; in a cluster with more of them waiting, changes that kube-scheduler sees are never far
+AT_ONCE: Final = 8  # pods looked at in a round: each costs as much as one call of filter
+
+
+class _Rejected(Struct):
+    """A pod that no node could take, and what had been known when that was said."""
+
+    args: ExtenderArgs
+    reasons: Counter[str]
+    version: int  # of the ledger
+    answered: float  # on the clock
+    told: float = -PAUSE_SECONDS  # when its annotation was written, on the clock
+
+
+class Retries:
+    """Remembers rejected pods, and looks at them anew while nobody asks."""
+
+    def __init__(
+        self,
+        answers: Answers,
+        ledger: GpuLedger,
+        writer: Sender,
+        now: Callable[[], datetime],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._answers, self._ledger, self._writer = answers, ledger, writer
+        self._now, self._clock = now, clock
+        self._rejected: dict[str, _Rejected] = {}  # by uid; the one looked at last stands last
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def answered(self, args: ExtenderArgs, verdict: FilterVerdict) -> None:
+        """kube-scheduler asked about a pod and got this verdict."""
+        uid = args.pod.metadata.uid
+        before = self._rejected.pop(uid, None)
+        if verdict.node_names:
+            return
+        if len(self._rejected) >= MOST:
+            del self._rejected[next(iter(self._rejected))]
+        reasons, told = counted(verdict.rejected.values()), before.told if before else -PAUSE_SECONDS
+        self._rejected[uid] = _Rejected(_slim(args), reasons, self._ledger.version, self._clock(), told)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(ROUND_SECONDS)
+            try:
+                await self.run_round()
+            except Exception:
+                _LOG.exception("rejected pods were not looked at")
+
+    async def run_round(self) -> None:
+        """Annotate the pods that would be answered otherwise now."""
+        for uid, pod in list(self._due()):
+            if self._answered_otherwise(pod):
+                await self._tell(uid, pod)
+
+    def _due(self) -> Iterator[tuple[str, _Rejected]]:
+        """At most AT_ONCE pods whose answer may have become another one; those that need none any more are forgotten."""
+        now, found = self._clock(), 0
+        for uid, pod in list(self._rejected.items()):
+            known = self._ledger.pods.get(PodUid(uid))
+            if known is not None and (known.node is not None or known.finished):
+                del self._rejected[uid]
+            elif pod.version != self._ledger.version and now >= max(pod.answered + PATIENCE_SECONDS, pod.told + PAUSE_SECONDS):
+                yield uid, pod
+                found += 1
+            if found == AT_ONCE:
+                return
+
+    def _answered_otherwise(self, pod: _Rejected) -> bool:
+        verdict = self._answers.filter(pod.args)
+        pod.version = self._ledger.version
+        return bool(verdict.node_names) or counted(verdict.rejected.values()) != pod.reasons
+
+    async def _tell(self, uid: str, pod: _Rejected) -> None:
+        """Annotate the pod. What fails is tried again, after a pause, when something has changed."""
+        meta = pod.args.pod.metadata
+        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"
+        pod.told = self._clock()
+        try:
+            answer = await self._writer.send("PATCH", path, body=self._patch(uid), content_type=MERGE_PATCH)
+        except (TryLater, NotSent) as error:
+            pod.version = -1
+            _LOG.warning("%s/%s was not annotated: %s", meta.namespace, meta.name, error)
+            return
+        if answer.status in (404, 409):  # gone, or another pod of the same name
+            self._rejected.pop(uid, None)
+
+    def _patch(self, uid: str) -> dict[str, Any]:
+        """With the uid, which the API server compares."""
+        return {"metadata": {"uid": uid, "annotations": {contract.ANN_RETRIED_AT: timestamps.encode(self._now())}}}
+
+
+def _slim(args: ExtenderArgs) -> ExtenderArgs:
+    """Without what only kube-scheduler looks at, which users can make as long as they like."""
+    return ExtenderArgs(replace(args.pod, spec=replace(args.pod.spec, affinity=None)), args.names, None)

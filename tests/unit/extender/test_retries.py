@@ -1,0 +1,145 @@
+"""Rejected pods are annotated once they would be answered otherwise, so that kube-scheduler tries them again."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kompakt_client.requests import Answer
+from kompakt_core import contract as c
+from kompakt_core.errors import TryLater
+from kompakt_extender.retries import AT_ONCE, MOST, PATIENCE_SECONDS, PAUSE_SECONDS, Retries
+from kompakt_extender.wire import decode_args
+from kompakt_extender.writer import NotSent
+from tests.support.extender.leader import Leader
+from tests.support.extender.scheduler import occupy
+from tests.support.extender.world import pod
+
+
+class Asked:
+    """kube-scheduler's questions, the clock, and the API server's side of what is written."""
+
+    def __init__(self, leader: Leader) -> None:
+        self.leader, self.now = leader, 100.0
+        self.patched: list[tuple[str, dict[str, Any]]] = []
+        self.outcome: int | Exception = 200
+        self.retries = Retries(leader.answers, leader.ledger, self, lambda: leader.now, lambda: self.now)
+
+    async def send(self, method: str, path: str, *, body: Any = None, query: Any = None, content_type: str = "") -> Answer:
+        assert (method, content_type) == ("PATCH", "application/merge-patch+json")
+        self.patched.append((path, body["metadata"]))
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return Answer(self.outcome, b"{}")
+
+    def filter(self, made: dict[str, Any]) -> list[str]:
+        args = decode_args(json.dumps({"Pod": made, "Nodes": None, "NodeNames": ["n0", "n1"]}).encode())
+        verdict = self.leader.answers.filter(args)
+        self.retries.answered(args, verdict)
+        return verdict.node_names
+
+    async def rounds(self, seconds: float = PATIENCE_SECONDS) -> int:
+        """So much later: how many pods are annotated in a round."""
+        before = len(self.patched)
+        self.now += seconds
+        await self.retries.run_round()
+        return len(self.patched) - before
+
+
+@pytest.fixture
+async def asked(leader: Leader) -> Asked:
+    occupy(leader, "busy0", "n0", *range(8))
+    occupy(leader, "busy1", "n1", *range(8))
+    return Asked(leader)
+
+
+def free(leader: Leader, *names: str) -> None:
+    for name in names:
+        leader.world.delete_pod(name)
+    leader.see()
+
+
+async def test_a_pod_that_now_fits_is_annotated_once(asked: Asked) -> None:
+    assert asked.filter(pod("p", 8)) == []
+    assert await asked.rounds() == 0, "nothing changed"
+    free(asked.leader, "busy0")
+    assert [await asked.rounds() for _ in range(3)] == [1, 0, 0]
+    path, metadata = asked.patched[0]
+    assert path == "/api/v1/namespaces/default/pods/p"
+    assert metadata == {"uid": "uid-p", "annotations": {c.ANN_RETRIED_AT: "2026-01-31T12:00:00Z"}}
+
+
+async def test_kube_scheduler_has_time_to_ask_by_itself(asked: Asked) -> None:
+    asked.filter(pod("p", 8))
+    free(asked.leader, "busy0")
+    assert await asked.rounds(PATIENCE_SECONDS / 2) == 0
+    assert asked.filter(pod("p", 8)) == ["n0"]
+    free(asked.leader, "busy1")
+    assert await asked.rounds() == 0, "it has a node"
+
+
+async def test_another_reason_is_another_answer(asked: Asked) -> None:
+    notes = {c.ANN_PATTERN: "Clique", c.ANN_REQUIRED_LINK: "NVLink"}
+    asked.filter(pod("p", 8, annotations=notes))
+    free(asked.leader, "busy0")
+    assert await asked.rounds() == 1
+
+
+async def test_changes_that_leave_the_answer_as_it_is_are_not_written(asked: Asked) -> None:
+    asked.filter(pod("p", 8))
+    free(asked.leader, "busy0")
+    occupy(asked.leader, "next", "n0", 0)
+    assert await asked.rounds() == 0
+
+
+async def test_a_pod_is_annotated_at_intervals_and_not_at_each_change(asked: Asked) -> None:
+    asked.filter(pod("p", 8))
+    free(asked.leader, "busy0")
+    assert await asked.rounds() == 1
+    occupy(asked.leader, "next", "n0", 0)
+    asked.filter(pod("p", 8))  # it tried, and came too late
+    free(asked.leader, "next")
+    assert await asked.rounds() == 0
+    assert await asked.rounds(PAUSE_SECONDS) == 1
+
+
+@pytest.mark.parametrize("outcome", [TryLater("no answer", 0.0), NotSent("no Lease")])
+async def test_what_could_not_be_written_is_written_later(asked: Asked, outcome: Exception) -> None:
+    asked.filter(pod("p", 8))
+    free(asked.leader, "busy0")
+    asked.outcome = outcome
+    assert await asked.rounds() == 1
+    asked.outcome = 200
+    assert await asked.rounds(PAUSE_SECONDS) == 1
+
+
+@pytest.mark.parametrize("status", [404, 409])
+async def test_a_pod_that_is_gone_is_forgotten(asked: Asked, status: int) -> None:
+    asked.filter(pod("p", 8))
+    asked.outcome = status
+    free(asked.leader, "busy0")
+    assert await asked.rounds() == 1
+    free(asked.leader, "busy1")
+    assert await asked.rounds(PAUSE_SECONDS) == 0
+
+
+async def test_a_pod_that_others_bound_is_forgotten(asked: Asked) -> None:
+    asked.filter(pod("p", 1))
+    occupy(asked.leader, "p", "n1")
+    free(asked.leader, "busy0")
+    assert await asked.rounds() == 0
+
+
+async def test_few_are_looked_at_at_a_time_and_all_get_their_turn(asked: Asked) -> None:
+    for number in range(AT_ONCE + 3):
+        asked.filter(pod(f"p{number}", 8))
+    free(asked.leader, "busy0")
+    assert [await asked.rounds() for _ in range(3)] == [AT_ONCE, 3, 0]
+
+
+async def test_no_more_are_remembered_than_a_bound(asked: Asked) -> None:
+    for number in range(MOST + 5):
+        asked.filter(pod(f"p{number}", 8))
+    free(asked.leader, "busy0")
+    assert sum([await asked.rounds() for _ in range(MOST)]) == MOST
+    assert not any(path.endswith("/p4") for path, _ in asked.patched)
