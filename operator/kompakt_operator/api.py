@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,11 +15,12 @@ from kompakt_client.objects import decoded
 from kompakt_client.requests import JSON, MERGE_PATCH, ApiRequest, applying
 from kompakt_client.transport import ApiClient
 from kompakt_core import contract
+from kompakt_operator.turns import Turns
 
 Object = dict[str, Any]
 SECONDS: Final = 15.0  # the most that an answer may take
 AT_ONCE: Final = 16  # requests in flight
-TURN_SECONDS: Final = 5.0  # in line behind those: one slow namespace must not hold up the jobs of all others
+TURN_SECONDS: Final = 5.0  # in line behind those; namespaces take turns
 PAGE: Final = 100  # objects of a list that are in memory as they were answered
 _OBJECT: Final = msgspec.json.Decoder(Object)
 
@@ -42,6 +42,12 @@ def budgets_path(namespace: str, name: str = "") -> str:
     return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets{'/' if name else ''}{name}"
 
 
+def _namespace(path: str) -> str:
+    """Of a request; "" where it is for no one or for all."""
+    _, inside, rest = path.partition("/namespaces/")
+    return rest.partition("/")[0] if inside else ""
+
+
 def _nobody(_: Object, __: bytes) -> None:
     pass
 
@@ -56,7 +62,10 @@ class OperatorApi:
         """Raises InvalidInput where there is no API server to be asked. `seconds`: the most that an answer may take once it
         is this request's `turn`, for which it waits at most so long."""
         self._closing = threading.Event()
-        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="request")
+        self._threads, self._turns = (
+            ThreadPoolExecutor(at_once, thread_name_prefix="request"),
+            Turns(at_once, max(1, at_once * 3 // 4)),
+        )
         self.client = ApiClient(find(kubeconfig or None), "kompakt-operator", sleep=self._rest)
         self._seconds, self._turn = seconds, turn
         self.answered: Callable[[Object, bytes], None] = _nobody
@@ -114,17 +123,20 @@ class OperatorApi:
         return found
 
     async def _send(self, request: ApiRequest) -> tuple[Object, bytes]:
-        last = time.monotonic() + self._turn
-        raw = await asyncio.get_running_loop().run_in_executor(self._threads, self._exchanged, request, last)
+        try:
+            async with self._turns.of(_namespace(request.path), self._turn):
+                if self._closing.is_set():
+                    raise Unreachable("closed before the request was sent")
+                raw = await asyncio.get_running_loop().run_in_executor(self._threads, self._exchanged, request)
+        except TimeoutError as error:  # what has waited longer is not sent at all, so that the line is soon empty
+            words = f"{request.method} {request.path}: not sent, {self._turn:g} s in line behind slower requests"
+            raise Unreachable(words) from error
         return decoded(_OBJECT, raw or b"{}"), raw
 
     # Called in threads
 
-    def _exchanged(self, request: ApiRequest, last: float) -> bytes:
-        """`last`: when to begin at the latest; what has waited longer fails unsent, so that the line is soon empty."""
+    def _exchanged(self, request: ApiRequest) -> bytes:
         self._rest(0.0)
-        if time.monotonic() > last:
-            raise Unreachable(f"{request.method} {request.path}: not sent, {self._turn:g} s in line behind slower requests")
         return self.client.send(replace(request, seconds=self._seconds))
 
     def _rest(self, seconds: float) -> None:

@@ -27,11 +27,10 @@ from kompakt_operator.observed import Observed
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
 from kompakt_operator.watch_health import judge
-from kompakt_operator.workqueue import Key, WorkQueue
+from kompakt_operator.workqueue import WORKERS, Key, WorkQueue
 
 CONFLICT_SECONDS = 0.02
 CLOSING_SECONDS = 3.0
-WORKERS = 8  # reconciliations of different jobs side by side
 # A gang's pods come, are bound and start one by one; its status is written at most so often, not once for each of them.
 REST_SECONDS = 0.25
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kompakt_client.errors import Conflict, NotFound, Rejected
 from kompakt_core import contract
@@ -12,11 +12,12 @@ from kompakt_core.job import actions as do
 from kompakt_core.job.batches import read_batch
 from kompakt_core.job.gradients import read_gradients
 from kompakt_core.job.model import Evictions, Role, TrainingJob
-from kompakt_operator import render
+from kompakt_operator import quota, render
 from kompakt_operator.api import OperatorApi, budgets_path, core_path, jobs_path
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
+FIRST_BATCH: Final = 4  # pods made side by side; then twice as many, and so on: what refuses one refuses few more in vain
 
 
 class NotMade(Rejected):
@@ -58,11 +59,27 @@ class Performer:
         for action in wanted:
             if not isinstance(action, do.CreatePod):
                 await self._one(action)
-        if pods:
-            results = await asyncio.gather(*map(self._create_pod, pods), return_exceptions=True)
-            for result in results:
-                if isinstance(result, BaseException):
-                    raise result
+        if len(pods) > 1:
+            await self._check_quota(pods)
+        made, size = 0, FIRST_BATCH
+        while made < len(pods):
+            await self._create_pods(pods[made : made + size])
+            made, size = made + size, size * 2
+
+    async def _check_quota(self, pods: Sequence[do.CreatePod]) -> None:
+        """Raises NotMade where a quota has no room for all of them; where quotas may not be read, the API server will say so."""
+        try:
+            quotas = (await self._api.get(core_path("resourcequotas", self._job.namespace))).get("items") or ()
+        except Rejected:
+            return
+        words = quota.exceeded(quotas, quota.needed(self._role(pod.role).gpus_per_replica for pod in pods))
+        if words:
+            raise NotMade(403, "Forbidden", words)
+
+    async def _create_pods(self, pods: Sequence[do.CreatePod]) -> None:
+        for result in await asyncio.gather(*map(self._create_pod, pods), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
     async def _one(self, action: do.Action) -> None:
         match action:

@@ -1,11 +1,18 @@
-"""Keys to reconcile: each at most once in the queue and never twice at the same time; later moments and growing delays."""
+"""Keys to reconcile: each at most once in the queue and never twice at the same time; later moments and growing delays.
+
+Namespaces take turns, and none may keep all workers busy: what one tenant makes in masses delays its own jobs.
+"""
 
 import asyncio
-from collections import deque
+from collections import Counter
 from typing import Final
+
+from kompakt_operator.turns import FairQueue, full
 
 FIRST_DELAY: Final = 0.5
 LONGEST_DELAY: Final = 60.0
+WORKERS: Final = 8  # jobs reconciled side by side
+AT_MOST: Final = 6  # of these, jobs of one namespace
 Key = tuple[str, str]  # namespace, name
 
 
@@ -13,7 +20,8 @@ class WorkQueue:
     """For one event loop."""
 
     def __init__(self) -> None:
-        self._line: deque[Key] = deque()
+        self._line: FairQueue[Key] = FairQueue()
+        self._taken = Counter[str]()  # by namespace: keys that workers have
         self._waiting: set[Key] = set()
         self._busy: set[Key] = set()
         self._again: set[Key] = set()
@@ -34,7 +42,7 @@ class WorkQueue:
             self._again.add(key)
         elif key not in self._waiting:
             self._waiting.add(key)
-            self._line.append(key)
+            self._line.put(key[0], key)
             self._filled.set()
 
     def add_after(self, key: Key, seconds: float) -> None:
@@ -60,16 +68,18 @@ class WorkQueue:
 
     async def take(self) -> Key:
         """The next key; it is busy until `done`."""
-        while not self._line:
+        while (key := self._line.take(full(self._taken, AT_MOST))) is None:
             self._filled.clear()
             await self._filled.wait()
-        key = self._line.popleft()
+        self._taken[key[0]] += 1
         self._waiting.discard(key)
         self._busy.add(key)
         return key
 
     def done(self, key: Key, rest: float = 0.0) -> None:
         """The key may be taken again after so many seconds' rest: what happens meanwhile is one more turn, not one for each."""
+        self._taken -= Counter([key[0]])
+        self._filled.set()
         if rest:
             asyncio.get_running_loop().call_later(rest, self._free, key)
         else:
