@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from kompakt_runtime.bounds import observe
 from kompakt_runtime.config import DEFAULT_MIN_TENSOR_BYTES, ActivationGradients, Mode, RuntimeConfig
-from kompakt_runtime.saved import account
+from kompakt_runtime.saved import account, states
 from kompakt_runtime.saved.entry import SavedStorage, whole_storage
 from kompakt_runtime.saved.lossless import Mask, sign_mask
 from kompakt_runtime.session import Session
@@ -122,7 +122,7 @@ def fixed_width(bits: int) -> Iterator[Session]:
 
     def compress(entry: SavedStorage, t: Tensor, bound: float, *_: Any) -> bool:
         source = entry.alias if entry.alias is not None else whole_storage(t)
-        entry.replace(Groups.of(source, bits, entry.signs > 0, generator), source, bound=bound)  # type: ignore[arg-type]
+        entry.become(states.MaskState(Groups.of(source, bits, entry.demand.signs > 0, generator)))  # type: ignore[arg-type]
         return True
 
     kind = account.kind

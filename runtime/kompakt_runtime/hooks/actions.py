@@ -5,17 +5,18 @@ from typing import Any
 
 import torch
 
-from kompakt_runtime.codec import Packed, pieces
+from kompakt_runtime.codec import pieces
 from kompakt_runtime.codec.features import BoundsWanted, agreed
 from kompakt_runtime.codec.rounding import Seeds
 from kompakt_runtime.codec.select import PACKING, encoder, working_bytes
 from kompakt_runtime.figures.counted import Figures
 from kompakt_runtime.hooks.deriving import Deriving, magnitude
+from kompakt_runtime.saved import states
 from kompakt_runtime.saved.account import Account
 from kompakt_runtime.saved.compare import sample, sample_error
-from kompakt_runtime.saved.derived import Derived
 from kompakt_runtime.saved.entry import SavedStorage, stream_of, whole_storage
-from kompakt_runtime.saved.ledger import StorageLedger, defers
+from kompakt_runtime.saved.later import defers
+from kompakt_runtime.saved.ledger import StorageLedger
 from kompakt_runtime.saved.lossless import Mask, bool_mask, two_valued
 from kompakt_runtime.saved.replay import Replay, Replays
 from kompakt_runtime.scope.calls import Call
@@ -35,11 +36,11 @@ class StorageActions:
     def exactly(self, entry: SavedStorage, t: Tensor, verdict: Exact, call: Call) -> bool:
         """Every bit in less room, if that can be."""
         if not entry.same:
-            source = whole_storage(t)
-            copy = self._small(source, t, verdict, call)
+            copy = self._small(whole_storage(t), t, verdict, call)
             if copy is None:
                 return False
-            entry.replace(copy, source, exact=True)
+            entry.back(t)
+            entry.become(states.MaskState(copy, exact=True))
         return True
 
     def _small(self, source: Tensor, t: Tensor, verdict: Exact, call: Call) -> Mask | Replay | None:
@@ -50,55 +51,58 @@ class StorageActions:
 
     def conclude(self, entry: SavedStorage) -> None:
         """Keeps what its readers read, if all of them are known."""
-        before = entry.copy
+        before = entry.state
         try:
-            if not (entry.unresolved or entry.same):
+            if not (entry.demand.unresolved or entry.same):
+                if isinstance(entry.state, states.PlainState):  # it came back from host memory meanwhile
+                    entry.back(entry.state.alias)
                 self._conclude(entry)
         finally:
-            packed = entry.packed is not None and entry.copy is not before
+            packed = entry.packed is not None and entry.state is not before
             working = working_bytes(entry.probe, entry.nbytes, PACKING) if packed else 0
             self._figures.holding.weigh(entry, working)
 
     def _conclude(self, entry: SavedStorage) -> None:
-        if entry.whole:
-            entry.pending = entry.spare = None
-            self._derived(self._deriving.exactly, entry)
-        elif entry.covered:
+        demand = entry.demand
+        if demand.whole:
+            if not self._derived(self._deriving.exactly, entry):
+                entry.stay()
+        elif demand.covered:
             self._within(entry)
-        elif entry.signs:
+        elif demand.signs:
             self._ledger.wait(entry)
-        elif entry.alias is not None:
-            entry.replace(None, entry.alias)
-        entry.watching, entry.derivation = [], None
+        else:
+            entry.become(states.ShapeOnlyState())
+        demand.watching = []
+        entry.forget()
 
     def _within(self, entry: SavedStorage) -> None:
         """A copy of which no element is off by more than the least that an operation asked for."""
-        bound, asked_by = self._deriving.bound(entry), entry.asked_by
-        together = agreed(entry.asked) if bound == entry.ceiling else None  # what is computed from it wishes one bound
-        if entry.scales and entry.alias is not None and not defers(entry.alias):
-            entry.largest = magnitude(entry.alias)
+        demand, bound = entry.demand, self._deriving.bound(entry)
+        together = agreed(demand.asked) if bound == demand.ceiling else None  # what is computed from it wishes one bound
+        if demand.scales and entry.alias is not None and not defers(entry.alias):
+            demand.largest = magnitude(entry.alias)
         if obstacle := _obstacle(entry):
-            return give_up(entry, obstacle)
-        if entry.pending is None or entry.bound > bound:
-            entry.pending = None
-            if obstacle := self._packed(entry, bound, together):
-                return give_up(entry, obstacle)
-        row = self._figures.layer(asked_by.name)
+            return entry.stay(obstacle)
+        obstacle = self._packed(entry, bound, together) if entry.making is None or entry.bound > bound else ""
+        if obstacle:
+            return entry.stay(obstacle)
+        row = self._figures.layer(demand.asked_by.name)
         row.bound = max(row.bound or 0.0, entry.bound)
         return None
 
     def _packed(self, entry: SavedStorage, bound: float, together: BoundsWanted | None) -> str:
         """Why it cannot be packed; "" when it is, or will be once its size is known."""
-        source, asked_by = entry.alias, entry.asked_by
+        state, source, asked_by = entry.state, entry.alias, entry.demand.asked_by
         entry.layer = asked_by.name
         widest, channels = (bound, None) if together is None else (together.widest, together.channels)
         tightest = widest if channels is None else widest * 2.0 ** -int(channels.depths.max())
-        if entry.spare is not None and entry.spare[1] <= tightest:
-            entry.replace(entry.spare[0], source, bound=entry.spare[1])
+        if isinstance(state, states.PendingState) and state.aside is not None and state.aside.bound <= tightest:
+            entry.become(state.aside)
         elif not self._derived(self._deriving.within, entry, bound):
             try:
                 seed = self._seeds.of(entry)
-                if not self._ledger.compress(entry, source, widest, asked_by.name, asked_by.observing, seed, channels):
+                if not self._ledger.later.compress(entry, source, widest, asked_by.name, asked_by.observing, seed, channels):
                     return "NoGain"
             except Exception as error:
                 return f"EncodeFailed{type(error).__name__}"
@@ -115,33 +119,21 @@ class StorageActions:
             return False
 
     def _see_errors(self, entry: SavedStorage, source: Tensor) -> None:
-        for handle, watched in entry.watching:
+        for handle, watched in entry.demand.watching:
             if not watched.sampled:
                 continue
             t = handle.view(source)
-            if isinstance(entry.copy, Packed):
-                watched.error = sample_error(entry.copy, t, watched.batched)
-            elif isinstance(entry.copy, Derived) and (flat := self._deriving.again(entry.copy)) is not None:
+            if isinstance(entry.state, states.PackedState):
+                watched.error = sample_error(entry.state.copy, t, watched.batched)
+            elif isinstance(entry.state, states.DerivedState) and (flat := self._deriving.again(entry.state.copy)) is not None:
                 watched.error = sample(handle.view(flat), watched.batched) - sample(t, watched.batched)
 
 
 def _obstacle(entry: SavedStorage) -> str:
-    if 2 * entry.covered < entry.nbytes:
+    if 2 * entry.demand.covered < entry.nbytes:
         return "PartOfStorage"
     if entry.stream != stream_of(entry.probe):
         return "OtherStream"  # which may not have come so far as to hold the numbers
     if entry.probe.is_cuda and torch.cuda.is_current_stream_capturing():
         return "GraphCapture"
     return encoder(entry.probe.device, entry.probe.dtype).reason
-
-
-def give_up(entry: SavedStorage, reason: str) -> None:
-    """What could be packed stays as it is."""
-    entry.fixed, entry.spare = True, None
-    entry.reason = entry.reason or reason
-
-
-def keep(entry: SavedStorage, reason: str) -> None:
-    """Somebody reads every bit: the storage stays as it is, or what gives every bit of it back."""
-    entry.readers += 1
-    entry.reason = entry.reason or reason

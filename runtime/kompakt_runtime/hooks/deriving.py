@@ -11,12 +11,14 @@ from kompakt_runtime.codec import encode
 from kompakt_runtime.compat.tensors import version_of
 from kompakt_runtime.figures.counted import Figures
 from kompakt_runtime.hooks.wishes import Asked, Wishes
+from kompakt_runtime.saved import states
 from kompakt_runtime.saved.account import Account
-from kompakt_runtime.saved.carrier import Hosted
 from kompakt_runtime.saved.compare import rounding
 from kompakt_runtime.saved.derived import Derivation, Derived, Source, with_own_parameters
 from kompakt_runtime.saved.entry import SavedStorage
-from kompakt_runtime.saved.ledger import Handle, PlainTensor, StorageLedger, defers
+from kompakt_runtime.saved.handle import Handle, PlainTensor
+from kompakt_runtime.saved.later import defers
+from kompakt_runtime.saved.ledger import StorageLedger
 from kompakt_runtime.uses.policy import Use
 
 Tensor = Any
@@ -41,13 +43,14 @@ class Deriving:
 
     def bound(self, entry: SavedStorage) -> float:
         """The bound to pack with: what the readers ask for, or what those of something else wish that is computed from it."""
-        entry.own = entry.ceiling
-        return min(entry.ceiling, self._wishes.bound(entry.askers, self._figures.steps))
+        demand = entry.demand
+        demand.own = demand.ceiling
+        return min(demand.ceiling, self._wishes.bound(demand.askers, self._figures.steps))
 
     def exactly(self, entry: SavedStorage) -> bool:
         """Every bit again, from what is kept exactly; proved by comparing. Is it so from now on?"""
-        derivation, entry.derivation = entry.derivation, None
-        if derivation is None or entry.alias is None or entry.reason not in EVERY_BIT or not derivation.operator.alike:
+        derivation = entry.derivation
+        if derivation is None or entry.demand.reason not in EVERY_BIT or not derivation.operator.alike:
             return False
         if self._disproved(entry, derivation, exact=True):
             return False
@@ -57,8 +60,8 @@ class Deriving:
 
     def within(self, entry: SavedStorage, bound: float) -> bool:
         """Every element within the bound. Is it so from now on?"""
-        derivation, entry.derivation = entry.derivation, None
-        if derivation is None or entry.alias is None or entry.signs or not _at_hand(entry, derivation):
+        derivation = entry.derivation
+        if derivation is None or entry.demand.signs or not _at_hand(entry, derivation):
             return False
         if self._disproved(entry, derivation, exact=False):
             return False
@@ -101,12 +104,12 @@ class Deriving:
         return differs
 
     def _replace(self, entry: SavedStorage, derivation: Derivation, error: float, exact: bool) -> None:
-        entry.pending = None
-        entry.layer = entry.asked_by.name if entry.asked_by is not None else entry.layer
-        entry.replace(Derived(derivation, self._ledger.source), entry.alias, bound=error, exact=exact)
+        by = entry.demand.asked_by
+        entry.layer = by.name if by is not None else entry.layer
+        entry.become(states.DerivedState(Derived(derivation, self._ledger.source), error, exact))
         for source in derivation.sources:
             if isinstance(source, Handle):  # packed again for whichever reader, it must not become worse
-                source.entry.ceiling = min(source.entry.ceiling, source.entry.bound or math.inf)
+                source.entry.demand.ceiling = min(source.entry.demand.ceiling, source.entry.bound or math.inf)
 
     def again(self, derived: Derived) -> Tensor | None:
         """As a backward pass will have it; None while that would fetch something from host memory."""
@@ -117,7 +120,7 @@ class Deriving:
     ) -> bool:
         """Whether it is a gain, and if so the sources hear which bounds it takes."""
         lossy = [i for i, each in enumerate(bounds) if each > 0]
-        result, step = entry.askers[0], self._figures.steps
+        result, step = entry.demand.askers[0], self._figures.steps
         sources = [derivation.sources[i] for i in lossy]
         margin = STEADY if derivation.operator.steady else GROWTH
         own = [self._without(source, result) for source in sources]
@@ -130,15 +133,16 @@ class Deriving:
         for source, wanted in zip(sources, needed, strict=True):
             if source.asked is not None:
                 if gain:
-                    self._wishes.wish(source.asked, entry.askers, wanted / bound, step)
+                    self._wishes.wish(source.asked, entry.demand.askers, wanted / bound, step)
                 else:
                     self._wishes.forget(source.asked, result)
         return bool(gain)
 
     def _without(self, source: Handle, result: Asked) -> float:
         """The bound that the source would have if this result were kept."""
-        other = self._wishes.bound(source.entry.askers, self._figures.steps, without=result)
-        return min(source.entry.own if math.isfinite(source.entry.own) else source.entry.bound, other)
+        demand = source.entry.demand
+        other = self._wishes.bound(demand.askers, self._figures.steps, without=result)
+        return min(demand.own if math.isfinite(demand.own) else source.entry.bound, other)
 
     def _bits_of(self, entry: SavedStorage, bound: float) -> float:
         """What the result takes when it is packed: from a part of it, now and then."""
@@ -164,7 +168,8 @@ def _place(entry: SavedStorage, derivation: Derivation, exact: bool) -> Place:
 
 
 def _name(entry: SavedStorage) -> tuple[str, str]:
-    return (entry.askers[0][0].name, entry.askers[0][1]) if entry.askers else (entry.layer, "")
+    askers = entry.demand.askers
+    return (askers[0][0].name, askers[0][1]) if askers else (entry.layer, "")
 
 
 def _error(source: Source) -> float | None:
@@ -172,17 +177,19 @@ def _error(source: Source) -> float | None:
     if isinstance(source, PlainTensor):
         return 0.0 if version_of(source.tensor) == source.version else None
     entry = source.entry
-    if entry.unresolved or source.use is Use.SHAPE or version_of(entry.probe) != source.version:
+    if entry.demand.unresolved or source.use is Use.SHAPE or version_of(entry.probe) != source.version:
         return None
-    if entry.bounded or entry.pending is not None:
+    if entry.taken:
         return float(entry.bound)
-    return 0.0 if entry.same or (entry.plain and entry.whole) else None
+    return 0.0 if entry.same or (entry.plain and entry.demand.whole) else None
 
 
 def _away(source: Source) -> bool:
     """In host memory, from where nobody fetches it to compare."""
-    copy = source.entry.copy if isinstance(source, Handle) else None
-    return isinstance(copy, Hosted) or (isinstance(copy, Derived) and any(map(_away, copy.handles)))
+    state = source.entry.state if isinstance(source, Handle) else None
+    if isinstance(state, states.DerivedState):
+        return any(map(_away, state.copy.handles))
+    return isinstance(state, states.HostedState | states.PackedHostedState)
 
 
 def _at_hand(entry: SavedStorage, derivation: Derivation) -> bool:
@@ -194,10 +201,10 @@ def _largest(derivation: Derivation, number: int) -> float:
     source = derivation.sources[number]
     if isinstance(source, PlainTensor):
         return magnitude(source.tensor)
-    entry = source.entry
-    if entry.largest is None:
-        entry.largest = magnitude(entry.alias) if entry.alias is not None else math.inf
-    return float(entry.largest)
+    entry, demand = source.entry, source.entry.demand
+    if demand.largest is None:
+        demand.largest = magnitude(entry.alias) if entry.alias is not None else math.inf
+    return float(demand.largest)
 
 
 def magnitude(t: Tensor) -> float:

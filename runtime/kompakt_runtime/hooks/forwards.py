@@ -17,7 +17,7 @@ from kompakt_runtime.cost.headroom import Headroom
 from kompakt_runtime.cost.overhead import Overhead
 from kompakt_runtime.figures.counted import COMPILED, SWITCHED_OFF, Figures
 from kompakt_runtime.hooks.pair import Hooks
-from kompakt_runtime.saved.ledger import Handle, PlainTensor
+from kompakt_runtime.saved.handle import Handle, PlainTensor
 from kompakt_runtime.saved.replay import state_before
 from kompakt_runtime.scope.calls import Call, Thread, calls_on_the_stack, keywords, wants_gradient
 from kompakt_runtime.scope.evaluation import InEvaluation

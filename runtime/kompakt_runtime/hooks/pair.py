@@ -12,14 +12,16 @@ from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.rounding import Seeds
 from kompakt_runtime.codec.select import UNPACKING, untried, working_bytes
 from kompakt_runtime.compat.graph import in_backward
+from kompakt_runtime.compat.tensors import storage_key
 from kompakt_runtime.config import Mode, RuntimeConfig, rank
 from kompakt_runtime.figures.counted import Figures
-from kompakt_runtime.hooks.actions import StorageActions, keep
+from kompakt_runtime.hooks.actions import StorageActions
 from kompakt_runtime.hooks.settling import Settling
 from kompakt_runtime.offload.schedule import Offloading
 from kompakt_runtime.saved.account import Account
 from kompakt_runtime.saved.derived import Derived, derivation_of
-from kompakt_runtime.saved.ledger import DecodeFailed, Handle, PlainTensor, StorageLedger
+from kompakt_runtime.saved.handle import DecodeFailed, Handle, PlainTensor
+from kompakt_runtime.saved.ledger import StorageLedger
 from kompakt_runtime.saved.passed import Passed, PassedTensor
 from kompakt_runtime.scope.calls import Call
 from kompakt_runtime.scope.exclusions import kept_out
@@ -68,7 +70,7 @@ class Hooks:
             return PlainTensor(t)
         if not t.numel():
             return PlainTensor(t)
-        if is_parameter(t) or t.untyped_storage()._cdata in own:
+        if is_parameter(t) or storage_key(t) in own:
             return PlainTensor(t)
         if strange := untried(t.device):
             return self.passed(t, strange, own)
@@ -105,10 +107,10 @@ class Hooks:
         self._figures.holding.weigh(entry)
         if isinstance(verdict, KeepPlain) and verdict.reason in WHATEVER_READS_IT:
             handle.resolve()
-            keep(entry, verdict.reason)
+            entry.demand.values(verdict.reason)
             self._actions.conclude(entry)
         else:
-            entry.derivation = entry.derivation or derivation_of(t, (Handle, PlainTensor))
+            entry.learn(lambda: derivation_of(t, (Handle, PlainTensor)))
             self.readers.packed(t, handle)
         return None
 

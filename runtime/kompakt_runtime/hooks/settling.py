@@ -14,9 +14,10 @@ from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.compat.graph import held
 from kompakt_runtime.config import Mode, RuntimeConfig
 from kompakt_runtime.figures.counted import Figures
-from kompakt_runtime.hooks.actions import StorageActions, keep
+from kompakt_runtime.hooks.actions import StorageActions
+from kompakt_runtime.saved import states
 from kompakt_runtime.saved.account import Account
-from kompakt_runtime.saved.ledger import Handle
+from kompakt_runtime.saved.handle import Handle
 from kompakt_runtime.saved.lossless import window_indices
 from kompakt_runtime.saved.operators import scales
 from kompakt_runtime.saved.pooling import POOLED, window_of
@@ -65,7 +66,7 @@ class Settling:
         """Its reader did not become reachable."""
         handle.resolve()
         self._count(HIDDEN, handle)
-        keep(handle.entry, "ValuesNeeded")
+        handle.entry.demand.values("ValuesNeeded")
         self._actions.conclude(handle.entry)
 
     def _guarded(self, uses: Sequence[Consumption], what: Callable[[], None]) -> None:
@@ -74,7 +75,7 @@ class Settling:
         except Exception as error:
             self._figures.count_raw(f"SettleFailed{type(error).__name__}")
             for use in uses:
-                keep(use.handle.entry, "ValuesNeeded")
+                use.handle.entry.demand.values("ValuesNeeded")
 
     def _decide(self, uses: Sequence[Consumption], call: Call) -> None:
         operations = self._operation_by_slot(uses, call)
@@ -128,7 +129,7 @@ class Settling:
         elif verdict is Exact.CELLS:
             self._indices(use)
         elif verdict is WAITS:
-            handle.entry.signs += 1
+            handle.entry.demand.signs += 1
         else:
             self._plain(use, verdict)
         return None
@@ -146,7 +147,7 @@ class Settling:
             site.see_input(x, operation)
             if self._operations is not None:
                 self._operations.flow.layer(site, use.node)
-            entry.watching.append((handle, watched))
+            entry.demand.watching.append((handle, watched))
         may_be_lossy = mode == "ErrorBounded" and self._facts(handle).lossy_type
         bound = site.bound_for(x, self._target) if may_be_lossy else None
         return self._judged(use, mode, bound, site, site.asks(x, bound, operation) if bound is not None else None)
@@ -173,8 +174,8 @@ class Settling:
         if isinstance(by, Operation):
             handle.use = Use.NONLINEAR
         handle.asked = (by, use.slot)
-        handle.entry.ask(asked or BoundsWanted(verdict.bound), by, use.slot, nbytes(handle))
-        handle.entry.scales |= scales(use.node.name())
+        handle.entry.demand.ask(asked or BoundsWanted(verdict.bound), by, use.slot, nbytes(handle))
+        handle.entry.demand.scales |= scales(use.node.name())
         return None
 
     def _indices(self, use: Consumption) -> None:
@@ -182,20 +183,21 @@ class Settling:
         handle, entry, pooled = use.handle, use.handle.entry, POOLED[use.node.name()]
         inputs = held(use.node, "self")
         ours = [one for one in inputs if isinstance(one, Handle)]
-        if not ours or entry.whole or entry.alias is None or nbytes(handle) != entry.nbytes:
-            return keep(entry, "ValuesNeeded")
+        if not ours or entry.demand.whole or entry.alias is None or nbytes(handle) != entry.nbytes:
+            entry.demand.values("ValuesNeeded")
+            return
         copy = window_indices(handle.view(entry.alias), tuple(ours[0].shape)[-pooled:], window_of(use.node, pooled))
-        entry.replace(copy, entry.alias, exact=True)
-        return None
+        entry.become(states.MaskState(copy, exact=True))
+        return
 
     def _plain(self, use: Consumption, verdict: Verdict) -> None:
         if use.read is None:
             self._count(use.place, use.handle)
-        keep(use.handle.entry, verdict.reason if isinstance(verdict, KeepPlain) else "ValuesNeeded")
+        use.handle.entry.demand.values(verdict.reason if isinstance(verdict, KeepPlain) else "ValuesNeeded")
 
     def _count(self, place: str, handle: Handle) -> None:
         """Once a storage: one that must stay for another reason as well would win nothing by a row."""
-        if not handle.entry.readers:
+        if not handle.entry.demand.readers:
             self._figures.unknown.add(place, handle.entry.nbytes)
 
     @staticmethod

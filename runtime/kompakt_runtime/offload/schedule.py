@@ -14,14 +14,15 @@ from weakref import ref
 
 import torch
 
+from kompakt_runtime.compat.tensors import version_of
 from kompakt_runtime.figures.counted import Figures
 from kompakt_runtime.offload.host_memory import may_pin
 from kompakt_runtime.offload.plan import AHEAD, HOST_MEMORY, LEAVING, SMALL, OffloadPlan, Place
 from kompakt_runtime.offload.timed import PROBE, Timed, TimedStep, movable
 from kompakt_runtime.saved.carrier import Carrier, Hosted
 from kompakt_runtime.saved.entry import SavedStorage
+from kompakt_runtime.saved.handle import Handle, PlainTensor
 from kompakt_runtime.saved.lane import Lane, lane_of
-from kompakt_runtime.saved.ledger import Handle, PlainTensor
 
 LEAST: Final = 1 << 20  # bytes below which a copy costs the host more than it is worth
 FIRST: Final = 3  # optimizer steps before one is timed: bounds settle, allocators find their size
@@ -163,9 +164,9 @@ class Offloading:
     def _obstacle(self, entry: SavedStorage) -> str:
         if self._lane is not None and self._lane.capturing():
             return CAPTURED
-        if not movable(entry) or entry.pending is not None:
+        if not movable(entry) or entry.making is not None:
             return SMALL
-        return CHANGED if entry.alias is not None and entry.alias._version != entry.version else ""
+        return CHANGED if entry.alias is not None and version_of(entry.alias) != entry.version else ""
 
     def opening(self, handle: Handle | PlainTensor) -> None:
         """A backward pass is about to read it."""
@@ -232,7 +233,7 @@ class Offloading:
 
 def _open(entry: SavedStorage) -> bool:
     """It may still be packed, or become a mask."""
-    return entry.pending is not None or entry.unresolved > 0 or (entry.alias is not None and not entry.whole)
+    return entry.making is not None or entry.demand.unresolved > 0 or (entry.alias is not None and not entry.demand.whole)
 
 
 def _ranks() -> int:

@@ -39,9 +39,9 @@ class Account:
     @_guarded
     def opened(self, entry: SavedStorage, held: bool) -> None:
         """A backward pass asked for this entry for the first time."""
-        self._figures.count_storage(entry.nbytes, entry.kept_bytes, held or entry.reason == HELD.reason)
+        self._figures.count_storage(entry.nbytes, entry.kept_bytes, held or entry.demand.reason == HELD.reason)
         if entry.plain:
-            reason = entry.reason or WAITS.reason
+            reason = entry.demand.reason or WAITS.reason
             return self._figures.count_kept(reason, 0 if reason == HELD.reason else entry.nbytes)
         with self._figures.lock:
             self._figures.compressed += 1
@@ -85,4 +85,4 @@ def kind(entry: SavedStorage) -> str:
         return " [indices]"
     if isinstance(entry.copy, Replay):
         return " [replayed]"
-    return " [mask]" if entry.exact else " [signs]"
+    return " [mask]" if entry.same else " [signs]"

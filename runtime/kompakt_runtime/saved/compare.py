@@ -40,7 +40,7 @@ def _difference(entry: SavedStorage, copy: Tensor, original: Tensor) -> tuple[Te
         more = 0.0 if entry.packed is not None else rounding(original)
         return (~(error <= entry.bound * (1 + 1e-6) + more)).sum(), error.max()
     none = original.new_zeros((), dtype=torch.float64)
-    if entry.exact:
+    if entry.same:
         return (copy != original).sum(), none
     return ((copy <= 0) != (original <= 0)).sum(), none
 

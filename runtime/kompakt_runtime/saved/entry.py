@@ -1,44 +1,41 @@
 """One storage that a backward pass will read, and what is kept of it.
 
-An entry keeps the storage itself (`alias`) or a compressed copy of all of it, and may change from one to the other while the
-forward pass runs.
+An entry is in one of the states of `states.py` and may change it while the forward pass runs.
 """
 
-import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from kompakt_runtime.codec import Channels, Packed, Pending, Room, begin, encode
-from kompakt_runtime.codec.features import BoundsWanted
+from kompakt_runtime import codec
+from kompakt_runtime.codec import Channels, Room, begin, encode
 from kompakt_runtime.codec.rounding import WIDER
-from kompakt_runtime.saved.carrier import Hosted
-from kompakt_runtime.saved.derived import Derivation, Derived
-from kompakt_runtime.saved.lossless import Indices, Mask
-from kompakt_runtime.saved.replay import Replay
+from kompakt_runtime.compat.tensors import base_of, storage_key, users_of, version_of
+from kompakt_runtime.saved import carrier, states
+from kompakt_runtime.saved.demand import Demand
+from kompakt_runtime.saved.derived import Derivation
 
 Tensor = Any
-Copy = Packed | Mask | Indices | Replay | Hosted | Derived
 
 
 def _wrapped() -> int:
     """What a storage's Python object, which lives as long as the storage, counts among those that use it: 1 in newer versions."""
     t = torch.empty(1)
-    return int(torch._C._storage_Use_Count(t.untyped_storage()._cdata)) - 1
+    return users_of(storage_key(t)) - 1
 
 
 WRAPPED: Final = _wrapped()
 
 
 class SavedStorage:
-    """One storage as it was at one version."""
+    """One storage as it was at one version. state: what is kept of it; demand: what its readers ask for."""
 
     __slots__ = (
-        "__weakref__", "alias", "asked", "asked_by", "askers", "bound", "ceiling", "constant", "copy", "counted", "covered",
-        "derivation", "exact", "fixed", "handles", "largest", "layer", "nbytes", "opened", "original", "own", "pending", "probe",
-        "readers", "reason", "scales", "share", "signs", "spare", "storage", "stream", "timed", "unresolved", "version",
-        "watching",
+        "__weakref__", "constant", "counted", "demand", "handles", "layer", "nbytes", "opened", "original", "probe", "share",
+        "state", "storage", "stream", "timed", "version",
     )  # fmt: skip
 
     def __init__(self, t: Tensor) -> None:
@@ -48,31 +45,10 @@ class SavedStorage:
         self.stream = stream_of(t)  # on which the operation ran that saved it first
         self.nbytes = int(storage.nbytes())
         self.constant = t.grad_fn is None  # computed from no weight that is trained: a step may see the same numbers again
-        self.version = int(t._version)
-        self.alias: Tensor | None = whole_storage(t)
-        self.probe: Tensor = self.alias
-        self.copy: Copy | None = None  # with neither alias nor copy, nothing but the tensor's shape is read
-        self.exact = False  # the copy gives every bit back
-        self.pending: Pending | None = None  # being packed; `alias` stays until that is settled
-        self.bound = 0.0
-        self.ceiling = math.inf  # the tightest bound that any operation asked for
-        self.unresolved = 0  # handles of which nobody knows yet what reads them: the storage stays for so long
-        self.readers = 0  # handles whose operation reads the values as they are
-        self.signs = 0  # handles whose operation reads only which elements are zero
-        self.covered = 0  # bytes of the handles that an error-bounded copy serves
-        self.asked: list[BoundsWanted] = []
-        self.asked_by: Any = None  # the layer or operation whose bound is the ceiling
-        self.askers: list[tuple[Any, str]] = []  # who asked for a bound, and in which slot
-        self.own = math.inf  # the bound that it would be packed with if nothing else were computed from it
-        self.derivation: Derivation | None = None  # how it was computed, until that is decided about
-        self.scales = False  # its magnitude tells how far errors of something else reach in a product
-        self.largest: float | None = None  # that magnitude
-        self.spare: tuple[Packed, float] | None = None  # an error-bounded copy and its bound, while the storage is back
-        self.watching: list[
-            tuple[Any, Any]
-        ] = []  # handles that an error-bounded copy serves in a measured step, and who measures
-        self.fixed = False  # packing failed or was no gain
-        self.reason = ""
+        self.version = version_of(t)
+        self.probe: Tensor = whole_storage(t)
+        self.state: states.State = states.PendingState(self.probe)
+        self.demand = Demand()
         self.layer = ""
         self.handles = 0
         self.opened = 0
@@ -81,51 +57,46 @@ class SavedStorage:
         self.timed: Any = None  # in a step that is timed to find what may wait in host memory
         self.share: Any = None  # of what is held, as Holding counts it
 
-    @property
-    def packed(self) -> Packed | None:
-        """The error-bounded copy, if that is what is kept; without its tensors while these are in host memory."""
-        copy = self.copy.packed if isinstance(self.copy, Hosted) else self.copy
-        return copy if isinstance(copy, Packed) else None
+    def become(self, state: states.State) -> None:
+        """Raises ImpossibleTransition, and stays what it is, where the table has no such transition."""
+        states.check(self.state, state)
+        alias = self.alias
+        if alias is not None and states.alias_of(state) is None:
+            # Shares the version counter, not the storage: sees later writes and pins nothing.
+            probe = self.probe.detach()
+            probe.data = self.probe.new_empty(0)
+            self.probe = probe
+            if self.original is not None:
+                self.original = alias
+        self.state = state
 
-    @property
-    def bounded(self) -> bool:
-        """What is kept gives every element within `bound`."""
-        return self.packed is not None or (isinstance(self.copy, Derived) and not self.exact)
+    def back(self, t: Tensor) -> None:
+        """Pending: nothing is decided, and the storage is there, which `t` (a view of it, at the same version) still holds.
 
-    @property
-    def plain(self) -> bool:
-        """The storage is kept as it is, here or in host memory."""
-        return self.alias is not None or (isinstance(self.copy, Hosted) and self.copy.packed is None)
-
-    @property
-    def whole(self) -> bool:
-        """Somebody needs every bit, or may: the storage itself or an exact copy of it must stay."""
-        return self.fixed or self.readers > 0 or self.unresolved > 0
-
-    @property
-    def same(self) -> bool:
-        """What is kept instead gives every bit back, so it serves whoever reads it."""
-        return self.copy is not None and self.exact
+        An error-bounded copy that was made before may serve again.
+        """
+        state, alias = self.state, self.alias
+        if not isinstance(state, states.PendingState):
+            again = whole_storage(t) if alias is None else alias
+            self.become(states.PendingState(again, aside=state if isinstance(state, states.PackedState) else None))
+            if alias is None:
+                self.probe = again
 
     def hold(self, t: Tensor) -> None:
-        """The storage itself, until it is known what one more operation reads; `t` is a view of it at the same version.
+        """The storage itself, until it is known what one more operation reads; `t` is a view of it at the same version."""
+        if not self.same:
+            self.back(t)
+        self.demand.unresolved += 1
 
-        An error-bounded copy that was made before may serve that one too.
-        """
-        self.unresolved += 1
-        if self.alias is None and not self.same:
-            packed, bound = self.copy, self.bound
-            self.keep(t)
-            self.spare = (packed, bound) if isinstance(packed, Packed) else None
+    def learn(self, how: Callable[[], Derivation | None]) -> None:
+        """How it was computed, which is known for as long as it is open what becomes of it."""
+        if isinstance(self.state, states.PendingState) and self.state.derivation is None:
+            self.become(replace(self.state, derivation=how()))
 
-    def ask(self, asked: BoundsWanted, by: Any, slot: str, nbytes: int) -> None:
-        """An operation that reads so many bytes of it in this slot bears such errors."""
-        self.covered += nbytes
-        self.asked.append(asked)
-        self.askers.append((by, slot))
-        bound = asked.bound
-        if self.asked_by is None or bound < self.ceiling:
-            self.ceiling, self.asked_by = bound, by
+    def forget(self) -> None:
+        """What it was computed from need not live for its sake."""
+        if isinstance(self.state, states.PendingState):
+            self.become(replace(self.state, derivation=None))
 
     def compress(self, t: Tensor, bound: float, seed: int | None = None, channels: Channels | None = None) -> bool:
         """Keep a compressed copy instead of the storage; False where packing is no gain (then nothing changes)."""
@@ -134,81 +105,121 @@ class SavedStorage:
         packed = encode(source, bound, seed=seed, channels=channels)
         if packed.nbytes >= self.nbytes:
             return False
-        self.replace(packed, source, bound=bound)
+        self.back(t)
+        self.become(states.PackedState(packed, bound))
         return True
 
     def start(self, t: Tensor, bound: float, room: Room) -> bool:
         """The same without waiting for the device; False where nothing could be gained. `settle` must follow."""
         source = self.alias if self.alias is not None else whole_storage(t)
-        self.pending, self.bound = begin(source, bound, room), bound
-        if self.pending is not None:
-            self.alias = self.probe = source
-        return self.pending is not None
+        copy = begin(source, bound, room)
+        if copy is not None:
+            self.back(t)
+            self.become(states.PendingState(source, states.Making(copy, bound)))
+        return copy is not None
 
     def settle(self, again: bool) -> Room | None:
         """Lets the original go if its copy is whole; the room that was needed, None where nothing was pending.
 
         again: where the room did not suffice it is packed once more, now that its sizes are known; else the original stays.
         """
-        if self.pending is None:
+        state = self.state
+        if not isinstance(state, states.PendingState) or state.making is None:
             return None
-        pending, self.pending = self.pending, None
         try:
-            packed, room = pending.settle()
+            packed, room = state.making.copy.settle()
             if packed is None and again:
-                packed, room = self._packed_again(room)
+                packed, room = self._packed_again(state.alias, state.making.bound, room)
         except Exception as error:
-            self.fixed, self.reason = True, f"EncodeFailed{type(error).__name__}"
+            self.demand.reason = f"EncodeFailed{type(error).__name__}"
+            self.stay(self.demand.reason)
             return None
-        if packed is not None and self.unresolved:
-            self.spare = (packed, self.bound)
-        elif packed is not None:
-            self.replace(packed, self.alias, bound=self.bound)
+        if packed is None:
+            self.stay("NoGain" if again else "NoRoom")
         else:
-            self.fixed, self.reason = True, self.reason or ("NoGain" if again else "NoRoom")
+            made = states.PackedState(packed, state.making.bound)
+            self.become(replace(state, making=None, aside=made) if self.demand.unresolved else made)
         return room
 
-    def _packed_again(self, room: Room) -> tuple[Packed | None, Room]:
-        packed = encode(self.alias, self.bound)
+    def _packed_again(self, alias: Tensor, bound: float, room: Room) -> tuple[codec.Packed | None, Room]:
+        packed = encode(alias, bound)
         if packed.nbytes >= self.nbytes:
             return None, room
         return packed, Room.of(packed)
 
-    def replace(self, copy: Copy | None, source: Tensor, *, bound: float = 0.0, exact: bool = False) -> None:
-        """Keeps `copy` instead of the storage, whose alias `source` is; None where only the shape is read."""
-        if self.alias is not None:
-            # Shares the version counter, not the storage: sees later writes and pins nothing.
-            probe = self.probe.detach()
-            probe.data = self.probe.new_empty(0)
-            self.probe = probe
-        if self.original is not None:
-            self.original = source
-        self.copy, self.bound, self.exact, self.alias, self.spare = copy, bound, exact, None, None
+    def stay(self, reason: str = "") -> None:
+        """Pending or plain, the storage stays as it is. reason: why packing was in vain."""
+        if reason:
+            self.demand.in_vain(reason)
+        if isinstance(self.state, states.PendingState):
+            alias, derivation = self.state.alias, self.state.derivation
+            self.become(states.PendingState(alias, derivation=derivation) if self.demand.unresolved else states.PlainState(alias))
 
-    def moved(self, hosted: Hosted) -> None:
+    def moved(self, hosted: carrier.Hosted) -> None:
         """What was kept is on its way to host memory, which gives the same bits back."""
-        if self.alias is not None:
-            self.replace(hosted, self.alias, exact=True)
-        else:
-            self.copy = hosted
+        self.become(
+            states.PackedHostedState(hosted, self.state.bound)
+            if isinstance(self.state, states.PackedState)
+            else states.HostedState(hosted)
+        )
 
-    def landed(self, what: Tensor | Packed) -> None:
+    def landed(self, gone: states.HostedState | states.PackedHostedState) -> None:
         """What was in host memory is on the device again, and stays: it is about to be read more than once."""
-        if isinstance(what, Packed):
-            self.copy = what
-        else:
-            self.alias, self.copy, self.exact = what, None, False
+        what = gone.copy.land()
+        if self.state is gone:  # no other thread came first
+            self.become(
+                states.PackedState(what, gone.bound) if isinstance(gone, states.PackedHostedState) else states.PlainState(what)
+            )
 
-    def keep(self, t: Tensor) -> None:
-        """Back to the storage itself, which `t` (another view of it, at the same version) still holds."""
-        if self.alias is None:
-            self.alias = self.probe = whole_storage(t)
-        self.copy, self.pending, self.bound = None, None, 0.0
+    @property
+    def alias(self) -> Tensor | None:
+        """The storage itself, 1-D."""
+        return states.alias_of(self.state)
+
+    @property
+    def copy(self) -> states.Copy | None:
+        """What is kept instead of it."""
+        return states.copy_of(self.state)
+
+    @property
+    def packed(self) -> codec.Packed | None:
+        """The error-bounded copy, if that is what is kept; without its tensors while these are in host memory."""
+        return states.packed_of(self.state)
+
+    @property
+    def making(self) -> states.Making | None:
+        """The error-bounded copy that is being made."""
+        return self.state.making if isinstance(self.state, states.PendingState) else None
+
+    @property
+    def derivation(self) -> Derivation | None:
+        """How it was computed, until it is decided what becomes of it."""
+        return self.state.derivation if isinstance(self.state, states.PendingState) else None
+
+    @property
+    def bound(self) -> float:
+        """How far an element may be off, or will once the copy is made; 0 where errors are none, or nobody reads numbers."""
+        return states.bound_of(self.state)
+
+    @property
+    def bounded(self) -> bool:
+        """What is kept gives every element within `bound`."""
+        return states.within_a_bound(self.state)
+
+    @property
+    def plain(self) -> bool:
+        """The storage is kept as it is, here or in host memory."""
+        return isinstance(self.state, states.PlainState | states.PendingState | states.HostedState)
+
+    @property
+    def same(self) -> bool:
+        """What is kept instead gives every bit back, so it serves whoever reads it."""
+        return states.gives_every_bit(self.state)
 
     @property
     def taken(self) -> bool:
         """Kept within `bound`, or being compressed."""
-        return self.bounded or self.pending is not None
+        return self.bounded or self.making is not None
 
     @property
     def kept_bytes(self) -> int:
@@ -219,14 +230,13 @@ class SavedStorage:
     @property
     def held_bytes(self) -> int:
         """What it takes now: also a copy that is being made, or lies aside."""
-        aside = self.spare[0].nbytes if self.spare is not None else 0
-        return self.kept_bytes + aside + (self.pending.nbytes if self.pending is not None else 0)
+        return self.kept_bytes + states.bytes_aside(self.state)
 
     @property
     def alone(self) -> bool:
         """Nobody else holds the storage, so no operation can save it any more."""
-        ours = 0 if self.alias is None else 1 + (self.alias._base is not None)
-        return bool(torch._C._storage_Use_Count(self.storage.cdata) <= ours + WRAPPED)
+        ours = 0 if self.alias is None else 1 + (base_of(self.alias) is not None)
+        return users_of(self.storage.cdata) <= ours + WRAPPED
 
 
 def stream_of(t: Tensor) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from kompakt_runtime.saved.ledger import Handle
+from kompakt_runtime.saved.handle import Handle
 
 Tensor = Any
 # A tensor of more elements is looked at in so many parts.

@@ -6,7 +6,8 @@ from weakref import WeakValueDictionary
 
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from kompakt_runtime.saved.ledger import PlainTensor, StorageLedger
+from kompakt_runtime.saved.handle import PlainTensor
+from kompakt_runtime.saved.ledger import StorageLedger
 
 Tensor = Any
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,29 @@ with contextlib.suppress(ImportError):
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1)])
 ROOT = Path(__file__).parents[3] / "runtime"
+
+
+@pytest.fixture(autouse=True)
+def impossible(monkeypatch) -> Iterator[list[str]]:
+    """Transitions that a saved storage was refused in this process: the hooks count them and go on, a test fails."""
+    try:
+        from kompakt_runtime.saved import states
+    except ImportError:
+        yield []
+        return
+    refused: list[str] = []
+
+    def noted(now: Any, then: Any) -> None:
+        try:
+            check(now, then)
+        except states.ImpossibleTransition as error:
+            refused.append(str(error))
+            raise
+
+    check = states.check
+    monkeypatch.setattr(states, "check", noted)
+    yield refused
+    assert not refused
 
 
 @pytest.fixture(scope="session")

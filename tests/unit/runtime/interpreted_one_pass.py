@@ -9,7 +9,7 @@ from kompakt_runtime import codec
 from kompakt_runtime.codec import one_pass, one_pass_layout, select
 from kompakt_runtime.codec.one_pass_reference import expected
 from kompakt_runtime.hooks import actions as storage_actions
-from kompakt_runtime.saved import ledger
+from kompakt_runtime.saved import later
 from tests.support.runtime.small_training import batch, compressing, network, train_step
 from tests.support.runtime.tensors import same_bits
 
@@ -224,7 +224,7 @@ def gradients() -> list[torch.Tensor]:
 def test_training_with_copies_that_arrive_later_is_training_with_copies_at_once(monkeypatch):
     at_once = gradients()
     begun = []
-    monkeypatch.setattr(ledger, "defers", lambda _: True)
+    monkeypatch.setattr(later, "defers", lambda _: True)
     monkeypatch.setattr("kompakt_runtime.saved.entry.begin", lambda *what: begun.append(codec.begin(*what)) or begun[-1])
     assert all(map(torch.equal, at_once, gradients()))
     assert any(pending is not None and pending._counted is not None for pending in begun)

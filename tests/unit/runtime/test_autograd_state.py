@@ -9,7 +9,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from kompakt_runtime.compat import graph, hooks
-from kompakt_runtime.saved.ledger import PlainTensor
+from kompakt_runtime.saved.handle import PlainTensor
 from kompakt_runtime.scope import origin
 from tests.support.runtime.small_training import Holder, failed, ours_and_plain, same
 

@@ -174,8 +174,8 @@ def test_a_tensor_that_is_saved_again_later_is_not_packed_again(running, monkeyp
     """A gated unit saves its input for the gate, and after the activation for the other product."""
     packed = []
     session = running(activation_gradients="Exact")
-    compress = session.hooks.ledger.compress
-    session.hooks.ledger.compress = lambda *how, **more: packed.append(how[3]) or compress(*how, **more)
+    compress = session.hooks.ledger.later.compress
+    session.hooks.ledger.later.compress = lambda *how, **more: packed.append(how[3]) or compress(*how, **more)
     own = Weights(gate=SQUARE, up=SQUARE)
     model = Holder(own, lambda own, x: F.silu(x @ own.gate) * (x @ own.up))
     trained(model, batch(ROWS, WIDE), session)

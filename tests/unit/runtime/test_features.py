@@ -144,8 +144,8 @@ def test_layers_that_read_one_tensor_agree_and_others_share_one_bound(running, f
     torch.manual_seed(0)
     model, session = Both(function), running(target=0.01, activation_gradients="Bounded")
     optimizer, packed = torch.optim.AdamW(model.parameters(), lr=0.0), []
-    compress = session.hooks.ledger.compress
-    session.hooks.ledger.compress = lambda *what: packed.append(what[6] is not None) or compress(*what)
+    compress = session.hooks.ledger.later.compress
+    session.hooks.ledger.later.compress = lambda *what: packed.append(what[6] is not None) or compress(*what)
     for _ in range(6):
         x = (torch.randn(512, WIDTH) * torch.where(LARGE, 100.0, 1.0)).requires_grad_() * 1  # a leaf makes the pass exact
         optimizer.zero_grad()

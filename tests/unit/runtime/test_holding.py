@@ -162,7 +162,7 @@ def test_room_for_a_copy_that_is_being_made_counts_beside_the_original():
     t = torch.randn(ROWS, WIDE)
     entry = SavedStorage(t)
     assert entry.start(t, 0.1, Room(1.0))
-    assert entry.held_bytes == BYTES + entry.pending.nbytes > BYTES
+    assert entry.held_bytes == BYTES + entry.making.copy.nbytes > BYTES
     entry.settle(again=False)
     assert entry.held_bytes == entry.packed.nbytes
 

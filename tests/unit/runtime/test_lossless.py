@@ -140,7 +140,7 @@ def test_what_each_layer_keeps(kind):
 
 def test_a_relu_s_output_becomes_a_mask_as_soon_as_nobody_else_holds_it(running):
     def double(_, x):
-        found.append([type(entry.copy).__name__ for entry in session.hooks.ledger._entries.values() if entry.signs])
+        found.append([type(entry.copy).__name__ for entry in session.hooks.ledger._entries.values() if entry.demand.signs])
         return x * 2
 
     found, session = [], running(mode="Lossless")

@@ -228,13 +228,13 @@ def test_a_tensor_that_a_layer_and_a_norm_save_has_the_tighter_bound(running):
     site = session.sites.of(model.model[0])
     site.bound, site.observing = 0.5, False
     asked = []
-    compress = session.hooks.ledger.compress
+    compress = session.hooks.ledger.later.compress
 
     def noted(entry, t, bound, *arguments, **settings):
         asked.append(bound)
         return compress(entry, t, bound, *arguments, **settings)
 
-    session.hooks.ledger.compress = noted
+    session.hooks.ledger.later.compress = noted
     for mine, tighter in ((0.125, 0.125), (1.0, 0.5)):
         operation.bound = mine
         asked.clear()

@@ -240,8 +240,8 @@ def test_parameters_and_buffers_are_never_lossy(running):
     model = Learned()
     session = running(activation_gradients="Bounded")
     kept = []
-    compress = session.hooks.ledger.compress
-    session.hooks.ledger.compress = lambda entry, *how, **more: (
+    compress = session.hooks.ledger.later.compress
+    session.hooks.ledger.later.compress = lambda entry, *how, **more: (
         kept.append(entry.storage.cdata), compress(entry, *how, **more)
     )[1]  # fmt: skip
     own = {t.untyped_storage()._cdata for t in (*model.parameters(), *model.buffers())}

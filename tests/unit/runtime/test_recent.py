@@ -7,8 +7,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.saved import ledger
-from kompakt_runtime.saved.ledger import Handle
+from kompakt_runtime.saved import decoded as read_again
+from kompakt_runtime.saved.handle import Handle
 from kompakt_runtime.session import Session
 
 
@@ -19,7 +19,7 @@ def saved(monkeypatch):
     t = torch.randn(4096).relu()
     entry = book.entry(t)
     handles = [Handle(entry, t) for _ in range(3)]
-    assert book.compress(entry, t, 0.1, "layer", at_once=True)
+    assert book.later.compress(entry, t, 0.1, "layer", at_once=True)
     decoded: list[StorageWeakRef] = []
 
     def watched(packed):
@@ -27,8 +27,8 @@ def saved(monkeypatch):
         decoded.append(StorageWeakRef(copy.untyped_storage()))
         return copy
 
-    decode = ledger.decode  # type: ignore[attr-defined]
-    monkeypatch.setattr(ledger, "decode", watched)
+    decode = read_again.decode  # type: ignore[attr-defined]
+    monkeypatch.setattr(read_again, "decode", watched)
     return book, handles, decoded
 
 
@@ -63,7 +63,7 @@ def test_what_another_thread_has_decoded_is_let_go_too(saved):
 def test_another_stream_decodes_for_itself(saved, monkeypatch):
     book, handles, decoded = saved
     streams = iter((1, 2, 1))
-    monkeypatch.setattr(ledger, "stream_of", lambda t: next(streams), raising=False)
+    monkeypatch.setattr(read_again, "stream_of", lambda t: next(streams))
     for handle in handles:
         book.open(handle)
     assert len(decoded) == 2

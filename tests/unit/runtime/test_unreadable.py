@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from kompakt_runtime.saved import ledger
+from kompakt_runtime.saved import decoded
+from kompakt_runtime.saved.handle import DecodeFailed
 from kompakt_runtime.session import Session
 from tests.support.runtime.small_training import batch, compressing, failed, gradients, network, ours_and_plain, same, warm_up
 from tests.support.runtime.two_ranks import in_two_ranks
@@ -30,7 +31,7 @@ def test_a_damaged_copy_of_a_norm_s_input_is_named_too(running):
     warm_up(model)
     loss = model(batch()).square().sum()
     damage(session, "1 [norm]")
-    with pytest.raises(ledger.DecodeFailed, match=r"what 1 \[norm\] saved"):
+    with pytest.raises(DecodeFailed, match=r"what 1 \[norm\] saved"):
         loss.backward()
     assert all(reason.startswith("DecodeFailed") for reason in failed(session))
 
@@ -40,7 +41,7 @@ def test_a_damaged_copy_ends_the_backward_pass_by_an_error_that_names_the_layer(
     warm_up(model)
     loss = model(batch().requires_grad_()).square().sum()
     damage(session, "2")
-    with pytest.raises(ledger.DecodeFailed, match=r"what 2 saved \(9216 bytes\) cannot be read.*Error: ") as raised:
+    with pytest.raises(DecodeFailed, match=r"what 2 saved \(9216 bytes\) cannot be read.*Error: ") as raised:
         loss.backward()
     assert model[5].weight.grad is not None, "what was read before is there"
     assert model[2].weight.grad is None, "nothing was made up"
@@ -63,7 +64,7 @@ def test_want_of_memory_keeps_its_class_for_loops_that_leave_out_a_batch(running
     def broken(_packed):
         raise error("no room")
 
-    monkeypatch.setattr(ledger, "decode", broken)
+    monkeypatch.setattr(decoded, "decode", broken)
     with pytest.raises(error, match=r"what 5 saved .*: no room"):
         loss.backward()
     assert session.figures.raw[f"DecodeFailed{error.__name__}"] == 1
@@ -78,13 +79,13 @@ def test_a_copy_is_tried_again_without_the_one_that_was_read_last(running, monke
     def short_of_memory(packed):
         calls.append(packed)
         if len(calls) == 2:
-            session.hooks.ledger._recent[0, 0] = (object(), torch.zeros(1))
+            session.hooks.ledger.decoded.recent[0, 0] = (object(), torch.zeros(1))
             raise torch.cuda.OutOfMemoryError("no room")
-        assert len(calls) != 3 or not session.hooks.ledger._recent
+        assert len(calls) != 3 or not session.hooks.ledger.decoded.recent
         return plain(packed)
 
-    plain = ledger.decode  # type: ignore[attr-defined]
-    monkeypatch.setattr(ledger, "decode", short_of_memory)
+    plain = decoded.decode  # type: ignore[attr-defined]
+    monkeypatch.setattr(decoded, "decode", short_of_memory)
     assert same(gradients(model, batch()), wanted)
     assert len(calls) == 3
     assert not [reason for reason in session.figures.raw if reason.startswith("DecodeFailed")]

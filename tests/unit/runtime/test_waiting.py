@@ -8,8 +8,8 @@ import torch
 from kompakt_runtime.codec import Pending, Room, begin, select
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.hooks import actions as storage_actions
-from kompakt_runtime.saved import ledger
-from kompakt_runtime.saved.ledger import Handle
+from kompakt_runtime.saved import later as packed_later
+from kompakt_runtime.saved.handle import Handle
 from kompakt_runtime.session import Session
 from tests.support.runtime.small_training import batch, compressing, network, train_step
 
@@ -34,7 +34,7 @@ def waiting(monkeypatch):
         return seen[-1]
 
     def start(ready: bool) -> list[Pending]:
-        monkeypatch.setattr(ledger, "defers", lambda _t: True)
+        monkeypatch.setattr(packed_later, "defers", lambda _t: True)
         monkeypatch.setattr("kompakt_runtime.saved.entry.begin", watched)
         monkeypatch.setattr(Pending, "ready", property(lambda _pending: ready))
         return seen
@@ -71,13 +71,13 @@ def test_where_room_is_short_and_the_backward_pass_is_there_the_original_serves(
     waiting(False)
     book = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0)).hooks.ledger
     monkeypatch.setattr(Pending, "settle", no_room)
-    book._rooms["layer"] = (0.1, Room(0.0))
+    book.later.rooms["layer"] = (0.1, Room(0.0))
     t = torch.randn(50_000)
     entry = book.entry(t)
     handle = Handle(entry, t)
-    assert book.compress(entry, t, 0.1, "layer", at_once=False)
+    assert book.later.compress(entry, t, 0.1, "layer", at_once=False)
     assert torch.equal(book.open(handle), t)
-    assert (entry.packed, entry.reason) == (None, "NoRoom")
+    assert (entry.packed, entry.demand.reason) == (None, "NoRoom")
 
 
 def test_a_failure_while_settling_leaves_plain_training(waiting, monkeypatch):
@@ -92,15 +92,15 @@ def test_a_failure_while_settling_leaves_plain_training(waiting, monkeypatch):
 def test_originals_wait_up_to_a_budget_of_bytes(waiting, monkeypatch):
     waiting(False)
     sizes = [50_000, 50_000, 100_000, 50_000, 200_000, 50_000]
-    monkeypatch.setattr(ledger, "most_waiting", lambda _device: 4 * 200_000)
+    monkeypatch.setattr(packed_later, "most_waiting", lambda _device: 4 * 200_000)
     book = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0)).hooks.ledger
-    book._rooms["layer"] = (0.1, Room(1))
+    book.later.rooms["layer"] = (0.1, Room(1))
     tensors = [torch.randn(size).relu() for size in sizes]
     entries = [book.entry(t) for t in tensors]
     waits = []
     for entry, t in zip(entries, tensors, strict=True):
-        assert book.compress(entry, t, 0.1, "layer", at_once=False)
-        waits.append([other.nbytes // 4000 for other in entries if other.pending is not None])
+        assert book.later.compress(entry, t, 0.1, "layer", at_once=False)
+        waits.append([other.nbytes // 4000 for other in entries if other.making is not None])
     # The oldest go first; one that is larger than all that may wait has the budget to itself.
     assert waits == [[50], [50, 50], [50, 50, 100], [50, 100, 50], [200], [50]]
 
@@ -109,12 +109,12 @@ def test_forward_passes_of_two_threads_settle_each_tensor(waiting, monkeypatch):
     """The second comes just when the first has looked at the oldest."""
     waiting(False)
     book = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0)).hooks.ledger
-    book._rooms["layer"] = (0.1, Room(1))
+    book.later.rooms["layer"] = (0.1, Room(1))
     tensors = [torch.randn(50_000).relu() for _ in range(5)]
     entries = [book.entry(t) for t in tensors]
 
     def pack(place: int) -> None:
-        book.compress(entries[place], tensors[place], 0.1, "layer", at_once=False)
+        book.later.compress(entries[place], tensors[place], 0.1, "layer", at_once=False)
 
     def ready(_pending) -> bool:
         if not started:
@@ -130,7 +130,7 @@ def test_forward_passes_of_two_threads_settle_each_tensor(waiting, monkeypatch):
     pack(3)
     started[0].join()
     assert [entry.packed is not None for entry in entries[:3]] == [True] * 3
-    assert {reference() for reference in book._flying} == {entry for entry in entries if entry.pending is not None}
+    assert {reference() for reference in book.later.flying} == {entry for entry in entries if entry.making is not None}
 
 
 def test_where_kernels_cannot_run_tensors_pass_through_and_are_counted(monkeypatch):
