@@ -17,6 +17,7 @@ from kompakt_runtime.figures.counted import Figures
 from kompakt_runtime.hooks.actions import StorageActions
 from kompakt_runtime.saved import states
 from kompakt_runtime.saved.account import Account
+from kompakt_runtime.saved.entry import SavedStorage
 from kompakt_runtime.saved.handle import Handle
 from kompakt_runtime.saved.lossless import window_indices
 from kompakt_runtime.saved.operators import scales
@@ -140,6 +141,8 @@ class Settling:
         if site is None:
             return self._plain(use, decide(Use.VALUES, self._facts(handle), call.mode, self._minimum, None))
         handle.use = Use.WEIGHT_GRADIENT  # packed or not: who looks for room counts the gradient that is being made
+        if entry.alias is None:
+            return self._served(entry)
         x, mode = handle.view(entry.alias), strictest(call.mode, site.mode)
         operation = contraction(use.node, use.slot, x.shape, use.parameter) if site.observing or site.features else None
         if operation is not None and site.observing and mode != "None":
@@ -154,6 +157,8 @@ class Settling:
 
     def _nonlinear(self, use: Consumption, operation: Operation, call: Call) -> float | None:
         handle, entry = use.handle, use.handle.entry
+        if entry.alias is None:
+            return self._served(entry)
         x, expected = handle.view(entry.alias), self._operations.expected if self._operations is not None else 0
         bound = operation.bound_for(x, self._target, expected) if self._facts(handle).lossy_type else None
         self._judged(use, call.mode, bound, operation)
@@ -189,6 +194,11 @@ class Settling:
         copy = window_indices(handle.view(entry.alias), tuple(ours[0].shape)[-pooled:], window_of(use.node, pooled))
         entry.become(states.MaskState(copy, exact=True))
         return
+
+    @staticmethod
+    def _served(entry: SavedStorage) -> None:
+        """What is kept of it gives every bit back, and the original is gone: there is nothing to decide or to measure."""
+        entry.demand.values("ValuesNeeded")
 
     def _plain(self, use: Consumption, verdict: Verdict) -> None:
         if use.read is None:

@@ -146,6 +146,20 @@ def test_what_was_derived_may_be_saved_once_more(running):
     assert all(float((ours[name] - plain[name]).norm()) < 0.1 * float(plain[name].norm()) for name in plain)
 
 
+def test_what_is_derived_bit_for_bit_serves_one_more_layer(running):
+    """The second product comes when the result is no longer there."""
+
+    def twice(own, x):
+        y = F.silu(x @ own["a"])
+        return F.silu(y @ own["b"]) + y @ own["c"]
+
+    session = running(mode="Lossless")
+    ours, plain = trained(twice, session)
+    assert derived(session)
+    assert torch.equal(ours["x"], plain["x"])
+    assert not failed(session)
+
+
 @pytest.mark.parametrize("asked", ["Exact", "Bounded"])
 def test_a_source_that_was_changed_is_told_as_plain_autograd_tells_it(running, asked):
     def changed(own, x):
