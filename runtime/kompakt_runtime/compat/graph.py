@@ -9,6 +9,7 @@ import torch
 Tensor = Any
 Node = Any
 RAW: Final = "_raw_saved_"
+CAST: Final = "ToCopyBackward0"
 SLOTS_TOLD: Final = hasattr(torch._C._autograd.SavedTensor, "data")
 
 
@@ -37,6 +38,17 @@ def saved_for(t: Tensor) -> int:
 def behind(node: Node) -> Iterator[Node]:
     """The nodes that this one hands gradients to."""
     return (next_ for next_, _ in node.next_functions if next_ is not None)
+
+
+def computed_by(t: Tensor) -> Node | None:
+    """The node whose first result `t` is, or is but for a cast of that to a type no wider, as autocast makes it."""
+    node, number = t.grad_fn, t.output_nr
+    if node is not None and node.name() == CAST:
+        ((node, number),) = node.next_functions
+        made = None if node is None else node._input_metadata[number]
+        if made is None or made.device != t.device or made.dtype.itemsize < t.dtype.itemsize:
+            return None
+    return None if number else node
 
 
 def current_node() -> Node:

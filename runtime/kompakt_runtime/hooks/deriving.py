@@ -80,7 +80,7 @@ class Deriving:
         key, original, found = _place(entry, derivation, exact), entry.alias, None
         if not any(map(_away, derivation.sources)) and self._due(key):
             found = derivation.run(self._ledger.looked_at)
-            self._proved[key] = _holds(found, original, error, exact)
+            self._proved[key] = _holds(found, original, error, 0 if exact else derivation.roundings)
         if not self._proved.get(key):
             return False
         self._replace(entry, derivation, error, exact)
@@ -154,12 +154,12 @@ class Deriving:
         return float(original.numel() * max(0.0, bits + math.log2(at / bound)))
 
 
-def _holds(found: Tensor, original: Tensor, error: float, exact: bool) -> bool:
-    """Compared with the original."""
-    if exact:
+def _holds(found: Tensor, original: Tensor, error: float, roundings: int) -> bool:
+    """Compared with the original; roundings: none where every bit counts."""
+    if not roundings:
         return bool(torch.equal(found.view(torch.uint8), original.view(torch.uint8)))
     away = (found - original).abs_().masked_fill_(~original.isfinite(), 0)
-    return bool((away <= rounding(original).add_(error * (1 + 1e-6))).all())
+    return bool((away <= rounding(original, roundings).add_(error * (1 + 1e-6))).all())
 
 
 def _place(entry: SavedStorage, derivation: Derivation, exact: bool) -> Place:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from kompakt_runtime.codec import Packed, pieces
+from kompakt_runtime.saved.derived import Derived
 from kompakt_runtime.saved.entry import SavedStorage
 from kompakt_runtime.saved.noise import slices
 
@@ -37,7 +38,7 @@ def _difference(entry: SavedStorage, copy: Tensor, original: Tensor) -> tuple[Te
     if entry.bounded:
         # Rounding of this subtraction aside; what is not finite must be equal bit for bit or NaN in both.
         error = (copy - original).abs_().masked_fill_(~original.isfinite(), 0)
-        more = 0.0 if entry.packed is not None else rounding(original)
+        more = rounding(original, entry.copy.derivation.roundings) if isinstance(entry.copy, Derived) else 0.0
         return (~(error <= entry.bound * (1 + 1e-6) + more)).sum(), error.max()
     none = original.new_zeros((), dtype=torch.float64)
     if entry.same:
@@ -45,9 +46,9 @@ def _difference(entry: SavedStorage, copy: Tensor, original: Tensor) -> tuple[Te
     return ((copy <= 0) != (original <= 0)).sum(), none
 
 
-def rounding(original: Tensor) -> Tensor:
-    """By how much more what is computed again may differ: it is within its bound before it is rounded to its type."""
-    return original.abs().masked_fill_(~original.isfinite(), 0).mul_(torch.finfo(original.dtype).eps)
+def rounding(original: Tensor, times: int) -> Tensor:
+    """By how much more what is computed again may differ: it is within its bound before it is rounded to its type, so often."""
+    return original.abs().masked_fill_(~original.isfinite(), 0).mul_(times * torch.finfo(original.dtype).eps)
 
 
 def sample(t: Tensor, batched: bool) -> Tensor:

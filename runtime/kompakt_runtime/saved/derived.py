@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-from kompakt_runtime.compat.graph import SLOTS_TOLD, argument, held
+from kompakt_runtime.compat.graph import SLOTS_TOLD, argument, computed_by, held
 from kompakt_runtime.compat.tensors import base_of, version_of
 from kompakt_runtime.saved.operators import OPERATORS, Operator
 
@@ -28,6 +28,12 @@ class Derivation:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: Any
+
+    @property
+    def roundings(self) -> int:
+        """How often elements are rounded on the way from what is kept: once here, and in sources that are derived themselves."""
+        copies = (one.entry.copy for one in self.sources if hasattr(one, "entry"))
+        return 1 + sum(copy.derivation.roundings for copy in copies if isinstance(copy, Derived))
 
     def run(self, read: Read) -> Tensor:
         """The storage again, 1-D."""
@@ -73,10 +79,10 @@ def derivation_of(t: Tensor, ours: tuple[type, ...]) -> Derivation | None:
     if not SLOTS_TOLD:
         return None
     base = t if base_of(t) is None else base_of(t)
-    node = base.grad_fn
+    node = computed_by(base)
     operator = OPERATORS.get(node.name()) if node is not None else None
     # Something else is in it by now, or it is not the operation's first result, or not all that lies there.
-    if operator is None or version_of(base) or base.output_nr or not _fills(base):
+    if operator is None or version_of(base) or not _fills(base):
         return None
     sources = [held(node, slot) for slot in operator.slots]
     if any(len(one) != 1 or not isinstance(one[0], ours) for one in sources):
