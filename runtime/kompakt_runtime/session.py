@@ -65,9 +65,8 @@ class Session:
         """Forward passes count from now on, and optimizer steps."""
         self._forwards.start()
         if not self._step_handles:
-            self._step_handles = [register_optimizer_step_post_hook(self._stepped)]
-            if self._headroom is not None:
-                self._step_handles.append(register_optimizer_step_pre_hook(self._stepping))
+            after, before = register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+            self._step_handles = [after(self._stepped), before(self._stepping)]
 
     def pause(self) -> None:
         """Forward passes do not count any more; optimizer steps still do."""
@@ -119,6 +118,10 @@ class Session:
         self.figures.holding.stepped()
 
     def _stepping(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            self.hooks.weights.before_step()
+        except Exception as error:
+            self.figures.count_raw(f"HookFailed{type(error).__name__}")
         self._watch(Headroom.stepping)
 
     def _watch(self, moment: Callable[..., None], *what: Any) -> None:

@@ -51,6 +51,14 @@ def computed_by(t: Tensor) -> Node | None:
     return None if number else node
 
 
+def cast_from(t: Tensor) -> Tensor | None:
+    """The leaf that `t` is in another type, on the same device; None where it is something else."""
+    node = t.grad_fn
+    leaf = node.next_functions[0][0] if node is not None and node.name() == CAST else None
+    found = getattr(leaf, "variable", None)
+    return found if found is not None and found.device == t.device and found.shape == t.shape else None
+
+
 def current_node() -> Node:
     """The node whose backward function runs."""
     return torch._C._current_autograd_node()

@@ -31,7 +31,7 @@ class StorageActions:
     def __init__(self, ledger: StorageLedger, account: Account, figures: Figures, seeds: Seeds) -> None:
         self._ledger, self._account, self._figures, self._seeds = ledger, account, figures, seeds
         self._replays = Replays()
-        self._deriving = Deriving(ledger, account, figures)
+        self.deriving = Deriving(ledger, account, figures)
 
     def exactly(self, entry: SavedStorage, t: Tensor, verdict: Exact, call: Call) -> bool:
         """Every bit in less room, if that can be."""
@@ -65,7 +65,7 @@ class StorageActions:
     def _conclude(self, entry: SavedStorage) -> None:
         demand = entry.demand
         if demand.whole:
-            if not self._derived(self._deriving.exactly, entry):
+            if not self._derived(self.deriving.exactly, entry):
                 entry.stay()
         elif demand.covered:
             self._within(entry)
@@ -78,7 +78,7 @@ class StorageActions:
 
     def _within(self, entry: SavedStorage) -> None:
         """A copy of which no element is off by more than the least that an operation asked for."""
-        demand, bound = entry.demand, self._deriving.bound(entry)
+        demand, bound = entry.demand, self.deriving.bound(entry)
         together = agreed(demand.asked) if bound == demand.ceiling else None  # what is computed from it wishes one bound
         if demand.scales and entry.alias is not None and not defers(entry.alias):
             demand.largest = magnitude(entry.alias)
@@ -99,7 +99,7 @@ class StorageActions:
         tightest = widest if channels is None else widest * 2.0 ** -int(channels.depths.max())
         if isinstance(state, states.PendingState) and state.aside is not None and state.aside.bound <= tightest:
             entry.become(state.aside)
-        elif not self._derived(self._deriving.within, entry, bound):
+        elif not self._derived(self.deriving.within, entry, bound):
             try:
                 seed = self._seeds.of(entry)
                 if not self._ledger.later.compress(entry, source, widest, asked_by.name, asked_by.observing, seed, channels):
@@ -125,7 +125,7 @@ class StorageActions:
             t = handle.view(source)
             if isinstance(entry.state, states.PackedState):
                 watched.error = sample_error(entry.state.copy, t, watched.batched)
-            elif isinstance(entry.state, states.DerivedState) and (flat := self._deriving.again(entry.state.copy)) is not None:
+            elif isinstance(entry.state, states.DerivedState) and (flat := self.deriving.again(entry.state.copy)) is not None:
                 watched.error = sample(handle.view(flat), watched.batched) - sample(t, watched.batched)
 
 

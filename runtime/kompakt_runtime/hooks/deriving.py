@@ -58,6 +58,10 @@ class Deriving:
         derivation = with_own_parameters(derivation) if not any(error != 0 for error in errors) else None
         return derivation is not None and self._try(entry, derivation, 0.0, exact=True)
 
+    def proved(self, entry: SavedStorage, derivation: Derivation) -> bool:
+        """Every bit again from what is never packed. Is it so from now on?"""
+        return not self._disproved(entry, derivation, exact=True) and self._try(entry, derivation, 0.0, exact=True)
+
     def within(self, entry: SavedStorage, bound: float) -> bool:
         """Every element within the bound. Is it so from now on?"""
         derivation = entry.derivation

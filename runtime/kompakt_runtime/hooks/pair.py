@@ -17,6 +17,7 @@ from kompakt_runtime.config import Mode, RuntimeConfig, rank
 from kompakt_runtime.figures.counted import Figures
 from kompakt_runtime.hooks.actions import StorageActions
 from kompakt_runtime.hooks.settling import Settling
+from kompakt_runtime.hooks.weights import CastWeights
 from kompakt_runtime.offload.schedule import Offloading
 from kompakt_runtime.saved.account import Account
 from kompakt_runtime.saved.derived import Derived, derivation_of
@@ -57,6 +58,7 @@ class Hooks:
         self._passed = Passed(self.ledger, figures.count_passed)
         self.seeds = Seeds(rank(os.environ))
         self._actions = StorageActions(self.ledger, account, figures, self.seeds)
+        self.weights = CastWeights(self.ledger, self._actions.deriving)
         settling = Settling(config, figures, sites, operations, account, self._actions)
         self.readers = Readers(settling.read_by, settling.never_read)
 
@@ -71,7 +73,7 @@ class Hooks:
         if not t.numel():
             return PlainTensor(t)
         if is_parameter(t) or storage_key(t) in own:
-            return PlainTensor(t)
+            return self._weight(t, call)
         if strange := untried(t.device):
             return self.passed(t, strange, own)
         self.readers.packing(t)
@@ -80,6 +82,14 @@ class Hooks:
         self._store(handle, t, call, mode)
         if self.offloading is not None and handle.entry.handles == 1:
             self.offloading.placed(handle.entry, call.leaving, mode != "None")
+        return handle
+
+    def _weight(self, t: Tensor, call: Call) -> Handle | PlainTensor:
+        wanted = call.mode != "None" and not kept_out()
+        handle = self.weights.handle(t, call.name, self._minimum) if wanted else None
+        if handle is None:
+            return PlainTensor(t)
+        self._figures.holding.weigh(handle.entry)
         return handle
 
     def passed(self, t: Tensor, reason: str, own: frozenset[int]) -> PlainTensor:

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import torch
 
-from kompakt_runtime.compat.graph import SLOTS_TOLD, argument, computed_by, held
+from kompakt_runtime.compat.graph import SLOTS_TOLD, argument, cast_from, computed_by, held
 from kompakt_runtime.compat.tensors import base_of, version_of
-from kompakt_runtime.saved.operators import OPERATORS, Operator
+from kompakt_runtime.saved.operators import CAST, OPERATORS, Operator
 
 Tensor = Any
 # What an operation was computed from: a handle of ours, a parameter's, or our own copy of a parameter.
@@ -89,6 +89,15 @@ def derivation_of(t: Tensor, ours: tuple[type, ...]) -> Derivation | None:
         return None
     arguments = tuple(argument(node, name, None) for name in operator.arguments)
     return Derivation(operator, tuple(one[0] for one in sources), arguments, tuple(base.shape), base.stride(), base.dtype)
+
+
+def cast_of_parameter(t: Tensor, ours: Callable[[Tensor], Source]) -> Derivation | None:
+    """The whole storage of `t` as a parameter in another type; ours: our handle of a parameter."""
+    base = t if base_of(t) is None else base_of(t)
+    weight = cast_from(base)
+    if type(weight) is not torch.nn.Parameter or version_of(base) or not _fills(base):
+        return None
+    return Derivation(CAST, (ours(weight),), (), tuple(base.shape), base.stride(), base.dtype)
 
 
 def _fills(t: Tensor) -> bool:

@@ -155,6 +155,12 @@ class SavedStorage:
             alias, derivation = self.state.alias, self.state.derivation
             self.become(states.PendingState(alias, derivation=derivation) if self.demand.unresolved else states.PlainState(alias))
 
+    def computed(self, t: Tensor) -> None:
+        """What it was to be computed from is about to change: from now on it is the storage of `t`, which nobody else has."""
+        alias = whole_storage(t)
+        self.become(states.PlainState(alias))
+        self.probe = alias
+
     def moved(self, hosted: carrier.Hosted) -> None:
         """What was kept is on its way to host memory, which gives the same bits back."""
         self.become(

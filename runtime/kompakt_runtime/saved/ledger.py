@@ -98,11 +98,13 @@ class StorageLedger:
             self._closed(entry, not kept and not entry.storage.expired())
         entry.counted = True
 
-    def source(self, handle: Handle, *, backward: bool = True) -> tuple[Tensor, bool]:
+    def source(self, handle: Handle | PlainTensor, *, backward: bool = True) -> tuple[Tensor, bool]:
         """What something else is computed from again, and whether this copy is nobody else's. Does not count as a reader.
 
         Raises as `open` does, but of a copy: changes in place of what was copied do it no harm.
         """
+        if isinstance(handle, PlainTensor):
+            return self.open(handle), False
         entry = handle.entry
         if not isinstance(entry.state, states.PackedState | states.PackedHostedState | states.DerivedState):
             check_version(entry.probe, handle.version, handle.shape, handle.dtype)
@@ -120,7 +122,7 @@ class StorageLedger:
         flat = self.decoded.decode(entry, entry.copy)
         return handle.view(flat), isinstance(entry.state, states.PackedState | states.DerivedState)
 
-    def looked_at(self, handle: Handle) -> tuple[Tensor, bool]:
+    def looked_at(self, handle: Handle | PlainTensor) -> tuple[Tensor, bool]:
         """As `source`, while the forward pass runs: nothing is counted."""
         return self.source(handle, backward=False)
 

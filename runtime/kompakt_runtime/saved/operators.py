@@ -70,6 +70,9 @@ OPERATORS: Final = {
     ),
 }
 
+# Into the type of its result; of a parameter, which a node does not hold.
+CAST: Final = Operator((), lambda sources, _: sources[0], lambda _: (1.0,), steady=True)
+
 
 def scales(node: str) -> bool:
     """Whether magnitudes of what this node keeps tell how far errors reach."""

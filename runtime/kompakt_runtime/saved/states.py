@@ -113,6 +113,7 @@ TRANSITIONS: Final[dict[tuple[type[State], type[State]], str]] = {
     (MaskState, PendingState): "one more operation saves it, and has the original; not where the mask gives every bit back",
     (ShapeOnlyState, PendingState): "one more operation saves it, and has the original",
     (DerivedState, PendingState): "one more operation saves it, and has the original; not where every bit is computed again",
+    (DerivedState, PlainState): "a weight that it is cast from is about to change",
     (HostedState, PlainState): "a backward pass fetched it to compute with it more than once",
     (PackedHostedState, PackedState): "a backward pass fetched it to compute with it more than once",
     (PackedHostedState, PendingState): "one more operation saves it, and has the original",
