@@ -143,12 +143,12 @@ GROWTH = 16.0
 def nonlinear_bound(used: float, moved: float, widest: float) -> float | None:
     """The next bound of a nonlinear operation's inputs; None where figures say nothing.
 
-    moved: the largest of the errors that noise of the size of `used` made, each over what was allowed; widest: what the
-    bound never exceeds.
+    moved: the largest of the errors that noise of the size of `used` made, each over what was allowed; 0 where it was lost in
+    the rounding of a narrow type; widest: what the bound never exceeds.
     """
-    if not (0 < moved < math.inf and 0 < widest < math.inf):
+    if not (0 <= moved < math.inf and 0 < widest < math.inf):
         return None
-    return min(used * GROWTH, used / moved, widest)
+    return min(used / max(moved, 1 / GROWTH), widest)
 
 
 # Before a layer was measured once its bound aims at this share of the target.

@@ -120,8 +120,8 @@ class Operation:
             self.own = self.weight_moved.mean().sqrt().double() / (ratio * self.weight_gradient.abs().mean().double())
 
     def figures(self) -> Tensor | None:
-        """(error of the weight's gradient over its mean |momentum|, the widest bound whose errors are like noise) as one tensor;
-        None if a pass or a step is missing: of linear layers, or of the weight.
+        """(error of the weight's gradient over its mean |momentum|, the widest bound whose errors are like noise, how large the
+        gradients were that could be off) as one tensor; None if a pass or a step is missing: of linear layers, or of the weight.
 
         Where most numbers lie within one step of the copy, as probabilities that hardly differ, all have the same error.
         """
@@ -133,7 +133,13 @@ class Operation:
         if self.own is None and self.weight_moved is not None:
             return None
         own = self.magnitude.new_zeros((), dtype=torch.float64) if self.own is None else self.own
-        return torch.stack([own, torch.minimum(self.magnitude / self.elements, self.deviation / 2).double()])
+        widest = torch.minimum(self.magnitude / self.elements, self.deviation / 2).double()
+        return torch.stack([own, widest, self._gradients(own)])
+
+    def _gradients(self, like: Tensor) -> Tensor:
+        """Sums of what is zero only where all of it is."""
+        onward = like.new_zeros(()) if self.size is None else self.size.sum().double()
+        return onward if self.weight_gradient is None else onward + self.weight_gradient.abs().sum().double()
 
     def finish(self) -> None:
         """Drops the sums."""

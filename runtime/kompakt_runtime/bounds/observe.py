@@ -123,8 +123,8 @@ def renew_operations(
     first = measured[0][1]
     rows = torch.stack([figures.to(first.device) for _, figures in measured]).tolist()
     judged = []
-    for (operation, _), (own, widest) in zip(measured, rows, strict=True):
-        moved = math.nan if operation.over is None else max(operation.over, own / target)
+    for (operation, _), (own, widest, size) in zip(measured, rows, strict=True):
+        moved = max(operation.over, own / target) if operation.over is not None and size else math.nan
         bound = nonlinear_bound(operation.used, moved, widest)
         if bound is not None:
             operation.bound = bound

@@ -41,6 +41,38 @@ def rows(session, kind: str) -> dict:
     return {name: row for name, row in session.figures.layers.items() if name.endswith(f"[{kind}]")}
 
 
+class Narrow(nn.Module):
+    """Its hyperbolic tangents are so small that noise as wide as first bounds is lost in the rounding of gradients."""
+
+    def __init__(self, last: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(36, 36, bias=False, dtype=torch.bfloat16), nn.Linear(36, 4, dtype=torch.bfloat16)
+        with torch.no_grad():
+            self.first.weight.mul_(0.002)
+            self.last.weight.mul_(last)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x.flatten(2).to(torch.bfloat16)))).float()
+
+
+def test_what_noise_does_not_move_may_be_packed_wider_next_time(running):
+    model, session = Narrow(last=1.0), running(activation_gradients="Bounded")
+    warm_up(model, steps=6, momentum=0.9)
+    (row,) = rows(session, "tanh").values()
+    assert row.bound, "after one measured step"
+    (tanh,) = [one for one in session.hooks.operations if one.name.endswith("[tanh]")]
+    assert tanh.bound
+
+
+def test_where_there_is_no_gradient_nothing_is_learnt_from_noise(running):
+    """As behind weights that begin as zero."""
+    model, session = Narrow(last=0.0), running(activation_gradients="Bounded")
+    warm_up(model, steps=1, momentum=0.9)
+    (tanh,) = [one for one in session.hooks.operations if one.name.endswith("[tanh]")]
+    assert tanh.bound is None
+
+
 @pytest.mark.parametrize("norm", [nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm])
 def test_inputs_of_norms_are_packed_within_bounds_of_their_own(running, norm):
     model, session = network(norm), running(activation_gradients="Bounded")
@@ -272,7 +304,8 @@ def test_a_bound_follows_what_was_measured_and_grows_step_by_step():
     assert nonlinear_bound(0.1, 2.0, 1.0) == pytest.approx(0.05)
     assert nonlinear_bound(0.01, 0.01, 1.0) == pytest.approx(0.01 * GROWTH)
     assert nonlinear_bound(0.1, 0.01, 0.3) == 0.3
-    for moved in (0.0, math.nan, math.inf):
+    assert nonlinear_bound(0.01, 0.0, 1.0) == pytest.approx(0.01 * GROWTH), "noise of this size did nothing at all"
+    for moved in (math.nan, math.inf):
         assert nonlinear_bound(0.1, moved, 1.0) is None
     assert first_nonlinear_bound(0.0, 0.01, 4) is None
     wide = first_nonlinear_bound(5.0, 0.01, 4)
