@@ -32,6 +32,7 @@ COLUMNS: Final = [
     column("Ratio", ".status.compression.ratio"),
     column("Restarts", ".status.restarts", "integer"),
     column("Attempt", ".status.attempt", "integer", priority=1),
+    column("Peak", ".status.compression.peakBytes", "integer", priority=1),
     column("Overhead %", ".status.compression.overheadPercent", priority=1),
     column("Batch", ".status.batch.size", "integer", priority=1),
     column("MB/s", ".status.scheduling.plan.value", "integer", priority=1),

@@ -57,4 +57,13 @@ def _told(found: Mapping[str, Any], finished: bool) -> str:
     if not found["complete"]:
         ranks = f"{found['ranks']} rank{'s' if found['ranks'] != 1 else ''}"
         sizes = f"as last heard, since not every process ended by itself: {sizes}" if finished else f"so far, of {ranks}: {sizes}"
-    return f"{sizes}: ratio {found['ratio']} of {found.get('denominator', 'unknown')}" if "ratio" in found else sizes
+    kept = f"{sizes}: ratio {found['ratio']} of {found.get('denominator', 'unknown')}" if "ratio" in found else sizes
+    return kept + _held(found)
+
+
+def _held(found: Mapping[str, Any]) -> str:
+    """The peak, which decides whether a training fits; what is kept is less than that."""
+    if "peakBytes" not in found:
+        return ""
+    plain = f" in place of {found['plainPeakBytes']}" if "plainPeakBytes" in found else ""
+    return f"; at most {found['peakBytes']} bytes held at a time{plain}"

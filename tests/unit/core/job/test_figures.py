@@ -50,7 +50,17 @@ def test_a_running_job_shows_what_rank_0_s_pod_saves_so_far(running: Any) -> Non
     assert (found["ratio"], found["ranks"], found["attempt"], found["complete"]) == ("6.00", 2, 1, False)
     assert running.condition("CompressionActive") == ("True", "Active")
     message = running.status.conditions["CompressionActive"].message
-    assert message == "so far, of 2 ranks: 100 bytes kept in place of 600: ratio 6.00 of unique storages"
+    assert message.startswith("so far, of 2 ranks: 100 bytes kept in place of 600: ratio 6.00 of unique storages; ")
+
+
+def test_the_condition_tells_the_peak_and_without_one_only_what_was_kept(running: Any) -> None:
+    heard(running, peak={"bytes": 4000, "plainBytes": 9000}).settle()
+    told = running.status.conditions["CompressionActive"].message
+    assert told.endswith("ratio 6.00 of unique storages; at most 4000 bytes held at a time in place of 9000")
+    heard(running, peak={"bytes": 4000}).settle()
+    assert running.status.conditions["CompressionActive"].message.endswith("; at most 4000 bytes held at a time")
+    heard(running, peak={}).settle()
+    assert running.status.conditions["CompressionActive"].message.endswith("ratio 6.00 of unique storages")
 
 
 def test_a_page_that_calls_itself_complete_is_not_believed(running: Any) -> None:
