@@ -46,14 +46,18 @@ zoo: $(VENV)/zoo ## models of others under compression: what they keep, lose and
 	HF_HUB_OFFLINE=1 KINETO_LOG_LEVEL=99 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.zoo --record .zoo.jsonl $(ARGS)
 
 # Beside the checkout's own environment: two versions of PyTorch cannot share one. Named by version; shared by all checkouts.
-OLD_TORCH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kompakt/torch-$(shell sed -n 's/^torch==//p' requirements/old-torch.in)
+OTHER_TORCHS := old-torch between-torch
+other_torch = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kompakt/torch-$(shell sed -n 's/^torch==//p' requirements/$(1).in)
 
-$(OLD_TORCH)/synced: $(VENV)/synced requirements/old-torch.txt
-	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(OLD_TORCH)
-	$(BIN)/uv pip install --quiet --python $(OLD_TORCH)/bin/python --require-hashes -r requirements/old-torch.txt
-	touch $@
+define with_other_torch
+$(call other_torch,$(1))/synced: $(VENV)/synced requirements/$(1).txt
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $$(@D)
+	$(BIN)/uv pip install --quiet --python $$(@D)/bin/python --require-hashes -r requirements/$(1).txt
+	touch $$@
+endef
+$(foreach name,$(OTHER_TORCHS),$(eval $(call with_other_torch,$(name))))
 
-sync-old-torch: $(OLD_TORCH)/synced ## the oldest PyTorch that the runtime works with, in the cache folder (4 GB)
+sync-old-torch: $(foreach name,$(OTHER_TORCHS),$(call other_torch,$(name))/synced) ## the oldest PyTorch that the runtime works with, and one between it and the newest, in the cache folder (10 GB)
 
 check: sync ## formatting, lint, types, import contracts, docs against code, class names of two meanings
 	$(BIN)/ruff format --check .

@@ -45,6 +45,7 @@ def main() -> None:
     export("torch", "--only-group", "torch")
     export("recipes", "--only-group", "recipes")
     compile_alone("old-torch")
+    compile_alone("between-torch")
     # After the files that it must agree with, and for all versions of Python and machines as they are.
     compile_alone("zoo", "--universal", "--python-version", "3.11")
 
