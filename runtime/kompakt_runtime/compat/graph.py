@@ -128,7 +128,16 @@ def _asked(node: Node, slot: str) -> tuple[Any, ...]:
     finally:
         # Nothing stays noted: a handle alive would keep its copy, and with it memory.
         found, _look.wanted, _look.found = tuple(_look.found), False, []
+        _hooks_again(node)
     return found
+
+
+def _hooks_again(node: Node) -> None:
+    """What is unpacked in place of a leaf takes the leaf's hooks with it, out of autograd's sight: Python still lists them."""
+    leaves = (getattr(one, "variable", None) for one in behind(node))
+    for leaf in leaves:
+        if leaf is not None and leaf._backward_hooks:
+            leaf._backward_hooks = leaf._backward_hooks
 
 
 def argument(node: Node, name: str, default: Any) -> Any:

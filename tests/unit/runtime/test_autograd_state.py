@@ -50,6 +50,16 @@ def test_relus_and_pools_are_found_and_no_gradient_changes(running):
     assert not failed(session)
 
 
+def test_a_look_leaves_a_weight_its_hooks(running):
+    """In torch before SavedTensor.data what is unpacked in place of a leaf takes its hooks away."""
+    model, seen = network(), []
+    model[0][3].weight.register_hook(lambda gradient: seen.append(gradient))
+    running()
+    for _ in range(2):
+        model(IMAGES).square().sum().backward()
+    assert len(seen) == 2
+
+
 def test_a_look_counts_as_no_read_and_keeps_nothing(running):
     """A copy that was only looked at must still be there for the backward pass; a handle that stayed noted would keep it."""
     session = running(mode="Lossless")
