@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from kompakt_runtime.bounds.ends import End
 from kompakt_runtime.bounds.flow import Flow
 from kompakt_runtime.bounds.nonlinear import Operation
 from kompakt_runtime.bounds.sites import Site
@@ -18,7 +19,7 @@ Tensor = Any
 ROUNDS: Final = 100
 
 
-def overs(operations: Sequence[Operation], sites: Sequence[Site], flow: Flow) -> list[float]:
+def overs(operations: Sequence[Operation], sites: Sequence[Site | End], flow: Flow) -> list[float]:
     """For each operation its bound so far over the one that the measured layers allow it; nan where they say nothing."""
     layers = [site for site in sites if site.tolerance]
     if not layers or not operations:
@@ -55,7 +56,7 @@ def _at_best(shares: Tensor, weights: Tensor) -> Tensor:
     return grows / (shares @ grows).max()
 
 
-def _effects(operations: Sequence[Operation], layers: Sequence[Site], relative: list[list[float]], flow: Flow) -> Tensor:
+def _effects(operations: Sequence[Operation], layers: Sequence[Site | End], relative: list[list[float]], flow: Flow) -> Tensor:
     """For each layer and operation the squared relative error in the gradient at the layer's output: as it was seen to arrive,
     else all of it at each layer before the operation, and at every layer if there is none before.
     """

@@ -23,6 +23,7 @@ Tensor = Any
 Node = Any
 Operation = Any
 Site = Any
+End = Any
 NOWHERE: Final = -1  # a parameter, or nobody wants the gradient
 MOST_PASSES: Final = 32  # of one step that are kept; where more gradients accumulate, the last ones speak for all
 
@@ -36,6 +37,8 @@ class Flow:
     def __init__(self, failed: Callable[[str], None]) -> None:
         """failed: counts a reason why nothing was measured in some backward pass."""
         self._failed = failed
+        # Called with the new nodes of each forward pass.
+        self.seen: Callable[[Iterable[Node], Flow], None] = lambda *_: None
         self.clear()
 
     def clear(self) -> None:
@@ -49,6 +52,15 @@ class Flow:
         self._gains: dict[tuple[int, int], Tensor] = {}
         self._layers: dict[int, list[Site]] = {}
         self._sources: dict[int, list[Operation]] = {}
+        self._ends: dict[tuple[int, int], End] = {}
+
+    def end(self, end: End, node: Node, number: int) -> None:
+        """The parameter gets this of the node's gradients."""
+        self._ends[number_of(node), number] = end
+
+    def measures(self, node: Node) -> bool:
+        """Will it be seen what the node's backward function does to noise?"""
+        return number_of(node) in self._sources
 
     def layer(self, site: Site, node: Node) -> None:
         """This node makes the layer's weight gradient from the gradient that arrives."""
@@ -79,6 +91,7 @@ class Flow:
                 node.register_prehook(partial(self._see_sum, number))
             if handed := [i for i, target in enumerate(self._targets[number]) if target in joins]:
                 node.register_hook(partial(self._see_parts, number, handed))
+        self.seen(fresh.values(), self)
 
     def _see_sum(self, number: int, gradients: tuple[Tensor, ...]) -> None:
         with torch.no_grad():
@@ -98,26 +111,30 @@ class Flow:
             sums.pop(key, None)
             self._failed(f"ObserveFailed{type(problem).__name__}")
 
-    def see_gain(self, node: Node, deltas: tuple[Tensor, ...], exact: tuple[Tensor, ...], noise: Noise) -> None:
+    def see_gain(
+        self, node: Node, deltas: tuple[Tensor, ...], exact: tuple[Tensor, ...], noise: Noise, even: bool = False
+    ) -> None:
         """Runs the node's backward function on noise alone: by what the square of an error in its gradient grows in each of those
-        that it hands on, relative to them. Once for each node.
+        that it hands on, relative to them. Once for each node. even: of noise that is as large everywhere.
         """
         number = number_of(node)
         if number not in self._targets or any((number, i) in self._gains for i in range(len(exact))):
             return
-        errors, passed = noise.alone(node, deltas)
+        errors, passed = noise.alone(node, deltas, even)
         before = _squares(errors) / _squares(deltas)
         for i, (error, gradient) in enumerate(zip(passed, exact, strict=True)):
             if gradient is not None:
                 self._gains[number, i] = _squares([handed_on(error, gradient)]) / _squares([gradient]) / before
 
     def known(self) -> set[Any]:
-        """The layers and operations of which each place where they ran was seen in the graph."""
+        """The parameters, layers and operations of which each place where they ran was seen in the graph."""
         noted = [(number, what) for every in (self._layers, self._sources) for number, all_ in every.items() for what in all_]
+        noted += [(number, end) for (number, _), end in self._ends.items()]
         return {what for _, what in noted} - {what for number, what in noted if number not in self._targets}
 
-    def arrived(self, sources: Sequence[Operation], relative: Sequence[Sequence[float]]) -> dict[Site, Tensor]:
-        """For each layer the squared relative error of its output's gradient by each of these operations.
+    def arrived(self, sources: Sequence[Operation], relative: Sequence[Sequence[float]]) -> dict[Any, Tensor]:
+        """For each layer the squared relative error of its output's gradient by each of these operations; for each parameter that
+        is noted itself, of its own.
 
         relative: for each operation the squared relative errors that it brings into each of its node's gradients. What was seen
         is given up with the next step's first note. Three reads from the device.
@@ -127,7 +144,7 @@ class Flow:
         nothing = torch.zeros(len(sources), dtype=torch.float64)
         row_of = {operation: row for row, operation in enumerate(sources)}
         coming: dict[int, Tensor] = {}
-        found: dict[Site, Tensor] = {}
+        found: dict[Any, Tensor] = {}
         for number in sorted(self._targets, reverse=True):  # what hands gradients on is younger than what takes them
             error = coming.pop(number, nothing)
             found.update({site: torch.maximum(found.get(site, nothing), error) for site in self._layers.get(number, ())})
@@ -137,6 +154,8 @@ class Flow:
                     leaves = error * sizes.gain(number, i)
                     for row in rows:
                         leaves[row] += relative[row][i] if i < len(relative[row]) else 0.0
+                    if (end := self._ends.get((number, i))) is not None:
+                        found[end] = torch.maximum(found.get(end, nothing), leaves)
                     coming[target] = coming.get(target, nothing) + leaves * sizes.share(number, i, target)
         return found
 

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary, ref
 import torch
 
 from kompakt_runtime.bounds import layer as bounds
+from kompakt_runtime.bounds.ends import Ends
 from kompakt_runtime.bounds.flow import Flow
 from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.compat.graph import current_node, held
@@ -156,6 +157,8 @@ class Operations:
         self._known: WeakKeyDictionary[Any, dict[tuple[str, int], Operation]] = WeakKeyDictionary()
         self.noise = Noise()
         self.flow = Flow(failed)
+        self.ends = Ends(sites, self.noise)
+        self.flow.seen = self.ends.look
         # Called with each new operation.
         self.made: Callable[[Operation], None] = lambda _: None
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from kompakt_runtime.bounds.allotment import overs
+from kompakt_runtime.bounds.ends import End
 from kompakt_runtime.bounds.layer import (
     LayerObservation,
     aimed_at,
@@ -116,7 +117,7 @@ def renew_operations(
     stepped, by whichever optimizers, in whichever order. Returns each with the error that its bound so far allowed, over the one
     that is allowed.
     """
-    _hear(operations, sites, optimizer, renewed)
+    _hear(operations, sites, optimizer, renewed, operations.ends.stepped(optimizer, target) if renewed is None else [])
     measured = [(operation, figures) for operation in operations if (figures := operation.figures()) is not None]
     if not measured:
         return []
@@ -133,16 +134,16 @@ def renew_operations(
     return judged
 
 
-def _hear(operations: Operations, sites: Sites, optimizer: Any, renewed: list[Site] | None) -> None:
-    """Tells operations what this step means for them."""
+def _hear(operations: Operations, sites: Sites, optimizer: Any, renewed: list[Site] | None, ends: list[End]) -> None:
+    """Tells operations what this step means for them. ends: as from `Ends.stepped`."""
     mine = set(map(id, _weights(optimizer)))
     for operation in operations:
         weight = operation.stepped_weight()
         if operation.seen and id(weight) in mine:
             operation.stepped(optimizer, _ratio(optimizer, weight))
-    if renewed:
+    if renewed or ends:
         seen = [operation for operation in operations if operation.seen]
-        for operation, over in zip(seen, overs(seen, list(sites), operations.flow), strict=True):
+        for operation, over in zip(seen, overs(seen, list(sites) or ends, operations.flow), strict=True):
             operation.allow(over)
     elif renewed is not None:
         # No measured step, or an overflow, say: what was seen tells nothing.

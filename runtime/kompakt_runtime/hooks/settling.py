@@ -104,7 +104,7 @@ class Settling:
         for some in slots.values():
             operation = self._operations.of(call, " ".join([kind(uses, some), *(sorted(some) if len(slots) > 1 else ())]))
             # Layers become known one by one in the first forward pass; what runs before all of them is measured with them.
-            operation.observing = self._sites.observing() or (not self._sites.known and self._figures.steps == 0)
+            operation.observing = self._sites.observing() or self._operations.ends.observing
             found.update(dict.fromkeys(some, operation))
         return found
 

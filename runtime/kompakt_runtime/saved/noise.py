@@ -1,5 +1,6 @@
 """Noise as wide and as even as packing's errors, to measure what those do."""
 
+import math
 import threading
 from typing import Any
 
@@ -27,9 +28,12 @@ class Noise(threading.local):
         finally:
             self._bounds = {}
 
-    def alone(self, node: Node, deltas: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Noise as large at each element as `deltas` are there, and what the node's backward function makes of it."""
-        noise = tuple(one if one is None else self._even(one, 1.0).mul_(one) for one in deltas)
+    def alone(self, node: Node, deltas: tuple[Tensor, ...], even: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Noise as large at each element as `deltas` are there, and what the node's backward function makes of it.
+
+        even: as large everywhere as `deltas` are on the whole.
+        """
+        noise = tuple(one if one is None else self._even(one, 1.0).mul_(_size(one) if even else one) for one in deltas)
         return noise, _once_more(node, noise)
 
     def _even(self, t: Tensor, bound: float) -> Tensor:
@@ -47,6 +51,10 @@ class Noise(threading.local):
             noise = torch.empty_like(part, dtype=wide(t)).uniform_(-bound, bound, generator=generator)
             part.copy_(noise.mul_(part != 0).add_(part))
         return noisy
+
+
+def _size(t: Tensor) -> Tensor:
+    return (torch.linalg.vector_norm(t, dtype=wide(t)) / math.sqrt(t.numel())).to(t.dtype)
 
 
 def _once_more(node: Node, deltas: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

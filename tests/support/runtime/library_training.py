@@ -33,6 +33,34 @@ def adapted(model: Any) -> Any:
     return peft.get_peft_model(model, peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"]))
 
 
+def scaled(model: Any) -> Any:
+    import peft
+
+    targets = {"target_modules": ["k_proj", "v_proj", "down_proj"], "feedforward_modules": ["down_proj"]}
+    return peft.get_peft_model(model, peft.IA3Config(task_type="CAUSAL_LM", **targets))
+
+
+def prompted(model: Any) -> Any:
+    import peft
+
+    return peft.get_peft_model(model, peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=8))
+
+
+def prefixed(model: Any) -> Any:
+    import peft
+
+    return peft.get_peft_model(model, peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=8))
+
+
+def biased(model: Any) -> Any:
+    """With nothing trained but biases."""
+    model.requires_grad_(False)
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Linear):
+            layer.bias = torch.nn.Parameter(torch.zeros(layer.out_features))
+    return model
+
+
 def resnet() -> Any:
     import timm
 

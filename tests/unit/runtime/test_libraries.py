@@ -9,10 +9,14 @@ from tests.support.runtime.library_training import (
     STEPS,
     Trained,
     adapted,
+    biased,
     language_loss,
     llama,
     picture_loss,
+    prefixed,
+    prompted,
     resnet,
+    scaled,
     tokens,
     trained,
     vit,
@@ -55,6 +59,27 @@ def test_adapters_are_trained_within_the_target(running, training):
     packed = done.session.figures
     assert packed.plain_bytes > 2 * packed.saved_bytes
     assert packed.forwards == STEPS + training
+
+
+@pytest.mark.parametrize("tuned", [scaled, prompted, prefixed, biased])
+def test_where_no_weight_of_a_linear_layer_is_trained_gradients_of_what_is_say_the_bounds(running, tuned):
+    needs("peft", "zoo")
+    done = trained(running(**ALL), tuned(llama()), language_loss)
+    sound(done)
+    assert max(done.share.values()) > TARGET / 100
+    assert done.session.figures.plain_bytes > 2.5 * done.session.figures.saved_bytes
+
+
+def test_of_adapters_in_a_checkpoint_nothing_is_known_so_first_bounds_serve_for_a_while_and_then_none(running, monkeypatch):
+    needs("peft", "zoo")
+    monkeypatch.setattr("kompakt_runtime.bounds.ends.TRIES", 2)
+    model = llama()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model = adapted(model)
+    model.enable_input_require_grads()
+    done = trained(running(**ALL), model.train(), language_loss)
+    sound(done)
+    assert done.session.figures.raw["NoBound"]
 
 
 def test_of_a_frozen_trunk_nothing_is_kept(running):
