@@ -59,11 +59,18 @@ class _State:
     """The state of one weight, as plain tensors of its shape."""
 
     def __init__(self, state: dict[str, Any], weight: Any, optimizer: Any) -> None:
-        self._state, self._shape = state, local(weight).shape
+        self._state, self._weight, self._shape = state, weight, local(weight).shape
         self.rule = str(getattr(optimizer, "optimizer_name", ""))
 
     def __getitem__(self, name: str) -> Tensor:
         return self._as_the_weight(_plain(local(self._state[name])))
+
+    def number(self, name: str) -> Tensor:
+        return self._state[name]
+
+    @property
+    def gradient(self) -> Tensor:
+        return self._as_the_weight(_plain(local(self._weight.grad)))
 
     def blocks(self, number: int) -> Tensor:
         """bitsandbytes' first or second state: of 8 bits in blocks, each with a factor of its own, or as it is."""
@@ -117,6 +124,19 @@ def _divided_mean(squares: str, power: int = 1) -> "Form":
     return lambda state, group: Kept(state["exp_avg"] * _steps(_first_beta(group)), state[squares] ** power, eps=_eps(group))
 
 
+def _nesterov(state: _State, group: Group) -> Kept:
+    """NAdam steps by a share of the gradient itself and a share of the mean, which has a share of the gradient too.
+
+    Shares as in torch/optim/nadam.py; `mu_product` is of all steps so far. A gradient's error enters by both.
+    """
+    beta, product, step = float(_first_beta(group)), float(state.number("mu_product")), float(state.number("step"))
+    now, after = (beta * (1 - 0.5 * 0.96 ** (at * float(group["momentum_decay"]))) for at in (step, step + 1))
+    of_gradient, of_mean = (1 - now) / (1 - product), after / (1 - product * after)
+    moved = of_gradient * state.gradient + of_mean * state["exp_avg"]
+    share = of_gradient + of_mean / _steps(beta)
+    return Kept(moved / share, state["exp_avg_sq"], eps=_eps(group))
+
+
 def _gradient_over(squares: str) -> "Form":
     return lambda state, group: Kept(squares=state[squares], eps=_eps(group))
 
@@ -159,6 +179,7 @@ FORMS: Final[tuple[tuple[tuple[str, ...], Form], ...]] = (
     (("exp_avg", "max_exp_avg_sq"), _divided_mean("max_exp_avg_sq")),
     (("exp_avg", "exp_avg_var"), _divided_mean("exp_avg_var")),
     (("exp_avg", "exp_inf"), _divided_mean("exp_inf", power=2)),
+    (("exp_avg", "exp_avg_sq", "mu_product"), _nesterov),
     (("exp_avg", "exp_avg_sq"), _divided_mean("exp_avg_sq")),
     (("momentum_buffer", "square_avg"), _divided_before),
     (("exp_avg_sq",), _gradient_over("exp_avg_sq")),

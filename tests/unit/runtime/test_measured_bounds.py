@@ -92,7 +92,7 @@ def test_a_mean_over_very_many_steps_counts_as_one_over_ten(running):
     assert {name: bound * 10 for name, bound in long.items()} == pytest.approx(summed, rel=1e-4)
 
 
-@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax])
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.RAdam, torch.optim.Adamax])
 def test_under_adam_the_error_of_a_step_is_its_share_of_the_step(running, optimizer):
     """In each coordinate over the root of its mean square, on the layer itself: a target of 0.01 moves it by about that much."""
     torch.manual_seed(0)

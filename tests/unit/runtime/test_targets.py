@@ -25,7 +25,7 @@ def gradients(count: int):
 
 def trained(optimizer_class, **options):
     weight = torch.nn.Parameter(torch.randn(SHAPE, generator=torch.Generator().manual_seed(1)))
-    optimizer = optimizer_class([weight], lr=1e-4, **options)
+    optimizer = optimizer_class([weight], **{"lr": 1e-4, **options})
     for gradient in gradients(60):
         weight.grad = gradient
         optimizer.step()
@@ -59,6 +59,9 @@ def stepped(optimizer, gradient):
         ("Adam", {"betas": (0.5, 0.99)}),
         ("Adam", {"eps": 10.0}),
         ("RAdam", {}),
+        ("NAdam", {}),
+        ("NAdam", {"betas": (0.5, 0.99)}),
+        ("Adadelta", {"lr": 1.0}),
         ("RMSprop", {}),
         ("RMSprop", {"momentum": 0.9}),
         ("Adagrad", {}),
