@@ -56,10 +56,9 @@ def encode(x: Tensor, error_bound: float, *, seed: int | None = None, channels: 
         for first in range(0, flat.numel(), size):
             source = flat[first : first + size]
             if channels is not None:
-                deepened = channels.deepened(source, first)
-                if not torch.equal(deepened.isfinite(), source.isfinite()):
+                if not channels.stays_finite(source, first):
                     return _as_it_is(layout, flat)
-                source = deepened
+                source = channels.deepened(source, first)
             part = works.encode_part(source, grid, seed, first)
             held += most if part is None else part.nbytes
             if part is None or held >= most:
