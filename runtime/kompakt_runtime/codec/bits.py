@@ -15,6 +15,7 @@ SPREAD = 0x0101010101010101
 # Bit i in byte i, as a signed 64-bit number.
 DIAGONAL = 0x8040201008040201 - (1 << 64)
 BYTE = 255
+FULL = 0x7F7F7F7F7F7F7F7F
 
 
 def pack_bits(bits: Tensor) -> Tensor:
@@ -26,7 +27,8 @@ def pack_bits(bits: Tensor) -> Tensor:
 def unpack_bits(packed: Tensor) -> Tensor:
     """The reverse of `pack_bits`: uint8 -> uint8 of 0 and 1, eight times as long."""
     spread = (packed.to(torch.int64) * SPREAD).bitwise_and_(DIAGONAL)
-    return (spread.view(torch.uint8) != 0).view(torch.uint8)
+    # A byte that is not 0 has one bit: with FULL added its highest one is set, and nothing carries into the next.
+    return ((spread.add_(FULL) >> 7).bitwise_and_(SPREAD)).view(torch.uint8)
 
 
 def padded(values: Tensor, multiple: int) -> Tensor:

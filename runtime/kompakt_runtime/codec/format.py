@@ -30,7 +30,8 @@ from kompakt_runtime.codec.bits import pack_bits, padded, unpack_bits
 from kompakt_runtime.codec.channels import Channels
 from kompakt_runtime.codec.grid import WIDEST, Grid, make_grid
 from kompakt_runtime.codec.one_pass_layout import OnePassPart
-from kompakt_runtime.codec.tiles import BLOCK, COUNT, NEGATIVES, TILE, WORDS_AT, Part, Sizes
+from kompakt_runtime.codec.planes import NEGATIVES
+from kompakt_runtime.codec.tiles import BLOCK, COUNT, TILE, WORDS_AT, Part, Sizes
 
 Tensor = Any
 

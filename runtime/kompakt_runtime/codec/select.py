@@ -21,8 +21,8 @@ Launched = tuple[OnePassPart, Tensor, Any]  # with the counters, which are there
 SMALLEST, LARGEST = 16, 22  # log2 of the elements that plain torch operations encode at once
 # Bytes an element of a part that they take at most while they pack, and while they unpack, by bytes of an element; of parts of
 # SMALLEST and up, as the allocator tells.
-PACKING: Final = {8: 52, 4: 28, 2: 17}
-UNPACKING: Final = {8: 32, 4: 20, 2: 15}
+PACKING: Final = {8: 25, 4: 19, 2: 18}
+UNPACKING: Final = {8: 33, 4: 20, 2: 19}
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,15 @@ from typing import Any
 import torch
 
 from kompakt_runtime.codec import short
+from kompakt_runtime.codec.bins import coded
 from kompakt_runtime.codec.bits import pack_bits, padded, unpack_bits
-from kompakt_runtime.codec.grid import Grid, draw, quantise, restored, work_dtype
+from kompakt_runtime.codec.grid import Grid, draw, restored, work_dtype
+from kompakt_runtime.codec.planes import lengths, pack_codes, unpack_codes
 
 Tensor = Any
 
 TILE = 2048
 BLOCK = 32
-NEGATIVES = 128
 WORDS_AT = 12  # fields of the table
 COUNT = (1 << WORDS_AT) - 1
 
@@ -85,123 +86,95 @@ SECTIONS = tuple(field.name for field in fields(Part) if field.name not in ("ele
 
 def encode_part(x: Tensor, grid: Grid, seed: int | None, first: int) -> Part:
     """`x` (1-D, contiguous, floating; at most 2^28 elements), whose first element has the number `first` in the tensor."""
-    mask = x != 0
-    counts = padded(mask, TILE).view(-1, TILE).sum(dim=1)
-    blocks = (counts + (BLOCK - 1)) >> 5
-    ends = blocks.cumsum(0)
-    nonzero = int(counts.sum())
-    slots = _Slots(x, mask, counts, nonzero)
-    draws = None if seed is None else draw(seed, slots.numbers(first)).view(-1, BLOCK)
+    slots = _slots(x)
+    draws = (
+        None if seed is None else draw(seed, slots.of(torch.arange(first, first + x.numel(), device=x.device))).view(-1, BLOCK)
+    )
     values = slots.of(x.view(BITS[x.dtype])).view(x.dtype).view(-1, BLOCK)
-    codes, outside = short.quantise(grid, values) if grid.short else quantise(grid, values, draws)
-    heads, words, word_ends = _planes(codes, values < 0)
-    places = outside.view(-1).nonzero().view(-1)
-    kept = values.view(BITS[x.dtype]).view(-1)[places].view(x.dtype)
-    table = counts + (_share(word_ends, ends, blocks) << WORDS_AT)
-    bitmap = None if nonzero == x.numel() else pack_bits(padded(mask.view(torch.uint8), 8))
-    sizes = Sizes(nonzero, int(ends[-1]), words.numel(), places.numel())
-    return Part(x.numel(), bitmap, table.to(torch.int32), heads, words, places, kept, sizes)
+    codes, places = coded(grid, values, draws)
+    patterns = values.view(BITS[x.dtype])
+    heads, words = pack_codes(codes, patterns)
+    table = slots.counts + (_by_tile(lengths(heads), slots.counts) << WORDS_AT)
+    sizes = Sizes(slots.nonzero, slots.blocks, words.numel(), places.numel())
+    kept = patterns.view(-1).index_select(0, places).view(x.dtype)
+    return Part(x.numel(), slots.bitmap, table.to(torch.int32), heads, words, places, kept, sizes)
 
 
-class _Slots:
-    """Where the nonzero elements of each tile go; `of` moves them."""
+@dataclass(frozen=True)
+class Slots:
+    """counts: nonzero elements of each tile; places: see `slot_numbers`, None where no element is zero."""
 
-    def __init__(self, x: Tensor, mask: Tensor, counts: Tensor, nonzero: int) -> None:
-        self._elements, self._device = x.numel(), x.device
-        self._all = nonzero == x.numel()
-        if not self._all:
-            self._mask = gaps(padded(mask, TILE).view(-1, TILE), counts)
+    counts: Tensor
+    nonzero: int
+    blocks: int
+    bitmap: Tensor = None
+    places: Tensor = None
 
     def of(self, values: Tensor) -> Tensor:
         """The values (1-D, an element each) in their slots, 0 elsewhere."""
-        if self._all:
+        if self.places is None:
             return padded(values, BLOCK)
-        wide = values.new_zeros(-(-self._elements // TILE), TILE + BLOCK)
-        spread(wide, values)
-        return wide.masked_select(self._mask)
-
-    def numbers(self, first: int) -> Tensor:
-        """The element's number in the tensor for each slot."""
-        return self.of(torch.arange(first, first + self._elements, device=self._device))
+        slots = values.new_zeros(1 + self.blocks * BLOCK)
+        return slots.scatter_(0, self.places, values)[1:]
 
 
-def spread(wide: Tensor, values: Tensor) -> None:
-    """Writes 1-D values into the first TILE columns of a row for each tile."""
-    whole = values.numel() // TILE
-    wide[:whole, :TILE] = values[: whole * TILE].view(-1, TILE)
-    if whole < wide.shape[0]:
-        wide[whole, : values.numel() - whole * TILE] = values[whole * TILE :]
+def _slots(x: Tensor) -> Slots:
+    if bool(x.abs().amin() > 0):  # not where there is a NaN either
+        return _dense(x)
+    mask = (x != 0).view(torch.uint8)
+    counts = padded(mask, TILE).view(-1, TILE).sum(dim=1)
+    nonzero = int(counts.sum())
+    if nonzero == x.numel():
+        return _dense(x)
+    blocks = int(blocks_of(counts).sum())
+    return Slots(counts, nonzero, blocks, pack_bits(padded(mask, 8)), slot_numbers(mask, counts))
 
 
-def gaps(mask: Tensor, counts: Tensor) -> Tensor:
-    """The mask (tiles, TILE) with 32 columns more, true for the slots that pad the tile's last block."""
-    wide = mask.new_empty(mask.shape[0], TILE + BLOCK)
-    wide[:, :TILE] = mask
-    torch.lt(torch.arange(BLOCK, device=mask.device), (-counts % BLOCK)[:, None], out=wide[:, TILE:])
-    return wide
+def _dense(x: Tensor) -> Slots:
+    counts = torch.full((-(-x.numel() // TILE),), TILE, device=x.device)
+    counts[-1] -= -x.numel() % TILE
+    return Slots(counts, x.numel(), -(-x.numel() // BLOCK))
 
 
-def _planes(codes: Tensor, negative: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Head bytes and words of all blocks, and where each block's words end, a 0 before them."""
-    signs = pack_bits(negative.reshape(-1).view(torch.uint8)).view(torch.int32)
-    signed = (signs != 0).to(torch.int32)
-    largest = codes.amax(dim=1) if codes.numel() else codes.new_zeros(codes.shape[0])
-    width = torch.frexp(largest.to(torch.float32))[1].to(torch.int32)  # bit length, exact below 2^24
-    ends = torch.cat([signed.new_zeros(1, dtype=torch.int64), (width + signed).cumsum(0)])
-    total, starts = int(ends[-1]), ends[:-1]
-    words = codes.new_zeros(total + 1)  # the last place takes the planes that a block does not have
-    widest = int(largest.max()).bit_length() if codes.numel() else 0
-    if widest <= 8:
-        codes = codes.to(torch.uint8)
-    for bit in range(widest):
-        plane = ((codes >> bit) & 1).to(torch.uint8).view(-1)
-        words[torch.where(width > bit, starts + bit, total)] = pack_bits(plane).view(torch.int32)
-    words[torch.where(signed > 0, starts + width, total)] = signs
-    return (width + NEGATIVES * signed).to(torch.uint8), words[:total], ends
+def blocks_of(counts: Tensor) -> Tensor:
+    return (counts + (BLOCK - 1)) >> 5
 
 
-def _share(ends: Tensor, last: Tensor, count: Tensor) -> Tensor:
-    """For each tile the sum over its blocks, from running ends over all blocks."""
-    return ends[last] - ends[last - count]
+def slot_numbers(mask: Tensor, counts: Tensor) -> Tensor:
+    """For each element of a mask (1-D, uint8 of 0 and 1) the number of its slot, from 1; 0 where the mask is 0."""
+    blocks = blocks_of(counts)
+    before = (blocks.cumsum(0) - blocks) * BLOCK
+    rows = padded(mask, TILE).view(-1, TILE)
+    return rows.cumsum(1).add_(before[:, None]).mul_(rows).view(-1)[: mask.numel()]
+
+
+def _by_tile(numbers: Tensor, counts: Tensor) -> Tensor:
+    """Sums over the blocks of each tile."""
+    ends = torch.cat([numbers.new_zeros(1, dtype=torch.int64), numbers.cumsum(0)])
+    blocks = blocks_of(counts)
+    last = blocks.cumsum(0)
+    return ends.index_select(0, last) - ends.index_select(0, last - blocks)
 
 
 def decode_part(part: Part, grid: Grid, out: Tensor) -> None:
     """Writes the part's elements into `out` (1-D, contiguous, `part.elements` long)."""
     sizes, bits = part.sizes, BITS[out.dtype]
-    counts = (part.table & COUNT).to(torch.int64)
     values = _values(part, grid).view(bits)
     if sizes.outliers:
         values[part.places[: sizes.outliers]] = part.kept[: sizes.outliers].view(bits)
     if part.bitmap is None:
         out.view(bits).copy_(values[: part.elements])
         return
-    mask = unpack_bits(part.bitmap)[: part.elements].view(torch.bool)
-    wide = values.new_zeros(counts.numel(), TILE + BLOCK)
-    wide.masked_scatter_(gaps(padded(mask, TILE).view(-1, TILE), counts), values)
-    whole = part.elements // TILE
-    flat = out.view(bits)
-    flat[: whole * TILE].view(-1, TILE).copy_(wide[:whole, :TILE])
-    if whole < counts.numel():
-        flat[whole * TILE :] = wide[whole, : part.elements - whole * TILE]
+    mask = unpack_bits(part.bitmap)[: part.elements]
+    places = slot_numbers(mask, (part.table & COUNT).to(torch.int64))
+    torch.index_select(torch.cat([values.new_zeros(1), values]), 0, places, out=out.view(bits))
 
 
 def _values(part: Part, grid: Grid) -> Tensor:
     """The elements in their slots, outliers still wrong."""
-    blocks, total = part.sizes.blocks, part.sizes.words
-    heads = part.heads[:blocks]
-    width = (heads & (NEGATIVES - 1)).to(torch.int32)
-    signed = heads >> 7
-    starts = (width + signed).cumsum(0) - width - signed
-    words = torch.cat([part.words[:total], part.words.new_zeros(1)])  # the last: planes that a block does not have
-    widest = int(width.max()) if blocks else 0
-    kind = torch.uint8 if widest <= 8 else torch.int32
-    codes = torch.zeros(blocks * BLOCK, dtype=kind, device=heads.device)
-    for bit in range(widest):
-        plane = words[torch.where(width > bit, starts + bit, total)]
-        codes |= unpack_bits(plane.view(torch.uint8)).to(kind) << bit
+    codes, negative = unpack_codes(part.heads[: part.sizes.blocks], part.words[: part.sizes.words])
     values = short.restored(grid, codes) if grid.short else restored(grid, codes.to(work_dtype(grid.dtype)))
-    if not (blocks and int(signed.max())):
-        return values
-    negative = words[torch.where(signed > 0, starts + width, total)]
-    flip = unpack_bits(negative.view(torch.uint8))
-    return values * (1 - 2 * flip.to(values.dtype))
+    if negative is not None:
+        patterns = values.view(BITS[grid.dtype])
+        patterns |= negative.to(patterns.dtype) << (8 * patterns.element_size() - 1)
+    return values

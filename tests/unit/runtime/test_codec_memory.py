@@ -37,9 +37,11 @@ def test_working_memory_is_bounded(dtype, seed):
     assert unpacking < A_FEW
 
 
+@pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_working_memory_is_what_the_account_of_held_bytes_says(dtype):
+def test_working_memory_is_what_the_account_of_held_bytes_says(dtype, zeros):
     x = torch.randn(1 << 17, generator=torch.Generator().manual_seed(0)).to(dtype)
+    x = x.relu() if zeros else x
     for bound in (1e-4, 0.1):
         packed = encode(x, bound)
         packing = peak(partial(encode, x, bound)) - packed.nbytes
