@@ -18,8 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kompakt_client.requests import MERGE_PATCH
-from kompakt_core import contract
-from kompakt_core.contract import timestamps
+from kompakt_core.contract import retried_at
 from kompakt_core.errors import TryLater
 from kompakt_core.ids import PodUid
 from kompakt_extender.answers import Answers
@@ -130,7 +129,7 @@ class Retries:
 
     def _patch(self, uid: str) -> dict[str, Any]:
         """With the uid, which the API server compares."""
-        return {"metadata": {"uid": uid, "annotations": {contract.ANN_RETRIED_AT: timestamps.encode(self._now())}}}
+        return {"metadata": {"uid": uid, "annotations": retried_at.encode(self._now())}}
 
 
 def _slim(args: ExtenderArgs) -> ExtenderArgs:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from kompakt_core.contract import (
     gpu_lists,
     placement_annotations,
     planned_seat,
+    retried_at,
     words,
     worker_labels,
 )
@@ -67,6 +69,7 @@ CONDITIONS = st.lists(
     unique_by=lambda one: str(one.type),
     max_size=4,
 ).map(tuple)
+MOMENTS = st.datetimes(timezones=st.just(UTC)).map(lambda moment: moment.replace(microsecond=0))
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | TEXT, lambda inner: st.lists(inner, max_size=3), max_leaves=6)
 WRITTEN = st.text(alphabet="0123456789,-: GPUx٣", max_size=20) | st.text(max_size=20) | st.sampled_from(["Custom", "true", "0-1"])
 
@@ -109,6 +112,7 @@ CODECS = {
         REQUESTS, placement_annotations.encode, placement_annotations.decode, annotations(*contract.INPUT_ANNOTATIONS)
     ),
     "planned seat": Codec(SEATS, planned_seat.encode, planned_seat.decode, annotations(*contract.OUTPUT_ANNOTATIONS)),
+    "moment of a retry": Codec(MOMENTS, retried_at.encode, retried_at.decode, annotations(contract.ANN_RETRIED_AT)),
     "bound GPUs": Codec(BOUND, bound_gpus.encode, bound_gpus.decode, annotations(*contract.OUTPUT_ANNOTATIONS)),
     "worker labels": Codec(
         WORKERS,
