@@ -9,17 +9,8 @@ from torch import nn
 
 from kompakt_runtime.hooks.deriving import Deriving
 from kompakt_runtime.saved.operators import OPERATORS, Operator
+from tests.support.runtime.derived_training import PARTS, ROWS, WIDE, batch, derived, trained, weights
 from tests.support.runtime.small_training import Holder, failed
-
-ROWS, WIDE = 48, 32
-
-
-def weights(**shapes: tuple[int, ...]) -> nn.ParameterDict:
-    torch.manual_seed(0)
-    return nn.ParameterDict({name: nn.Parameter(torch.randn(shape) * 0.2) for name, shape in shapes.items()})
-
-
-SQUARE = (WIDE, WIDE)
 
 
 def gelu(own, x):
@@ -42,30 +33,7 @@ def norm(own, x):
     return F.layer_norm(x @ own["a"], (WIDE,), own["scale"], own["shift"]) @ own["b"]
 
 
-PARTS = dict.fromkeys("abc", SQUARE) | dict.fromkeys(("scale", "shift"), (WIDE,))
 FUNCTIONS = {function.__name__: function for function in (gelu, by_tanh, silu, gated, norm)}
-
-
-def batch(seed: int = 1) -> torch.Tensor:
-    return torch.randn(ROWS, WIDE, generator=torch.Generator().manual_seed(seed))
-
-
-def trained(function, session, steps: int = 4):
-    """Gradients after so many steps that move nothing: with the session, and without it."""
-    model = Holder(weights(**PARTS), function)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
-    found = []
-    for step in range(steps + 2):
-        if step == steps + 1:
-            session.stop()
-        optimizer.zero_grad()
-        x = batch().requires_grad_()
-        model(x * 1).square().sum().backward()
-        found.append({name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None})
-        found[-1]["x"] = x.grad
-        if step < steps:
-            optimizer.step()
-    return found[-2:]
 
 
 def warmed(function) -> nn.Module:
@@ -77,12 +45,6 @@ def warmed(function) -> nn.Module:
         model(batch().requires_grad_() * 1).square().sum().backward()
         optimizer.step()
     return model
-
-
-def derived(session) -> dict[str, tuple[int, int]]:
-    """Bytes that were computed again, and what was kept for them, by the row of who reads them."""
-    rows = session.figures.layers.items()
-    return {name: (row.plain, row.saved) for name, row in rows if name.endswith("[derived]")}
 
 
 @pytest.mark.parametrize("kind", FUNCTIONS)

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.support.runtime.derived_training import ROWS, WIDE, derived, trained
 from tests.support.runtime.small_training import failed
-from tests.unit.runtime.test_derived import ROWS, WIDE, derived, trained
 
 HALF = torch.bfloat16
 

@@ -10,8 +10,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from kompakt_runtime.codec import Room, encode
-from kompakt_runtime.codec.select import PACKING as BY_BYTES
-from kompakt_runtime.codec.select import working_bytes
+from kompakt_runtime.codec.select import UNPACKING, working_bytes
 from kompakt_runtime.figures.holding import PACKED, READ, SAVED, Holding, StepPeak
 from kompakt_runtime.saved.entry import SavedStorage
 
@@ -123,7 +122,7 @@ def mlp():
 
 
 def test_plain_and_packed_inputs_of_linear_layers_add_up_to_the_byte(running):
-    """Four inputs; the last tensor of a forward pass stands plain beside three copies, and a copy is unpacked beside four."""
+    """Four inputs; a copy is unpacked beside all four, which takes a byte an element more than to pack the last beside three."""
     session, model, x = running(), mlp(), torch.randn(ROWS, WIDE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     for _ in range(2):
@@ -133,7 +132,7 @@ def test_plain_and_packed_inputs_of_linear_layers_add_up_to_the_byte(running):
     with torch.no_grad():
         for layer in model:
             inputs.append(layer(inputs[-1]))
-    working = working_bytes(x, BYTES, BY_BYTES)
+    working = working_bytes(x, BYTES, UNPACKING)
     loss = model(x).sum()
     bounds = [entry.bound for entry in session.hooks.ledger._entries.values()]
     # The batch itself has no history, so it is rounded by a seed.
@@ -144,7 +143,7 @@ def test_plain_and_packed_inputs_of_linear_layers_add_up_to_the_byte(running):
     loss.backward()
     optimizer.step()
     assert holding.held == holding.plain == 0
-    assert holding.last == StepPeak(sum(sizes) + BYTES + working, 4 * BYTES, "3", BYTES, PACKED, 3, sum(sizes) + BYTES)
+    assert holding.last == StepPeak(sum(sizes) + BYTES + working, 4 * BYTES, "3", BYTES, READ, 3, sum(sizes) + BYTES)
 
 
 def test_a_copy_that_lies_aside_while_its_original_is_back_takes_room_too():
