@@ -7,6 +7,7 @@ pod's condition, and a changed condition makes it try again at once: with a coun
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from kompakt_core import contract
@@ -51,12 +52,17 @@ TEXTS: Final[Mapping[Reason, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FilterVerdict:
     """Which nodes can take a pod, and why each other one cannot."""
 
     node_names: list[str]
     rejected: Mapping[str, Rejection] = field(default_factory=dict)
+
+    @cached_property
+    def reasons(self) -> Counter[str]:
+        """How often each reason occurs, by its word: counted once for all who ask."""
+        return counted(self.rejected.values())
 
 
 def message_of(rejection: Rejection) -> str:

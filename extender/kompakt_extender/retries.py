@@ -23,7 +23,7 @@ from kompakt_core.errors import TryLater
 from kompakt_core.ids import PodUid
 from kompakt_extender.answers import Answers
 from kompakt_extender.ledger import GpuLedger
-from kompakt_extender.rejections import FilterVerdict, counted
+from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.wire import ExtenderArgs
 from kompakt_extender.writer import NotSent, Sender
 
@@ -78,8 +78,8 @@ class Retries:
             return
         if len(self._rejected) >= MOST:
             del self._rejected[next(iter(self._rejected))]
-        reasons, told = counted(verdict.rejected.values()), before.told if before else -PAUSE_SECONDS
-        self._rejected[uid] = _Rejected(_slim(args), reasons, self._ledger.version, self._clock(), told)
+        told = before.told if before else -PAUSE_SECONDS
+        self._rejected[uid] = _Rejected(_slim(args), verdict.reasons, self._ledger.version, self._clock(), told)
 
     async def _run(self) -> None:
         while True:
@@ -111,7 +111,7 @@ class Retries:
     def _answered_otherwise(self, pod: _Rejected) -> bool:
         verdict = self._answers.filter(pod.args)
         pod.version = self._ledger.version
-        return bool(verdict.node_names) or counted(verdict.rejected.values()) != pod.reasons
+        return bool(verdict.node_names) or verdict.reasons != pod.reasons
 
     async def _tell(self, uid: str, pod: _Rejected) -> None:
         """Annotate the pod. What fails is tried again, after a pause, when something has changed."""

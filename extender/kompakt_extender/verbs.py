@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Reason, Rejection
 from kompakt_extender.metrics import ExtenderMetrics
-from kompakt_extender.rejections import FilterVerdict, binding_result, counted, filter_result
+from kompakt_extender.rejections import FilterVerdict, binding_result, filter_result
 from kompakt_extender.wire import (
     BindingArgs,
     BindingResult,
@@ -112,7 +112,7 @@ async def body_of(request: Request) -> bytes:
 
 def _count_rejections(metrics: ExtenderMetrics, verdict: FilterVerdict) -> None:
     """Nodes rejected, by reason. Those that a plan does not name say nothing about the cluster."""
-    for reason, nodes in counted(verdict.rejected.values()).items():
+    for reason, nodes in verdict.reasons.items():
         if reason != Reason.NOT_PLANNED:
             metrics.rejections.labels("filter", reason).inc(nodes)
 
