@@ -9,7 +9,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from kompakt_runtime.bounds.nonlinear import Operations, layer_target
 from kompakt_runtime.bounds.observe import after_step, renew_operations, settle_alone
 from kompakt_runtime.bounds.remembered import Remembered
-from kompakt_runtime.bounds.sites import Site, Sites
+from kompakt_runtime.bounds.site import Site
+from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.config import RAISING, Mode, RuntimeConfig
 from kompakt_runtime.cost.headroom import Headroom
 from kompakt_runtime.cost.overhead import Overhead

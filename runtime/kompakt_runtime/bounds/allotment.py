@@ -13,7 +13,7 @@ import torch
 from kompakt_runtime.bounds.ends import End
 from kompakt_runtime.bounds.flow import Flow
 from kompakt_runtime.bounds.nonlinear import Operation
-from kompakt_runtime.bounds.sites import Site
+from kompakt_runtime.bounds.site import Site
 
 Tensor = Any
 ROUNDS: Final = 100

@@ -17,8 +17,9 @@ import torch
 from kompakt_runtime.bounds.flow import Flow
 from kompakt_runtime.bounds.layer import observed
 from kompakt_runtime.bounds.patience import TRIES
-from kompakt_runtime.bounds.sites import Sites, mean_magnitude
+from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.bounds.spread import Spread
+from kompakt_runtime.bounds.sums import mean_magnitude
 from kompakt_runtime.bounds.targets import error_of_a_step
 from kompakt_runtime.compat.graph import behind, current_node, number_of
 from kompakt_runtime.saved.noise import Noise, wide

@@ -3,11 +3,15 @@
 The weight gradient of a linear operation is a sum of products delta * x. An error that is uniform in [-eb, eb] on the
 nonzero elements of x and zero on the others gives each weight gradient the variance
 
-    eb² / 3 * R * sum(delta²)        (R: share of nonzero elements; the sum runs over batch and places of one output channel)
+    eb² / 3 * sum(R * delta²)        (R: share of nonzero elements among the x that meet this delta; the sum runs over batch and
+                                      places of one output channel)
 
 so the bound that reaches a wanted standard deviation sigma is
 
-    eb = sqrt(3) * sigma / sqrt(R * sum(delta²)).
+    eb = sqrt(3) * sigma / sqrt(sum(R * delta²)).
+
+R belongs into the sum: behind an image's empty background a LayerNorm divides by nothing but its eps, and delta is a million
+times as large just where every x is zero.
 
 Form and target (sigma = share of mean |momentum|; of what else optimizers step by, `targets.py` tells) follow COMET (Jin et al.,
 arXiv 2111.09562); COMET fits an empirical coefficient to mean |loss gradient| instead of the sum of squares, which this makes
@@ -27,8 +31,8 @@ class LayerObservation:
     gradient_before: mean |weight gradient| after the last backward pass, still times the loss scale;
     gradient: mean |.| as the optimizer saw it; momentum: the error of that which would be as large as the step (for SGD the mean
     |momentum|); where nothing is known of it the same number twice;
-    delta_squares: sum(delta²) of all passes, averaged over output channels, times the loss scale squared;
-    nonzero: share of nonzero elements in the inputs; magnitude: mean |x| over them; moved: root mean square of what the
+    delta_squares: sum(R * delta²) of all passes, averaged over output channels, times the loss scale squared;
+    magnitude: mean |x| over the inputs' nonzero elements; moved: root mean square of what the
     copies' errors did to the weight gradient, still times the loss scale, 0 where it was not measured; size: root mean square
     of the nonzero elements.
     """
@@ -37,7 +41,6 @@ class LayerObservation:
     gradient: float
     momentum: float
     delta_squares: float
-    nonzero: float
     magnitude: float
     moved: float = 0.0
     size: float = 0.0
@@ -50,11 +53,11 @@ def best_bound(seen: LayerObservation, target: float) -> float | None:
     sigma is built from ratios, target * (momentum / gradient) * gradient_before: loss scale, gradient clipping and
     learning rate cancel.
     """
-    figures = (seen.gradient_before, seen.gradient, seen.momentum, seen.delta_squares, seen.nonzero, seen.magnitude)
+    figures = (seen.gradient_before, seen.gradient, seen.momentum, seen.delta_squares, seen.magnitude)
     if not all(0 < figure < math.inf for figure in figures):
         return None
     sigma = target * seen.momentum / seen.gradient * seen.gradient_before
-    bound = math.sqrt(3) * sigma / math.sqrt(seen.nonzero * seen.delta_squares)
+    bound = math.sqrt(3) * sigma / math.sqrt(seen.delta_squares)
     return bound if 0 < bound < math.inf else None
 
 
@@ -117,7 +120,7 @@ def sigma_ratio(seen: LayerObservation, bound: float) -> float | None:
 
     None where nothing was measured, or figures are not finite.
     """
-    predicted = bound * math.sqrt(max(0.0, seen.nonzero * seen.delta_squares) / 3)
+    predicted = bound * math.sqrt(max(0.0, seen.delta_squares) / 3)
     if not (0 < predicted < math.inf and 0 < seen.moved < math.inf):
         return None
     return seen.moved / predicted

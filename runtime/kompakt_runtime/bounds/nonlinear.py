@@ -16,7 +16,7 @@ from kompakt_runtime.bounds.ends import Ends
 from kompakt_runtime.bounds.flow import Flow
 from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.compat.graph import current_node, held
-from kompakt_runtime.saved.noise import Noise, handed_on, slices, wide
+from kompakt_runtime.saved.noise import Noise, absolute_sum, handed_on, slices, wide
 from kompakt_runtime.scope.calls import Call
 
 Tensor = Any
@@ -51,19 +51,24 @@ class Operation:
         self.own: Tensor = None  # error of the weight's gradient over its mean |momentum|, since its optimizer's step
         self.waited = False
 
-    def bound_for(self, x: Tensor, target: float, operations: int) -> float | None:
-        """The bound in force; before the first measured step is over one from `x` itself, which is read back for it."""
+    def bound_for(self, x: Tensor, target: float, operations: int, deviation: float | None = None) -> float | None:
+        """The bound in force; before the first measured step is over one from `x` itself, which is read back for it.
+
+        deviation: 1 where bounds count in what `x` deviates by.
+        """
         if self.bound is not None:
             return self.bound
         if not self.observing:
             return None
-        return bounds.first_nonlinear_bound(float(torch.std(x, correction=0)), target, operations)
+        deviation = float(torch.std(x, correction=0)) if deviation is None else deviation
+        return bounds.first_nonlinear_bound(deviation, target, operations)
 
-    def see_input(self, x: Tensor, bound: float) -> None:
-        """Of several inputs of one step the widest bound is what is judged."""
+    def see_input(self, x: Tensor, bound: float, relative: bool = False) -> None:
+        """Of several inputs of one step the widest bound is what is judged. relative: it counts in what `x` deviates by."""
         self.used = max(self.used, bound)
-        self.magnitude = _plus(self.magnitude, torch.linalg.vector_norm(x, 1, dtype=wide(x)))
-        deviation = _deviation(x)
+        one = x.new_ones((), dtype=wide(x))
+        self.magnitude = _plus(self.magnitude, one * x.numel() if relative else absolute_sum(x))
+        deviation = one if relative else _deviation(x)
         self.deviation = deviation if self.deviation is None else torch.minimum(self.deviation, deviation)
         self.elements += x.numel()
 
@@ -192,14 +197,14 @@ class Operations:
             self.made(known[key])
         return known[key]
 
-    def watch(self, operation: Operation, node: Node, noise: dict[str, float]) -> None:
+    def watch(self, operation: Operation, node: Node, noise: dict[str, Any]) -> None:
         """On a measured step: measures what errors as wide as these do, once the node's backward function has run."""
         # Named by slot: a hook that held handles would keep copies alive after the backward pass has read them.
         node.register_hook(partial(self._measure, operation, noise))
         self.flow.source(operation, node)
 
     def _measure(
-        self, operation: Operation, noise: dict[str, float], exact: tuple[Tensor, ...], deltas: tuple[Tensor, ...]
+        self, operation: Operation, noise: dict[str, Any], exact: tuple[Tensor, ...], deltas: tuple[Tensor, ...]
     ) -> None:
         if not operation.observing:
             return
@@ -238,8 +243,9 @@ def _deviation(x: Tensor) -> Tensor:
     """Of the numbers that are not zero: copies keep zeros as they are, and dropout makes some."""
     count = torch.count_nonzero(x).clamp(min=1)
     mean = x.sum(dtype=wide(x)) / count
-    parts = [_squares(torch.where(part != 0, part - mean, 0)) for part in slices(x)]
-    return (torch.stack(parts).sum() / count).sqrt()
+    squares = torch.stack([_squares(part - mean) for part in slices(x)]).sum(dtype=torch.float64)
+    zeros = (x.numel() - count) * mean.double().square()  # what they add to the squares
+    return ((squares - zeros).clamp(min=0) / count).sqrt().to(mean.dtype)
 
 
 def _squares(t: Tensor) -> Tensor:

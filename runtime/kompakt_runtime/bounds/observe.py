@@ -17,7 +17,9 @@ from kompakt_runtime.bounds.layer import (
     tolerance,
 )
 from kompakt_runtime.bounds.nonlinear import Operation, Operations
-from kompakt_runtime.bounds.sites import Site, Sites, mean_magnitude
+from kompakt_runtime.bounds.site import Site
+from kompakt_runtime.bounds.sites import Sites
+from kompakt_runtime.bounds.sums import mean_magnitude
 from kompakt_runtime.bounds.targets import error_of_a_step, mean_momentum
 
 Tensor = Any

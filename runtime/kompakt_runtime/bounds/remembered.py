@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from kompakt_runtime.bounds.layer import Average
 from kompakt_runtime.bounds.nonlinear import Operation, Operations
-from kompakt_runtime.bounds.sites import Site, Sites
+from kompakt_runtime.bounds.site import Site
+from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.codec.rounding import Seeds
 
 VERSION: Final = 1

@@ -4,12 +4,13 @@ Read from the node while it is at hand: a function that held the node would be h
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 
 from kompakt_runtime.compat.graph import argument
+from kompakt_runtime.saved.lossless import Mask, sign_mask
 from kompakt_runtime.uses.parameters import ACCUMULATE
 
 Tensor = Any
@@ -30,6 +31,9 @@ _PARTNER: Final = {
 _TURNING: Final = frozenset({"TBackward0", "MtBackward0", "TransposeBackward0", "PermuteBackward0"})
 _STRAIGHT: Final = frozenset({"ToCopyBackward0", "AliasBackward0", "DetachBackward0", "CloneBackward0"})
 _ARGUMENTS: Final = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+# Nonzero elements are counted in so many parts at most: what that takes beside the tensor is a small part of it.
+PARTS: Final = 64
+NOTHING: Final = 1e-5  # what arithmetic may leave of no share; of ten thousand elements that meet in a place one is more
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,24 @@ class Contraction:
         """The dimension of features in the operand, and of output channels in the output's gradient."""
         return 1 if self.place in CONVOLVED else -2 if self.place in RIGHT else -1
 
+    def nonzero(self, x: Tensor) -> Tensor | None:
+        """For each place of the output the share of nonzero elements among those of the operand `x` that meet there; one channel
+        wide where the output's gradient has its channels. None where nobody wrote down how.
+        """
+        if self.place in CONVOLVED:
+            return self._under_kernel(_share(x, 1)) if self._sums_neighbours(x) else None
+        return _share(x, self.along) if (self.place in LEFT or self.place in RIGHT) and x.dim() > 1 else None
+
+    def _sums_neighbours(self, x: Tensor) -> bool:
+        return len(self.weight) == x.dim() and not self.arguments[_ARGUMENTS.index("transposed")]
+
+    def _under_kernel(self, share: Tensor) -> Tensor:
+        """Padding counts as zeros, as it is."""
+        kernel = self.weight[2:]
+        ones = share.new_full((1, 1, *kernel), 1 / math.prod(kernel))
+        stride, padding, dilation, _, grown, _ = self.arguments
+        return torch.ops.aten.convolution.default(share, ones, None, stride, padding, dilation, False, grown, 1)
+
     def gradient(self, error: Tensor, delta: Tensor) -> Tensor | None:
         """The weight gradient that the operand `error` alone would give with the output gradient `delta`.
 
@@ -95,6 +117,52 @@ class Contraction:
         wanted = (False, True, False)
         backward = torch.ops.aten.convolution_backward.default
         return backward(delta, error, delta.new_empty(self.weight), None, *self.arguments, wanted)[1]
+
+
+@dataclass(frozen=True)
+class Met:
+    """What the gradients at an operation's output meet in its operand, of the first `rows` where these tell of examples.
+
+    places: those where any nonzero element is met, in a bit each until the backward pass; None where nobody wrote down what meets
+    where. shape: theirs. shares, count: the sum over these places of the share that is nonzero, and how many they are.
+    """
+
+    contraction: Contraction
+    places: Mask | None
+    shape: tuple[int, ...]
+    shares: Tensor
+    count: Tensor
+    rows: int | None = None
+
+    @staticmethod
+    def of(contraction: Contraction, x: Tensor) -> "Met":
+        share = contraction.nonzero(x)
+        if share is None:
+            return Met(contraction, None, (), torch.count_nonzero(x).double(), x.new_full((), x.numel(), dtype=torch.double))
+        some = share > NOTHING
+        places = sign_mask(some.to(share.dtype).flatten())
+        return Met(contraction, places, tuple(share.shape), share.sum(), torch.count_nonzero(some))
+
+    def first(self, rows: int) -> "Met":
+        """Of the first examples, where rows tell of them."""
+        return replace(self, rows=rows) if self.contraction.batched else self
+
+    def some(self) -> Tensor | None:
+        """1 in the places where anything is met, else 0."""
+        return None if self.places is None else self.places.decode().view(self.shape)[: self.rows]
+
+
+def _share(x: Tensor, along: int) -> Tensor:
+    """Of nonzero elements along one dimension, which is kept."""
+    across, parts = in_parts(x, along)
+    counts = [torch.count_nonzero(part, along).unsqueeze(along) for part in parts]
+    return torch.cat(counts, across).float() / x.shape[along]
+
+
+def in_parts(x: Tensor, along: int) -> tuple[int, tuple[Tensor, ...]]:
+    """Whole along one dimension, divided along another, which is returned too: counting one part at a time takes little."""
+    across = max((dim for dim in range(x.dim()) if dim != along % x.dim()), key=lambda dim: x.shape[dim])
+    return across, x.tensor_split(max(1, min(PARTS, x.shape[across])), across)
 
 
 def contraction(node: Node, slot: str, shape: tuple[int, ...], parameter: Tensor) -> Contraction:

@@ -1,16 +1,14 @@
 """How the errors of linear operands are spread over the coordinates of their parameter's gradient."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from kompakt_runtime.bounds.sigma import Contraction
+from kompakt_runtime.bounds.sigma import Contraction, in_parts
 from kompakt_runtime.saved.noise import wide
 
 Tensor = Any
-# Nonzero elements are counted in so many parts at most: what that takes beside the tensor is a small part of it.
-PARTS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -83,10 +81,8 @@ class ByChannel:
 
 def _nonzero(x: Tensor, along: int) -> Tensor:
     """How many elements are not zero, by the place along one dimension."""
-    across = max((dim for dim in range(x.dim()) if dim != along), key=lambda dim: x.shape[dim])
     others = [dim for dim in range(x.dim()) if dim != along]
-    parts = x.tensor_split(max(1, min(PARTS, x.shape[across])), across)
-    return torch.stack([torch.count_nonzero(part, others) for part in parts]).sum(0)
+    return torch.stack([torch.count_nonzero(part, others) for part in in_parts(x, along)[1]]).sum(0)
 
 
 def _plus(total: Tensor, more: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from typing import Any, Final
 import torch
 
 from kompakt_runtime.bounds.optimizer_state import Kept, group_of, kept, local
-from kompakt_runtime.bounds.sites import mean_magnitude
 from kompakt_runtime.bounds.spread import Spread
+from kompakt_runtime.bounds.sums import mean_magnitude
 from kompakt_runtime.saved.noise import wide
 
 Tensor = Any

@@ -1,5 +1,6 @@
 """Codes of a part's elements; where few of them can miss the bound, only those are looked at closely."""
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -30,10 +31,20 @@ def _nearest(grid: Grid, values: Tensor) -> tuple[Tensor, Tensor] | None:
     off = (code + 0.5).mul_(grid.step).sub_(magnitude).abs_().amax(dim=1)
     codes = code.to(torch.int32)
     doubtful = (off >= grid.bound).nonzero().view(-1)
+    if not doubtful.numel():
+        return codes, doubtful
     some, outside = quantise(grid, values.index_select(0, doubtful), None)
     codes.index_copy_(0, doubtful, some)
     row, column = outside.nonzero(as_tuple=True)
     return codes, doubtful[row] * values.shape[1] + column
+
+
+@lru_cache(1024)
+def empty(grid: Grid) -> int:
+    """Bit pattern of a number without a doubt about it, whose code is 0: zero lies as far from its bin's middle as the bound."""
+    quick = not (grid.short or grid.stochastic) and _never_zero(grid)
+    middle = torch.tensor(grid.step / 2 if quick else 0.0, dtype=grid.dtype)
+    return int(middle.view(getattr(torch, f"int{8 * grid.dtype.itemsize}")))
 
 
 def _never_zero(grid: Grid) -> bool:

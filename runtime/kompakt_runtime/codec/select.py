@@ -22,7 +22,7 @@ SMALLEST, LARGEST = 16, 22  # log2 of the elements that plain torch operations e
 # Bytes an element of a part that they take at most while they pack, and while they unpack, by bytes of an element; of parts of
 # SMALLEST and up, as the allocator tells.
 PACKING: Final = {8: 25, 4: 19, 2: 18}
-UNPACKING: Final = {8: 33, 4: 20, 2: 19}
+UNPACKING: Final = {8: 33, 4: 17, 2: 17}
 
 
 @dataclass(frozen=True)

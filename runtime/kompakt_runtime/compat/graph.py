@@ -40,6 +40,20 @@ def behind(node: Node) -> Iterator[Node]:
     return (next_ for next_, _ in node.next_functions if next_ is not None)
 
 
+def asked_for(node: Node) -> tuple[int, ...]:
+    """Numbers of the gradients that the node makes; the others nobody wants."""
+    return tuple(number for number, (next_, _) in enumerate(node.next_functions) if next_ is not None)
+
+
+def first_result(node: Node) -> tuple[Any, ...]:
+    """Shape, type and device of the first of the node's results, and None for each of the others: statistics, or places.
+
+    Empty in a torch that does not tell (2.4).
+    """
+    results = getattr(node, "_input_metadata", ())
+    return (*results[:1], *(None for _ in results[1:]))
+
+
 def computed_by(t: Tensor) -> Node | None:
     """The node whose first result `t` is, or is but for a cast of that to a type no wider, as autocast makes it."""
     node, number = t.grad_fn, t.output_nr

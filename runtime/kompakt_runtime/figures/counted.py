@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kompakt_runtime.figures.holding import Holding
+from kompakt_runtime.uses.tried import Tried
 from kompakt_runtime.uses.unknown import UnknownReaders
 
 COMPILED = "Compiled"  # a module call or a tensor of torch.compile's code, which is passed through
@@ -87,6 +88,7 @@ class Figures:
     layers: dict[str, Layer] = field(default_factory=dict)
     away: Away = field(default_factory=Away)
     unknown: UnknownReaders = field(default_factory=UnknownReaders)
+    tried: list[Tried] = field(default_factory=list)
     holding: Holding = field(default_factory=Holding)
     # Backward passes run on threads of their own on GPUs.
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -106,6 +108,7 @@ class Figures:
         self.lock = threading.Lock()  # whoever held it is not here
         self.holding.begin()
         self.forget()
+        self.tried.clear()
         self.forwards = self.steps = self.batch = self.suggested_batch = 0
 
     def count_raw(self, reason: str) -> None:

@@ -59,6 +59,7 @@ def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHIN
             "raw": dict(figures.raw),
             "rawBytes": dict(figures.raw_bytes),
             "noRow": {place: [tensors, nbytes] for place, tensors, nbytes in figures.unknown.rows()},
+            "rowsTried": [[tried.place, tried.doubt, tried.seconds] for tried in figures.tried],
             "layers": {
                 name: {
                     "plainBytes": row.plain,

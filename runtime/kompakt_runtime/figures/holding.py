@@ -142,6 +142,13 @@ class Holding:
             return self._held
 
     @property
+    def room(self) -> int:
+        """Bytes that may be held more, and the most of this step stays what it is."""
+        with self._lock:
+            self._take_off()
+            return max(0, self._now.stored - self._held)
+
+    @property
     def plain(self) -> int:
         """What plain autograd would hold now."""
         with self._lock:

@@ -82,7 +82,10 @@ class Deriving:
 
     def _try(self, entry: SavedStorage, derivation: Derivation, error: float, exact: bool) -> bool:
         key, original, found = _place(entry, derivation, exact), entry.alias, None
-        if not any(map(_away, derivation.sources)) and self._due(key):
+        away = any(map(_away, derivation.sources))
+        if away and not derivation.sure:
+            return False
+        if not away and (self._due(key) or not derivation.sure):
             found = derivation.run(self._ledger.looked_at)
             self._proved[key] = _holds(found, original, error, 0 if exact else derivation.roundings)
         if not self._proved.get(key):
@@ -113,6 +116,7 @@ class Deriving:
         entry.become(states.DerivedState(Derived(derivation, self._ledger.source), error, exact))
         for source in derivation.sources:
             if isinstance(source, Handle):  # packed again for whichever reader, it must not become worse
+                source.entry.gives(entry)
                 source.entry.demand.ceiling = min(source.entry.demand.ceiling, source.entry.bound or math.inf)
 
     def again(self, derived: Derived) -> Tensor | None:
@@ -162,7 +166,10 @@ def _holds(found: Tensor, original: Tensor, error: float, roundings: int) -> boo
     """Compared with the original; roundings: none where every bit counts."""
     if not roundings:
         return bool(torch.equal(found.view(torch.uint8), original.view(torch.uint8)))
-    away = (found - original).abs_().masked_fill_(~original.isfinite(), 0)
+    away = (found - original).abs_()
+    if away.amax() <= error:
+        return True
+    away.masked_fill_(~original.isfinite(), 0)
     return bool((away <= rounding(original, roundings).add_(error * (1 + 1e-6))).all())
 
 
@@ -212,8 +219,9 @@ def _largest(derivation: Derivation, number: int) -> float:
 
 
 def magnitude(t: Tensor) -> float:
-    """The largest there is."""
-    return float(torch.linalg.vector_norm(t, torch.inf))
+    """The largest there is; NaN where one is in it."""
+    least, most = torch.aminmax(t)  # a twentieth of the time that the norm takes on CPUs
+    return float(torch.maximum(most, -least))
 
 
 def _crossed(bounds: list[float]) -> float:

@@ -21,6 +21,7 @@ from kompakt_runtime.hooks.weights import CastWeights
 from kompakt_runtime.offload.schedule import Offloading
 from kompakt_runtime.saved.account import Account
 from kompakt_runtime.saved.derived import Derived, derivation_of
+from kompakt_runtime.saved.entry import SavedStorage
 from kompakt_runtime.saved.handle import DecodeFailed, Handle, PlainTensor
 from kompakt_runtime.saved.ledger import StorageLedger
 from kompakt_runtime.saved.passed import Passed, PassedTensor
@@ -29,6 +30,7 @@ from kompakt_runtime.scope.exclusions import kept_out
 from kompakt_runtime.scope.origin import is_parameter
 from kompakt_runtime.uses.policy import Exact, KeepPlain, TensorFacts, Use, decide
 from kompakt_runtime.uses.readers import Readers
+from kompakt_runtime.uses.trials import Trials
 from kompakt_runtime.uses.walk import roots
 
 Tensor = Any
@@ -54,12 +56,15 @@ class Hooks:
         self._minimum = config.min_tensor_bytes
         self._figures = figures
         account = Account(figures)
-        self.ledger = StorageLedger(account.opened, account.read if config.verify else None, figures.holding.weigh)
+        self.ledger = StorageLedger(
+            account.opened, account.read if config.verify else None, figures.holding.weigh, self._stays, self._room
+        )
         self._passed = Passed(self.ledger, figures.count_passed)
         self.seeds = Seeds(rank(os.environ))
         self._actions = StorageActions(self.ledger, account, figures, self.seeds)
         self.weights = CastWeights(self.ledger, self._actions.deriving)
-        settling = Settling(config, figures, sites, operations, account, self._actions)
+        self.trials = Trials(_itself, figures.tried.append, figures.count_raw)
+        settling = Settling(config, figures, sites, operations, account, self._actions, self.trials)
         self.readers = Readers(settling.read_by, settling.never_read)
 
     def pack(self, t: Tensor, call: Call, own: frozenset[int]) -> Handle | PlainTensor:
@@ -166,6 +171,19 @@ class Hooks:
             self._figures.holding.unpacked(*_storage(noisy), handle.entry)
         return noisy
 
+    def _stays(self, entry: SavedStorage, flat: Tensor) -> None:
+        self._figures.holding.unpacked(*_storage(flat), entry)
+
+    def _room(self) -> int:
+        return self._figures.holding.room
+
+    def during_trial(self, handle: Handle | PlainTensor) -> Tensor:
+        """Of a node that a trial runs, as a forward pass does: no reader that counts."""
+        other = self.trials.substitutes.of(handle)
+        if other is None:
+            other = _itself(handle)
+        return self.ledger.looked_at(handle)[0] if other is None else other
+
     def _unpacked(self, handle: Handle | PlainTensor, t: Tensor) -> None:
         """A copy that somebody reads now is there beside what is kept."""
         if not isinstance(handle, Handle) or handle.entry.alias is not None:
@@ -174,8 +192,15 @@ class Hooks:
         working = working_bytes(t, entry.nbytes, UNPACKING) if entry.packed is not None else 0
         if isinstance(entry.copy, Derived):
             sources = (one.entry for one in entry.copy.handles if isinstance(one, Handle))
-            working = sum(source.nbytes for source in sources if source.alias is None)
+            gone = (one for one in sources if one.alias is None and self.ledger.decoded.latest(one) is None)
+            working = sum(source.nbytes for source in gone)
         self._figures.holding.unpacked(*_storage(t), entry, working)
+
+
+def _itself(handle: Any) -> Tensor | None:
+    """The tensor, where it is not kept in another form."""
+    there = handle.entry.alias if isinstance(handle, Handle) else None
+    return None if there is None else handle.view(there)
 
 
 def _storage(t: Tensor) -> tuple[StorageWeakRef, int]:

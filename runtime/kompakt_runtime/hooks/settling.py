@@ -1,6 +1,7 @@
 """What becomes of saved tensors once it is known what reads them."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -8,7 +9,9 @@ import torch
 
 from kompakt_runtime.bounds.nonlinear import Operation, Operations, layer_target
 from kompakt_runtime.bounds.sigma import contraction
-from kompakt_runtime.bounds.sites import Site, Sites
+from kompakt_runtime.bounds.site import Site
+from kompakt_runtime.bounds.sites import Sites
+from kompakt_runtime.bounds.widths import noise, widths
 from kompakt_runtime.codec.features import BoundsWanted
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.compat.graph import held
@@ -26,6 +29,7 @@ from kompakt_runtime.scope.calls import Call
 from kompakt_runtime.uses.consumption import Consumption
 from kompakt_runtime.uses.policy import WAITS, Exact, KeepPlain, Lossy, TensorFacts, Use, decide, strictest
 from kompakt_runtime.uses.reads import TOLERANT, Read
+from kompakt_runtime.uses.trials import Trials
 from kompakt_runtime.uses.unknown import HIDDEN
 
 Tensor = Any
@@ -45,11 +49,12 @@ class Settling:
         operations: Operations | None,
         account: Account,
         actions: StorageActions,
+        trials: Trials,
     ) -> None:
         """operations: where what is read for gradients that go on is packed too."""
         self._minimum, self._whole_target = config.min_tensor_bytes, float(config.target)
         self._figures, self._sites, self._operations = figures, sites, operations
-        self._account, self._actions = account, actions
+        self._account, self._actions, self._trials = account, actions, trials
 
     @property
     def _target(self) -> float:
@@ -79,14 +84,15 @@ class Settling:
                 use.handle.entry.demand.values("ValuesNeeded")
 
     def _decide(self, uses: Sequence[Consumption], call: Call) -> None:
+        uses = [self._believed(use, call) for use in uses]
         operations = self._operation_by_slot(uses, call)
-        noise: dict[Operation, dict[str, float]] = {}
+        noisy: dict[Operation, dict[str, Any]] = {}
         for use in uses:
             operation = operations.get(use.slot)
             bound = self._one(use, call, operation)
             if operation is not None and bound is not None and operation.observing:
-                noise.setdefault(operation, {})[use.slot] = bound
-        for operation, bounds in noise.items():
+                noisy.setdefault(operation, {})[use.slot] = bound
+        for operation, bounds in noisy.items():
             if self._operations is not None:
                 self._operations.watch(operation, uses[0].node, bounds)
 
@@ -112,12 +118,20 @@ class Settling:
         if use.read is Read.INDEX and use.node.name() in POOLED:
             return Use.INDICES
         if use.read in TOLERANT and use.read is not Read.LINEAR:
-            # A row that no test verified is as good here: what noise does to the gradients is measured.
             return Use.VALUES if self._operations is None or call.exact else Use.NONLINEAR
-        return Use.VALUES if use.read is None or use.unverified else EXACTLY.get(use.read, Use.VALUES)
+        return Use.VALUES if use.read is None else EXACTLY.get(use.read, Use.VALUES)
 
-    def _one(self, use: Consumption, call: Call, operation: Operation | None) -> float | None:
-        """The bound that a nonlinear operation's operand has, if it is one that may have errors."""
+    def _believed(self, use: Consumption, call: Call) -> Consumption:
+        """Before anything relies on a row that no test verified, it is tried on this machine; without it the tensor stays."""
+        what = self._use(use, call)
+        lossy = what in (Use.NONLINEAR, Use.WEIGHT_GRADIENT)
+        if not use.unverified or what is Use.VALUES or (lossy and call.mode != "ErrorBounded"):
+            return use
+        doubt = self._trials.doubt(use)
+        return replace(use, read=None, doubt=doubt) if doubt else use
+
+    def _one(self, use: Consumption, call: Call, operation: Operation | None) -> Any:
+        """How wide the errors of a nonlinear operation's operand are, if it is one that may have errors."""
         handle, what = use.handle, self._use(use, call)
         if what is Use.WEIGHT_GRADIENT:
             self._linear(use, call)
@@ -146,8 +160,7 @@ class Settling:
         x, mode = handle.view(entry.alias), strictest(call.mode, site.mode)
         operation = contraction(use.node, use.slot, x.shape, use.parameter) if site.observing or site.features else None
         if operation is not None and site.observing and mode != "None":
-            watched = site.watch(use.node, operation)
-            site.see_input(x, operation)
+            watched = site.watch(use.node, x, operation)
             if self._operations is not None:
                 self._operations.flow.layer(site, use.node)
             entry.demand.watching.append((handle, watched))
@@ -155,18 +168,21 @@ class Settling:
         bound = site.bound_for(x, self._target) if may_be_lossy else None
         return self._judged(use, mode, bound, site, site.asks(x, bound, operation) if bound is not None else None)
 
-    def _nonlinear(self, use: Consumption, operation: Operation, call: Call) -> float | None:
+    def _nonlinear(self, use: Consumption, operation: Operation, call: Call) -> Any:
         handle, entry = use.handle, use.handle.entry
         if entry.alias is None:
             return self._served(entry)
         x, expected = handle.view(entry.alias), self._operations.expected if self._operations is not None else 0
-        bound = operation.bound_for(x, self._target, expected) if self._facts(handle).lossy_type else None
-        self._judged(use, call.mode, bound, operation)
-        if handle.use is not Use.NONLINEAR:
+        by_width = widths(use, x) if self._facts(handle).lossy_type else None
+        deviates = None if by_width is None else 1.0
+        bound = operation.bound_for(x, self._target, expected, deviates) if self._facts(handle).lossy_type else None
+        asked = None if bound is None else BoundsWanted(bound) if by_width is None else by_width.asked(x, bound)
+        self._judged(use, call.mode, None if asked is None else asked.bound, operation, asked)
+        if handle.use is not Use.NONLINEAR or bound is None or asked is None:
             return None
-        if operation.observing and bound is not None:
-            operation.see_input(x, bound)
-        return bound
+        if operation.observing:
+            operation.see_input(x, bound, relative=by_width is not None)
+        return noise(asked, x)
 
     def _judged(
         self, use: Consumption, mode: Mode, bound: float | None, by: Site | Operation, asked: BoundsWanted | None = None
@@ -203,7 +219,8 @@ class Settling:
     def _plain(self, use: Consumption, verdict: Verdict) -> None:
         if use.read is None:
             self._count(use.place, use.handle)
-        use.handle.entry.demand.values(verdict.reason if isinstance(verdict, KeepPlain) else "ValuesNeeded")
+        reason = verdict.reason if isinstance(verdict, KeepPlain) else "ValuesNeeded"
+        use.handle.entry.demand.values(use.doubt or reason)
 
     def _count(self, place: str, handle: Handle) -> None:
         """Once a storage: one that must stay for another reason as well would win nothing by a row."""

@@ -39,8 +39,9 @@ class LayerReport:
 class Report:
     """Sums over all steps so far. `ratio` is plain over saved bytes; `denominator` says of what. raw, raw_bytes: tensors that
     stayed as they are and their bytes, by reason. no_row: tensors and bytes that stayed as they are because nobody knows what the
-    operation reads of them, by autograd node and slot. peak: the most that was held at a time; comparison: with plain training's
-    gradients, where `kompakt run --compare` asked for it.
+    operation reads of them, by autograd node and slot. tried: rows of that table that the machine tried, with seconds, by what
+    came of it ("" where they hold). peak: the most that was held at a time; comparison: with plain training's gradients, where
+    `kompakt run --compare` asked for it.
     """
 
     mode: str
@@ -61,6 +62,7 @@ class Report:
     away: Mapping[str, Any] = field(default_factory=dict)
     raw_bytes: Mapping[str, int] = field(default_factory=dict)
     no_row: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    tried: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     peak: PeakReport | None = None
     comparison: GradientComparison | None = None
     denominator: str = export.DENOMINATOR
@@ -95,6 +97,7 @@ class Report:
             export.in_host_memory(rows),
             export.kept_bytes(rows),
             _no_row(rows),
+            _tried(rows),
             PeakReport.of(export.highest_peak(rows)),
             GradientComparison.of(row.get("compared", {}) for row in rows),
         )
@@ -202,6 +205,8 @@ class Report:
         if self.no_row:
             places = (f"{place} {_megabytes(nbytes)} MB in {tensors}" for place, (tensors, nbytes) in self.no_row.items())
             notes.append(f"kept because nobody wrote down what is read of it: {', '.join(places)}")
+        if self.tried:
+            notes.append(_trials(self.tried))
         return notes
 
 
@@ -223,6 +228,23 @@ def _no_row(rows: list[export.Report]) -> dict[str, tuple[int, int]]:
             tensors[place] += count
             nbytes[place] += size
     return {place: (tensors[place], size) for place, size in nbytes.most_common()}
+
+
+def _tried(rows: list[export.Report]) -> dict[str, tuple[tuple[str, float], ...]]:
+    """Of several processes the longest time counts: each tries on its own."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        for place, doubt, seconds in row.get("rowsTried", []):
+            seen = found.setdefault(doubt, {})
+            seen[place] = max(seconds, seen.get(place, 0.0))
+    return {doubt: tuple(sorted(places.items())) for doubt, places in sorted(found.items())}
+
+
+def _trials(tried: Mapping[str, tuple[tuple[str, float], ...]]) -> str:
+    seconds = sum(seconds for places in tried.values() for _, seconds in places)
+    words = f"tried on this machine: {len({place for places in tried.values() for place, _ in places})} rows of the table"
+    doubts = (f"; {doubt}: {', '.join(place for place, _ in places)}" for doubt, places in tried.items() if doubt)
+    return f"{words} in {seconds:.2f} s{''.join(doubts)}"
 
 
 def _suggestion(rows: list[export.Report]) -> tuple[int, int]:

@@ -20,7 +20,10 @@ SMALL: Final = 16  # a parameter is copied beside a result that is so many times
 
 @dataclass(frozen=True, eq=False)
 class Derivation:
-    """How a storage was computed. Holds handles and no node: a node holds handles itself, and would never be freed."""
+    """How a storage was computed. Holds handles and no node: a node holds handles itself, and would never be freed.
+
+    sure: nobody wrote over the result. An operation in place does, and nothing tells it from what came after.
+    """
 
     operator: Operator
     sources: tuple[Source, ...]
@@ -28,6 +31,7 @@ class Derivation:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: Any
+    sure: bool = True
 
     @property
     def roundings(self) -> int:
@@ -81,14 +85,15 @@ def derivation_of(t: Tensor, ours: tuple[type, ...]) -> Derivation | None:
     base = t if base_of(t) is None else base_of(t)
     node = computed_by(base)
     operator = OPERATORS.get(node.name()) if node is not None else None
-    # Something else is in it by now, or it is not the operation's first result, or not all that lies there.
-    if operator is None or version_of(base) or not _fills(base):
+    # It is not the operation's first result, or not all that lies there, or something else may be in it by now.
+    if operator is None or not _fills(base) or (version_of(base) and (base_of(t) is not None or not operator.in_place)):
         return None
     sources = [held(node, slot) for slot in operator.slots]
     if any(len(one) != 1 or not isinstance(one[0], ours) for one in sources):
         return None
     arguments = tuple(argument(node, name, None) for name in operator.arguments)
-    return Derivation(operator, tuple(one[0] for one in sources), arguments, tuple(base.shape), base.stride(), base.dtype)
+    handles, sure = tuple(one[0] for one in sources), not version_of(base)
+    return Derivation(operator, handles, arguments, tuple(base.shape), base.stride(), base.dtype, sure)
 
 
 def cast_of_parameter(t: Tensor, ours: Callable[[Tensor], Source]) -> Derivation | None:

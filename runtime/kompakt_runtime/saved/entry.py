@@ -6,6 +6,7 @@ An entry is in one of the states of `states.py` and may change it while the forw
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
+from weakref import WeakSet
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -34,8 +35,8 @@ class SavedStorage:
     """One storage as it was at one version. state: what is kept of it; demand: what its readers ask for."""
 
     __slots__ = (
-        "__weakref__", "constant", "counted", "demand", "handles", "layer", "nbytes", "opened", "original", "probe", "share",
-        "state", "storage", "stream", "timed", "version",
+        "__weakref__", "constant", "counted", "demand", "handles", "layer", "nbytes", "opened", "original", "probe",
+        "results", "share", "state", "storage", "stream", "timed", "version",
     )  # fmt: skip
 
     def __init__(self, t: Tensor) -> None:
@@ -51,7 +52,8 @@ class SavedStorage:
         self.demand = Demand()
         self.layer = ""
         self.handles = 0
-        self.opened = 0
+        self.opened = 0  # handles that were read
+        self.results: WeakSet[SavedStorage] | None = None  # what is computed from it again
         self.counted = False  # a backward pass asked for it, or for something that is computed from it
         self.original: Tensor | None = None  # kept only to compare copies with it
         self.timed: Any = None  # in a step that is timed to find what may wait in host memory
@@ -237,6 +239,16 @@ class SavedStorage:
     def held_bytes(self) -> int:
         """What it takes now: also a copy that is being made, or lies aside."""
         return self.kept_bytes + states.bytes_aside(self.state)
+
+    @property
+    def sought(self) -> bool:
+        """Somebody will read it again: an operation, or one that reads what is computed from it."""
+        return self.opened < self.handles or any(one.sought for one in self.results or ())
+
+    def gives(self, result: "SavedStorage") -> None:
+        """It is read again when `result` is."""
+        self.results = self.results or WeakSet()
+        self.results.add(result)
 
     @property
     def alone(self) -> bool:

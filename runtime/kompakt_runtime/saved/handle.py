@@ -22,14 +22,15 @@ class ChangedInPlace(RuntimeError):
 class Handle:
     """What autograd gets instead of a tensor: a view of an entry's storage.
 
-    call: the module call that saved it, while nobody knows what reads it.
+    call: the module call that saved it, while nobody knows what reads it; opened: a backward pass has read it.
     """
 
-    __slots__ = ("__weakref__", "asked", "call", "dtype", "entry", "offset", "shape", "strides", "use", "version")
+    __slots__ = ("__weakref__", "asked", "call", "dtype", "entry", "offset", "opened", "shape", "strides", "use", "version")
 
     def __init__(self, entry: SavedStorage, t: Tensor) -> None:
         entry.handles += 1
         self.call: Any = None
+        self.opened = False
         self.asked: tuple[Any, str] | None = None  # who bears errors in it, and the slot
         self.entry, self.use = entry, Use.VALUES
         self.version = version_of(t)

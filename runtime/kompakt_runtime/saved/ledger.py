@@ -28,9 +28,12 @@ class StorageLedger:
         closed: Callable[[SavedStorage, bool], None],
         compared: Callable[[SavedStorage, Tensor], None] | None = None,
         changed: Callable[[SavedStorage], None] = lambda entry: None,
+        kept: Callable[[SavedStorage, Tensor], None] = lambda entry, flat: None,
+        room: Callable[[], int] = lambda: 0,
     ) -> None:
         """closed: an entry was read for the first time; compared: keep originals, and call this with each copy that is read;
-        changed: what an entry keeps is something else now, by what the ledger itself did.
+        changed: what an entry keeps is something else now, by what the ledger itself did; kept: a copy that was decoded stays
+        for whoever reads it next; room: bytes that such copies may take.
         """
         self._entries: WeakValueDictionary[int, SavedStorage] = WeakValueDictionary()
         self._closed, self._changed = closed, changed
@@ -38,7 +41,7 @@ class StorageLedger:
         self._compared = compared or (lambda entry, flat: None)
         self._waiting = _Waiting()
         self.later = Later(changed)
-        self.decoded = Decoded()
+        self.decoded = Decoded(kept, room)
 
     def holds(self, storage: Any) -> bool:
         """Whether the storage behind a weak reference is kept here."""
@@ -86,7 +89,8 @@ class StorageLedger:
         check_version(entry.probe, handle.version, handle.shape, handle.dtype)
         self.later.settle(entry, again=False)  # what is read now is no longer worth packing
         self._count(entry)
-        entry.opened += 1
+        entry.opened += not handle.opened  # measuring reads it more than once
+        handle.opened = True
         if handle.use is Use.SHAPE:
             return handle.shape_only(entry.probe.device)
         return handle.view(self._flat(entry))
@@ -117,10 +121,13 @@ class StorageLedger:
             return handle.view(entry.alias), False
         if (flat := self.decoded.latest(entry)) is not None:
             return handle.view(flat), False
+        made = isinstance(entry.state, states.PackedState | states.DerivedState)
         if isinstance(entry.state, states.DerivedState) and not backward:
             return handle.view(entry.state.copy.decode(self.looked_at)), True
-        flat = self.decoded.decode(entry, entry.copy)
-        return handle.view(flat), isinstance(entry.state, states.PackedState | states.DerivedState)
+        if not backward:
+            return handle.view(self.decoded.decode(entry, entry.copy)), made
+        flat = self.decoded.read(entry, entry.copy, _not_compared)
+        return handle.view(flat), made and self.decoded.latest(entry) is None
 
     def looked_at(self, handle: Handle | PlainTensor) -> tuple[Tensor, bool]:
         """As `source`, while the forward pass runs: nothing is counted."""
@@ -135,7 +142,11 @@ class StorageLedger:
         copy = states.copy_of(state)
         if copy is None:
             return states.alias_of(state)
-        return self.decoded.read(entry, copy, entry.opened < entry.handles, self._compared)
+        return self.decoded.read(entry, copy, self._compared)
+
+
+def _not_compared(entry: SavedStorage, flat: Tensor) -> None:
+    """Copies are compared when they are read for themselves."""
 
 
 class _Waiting(threading.local):

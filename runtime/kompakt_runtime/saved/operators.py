@@ -18,7 +18,8 @@ class Operator:
     """slots: where its node keeps what it was computed from, parameters among them; arguments: names of those that are no
     tensors. reach: by how much errors of the sources are multiplied at most, of those that may have any. over: the same, written
     over the first source. alike: from the same sources the same result to the last bit; else it runs by another formula.
-    steady: `reach` asks for no magnitude, so nobody waits for a device.
+    steady: `reach` asks for no magnitude, so nobody waits for a device. in_place: people run it over its own input, of which its
+    node then keeps a clone.
     """
 
     slots: tuple[str, ...]
@@ -28,6 +29,7 @@ class Operator:
     over: Run | None = None
     alike: bool = True
     steady: bool = False
+    in_place: bool = False
 
 
 def _gelu(sources: Sequence[Tensor], more: tuple[Any, ...]) -> Tensor:
@@ -46,6 +48,22 @@ def _silu_over(sources: Sequence[Tensor], _: tuple[Any, ...]) -> Tensor:
     return torch.nn.functional.silu(sources[0], inplace=True)
 
 
+def _hardswish(sources: Sequence[Tensor], _: tuple[Any, ...]) -> Tensor:
+    return torch.nn.functional.hardswish(sources[0])
+
+
+def _hardswish_over(sources: Sequence[Tensor], _: tuple[Any, ...]) -> Tensor:
+    return torch.nn.functional.hardswish(sources[0], inplace=True)
+
+
+def _mish(sources: Sequence[Tensor], _: tuple[Any, ...]) -> Tensor:
+    return torch.nn.functional.mish(sources[0])
+
+
+def _mish_over(sources: Sequence[Tensor], _: tuple[Any, ...]) -> Tensor:
+    return torch.nn.functional.mish(sources[0], inplace=True)
+
+
 def _product(sources: Sequence[Tensor], _: tuple[Any, ...]) -> Tensor:
     return sources[0] * sources[1]
 
@@ -57,10 +75,13 @@ def _layer_norm(sources: Sequence[Tensor], _: tuple[Any, ...]) -> Tensor:
     return (x.to(wide) - mean).mul_(scale).mul_(weight).add_(bias)
 
 
-# The largest slopes of GELU are 1.12890, by tanh 1.12900, and of SiLU 1.09984: seen at 2,000,001 places in [-6, 6].
+# The largest slopes of GELU are 1.12890, by tanh 1.12900, of SiLU 1.09984, and of Mish 1.08850: seen at 2,000,001 places in
+# [-6, 6]. Hardswish's is 1.5, at 3.
 OPERATORS: Final = {
     "GeluBackward0": Operator(("self",), _gelu, lambda _: (1.1291,), ("approximate",), _gelu_over, steady=True),
-    "SiluBackward0": Operator(("self",), _silu, lambda _: (1.0999,), over=_silu_over, steady=True),
+    "SiluBackward0": Operator(("self",), _silu, lambda _: (1.0999,), over=_silu_over, steady=True, in_place=True),
+    "HardswishBackward0": Operator(("self",), _hardswish, lambda _: (1.5,), over=_hardswish_over, steady=True, in_place=True),
+    "MishBackward0": Operator(("self",), _mish, lambda _: (1.0886,), over=_mish_over, steady=True, in_place=True),
     "MulBackward0": Operator(("self", "other"), _product, lambda largest: (largest(1), largest(0))),
     "NativeLayerNormBackward0": Operator(
         ("input", "weight", "bias", "result1", "result2"),

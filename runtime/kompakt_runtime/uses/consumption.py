@@ -20,7 +20,8 @@ class Consumption:
     """Which slot of which node holds a handle. To be read and dropped: kept anywhere that the handle leads to, the node, which
     holds the handle, would never be freed.
 
-    read: None where the table has no row, so `slot` stays as it is; parameter: whose gradient a linear operand is a factor of.
+    read: None where the table has no row that holds, so `slot` stays as it is; parameter: whose gradient a linear operand is a
+    factor of; gradients: as in the row; doubt: why the row is not believed.
     """
 
     handle: Any
@@ -28,7 +29,9 @@ class Consumption:
     slot: str
     read: Read | None
     parameter: Tensor | None = None
+    gradients: tuple[int, ...] = ()
     unverified: bool = False
+    doubt: str = ""
 
     @property
     def place(self) -> str:
@@ -41,7 +44,7 @@ def consumption(handle: Any, node: Node, slot: str, row: Row | None) -> Consumpt
         return Consumption(handle, node, slot, None)
     row = _in_this_mode(node, slot, row)
     read, parameter = _read(node, row)
-    return Consumption(handle, node, slot, read, parameter, row.unverified)
+    return Consumption(handle, node, slot, read, parameter, row.gradients, row.unverified)
 
 
 def _in_this_mode(node: Node, slot: str, row: Row) -> Row:

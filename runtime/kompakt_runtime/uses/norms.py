@@ -49,7 +49,7 @@ def _unverified(slots: dict[str, Row]) -> dict[str, Row]:
     return {slot: replace(row, unverified=True) for slot, row in slots.items()}
 
 
-# Kernels that run on GPUs alone.
+# Kernels that run on GPUs alone: what torch's derivatives.yaml hands to their backward functions, read as on CPUs until tried.
 GPU: Final[Rows] = {
     "CudnnBatchNormBackward0": _unverified({**_BATCH, **exact("result3")}),
     "MiopenBatchNormBackward0": _unverified(_BATCH),

@@ -29,8 +29,8 @@ TOLERANT: Final = frozenset({Read.LINEAR, Read.PRODUCT, Read.ELEMENT, Read.JOINT
 @dataclass(frozen=True)
 class Row:
     """gradients: which of the node's gradients read the slot, numbered as `next_functions`. idle: what is read where none of them
-    is asked for. unverified: no test on a CPU can make the node, so nothing relies on it alone: what its
-    operands' errors do is measured, or they stay as they are.
+    is asked for. unverified: no test on a CPU can make the node, so the process tries the row (see `trials.py`)
+    before anything relies on it.
     """
 
     read: Read

@@ -1,38 +1,16 @@
 """Saved-tensor hooks that note what each saved tensor is read for, as soon as that can be known."""
 
-import threading
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
-import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from kompakt_runtime.compat import graph
 from kompakt_runtime.uses.consumption import Consumption
 from kompakt_runtime.uses.readers import Readers
 from kompakt_runtime.uses.reads import Read
-
-
-class Substitutes(threading.local):
-    """What stands for one saved tensor while its node's backward function runs once more."""
-
-    def __init__(self) -> None:
-        self._put: tuple[Any, Any] | None = None
-
-    def run(self, node: Any, deltas: tuple[Any, ...], handle: Any, t: Any) -> tuple[Any, ...]:
-        """The node's gradients with `t` where the handle's tensor was saved; the node is as it was afterwards."""
-        self._put = (handle, t)
-        try:
-            with torch.no_grad():
-                made = node(*deltas)
-        finally:
-            self._put = None
-        return made if isinstance(made, tuple) else (made,)
-
-    def of(self, handle: Any) -> Any | None:
-        """For the unpack function: what it shall give instead of the handle's tensor."""
-        return self._put[1] if self._put is not None and self._put[0] is handle else None
+from kompakt_runtime.uses.trials import Substitutes
 
 
 class Box:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,16 @@ def impossible(monkeypatch) -> Iterator[list[str]]:
     monkeypatch.setattr(states, "check", noted)
     yield refused
     assert not refused
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    """It compiles a function eight times at most in a process, whichever tests asked for that."""
+    yield
+    compiler = sys.modules.get("torch._dynamo")
+    if compiler is not None and compiler.utils.counters:
+        compiler.reset()
+        compiler.utils.counters.clear()
 
 
 @pytest.fixture(scope="session")

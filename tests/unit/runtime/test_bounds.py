@@ -21,17 +21,17 @@ from kompakt_runtime.bounds.layer import (
     observed,
 )
 
-SEEN = LayerObservation(gradient_before=0.02, gradient=0.02, momentum=0.1, delta_squares=50.0, nonzero=0.5, magnitude=1.0)
+SEEN = LayerObservation(gradient_before=0.02, gradient=0.02, momentum=0.1, delta_squares=25.0, magnitude=1.0)
 
 
 def test_the_bound_gives_the_gradient_error_it_was_asked_for():
     bound = best_bound(SEEN, 0.01)
-    sigma = bound / math.sqrt(3) * math.sqrt(SEEN.nonzero * SEEN.delta_squares)
+    sigma = bound / math.sqrt(3) * math.sqrt(SEEN.delta_squares)
     assert sigma == pytest.approx(0.01 * SEEN.momentum)
 
 
 def test_loss_scale_and_clipping_cancel():
-    scaled = replace(SEEN, gradient_before=0.02 * 1024, delta_squares=50.0 * 1024**2)
+    scaled = replace(SEEN, gradient_before=0.02 * 1024, delta_squares=25.0 * 1024**2)
     assert best_bound(scaled, 0.01) == pytest.approx(best_bound(SEEN, 0.01))
     clipped = replace(SEEN, gradient=0.002, momentum=0.01)
     assert best_bound(clipped, 0.01) == pytest.approx(best_bound(SEEN, 0.01))
@@ -84,7 +84,7 @@ def test_a_step_that_says_nothing_leaves_the_average_alone():
     assert average.after(1.0, 3) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("field", ["gradient_before", "gradient", "momentum", "delta_squares", "nonzero", "magnitude"])
+@pytest.mark.parametrize("field", ["gradient_before", "gradient", "momentum", "delta_squares", "magnitude"])
 @pytest.mark.parametrize("value", [0.0, math.nan, math.inf, -1.0])
 def test_figures_that_say_nothing_give_no_bound_and_tell_no_share_of_the_target(field, value):
     nothing = replace(SEEN, **{field: value})
@@ -94,8 +94,8 @@ def test_figures_that_say_nothing_give_no_bound_and_tell_no_share_of_the_target(
 
 def test_the_first_bound_is_what_a_gradient_of_parts_that_do_not_agree_would_give_and_tighter():
     # Dense inputs of deviation 2 and no mean: the gradient is a sum of independent products.
-    magnitude = math.sqrt(2 / math.pi) * math.sqrt(50.0) * 2
-    seen = replace(SEEN, gradient_before=magnitude, gradient=magnitude, momentum=magnitude, nonzero=1.0, magnitude=9.0)
+    magnitude = math.sqrt(2 / math.pi) * math.sqrt(25.0) * 2
+    seen = replace(SEEN, gradient_before=magnitude, gradient=magnitude, momentum=magnitude, magnitude=9.0)
     bound = first_bound(2.0, 0.01)
     assert bound == pytest.approx(UNMEASURED * best_bound(seen, 0.01))
     assert aimed_at(seen, 0.01, bound) == pytest.approx(UNMEASURED)

@@ -6,19 +6,21 @@ import torch
 from kompakt_runtime.codec.bins import coded
 from kompakt_runtime.codec.bits import pack_bits, unpack_bits
 from kompakt_runtime.codec.grid import make_grid, quantise
-from kompakt_runtime.codec.planes import codes, pack_codes, planes, unpack_codes
+from kompakt_runtime.codec.planes import BYTES, PAIRS, codes, pack_codes, planes, unpack_codes
 
 
 def some(high: int, count: int = 32 * 9) -> torch.Tensor:
     return torch.randint(high, (count,), generator=torch.Generator().manual_seed(0))
 
 
-def test_a_plane_has_one_bit_of_each_code_in_their_order():
-    given = some(256).to(torch.uint8)
-    found = planes(given)
-    for bit in range(8):
-        assert torch.equal(found[:, bit], pack_bits((given >> bit) & 1).view(torch.int32))
-    assert torch.equal(codes(found), given)
+@pytest.mark.parametrize("of", [BYTES, PAIRS])
+def test_a_plane_has_one_bit_of_each_code_in_their_order(of):
+    given = some(1 << of.words).to(of.dtype)
+    found = planes(given, of)
+    assert found.shape[1] == 8 * given.element_size()
+    for bit in range(found.shape[1]):
+        assert torch.equal(found[:, bit], pack_bits(((given >> bit) & 1).to(torch.uint8)).view(torch.int32))
+    assert torch.equal(codes(found, of), given)
 
 
 def test_bits_come_back_as_zeros_and_ones():
@@ -39,7 +41,7 @@ def test_blocks_of_any_width_come_back(bits, negative):
     found, signs = unpack_codes(heads, words)
     assert torch.equal(found, given.view(-1))
     assert (signs is None) == (not negative)
-    assert not negative or torch.equal(signs != 0, (patterns < 0).view(-1))
+    assert not negative or torch.equal(signs, torch.where(patterns < 0, -(1 << 31), 0).to(torch.int32).view(-1))
     assert heads.tolist() == [
         max(block).bit_length() + 128 * (row < 0).any().item() for block, row in zip(given.tolist(), patterns, strict=True)
     ]

@@ -146,12 +146,12 @@ BREAKABLE = [
         for name in ("hooks.pair.StorageLedger.entry", "hooks.pair.decide", "hooks.pair.Handle.wait")
     ),
     *((name, {}, "PackFailed") for name in ("hooks.pair.is_parameter", "hooks.forwards.saved_by_compiled_code")),
-    *((name, {}, "SettleFailed") for name in ("bounds.sites.Site.bound_for", "hooks.settling.decide", "hooks.settling.nbytes")),
+    *((name, {}, "SettleFailed") for name in ("bounds.site.Site.bound_for", "hooks.settling.decide", "hooks.settling.nbytes")),
     ("hooks.actions.StorageActions.conclude", LOSSLESS, "SettleFailed"),
     ("saved.entry.encode", {}, "EncodeFailed"),
     *(
         (name, MEASURING, "SettleFailed")
-        for name in ("bounds.sites.Sites.of", "bounds.sites.Site.watch", "hooks.settling.contraction")
+        for name in ("bounds.sites.Sites.of", "bounds.site.Site.watch", "hooks.settling.contraction")
     ),
     ("cost.overhead.Overhead.stepped", MEASURING, "HookFailed"),
     ("session.after_step", MEASURING, "ObserveFailed"),
@@ -173,7 +173,7 @@ def test_whatever_of_ours_fails_training_is_plain_training_and_the_failure_is_co
 
     plain = trained()
     if settings is MEASURING:  # packs nothing
-        monkeypatch.setattr("kompakt_runtime.bounds.sites.Site.bound_for", lambda *_: None)
+        monkeypatch.setattr("kompakt_runtime.bounds.site.Site.bound_for", lambda *_: None)
     monkeypatch.setattr(f"kompakt_runtime.{broken}", lambda *_, **__: 1 / 0)
     session = running(**{name: value for name, value in settings.items() if name != "bound"})
     assert same(trained(), plain)
@@ -191,7 +191,7 @@ def test_a_layer_s_bounds_need_no_figure_of_what_they_did(running, monkeypatch):
     assert not failed(session)
 
 
-@pytest.mark.parametrize("broken", ["bounds.sums._plus", "bounds.sites.mean_magnitude"])
+@pytest.mark.parametrize("broken", ["bounds.sums._plus", "bounds.site.mean_magnitude"])
 def test_a_measurement_that_fails_in_a_backward_pass_ends_nothing_and_is_made_again(running, monkeypatch, broken):
     model = network()
     plain = gradients(model, batch())

@@ -119,7 +119,7 @@ def test_small_features_beside_outliers_bear_the_same_relative_error(running, mo
     assert not found.session.figures.violations
     assert found.session.figures.checked
     assert found.row.sigma is None or found.row.sigma < 1.5
-    monkeypatch.setattr("kompakt_runtime.bounds.sites.feature_bounds", lambda *_: None)
+    monkeypatch.setattr("kompakt_runtime.bounds.site.feature_bounds", lambda *_: None)
     one = Planted(running, dtype)
     assert one.errors()[~LARGE].mean() < 0.05, "the target sees to small features in any case"
     assert found.row.saved < 0.8 * one.row.saved

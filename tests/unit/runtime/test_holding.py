@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from kompakt_runtime.codec import Room, encode
-from kompakt_runtime.codec.select import UNPACKING, working_bytes
+from kompakt_runtime.codec.select import PACKING, working_bytes
 from kompakt_runtime.figures.holding import PACKED, READ, SAVED, Holding, StepPeak
 from kompakt_runtime.saved.entry import SavedStorage
 
@@ -79,6 +79,18 @@ def test_the_worst_step_is_told_beside_the_last_and_steps_that_hold_nothing_are_
     assert holding.worst.held == 0
 
 
+def test_there_is_room_for_what_does_not_raise_the_steps_peak():
+    holding = Holding()
+    entries = [Entry(10), Entry(20)]
+    for entry in entries:
+        holding.weigh(entry)
+    assert holding.room == 0
+    del entry, entries[1]
+    assert holding.room == 20
+    holding.stepped()
+    assert holding.room == 0
+
+
 def test_what_is_held_over_a_step_s_end_counts_in_the_next():
     holding, entry = Holding(), Entry(50)
     holding.weigh(entry)
@@ -122,7 +134,7 @@ def mlp():
 
 
 def test_plain_and_packed_inputs_of_linear_layers_add_up_to_the_byte(running):
-    """Four inputs; a copy is unpacked beside all four, which takes a byte an element more than to pack the last beside three."""
+    """Four inputs; the last is packed beside the others' copies, which takes two bytes an element more than to unpack one."""
     session, model, x = running(), mlp(), torch.randn(ROWS, WIDE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     for _ in range(2):
@@ -132,7 +144,7 @@ def test_plain_and_packed_inputs_of_linear_layers_add_up_to_the_byte(running):
     with torch.no_grad():
         for layer in model:
             inputs.append(layer(inputs[-1]))
-    working = working_bytes(x, BYTES, UNPACKING)
+    working = working_bytes(x, BYTES, PACKING)
     loss = model(x).sum()
     bounds = [entry.bound for entry in session.hooks.ledger._entries.values()]
     # The batch itself has no history, so it is rounded by a seed.
@@ -143,7 +155,7 @@ def test_plain_and_packed_inputs_of_linear_layers_add_up_to_the_byte(running):
     loss.backward()
     optimizer.step()
     assert holding.held == holding.plain == 0
-    assert holding.last == StepPeak(sum(sizes) + BYTES + working, 4 * BYTES, "3", BYTES, READ, 3, sum(sizes) + BYTES)
+    assert holding.last == StepPeak(sum(sizes) + BYTES + working, 4 * BYTES, "3", BYTES, PACKED, 3, sum(sizes) + BYTES)
 
 
 def test_a_copy_that_lies_aside_while_its_original_is_back_takes_room_too():

@@ -59,7 +59,7 @@ def test_what_is_no_gain_stays_and_is_counted_so(running):
 def test_no_bound_is_asked_for_where_nothing_may_be_lossy(running, monkeypatch, settings, dtype):
     """A first bound is read back from the device, and the report tells the widest one."""
     session = running(**settings)
-    monkeypatch.setattr("kompakt_runtime.bounds.sites.Site.bound_for", lambda *_: 1 / 0)
+    monkeypatch.setattr("kompakt_runtime.bounds.site.Site.bound_for", lambda *_: 1 / 0)
     nn.Linear(8, 4, dtype=dtype)(torch.randn(64, 8, dtype=dtype)).abs().sum().backward()
     assert not failed(session)
     assert ("Small" if settings else "OtherType") in session.figures.raw

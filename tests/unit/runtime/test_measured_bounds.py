@@ -27,7 +27,7 @@ def bounds_after(running, **options) -> dict[str, float]:
 
 def test_the_bound_does_not_move_with_the_loss_scale(running):
     plain = bounds_after(running, momentum=0.9)
-    assert bounds_after(running, momentum=0.9, scale=1024.0) == pytest.approx(plain, rel=1e-3)
+    assert bounds_after(running, momentum=0.9, scale=1024.0) == pytest.approx(plain, rel=1e-4)
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])
@@ -89,7 +89,8 @@ def test_a_mean_over_very_many_steps_counts_as_one_over_ten(running):
     """What SGD's usual momentum adds up to; for wider bounds nothing was measured."""
     long = bounds_of(running, Mean, betas=(0.99, 0.999))
     summed = bounds_of(running, torch.optim.SGD, momentum=0.99)
-    assert {name: bound * 10 for name, bound in long.items()} == pytest.approx(summed, rel=1e-4)
+    # Not to the last digit: errors of wider bounds change a little which gradients meet which zeros.
+    assert {name: bound * 10 for name, bound in long.items()} == pytest.approx(summed, rel=1e-3)
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.RAdam, torch.optim.Adamax])
@@ -225,8 +226,8 @@ def test_measured_sigma_agrees_with_the_model_on_synthetic_data(kind, least):
         spread = contraction(node, slot, x.shape, module.weight)
         assert spread.outputs(delta) == shapes[1][1]
         moved = spread.gradient(error, delta)
-        nonzero, squares = float((x != 0).float().mean()), float(delta.square().sum()) / spread.outputs(delta)
-        seen = LayerObservation(1, 1, 1, squares, nonzero, 1, float(moved.square().mean().sqrt()))
+        squares = float((delta.square() * spread.nonzero(x)).sum()) / spread.outputs(delta)
+        seen = LayerObservation(1, 1, 1, squares, 1, float(moved.square().mean().sqrt()))
         total += sigma_ratio(seen, bound) ** 2 * moved.numel()
         weights += moved.numel()
     assert least <= (total / weights) ** 0.5 <= 1.05

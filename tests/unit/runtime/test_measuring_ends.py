@@ -92,7 +92,7 @@ def test_where_the_momentum_cannot_be_read_the_gradient_serves(running):
     assert session.figures.raw["NoMomentum"] == len(list(session.sites)), "once a layer"
 
 
-@pytest.mark.parametrize("where", ["observe.mean_magnitude", "sites.mean_magnitude"])
+@pytest.mark.parametrize("where", ["observe.mean_magnitude", "site.mean_magnitude"])
 def test_a_measurement_that_always_fails_is_not_tried_for_ever(running, monkeypatch, where):
     def broken(_t):
         raise RuntimeError("broken")

@@ -64,7 +64,8 @@ def ready(model, running, **settings):
 def near(ours: dict, plain: dict, nothing: str = "", rounding: float = 1e-4) -> bool:
     """No gradient is far off; that of the input moved, so something was lossy.
 
-    nothing: a weight whose gradient is what rounding leaves, `rounding` as a share of all gradients: a bias before BatchNorm.
+    nothing: a weight whose gradient is zero but for what errors leave, `rounding` as a share of all gradients: a bias before
+    BatchNorm.
     """
     assert ours.keys() == plain.keys()
     whole = torch.cat([g.flatten() for g in plain.values()]).norm()
@@ -78,6 +79,7 @@ def checkpointed(reentrant: bool) -> nn.Module:
 
 
 ROUNDING = torch.finfo(torch.bfloat16).eps
+LEFT = 5e-4  # the error of this bias; that of the weight beside it is eight times as large
 
 
 def in_bfloat16() -> nn.Module:
@@ -92,9 +94,9 @@ def in_bfloat16() -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "kinds", "rounds"),
     [
-        pytest.param(Mixed, KINDS, (), id="as it is"),
+        pytest.param(Mixed, KINDS, ("images.0.bias", LEFT), id="as it is"),
         pytest.param(lambda: checkpointed(False), {"before [norm]"}, (), id="recomputed"),
-        pytest.param(lambda: checkpointed(True), KINDS, (), id="recomputed with reentrance"),
+        pytest.param(lambda: checkpointed(True), KINDS, ("images.0.bias", LEFT), id="recomputed with reentrance"),
         pytest.param(in_bfloat16, {f"model.{kind}" for kind in KINDS}, ("model.images.0.bias", ROUNDING), id="autocast"),
     ],
 )

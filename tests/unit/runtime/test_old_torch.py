@@ -21,7 +21,7 @@ OLDEST, BETWEEN = (
 TOPICS = (
     *("autograd_state", "session", "exclusions", "lossless", "versions", "checkpoint", "waiting", "replay", "unreadable"),
     *("nonlinear", "nonlinear_autograd", "two_optimizers", "measured_bounds", "codec_short"),
-    *("uses_parameters", "uses_response", "uses_table", "uses_unknown", "uses_walk", "input_gradient"),
+    *("uses_parameters", "uses_response", "uses_table", "uses_trials", "uses_unknown", "uses_walk", "input_gradient"),
 )
 
 

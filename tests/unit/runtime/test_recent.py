@@ -1,5 +1,6 @@
-"""The copy decoded last serves the next reader of the same storage: on the same thread and stream, and no longer than it must."""
+"""Copies decoded last serve the next readers of the same storage: on the same thread and stream, and no longer than they must."""
 
+import gc
 import threading
 
 import pytest
@@ -58,6 +59,95 @@ def test_what_another_thread_has_decoded_is_let_go_too(saved):
     done.set()
     reader.join()
     assert gone
+
+
+def packed(book, size: int = 4096) -> tuple[torch.Tensor, list[Handle]]:
+    t = torch.randn(size)
+    entry = book.entry(t)
+    handles = [Handle(entry, t), Handle(entry, t)]
+    assert book.later.compress(entry, t, 0.1, "layer", at_once=True)
+    return t, handles
+
+
+ONE = 4 * 4096  # bytes of a copy
+
+
+@pytest.fixture
+def room(saved, monkeypatch):
+    """Lets so many bytes of copies wait."""
+    book, _, _ = saved
+
+    def of(nbytes: int) -> None:
+        waiting = book.decoded.recent.values()
+        monkeypatch.setattr(book.decoded, "_room", lambda: nbytes - sum(ONE * len(recent._copies) for recent in waiting))
+
+    return of
+
+
+def test_a_copy_waits_while_others_are_read(saved, room):
+    book, handles, decoded = saved
+    room(3 * ONE)
+    _, others = packed(book)
+    for handle in (handles[0], others[0], handles[1], others[1], handles[2]):
+        book.open(handle)
+    assert len(decoded) == 2
+    assert all(copy.expired() for copy in decoded)
+
+
+def test_a_copy_waits_for_what_is_computed_from_it(saved, room):
+    book, handles, decoded = saved
+    room(4 * ONE)
+    _result, waiting = packed(book)
+    handles[0].entry.gives(waiting[0].entry)
+    for handle in handles:
+        book.open(handle)
+    book.source(handles[0])
+    assert len(decoded) == 1
+    for handle in waiting:
+        book.open(handle)
+    assert not book.source(handles[0])[1]  # it lies there until something else is read
+    another = packed(book)
+    book.open(another[1][0])
+    assert decoded[0].expired()
+
+
+def test_the_oldest_copies_go_where_there_is_no_room(saved, room):
+    book, handles, decoded = saved
+    room(2 * ONE)
+    every = [handles, *(packed(book)[1] for _ in range(3))]
+    for some in every:
+        book.open(some[0])
+    assert [copy.expired() for copy in decoded] == [True, True, False, False]
+
+
+def test_without_room_a_copy_waits_for_the_next_reader_alone(saved, room):
+    book, handles, decoded = saved
+    room(0)
+    book.open(handles[0])
+    assert not decoded[0].expired()
+    _, others = packed(book)
+    book.open(others[0])
+    assert [copy.expired() for copy in decoded] == [True, False]
+
+
+def test_what_is_being_computed_has_its_room_before_its_sources(saved, room):
+    book, handles, decoded = saved
+    room(ONE)
+    recent = book.decoded._here(handles[0].entry)
+    with recent.making(packed(book)[1][0].entry):
+        assert book.source(handles[0])[1]
+    assert decoded[0].expired()
+    assert not book.source(handles[0])[1]
+    assert not decoded[1].expired()
+
+
+def test_a_copy_dies_with_what_it_is_a_copy_of(saved):
+    book, handles, decoded = saved
+    book.open(handles[0])
+    assert not decoded[0].expired()
+    handles.clear()
+    gc.collect()
+    assert decoded[0].expired()
 
 
 def test_another_stream_decodes_for_itself(saved, monkeypatch):

@@ -1,11 +1,15 @@
 """Which coordinates of a weight's gradient the errors of a packed operand are in."""
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
 
-from kompakt_runtime.bounds.sigma import contraction
+from kompakt_runtime.bounds.layer import LayerObservation
+from kompakt_runtime.bounds.sigma import Met, contraction
 from kompakt_runtime.bounds.spread import ByChannel, Spread
+from kompakt_runtime.bounds.sums import Sums
 
 SIDE = 12  # as many channels as features: shapes do not tell which is which
 
@@ -54,6 +58,52 @@ def test_errors_are_where_channels_have_large_gradients_and_features_have_few_ze
     wanted = float((squares * weights).sum() / squares.sum())
     assert float(seen.spread.mean(weights)) == pytest.approx(wanted, rel=0.25)
     assert float(weights.mean()) != pytest.approx(wanted, rel=0.5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_gradients_that_meet_only_zeros_carry_no_error(way):
+    """Behind an empty background, say: there gradients are a hundred times as large, and would count for all the others."""
+    operation, name, slot, shape, of_weight = WAYS[way]
+    at = 0 if way.startswith("columns") else 1
+    luck = torch.Generator().manual_seed(0)
+    weight = torch.randn(of_weight, generator=luck, requires_grad=True)
+    x = torch.rand(shape, generator=luck).requires_grad_()
+    out = operation(x, weight)
+    empty = torch.arange(out.shape[1 - at]).ge(out.shape[1 - at] // 2)
+    by_place = [-1 if dim == 1 - at else 1 for dim in range(len(shape))]
+    with torch.no_grad():
+        x *= ~empty.view(by_place)
+    delta = torch.randn(out.shape, generator=luck) * torch.where(empty, 100.0, 1.0).view(by_place)
+    how, seen = contraction(node_of(out, name), slot, x.shape, weight), Sums()
+    seen.add_input(x.detach(), how)
+    seen.add_delta(delta, how.outputs(delta), Met.of(how, x.detach()))
+    error = (torch.rand(shape, generator=luck) * 2 - 1) * (x.detach() != 0)
+    moved = torch.autograd.grad(operation(error, weight), weight, delta)[0]
+    seen.gradient = moved.abs().mean()
+    figures = LayerObservation(*seen.figures(None, None).tolist())
+    assert float(moved.square().mean().sqrt()) == pytest.approx(math.sqrt(figures.delta_squares / 3), rel=0.25)
+
+
+@pytest.mark.parametrize("options", [{"stride": 2}, {"padding": 2, "dilation": 2}, {"groups": 2}, {"padding": "same"}])
+def test_the_share_of_nonzero_elements_is_that_under_each_place_of_the_kernel(options):
+    x = (torch.rand(3, 4, 9, 7) < 0.3).float().requires_grad_()
+    weight = torch.rand(4, 4 // options.get("groups", 1), 3, 3, requires_grad=True)
+    out = F.conv2d(x, weight, **options)
+    found = contraction(node_of(out, "ConvolutionBackward0"), "input", x.shape, weight).nonzero(x.detach())
+    ones = torch.ones(1, 4, 3, 3) / 36
+    wanted = F.conv2d(x.detach(), ones, **{name: value for name, value in options.items() if name != "groups"})
+    assert torch.allclose(found, wanted, atol=1e-6)
+    assert found.shape[2:] == out.shape[2:]
+
+
+@pytest.mark.parametrize("name", ["transposed", "vector"])
+def test_where_nobody_wrote_down_what_meets_where_nothing_is_told(name):
+    x, weight = torch.rand(2, 3, 5, 5, requires_grad=True), torch.rand(3, 4, 3, 3, requires_grad=True)
+    out, slot = F.conv_transpose2d(x, weight), "input"
+    if name == "vector":
+        x, weight, slot = torch.rand(5, requires_grad=True), torch.rand(4, 5, requires_grad=True), "vec"
+        out = weight.mv(x)
+    assert contraction(out.grad_fn, slot, x.shape, weight).nonzero(x.detach()) is None
 
 
 def test_a_parameter_that_is_used_in_two_ways_has_errors_spread_evenly():

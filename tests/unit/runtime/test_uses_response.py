@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kompakt_runtime.uses.reads import Read
-from tests.support.runtime.response import Response, agrees, response
+from kompakt_runtime.uses.response import Response, agrees, response
 
 DELTA = torch.randn(64, 32, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 SAVED = torch.randn(64, 32, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
