@@ -41,6 +41,8 @@ def asset_of(program: Program) -> Asset:
     machine = platform.machine()
     if machine not in ARCHITECTURES:
         raise NoAsset(f"there is no release for {machine}")
+    if program.module not in _ASSETS:
+        raise NoAsset("its project publishes packages only")
     found = _ASSETS[program.module](program.name, pinned_version(program.module), ARCHITECTURES[machine])
     if not found.checksums and not found.pinned:
         raise NoAsset(f"no checksum is known of {found.url}")
@@ -99,10 +101,16 @@ def _coredns(name: str, version: str, architecture: str) -> Asset:
     return Asset(_github("coredns/coredns"), path, f"{path}.sha256", member=name)
 
 
+def _containerd(name: str, version: str, architecture: str) -> Asset:
+    path = f"{version}/containerd-{version.removeprefix('v')}-linux-{architecture}.tar.gz"
+    return Asset(_github("containerd/containerd"), path, f"{path}.sha256sum", member=f"bin/{name}")
+
+
 _ASSETS: dict[str, Callable[[str, str, str], Asset]] = {
     "kubernetes": _kubernetes,
     "etcd": _etcd,
     "kwok": _kwok,
     "helm": _helm,
     "coredns": _coredns,
+    "containerd": _containerd,
 }

@@ -3,6 +3,9 @@
 A spoilt request is, by chance, refused with 500, refused with 503, cut off unanswered, or (the worst of them) performed and then
 cut off, so that its sender cannot know. A spoilt watch is cut off after a while. The choices follow from the seed.
 PUT a list of plurals to /faulty/silent, and watches of these kinds are accepted and say nothing until the list changes again.
+PUT `{"rate": 0.5, "ways": ["429"], "delay": 2, "only": "/binding"}` to /faulty/trouble, and from then on that share of requests
+for such paths is spoilt in these ways (429 is one more: refused as by an API server that throttles, watches too), and each of
+them waits so many seconds before it is handed on. Without `only` it is so for all.
 """
 
 import argparse
@@ -10,6 +13,7 @@ import asyncio
 import random
 import ssl
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -19,6 +23,8 @@ from aiohttp import web
 from yarl import URL
 
 WAYS: Final = ("500", "503", "cut before", "cut after")
+THROTTLED: Final = "429"
+RETRY_AFTER: Final = {"Retry-After": "1"}  # what an API server asks of those whom it throttles
 LOOK: Final = 0.1  # seconds
 WATCH_SECONDS: Final = 3.0  # how long a spoilt watch lasts at most
 HOP_BY_HOP: Final = frozenset({"connection", "transfer-encoding", "keep-alive", "upgrade", "host", "content-length"})
@@ -35,15 +41,22 @@ class Faulty:
     chance: random.Random
     counts: Counter[str] = field(default_factory=Counter)
     silent: frozenset[str] = frozenset()
+    ways: Sequence[str] = WAYS
+    delay: float = 0.0  # seconds
+    only: str = ""  # the end of paths that are meant
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One request."""
         self.counts["all"] += 1
-        way = self.chance.choice(WAYS) if self.chance.random() < self.rate else ""
+        meant = request.path.endswith(self.only)
+        way = self.chance.choice(self.ways) if meant and self.chance.random() < self.rate else ""
         watch = request.query.get("watch") in ("true", "1")
         self.counts[way or "well"] += 1
+        await asyncio.sleep(self.delay if meant else 0)
+        if way == THROTTLED:
+            return web.json_response(_status("throttled", 429), status=429, headers=RETRY_AFTER)
         if way in ("500", "503") and not watch:
-            return web.json_response({"kind": "Status", "status": "Failure", "message": "spoilt"}, status=int(way))
+            return web.json_response(_status("spoilt", int(way)), status=int(way))
         if way == "cut before":
             return self._cut(request)
         return await self._forward(request, way, watch)
@@ -86,6 +99,13 @@ class Faulty:
         self.silent = frozenset(await request.json())
         return web.json_response(sorted(self.silent))
 
+    async def trouble(self, request: web.Request) -> web.Response:
+        """What is spoilt from now on, and how."""
+        told = await request.json()
+        self.rate, self.ways = told["rate"], told.get("ways") or WAYS
+        self.delay, self.only = told.get("delay", 0.0), told.get("only", "")
+        return web.json_response(told)
+
     @staticmethod
     def _cut(request: web.Request) -> web.StreamResponse:
         if request.transport is not None:
@@ -95,6 +115,10 @@ class Faulty:
     async def tell(self, request: web.Request) -> web.Response:
         """What was done so far."""
         return web.json_response(dict(self.counts))
+
+
+def _status(message: str, code: int) -> dict[str, object]:
+    return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
 
 
 async def serve(options: argparse.Namespace) -> None:
@@ -109,6 +133,7 @@ async def serve(options: argparse.Namespace) -> None:
         app = web.Application(client_max_size=16 << 20)
         app.router.add_get("/faulty", faulty.tell)
         app.router.add_put("/faulty/silent", faulty.silence)
+        app.router.add_put("/faulty/trouble", faulty.trouble)
         app.router.add_route("*", "/{path:.*}", faulty.handle)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()

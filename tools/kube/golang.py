@@ -56,6 +56,7 @@ def build(program: Program, say: Say) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f".{program.name}.{os.getpid()}")
     say(f"{program.name} {pinned_version(program.module)}: building (about {program.build_seconds} s with empty caches)")
+    environment = {**build_environment(), "CGO_ENABLED": str(int(program.cgo))}
     began = time.monotonic()
     command: list[str | Path] = [
         go,
@@ -71,7 +72,7 @@ def build(program: Program, say: Say) -> Path:
         program.package,
     ]
     done = subprocess.run(
-        command, cwd=module_folder(program.module), env=build_environment(), capture_output=True, text=True, check=False
+        command, cwd=module_folder(program.module), env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         fresh.unlink(missing_ok=True)

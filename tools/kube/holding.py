@@ -13,8 +13,8 @@ from kubernetes import client, config, watch
 from urllib3.exceptions import HTTPError
 
 from kompakt_core.contract import GATE, bound_gpus, planned_seat
+from tools.kube.plugin_changes import FINISHED, PluginChanges
 
-FINISHED = frozenset({"Succeeded", "Failed"})
 REJOIN_SECONDS = 0.2
 TURN_SECONDS = 1  # how long one watch lasts, and so how long `close` may take
 
@@ -45,42 +45,79 @@ def holder(pod: dict[str, Any]) -> PodGpus | None:
     return PodGpus(f"{metadata['namespace']}/{metadata['name']}", frozenset(gpus), not bound)
 
 
+@dataclass(slots=True)
+class PodHistory:
+    """When a pod was first seen, what it was bound with, how far its node's plugin was then, and when that set was corrected.
+
+    Moments are numbers of events. A correction is excused where kubelet had reason to give another set than was written.
+    """
+
+    came: int
+    given: frozenset[str] | None = None
+    plugin_count: int = 0
+    corrected: int = 0
+    excused: bool = False
+
+
 class GpuHolders:
     """Who holds what by the last version of each pod; `violations` grows by a sentence for each GPU held twice.
 
-    While `crossing`, that is while kubelets and device plugins are killed, a plan that kubelet crossed is none: what it gives a
-    bound pod in spite of the annotation may be planned for a pod that is not bound yet. Truth wins, and bind refuses that plan.
-    Were it carried out, two bound pods would hold one GPU, which always counts.
+    A plan that kubelet crossed is none: what it gives a bound pod in spite of the annotation may be planned for a pod that is not
+    bound yet. Truth wins, and bind refuses that plan. It is excused where the node's device plugin was being replaced between
+    binding and correction, and where `crossing` says that kubelets are killed; and only for pods that were there before the
+    correction, since the planner hears of both in one order. Were the plan carried out, two bound pods would hold one GPU, which
+    always counts.
     """
 
     def __init__(self) -> None:
         self.crossing = False
         self.violations: list[str] = []
         self.crossed: list[str] = []
+        self._events = 0
+        self._plugins = PluginChanges()
         self._holders: dict[str, PodGpus] = {}
-        self._given: dict[str, frozenset[str]] = {}  # what pods were bound with
+        self._histories: dict[str, PodHistory] = {}
 
     def see(self, kind: str, pod: dict[str, Any]) -> None:
         """Take in one version of one pod."""
+        self._events += 1
+        self._plugins.see(kind, pod)
         uid = pod["metadata"]["uid"]
+        self._histories.setdefault(uid, PodHistory(self._events))
         now = None if kind == "DELETED" else holder(pod)
         self._holders.pop(uid, None)
         if now is None:
             return
         if not now.planned:
-            now = replace(now, corrected=self._given.setdefault(uid, now.gpus) != now.gpus)
-        for other in self._holders.values():
-            self._compare(now, other)
+            now = replace(now, corrected=self._corrected(self._histories[uid], now.gpus, pod["spec"]["nodeName"]))
+        for other_uid, other in self._holders.items():
+            self._compare((now, self._histories[uid]), (other, self._histories[other_uid]))
         self._holders[uid] = now
 
     def forget(self) -> None:
         """All pods come anew, from a list."""
         self._holders.clear()
+        self._plugins.forget()
 
-    def _compare(self, one: PodGpus, other: PodGpus) -> None:
-        if both := one.gpus & other.gpus:
-            crossed = self.crossing and any(a.planned and b.corrected for a, b in ((one, other), (other, one)))
-            (self.crossed if crossed else self.violations).append(f"{one} and {other} both hold {sorted(both)}")
+    def _corrected(self, history: PodHistory, gpus: frozenset[str], node: str) -> bool:
+        """Whether a bound pod has other GPUs than it was bound with; the first time, whether that is excused is noted."""
+        if history.given is None:
+            history.given, history.plugin_count = gpus, self._plugins.count(node)
+        if history.given != gpus and not history.corrected:
+            history.corrected = self._events
+            history.excused = self.crossing or self._plugins.replaced_since(node, history.plugin_count)
+        return history.given != gpus
+
+    def _compare(self, one: tuple[PodGpus, PodHistory], other: tuple[PodGpus, PodHistory]) -> None:
+        if both := one[0].gpus & other[0].gpus:
+            crossed = _crosses(one, other) or _crosses(other, one)
+            (self.crossed if crossed else self.violations).append(f"{one[0]} and {other[0]} both hold {sorted(both)}")
+
+
+def _crosses(one: tuple[PodGpus, PodHistory], other: tuple[PodGpus, PodHistory]) -> bool:
+    """Whether the second, as kubelet corrected it, crosses a plan for the first, and that is excused."""
+    (plan, its), (real, history) = one, other
+    return plan.planned and real.corrected and history.excused and its.came < history.corrected
 
 
 @dataclass

@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,10 +32,17 @@ def root_of(stems: Collection[str]) -> Path:
     return _roots() / content_key(sorted(stems))
 
 
+def holding(stems: Collection[str]) -> Path:
+    """A filled root that holds these images, alone or, the newest, with others beside them; else the one to be filled."""
+    root = root_of(stems)
+    if not root.exists() and (wider := _newest(stored for stored in _stored() if stored.stems.issuperset(stems))):
+        return wider.root
+    return root
+
+
 def latest() -> Stored | None:
     """What was filled last; None where nothing was."""
-    found = [Stored(path.with_suffix(""), frozenset(json.loads(path.read_text()))) for path in _roots().glob("*.json")]
-    return max(found, key=lambda stored: stored.root.stat().st_mtime, default=None)
+    return _newest(_stored())
 
 
 def fill(images: Mapping[str, str], archives: Sequence[Path], before: Stored | None, log: Path) -> Path:
@@ -79,6 +86,14 @@ def clone(template_root: Path, target: Path) -> None:
     for name in _DATABASES:
         (target / name).unlink()
         shutil.copy2(template_root / name, target / name)
+
+
+def _stored() -> list[Stored]:
+    return [Stored(path.with_suffix(""), frozenset(json.loads(path.read_text()))) for path in _roots().glob("*.json")]
+
+
+def _newest(found: Iterable[Stored]) -> Stored | None:
+    return max(found, key=lambda stored: stored.root.stat().st_mtime, default=None)
 
 
 def _roots() -> Path:

@@ -14,6 +14,8 @@ from tools.kube.real import RealCluster
 from tools.kube.stack import Images
 
 CHART = ROOT / "charts/kompakt"
+# The stand-in for the device plugins of simulated nodes works with the administrator's account.
+WRITERS = {"admission.writers": "{kubernetes-admin}"}
 
 
 def helm_install(
@@ -34,6 +36,7 @@ def helm_install(
         "image.tag": tag,
         "schedulerImage": images.names.get("kube-scheduler", ""),  # "": the chart's own choice
         **{f"devicePlugin.machines.{machine}": machine for machine in stack.MACHINES},
+        **(WRITERS if isinstance(cluster, RealCluster) else {}),
         **(values or {}),
     }
     output(

@@ -7,25 +7,29 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from tools.kube import cgroups, node_config
 from tools.kube.components import Addresses, Find, Keys
 from tools.kube.image_store import clone
 from tools.kube.namespaces import ADDRESS, Namespaces, cgroup_of, plug
+from tools.kube.node_config import ContainerRuntime
 from tools.kube.processes import wait_until
 
+HOSTS: Final = ContainerRuntime()
 _HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
 class Supplies:
-    """What all nodes of a cluster are made from: `images` is a filled containerd root, `pause` an image in it."""
+    """What nodes of a cluster are made from: `images` is a filled containerd root, `pause` an image in it."""
 
     find: Find
     addresses: Addresses
     keys: Keys
     images: Path
     pause: str
+    runtime: ContainerRuntime = HOSTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ def _programs(node: RealNode, supplies: Supplies) -> dict[str, list[str]]:
     node_config.pod_network(folder, node.pods)
     identity = node_config.Identity(node.name, node.address, node.labels)
     return {
-        "containerd": node_config.containerd(folder, supplies.pause),
+        "containerd": node_config.containerd(folder, supplies.pause, supplies.runtime),
         "kubelet": node_config.kubelet(folder, identity, supplies.find, supplies.keys, supplies.addresses),
         "kube-proxy": node_config.kube_proxy(folder, identity, supplies.find, supplies.keys, supplies.addresses),
     }

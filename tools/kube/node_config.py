@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -12,6 +12,8 @@ from tools.kube.pki import certificate_kubeconfig
 
 CLUSTER_DNS = "10.96.0.10"
 _CNI_PLUGINS = "/usr/lib/cni"  # where Debian's and Ubuntu's containernetworking-plugins puts them
+
+_OWN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _CONTAINERD = """version = 2
 root = "/var/lib/containerd"
@@ -34,6 +36,12 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     bin_dir = "{plugins}"
     conf_dir = "{folder}/cni"
 """
+_HANDLER = """
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}]
+  runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}.options]
+    BinaryName = "{program}"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +53,20 @@ class Identity:
     labels: Mapping[str, str]
 
 
-def containerd(folder: Path, pause: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class ContainerRuntime:
+    """Another containerd than the host's, with its shim, in one folder; and OCI runtimes beside runc, programs by handler."""
+
+    programs: Path | None = None
+    handlers: Mapping[str, Path] = field(default_factory=dict)
+
+
+def containerd(folder: Path, pause: str, runtime: ContainerRuntime) -> list[str]:
     path = folder / "containerd.toml"
-    path.write_text(_CONTAINERD.format(pause=pause, plugins=_CNI_PLUGINS, folder=folder))
-    return ["containerd", "--config", str(path)]
+    handlers = "".join(_HANDLER.format(name=name, program=program) for name, program in runtime.handlers.items())
+    path.write_text(_CONTAINERD.format(pause=pause, plugins=_CNI_PLUGINS, folder=folder) + handlers)
+    found = ["env", f"PATH={runtime.programs}:{_OWN_PATH}"] if runtime.programs else []
+    return [*found, "containerd", "--config", str(path)]
 
 
 def pod_network(folder: Path, pods: str) -> None:

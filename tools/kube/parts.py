@@ -8,7 +8,7 @@ with ServiceAccount tokens.
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ import yaml
 
 from kompakt_client.errors import ApiError
 from kompakt_client.transport import ApiClient, connect
-from kompakt_core.contract import API_VERSION, JOB_PLURAL, TOPOLOGY_PLURAL
+from kompakt_core.contract import API_VERSION, JOB_PLURAL, LIMITS_PLURAL, TOKEN_AUDIENCE, TOKEN_HEADER, TOPOLOGY_PLURAL
+from tools.kube.admission import await_limits
 from tools.kube.components import Component, Find, answers
 from tools.kube.control_plane import ControlPlane, StartFailed
 from tools.kube.pki import token_kubeconfig
@@ -33,8 +34,13 @@ RIGHTS = frozenset(
     {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
     | {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 )
+READER = f"{RELEASE}-explain-reader"  # in whose name tests and benchmarks ask our parts
 # The stand-in for the device plugins of all nodes works with the administrator's account.
-STAND_INS = {"admission.writers": "{kubernetes-admin}"}
+STAND_INS = {
+    "admission.writers": "{kubernetes-admin}",
+    **{f"monitoring.readers[0].{name}": text for name, text in {"kind": "ServiceAccount", "name": READER}.items()},
+    "monitoring.readers[0].namespace": NAMESPACE,
+}
 RUNTIME_IMAGE = "localhost/kompakt-runtime:simulated"
 TOKEN_SECONDS = 24 * 3600
 
@@ -63,7 +69,7 @@ class Parts:
         return connect(self.plane.kubeconfig)
 
     def install(self, values: Mapping[str, str] | None = None) -> None:
-        """Definitions, namespace and rights. `values` are settings of the chart, by dotted path."""
+        """Definitions, namespace and rights, in force. `values` are settings of the chart, by dotted path."""
         self.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
         self.await_definitions()
         self.chart = render(self.find, {**STAND_INS, **(values or {})})
@@ -71,6 +77,7 @@ class Parts:
         rights = [document for document in self.chart if document["kind"] in RIGHTS]
         text = yaml.safe_dump_all([namespace, *rights])
         self.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+        await_limits(self.api, self.chart, NAMESPACE)
 
     def await_definitions(self, seconds: float = 30) -> None:
         """Wait until the API server serves our kinds. (`kubectl wait` fails on a definition that has no status yet.)"""
@@ -80,7 +87,7 @@ class Parts:
                 resources = self.api.get(f"/apis/{API_VERSION}")["resources"]
             except ApiError:
                 return False
-            return {JOB_PLURAL, TOPOLOGY_PLURAL} <= {resource["name"] for resource in resources}
+            return {JOB_PLURAL, LIMITS_PLURAL, TOPOLOGY_PLURAL} <= {resource["name"] for resource in resources}
 
         if not wait_until(served, seconds):
             raise StartFailed(f"the API server does not serve {API_VERSION} after {seconds:.0f} s")
@@ -118,6 +125,7 @@ class Parts:
             f"--verbs-port={verbs}",
             f"--health-port={health}",
             "--health-address=127.0.0.1",
+            f"--scheduler-port={secure}",
             *extender_settings(self.chart),
         )
         scheduler = restarted(
@@ -164,11 +172,10 @@ class Parts:
     def account_kubeconfig(self, part: str) -> Path:
         """A kubeconfig file with a token of the part's ServiceAccount."""
         account = f"{RELEASE}-{part}"
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": TOKEN_SECONDS}}
-        answer = self.api.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token", body)
+        token = account_token(self.api, account)
         authority = self.plane.keys.authority.certificate_file
         path = self.plane.folder / f"{account}{'-by-detour' if self.server else ''}.kubeconfig"
-        return token_kubeconfig(path, self.server or self.plane.addresses.server, authority, answer["status"]["token"])
+        return token_kubeconfig(path, self.server or self.plane.addresses.server, authority, token)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl as administrator. Raises StartFailed with what it complained about."""
@@ -179,10 +186,23 @@ class Parts:
         return done.stdout
 
 
-def render(find: Find, values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The chart's objects. Raises StartFailed with Helm's complaint."""
+def account_token(api: ApiClient, account: str, namespace: str = NAMESPACE, audiences: Sequence[str] = ()) -> str:
+    """A token of a ServiceAccount, for the API server unless `audiences` names others."""
+    spec = {"expirationSeconds": TOKEN_SECONDS, **({"audiences": list(audiences)} if audiences else {})}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    answer = api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", body)
+    return str(answer["status"]["token"])
+
+
+def asking_headers(api: ApiClient, account: str = READER, namespace: str = NAMESPACE) -> dict[str, str]:
+    """What makes our parts answer questions and scrapes."""
+    return {TOKEN_HEADER: account_token(api, account, namespace, [TOKEN_AUDIENCE])}
+
+
+def render(find: Find, values: Mapping[str, str], root: Path = ROOT) -> list[dict[str, Any]]:
+    """The objects of the chart below `root`. Raises StartFailed with Helm's complaint."""
     settings = [f"--set={name}={value}" for name, value in values.items()]
-    command = [str(find("helm")), "template", RELEASE, str(ROOT / "charts" / "kompakt"), f"--namespace={NAMESPACE}", *settings]
+    command = [str(find("helm")), "template", RELEASE, str(root / "charts" / "kompakt"), f"--namespace={NAMESPACE}", *settings]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise StartFailed(f"helm template: {done.stderr.strip()}")

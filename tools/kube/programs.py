@@ -35,10 +35,25 @@ class Program:
     def kubernetes(self) -> bool:
         return self.module == "kubernetes"
 
+    @property
+    def cgo(self) -> bool:
+        """Whether it binds a C library, and needs a C compiler."""
+        return self.module == "nvidia"
+
 
 def _kubernetes(name: str, seconds: int, megabytes: int) -> Program:
     arguments = ("version", "--client") if name == "kubectl" else ("--version",)
     return Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", arguments, seconds, megabytes)
+
+
+def _containerd(name: str, argument: str, seconds: int, megabytes: int) -> Program:
+    package = f"github.com/containerd/containerd/v2/cmd/{name}"
+    return Program(name, "containerd", package, (argument,), seconds, megabytes)
+
+
+def _nvidia(name: str, seconds: int, megabytes: int) -> Program:
+    package = f"github.com/NVIDIA/nvidia-container-toolkit/cmd/{name}"
+    return Program(name, "nvidia", package, ("--version",), seconds, megabytes)
 
 
 PROGRAMS = {
@@ -54,6 +69,9 @@ PROGRAMS = {
         Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", ("--version",), 50, 64),
         Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", ("version", "--short"), 77, 67),
         Program("coredns", "coredns", "github.com/coredns/coredns", ("-version",), 71, 79),
+        _containerd("containerd", "--version", 100, 44),
+        _containerd("containerd-shim-runc-v2", "-v", 1, 15),
+        _nvidia("nvidia-container-runtime", 29, 10),
     )
 }
 SIMULATED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")

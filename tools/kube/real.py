@@ -19,6 +19,7 @@ from tools.kube.components import Addresses, Find, Keys, control_plane, make_key
 from tools.kube.control_plane import ControlPlane, await_service_account, start_groups
 from tools.kube.namespaces import ADDRESS, Namespaces
 from tools.kube.node import RealNode, Supplies
+from tools.kube.node_config import ContainerRuntime
 from tools.kube.pki import certificate_kubeconfig
 
 Say = Callable[[str], None]
@@ -129,11 +130,22 @@ def _write_kubeconfig(folder: Path, keys: Keys, port: int) -> None:
     (folder / "up.json").write_text(json.dumps({"port": port}))
 
 
-def add_node(cluster: RealCluster, machine: str, find: Find, images: Path, pause: str) -> RealNode:
-    """One more node for a running cluster; the others reach its pods by way of the control plane. Raises as `start` does."""
-    one = RealNode(len(cluster.nodes) + 1, cluster.folder, {LABEL_MACHINE: machine})
+def add_node(
+    cluster: RealCluster,
+    machine: str,
+    find: Find,
+    images: Path,
+    pause: str,
+    runtime: ContainerRuntime = node.HOSTS,
+) -> RealNode:
+    """One more node for a running cluster; the others reach its pods by way of the control plane. Raises as `start` does.
+
+    Without a `machine` it says nothing of the machine that it plays.
+    """
+    one = RealNode(len(cluster.nodes) + 1, cluster.folder, {LABEL_MACHINE: machine} if machine else {})
     _route_pods(cluster.spaces, [one])
-    node.prepare(one, cluster.nodes, cluster.spaces, Supplies(find, cluster.plane.addresses, cluster.plane.keys, images, pause))
+    supplies = Supplies(find, cluster.plane.addresses, cluster.plane.keys, images, pause, runtime)
+    node.prepare(one, cluster.nodes, cluster.spaces, supplies)
     node.start(one, cluster.spaces)
     return one
 

@@ -76,12 +76,12 @@ class ClusterSession:
         """End a part without a warning, as a crash would."""
         self.plane.stop_component(name, grace=0)
 
-    def crash(self, name: str) -> None:
-        """Kill the program of a part that `parts.restarted` starts again a second later."""
+    def crash(self, name: str, sign: signal.Signals = signal.SIGKILL) -> None:
+        """Kill the program of a part that `parts.restarted` starts again a second later, or ask it to end."""
         loop = self.plane.processes[name].pid
         for child in Path(f"/proc/{loop}/task/{loop}/children").read_text().split():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(child), signal.SIGKILL)
+                os.kill(int(child), sign)
 
     def restart(self, name: str) -> None:
         """Start a killed part again, as it was."""

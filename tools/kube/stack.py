@@ -34,8 +34,8 @@ class Images:
     names: dict[str, str]
 
 
-def prepare(say: Say) -> Images:
-    """Everything a cluster with real nodes needs that outlives it: packages, programs, images.
+def prepare(say: Say, more: Sequence[Recipe] = ()) -> Images:
+    """Everything a cluster with real nodes needs that outlives it: packages, programs, images, `more` of them if asked.
 
     Raises:
         host.CannotRun: real nodes cannot run here; the sentence says why.
@@ -48,9 +48,10 @@ def prepare(say: Say) -> Images:
         log = cache_root() / LOG
         log.write_text("")
         # Compiling keeps all cores busy for most of its time and images wait for downloads for most of theirs.
-        with beside("images", _steps(_bare_recipes(), log), "programs", say) as say_program:
+        bare = [*_bare_recipes(), *more]
+        with beside("images", _steps(bare, log), "programs", say) as say_program:
             programs = binaries.find_all(REAL, say_program)
-        return _images([*_program_recipes(programs), *_bare_recipes()], log, say)
+        return _images([*_program_recipes(programs), *bare], log, say)
 
 
 def start(name: str, machines: Sequence[str], simulated: Sequence[SimulatedMachine], prepared: Images, say: Say) -> RealCluster:
@@ -101,7 +102,7 @@ def _steps(recipes: list[Recipe], log: Path) -> list[Step]:
 def _images(recipes: list[Recipe], log: Path, say: Say) -> Images:
     """Build what is still missing and load it into the nodes' image store."""
     names = {recipe.stem: recipe.image for recipe in recipes}
-    root = image_store.root_of(names)
+    root = image_store.holding(names)
     if not root.exists():
         missing = _missing(recipes)
         archives = [images.build(recipe, Builder(log), say) for recipe in missing]

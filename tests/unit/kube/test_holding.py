@@ -70,3 +70,53 @@ def test_a_plan_may_be_crossed_by_what_kubelet_gave_but_not_be_carried_out() -> 
     assert (len(watching.crossed), watching.violations) == (2, [])
     watching.see("MODIFIED", bound("planned", "g1"))
     assert len(watching.violations) == 1
+
+
+def plugin(name: str, *, ready: bool = True, ending: bool = False, node: str = "x") -> dict[str, Any]:
+    """A version of a device plugin's pod."""
+    found = pod(name, node=node, phase="Running")
+    found["metadata"] |= {"labels": {"app.kubernetes.io/component": "device-plugin"}}
+    found["metadata"] |= {"deletionTimestamp": "now"} if ending else {}
+    found["status"]["conditions"] = [{"type": "Ready", "status": str(ready)}]
+    return found
+
+
+SERVES = ("ADDED", plugin("old"))
+ENDS = ("MODIFIED", plugin("old", ending=True))
+NEXT = [("DELETED", plugin("old", ending=True)), ("ADDED", plugin("new", ready=False)), ("MODIFIED", plugin("new"))]
+CORRECTED = ("MODIFIED", bound("b", "g1"))
+
+
+@pytest.mark.parametrize(
+    ("events", "crossed"),
+    [
+        pytest.param([SERVES, PLANNED, B, ENDS, *NEXT, CORRECTED], 1, id="of a pod that was bound before"),
+        pytest.param([SERVES, PLANNED, ENDS, B, *NEXT, CORRECTED], 1, id="or meanwhile"),
+        pytest.param([SERVES, PLANNED, ENDS, *NEXT[:2], B, NEXT[2], CORRECTED], 1, id="or while the new plugin is not Ready"),
+        pytest.param([SERVES, PLANNED, B, ENDS, CORRECTED], 1, id="and corrected before there is a new one"),
+        pytest.param([SERVES, PLANNED, B, ENDS, *NEXT, CORRECTED, ("MODIFIED", PLANNED[1])], 2, id="the plan seen again"),
+        pytest.param([SERVES, PLANNED, ENDS, B, CORRECTED], 1, id="bound and corrected meanwhile"),
+        pytest.param([SERVES, PLANNED, B, CORRECTED, ENDS, *NEXT, CORRECTED], 0, id="not of one that was corrected before"),
+        pytest.param([SERVES, PLANNED, ENDS, *NEXT, B, CORRECTED], 0, id="not of one that was bound later"),
+        pytest.param([SERVES, B, ENDS, *NEXT, CORRECTED, PLANNED], 0, id="not a plan for a pod that came later"),
+        pytest.param(
+            [("ADDED", plugin("o", node="y")), PLANNED, B, ("DELETED", plugin("o", node="y")), CORRECTED], 0, id="not elsewhere"
+        ),
+        pytest.param([PLANNED, B, CORRECTED], 0, id="not where there is no plugin"),
+    ],
+)
+def test_a_plan_may_be_crossed_while_the_nodes_plugin_is_replaced(events: list[tuple[str, dict[str, Any]]], crossed: int) -> None:
+    watching = seen(*events)
+    assert (len(watching.crossed), bool(watching.violations)) == (crossed, crossed == 0)
+
+
+def test_what_two_bound_pods_hold_counts_also_while_a_plugin_is_replaced() -> None:
+    assert len(seen(SERVES, A, B, ENDS, CORRECTED).violations) == 1
+
+
+def test_after_a_list_a_plugin_that_served_before_serves_still() -> None:
+    watching = seen(SERVES, PLANNED, B)
+    watching.forget()
+    for kind, one in (SERVES, PLANNED, B, CORRECTED):
+        watching.see(kind, one)
+    assert watching.violations
