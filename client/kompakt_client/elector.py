@@ -40,6 +40,7 @@ class LeaseElector:
         self._path = f"{self._folder}/{self._name}"
         self._observed = LeaseObserver()
         self.active = False
+        self.heard = False  # whether the API server answered when it was last asked
 
     async def acquired(self) -> None:
         """Returns when this process holds the Lease."""
@@ -86,8 +87,12 @@ class LeaseElector:
     async def _try_once(self, seconds: float = RETRY * 2) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                return await self._take_or_renew()
+                held = await self._take_or_renew()
+            self.heard = True
+            return held
         except (ApiError, TimeoutError) as problem:
+            # Who comes a moment too late for the Lease was answered all the same.
+            self.heard = isinstance(problem, Conflict)
             log.warning("Lease %s: %s", self._name, str(problem) or "no answer in time")
             return False
 

@@ -83,6 +83,10 @@ class Unreachable(_Later):
     """No answer, or the server's own trouble: perhaps done."""
 
 
+class TooLong(ApiError):
+    """The answer has more bytes than the request wanted to take; it was not read to its end."""
+
+
 class StatusObject(msgspec.Struct):
     """The body of an API server's error."""
 

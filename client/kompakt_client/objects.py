@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from kompakt_client.errors import ApiError, Unreachable, error_of
+from kompakt_client.pages import PAGE_BYTES
 from kompakt_client.store import Index, StoredObject, View
 from kompakt_core.errors import InvalidInput
 
@@ -65,6 +66,7 @@ class WatchedKind(Generic[View]):
     watch_seconds: int = 55
     silence_seconds: float = 70.0
     page: int = 500
+    page_bytes: int = PAGE_BYTES
     indexes: Mapping[str, Index[Any]] = field(default_factory=dict)
 
     def stored(self, raw: bytes) -> StoredObject[View]:

@@ -1,6 +1,6 @@
 """List, then watch, for ever: which request comes next. Pure: what was heard in, an effect out.
 
-            start                        last page                      ended, broken
+            start                        last page                      ended; broken: AskVersion before
   (nothing) -----> ListPage --page--> ... ---------> Watch --events--> ... ---------> Watch again, from the last version
                       ^                                |
                       |  410 Gone (`failed`), a comparison is due, versions went back on the watch
@@ -10,12 +10,14 @@
 1. A new list is made for 410 Gone, by the clock (a comparison: a watch may be silent, not broken), and when versions went
    back: a watch shows one behind the last one, or the server says that ours is ahead of it; never because a connection broke.
 2. Whatever fails is tried again after a pause that doubles, has jitter, and is never shorter than the server's Retry-After.
-3. A watch that ends at once without having shown anything counts as a failure: a server that closes each must not be flooded.
+3. After a failure the API server is asked for its version before the watch goes on: where etcd was restored, a watch from a
+   version that is not reached yet shows nothing, and no error (NewTooLargeResourceVersionError is for lists and reads).
+4. A watch that ends at once without having shown anything counts as a failure: a server that closes each must not be flooded.
 """
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic
 
 from kompakt_client.backoff import Backoff
@@ -44,11 +46,16 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
+class AskVersion:
+    """Ask for one object of the list: the answer tells which version the API server is at."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Wait, then do what comes after."""
 
     seconds: float
-    then: ListPage | Watch
+    then: ListPage | Watch | AskVersion
     why: str = ""
 
 
@@ -59,7 +66,7 @@ class Leave:
     why: str
 
 
-Effect = ListPage | Watch | Pause | Leave
+Effect = ListPage | Watch | AskVersion | Pause | Leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +142,14 @@ class Reflection(Generic[View]):
             return Step(Pause(NOT_SERVED_SECONDS, self._list()), changes, listed=True)
         if isinstance(error, Expired) or is_ahead(error):
             return Step(self._anew(str(error), now))
-        return Step(self._pause(str(error), now, error.seconds if isinstance(error, TryLater) and error.status else 0.0))
+        pause = self._pause(str(error), now, error.seconds if isinstance(error, TryLater) and error.status else 0.0)
+        return Step(replace(pause, then=AskVersion()) if isinstance(pause.then, Watch) else pause)
+
+    def asked(self, version: int, now: float) -> Effect:
+        """The version that the API server is at."""
+        if version < self.store.reflected:
+            return self._anew("the API server is at an earlier version than its watch has shown", now)
+        return self._next(now)
 
     def _anew(self, why: str, now: float) -> Effect:
         """List at once, but for those who ask for it again and again."""

@@ -9,9 +9,21 @@ from contextlib import contextmanager
 from typing import Generic, Protocol
 
 from kompakt_client.backoff import Backoff
-from kompakt_client.errors import ApiError
+from kompakt_client.errors import ApiError, TooLong
 from kompakt_client.objects import WatchedKind
-from kompakt_client.reflection import BACKOFF, COMPARE_SECONDS, Effect, Leave, ListPage, Pause, Reflection, Step, Watch
+from kompakt_client.pages import PageSize
+from kompakt_client.reflection import (
+    BACKOFF,
+    COMPARE_SECONDS,
+    AskVersion,
+    Effect,
+    Leave,
+    ListPage,
+    Pause,
+    Reflection,
+    Step,
+    Watch,
+)
 from kompakt_client.requests import Answer, ApiRequest, Query
 from kompakt_client.store import ObjectChange, Store, StoredObject, View
 
@@ -84,6 +96,7 @@ class Reflector(Generic[View]):
         self._random = random
         self._broken = Backoff(BROKEN_SECONDS, LONGEST_BROKEN)
         self._breaks = 0  # since the listener last took a list in
+        self._pages = PageSize(kind.page, kind.page_bytes)
         self._lock = threading.RLock()
         self._stopped = stopped or threading.Event()
         self._stream: Stream | None = None
@@ -164,6 +177,8 @@ class Reflector(Generic[View]):
                 return self._try(lambda: self._list(token))
             case Watch(version):
                 return self._try(lambda: self._watch(version))
+            case AskVersion():
+                return self._try(self._ask)
 
     def _try(self, call: Callable[[], _Todo]) -> _Todo:
         try:
@@ -175,17 +190,34 @@ class Reflector(Generic[View]):
                 return self._told(step)
 
     def _list(self, token: str) -> _Todo:
-        query: dict[str, str | int] = {**self._kind.query, "limit": self._kind.page}
-        request = ApiRequest("GET", self._kind.path, {**query, "continue": token} if token else query, seconds=LIST_SECONDS)
-        answer = self._source.exchange(request)
+        pages = self._pages
+        query: dict[str, str | int] = {**self._kind.query, "limit": pages.objects, **({"continue": token} if token else {})}
+        try:
+            answer = self._source.exchange(
+                ApiRequest("GET", self._kind.path, query, seconds=LIST_SECONDS, most_bytes=pages.most_bytes)
+            )
+        except TooLong:
+            pages.too_long()
+            return ListPage(token)
         if (error := answer.error) is not None:
             raise error
+        pages.came(len(answer.body))
         found = self._kind.page_of(answer.body)
         self._heard = time.monotonic()
         with self._lock:
             effect = self._told(self._reflection.page(*found, time.monotonic()))
         self._beat()
         return effect
+
+    def _ask(self) -> _Todo:
+        query = {**self._kind.query, "limit": 1}
+        answer = self._source.exchange(ApiRequest("GET", self._kind.path, query, seconds=LIST_SECONDS))
+        if (error := answer.error) is not None:
+            raise error
+        version = self._kind.page_of(answer.body)[1]
+        self._heard = time.monotonic()
+        with self._lock:
+            return self._reflection.asked(version, time.monotonic())
 
     def _watch(self, version: int) -> _Todo:
         query: dict[str, str | int] = {

@@ -16,14 +16,16 @@ APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
 Object = dict[str, Any]
 Query = Mapping[str, str | int]
 NO_QUERY: Final[Query] = {}
-NO_HEADERS: Final[Mapping[str, str]] = {}
 CONNECT_SECONDS: Final = 5.0
 SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """One request; `seconds` is the most that its answer may take, `connect_seconds` of these for the connection."""
+    """One request; `seconds` is the most that its answer may take, `connect_seconds` of these for the connection.
+
+    An answer of more than `most_bytes` raises TooLong.
+    """
 
     method: str
     path: str
@@ -33,6 +35,8 @@ class ApiRequest:
     accept: str = JSON
     seconds: float = SECONDS
     connect_seconds: float = CONNECT_SECONDS
+    for_proxied: Mapping[str, str] = field(default_factory=dict)  # headers for a Service behind the API server's proxy
+    most_bytes: int | None = None
 
     @property
     def target(self) -> str:
@@ -47,7 +51,8 @@ class ApiRequest:
     @property
     def headers(self) -> dict[str, str]:
         """All but the credentials."""
-        return {"Accept": self.accept, **({} if self.body is None else {"Content-Type": self.content_type})}
+        kind = {} if self.body is None else {"Content-Type": self.content_type}
+        return {"Accept": self.accept, **kind, **self.for_proxied}
 
     @property
     def repeatable(self) -> bool:
@@ -77,6 +82,19 @@ class Answer:
     def message(self) -> str:
         """The API server's own words."""
         return self.error.message if self.error else ""
+
+
+def deleting(path: str, uid: str, version: str, *, propagation: str = "Background", grace: int | None = None) -> ApiRequest:
+    """DELETE of the object with that uid as it was in that version: Conflict where it was changed, or is another one.
+
+    Who deletes by name alone may hit a successor, or an object that belongs to somebody else by now. `grace`: seconds; None:
+    as the object says.
+    """
+    options: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
+    options["preconditions"] = {"uid": uid, "resourceVersion": version}
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    return ApiRequest("DELETE", path, body=options)
 
 
 def applying(path: str, body: Mapping[str, Any], manager: str, **more: Any) -> ApiRequest:

@@ -12,8 +12,8 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 
 from kompakt_client.backoff import Backoff
 from kompakt_client.connections import Endpoint, find, find_as_kubectl
-from kompakt_client.errors import ApiError, Throttled, Unreachable
-from kompakt_client.requests import MERGE_PATCH, NO_QUERY, Answer, ApiRequest, Object, Query, applying
+from kompakt_client.errors import ApiError, Throttled, TooLong, Unreachable
+from kompakt_client.requests import MERGE_PATCH, NO_QUERY, Answer, ApiRequest, Object, Query, applying, deleting
 
 TRIES: Final = 3  # of a request that may be repeated
 UNAUTHORIZED: Final = 401
@@ -144,9 +144,9 @@ class ApiClient:
         """PUT: where `body` carries a resourceVersion, only if the object is unchanged. Raises an ApiError."""
         return self.json(ApiRequest("PUT", path, query, dict(body)))
 
-    def delete(self, path: str, **query: str | int) -> Object:
-        """DELETE; the answer is the object or a Status. Raises an ApiError."""
-        return self.json(ApiRequest("DELETE", path, query))
+    def delete(self, path: str, uid: str, version: str) -> Object:
+        """DELETE of that object in that version; the answer is the object or a Status. Raises an ApiError."""
+        return self.json(deleting(path, uid, version))
 
     def json(self, request: ApiRequest) -> Object:
         """The answer to any request as a dictionary. Raises an ApiError."""
@@ -158,7 +158,7 @@ class ApiClient:
         return found if isinstance(found, dict) else {}
 
     def _once(self, request: ApiRequest) -> Answer:
-        return _whole(self._open(request), f"{request.method} {request.path}")
+        return _whole(self._open(request), f"{request.method} {request.path}", request.most_bytes)
 
     def _open(self, request: ApiRequest, silence: float | None = None) -> Any:
         """`silence`: instead of a whole answer within the request's seconds, the most between two parts of it."""
@@ -189,9 +189,13 @@ def may_repeat(request: ApiRequest, error: ApiError) -> bool:
     return request.repeatable or isinstance(error, Throttled | NotConnected)
 
 
-def _whole(response: Any, what: str) -> Answer:
+def _whole(response: Any, what: str, most_bytes: int | None = None) -> Answer:
     try:
-        return Answer(response.status, response.read(), response.headers)
+        body = response.read() if most_bytes is None else response.read(most_bytes + 1)
+        if most_bytes is not None and len(body) > most_bytes:
+            response.close()  # the rest would be taken for the answer to the next request
+            raise TooLong(f"{what}: more than {most_bytes} bytes")
+        return Answer(response.status, body, response.headers)
     except (HTTPError, OSError) as error:
         raise Unreachable(f"{what}: answer cut off: {error}") from error
     finally:

@@ -126,3 +126,29 @@ async def ends(task: asyncio.Task[None]) -> bool:
 async def turns(count: int) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "heard"),
+    [
+        (None, True),
+        (rejection(409, "Conflict", "somebody was faster"), True),
+        (rejection(403, "Forbidden", "no right"), False),
+        (rejection(500, "InternalError", "etcd"), False),
+        (Unreachable("down"), False),
+    ],
+)
+async def test_it_hears_of_the_lease_while_the_api_server_answers(answer: Exception | None, heard: bool) -> None:
+    store = HeldLease("other")
+    standby = elector(store)
+    assert not standby.heard
+    assert not await standby._try_once()
+    assert standby.heard
+
+    async def meanwhile() -> None:
+        if answer is not None:
+            raise answer
+
+    store.meanwhile = meanwhile
+    assert not await standby._try_once()
+    assert standby.heard is heard

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from kompakt_client.errors import Unreachable, error_of
-from kompakt_client.reflection import Effect, Leave, ListPage, Pause, Reflection, Step, Watch
+from kompakt_client.reflection import AskVersion, Effect, Leave, ListPage, Pause, Reflection, Step, Watch
 from kompakt_client.store import ObjectChange, Store, StoredObject
 from tests.support.client.reflecting import Answer, ReflectingMachine, Seen
 
@@ -177,8 +177,16 @@ class PlayedServer(ReflectingMachine):
     @rule(code=ERRORS)
     def something_fails(self, code: int) -> None:
         """A list, the opening of a watch, an ERROR line on it, or the connection."""
-        if self.stream is not None or isinstance(self.effect, ListPage | Watch):
+        if self.stream is not None or isinstance(self.effect, ListPage | Watch | AskVersion):
             self.fails(code)
+
+    @precondition(lambda self: isinstance(self.effect, AskVersion))
+    @rule()
+    def the_server_tells_its_version(self) -> None:
+        back, due = self.server.version < self.reflection.store.reflected, self.now >= self.reflection._compare_at
+        assert not (back and self.trusted), "nobody restored anything"
+        self.takes(self.reflection.asked(self.server.version, self.now))
+        self.must_list() if back else self.may_list(due)
 
     @precondition(lambda self: isinstance(self.effect, Pause))
     @rule()
@@ -229,6 +237,8 @@ class PlayedServer(ReflectingMachine):
                 self.a_pause_ends()
             elif isinstance(self.effect, ListPage):
                 self.a_page_arrives() if self.pages else self.the_server_takes_a_list()
+            elif isinstance(self.effect, AskVersion):
+                self.the_server_tells_its_version()
             elif isinstance(self.effect, Watch):
                 self.a_watch_opens()
             elif self.stream is not None and self.server.after(self.stream):
@@ -314,7 +324,21 @@ def test_a_version_ahead_of_a_restored_server_is_listed_anew_and_other_troubles_
     reflection.page([], 60, "", 1.0)
     slow = reflection.failed(Unreachable("the server was too slow", 504), 2.0).effect
     assert isinstance(slow, Pause)
-    assert slow.then == Watch(60)
+    assert slow.then == AskVersion()
+    assert reflection.asked(60, 3.0) == Watch(60)
+
+
+def test_a_server_that_comes_back_at_an_earlier_version_is_listed_anew_since_its_watch_would_show_nothing() -> None:
+    reflection: Reflection[str] = Reflection(Store(), random=lambda: 0.5)
+    reflection.start()
+    reflection.page([], 50, "", 0.0)
+    broken = reflection.failed(Unreachable("the connection broke"), 1.0).effect
+    assert isinstance(broken, Pause)
+    assert broken.then == AskVersion()
+    behind = reflection.asked(20, 2.0)
+    assert isinstance(behind, Pause)
+    assert behind.then == ListPage()
+    assert isinstance(reflection.page([], 20, "", 3.0).effect, Leave)
 
 
 def test_a_list_with_a_buried_object_takes_away_what_had_its_name_before() -> None:
