@@ -1,1 +1,1 @@
-"""Generates crds/: the schemas of TrainingJob and GPUTopology. `python -m tools.crd` writes them."""
+"""Generates crds/: the schemas of TrainingJob, GPUTopology and Limits. `python -m tools.crd` writes them."""

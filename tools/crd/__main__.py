@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tools.crd import gputopology, podtemplate, reference, trainingjob
+from tools.crd import gputopology, limits, podtemplate, reference, trainingjob
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "crds"
@@ -41,12 +41,17 @@ def committed_template() -> dict[str, Any]:
 
 def files(template: dict[str, Any]) -> dict[str, str]:
     """Name and text of every generated file."""
-    return {"trainingjobs.yaml": dump(trainingjob.trainingjob(template)), "gputopologies.yaml": dump(gputopology.gputopology())}
+    made = {
+        "trainingjobs": trainingjob.trainingjob(template),
+        "gputopologies": gputopology.gputopology(),
+        "joblimits": limits.limits(),
+    }
+    return {f"{name}.yaml": dump(one) for name, one in made.items()}
 
 
 def pages() -> dict[str, str]:
     """Name and text of every reference page."""
-    return {f"{page.names['singular']}.md": reference.page(page) for page in (trainingjob.PAGE, gputopology.PAGE)}
+    return {f"{page.names['singular']}.md": reference.page(page) for page in (trainingjob.PAGE, gputopology.PAGE, limits.PAGE)}
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ placement_annotations  how a pod wants its GPUs chosen        operator, users ->
 planned_seat           a worker's place                       planner -> extender, container (rank, by `downward`)
 bound_gpus             the GPUs of a bound pod                extender, device plugin -> all
 worker_labels          whose worker a pod is                  operator -> all
+job_owner              to which TrainingJob an object belongs operator -> all
 gpu_holders            status.held of a GPUTopology           device plugin -> extender, device plugin after it
 scheduling_record      status.scheduling of a TrainingJob     planner -> operator, explain, the planner after it
 preempt_request        status.scheduling.preempt              planner -> operator
@@ -27,12 +28,19 @@ JOB_KIND: Final = "TrainingJob"
 JOB_PLURAL: Final = "trainingjobs"
 TOPOLOGY_KIND: Final = "GPUTopology"
 TOPOLOGY_PLURAL: Final = "gputopologies"
+LIMITS_KIND: Final = "Limits"
+LIMITS_PLURAL: Final = "joblimits"  # not "limits", which is kubectl's short name of LimitRange
 
 RESOURCE: Final = "kompakt.dev/gpu"
 SCHEDULER_NAME: Final = "kompakt-scheduler"
 SCHEDULER_LEASE: Final = "kompakt-scheduler"
 OPERATOR_LEASE: Final = "kompakt-operator"
 GATE: Final = "kompakt.dev/placement"
+# Who asks us for figures and explanations: a token for nobody but us, in a header that the API server's proxy passes on; and the
+# part of trainingjobs and gputopologies that roles allow to `get`.
+TOKEN_AUDIENCE: Final = GROUP
+TOKEN_HEADER: Final = "Kompakt-Token"
+SUBRESOURCE_EXPLAIN: Final = "explain"
 MANAGED_BY: Final = "kompakt.dev/operator"
 
 # Field managers: who owns which fields of an object (server-side apply).
@@ -46,6 +54,7 @@ LABEL_JOB_UID: Final = "kompakt.dev/job-uid"
 LABEL_ROLE: Final = "kompakt.dev/role"
 LABEL_WORKER_INDEX: Final = "kompakt.dev/worker-index"
 LABEL_ATTEMPT: Final = "kompakt.dev/attempt"
+WORKER_LABELS: Final = (LABEL_JOB_NAME, LABEL_JOB_UID, LABEL_ROLE, LABEL_WORKER_INDEX, LABEL_ATTEMPT)
 # Labels of nodes.
 LABEL_MACHINE: Final = "kompakt.dev/machine"  # key in the machines ConfigMap that describes this node (text source)
 LABEL_RACK: Final = "kompakt.dev/rack"
@@ -90,6 +99,7 @@ ENV_WORLD_SIZE: Final = "WORLD_SIZE"
 ENV_LOCAL_RANK: Final = "LOCAL_RANK"
 ENV_CUDA_VISIBLE: Final = "CUDA_VISIBLE_DEVICES"  # from the device plugin's Allocate, in the order of ANN_GPUS
 ENV_NVIDIA_VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+NO_GPUS: Final = "void"  # its value for none, whatever else it names
 ENV_ATTEMPT: Final = "KOMPAKT_ATTEMPT"
 # Environment that the runtime reads (kompakt_runtime.config repeats these).
 ENV_MODE: Final = "KOMPAKT_MODE"  # None Lossless ErrorBounded

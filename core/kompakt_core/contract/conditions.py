@@ -31,6 +31,7 @@ class TopologyType(StrEnum):
     READY = "Ready"
     DEGRADED = "Degraded"
     CONFLICT = "Conflict"
+    ISOLATED = "Isolated"  # False: whoever asks by NVIDIA_VISIBLE_DEVICES is shown GPUs
 
 
 class ConditionReason(StrEnum):
@@ -63,6 +64,10 @@ class ConditionReason(StrEnum):
     REPORTED = "Reported"
     BROKEN_DESCRIPTION = "BrokenDescription"
     UNKNOWN_GPUS = "UnknownGPUs"
+    CDI_SPEC_MISSING = "CDISpecMissing"
+    VARIABLE_HONOURED = "VariableHonoured"
+    VARIABLE_REFUSED = "VariableRefused"
+    NOT_PROBED = "NotProbed"
     CONFLICT = "Conflict"
     NO_OTHER_PLUGIN = "NoOtherPlugin"
     OTHER_DEVICE_PLUGIN = "OtherDevicePlugin"

@@ -9,7 +9,9 @@ from kompakt_core.contract import timestamps
 
 @dataclass(frozen=True, slots=True)
 class PreemptRequest:
-    """Attempt `attempt` is to end for the job `namespace`/`name` of that uid. `requested_at`: RFC 3339, UTC."""
+    """Attempt `attempt` is to end for the job `namespace`/`name` of that uid; both are "" where that job is of another namespace.
+    `requested_at`: RFC 3339, UTC.
+    """
 
     attempt: int
     requested_at: str
@@ -22,15 +24,21 @@ class PreemptRequest:
     @property
     def message(self) -> str:
         """Why, in one sentence for people."""
-        return f"for {self.namespace}/{self.name}, priority {self.priority}; this job has priority {self.own_priority}"
+        return self.message_of("job")
+
+    def message_of(self, victim: str) -> str:
+        """The same of a victim that is called so."""
+        whom = f"{self.namespace}/{self.name}" if self.name else f"a job of another namespace (uid {self.uid})"
+        return f"for {whom}, priority {self.priority}; this {victim} has priority {self.own_priority}"
 
 
 def encode(request: PreemptRequest) -> dict[str, Any]:
     """As it stands in the status."""
+    names = {"namespace": request.namespace, "name": request.name} if request.name else {}
     return {
         "attempt": request.attempt,
         "requestedAt": request.requested_at,
-        "for": {"namespace": request.namespace, "name": request.name, "uid": request.uid, "priority": request.priority},
+        "for": {**names, "uid": request.uid, "priority": request.priority},
         "priority": request.own_priority,
         "message": request.message,
     }
@@ -51,5 +59,6 @@ def readable(value: object) -> PreemptRequest | None:
         own_priority=value.get("priority"),  # type: ignore[arg-type]
     )
     texts, numbers = (found.namespace, found.name, found.uid), (found.attempt, found.priority, found.own_priority)
-    right = all(isinstance(text, str) and text for text in texts) and all(type(number) is int for number in numbers)
-    return found if right else None
+    named = bool(found.namespace) is bool(found.name) and bool(found.uid)
+    right = all(isinstance(text, str) for text in texts) and all(type(number) is int for number in numbers)
+    return found if right and named else None

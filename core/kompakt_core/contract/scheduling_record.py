@@ -59,13 +59,26 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A job that ends for this one: its attempt, and both priorities as they were when that was decided."""
+    """A job that ends for this one: its attempt, and its priority as it was when that was decided; attempt 0: a plain pod. One of
+    another namespace has no names here: of those a job's owner is told uids and numbers only.
+    """
 
     namespace: str
     name: str
     uid: str
     attempt: int
     priority: int
+
+    @property
+    def called(self) -> str:
+        """For people, in sentences on the other job."""
+        kind = "job" if self.attempt else "pod"
+        return f"{self.namespace}/{self.name}" if self.name else f"a {kind} of another namespace (uid {self.uid})"
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Which attempt it is, whoever's status names it."""
+        return self.uid, self.attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +182,12 @@ def standing(scheduling: Mapping[str, Any]) -> GangStanding:
 
 
 def _read_victim(one: Mapping[str, Any]) -> Victim:
-    return Victim(str(one["namespace"]), str(one["name"]), str(one["uid"]), int(one["attempt"]), int(one["priority"]))
+    names = str(one.get("namespace", "")), str(one.get("name", ""))
+    return Victim(*names, str(one["uid"]), int(one["attempt"]), int(one["priority"]))
+
+
+def _victim(one: Victim) -> dict[str, Any]:
+    return {key: value for key, value in asdict(one).items() if value or key not in ("namespace", "name")}
 
 
 def _read_moment(scheduling: Mapping[str, Any], name: str) -> str:
@@ -210,7 +228,7 @@ def encode(record: Record) -> dict[str, Any]:
     if reserved := reserved + [{"node": node, "gpus": len(uuids), "uuids": list(uuids)} for node, uuids in record.reserved_gpus]:
         scheduling["reserved"] = reserved
     if record.victims:
-        scheduling |= {"victims": [asdict(one) for one in record.victims], "victimsSince": record.decided_at}
+        scheduling |= {"victims": [_victim(one) for one in record.victims], "victimsSince": record.decided_at}
     if record.preempt is not None:
         scheduling["preempt"] = preempt_request.encode(record.preempt)
     if record.plan is not None:

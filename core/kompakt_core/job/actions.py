@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.conditions import Condition, ConditionReason, Type, condition
-from kompakt_core.job import batches, figures, gradients, measured, progress
+from kompakt_core.job import batches, figures, gradients, measured, progress, runtime_image
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.model import CleanPodPolicy, TrainingJob
@@ -60,10 +60,11 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """`grace`: seconds between SIGTERM and SIGKILL; None: as the pod says."""
+    """`version`: as the pod was judged. `grace`: seconds between SIGTERM and SIGKILL; None: as the pod says."""
 
     name: str
     uid: str
+    version: int = 0
     grace: int | None = None
 
 
@@ -97,15 +98,30 @@ def service_name(job: str, attempt: int) -> str:
 
 
 def next_actions(
-    job: TrainingJob, status: JobStatus, pods: Sequence[WorkerPod], services: Iterable[str], now: float, *, skipped: str = ""
+    job: TrainingJob,
+    status: JobStatus,
+    pods: Sequence[WorkerPod],
+    services: Iterable[str],
+    now: float,
+    *,
+    skipped: str = "",
+    runtime: str = "",
 ) -> list[Action]:
-    """Everything to do now about `job`; `services` are the names of its Services, `skipped` says why nothing is injected."""
+    """Everything to do now about `job`; `services` are the names of its Services, `skipped` says why nothing is injected.
+
+    `runtime` is the image that a job which begins now gets.
+    """
     if status.finished:
         return _clean_up(job, status, pods, services, now)
     after = _seen(status)
     if job.suspend:
         return _suspend(job, status, after, pods, services, now)
-    after = _resumed(job, replace(after, gradients=gradients.in_force(job, after.gradients, after.attempt)))
+    after = replace(
+        after,
+        gradients=gradients.in_force(job, after.gradients, after.attempt),
+        runtime=runtime_image.in_force(job, after.runtime, runtime),
+    )
+    after = _resumed(job, after)
     own = [pod for pod in pods if pod.attempt == after.attempt]
     verdict = judge(job, after, own, now)
     if verdict.outcome in (Outcome.SUCCEEDED, Outcome.FAILED):
@@ -272,13 +288,14 @@ def _creation(
 def _not_before(after: JobStatus, now: float) -> float | None:
     """When this attempt's pods may be made: a job that was disrupted too often, or failed more than once, waits.
 
-    A condition not stamped yet begins now.
+    A condition not stamped yet begins now. One that begins in the future was stamped by another clock, or this one was set back
+    since: nobody knows what is left of the wait, so there is none.
     """
     stalled, last = after.conditions.get(Type.STALLED), after.last_restart
     if stalled is None or not stalled.true or stalled.reason != ConditionReason.REPEATED_DISRUPTIONS:
-        return last.not_before if last is not None and last.attempt == after.attempt else None
+        return last.not_before if last is not None and last.attempt == after.attempt and last.moment <= now else None
     since = after.since(Type.STALLED)
-    return (now if since is None else since) + STALL_SECONDS
+    return None if since is not None and since > now else (now if since is None else since) + STALL_SECONDS
 
 
 def _observed(job: TrainingJob, after: JobStatus, own: Sequence[WorkerPod], incomplete: bool, now: float) -> JobStatus:
@@ -323,7 +340,7 @@ def _deadline(job: TrainingJob, after: JobStatus) -> list[Action]:
 
 
 def _delete(pods: Iterable[WorkerPod], grace: int | None = None) -> list[Action]:
-    return [DeletePod(pod.name, pod.uid, grace) for pod in pods if not pod.deleting]
+    return [DeletePod(pod.name, pod.uid, pod.version, grace) for pod in pods if not pod.deleting]
 
 
 def _grace(job: TrainingJob, after: JobStatus) -> int | None:

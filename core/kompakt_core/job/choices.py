@@ -64,7 +64,10 @@ class FailurePolicy(StrEnum):
 
 
 class Injection(StrEnum):
+    """Which jobs' pods get the start-up hook. Default: those with compression."""
+
     DEFAULT = "Default"
+    ALWAYS = "Always"
     NEVER = "Never"
 
 

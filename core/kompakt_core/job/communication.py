@@ -75,7 +75,7 @@ class Communication(Declared, frozen=True):
         Sensitivity,
         about(
             "How much slow links slow the job down; decides how good a set of GPUs must be and how long the gang waits for a "
-            "better place. Auto: from the steps of earlier attempts or from the annotation kompakt.dev/profile.",
+            "better place. Auto: from the steps of earlier attempts (see injection) or from the annotation kompakt.dev/profile.",
             example="High",
         ),
     ] = field(default=Sensitivity.AUTO, name="bandwidthSensitivity")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kompakt_core.job.model import Sensitivity, TrainingJob
 from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.progress import values_of
-from kompakt_core.job.reports import read_report
+from kompakt_core.job.reports import MOST_AT_ONCE, read_report
 from kompakt_core.profile.document import Profile
 from kompakt_core.profile.sensitivity import LEVEL_FACTORS, MOST, communication, word_for
 
@@ -25,7 +25,7 @@ METRICS: Final = {
 STEPS: Final = "Steps"
 BEFOREHAND: Final = "Annotation"
 LONGEST_STEP: Final = 86400.0
-MOST_BYTES: Final = 1 << 50
+MOST_BYTES: Final = MOST_AT_ONCE  # gradients of one rank, all at a time
 MOST_RANKS: Final = 1 << 20
 
 

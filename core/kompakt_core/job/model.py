@@ -179,9 +179,9 @@ class TrainingJobSpec(Declared, frozen=True, kw_only=True):
     injection: Annotated[
         Injection,
         about(
-            "Default: an init container puts the start-up hook on PYTHONPATH. Never: pods run as written, without figures and "
-            "without compression.",
-            example="Never",
+            "Whether an init container puts the start-up hook on PYTHONPATH. Default: with compression. Always: without it too, "
+            "for status.progress, status.profile and metrics. Never: pods run as written.",
+            example="Always",
         ),
     ] = Injection.DEFAULT
     run_policy: Annotated[RunPolicy, about("When the job ends, starts again, or is removed.")] = RunPolicy()
@@ -205,6 +205,13 @@ class TrainingJobSpec(Declared, frozen=True, kw_only=True):
     ] = -1
 
     RULES: ClassVar[tuple[ValidationRule, ...]] = (*IMMUTABLE, *ACROSS)
+
+    @property
+    def injects(self) -> bool:
+        """Whether pods with GPUs get the start-up hook."""
+        if self.injection is Injection.DEFAULT:
+            return self.compression.mode is not CompressionMode.NONE
+        return self.injection is Injection.ALWAYS
 
     @property
     def workers(self) -> int:

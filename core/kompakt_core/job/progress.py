@@ -1,6 +1,5 @@
 """How far a training is, as its script says: reading it, and when it will be done. Pure."""
 
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import read_report
 
 LARGEST: Final = 1 << 53  # whole numbers up to here survive every reader's floating point
+FASTEST: Final = 1e12  # samples a second: no machine of any size reads more
 LATEST: Final = 4102444800.0  # the year 2100: an estimate beyond it is none
 # Names on the page that the runtime serves -> fields (the runtime repeats them; a contract test compares).
 METRICS: Final = {
@@ -44,7 +44,7 @@ def read(values: Mapping[str, Any]) -> Progress | None:
     """From fields named as in the file; what is malformed counts as not said, and without a step nothing is."""
     step, total = _whole(values.get("step")), _whole(values.get("total"))
     loss, rate = _number(values.get("loss")), _number(values.get("samplesPerSecond"))
-    fit = rate if rate is not None and math.isfinite(rate) and rate >= 0 else None
+    fit = rate if rate is not None and 0 <= rate <= FASTEST else None
     return None if step is None else Progress(step, total, loss, fit)
 
 

@@ -8,7 +8,7 @@ WAITS_ORDER: Final = (
     "placement.consolidation: all waits run from the same moment, so machineWaitSeconds <= rackWaitSeconds <= blockWaitSeconds"
 )
 EDGES_WITHOUT_CUSTOM: Final = "communication.customEdges and pattern Custom go together: give both or neither"
-INJECTION: Final = "activationCompression needs injection Default, since the start-up hook does the work"
+INJECTION: Final = "activationCompression needs injection Default or Always, since the start-up hook does the work"
 GRADIENTS: Final = (
     "activationCompression.activationGradients Bounded needs mode ErrorBounded, since nothing is lossy in the others"
 )

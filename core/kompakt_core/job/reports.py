@@ -18,7 +18,13 @@ OVERHEAD: Final = {
     "codecPercent": "time of a step besides packing and unpacking, whose times were summed; no steps without were compared",
 }
 PERCENT: Final = re.compile(r"-?[0-9]{1,6}\.[0-9]", re.ASCII)
-LARGEST: Final = 1 << 50  # a petabyte: what is above it is no count of bytes, and a sum over workers still fits int64
+# What can be, whatever a pod claims. Bytes summed over steps: of 8 ranks with 100 GB each, a million steps are below it.
+LARGEST: Final = 1 << 60
+MOST_AT_ONCE: Final = 1 << 44  # bytes that one rank has at a time: more than any machine
+MOST_RANKS: Final = 1 << 10  # of one pod
+MOST_SHOWN: Final = (1 << 63) - 1  # what an object's field holds; a sum over thousands of workers may be more
+# The codec keeps 8 bytes or more of a tile of 2,048 numbers, which are of 8 bytes or fewer.
+MOST_RATIO: Final = Decimal(2048)
 LIMIT: Final = 4096  # kubelet's own limit of a termination message
 PAGE_MARK: Final = "# kompakt "  # begins the line of a page of metrics that has the summary (the runtime repeats it)
 # What grows all the time and, by itself, is not worth a write of the status.
@@ -72,16 +78,16 @@ def _moved(old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> bool:
     return abs(now - before) > NOTEWORTHY * before
 
 
-def count(report: Mapping[str, Any], key: str) -> int:
-    """A field that counts something; 0 where the pod's owner wrote what cannot be a count."""
+def count(report: Mapping[str, Any], key: str, most: int = LARGEST) -> int:
+    """A field that counts something; 0 where the pod's owner wrote what cannot be."""
     value = report.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else 0
 
 
 def merged(reports: Iterable[Mapping[str, Any]], workers: int = 0) -> dict[str, Any]:
     """status.compression from the reports of one attempt's workers; empty without any. With fewer than `workers` not complete.
 
-    ratio = sum of plainBytes / sum of savedBytes, over all workers: bytes weigh, not workers.
+    ratio = sum of plainBytes / sum of savedBytes, over all workers: bytes weigh, not workers. What the codec cannot do is cut.
     """
     found = list(reports)
     if not found:
@@ -89,7 +95,8 @@ def merged(reports: Iterable[Mapping[str, Any]], workers: int = 0) -> dict[str, 
     idle = [report for report in found if report.get("active") is not True]
     result: dict[str, Any] = {"active": not idle, "reason": _words((idle or found)[0].get("reason", "Unknown"))}
     result |= {key: _words(found[0][key]) for key in SHOWN if key in found[0]}
-    result |= {key: sum(count(report, key) for report in found) for key in SUMMED}
+    sums = {key: sum(count(report, key, MOST_RANKS if key == "ranks" else LARGEST) for report in found) for key in SUMMED}
+    result |= {key: min(total, MOST_SHOWN) for key, total in sums.items()}
     result["steps"] = max(count(report, "steps") for report in found)
     result["complete"] = len(found) >= workers and all(report.get("complete") is True for report in found)
     result["raw"] = _reasons(report.get("raw") for report in found)
@@ -98,8 +105,8 @@ def merged(reports: Iterable[Mapping[str, Any]], workers: int = 0) -> dict[str, 
     result |= _highest_peak(found)
     result |= _offloaded([away for report in found if isinstance(away := report.get("offload"), Mapping)])
     result |= _smallest_batch(found) | _highest_overhead(found)
-    if result["savedBytes"]:
-        ratio = Decimal(result["plainBytes"]) / Decimal(result["savedBytes"])
+    if sums["savedBytes"]:
+        ratio = min(Decimal(sums["plainBytes"]) / Decimal(sums["savedBytes"]), MOST_RATIO)
         result["ratio"] = str(ratio.quantize(Decimal("0.01"), ROUND_HALF_EVEN))
     return result
 
@@ -122,22 +129,27 @@ def _highest_overhead(reports: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _is_percent(text: object) -> bool:
-    return isinstance(text, str) and PERCENT.fullmatch(text) is not None
+    """A step can take a million percent longer, but never less than no time."""
+    return isinstance(text, str) and PERCENT.fullmatch(text) is not None and float(text) >= -100
 
 
 def _highest_peak(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Of the rank that held most at a time, over all workers: what it held, and what plain autograd would have held there."""
-    told = [peak for report in reports if isinstance(peak := report.get("peak"), Mapping) and count(peak, "bytes")]
+    told = [peak for report in reports if isinstance(peak := report.get("peak"), Mapping) and _held(peak, "bytes")]
     if not told:
         return {}
-    worst = max(told, key=lambda peak: count(peak, "bytes"))
+    worst = max(told, key=lambda peak: _held(peak, "bytes"))
     tensor = {"peakTensor": _words(worst["tensor"])} if "tensor" in worst else {}
-    return {status: nbytes for name, status in PEAK.items() if (nbytes := count(worst, name))} | tensor
+    return {status: number for name, status in PEAK.items() if (number := _held(worst, name))} | tensor
+
+
+def _held(peak: Mapping[str, Any], name: str) -> int:
+    return count(peak, name, LARGEST if name == "step" else MOST_AT_ONCE)
 
 
 def _offloaded(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What waited in host memory, and why the rest did not, over all workers that were asked for it; nothing without any."""
-    sums = {"offloadedBytes": sum(count(away, "bytes") for away in told)}
+    sums = {"offloadedBytes": min(sum(count(away, "bytes") for away in told), MOST_SHOWN)}
     return {**sums, "offloadReasons": _reasons(away.get("reasons") for away in told)} if told else {}
 
 
@@ -147,7 +159,7 @@ def _reasons(told: Iterable[object]) -> dict[str, int]:
     for raw in told:
         if isinstance(raw, Mapping):
             total.update({_words(reason)[:64]: count(raw, reason) for reason in raw})
-    return dict(sorted(total.items()))
+    return {reason: min(number, MOST_SHOWN) for reason, number in sorted(total.items())}
 
 
 def _words(value: object) -> str:

@@ -29,12 +29,18 @@ _FREE: Final = "oldSelf.suspend || self.suspend || "
 # Equal as far as the pods depend on it; an absent block equals an absent block only.
 _WHILE_RUNNING: Final = "{0} can change only while suspended, or in the write that suspends or resumes the job"
 _EQUAL: Final = "has(self.{0}) == has(oldSelf.{0}) && (!has(self.{0}) || self.{0} == oldSelf.{0})"
+# 300 where a job says nothing: `run_policy.Preemption`.
+_MIN_RUNTIME: Final = "{0}.?runPolicy.?preemption.?minRuntimeSeconds.orValue(300)"
 IMMUTABLE: Final = (
     ValidationRule("self.managedBy == oldSelf.managedBy", "managedBy cannot change"),
     ValidationRule(f"{_FREE}self.roles == oldSelf.roles", _WHILE_RUNNING.format("roles")),
     *(
         ValidationRule(_FREE + _EQUAL.format(name), _WHILE_RUNNING.format(name))
         for name in ("communication", "activationCompression")
+    ),
+    ValidationRule(
+        f"{_FREE}{_MIN_RUNTIME.format('self')} <= {_MIN_RUNTIME.format('oldSelf')}",
+        "runPolicy.preemption.minRuntimeSeconds can grow only while suspended, or in the write that suspends or resumes the job",
     ),
 )
 

@@ -66,17 +66,17 @@ class NodeReservation(Declared, frozen=True):
 
 
 class VictimJob(Declared, frozen=True, kw_only=True):
-    """A job that is preempted."""
+    """A job or plain pod that is preempted. One of another namespace has a uid and no name."""
 
     namespace: Namespace = ABSENT
     name: Name = ABSENT
     uid: Uid
-    attempt: Annotated[int, about("Attempt that is preempted.", low=0, example=2)] = ABSENT
+    attempt: Annotated[int, about("Attempt that is preempted; 0: it is no job but a plain pod.", low=0, example=2)] = ABSENT
     priority: Annotated[int, about("Priority of the job when that was decided.", low=LOWEST_PRIORITY, example=0)] = ABSENT
 
 
 class PreemptorJob(Declared, frozen=True):
-    """The job that preempts."""
+    """The job that preempts. One of another namespace has a uid and no name."""
 
     namespace: Namespace = ABSENT
     name: Name = ABSENT
@@ -117,14 +117,17 @@ class SchedulingStatus(Declared, frozen=True):
         moment("When the gang could first be placed anywhere; waits count from it."),
     ] = ABSENT
     waits_for: Annotated[Level, about("Level that the gang waits for although it fits.", example="Machine")] = ABSENT
-    until: Annotated[str, moment("When the gang stops waiting for that level.")] = ABSENT
+    until: Annotated[
+        str,
+        moment("When the gang stops waiting for that level; in state Reserved: when others get the GPUs, unless more come free."),
+    ] = ABSENT
     overtaken: Annotated[int, about("Later gangs that were placed before this one.", unit="gangs", low=0, example=3)] = ABSENT
     reserved: Annotated[
         tuple[NodeReservation, ...], about("GPUs that only this gang gets, in state Reserved.", longest=MOST_PODS)
     ] = ABSENT
-    victims: Annotated[tuple[VictimJob, ...], about("Jobs of lower priority that end for this one.", longest=MOST_LISTED)] = (
-        ABSENT
-    )
+    victims: Annotated[
+        tuple[VictimJob, ...], about("Jobs and plain pods of lower priority that end for this one.", longest=MOST_LISTED)
+    ] = ABSENT
     victims_since: Annotated[str, moment("When the victims were chosen.")] = ABSENT
     excluded_nodes: Annotated[
         tuple[ExcludedNode, ...], about("Nodes that this gang does not get for a while.", longest=MOST_LISTED)

@@ -16,11 +16,12 @@ from kompakt_core.job.model import ActivationGradients, TrainingJob
 from kompakt_core.job.phases import FINISHED, Phase, moved
 from kompakt_core.job.pods import WorkerPod
 from kompakt_core.job.reports import ReceivedReport
+from kompakt_core.job.runtime_image import read_image
 
 # Every field the operator owns; server-side apply deletes an owned field that a write leaves out.
 FIELDS: Final = (
     "observedGeneration", "phase", "attempt", "restarts", "disruptions", "lastRestart", "startTime", "completionTime",
-    "conditions", "gpus", "nodes", "roles", "compression", "activationGradients",
+    "conditions", "gpus", "nodes", "roles", "compression", "activationGradients", "runtimeImage",
     "batch", "progress", "profile",
 )  # fmt: skip
 SHOWN_NODES: Final = 4
@@ -32,7 +33,7 @@ class JobStatus:
 
     `restarts` counts failures towards backoffLimit; `disruptions` counts restarts in a row for other causes.
     `preempt` is that the current attempt is asked to end; `batch` what its pods are told where batches are raised,
-    `gradients` what they are told of gradients of activations.
+    `gradients` what they are told of gradients of activations, `runtime` the image that carries the runtime into them.
     `progress` is what is known of the current attempt's, as it is to be written; `pace` is what was heard of its steps, `heard`
     what rank 0's pod said of its compression, `level` how the gang was placed; `written` holds the operator's fields as they
     stand in the object.
@@ -52,6 +53,7 @@ class JobStatus:
     preempt: PreemptRequest | None = None
     batch: Batch | None = None
     gradients: ActivationGradients | None = None
+    runtime: str = ""
     progress: Mapping[str, Any] = field(default_factory=dict)
     pace: Pace | None = None
     heard: ReceivedReport | None = None
@@ -108,6 +110,7 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
         preempt=asked if asked is not None and asked.attempt == status.get("attempt") else None,
         batch=read_batch(status.get("batch")),
         gradients=read_gradients(status.get("activationGradients")),
+        runtime=read_image(status.get("runtimeImage")),
         progress=written.get("progress") or {},
         written=written,
     )
@@ -130,6 +133,7 @@ def to_write(generation: int, before: JobStatus, after: JobStatus, figures: Mapp
         **{name: timestamps.encode(moment) for name, moment in moments.items() if moment is not None},
         "conditions": stamped(ordered, before.conditions, timestamps.encode(now), generation),
         **({"activationGradients": str(after.gradients)} if after.gradients else {}),
+        **({"runtimeImage": after.runtime} if after.runtime else {}),
         **({"batch": after.batch.written()} if after.batch else {}),
         **{name: value for name, value in figures.items() if value},
     }

@@ -267,6 +267,14 @@ class TrainingJobStatus(Declared, frozen=True):
             example="Bounded",
         ),
     ] = ABSENT
+    runtime_image: Annotated[
+        str,
+        about(
+            "Image that carries kompakt's runtime into the pods: the first attempt's, also after an upgrade of kompakt. Absent "
+            "where they have none.",
+            example="registry.example/kompakt-runtime:0.1.0",
+        ),
+    ] = ABSENT
     batch: Annotated[BatchStatus, about("What batchSize Raise has found.")] = ABSENT
     progress: Annotated[ReportedProgress, about("What the script reports in the file KOMPAKT_PROGRESS_FILE.")] = ABSENT
     profile: Annotated[MeasuredProfile, about("What was measured of the training; bandwidthSensitivity Auto goes by it.")] = (

@@ -60,6 +60,9 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Rejection], str]]] = MappingProxyTyp
         Reason.MEMORY: lambda rejection: f"{rejection.need} bytes of memory are needed, {rejection.have} are free",
         Reason.PODS: lambda _: "the node runs as many pods as it may",
         Reason.NOT_ENOUGH_GPUS: lambda rejection: f"{_gpus(rejection.need)} asked for, {rejection.have} free",
+        Reason.RESERVED: lambda rejection: (
+            f"{_gpus(rejection.need)} asked for, {rejection.have} free; others are reserved: kept for a gang that waits for them"
+        ),
         Reason.VALUE_TOO_LOW: lambda rejection: (
             f"the best free set reaches {_gigabytes(rejection.have)}, the job's plan needs {_gigabytes(rejection.need)}"
         ),
@@ -88,6 +91,7 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Rejection], str]]] = MappingProxyTyp
         ),
         Reason.WITHDRAWN: lambda _: "the plan of the pod's gang was withdrawn",
         Reason.NO_GPUS: lambda _: "the pod asks for no GPUs",
+        Reason.BEYOND_LIMITS: lambda rejection: rejection.detail,
         Reason.INVALID_REQUEST: lambda rejection: f"the pod's request cannot be served: {rejection.detail}",
         Reason.BOUND_ELSEWHERE: lambda rejection: f"the pod is bound to {rejection.detail} already",
         Reason.PLUGIN_BEHIND: lambda _: "the node's device plugin has not reported an earlier pod of the same size yet",

@@ -60,7 +60,12 @@ def _gpus(state: NodeState, worker: Worker) -> Rejection | None:
     if state.graph is None:
         return Rejection(Reason.NO_TOPOLOGY, state.name)
     free = state.free.bit_count()
-    return Rejection(Reason.NOT_ENOUGH_GPUS, state.name, have=free, need=worker.gpus) if free < worker.gpus else None
+    return Rejection(too_few(state, worker.gpus), state.name, have=free, need=worker.gpus) if free < worker.gpus else None
+
+
+def too_few(state: NodeState, need: int) -> Reason:
+    """Why fewer GPUs are free than needed: they are taken, or some are reserved for others."""
+    return Reason.RESERVED if state.free.bit_count() + state.kept >= need else Reason.NOT_ENOUGH_GPUS
 
 
 def tolerated(taint: Taint, worker: Worker) -> bool:

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     MEMORY = "NotEnoughMemory"
     PODS = "TooManyPods"
     NOT_ENOUGH_GPUS = "NotEnoughFreeGPUs"
+    RESERVED = "GPUsReserved"  # enough would be free, but some are reserved for a gang that waits
     VALUE_TOO_LOW = "ValueTooLow"
     LINK_TOO_WEAK = "RequiredLinkMissing"
     NUMA_SPLIT = "SameNUMANodeMissing"  # enough free GPUs, but not on one NUMA node (or NUMA nodes unknown)
@@ -52,11 +53,21 @@ class Reason(StrEnum):
     POD_GONE = "PodGone"
     POD_REPLACED = "PodReplaced"
     NOT_SENT = "NotSent"  # detail: why the write never left
+    BEYOND_LIMITS = "BeyondLimits"  # detail: which of an administrator's Limits, and both numbers
     NEVER_FITS = "NeverFits"  # no node of this cluster could hold it even when empty
     DOES_NOT_FIT_NOW = "DoesNotFitNow"
 
 
-FINAL: Final = frozenset({Reason.NOT_PLANNED, Reason.NO_PLAN, Reason.NO_GPUS, Reason.INVALID_REQUEST, Reason.NEVER_FITS})
+FINAL: Final = frozenset(
+    {
+        Reason.NOT_PLANNED,
+        Reason.NO_PLAN,
+        Reason.NO_GPUS,
+        Reason.INVALID_REQUEST,
+        Reason.BEYOND_LIMITS,
+        Reason.NEVER_FITS,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +129,8 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node as the planner sees it. `taken` holds GPUs that are held, planned, reserved or unhealthy.
+    """A node as the planner sees it. `taken` holds GPUs that are held, planned, reserved or unhealthy; `reserved` those of them
+    that nobody has, so that a rejection can say why it does not count them; equal nodes may differ in it.
 
     `cpu_millis`, `memory_bytes`, `pods`: what it has for pods in all.
     """
@@ -137,6 +149,12 @@ class NodeState:
     cpu_millis: int = 1 << 62
     memory_bytes: int = 1 << 62
     pods: int = 1 << 30
+    reserved: GpuMask = field(default=NO_GPUS, compare=False)
+
+    @property
+    def kept(self) -> int:
+        """How many GPUs would be free if none were reserved for others."""
+        return (self.taken & self.reserved).bit_count()
 
     @property
     def free(self) -> GpuMask:

@@ -18,6 +18,7 @@ class Flag(StrEnum):
     LOST_GPU = "LostGPU"
     ECC = "ECC"
     UNHEALTHY_GPU = "UnhealthyGPU"
+    CDI_SPEC_MISSING = "CDISpecMissing"
     CLIQUE_MISMATCH = "CliqueMismatch"
     OFF_FABRIC = "OffFabric"
     ASYMMETRIC_LINK = "AsymmetricLink"
@@ -65,7 +66,8 @@ def _unhealthy(graph: LinkGraph) -> Iterator[Remark]:
 
 
 def _cause(gpu: Gpu) -> Flag:
-    return Flag(gpu.health_reason) if gpu.health_reason in (Flag.LOST_GPU, Flag.ECC) else Flag.UNHEALTHY_GPU
+    own = (Flag.LOST_GPU, Flag.ECC, Flag.CDI_SPEC_MISSING)
+    return Flag(gpu.health_reason) if gpu.health_reason in own else Flag.UNHEALTHY_GPU
 
 
 def _diagnosis(gpu: Gpu) -> str:

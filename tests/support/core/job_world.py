@@ -35,6 +35,7 @@ class World:
     services: set[str] = field(default_factory=set)
     deleted: bool = False
     heard: ReceivedReport | None = None
+    runtime: str = ""
     history: list[do.Action] = field(default_factory=list)
 
     @property
@@ -42,7 +43,8 @@ class World:
         return replace(read_status({"status": self.stored}), heard=self.heard)
 
     def look(self) -> list[do.Action]:
-        return do.next_actions(self.job, self.status, list(self.pods.values()), self.services, self.now)
+        pods = list(self.pods.values())
+        return do.next_actions(self.job, self.status, pods, self.services, self.now, runtime=self.runtime)
 
     def perform(self, action: do.Action) -> None:
         """As the API server would; a deleted pod is gone at once."""

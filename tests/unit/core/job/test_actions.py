@@ -116,6 +116,19 @@ def test_a_gang_that_keeps_failing_waits_longer_each_time_and_a_restart_is_told(
     assert last["message"] == "pod j-worker-0-a8 failed: container trainer ended with exit code 1"
 
 
+def test_a_wait_is_over_when_the_clock_was_set_back_to_before_it_began(world_of: Any) -> None:
+    world = world_of(runPolicy={"backoffLimit": 9}).run().fail().run().fail()
+    assert (world.stored["lastRestart"]["delaySeconds"], world.pods) == (10, {})
+    world.now -= 3600
+    assert len(world.settle().pods) == 2
+    world = world_of()
+    for _ in range(20):
+        world.bound().fail(0, **REFUSED)
+    assert world.pods == {}
+    world.now -= 3600
+    assert len(world.settle().pods) == 2
+
+
 def test_a_gang_that_ran_for_ten_minutes_starts_again_at_once(world_of: Any) -> None:
     world = world_of(runPolicy={"backoffLimit": 9})
     for wait in (0, 10):

@@ -187,3 +187,62 @@ def test_no_page_breaks_the_reader_nor_makes_the_status_large(line: str, fields:
     if found is not None:
         assert is_news(found, found) is False
         assert len(json.dumps(merged([found]))) < 8 * LIMIT
+
+
+def of_one(**fields: Any) -> dict[str, Any]:
+    return merged([SAID | fields])
+
+
+@pytest.mark.parametrize(
+    ("fields", "ratio"),
+    [
+        ({"plainBytes": 1 << 50, "savedBytes": 1}, "2048.00"),
+        ({"plainBytes": (1 << 60) + 1, "savedBytes": 1 << 50}, "0.00"),
+        ({"plainBytes": 2048 << 40, "savedBytes": 1 << 40}, "2048.00"),
+        ({"plainBytes": 2047 << 40, "savedBytes": 1 << 40}, "2047.00"),
+    ],
+)
+def test_a_ratio_is_never_more_than_the_codec_can_do(fields: dict[str, int], ratio: str) -> None:
+    assert of_one(**fields)["ratio"] == ratio
+
+
+def test_a_training_of_weeks_on_whole_machines_is_still_counted() -> None:
+    """8 ranks that keep 80 GB in each of a million steps, in a thousand pods: more than the field holds, and still a ratio."""
+    plain = 8 * 80 * 10**9 * 10**6
+    assert of_one(plainBytes=plain, savedBytes=plain // 4)["plainBytes"] == plain
+    found = merged([SAID | {"plainBytes": plain, "savedBytes": plain // 4}] * 1024)
+    assert (found["plainBytes"], found["ratio"]) == ((1 << 63) - 1, "4.00")
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"ranks": 1025}, "ranks"),
+        ({"steps": (1 << 60) + 1}, "steps"),
+        ({"peak": {"bytes": (1 << 44) + 1}}, "peakBytes"),
+        ({"peak": {"bytes": 1, "plainBytes": (1 << 44) + 1}}, "plainPeakBytes"),
+        ({"peak": {"bytes": 1, "reservedBytes": (1 << 44) + 1}}, "reservedBytes"),
+        ({"overhead": {"percent": "-100.1"}}, "overheadPercent"),
+    ],
+)
+def test_what_cannot_be_counts_as_not_said(fields: dict[str, Any], name: str) -> None:
+    assert not of_one(**fields).get(name)
+
+
+def test_what_just_can_be_is_shown() -> None:
+    peak = {"bytes": 1 << 44, "plainBytes": 1 << 44, "step": 1 << 53}
+    found = of_one(ranks=1024, peak=peak, overhead={"percent": "-100.0"})
+    assert (found["ranks"], found["peakBytes"], found["peakStep"]) == (1024, 1 << 44, 1 << 53)
+    assert found["overheadPercent"] == "-100.0"
+
+
+def test_reasons_and_offloaded_bytes_of_many_pods_fit_their_fields() -> None:
+    claims = SAID | {
+        "raw": {"Small": 1 << 60},
+        "rawBytes": {"Small": 1 << 60},
+        "offload": {"bytes": 1 << 60, "reasons": {"x": 1 << 60}},
+    }
+    found = merged([claims] * 1024)
+    most = (1 << 63) - 1
+    assert (found["raw"]["Small"], found["rawBytes"]["Small"], found["offloadedBytes"]) == (most, most, most)
+    assert found["offloadReasons"]["x"] == most

@@ -12,6 +12,8 @@ from kompakt_core.job import actions as do
 
 MOMENT = "2026-01-31T12:00:00Z"
 RIGHT = PreemptRequest(1, MOMENT, "ml", "urgent", "uid-urgent", 1000, -5)
+FOR = encode(RIGHT)["for"]
+STRANGER = replace(RIGHT, namespace="", name="")
 
 
 def asked(world: Any, attempt: int | None = None) -> Any:
@@ -36,6 +38,12 @@ def test_the_whole_gang_ends_with_its_grace_period_and_starts_again_gated(world_
     assert (last["reason"], last["message"]) == ("Preempted", "for ml/urgent, priority 1000; this job has priority -5")
     assert last["delaySeconds"] == 0
     assert world.condition("Running") == ("False", "Preempted")
+
+
+def test_for_a_job_of_another_namespace_it_ends_without_its_name() -> None:
+    assert readable(encode(STRANGER)) == STRANGER
+    assert encode(STRANGER)["for"] == {"uid": "uid-urgent", "priority": 1000}
+    assert STRANGER.message == "for a job of another namespace (uid uid-urgent), priority 1000; this job has priority -5"
 
 
 def test_the_next_attempt_is_written_before_a_pod_is_deleted_so_a_crash_in_between_costs_no_grace(world: Any) -> None:
@@ -68,7 +76,16 @@ def test_a_job_that_has_just_succeeded_is_not_ended(world: Any) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"attempt": "1"}, {"attempt": True}, {"for": None}, {"for": {"name": "x"}}, {"requestedAt": "soon"}, {"priority": None}],
+    [
+        {"attempt": "1"},
+        {"attempt": True},
+        {"for": None},
+        {"for": {"name": "x"}},
+        {"for": {**FOR, "name": ""}},
+        {"for": {**FOR, "uid": ""}},
+        {"requestedAt": "soon"},
+        {"priority": None},
+    ],
     ids=str,
 )
 def test_what_the_planner_never_writes_is_no_request(change: dict[str, Any]) -> None:

@@ -38,6 +38,8 @@ def test_a_page_is_read_by_the_names_that_count() -> None:
         ({"step": 10**400}, None),
         ({"step": float("nan")}, None),
         ({"step": 1, "samplesPerSecond": float("inf"), "loss": "low"}, Progress(1)),
+        ({"step": 1, "samplesPerSecond": 1.1e12}, Progress(1)),
+        ({"step": 1, "samplesPerSecond": 1e12}, Progress(1, samples_per_second=1e12)),
     ],
 )
 def test_what_is_malformed_counts_as_not_said(values: dict[str, Any], found: Progress | None) -> None:

@@ -36,6 +36,7 @@ def test_known_machines_are_flagged_as_their_reports_say() -> None:
     [
         ("LostGPU", 79, Flag.LOST_GPU, "GPU 3 (LostGPU, XID 79)"),
         ("ECC", 0, Flag.ECC, "GPU 3 (ECC)"),
+        ("CDISpecMissing", 0, Flag.CDI_SPEC_MISSING, "GPU 3 (CDISpecMissing)"),
         ("XID", 31, Flag.UNHEALTHY_GPU, "GPU 3 (XID, XID 31)"),
         ("", 0, Flag.UNHEALTHY_GPU, "unhealthy: GPU 3"),
     ],
