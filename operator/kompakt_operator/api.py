@@ -10,9 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from kompakt_client.connections import find
-from kompakt_client.errors import Unreachable
+from kompakt_client.errors import TooLong, Unreachable
 from kompakt_client.objects import decoded
-from kompakt_client.requests import JSON, MERGE_PATCH, ApiRequest, applying
+from kompakt_client.pages import PageSize
+from kompakt_client.requests import JSON, MERGE_PATCH, ApiRequest, applying, deleting
 from kompakt_client.transport import ApiClient
 from kompakt_core import contract
 from kompakt_operator.turns import Turns
@@ -22,6 +23,7 @@ SECONDS: Final = 15.0  # the most that an answer may take
 AT_ONCE: Final = 16  # requests in flight
 TURN_SECONDS: Final = 5.0  # in line behind those; namespaces take turns
 PAGE: Final = 100  # objects of a list that are in memory as they were answered
+PAGE_BYTES: Final = 4 << 20  # of them; read into dictionaries they take six times that
 _OBJECT: Final = msgspec.json.Decoder(Object)
 
 
@@ -97,20 +99,21 @@ class OperatorApi:
         query = {"fieldManager": contract.OPERATOR_MANAGER}
         return await self._heard(ApiRequest("PATCH", path, query, body, MERGE_PATCH))
 
-    async def delete(self, path: str, uid: str = "", propagation: str = "Background", grace: int | None = None) -> Object:
-        """With a uid only that very object is deleted, never a successor of the same name. `grace` in seconds; None: its own."""
-        options: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
-        if uid:
-            options["preconditions"] = {"uid": uid}
-        if grace is not None:
-            options["gracePeriodSeconds"] = grace
-        return (await self._send(ApiRequest("DELETE", path, body=options)))[0]
+    async def delete(self, path: str, uid: str, version: str, *, grace: int | None = None) -> Object:
+        """That object in that version, and no other. `grace` in seconds; None: its own. Raises Conflict where it was changed."""
+        return (await self._send(deleting(path, uid, version, grace=grace)))[0]
 
     async def listed(self, path: str, **query: str) -> AsyncIterator[Object]:
         """All objects as of one moment, of which one page is in memory: later ones are served as of the first one's version."""
-        token = ""
+        token, pages = "", PageSize(PAGE, PAGE_BYTES)
         while True:
-            page = await self.get(path, limit=str(PAGE), **query, **({"continue": token} if token else {}))
+            wanted = {"limit": str(pages.objects), **query, **({"continue": token} if token else {})}
+            try:
+                page, raw = await self._send(ApiRequest("GET", path, wanted, most_bytes=pages.most_bytes))
+            except TooLong:
+                pages.too_long()
+                continue
+            pages.came(len(raw))
             for obj in page.get("items") or ():
                 yield obj
             token = (page.get("metadata") or {}).get("continue", "")

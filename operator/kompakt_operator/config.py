@@ -14,14 +14,15 @@ from kompakt_core.errors import InvalidInput
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+OBJECT_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-.a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorConfig:
     """`namespace` "": all; `kubeconfig` "": the pod's own account; `health_port` 0: no endpoint; `progress_seconds` 0: never.
 
-    `keep_nodes`: workers tell autoscalers to leave their nodes alone. `watch_patience`: how many seconds a watch may take to show
-    what the API server has.
+    `keep_nodes`: workers tell autoscalers to leave their nodes alone. `plain_metrics`: figures are for whoever reaches the port.
+    `watch_patience`: how many seconds a watch may take to show what the API server has. `runtime_pull_secrets`: names.
     """
 
     runtime_image: str
@@ -32,8 +33,10 @@ class OperatorConfig:
     health_port: int = 0
     progress_seconds: int = 30
     keep_nodes: bool = True
+    plain_metrics: bool = False
     watch_patience: int = 180
     log_level: str = "INFO"
+    runtime_pull_secrets: tuple[str, ...] = ()
 
 
 def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> OperatorConfig:
@@ -48,14 +51,19 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
         text = getattr(given, flag)
         if text and (len(text) > 63 or not NAME.fullmatch(text)):
             raise InvalidInput(f"--{flag.replace('_', '-')}: {text!r} is no namespace's name")
+    secrets = tuple(filter(None, given.runtime_pull_secrets.split(",")))
+    for name in secrets:
+        if not OBJECT_NAME.fullmatch(name):
+            raise InvalidInput(f"--runtime-pull-secrets: {name!r} is no Secret's name")
     if not given.health_port.isdecimal() or int(given.health_port) > 65535:
         raise InvalidInput(f"--health-port: a port from 1 to 65535, or 0 for none; got {given.health_port!r}")
     if not given.progress_seconds.isdecimal() or int(given.progress_seconds) > 3600:
         raise InvalidInput(f"--progress-seconds: whole seconds up to 3600, or 0 for never; got {given.progress_seconds!r}")
     if not given.watch_patience.isdecimal() or not 10 <= int(given.watch_patience) <= 3600:
         raise InvalidInput(f"--watch-patience: whole seconds from 10 to 3600; got {given.watch_patience!r}")
-    if given.keep_nodes not in ("true", "false"):
-        raise InvalidInput(f"--keep-nodes: true or false; got {given.keep_nodes!r}")
+    for flag in ("keep_nodes", "plain_metrics"):
+        if getattr(given, flag) not in ("true", "false"):
+            raise InvalidInput(f"--{flag.replace('_', '-')}: true or false; got {getattr(given, flag)!r}")
     if given.log_level not in LEVELS:
         raise InvalidInput(f"--log-level: one of {', '.join(LEVELS)}; got {given.log_level!r}")
     return OperatorConfig(
@@ -67,8 +75,10 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
         health_port=int(given.health_port),
         progress_seconds=int(given.progress_seconds),
         keep_nodes=given.keep_nodes == "true",
+        plain_metrics=given.plain_metrics == "true",
         watch_patience=int(given.watch_patience),
         log_level=given.log_level,
+        runtime_pull_secrets=secrets,
     )
 
 
@@ -80,13 +90,15 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         parser.add_argument(name, default=environment.get(variable, default), help=f"{help_} [{variable}]")
 
     flag("--runtime-image", "", "image whose init container carries the runtime into workers")
+    flag("--runtime-pull-secrets", "", "Secrets, by comma, that workers name to pull it; they must exist in the jobs' namespaces")
     flag("--namespace", "", "look after TrainingJobs of this namespace only; default: all")
     flag("--lease-namespace", "", "where the Lease of the active operator lies; default: the pod's own namespace")
     flag("--identity", "", "name of this process in the Lease; default: the host's name")
     flag("--kubeconfig", "", "file; default: the pod's own account, else $KUBECONFIG")
-    flag("--health-port", "0", "port of /healthz and /metrics; 0: none")
+    flag("--health-port", "0", "port of /healthz, /readyz and /metrics; 0: none")
     flag("--progress-seconds", "30", "how often rank 0 of each running job is asked how far it is; 0: never")
     flag("--keep-nodes", "true", "whether workers are annotated so that autoscalers leave their nodes alone")
+    flag("--plain-metrics", "false", "whether /metrics answers without a token whose account may get it")
     flag("--watch-patience", "180", "seconds until a watch that does not show what the API server has counts as stuck")
     flag("--log-level", "INFO", f"how much to say: {', '.join(LEVELS)}")
     return parser

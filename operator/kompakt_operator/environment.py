@@ -57,7 +57,7 @@ def training(job: TrainingJob, role: Role) -> Variables:
 
 def without_gpus() -> Variables:
     """Images that ask for all GPUs by themselves get none in containers that were given none."""
-    return [value(contract.ENV_NVIDIA_VISIBLE, "void")]
+    return [value(contract.ENV_NVIDIA_VISIBLE, contract.NO_GPUS)]
 
 
 def added(container: dict[str, Any], variables: Variables) -> Variables:

@@ -43,9 +43,11 @@ def _preempted(old: JobStatus, new: JobStatus) -> PreemptRequest | None:
 
 
 def turns_of_others(before: Object, after: Object) -> Iterator[tuple[Object, str, str]]:
-    """What between two states of a job object happened for another job: that one's metadata, reason and message."""
+    """What between two states of a job object happened for another job: that one's metadata, reason and message. Nothing where
+    that one is of another namespace: its own status says how many end for it.
+    """
     whom = _preempted(read_status(before), read_status(after))
-    if whom is not None:
+    if whom is not None and whom.name:
         meta = after["metadata"]
         other = {"namespace": whom.namespace, "name": whom.name, "uid": whom.uid}
         yield other, "PreemptedOther", f"{meta['namespace']}/{meta['name']} of priority {whom.own_priority} ends for this job"

@@ -8,11 +8,11 @@ everything as it is. So what still stands a while after its job has gone is remo
 import asyncio
 from typing import Any, Final
 
-from kompakt_client.errors import Conflict, NotFound
-from kompakt_core.contract import worker_labels
+from kompakt_core.contract import job_owner, worker_labels
+from kompakt_core.contract.job_owner import JobOwner
 from kompakt_operator.api import OperatorApi, budgets_path, core_path
+from kompakt_operator.deletion import delete_owned
 from kompakt_operator.observed import Observed
-from kompakt_operator.projections import JobId
 from kompakt_operator.workqueue import Key, WorkQueue
 
 COLLECTOR_SECONDS: Final = 10.0  # the collector needs about one
@@ -24,7 +24,7 @@ class GarbageCollector:
 
     def __init__(self, api: OperatorApi, observed: Observed, queue: WorkQueue) -> None:
         self._api, self._observed, self._queue = api, observed, queue
-        self._since: dict[JobId, float] = {}
+        self._since: dict[JobOwner, float] = {}
 
     async def reconcile(self, key: Key, living: str) -> None:
         """Remove what is left of jobs of that name but the one with the uid `living` ("": none), once the collector had its time.
@@ -32,7 +32,7 @@ class GarbageCollector:
         Raises an ApiError.
         """
         now = asyncio.get_running_loop().time()
-        missing = [job for job in self._observed.jobs_named(key) if job[1] != living]
+        missing = [job for job in self._observed.jobs_named(key) if job.uid != living]
         for job in missing:
             end = self._since.setdefault(job, now) + COLLECTOR_SECONDS
             if now < end:
@@ -42,30 +42,23 @@ class GarbageCollector:
                 del self._since[job]  # what happens later counts anew
         self._since = {job: since for job, since in self._since.items() if self._observed.knows(job)}
 
-    async def _remove(self, job: JobId) -> None:
-        namespace, uid = job
+    async def _remove(self, job: JobOwner) -> None:
         for kind in ("pods", "services"):
-            path = core_path(kind, namespace)
-            async for obj in self._api.listed(path, labelSelector=worker_labels.job_selector(uid)):
-                if left_behind(obj, uid):
-                    await self._delete(kind, obj["metadata"])
+            path = core_path(kind, job.namespace)
+            async for obj in self._api.listed(path, labelSelector=worker_labels.job_selector(job.uid)):
+                if left_behind(obj, job):
+                    await self._delete(kind, job, obj["metadata"])
 
-    async def _delete(self, kind: str, meta: Object) -> None:
-        namespace, name = meta["namespace"], meta["name"]
-        paths = {core_path(kind, namespace, name): meta["uid"]}
+    async def _delete(self, kind: str, job: JobOwner, meta: Object) -> None:
+        path = core_path(kind, job.namespace, meta["name"])
+        await delete_owned(self._api, path, job, meta["uid"], meta["resourceVersion"])
         if kind == "services":  # a budget, where there is one, has the name of the attempt's Service
-            paths[budgets_path(namespace, name)] = ""
-        for path, uid in paths.items():
-            try:
-                await self._api.delete(path, uid)
-            except (NotFound, Conflict):
-                continue  # gone, or another one of that name
+            await delete_owned(self._api, budgets_path(job.namespace, meta["name"]), job)
 
 
-def left_behind(obj: Object, uid: str) -> bool:
-    """Whether an object belongs to the job of that uid and is not going already.
+def left_behind(obj: Object, job: JobOwner) -> bool:
+    """Whether an object belongs to that job and is not going already.
 
     `kubectl delete --cascade=orphan` takes the owner off: what it leaves is to stay.
     """
-    owners = obj["metadata"].get("ownerReferences") or ()
-    return any(owner.get("uid") == uid for owner in owners) and not obj["metadata"].get("deletionTimestamp")
+    return job_owner.readable(obj["metadata"]) == job and not obj["metadata"].get("deletionTimestamp")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kompakt_core import contract
 from kompakt_core.job.batches import Batch, BatchState
-from kompakt_core.job.model import ActivationGradients, CompressionMode, Injection, Role, TrainingJob
+from kompakt_core.job.model import ActivationGradients, CompressionMode, Role, TrainingJob
 
 BOOTSTRAP: Final = f"{contract.INJECT_PAYLOAD_PATH}/bootstrap"
 USER: Final = 65532  # the image's own; any other than root would do
@@ -22,7 +22,7 @@ RESOURCES: Final = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cp
 
 def wanted(job: TrainingJob, role: Role) -> bool:
     """Whether this role's pods get the start-up hook."""
-    return role.gpus_per_replica > 0 and job.injection is Injection.DEFAULT
+    return role.gpus_per_replica > 0 and job.injects
 
 
 def serves(job: TrainingJob, role: Role) -> bool:
@@ -77,7 +77,7 @@ def init_container(image: str) -> dict[str, Any]:
         "image": image,
         "command": ["/payload/install", contract.INJECT_PAYLOAD_PATH],
         "resources": RESOURCES,
-        "env": [{"name": contract.ENV_NVIDIA_VISIBLE, "value": "void"}],
+        "env": [{"name": contract.ENV_NVIDIA_VISIBLE, "value": contract.NO_GPUS}],
         "volumeMounts": [{"name": contract.INJECT_PAYLOAD_VOLUME, "mountPath": contract.INJECT_PAYLOAD_PATH}],
         "securityContext": {
             "runAsNonRoot": True,

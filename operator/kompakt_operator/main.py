@@ -1,6 +1,6 @@
 """The operator's process: wait for the Lease, watch, reconcile jobs; end when the Lease is lost, or when all must be read anew.
 
-Its rights are those of charts/kompakt/templates/roles-operator.yaml, each with its reason there.
+Its rights are those of charts/kompakt/files/rights.yaml, each with its reason there.
 """
 
 import asyncio
@@ -14,15 +14,17 @@ from typing import Any, cast
 
 import kopf
 
+from kompakt_client import memory
 from kompakt_client.elector import RETRY, LeaseElector
 from kompakt_client.errors import Rejected, explained
+from kompakt_client.reviews import Reviews
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_operator import crd, watching
 from kompakt_operator.api import OperatorApi
 from kompakt_operator.config import OperatorConfig, read_config
 from kompakt_operator.events import EventAnnouncer
-from kompakt_operator.health import OperatorHealth, serve
+from kompakt_operator.health import MetricsGuard, OperatorHealth, serve
 from kompakt_operator.observed import Observed
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
@@ -41,6 +43,7 @@ def main() -> None:
     try:
         config = read_config(sys.argv[1:], os.environ)
         logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        memory.one_heap()
         logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelName(config.log_level)))
         api = OperatorApi(config.kubeconfig)
         # The Lease has connections of its own: in line behind the pods of many gangs it would not be renewed in time.
@@ -54,9 +57,11 @@ async def run(config: OperatorConfig, api: OperatorApi, apart: OperatorApi) -> i
     """Exit code 1 when the Lease was lost; 0 after a signal, and where all must be read anew (etcd restored, another CRD)."""
     stop, pulse = asyncio.Event(), OperatorHealth()
     _end_by_signal(stop)
-    health = await serve(pulse, config.health_port) if config.health_port else None
+    guard = MetricsGuard(None if config.plain_metrics else Reviews(api.client))
+    health = await serve(pulse, config.health_port, guard) if config.health_port else None
     try:
         elector = LeaseElector(apart, config.lease_namespace, contract.OPERATOR_LEASE, config.identity)
+        pulse.hears_lease = lambda: elector.heard
         try:
             await _first(elector.acquired(), stop.wait())
             if not elector.active:
@@ -102,8 +107,10 @@ async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHeal
         if missing := await observed.ready(config.watch_patience):
             log.error("%s not listed in %.0f s: may this account list and watch them?", ", ".join(missing), config.watch_patience)
             return
+        pulse.listed = True
         scraper, announcer = Scraper(queue, config.progress_seconds), EventAnnouncer(api, config.identity)
-        reconciler = Reconciler(api, observed, queue, scraper, announcer, config.runtime_image, config.keep_nodes)
+        told = config.runtime_image, config.keep_nodes, config.runtime_pull_secrets
+        reconciler = Reconciler(api, observed, queue, scraper, announcer, *told)
         workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
         registry = watching.registry_for(config, observed, reconciler.notice)
         resync = watching.resync(api, config, observed, reconciler.notice)

@@ -14,17 +14,18 @@ from kompakt_client.reflector import Reflector, Source
 from kompakt_client.store import ObjectChange, Store, StoredObject, View
 from kompakt_core import contract
 from kompakt_core.contract import worker_labels
+from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.job.pods import WorkerPod
 from kompakt_operator.api import PAGE, core_path
 from kompakt_operator.projections import (
     BY_JOB,
     BY_KEY,
     OWNERS,
-    JobId,
     Object,
     OwnedView,
     Unhealthy,
     bare,
+    index_of,
     read_service,
     read_unhealthy,
     read_worker,
@@ -94,20 +95,21 @@ class Observed:
 
     # What is known
 
-    def pods(self, job: JobId) -> tuple[WorkerPod, ...]:
+    def pods(self, job: JobOwner) -> tuple[WorkerPod, ...]:
         """A job's pods."""
-        return tuple(found.view for found in _found(self._pods, BY_JOB, job))
+        return tuple(found.view for found in _found(self._pods, BY_JOB, index_of(job)))
 
-    def services(self, job: JobId) -> tuple[str, ...]:
+    def services(self, job: JobOwner) -> tuple[str, ...]:
         """Names of a job's Services."""
-        return tuple(found.view for found in _found(self._services, BY_JOB, job))
+        return tuple(found.view for found in _found(self._services, BY_JOB, index_of(job)))
 
-    def jobs_named(self, key: Key) -> list[JobId]:
+    def jobs_named(self, key: Key) -> list[JobOwner]:
         """All jobs of that namespace and name of which anything is there: one, and older ones that are being removed."""
-        pods, services = _found(self._pods, BY_KEY, key), _found(self._services, BY_KEY, key)
+        name = "/".join(key)
+        pods, services = _found(self._pods, BY_KEY, name), _found(self._services, BY_KEY, name)
         return list(dict.fromkeys([*(found.job for found in pods), *(found.job for found in services)]))
 
-    def knows(self, job: JobId) -> bool:
+    def knows(self, job: JobOwner) -> bool:
         """Whether anything of the job is there."""
         return bool(self.pods(job) or self.services(job))
 
@@ -216,6 +218,6 @@ class Observed:
                 self._queue.add(key)
 
 
-def _found(kind: Reflector[OwnedView[View]], index: str, value: tuple[str, str]) -> Sequence[OwnedView[View]]:
+def _found(kind: Reflector[OwnedView[View]], index: str, value: str) -> Sequence[OwnedView[View]]:
     with kind.held() as store:
-        return store.by(index, "/".join(value))
+        return store.by(index, value)

@@ -3,17 +3,22 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
-from kompakt_client.errors import Conflict, NotFound, Rejected
+from kompakt_client.errors import NotFound, Rejected
 from kompakt_core import contract
+from kompakt_core.contract import job_owner
 from kompakt_core.errors import Bug
 from kompakt_core.job import actions as do
 from kompakt_core.job.batches import read_batch
 from kompakt_core.job.gradients import read_gradients
 from kompakt_core.job.model import Evictions, Role, TrainingJob
+from kompakt_core.job.runtime_image import read_image
 from kompakt_operator import quota, render
-from kompakt_operator.api import OperatorApi, budgets_path, core_path, jobs_path
+from kompakt_operator.api import AT_ONCE, OperatorApi, budgets_path, core_path, jobs_path
+from kompakt_operator.deletion import delete_owned
+from kompakt_operator.pull_secrets import References, secrets_of
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -47,14 +52,26 @@ async def write_status(api: OperatorApi, obj: Object, status: Mapping[str, Any])
 class Performer:
     """Performs one job's actions against the API server."""
 
-    def __init__(self, api: OperatorApi, image: str, obj: Object, job: TrainingJob, keeps_node: bool = True) -> None:
+    def __init__(
+        self,
+        api: OperatorApi,
+        image: str,
+        obj: Object,
+        job: TrainingJob,
+        keeps_node: bool = True,
+        pull_secrets: Sequence[str] = (),
+    ) -> None:
         self._api, self._image, self._job, self._keeps_node = api, image, job, keeps_node
+        self._pull_secrets, self._secrets_of = pull_secrets, dict[str, References]()  # by role
         self._labels = (obj["metadata"].get("labels") or {}) if isinstance(obj.get("metadata"), dict) else {}
+        self._owner = render.owner_of(job)
         self._protected = job.run_policy.evictions is Evictions.REFUSE
+        self._room = asyncio.Semaphore(AT_ONCE)
         self.current = obj  # the job object as last returned by the API server
 
     async def perform(self, wanted: Sequence[do.Action]) -> None:
         """Raises NotMade, NameTaken or another ApiError at the first action that cannot be performed."""
+        await self._read_secrets(wanted)
         pods = [action for action in wanted if isinstance(action, do.CreatePod)]
         for action in wanted:
             if not isinstance(action, do.CreatePod):
@@ -65,6 +82,14 @@ class Performer:
         while made < len(pods):
             await self._create_pods(pods[made : made + size])
             made, size = made + size, size * 2
+
+    async def _read_secrets(self, wanted: Sequence[do.Action]) -> None:
+        """Which Secrets new pods name, once for each role."""
+        for name in {action.role: None for action in wanted if isinstance(action, do.CreatePod | do.TryPod)}:
+            role = self._role(name)
+            if self._pull_secrets and render.has_runtime(self._job, role):
+                found = await secrets_of(self._api, self._job.namespace, role, self._pull_secrets)
+                self._secrets_of[name] = found
 
     async def _check_quota(self, pods: Sequence[do.CreatePod]) -> None:
         """Raises NotMade where a quota has no room for all of them; where quotas may not be read, the API server will say so."""
@@ -92,22 +117,25 @@ class Performer:
                 if self._protected:  # before the Service: where that stands, the budget stands
                     await self._create(budgets_path(self._job.namespace), render.budget(self._job, attempt))
                 await self._create(core_path("services", self._job.namespace), render.service(self._job, attempt))
-            case do.DeletePod(name, uid, grace):
-                await self._gone(core_path("pods", self._job.namespace, name), uid, grace)
+            case do.DeletePod(name, uid, version, grace):
+                path = core_path("pods", self._job.namespace, name)
+                await delete_owned(self._api, path, self._owner, uid, str(version or ""), grace)
             case do.DeleteService(name):
                 if self._protected:
-                    await self._gone(budgets_path(self._job.namespace, name))
-                await self._gone(core_path("services", self._job.namespace, name))
+                    await delete_owned(self._api, budgets_path(self._job.namespace, name), self._owner)
+                await delete_owned(self._api, core_path("services", self._job.namespace, name), self._owner)
             case do.DeleteJob():
-                await self._gone(jobs_path(self._job.namespace, self._job.name), self._job.uid)
+                await self._delete_job()
             case do.Wake():
                 pass  # the queue's business
             case _:
                 raise Bug(f"no way to perform {action}")
 
     async def _create_pod(self, action: do.CreatePod) -> None:
-        body = self._pod(self._role(action.role), action.index, action.attempt)
-        await self._create(core_path("pods", self._job.namespace), body)
+        """Rendered when it can be sent: the bodies of a whole gang at once could be more than the process has memory for."""
+        async with self._room:
+            body = self._pod(self._role(action.role), action.index, action.attempt)
+            await self._create(core_path("pods", self._job.namespace), body)
 
     async def _create(self, path: str, body: Object, *, dry_run: bool = False) -> None:
         """POST; where the name is taken, ours is taken as created and a stranger's is refused."""
@@ -119,24 +147,32 @@ class Performer:
             if rejected.reason != "AlreadyExists":
                 raise NotMade(rejected.status, rejected.reason, rejected.message, kind, name) from rejected
         found = await self._api.get(f"{path}/{name}")
-        owners = found["metadata"].get("ownerReferences") or ()
-        if not any(owner.get("uid") == self._job.uid for owner in owners):
+        if job_owner.readable(found["metadata"]) != self._owner:
             raise NameTaken(f"{kind} {name} exists and does not belong to this TrainingJob: delete it, or rename the job")
 
-    async def _gone(self, path: str, uid: str = "", grace: int | None = None) -> None:
-        try:
-            await self._api.delete(path, uid, grace=grace)
-        except (NotFound, Conflict):  # Conflict: a successor of that name has another uid
-            return
+    async def _delete_job(self) -> None:
+        """As it was when it was found to have outlived its time. Raises Conflict: it was changed, and may have more now."""
+        with suppress(NotFound):
+            version = self.current["metadata"]["resourceVersion"]
+            await self._api.delete(jobs_path(self._job.namespace, self._job.name), self._job.uid, version)
 
     def _role(self, name: str) -> Role:
         return next(role for role in self._job.roles if role.name == name)
 
     def _pod(self, role: Role, index: int, attempt: int) -> Object:
-        image, labels, keeps_node = self._image, self._labels, self._keeps_node
+        labels, keeps_node = self._labels, self._keeps_node
         # As it was just written: what its pods are told is in the status before any of them exists.
         status = self.current.get("status") or {}
         batch, gradients = read_batch(status.get("batch")), read_gradients(status.get("activationGradients"))
         return render.pod(
-            self._job, role, index, attempt, image=image, labels=labels, keeps_node=keeps_node, batch=batch, gradients=gradients
+            self._job,
+            role,
+            index,
+            attempt,
+            image=read_image(status.get("runtimeImage")) or self._image,
+            labels=labels,
+            keeps_node=keeps_node,
+            batch=batch,
+            gradients=gradients,
+            pull_secrets=self._secrets_of.get(role.name, ()),
         )

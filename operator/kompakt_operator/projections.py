@@ -8,14 +8,14 @@ import msgspec
 
 from kompakt_client.objects import version_of
 from kompakt_client.store import Index, StoredObject, View
-from kompakt_core.contract import worker_labels
+from kompakt_core.contract import job_owner
+from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.job.pods import WorkerPod, read_pod
 from kompakt_operator.workqueue import Key
 
 BY_JOB: Final = "job"
 BY_KEY: Final = "key"
 Object = Mapping[str, Any]
-JobId = tuple[str, str]  # namespace and uid: a label alone could be a stranger's in another namespace
 Unhealthy = Mapping[str, str]
 """What is wrong with the GPUs of a node, by UUID."""
 
@@ -24,38 +24,40 @@ Unhealthy = Mapping[str, str]
 class OwnedView(Generic[View]):
     """What is kept of an object of a job."""
 
-    job: JobId
-    job_name: str
+    job: JobOwner
     view: View
 
     @property
     def key(self) -> Key:
         """Namespace and name of the job."""
-        return self.job[0], self.job_name
+        return self.job.namespace, self.job.name
 
 
 OWNERS: Final[Mapping[str, Index[OwnedView[Any]]]] = {
-    BY_JOB: lambda found: ["/".join(found.job)],
+    BY_JOB: lambda found: [index_of(found.job)],
     BY_KEY: lambda found: ["/".join(found.key)],
 }
 
 
-def owned(obj: Object, view: View) -> OwnedView[View]:
-    """The view with the job that the object's namespace and labels name."""
-    meta = obj["metadata"]
-    labels, namespace = meta.get("labels") or {}, str(meta.get("namespace", ""))
-    return OwnedView((namespace, worker_labels.job_uid(labels)), worker_labels.job_name(labels), view)
+def index_of(job: JobOwner) -> str:
+    """What the index BY_JOB finds its objects under."""
+    return f"{job.namespace}/{job.name}/{job.uid}"
+
+
+def owned(obj: Object, view: View | None) -> OwnedView[View] | None:
+    """The view with the job that the object belongs to; None for what belongs to none, whatever its labels say."""
+    owner = job_owner.readable(obj["metadata"])
+    return None if owner is None or view is None else OwnedView(owner, view)
 
 
 def read_worker(raw: bytes) -> OwnedView[WorkerPod] | None:
     """None for a pod that is no worker of a TrainingJob."""
     obj = msgspec.json.decode(raw)
-    view = read_pod(obj)
-    return None if view is None else owned(obj, view)
+    return owned(obj, read_pod(obj))
 
 
-def read_service(raw: bytes) -> OwnedView[str]:
-    """Its name."""
+def read_service(raw: bytes) -> OwnedView[str] | None:
+    """Its name; None for a Service of nobody's job."""
     obj = msgspec.json.decode(raw)
     return owned(obj, str(obj["metadata"]["name"]))
 

@@ -2,13 +2,13 @@
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from kompakt_client.errors import Forbidden, NotFound, Rejected
 from kompakt_core import contract
-from kompakt_core.contract import worker_labels
+from kompakt_core.contract import job_owner, worker_labels
 from kompakt_core.contract.conditions import Condition
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job import actions as do
@@ -25,7 +25,6 @@ from kompakt_operator.events import EventAnnouncer
 from kompakt_operator.garbage_collector import GarbageCollector
 from kompakt_operator.observed import Observed
 from kompakt_operator.perform import NameTaken, NotMade, Performer, write_status
-from kompakt_operator.projections import JobId
 from kompakt_operator.scrape import Scraper
 from kompakt_operator.workqueue import Key, WorkQueue
 
@@ -52,9 +51,10 @@ class Reconciler:
         announcer: EventAnnouncer,
         image: str,
         keeps_node: bool = True,
+        pull_secrets: Sequence[str] = (),
     ) -> None:
         self._api, self._observed, self._queue, self._scraper, self._image = api, observed, queue, scraper, image
-        self._announcer, self._keeps_node = announcer, keeps_node
+        self._announcer, self._keeps_node, self._pull_secrets = announcer, keeps_node, pull_secrets
         self._collector = GarbageCollector(api, observed, queue)
         self._short_of_quota: dict[Key, str] = {}  # and when the job was made
 
@@ -110,11 +110,11 @@ class Reconciler:
 
     async def _act(self, key: Key, obj: Object, job: TrainingJob) -> None:
         status = self._status(key, obj)
-        performer = Performer(self._api, self._image, obj, job, self._keeps_node)
+        performer = Performer(self._api, self._image, obj, job, self._keeps_node, self._pull_secrets)
         problem, skipped = _template_problem(job)
         wanted = await self._decided(job, status, skipped)
         try:
-            if problem and any(isinstance(action, do.CreatePod) for action in wanted):
+            if problem and any(isinstance(action, do.CreatePod | do.TryPod) for action in wanted):
                 raise NotMade(422, "InvalidTemplate", problem)
             await performer.perform(wanted)
         except (NotMade, NameTaken) as rejected:
@@ -148,7 +148,7 @@ class Reconciler:
         if not injection.serves(job, role):
             return None
         name = do.pod_name(job.name, role.name, 0, status.attempt)
-        pod = next((pod for pod in self._observed.pods(_id(job)) if pod.name == name), None)
+        pod = next((pod for pod in self._observed.pods(render.owner_of(job)) if pod.name == name), None)
         return pod if pod is not None and pod.ip and pod.phase == "Running" and not pod.deleting else None
 
     async def _decided(self, job: TrainingJob, status: JobStatus, skipped: str) -> list[do.Action]:
@@ -157,12 +157,14 @@ class Reconciler:
         if not _ends_attempt(status, wanted):
             return wanted
         path, selector = core_path("pods", job.namespace), worker_labels.job_selector(job.uid)
-        listed = [read_pod(obj) async for obj in self._api.listed(path, labelSelector=selector)]
-        views = self._with_gpus(pod for pod in listed if pod is not None)
+        listed = [obj async for obj in self._api.listed(path, labelSelector=selector)]
+        own = [read_pod(obj) for obj in listed if job_owner.readable(obj["metadata"]) == render.owner_of(job)]
+        views = self._with_gpus(pod for pod in own if pod is not None)
         return self._next(job, status, await self._with_nodes(views), skipped)
 
     def _next(self, job: TrainingJob, status: JobStatus, pods: list[WorkerPod], skipped: str) -> list[do.Action]:
-        return do.next_actions(job, status, pods, self._observed.services(_id(job)), time.time(), skipped=skipped)
+        services, now = self._observed.services(render.owner_of(job)), time.time()
+        return do.next_actions(job, status, pods, services, now, skipped=skipped, runtime=self._image)
 
     async def _with_nodes(self, pods: list[WorkerPod]) -> list[WorkerPod]:
         """The pods; those on their way out with what is known of their node."""
@@ -172,7 +174,7 @@ class Reconciler:
 
     def _views(self, job: TrainingJob) -> list[WorkerPod]:
         """The job's pods, with what is known of their GPUs."""
-        return self._with_gpus(self._observed.pods(_id(job)))
+        return self._with_gpus(self._observed.pods(render.owner_of(job)))
 
     def _with_gpus(self, pods: Iterable[WorkerPod]) -> list[WorkerPod]:
         return [replace(pod, unhealthy=self._observed.unhealthy_reason(pod)) for pod in pods]
@@ -196,7 +198,7 @@ class Reconciler:
     async def _rejected(self, key: Key, job: TrainingJob, performer: Performer, told: Condition, *, final: bool) -> None:
         """Say why the gang cannot be made; take back what exists of it; try later unless that is useless."""
         status = read_status(performer.current)
-        pods = list(self._observed.pods(_id(job)))
+        pods = list(self._observed.pods(render.owner_of(job)))
         await performer.perform(do.rejected(job, status, pods, told, time.time(), final=final))
         delay = 0.0 if final else self._queue.hold(key, self._turn(key, performer.current, told))
         log.warning("%s/%s: %s: %s%s", *key, told.reason, told.message, f"; again in {delay:.0f} s" if delay else "")
@@ -226,10 +228,6 @@ class Reconciler:
 def _parsed(obj: Object) -> TrainingJob:
     """Raises InvalidInput."""
     return resolved(parse_job(obj), (obj.get("status") or {}).get("profile") or {})
-
-
-def _id(job: TrainingJob) -> JobId:
-    return job.namespace, job.uid
 
 
 def _template_problem(job: TrainingJob) -> tuple[str, str]:

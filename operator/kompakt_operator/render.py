@@ -1,11 +1,12 @@
 """From a TrainingJob to the objects of one attempt: a headless Service and the gang's gated pods. Pure."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kompakt_core import contract
-from kompakt_core.contract import worker_labels
+from kompakt_core.contract import job_owner, worker_labels
+from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.contract.worker_labels import AttemptLabels, WorkerLabels
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.actions import pod_name, service_name
@@ -54,7 +55,7 @@ def service(job: TrainingJob, attempt: int) -> Object:
             "name": service_name(job.name, attempt),
             "namespace": job.namespace,
             "labels": worker_labels.encode_attempt(_attempt(job, attempt)),
-            "ownerReferences": [_owner(job)],
+            "ownerReferences": [job_owner.encode(owner_of(job))],
         },
         "spec": {
             "clusterIP": "None",
@@ -86,14 +87,16 @@ def pod(
     keeps_node: bool = True,
     batch: Batch | None = None,
     gradients: ActivationGradients | None = None,
+    pull_secrets: Sequence[Mapping[str, Any]] = (),
 ) -> Object:
     """One worker, gated. `index` counts within the role; `labels` are those of the job; `image` holds the runtime.
 
     `keeps_node`: autoscalers are told to leave its node alone, unless the template tells them otherwise. `batch`: what it is
-    told where batches are raised; `gradients`: what of gradients of activations.
+    told where batches are raised; `gradients`: what of gradients of activations. `pull_secrets`: all that a pod with the runtime
+    names, if any.
     """
     spec = copy.deepcopy(dict(role.template["spec"]))
-    hooked = injection.wanted(job, role) and not injection.obstacle(_gpu_container(role))
+    hooked = has_runtime(job, role)
     port = hooked and injection.serves(job, role)
     shared = environment.common(job, attempt, batch)
     runtime = injection.environment(job, port=port, batch=batch, gradients=gradients) if hooked else []
@@ -102,6 +105,7 @@ def pod(
     if hooked:
         spec["initContainers"].insert(0, injection.init_container(image))
         spec["volumes"] = [*(spec.get("volumes") or ()), *injection.volumes()]
+        spec |= {"imagePullSecrets": list(pull_secrets)} if pull_secrets else {}
     _share_memory(job, role, spec)
     spec |= {
         "schedulerName": contract.SCHEDULER_NAME,
@@ -117,6 +121,11 @@ def pod(
     if keeps_node:
         metadata["annotations"] = KEEPS_ITS_NODE | metadata["annotations"]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def has_runtime(job: TrainingJob, role: Role) -> bool:
+    """Whether the role's pods get the start-up hook."""
+    return injection.wanted(job, role) and not injection.obstacle(_gpu_container(role))
 
 
 def _tolerations(spec: Object) -> list[Object]:
@@ -145,7 +154,7 @@ def _metadata(job: TrainingJob, role: Role, index: int, attempt: int, labels: Ma
             **worker_labels.encode(WorkerLabels(_attempt(job, attempt), role.name, job.first_index(role.name) + index)),
         },
         "annotations": notes | annotations_of(job, role, index),
-        "ownerReferences": [_owner(job)],
+        "ownerReferences": [job_owner.encode(owner_of(job))],
     }
 
 
@@ -153,15 +162,9 @@ def _attempt(job: TrainingJob, attempt: int) -> AttemptLabels:
     return AttemptLabels(job.name, job.uid, attempt)
 
 
-def _owner(job: TrainingJob) -> Object:
-    return {
-        "apiVersion": contract.API_VERSION,
-        "kind": contract.JOB_KIND,
-        "name": job.name,
-        "uid": job.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+def owner_of(job: TrainingJob) -> JobOwner:
+    """What all objects of the job name as their controller."""
+    return JobOwner(job.namespace, job.name, job.uid)
 
 
 def _gpu_container(role: Role) -> Object:

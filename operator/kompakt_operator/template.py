@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.model import BatchSize, Role, TrainingJob
@@ -13,11 +15,33 @@ SHARED: Final = ("nvidia.com/mig-", "nvidia.com/gpu.shared")
 OURS: Final = frozenset({contract.INJECT_PAYLOAD_VOLUME, contract.INJECT_STATE_VOLUME, "kompakt-shm"})
 
 
+# Each worker is an object in etcd, which takes 1.5 MiB at most and 2 GiB in all unless told otherwise.
+TEMPLATE_AT_MOST: Final = 128 << 10  # bytes as JSON
+GANG_AT_MOST: Final = 64 << 20  # of all workers' templates
+
+
 def check(job: TrainingJob) -> None:
     """Raises InvalidInput for the first thing in any role's template that the operator cannot turn into a worker."""
+    _check_sizes(job)
     for i, role in enumerate(job.roles):
         for problem in problems(role, job.compression.batch_size is BatchSize.RAISE):
             raise InvalidInput(f"spec.roles[{i}].template.{problem}")
+
+
+def _check_sizes(job: TrainingJob) -> None:
+    sizes = [len(msgspec.json.encode(role.template)) for role in job.roles]
+    for i, size in enumerate(sizes):
+        if size > TEMPLATE_AT_MOST:
+            raise InvalidInput(
+                f"spec.roles[{i}].template: has {size} bytes as JSON, and pods are made of at most {TEMPLATE_AT_MOST}: move what "
+                "is long into the image, a ConfigMap or a volume, and long lists of nodes into a label of the nodes"
+            )
+    total = sum(size * role.replicas for size, role in zip(sizes, job.roles, strict=True))
+    if total > GANG_AT_MOST:
+        raise InvalidInput(
+            f"spec.roles: the templates times their replicas are {total} bytes, and a gang may have at most {GANG_AT_MOST}: make "
+            "the templates shorter (files belong into the image, a ConfigMap or a volume), or the workers fewer"
+        )
 
 
 def problems(role: Role, raises: bool = False) -> Iterator[str]:
@@ -64,3 +88,8 @@ def _container_problems(container: Mapping[str, Any], ours: frozenset[str], *, i
     for variable in container.get("env") or ():
         if variable.get("name") in ours:
             yield f"env: {variable['name']} is written by kompakt from the TrainingJob; leave it out"
+        elif variable.get("name") == contract.ENV_NVIDIA_VISIBLE and variable.get("value") != contract.NO_GPUS:
+            yield (
+                f"env: {contract.ENV_NVIDIA_VISIBLE} asks NVIDIA's container runtime for GPUs past Kubernetes; leave it out: a "
+                "container has the GPUs of gpusPerReplica"
+            )

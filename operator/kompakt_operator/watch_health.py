@@ -43,9 +43,11 @@ async def judge(api: OperatorApi, observed: Observed, pulse: OperatorHealth, pat
         await asyncio.sleep(patience / LOOKS)
         overdue = watch_health.overdue(observed.owed(), patience)
         stuck = [(kind, owed) for kind, owed in overdue if await proven(api, observed, kind, owed)]
-        told = "; ".join(f"the watch of {kind}s has not shown {o.namespace}/{o.name} for {patience:.0f} s" for kind, o in stuck)
+        told = "; ".join(f"the watch of {kind}s has not shown uid {owed.uid} for {patience:.0f} s" for kind, owed in stuck)
         if told and told != pulse.stuck_watch:
-            log.error("%s", told)
+            log.error(
+                "%s: %s", told, ", ".join(f"{owed.namespace}/{owed.name}" for _, owed in stuck)
+            )  # a probe has no reader to ask
         pulse.stuck_watch = told
 
 

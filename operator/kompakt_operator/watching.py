@@ -7,16 +7,18 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import kopf
 
+from kompakt_client import memory
 from kompakt_client.errors import ApiError, Unreachable
 from kompakt_core import contract
-from kompakt_operator.api import PAGE, OperatorApi, jobs_path
+from kompakt_operator.api import OperatorApi, jobs_path
 from kompakt_operator.config import ACCOUNT, OperatorConfig
 from kompakt_operator.observed import COMPARE_SECONDS, SILENCES, Observed
 
+KOPF_PAGE: Final = 10  # jobs, which kopf counts and does not weigh: they may have 1.5 MB each, and six times that when read
 Notice = Callable[[dict[str, Any]], None]
 """Takes a job as it stands now and puts it in line unless nothing is to be done."""
 log = logging.getLogger(__name__)
@@ -30,7 +32,7 @@ def settings_of(settings: kopf.OperatorSettings, patience: float) -> None:
     settings.watching.client_timeout = 150
     settings.watching.connect_timeout = 5
     settings.watching.inactivity_timeout = patience / SILENCES
-    settings.watching.chunk_size = PAGE  # a whole list of thousands of jobs at once would cost 100 MB
+    settings.watching.chunk_size = KOPF_PAGE
     settings.networking.request_timeout = 10
     settings.networking.connect_timeout = 5
     # A worker of kopf lives for one object and idles before it ends; with a limit, idling workers would be the limit.
@@ -89,3 +91,4 @@ async def resync(api: OperatorApi, config: OperatorConfig, observed: Observed, n
                 notice(obj)
         except ApiError as problem:
             log.warning("resync: %s", problem)
+        memory.trim()  # large jobs that were read, and are gone perhaps, else leave the process as large as it ever was

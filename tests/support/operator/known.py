@@ -8,6 +8,8 @@ from typing import Any
 
 from kompakt_client.requests import Answer, ApiRequest
 from kompakt_core import contract
+from kompakt_core.contract import job_owner
+from kompakt_core.contract.job_owner import JobOwner
 from kompakt_operator.observed import Observed
 from kompakt_operator.workqueue import WorkQueue
 
@@ -20,17 +22,20 @@ LABELS = {
     contract.LABEL_WORKER_INDEX: "0",
     contract.LABEL_ROLE: "worker",
 }
+JOB = JobOwner("ml", "j", "u")
+OWNER = job_owner.encode(JOB)
 
 
 def pod(name: str = "j-worker-0-a1", uid: str = "p", phase: str = "Running", gpus: str = "", **meta: Any) -> Object:
     """A worker of job ml/j, whose uid is u."""
     notes = {contract.ANN_GPUS: gpus} if gpus else {}
-    own = {"name": name, "namespace": "ml", "uid": uid, "labels": LABELS, "annotations": notes}
+    own = {"name": name, "namespace": "ml", "uid": uid, "labels": LABELS, "annotations": notes, "ownerReferences": [OWNER]}
     return {"kind": "Pod", "metadata": {**own, **meta}, "spec": {"nodeName": "n1"}, "status": {"phase": phase}}
 
 
 def service(name: str = "j-a1") -> Object:
-    return {"kind": "Service", "metadata": {"name": name, "namespace": "ml", "uid": f"uid-{name}", "labels": LABELS}}
+    own = {"name": name, "namespace": "ml", "uid": f"uid-{name}", "labels": LABELS, "ownerReferences": [OWNER]}
+    return {"kind": "Service", "metadata": own}
 
 
 def encoded(obj: Object) -> bytes:

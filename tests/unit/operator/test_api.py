@@ -1,6 +1,7 @@
 """Requests of the operator: who hears of answers, and what happens to requests when it ends."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import yaml
 
 from kompakt_client.errors import Unreachable
 from kompakt_core.errors import InvalidInput
-from kompakt_operator.api import OperatorApi
+from kompakt_operator.api import PAGE_BYTES, OperatorApi
 from tests.support.client.api_server import Scripted, serving
 
 POD = {"kind": "Pod", "metadata": {"name": "p"}}
@@ -43,8 +44,9 @@ async def test_each_object_that_stands_there_is_heard_of_and_one_that_was_only_t
     await api.create(PATH, POD)
     await api.create(PATH, POD, dry_run=True)
     await api.apply(f"{PATH}/p", POD)
-    await api.delete(f"{PATH}/p", "uid")
+    await api.delete(f"{PATH}/p", "uid", "7")
     assert heard == ["a", "b", "d"]
+    assert json.loads(server.asked[-1][3])["preconditions"] == {"uid": "uid", "resourceVersion": "7"}
 
 
 async def test_a_list_is_read_page_by_page(server: Scripted, api: OperatorApi) -> None:
@@ -55,6 +57,13 @@ async def test_a_list_is_read_page_by_page(server: Scripted, api: OperatorApi) -
         f"{PATH}?limit=100&labelSelector=x",
         f"{PATH}?limit=100&labelSelector=x&continue=next",
     ]
+
+
+async def test_a_page_that_is_too_long_is_asked_for_in_pieces(server: Scripted, api: OperatorApi) -> None:
+    long = {"items": [{"text": "x" * PAGE_BYTES}], "metadata": {}}
+    server.answers = [(200, long), (200, {"items": [{"n": 1}], "metadata": {"continue": "next"}}), (200, {"items": [{"n": 2}]})]
+    assert [obj["n"] async for obj in api.listed(PATH)] == [1, 2]
+    assert [asked[1] for asked in server.asked] == [f"{PATH}?limit=100", f"{PATH}?limit=25", f"{PATH}?limit=100&continue=next"]
 
 
 async def test_an_answer_that_is_no_json_is_no_answer(server: Scripted, api: OperatorApi) -> None:

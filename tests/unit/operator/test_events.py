@@ -1,6 +1,7 @@
 """What is told as Events when an attempt ends for another job, and how often it is written."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kompakt_operator.api import OperatorApi
 from kompakt_operator.events import EventAnnouncer, transitions, turns_of_others
 
 ASKED = PreemptRequest(1, "2026-01-31T12:00:00Z", "ml", "urgent", "uid-urgent", 1000, 0)
+STRANGER = replace(ASKED, namespace="", name="")
 
 
 def job(attempt: int, reason: str = "", preempt: PreemptRequest | None = None) -> dict[str, Any]:
@@ -28,6 +30,13 @@ def test_both_jobs_are_told_who_ended_for_whom() -> None:
     )
     other = {"namespace": "ml", "name": "urgent", "uid": "uid-urgent"}
     assert list(turns_of_others(before, after)) == [(other, "PreemptedOther", "team/low of priority 0 ends for this job")]
+
+
+def test_a_job_of_another_namespace_is_neither_named_nor_told() -> None:
+    before, after = job(1, preempt=STRANGER), job(2, "Preempted", STRANGER)
+    said = [message for _, reason, message in transitions(before, after) if reason == "Preempted"]
+    assert said == ["attempt 1 ends for a job of another namespace (uid uid-urgent), priority 1000; this job has priority 0"]
+    assert list(turns_of_others(before, after)) == []
 
 
 def test_an_attempt_that_ended_otherwise_meanwhile_is_nobodys_preemption() -> None:

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from kompakt_core import contract
+from kompakt_core.contract import job_owner
+from kompakt_core.contract.job_owner import JobOwner
 from kompakt_operator.observed import Observed
 from kompakt_operator.workqueue import Key, WorkQueue
-from tests.support.operator.known import LABELS, PlayedApi, knowing, pod, service, tell
+from tests.support.operator.known import JOB, LABELS, OWNER, PlayedApi, knowing, pod, service, tell
 
 KEY: Key = ("ml", "j")
-JOB = ("ml", "u")
-BEFORE = {**LABELS, contract.LABEL_JOB_UID: "before"}
+OLD = JobOwner("ml", "j", "before")
+BEFORE = {"labels": {**LABELS, contract.LABEL_JOB_UID: "before"}, "ownerReferences": [job_owner.encode(OLD)]}
 
 
 @pytest.mark.parametrize(
@@ -22,10 +24,13 @@ BEFORE = {**LABELS, contract.LABEL_JOB_UID: "before"}
         ([], [], (), []),
         ([pod("a", "a"), pod("b", "b"), service()], ["a", "b"], ("j-a1",), [JOB]),
         ([service()], [], ("j-a1",), [JOB]),
-        ([pod("a", "a", labels=BEFORE), pod("b", "b")], ["b"], (), [("ml", "before"), JOB]),
+        ([pod("a", "a", **BEFORE), pod("b", "b")], ["b"], (), [OLD, JOB]),
         ([pod(namespace="elsewhere")], [], (), []),
         ([pod(labels={contract.LABEL_JOB_UID: "u"})], [], (), []),
         ([pod(labels={})], [], (), []),
+        ([pod(ownerReferences=None)], [], (), []),
+        ([pod(ownerReferences=[{**OWNER, "controller": False}])], [], (), []),
+        ([pod(labels={**LABELS, contract.LABEL_JOB_UID: "before"})], [], (), []),
     ],
     ids=[
         "nothing",
@@ -35,10 +40,13 @@ BEFORE = {**LABELS, contract.LABEL_JOB_UID: "before"}
         "a stranger's pod with a job's labels in another namespace",
         "no worker",
         "nobody's pod",
+        "a stranger's pod with a job's labels beside it",
+        "a pod that another controls, and the job owns too",
+        "a pod that its label finds with another job",
     ],
 )
 async def test_objects_are_found_by_job_and_jobs_by_name(
-    objects: list[dict[str, Any]], pods: list[str], services: tuple[str, ...], jobs: list[tuple[str, str]]
+    objects: list[dict[str, Any]], pods: list[str], services: tuple[str, ...], jobs: list[JobOwner]
 ) -> None:
     observed = knowing(*objects)
     assert ([view.name for view in observed.pods(JOB)], observed.services(JOB)) == (pods, services)

@@ -1,7 +1,8 @@
 """Which jobs a watch or a list puts in line, and what is done about what jobs leave behind: decided without an API server."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -20,10 +21,9 @@ from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
 from kompakt_operator.workqueue import Key, WorkQueue
 from tests.support.operator import known
-from tests.support.operator.known import knowing, service, tell
+from tests.support.operator.known import JOB, knowing, service, tell
 
 KEY: Key = ("ml", "j")
-OWNER = {"apiVersion": contract.API_VERSION, "kind": contract.JOB_KIND, "name": "j", "uid": "u"}
 
 
 def job(**spec: Any) -> dict[str, Any]:
@@ -34,14 +34,14 @@ def job(**spec: Any) -> dict[str, Any]:
 
 
 def pod(phase: str = "Running", **meta: Any) -> dict[str, Any]:
-    return known.pod(phase=phase, **{"ownerReferences": [OWNER], **meta})
+    return known.pod(phase=phase, **meta)
 
 
 class Asked(OperatorApi):
     """Answers what it was told to; whoever asks for anything else has asked too much."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
-        self.answers, self.deleted = answers, list[tuple[str, str]]()
+        self.answers, self.deleted = answers, list[tuple[str, str, str]]()
 
     async def get(self, path: str, accept: str = "application/json", **query: str) -> dict[str, Any]:
         found = self.answers[path]
@@ -49,8 +49,12 @@ class Asked(OperatorApi):
             raise found
         return cast(dict[str, Any], found)
 
-    async def delete(self, path: str, uid: str = "", propagation: str = "Background", grace: int | None = None) -> dict[str, Any]:
-        self.deleted.append((path, uid))
+    async def listed(self, path: str, **query: str) -> AsyncIterator[dict[str, Any]]:
+        for obj in (await self.get(path, **query)).get("items") or ():
+            yield obj
+
+    async def delete(self, path: str, uid: str, version: str, *, grace: int | None = None) -> dict[str, Any]:
+        self.deleted.append((path, uid, version))
         return {}
 
 
@@ -63,8 +67,8 @@ def settled(observed: Observed, obj: dict[str, Any], now: float = 1e9) -> dict[s
     """The job with the status that reconciling would write."""
     for _ in range(3):
         read, parsed = read_status(obj), parse_job(obj)
-        services = observed.services(("ml", "u"))
-        wanted = do.next_actions(parsed, read, observed.pods(("ml", "u")), services, now)
+        services = observed.services(JOB)
+        wanted = do.next_actions(parsed, read, observed.pods(JOB), services, now, runtime="runtime")
         obj |= {"status": next((dict(a.status) for a in wanted if isinstance(a, do.WriteStatus)), obj.get("status", {}))}
     return obj
 
@@ -123,7 +127,9 @@ async def test_a_finished_job_at_rest_still_goes_when_its_time_to_live_is_over()
 
 
 async def test_what_a_job_leaves_is_removed_only_when_the_collector_had_its_time() -> None:
-    api = Asked({"/api/v1/namespaces/ml/pods": {"items": [pod()]}, "/api/v1/namespaces/ml/services": {"items": []}})
+    api = Asked(
+        {"/api/v1/namespaces/ml/pods": {"items": [pod(resourceVersion="7")]}, "/api/v1/namespaces/ml/services": {"items": []}}
+    )
     collector, loop = GarbageCollector(api, knowing(pod()), WorkQueue()), asyncio.get_running_loop()
     counts = []
     for seconds in (0.0, COLLECTOR_SECONDS - 1, COLLECTOR_SECONDS):
@@ -131,7 +137,7 @@ async def test_what_a_job_leaves_is_removed_only_when_the_collector_had_its_time
         await collector.reconcile(KEY, "")
         counts.append(len(api.deleted))
     assert counts == [0, 0, 1]
-    assert api.deleted == [("/api/v1/namespaces/ml/pods/j-worker-0-a1", "p")]
+    assert api.deleted == [("/api/v1/namespaces/ml/pods/j-worker-0-a1", "p", "7")]
 
 
 async def test_a_living_job_has_no_strays() -> None:
@@ -149,8 +155,9 @@ async def test_a_living_job_has_no_strays() -> None:
     ids=["left", "orphaned on purpose", "going", "never owned"],
 )
 def test_only_what_belongs_to_the_missing_job_and_stays_is_left_behind(meta: dict[str, Any], wanted: bool) -> None:
-    assert left_behind(pod(**meta), "u") is wanted
-    assert not left_behind(pod(**meta), "another")
+    assert left_behind(pod(**meta), JOB) is wanted
+    assert not left_behind(pod(**meta), replace(JOB, uid="another"))
+    assert not left_behind(pod(**meta), replace(JOB, name="another"))
 
 
 @pytest.mark.parametrize(

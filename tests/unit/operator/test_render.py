@@ -25,6 +25,11 @@ def job(container: dict[str, Any] | None = None, pod: dict[str, Any] | None = No
     return parse_job({"metadata": {"name": "j", "namespace": "ml", "uid": "u"}, "spec": {"roles": roles, **spec}})
 
 
+def hooked(*args: Any, **fields: Any) -> TrainingJob:
+    """A job without compression that asks for the start-up hook."""
+    return job(*args, **{"injection": "Always", **fields})
+
+
 def rendered(found: TrainingJob, *, role: int = 0, index: int = 1, labels: dict[str, str] | None = None) -> dict[str, Any]:
     return render.pod(found, found.roles[role], index, 3, image=IMAGE, labels=labels or {})
 
@@ -113,7 +118,7 @@ TRAINERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("fields", "wanted"), TRAINERS.values(), ids=TRAINERS)
 def test_a_trainer_finds_in_its_environment(fields: dict[str, Any], wanted: dict[str, Any]) -> None:
-    (trainer,) = rendered(job(**fields))["spec"]["containers"]
+    (trainer,) = rendered(hooked(**fields))["spec"]["containers"]
     found = env(trainer)
     assert {name: found.get(name) for name in wanted} == wanted
     assert len(found) == len(trainer["env"]), "no name twice"
@@ -147,7 +152,7 @@ def test_a_cpu_role_is_no_rank_and_gets_no_hook() -> None:
 
 
 def test_the_hook_comes_by_an_init_container_that_restricted_namespaces_admit() -> None:
-    spec = rendered(job())["spec"]
+    spec = rendered(hooked())["spec"]
     init, trainer = spec["initContainers"][0], spec["containers"][0]
     assert (init["image"], init["command"]) == (IMAGE, ["/payload/install", contract.INJECT_PAYLOAD_PATH])
     restricted = {"runAsNonRoot": True, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -157,6 +162,23 @@ def test_the_hook_comes_by_an_init_container_that_restricted_namespaces_admit() 
     mounts = {mount["name"]: mount for mount in trainer["volumeMounts"]}
     assert mounts[contract.INJECT_PAYLOAD_VOLUME]["readOnly"] is True
     assert trainer["ports"] == [{"name": "kompakt-metrics", "containerPort": 9402, "protocol": "TCP"}]
+
+
+MODES: list[dict[str, Any]] = [{}, {"activationCompression": {"mode": "None"}}, {"injection": "Never"}]
+
+
+@pytest.mark.parametrize("fields", MODES, ids=["no block", "mode None", "Never"])
+def test_without_compression_nothing_is_injected_and_nothing_of_ours_pulled(fields: dict[str, Any]) -> None:
+    spec = rendered(job(**fields))["spec"]
+    (trainer,) = spec["containers"]
+    assert spec["initContainers"] == []
+    assert (
+        [volume["name"] for volume in spec["volumes"]] == [mount["name"] for mount in trainer["volumeMounts"]] == ["kompakt-shm"]
+    )
+    assert "ports" not in trainer
+    ranks = {"MASTER_ADDR", "MASTER_PORT", contract.ENV_ATTEMPT}
+    assert {name for name in env(trainer) if not name.startswith("PET_")} == ranks
+    assert IMAGE not in str(spec)
 
 
 CLASHES = [
@@ -171,10 +193,10 @@ def test_a_python_path_that_cannot_be_read_refuses_compression_and_only_leaves_o
 ) -> None:
     with pytest.raises(InvalidInput, match=r"spec\.roles\[0\]\.template: .*set injection: Never"):
         render.checked(job(container, activationCompression={}))
-    plain = job(container)
+    plain = hooked(container)
     assert "set injection: Never" in render.checked(plain)
     assert rendered(plain)["spec"]["initContainers"] == []
-    assert render.checked(job(container, injection="Never")) == ""
+    assert render.checked(job(container)) == render.checked(job(container, injection="Never")) == ""
 
 
 def test_requests_to_the_planner_are_written_and_answers_in_the_template_are_stripped() -> None:
@@ -273,6 +295,17 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a container that restarts alone": ({"restartPolicy": "OnFailure"}, {}, "a failed worker restarts the whole gang"),
     "our volume": ({}, {"volumes": [{"name": "kompakt-state"}]}, "is kompakt's own"),
     "our variable": (variable("KOMPAKT_MODE", "None"), {}, "KOMPAKT_MODE is written by kompakt"),
+    "all GPUs by a variable": (variable("NVIDIA_VISIBLE_DEVICES", "all"), {}, "env: NVIDIA_VISIBLE_DEVICES asks NVIDIA's"),
+    "GPUs by a variable from elsewhere": (
+        {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}]},
+        {},
+        "leave it out: a container has the GPUs of gpusPerReplica",
+    ),
+    "init container with GPUs by a variable": (
+        {},
+        {"initContainers": [{"name": "x", **variable("NVIDIA_VISIBLE_DEVICES", "0")}]},
+        "spec.initContainers[0].env: NVIDIA_VISIBLE_DEVICES",
+    ),
     "init container with GPUs": (
         {},
         {"initContainers": [{"name": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
@@ -289,6 +322,10 @@ def test_a_template_that_cannot_work_is_refused_with_a_sentence(
         render.checked(job(container, pod))
     assert str(caught.value).startswith("spec.roles[0].template.spec.")
     assert sentence in str(caught.value)
+
+
+def test_a_template_may_say_that_a_container_has_no_gpus() -> None:
+    render.checked(job(variable("NVIDIA_VISIBLE_DEVICES", "void")))
 
 
 def test_a_gpu_container_that_is_not_there_is_refused() -> None:

@@ -103,7 +103,8 @@ async def test_the_earlier_of_two_moments_counts(queue: WorkQueue, clock: Jumpin
 
 def test_flags_win_over_the_environment() -> None:
     given_ = {"KOMPAKT_OPERATOR_RUNTIME_IMAGE": "env", "KOMPAKT_OPERATOR_HEALTH_PORT": "81", "KUBECONFIG": "/dev/null"}
-    config = read_config(["--runtime-image", "flag", "--identity", "me"], given_)
+    config = read_config(["--runtime-image", "flag", "--identity", "me", "--runtime-pull-secrets", "a,b.c"], given_)
+    assert config.runtime_pull_secrets == ("a", "b.c")
     assert (config.runtime_image, config.health_port, config.identity, config.kubeconfig) == ("flag", 81, "me", "/dev/null")
 
 
@@ -114,7 +115,9 @@ def test_flags_win_over_the_environment() -> None:
         (["--runtime-image=i"], "--kubeconfig: needed outside a cluster"),
         (["--runtime-image=i", "--kubeconfig=/no/such/file"], "--kubeconfig: cannot read '/no/such/file'"),
         (["--runtime-image=i", "--namespace=Not_A_Name"], "--namespace: 'Not_A_Name' is no namespace's name"),
+        (["--runtime-image=i", "--runtime-pull-secrets=a,B"], "--runtime-pull-secrets: 'B' is no Secret's name"),
         (["--runtime-image=i", "--keep-nodes=maybe"], "--keep-nodes: true or false; got 'maybe'"),
+        (["--runtime-image=i", "--plain-metrics=1"], "--plain-metrics: true or false; got '1'"),
         (["--runtime-image=i", "--watch-patience=9"], "--watch-patience: whole seconds from 10 to 3600; got '9'"),
         (["--runtime-image=i", "--watch-patience=soon"], "--watch-patience: whole seconds from 10 to 3600; got 'soon'"),
         (["--runtime-image=i", "--log-level=loud"], "--log-level: one of DEBUG"),
