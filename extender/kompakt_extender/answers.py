@@ -6,6 +6,7 @@ from typing import Final
 
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Reason, Rejection
+from kompakt_extender import node_rules
 from kompakt_extender.decide import Grant, Request, grant, request_of
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
@@ -39,12 +40,19 @@ class Answers:
             self._last = pod, _read(pod)
         return self._last[1]
 
+    @property
+    def version(self) -> tuple[int, int]:
+        """Changes with all that an answer depends on."""
+        return self._ledger.version, self._jobs.limits.version
+
     def filter(self, args: ExtenderArgs) -> FilterVerdict:
         """Which of the nodes can take the pod now."""
         names = args.names
         pod, request = self._asked(args.pod)
         if isinstance(request, Rejection):
             return FilterVerdict([], dict.fromkeys(names, request))
+        if more := self._jobs.limits.beyond_pod(pod):
+            return FilterVerdict([], dict.fromkeys(names, Rejection(Reason.BEYOND_LIMITS, detail=more)))
         if pod.job_uid and not self._jobs.released(pod):
             return FilterVerdict([], dict.fromkeys(names, _WITHDRAWN))
         if request.planned_node and request.minimum is None:
@@ -88,7 +96,7 @@ class Answers:
 
 def has_preferences(pod: Pod) -> bool:
     """Whether some nodes and not others meet the pod's own preferences, which kube-scheduler scores."""
-    affinity = pod.spec.affinity or Affinity()
+    affinity = node_rules.affinity_of(pod.spec) or Affinity()
     nodes = affinity.node_affinity or NodeAffinity()
     return bool(pod.spec.topology_spread_constraints or affinity.pod_affinity or affinity.pod_anti_affinity or nodes.preferred)
 

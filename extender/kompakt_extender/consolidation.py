@@ -25,7 +25,9 @@ class ClusterPolicy:
     """What jobs of mode Default do: `name` is one of POLICIES; `timers` are those of fixed, `factors` those of kompakt.
 
     `overtaken_at_most`: when so many later gangs went before one that is not of NoWait, GPUs are reserved for it.
-    `preemption`: whether running gangs of lower priority end for one without a place.
+    `reserved_seconds`: reserved GPUs fall when nothing of what is waited for has become free for so long.
+    `preemption`: whether running gangs of lower priority end for one without a place; `bare_pods`: plain pods that nothing makes
+    anew, too.
     """
 
     name: str = "kompakt"
@@ -33,6 +35,8 @@ class ClusterPolicy:
     factors: Mapping[Level, float] = field(default_factory=lambda: LEVEL_FACTORS)
     overtaken_at_most: int = 100
     preemption: bool = True
+    reserved_seconds: int = 3600
+    bare_pods: bool = False
 
 
 DEFAULT: Final = ClusterPolicy()

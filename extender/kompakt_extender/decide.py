@@ -7,6 +7,7 @@ from kompakt_core.contract import planned_seat
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mask_of
 from kompakt_core.placement.choose import choose, facts_on, requested_facts
+from kompakt_core.placement.fit import too_few
 from kompakt_core.placement.model import GpuRequest, NodeState, PlacementPolicy, Reason, Rejection
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.placement_annotations import gpu_request_of
@@ -97,10 +98,15 @@ def _planned(request: Request, state: NodeState, graph: LinkGraph) -> Grant | Re
 def _chosen(request: Request, state: NodeState, graph: LinkGraph) -> Grant | Rejection:
     choice = choose(graph, state.free, request.gpus, request.gpu_request)
     if isinstance(choice, Rejection):
-        return choice
+        return _REJECTED[Reason.RESERVED] if _keeps_enough(choice, state) else choice
     if request.minimum is not None and choice.value < request.minimum:
         return Rejection(Reason.VALUE_TOO_LOW, have=choice.value, need=request.minimum)
     return Grant(tuple(graph.gpus[i].uuid for i in choice.order), choice.order, choice.value)
+
+
+def _keeps_enough(choice: Rejection, state: NodeState) -> bool:
+    """Whether it was only for GPUs that are reserved for others."""
+    return choice.reason is Reason.NOT_ENOUGH_GPUS and too_few(state, choice.need) is Reason.RESERVED
 
 
 def rank(request: Request, state: NodeState, found: Grant, *, waits: bool = False) -> tuple[int, ...]:

@@ -8,9 +8,10 @@ from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.loop import Planner
-from kompakt_extender.views import JobView, NodeView, PodView, TopologyView
+from kompakt_extender.views import JobView, LimitsView, NamespaceView, NodeView, PodView, TopologyView
 
 View = TypeVar("View")
+Seen = TypeVar("Seen")
 # Reasons with which kubelet rejects a pod before any container starts; the second is a prefix (OutOfcpu, OutOfpods, ...).
 _REJECTED = ("UnexpectedAdmissionError", "OutOf")
 
@@ -57,6 +58,21 @@ class EventHandlers:
     def training_jobs(self) -> KeyedSink[JobView]:
         return KeyedSink(lambda: self._jobs.views, self._see_job, self._lose_job)
 
+    def limits(self) -> KeyedSink[LimitsView]:
+        known = self._jobs.limits
+        return KeyedSink(lambda: known.limits, self._then_wake(known.set_limits), self._then_wake(known.remove_limits))
+
+    def namespaces(self) -> KeyedSink[NamespaceView]:
+        known = self._jobs.limits
+        return KeyedSink(lambda: known.labels, self._then_wake(known.set_namespace), self._then_wake(known.remove_namespace))
+
+    def _then_wake(self, act: Callable[[Seen], None]) -> Callable[[Seen], None]:
+        def acted(what: Seen) -> None:
+            act(what)
+            self._planner.wake()
+
+        return acted
+
     def see_pod(self, pod: PodView) -> None:
         """A pod as it was read or watched."""
         before = self._ledger.pods.get(pod.uid)
@@ -64,6 +80,10 @@ class EventHandlers:
             return
         if _corrected(before, pod):
             self._metrics.corrections.inc()
+        if before is not None and before.job_uid not in ("", pod.job_uid):  # `kubectl delete --cascade=orphan` took the owner off
+            self._jobs.remove_pod(before)
+        if (before is None or before.node is None) and pod.node is not None and pod.gpus and not pod.job_uid:
+            self._planner.overtaken_by(pod)
         if pod.job_uid:
             self._jobs.set_pod(pod)
             if pod.node and _refused(pod):

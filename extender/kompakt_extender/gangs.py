@@ -11,6 +11,7 @@ from kompakt_core.contract.planned_seat import PlannedSeat
 from kompakt_core.contract.scheduling_record import PlanRecord, Record, SeatRecord, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import JobUid, NodeName, mask_of
+from kompakt_core.job.model import Preemption
 from kompakt_core.patterns.edges import Edges, make_edges, ranks_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
@@ -18,6 +19,7 @@ from kompakt_core.placement.model import Gang, GpuRequest, Plan, Reason, Rejecti
 from kompakt_core.placement.rank_mapping import with_edges
 from kompakt_core.policy.preempt import PodHolding, RunningGang
 from kompakt_core.topology.graph import LinkGraph
+from kompakt_extender import node_rules
 from kompakt_extender.placement_annotations import gpu_request_of
 from kompakt_extender.views import JobView, PodView
 
@@ -83,6 +85,7 @@ def _workers(pods: Sequence[PodView], edges: Edges) -> tuple[Worker, ...]:
 
 def worker_of(pod: PodView) -> Worker:
     """What core needs to know of a pod to place it."""
+    rules = node_rules.read(pod.rules)
     return Worker(
         index=worker_index(pod),
         pod=pod.name,
@@ -90,9 +93,9 @@ def worker_of(pod: PodView) -> Worker:
         gpus=pod.gpus,
         cpu_millis=pod.cpu_millis,
         memory_bytes=pod.memory_bytes,
-        node_selector=pod.node_selector,
-        affinity=pod.affinity,
-        tolerations=pod.tolerations,
+        node_selector=rules.node_selector,
+        affinity=rules.affinity,
+        tolerations=rules.tolerations,
     )
 
 
@@ -140,6 +143,18 @@ def running_gang(
     )
 
 
+def running_pod(pod: PodView, graph: LinkGraph) -> RunningGang | None:
+    """A plain pod that could end for a gang, as a gang of one; its attempt is 0, which no job's is.
+
+    As a job that says nothing it has its GPUs for a minimum run time, from when its node's kubelet took it.
+    """
+    plain = pod.ours and pod.gpus and not pod.job_uid
+    if not plain or pod.node is None or pod.since is None or pod.deleting or pod.finished:
+        return None
+    until = pod.since + Preemption().min_runtime_seconds
+    return RunningGang(JobUid(pod.uid), 0, pod.priority, pod.since, until, (_held(pod, pod.node, graph),))
+
+
 def _held(pod: PodView, node: NodeName, graph: LinkGraph | None) -> PodHolding:
     own = set(pod.written_gpus)
     gpus = tuple(gpu.index for gpu in graph.gpus if gpu.uuid in own) if graph is not None else ()
@@ -153,11 +168,16 @@ def placed_message(plan: Plan) -> str:
     return f"all workers have their places on {where}, level {plan.level.value}, {plan.value} of {plan.ideal} MB/s"
 
 
-def waiting_message(rejection: Rejection) -> str:
+def waiting_message(rejection: Rejection, *, kept: bool = False) -> str:
     """Why a gang waits, one sentence for people. Without counts that change with every other pod: each change would be a
-    write for each waiting gang; the explain API has the counts of the moment.
+    write for each waiting gang; the explain API has the counts of the moment. `kept`: some GPUs are free, but for others.
     """
     if rejection.reason is Reason.DOES_NOT_FIT_NOW and rejection.have < rejection.need:
+        if kept:
+            return (
+                "there is no room for all workers now beside the GPUs that are kept for a gang that waits longer; the gang waits "
+                "and holds nothing"
+            )
         return "there is no room for all workers now; the gang waits and holds nothing"
     return sentence(rejection)
 

@@ -1,13 +1,14 @@
 """Health, metrics and the read-only explain API, for probes, Prometheus and people."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
+from kompakt_extender.explain.access import AccessGuard
 from kompakt_extender.explain.body_limit import BodyLimit
 from kompakt_extender.explain.bounded_executor import BoundedExecutor
 from kompakt_extender.explain.page import add_page
@@ -17,8 +18,10 @@ from kompakt_extender.metrics import ExtenderMetrics
 
 _ABOUT = """Why a job waits, or why it is where it is. Nothing here changes anything.
 
-Bandwidths are one direction, in MB/s (10^6 bytes). People reach this API through the API server, which asks RBAC for
-`services/proxy`; `kompakt explain` and `kompakt what-if` do the same."""
+Bandwidths are one direction, in MB/s (10^6 bytes). Every question carries a token of audience `kompakt.dev` in the header
+`Kompakt-Token`. Its account may `get` `trainingjobs/explain` in the namespace asked about, or `gputopologies/explain` for
+nodes: `kubectl create token kompakt-explain-reader -n kompakt-system --audience kompakt.dev` makes one. `kompakt explain` and
+`kompakt what-if` do so by themselves, through the API server's service proxy."""
 
 
 class Explainer(Protocol):
@@ -34,6 +37,11 @@ class Explainer(Protocol):
         """Why this process must be restarted; empty when all is well."""
         ...
 
+    @property
+    def unfit(self) -> str:
+        """Why kube-scheduler beside this process should give its Lease to another; empty when all is well."""
+        ...
+
     def queries(self) -> Queries:
         """Answers about the running active time; raises Inactive on a standby."""
         ...
@@ -43,8 +51,17 @@ class Explainer(Protocol):
         ...
 
 
-def health_app(explainer: Explainer, metrics: ExtenderMetrics) -> FastAPI:
-    """Routes /healthz, /readyz, /metrics, the explain API below /v1alpha1, and its page /docs."""
+async def _well() -> str:
+    return ""
+
+
+def health_app(
+    explainer: Explainer, metrics: ExtenderMetrics, guard: AccessGuard, scheduler: Callable[[], Awaitable[str]] = _well
+) -> FastAPI:
+    """Routes /healthz, /readyz, /schedulerz, /metrics, the explain API below /v1alpha1, and its page /docs.
+
+    Probes and the page are open. `scheduler`: what is wrong with kube-scheduler beside us, if anything.
+    """
     app = FastAPI(
         title="kompakt explain API",
         description=_ABOUT,
@@ -56,7 +73,7 @@ def health_app(explainer: Explainer, metrics: ExtenderMetrics) -> FastAPI:
     )
     app.add_middleware(BodyLimit)
     add_page(app)
-    add_routes(app, explainer, BoundedExecutor())
+    add_routes(app, explainer, BoundedExecutor(), guard)
     scrapes = BoundedExecutor()  # of its own: questions of people must not make a scrape fail
 
     @app.get("/healthz", include_in_schema=False)
@@ -67,8 +84,13 @@ def health_app(explainer: Explainer, metrics: ExtenderMetrics) -> FastAPI:
     async def readyz() -> Response:
         return _verdict(explainer.trouble)
 
+    @app.get("/schedulerz", include_in_schema=False)
+    async def schedulerz() -> Response:
+        return _verdict(explainer.unfit or await scheduler())
+
     @app.get("/metrics", include_in_schema=False)
-    async def prometheus() -> Response:
+    async def prometheus(request: Request) -> Response:
+        await guard.to_metrics(request)
         metrics.fleet.look(explainer.states())
         # Thousands of nodes make a megabyte of text: on a thread, because kube-scheduler waits for this loop.
         return Response(await scrapes.run(lambda: generate_latest(metrics.registry)), media_type=CONTENT_TYPE_LATEST)

@@ -6,6 +6,7 @@ from kompakt_core.contract import scheduling_record
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import PodUid
+from kompakt_extender.limits_in_force import LimitsInForce
 from kompakt_extender.views import JobView, PodView
 
 Change = Callable[[Record], Record]
@@ -13,12 +14,15 @@ _NO_RECORD = Record(attempt=0, state=State.WAITING, reason="", message="", waiti
 
 
 class Jobs:
-    """Index of jobs. A record is read from a job's status once, when the job is first seen; from then on memory leads,
-    because nobody but the planner writes it.
+    """Index of jobs, and the Limits that hold them.
+
+    A record is read from a job's status once, when the job is first seen; from then on memory leads, because nobody but the
+    planner writes it.
     """
 
     def __init__(self) -> None:
         self.views: dict[str, JobView] = {}
+        self.limits = LimitsInForce()
         self._pods: dict[str, dict[PodUid, PodView]] = {}
         self._records: dict[str, Record] = {}
         self._written: dict[str, Record] = {}
@@ -29,6 +33,7 @@ class Jobs:
     def set_job(self, job: JobView) -> None:
         if job.uid not in self.views:
             self._adopt(job)
+            self._drop_pods_elsewhere(job)
         self.preemption_version += _turn(self.views.get(job.uid)) != _turn(job)
         self.views[job.uid] = job
         self.touch(job.uid)
@@ -38,7 +43,18 @@ class Jobs:
         for store in (self.views, self._records, self._written, self._meanwhile, self._attention):
             store.pop(uid, None)
 
+    def _drop_pods_elsewhere(self, job: JobView) -> None:
+        """An owner is one of the same namespace: what names this job in another is none of its pods."""
+        mine = {uid: pod for uid, pod in self._pods.get(job.uid, {}).items() if pod.namespace == job.namespace}
+        if mine:
+            self._pods[job.uid] = mine
+        else:
+            self._pods.pop(job.uid, None)
+
     def set_pod(self, pod: PodView) -> None:
+        job = self.views.get(pod.job_uid)
+        if job is not None and job.namespace != pod.namespace:
+            return
         self._pods.setdefault(pod.job_uid, {})[pod.uid] = pod
         self.touch(pod.job_uid)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from kompakt_client import memory
 from kompakt_client.backoff import Backoff
 from kompakt_client.lease import LeaseObserver
 from kompakt_client.transport import ApiClient
@@ -26,6 +27,7 @@ from kompakt_extender.wire import BindingArgs, ExtenderArgs
 _LOG = logging.getLogger(__name__)
 _LEASE = msgspec.json.Decoder(Lease)
 _TICK_SECONDS = 0.25
+FORGET_SECONDS = 5.0  # after the end of a session: less than a next one waits before it may decide
 LEASE_BACKOFF = Backoff(0.1, 1.0)  # who renews must be seen soon: a takeover waits for it
 
 
@@ -108,9 +110,14 @@ class LeaderGate:
             self._end()
 
     def _end(self) -> None:
+        """What the session knew goes with it: it is cyclic and was passed over by all collections, and a next one needs the room.
+
+        Not at once: what it began (writes, threads that read) refers to it until it has ended.
+        """
         if self._session is not None:
             self._session.stop()
             self._session = None
+            asyncio.get_running_loop().call_later(FORGET_SECONDS, memory.trim)
 
     def _restored(self, why: str) -> None:
         """etcd is another one: what the session has learned may never have happened. The next one begins with the next tick."""
@@ -155,6 +162,18 @@ class LeaderGate:
         if self._session is not None and self._session.silent:
             return "the API server does not answer about " + ", ".join(sorted(self._session.silent))
         return ""
+
+    @property
+    def unfit(self) -> str:
+        """Only while kube-scheduler renews its Lease: the API server answers it then, and not to hear it is our own fault.
+
+        Else an API server that is away would end all kube-schedulers, and they would be long in coming back.
+        """
+        session = self._session
+        if session is None or not self._active():
+            return self.stuck
+        unheard = session.stalled or session.silent
+        return self.stuck or ("the API server does not answer about " + ", ".join(sorted(unheard)) if unheard else "")
 
     @property
     def stuck(self) -> str:

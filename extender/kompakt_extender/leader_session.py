@@ -1,10 +1,11 @@
 """The time during which this process decides: it begins with one consistent list of everything and leaves nothing behind."""
 
-import gc
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kompakt_client import memory
 from kompakt_client.transport import ApiClient
 from kompakt_core import contract
 from kompakt_core.placement.model import Level, Rejection
@@ -17,6 +18,7 @@ from kompakt_extender.event_handlers import EventHandlers, KeyedSink
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.limits_in_force import read_limits, read_namespace
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.planner.loop import Planner
@@ -29,6 +31,7 @@ from kompakt_extender.wire import BindingArgs, ExtenderArgs
 from kompakt_extender.writer import Writer
 
 SILENT_SECONDS = 150.0
+STALLED_SECONDS = 30.0
 _LOG = logging.getLogger(__name__)
 _KOMPAKT = f"/apis/{contract.API_VERSION}"
 
@@ -64,6 +67,7 @@ class LeaderSession:
     def _watch(self, api: ApiClient, handlers: EventHandlers) -> list[Watcher[Any]]:
         topologies = f"{_KOMPAKT}/{contract.TOPOLOGY_PLURAL}"
         jobs = f"{_KOMPAKT}/{contract.JOB_PLURAL}"
+        limits = f"{_KOMPAKT}/{contract.LIMITS_PLURAL}"
 
         def watcher(resource: Resource[Any], sink: KeyedSink[Any]) -> Watcher[Any]:
             return Watcher(api, resource, sink, self._listed, self._left)
@@ -73,6 +77,8 @@ class LeaderSession:
             watcher(Resource("nodes", "/api/v1/nodes", read_node, by_name=True), handlers.nodes()),
             watcher(Resource("gputopologies", topologies, TopologyReader(), by_name=True), handlers.topologies()),
             watcher(Resource("trainingjobs", jobs, read_job), handlers.training_jobs()),
+            watcher(Resource("joblimits", limits, read_limits, by_name=True), handlers.limits()),
+            watcher(Resource("namespaces", "/api/v1/namespaces", read_namespace, by_name=True), handlers.namespaces()),
         ]
 
     def start(self) -> None:
@@ -97,6 +103,13 @@ class LeaderSession:
         """What the API server has not answered about for longer than any watch may be quiet."""
         return [watcher.name for watcher in self._watchers if watcher.silent_seconds > SILENT_SECONDS]
 
+    @property
+    def stalled(self) -> list[str]:
+        """What is not listed yet, if no page of any of it came for a while."""
+        missing = [watcher for watcher in self._watchers if watcher.name in self._missing]
+        waits = min((watcher.silent_seconds for watcher in missing), default=0.0)
+        return [watcher.name for watcher in missing] if waits > STALLED_SECONDS else []
+
     def _listed(self, name: str) -> None:
         self._metrics.relists.labels(name).inc()
         if name in self._missing:
@@ -104,10 +117,13 @@ class LeaderSession:
             if not self._missing:
                 nodes, pods, jobs = len(self.ledger.nodes), len(self.ledger.pods), len(self.jobs.views)
                 _LOG.info("all listed: %d nodes, %d pods, %d jobs", nodes, pods, jobs)
-                gc.freeze()  # the caches live long: the collector need not walk 5,000 nodes again and again
+                memory.trim()  # the caches live long: the collector need not walk 5,000 nodes again and again
                 self.planner.adopt()
                 self.planner.start()
                 self.retries.start()
+                return
+        if not self._missing:  # a comparison has read everything once more
+            asyncio.get_running_loop().run_in_executor(None, memory.give_back)
 
     # Verbs
 

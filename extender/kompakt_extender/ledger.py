@@ -16,8 +16,9 @@ from kompakt_core.ids import GpuMask, GpuUuid, NodeName, PodUid, mask_of
 from kompakt_core.placement.model import NodeState, Reason, Snapshot
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.cluster_view import ClusterView
+from kompakt_extender.node_rules import NAME_FIELD
 from kompakt_extender.reservations import Reservations, lowest_free, with_taken
-from kompakt_extender.views import NAME_FIELD, NodeView, PodView, TopologyView
+from kompakt_extender.views import NodeView, PodView, TopologyView
 
 
 class ClaimSource(StrEnum):

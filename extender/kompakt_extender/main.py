@@ -16,6 +16,8 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
+from kompakt_client import memory
+from kompakt_client.reviews import Reviews
 from kompakt_client.transport import connect
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
@@ -24,7 +26,9 @@ from kompakt_core.placement.model import Level
 from kompakt_core.policy.levels import parse_factors
 from kompakt_core.policy.model import Timers
 from kompakt_extender.consolidation import DEFAULT, POLICIES, ClusterPolicy
+from kompakt_extender.explain.access import AccessGuard
 from kompakt_extender.health import health_app
+from kompakt_extender.kube_scheduler import PORT, SchedulerProbe, unverified
 from kompakt_extender.leader_gate import LeaderGate
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import verbs_app
@@ -48,6 +52,7 @@ class Settings:
     verbs_port: int
     health_port: int
     health_address: str
+    scheduler_port: int
     log_level: str
     rack_label: str
     block_label: str
@@ -56,6 +61,9 @@ class Settings:
     level_factors: Mapping[Level, float]
     overtaken_at_most: int
     preemption: bool
+    reserved_seconds: int
+    bare_pods: bool
+    plain_metrics: bool
 
 
 class VerbServer(uvicorn.Server):
@@ -83,6 +91,14 @@ def parse(arguments: Sequence[str]) -> Settings:
     parser.add_argument("--verbs-port", type=_port, default=contract.VERBS_PORT, help="on 127.0.0.1 (default: %(default)s)")
     parser.add_argument("--health-port", type=_port, default=contract.HEALTH_PORT, help="health, metrics, explain")
     parser.add_argument("--health-address", default="0.0.0.0", help="address of the health port (default: %(default)s)")
+    parser.add_argument(
+        "--plain-metrics",
+        type=_true,
+        default=False,
+        metavar="true|false",
+        help="whether /metrics answers without a token whose account may get it (default: false)",
+    )
+    parser.add_argument("--scheduler-port", type=_port, default=PORT, help="secure port of the kube-scheduler beside us")
     parser.add_argument("--rack-label", default=contract.LABEL_RACK, help="node label that names the rack (default: %(default)s)")
     parser.add_argument("--block-label", default=contract.LABEL_BLOCK, help="node label that names the block")
     _add_waiting(parser)
@@ -120,11 +136,25 @@ def _add_waiting(parser: argparse.ArgumentParser) -> None:
         help="so many later gangs may go before one that waits; then GPUs are reserved for it (default: %(default)s)",
     )
     parser.add_argument(
+        "--reserved-seconds",
+        type=_seconds,
+        default=DEFAULT.reserved_seconds,
+        metavar="SECONDS",
+        help="reserved GPUs fall when nothing that is waited for has become free for so long (default: %(default)s)",
+    )
+    parser.add_argument(
         "--preemption",
         type=_true,
         default=DEFAULT.preemption,
         metavar="true|false",
-        help="whether running jobs of lower priority end for a gang without a place (default: true)",
+        help="whether running jobs and plain pods of lower priority end for a gang without a place (default: true)",
+    )
+    parser.add_argument(
+        "--bare-pods",
+        type=_true,
+        default=DEFAULT.bare_pods,
+        metavar="true|false",
+        help="whether plain pods that no controller makes anew end for a gang too (default: false)",
     )
 
 
@@ -143,6 +173,12 @@ def _port(text: str) -> int:
 def _whole(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise argparse.ArgumentTypeError(f"{text!r}: right would be a whole number from 0 up")
+    return int(text)
+
+
+def _seconds(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 0 < int(text) <= MAX_WAIT_SECONDS):
+        raise argparse.ArgumentTypeError(f"{text!r}: right would be a whole number from 1 to {MAX_WAIT_SECONDS}")
     return int(text)
 
 
@@ -188,7 +224,7 @@ def server(app: FastAPI | Callable[..., Awaitable[None]]) -> VerbServer:
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # kube-scheduler and the API server's proxy connect by themselves; nobody here asks who called
+            proxy_headers=False,  # kube-scheduler and the API server's proxy XX
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=5,
         )
@@ -205,11 +241,14 @@ async def serve(settings: Settings) -> None:
         settings.level_factors,
         settings.overtaken_at_most,
         settings.preemption,
+        settings.reserved_seconds,
+        settings.bare_pods,
     )
-    gate = LeaderGate(
-        connect(settings.kubeconfig, "kompakt-extender"), settings.namespace, settings.identity, metrics, levels, policy
-    )
-    verbs, health = server(verbs_app(gate, metrics)), server(health_app(gate, metrics))
+    api = connect(settings.kubeconfig, "kompakt-extender")
+    gate = LeaderGate(api, settings.namespace, settings.identity, metrics, levels, policy)
+    guard = AccessGuard(Reviews(api), plain_metrics=settings.plain_metrics)
+    beside = SchedulerProbe(settings.scheduler_port, unverified())
+    verbs, health = server(verbs_app(gate, metrics)), server(health_app(gate, metrics, guard, beside))
     sockets = [listen("127.0.0.1", settings.verbs_port), listen(settings.health_address, settings.health_port)]
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(WRITERS, thread_name_prefix="write"))
@@ -233,6 +272,7 @@ def main() -> None:
     settings = parse(sys.argv[1:])
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    memory.one_heap()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         uvloop.run(serve(settings))  # worth 1.6 times the requests at small bodies

@@ -1,12 +1,13 @@
 """API objects as the API server and kube-scheduler send them: only the fields we read, everything else is skipped."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from kompakt_client.lease import LeaseSpec
 
 Texts = dict[str, str]
+NULL: Final = msgspec.Raw(b"null")
 
 
 class Meta(msgspec.Struct, rename="camel"):
@@ -21,6 +22,7 @@ class Meta(msgspec.Struct, rename="camel"):
     deletion_timestamp: str | None = None
     labels: Texts | None = None
     annotations: Texts | None = None
+    owner_references: list[dict[str, Any]] | None = None
 
 
 class Resources(msgspec.Struct):
@@ -64,7 +66,7 @@ class NodeSelectorObject(msgspec.Struct, rename="camel"):
 
 class NodeAffinity(msgspec.Struct):
     preferred: list[msgspec.Raw] | None = msgspec.field(default=None, name="preferredDuringSchedulingIgnoredDuringExecution")
-    required: NodeSelectorObject | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    required: msgspec.Raw = msgspec.field(default=NULL, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
 class Affinity(msgspec.Struct, rename="camel"):
@@ -89,13 +91,15 @@ class PodSpec(msgspec.Struct, rename="camel"):
     node_name: str | None = None
     scheduler_name: str | None = None
     scheduling_gates: list[NamedGate] | None = None
-    node_selector: Texts | None = None
-    affinity: Affinity | None = None
+    node_selector: msgspec.Raw = NULL  # these three are read of few pods (node_rules.py)
+    affinity: msgspec.Raw = NULL
     topology_spread_constraints: list[msgspec.Raw] | None = None
-    tolerations: list[TolerationObject] | None = None
+    tolerations: msgspec.Raw = NULL
     overhead: dict[str, str | int | float] | None = None
     priority: int | None = None
     preemption_policy: str | None = None
+    priority_class_name: str | None = None
+    termination_grace_period_seconds: int | None = None
 
 
 class ContainerStatus(msgspec.Struct, rename="camel"):
@@ -105,6 +109,7 @@ class ContainerStatus(msgspec.Struct, rename="camel"):
 class PodStatus(msgspec.Struct, rename="camel"):
     phase: str = ""
     reason: str | None = None
+    start_time: str | None = None
     container_statuses: list[ContainerStatus] | None = None
 
 
@@ -158,10 +163,20 @@ class Topology(msgspec.Struct):
     status: TopologyStatus = msgspec.field(default_factory=TopologyStatus)
 
 
+class TemplateSpec(msgspec.Struct, rename="camel"):
+    priority_class_name: str | None = None
+    termination_grace_period_seconds: int | None = None
+
+
+class TemplateObject(msgspec.Struct):
+    spec: TemplateSpec | None = None
+
+
 class RoleObject(msgspec.Struct, rename="camel"):
     name: str = ""
     replicas: int = 1
     gpus_per_replica: int = 0
+    template: TemplateObject | None = None
 
 
 class ConsolidationSpec(msgspec.Struct, rename="camel"):
@@ -195,6 +210,7 @@ class CommunicationSpec(msgspec.Struct, rename="camel"):
 
 class PreemptionSpec(msgspec.Struct, rename="camel"):
     min_runtime_seconds: int | None = None
+    grace_period_seconds: int | None = None
 
 
 class RunPolicySpec(msgspec.Struct):
@@ -204,6 +220,7 @@ class RunPolicySpec(msgspec.Struct):
 class JobSpec(msgspec.Struct, rename="camel"):
     suspend: bool | None = None
     managed_by: str | None = None
+    priority_class_name: str | None = None
     roles: list[RoleObject] = []
     placement: PlacementSpec | None = None
     communication: CommunicationSpec | None = None
@@ -231,6 +248,17 @@ class JobObject(msgspec.Struct):
     metadata: Meta
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
     status: JobStatusObject = msgspec.field(default_factory=JobStatusObject)
+
+
+class LimitsObject(msgspec.Struct):
+    """Its spec stays raw: core declares it."""
+
+    metadata: Meta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Namespace(msgspec.Struct):
+    metadata: Meta
 
 
 class Lease(msgspec.Struct):

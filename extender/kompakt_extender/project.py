@@ -3,79 +3,121 @@
 import hashlib
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from kompakt_core import contract
-from kompakt_core.contract import gpu_holders
+from kompakt_core.contract import INPUT_ANNOTATIONS, gpu_holders, job_owner, timestamps
 from kompakt_core.contract.gpu_holders import HolderReport
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
-from kompakt_core.placement.model import Selector, Taint, Toleration
+from kompakt_core.job.limited import DEFAULT_GRACE_SECONDS
+from kompakt_core.placement.model import Taint
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
-from kompakt_extender.objects import Container, NodeObject, Pod, Resources, Term, Topology
+from kompakt_extender import node_rules
+from kompakt_extender.objects import Container, Meta, NodeObject, Pod, PodSpec, Resources, Topology
 from kompakt_extender.quantities import count, millis, whole
-from kompakt_extender.views import FIELD_PREFIX, NOTHING, NodeView, PodView, TopologyView
+from kompakt_extender.views import NOTHING, NodeView, PodView, TopologyView
 
 _LOG = logging.getLogger(__name__)
-_PREFIX = f"{contract.GROUP}/"
+ANNOTATIONS: Final = tuple(sorted(contract.INPUT_ANNOTATIONS | contract.OUTPUT_ANNOTATIONS))
+MOST_GATES: Final = 8
 _POD = msgspec.json.Decoder(Pod)
 _NODE = msgspec.json.Decoder(NodeObject)
 _TOPOLOGY = msgspec.json.Decoder(Topology)
 
 
 def pod_view(pod: Pod) -> PodView:
-    """The projection of a pod; requests that make no sense end up in `problem`."""
+    """The projection of a pod; requests that make no sense, or are too large to be read, end up in `problem`.
+
+    Whoever may create pods may write a megabyte into each: what is not asked of us is not kept.
+    """
     gpus, problem = _gpus(pod)
-    cpu, memory = _requests(pod)
+    meta = pod.metadata
+    if gpus or _job_uid(meta):
+        return _asking(pod, gpus, problem)
+    return _bare(pod)
+
+
+def _bare(pod: Pod) -> PodView:
+    """Who it is, where it runs, and what it takes there."""
     meta, spec = pod.metadata, pod.spec
+    cpu, memory = _requests(pod)
     return PodView(
         uid=PodUid(meta.uid),
         namespace=meta.namespace,
         name=meta.name,
+        job_uid=_job_uid(meta),
         version=int(meta.resource_version) if meta.resource_version.isascii() and meta.resource_version.isdigit() else 0,
         node=_node_name(spec.node_name) if spec.node_name else None,
         phase=pod.status.phase,
-        reason=pod.status.reason or "",
         deleting=meta.deletion_timestamp is not None,
-        started=any(status.container_id for status in pod.status.container_statuses or ()),
         ours=spec.scheduler_name == contract.SCHEDULER_NAME,
-        gates=tuple(gate.name for gate in spec.scheduling_gates or ()),
-        gpus=gpus,
-        problem=problem,
         cpu_millis=cpu,
         memory_bytes=memory,
         priority=spec.priority or 0,
+    )
+
+
+def _asking(pod: Pod, gpus: int, problem: str) -> PodView:
+    """A pod that asks for GPUs, or works for a job."""
+    meta, spec, bare = pod.metadata, pod.spec, _bare(pod)
+    waits = bare.ours and bare.node is None and not bare.finished
+    annotations = _own(meta.annotations, ANNOTATIONS)
+    large = node_rules.too_large(spec, annotations) if waits else ""
+    return msgspec.structs.replace(
+        bare,
+        reason=pod.status.reason or "",
+        started=any(status.container_id for status in pod.status.container_statuses or ()),
+        gates=_gates(spec),
+        gpus=gpus,
+        problem=problem or large,
         preempts=spec.preemption_policy != "Never",
-        labels=_own(meta.labels),
-        annotations=_own(meta.annotations),
+        priority_class=spec.priority_class_name or "",
+        grace_seconds=_grace(spec),
+        controlled=any(one.get("controller") is True for one in meta.owner_references or ()),
+        created=meta.creation_timestamp or "",
+        since=timestamps.seconds(pod.status.start_time),
+        labels=_own(meta.labels, contract.WORKER_LABELS),
+        annotations={key: text for key, text in annotations.items() if key not in INPUT_ANNOTATIONS} if large else annotations,
         annotated=meta.annotations is not None,
-        node_selector=spec.node_selector or NOTHING,
-        affinity=_affinity(pod),
-        tolerations=tuple(
-            Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in spec.tolerations or ()
-        ),
+        rules=node_rules.written(spec) if waits and not large else node_rules.NO_RULES,
         mounts_claims=any(v.persistent_volume_claim or v.ephemeral for v in spec.volumes or ()),
     )
+
+
+def _gates(spec: PodSpec) -> tuple[str, ...]:
+    """Ours, and as many of others as are worth telling."""
+    names = [gate.name for gate in spec.scheduling_gates or ()]
+    return (*(name for name in names[MOST_GATES:] if name == contract.GATE), *names[:MOST_GATES])
 
 
 def request_view(pod: Pod) -> PodView:
     """Of a pod only what filter and prioritize look at: who asks for how many GPUs, and how."""
     gpus, problem = _gpus(pod)
     meta = pod.metadata
+    annotations = _own(meta.annotations, ANNOTATIONS)
     return PodView(
         PodUid(meta.uid),
         meta.namespace,
         meta.name,
+        job_uid=_job_uid(meta),
         gpus=gpus,
-        problem=problem,
-        labels=_own(meta.labels),
-        annotations=_own(meta.annotations),
+        problem=problem or node_rules.too_large(pod.spec, annotations),
+        labels=_own(meta.labels, contract.WORKER_LABELS),
+        annotations=annotations,
+        priority_class=pod.spec.priority_class_name or "",
+        grace_seconds=_grace(pod.spec),
     )
+
+
+def _grace(spec: PodSpec) -> int:
+    found = spec.termination_grace_period_seconds
+    return DEFAULT_GRACE_SECONDS if found is None else found
 
 
 def node_view(node: NodeObject) -> NodeView:
@@ -119,9 +161,13 @@ def _node_name(text: str) -> NodeName:
     return NodeName(sys.intern(text))
 
 
-def _own(texts: Mapping[str, str] | None) -> Mapping[str, str]:
-    found = {key: value for key, value in (texts or NOTHING).items() if key.startswith(_PREFIX)}
-    return found or NOTHING
+def _job_uid(meta: Meta) -> str:
+    owner = job_owner.referred(meta.namespace, meta.labels or NOTHING, meta.owner_references or ())
+    return "" if owner is None else owner.uid
+
+
+def _own(texts: Mapping[str, str] | None, keys: Collection[str]) -> Mapping[str, str]:
+    return {key: texts[key] for key in keys if key in texts} or NOTHING if texts else NOTHING
 
 
 def _gpus(pod: Pod) -> tuple[int, str]:
@@ -176,20 +222,6 @@ def _effective(pod: Pod, resource: str, read: Callable[[str | float], int]) -> i
         else:
             peak = max(peak, sidecars + amount)
     return max(peak, sidecars + sum(map(of, pod.spec.containers or ())))
-
-
-def _affinity(pod: Pod) -> tuple[tuple[Selector, ...], ...]:
-    affinity = pod.spec.affinity
-    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
-    return tuple(_selectors(term) for term in (required.node_selector_terms or ()) if required) if required else ()
-
-
-def _selectors(term: Term) -> tuple[Selector, ...]:
-    def read(expressions: Iterable[Any], prefix: str) -> Iterable[Selector]:
-        return (Selector(prefix + e.key, e.operator, tuple(e.values or ())) for e in expressions)
-
-    # A field is told from a label by its prefix; the ledger adds metadata.name to the labels it shows to core.
-    return (*read(term.match_expressions or (), ""), *read(term.match_fields or (), FIELD_PREFIX))
 
 
 def read_pod(raw: bytes) -> PodView:

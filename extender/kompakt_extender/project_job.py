@@ -1,14 +1,25 @@
 """From TrainingJobs to what the planner keeps of them."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from kompakt_core import contract
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.conditions import Type
+from kompakt_core.job.limited import DEFAULT_GRACE_SECONDS, JobDemand
 from kompakt_core.job.model import MAX_WAIT_SECONDS, Consolidation, ConsolidationMode, EdgeScope, Preemption
 from kompakt_core.placement.model import Level
 from kompakt_core.profile.sensitivity import MOST
-from kompakt_extender.objects import CommunicationSpec, ConditionObject, ConsolidationSpec, JobObject, RunPolicySpec
+from kompakt_extender.objects import (
+    CommunicationSpec,
+    ConditionObject,
+    ConsolidationSpec,
+    JobObject,
+    JobSpec,
+    RunPolicySpec,
+    TemplateSpec,
+)
 from kompakt_extender.views import JobView
 
 _JOB = msgspec.json.Decoder(JobObject)
@@ -24,6 +35,7 @@ def job_view(job: JobObject) -> JobView:
     conditions = {c.type: c for c in job.status.conditions or ()}
     placed, running = conditions.get(Type.PLACED), conditions.get(Type.RUNNING)
     placement = job.spec.placement
+    consolidation = _consolidation(placement.consolidation if placement else None)
     meta = job.metadata
     return JobView(
         uid=meta.uid,
@@ -38,15 +50,40 @@ def job_view(job: JobObject) -> JobView:
         ours=(job.spec.managed_by or contract.MANAGED_BY) == contract.MANAGED_BY,
         required_level=Level(placement.required_level) if placement and placement.required_level else Level.CLUSTER,
         same_numa_node=bool(placement and placement.same_numa_node),
-        consolidation=_consolidation(placement.consolidation if placement else None),
+        consolidation=consolidation,
         scheduling=job.status.scheduling or {},
         communication=_measured(job),
         edges=_gang_edges(job.spec.communication),
         placed=None if placed is None else (placed.status, placed.last_transition_time or ""),
         running_since=_since(running),
-        min_runtime_seconds=_min_runtime(job.spec.run_policy),
+        min_runtime_seconds=_preemption(job.spec.run_policy).min_runtime_seconds,
         remaining_s=_remaining(job),
+        asked=_asked(job.spec, consolidation),
     )
+
+
+def _asked(spec: JobSpec, waits: Consolidation) -> JobDemand:
+    own = spec.communication.custom_edges if spec.communication else None
+    preemption, templates = _preemption(spec.run_policy), [role.template.spec if role.template else None for role in spec.roles]
+    graces = [one.termination_grace_period_seconds for one in templates if one]
+    return JobDemand(
+        workers=sum(role.replicas for role in spec.roles),
+        gpus=sum(role.replicas * role.gpus_per_replica for role in spec.roles),
+        edges=len(own.edges) if own else 0,
+        custom=own is not None,
+        min_runtime_seconds=preemption.min_runtime_seconds,
+        grace_seconds=preemption.grace_period_seconds,
+        template_grace_seconds=max(
+            (DEFAULT_GRACE_SECONDS if one is None else one for one in graces), default=DEFAULT_GRACE_SECONDS
+        ),
+        wait_seconds=waits.block_wait_seconds if waits.mode is ConsolidationMode.FIXED else 0,
+        never_relaxes=waits.mode is ConsolidationMode.NEVER_RELAX,
+        classes=(spec.priority_class_name,) if spec.priority_class_name else _template_classes(templates),
+    )
+
+
+def _template_classes(templates: Sequence[TemplateSpec | None]) -> tuple[str, ...]:
+    return tuple(sorted({(one.priority_class_name if one else None) or "" for one in templates}))
 
 
 def _since(condition: ConditionObject | None) -> float | None:
@@ -81,6 +118,7 @@ def _consolidation(spec: ConsolidationSpec | None) -> Consolidation:
     return Consolidation(**{**given, "mode": ConsolidationMode(given.get("mode", ConsolidationMode.DEFAULT))})
 
 
-def _min_runtime(policy: RunPolicySpec | None) -> int:
-    found = policy.preemption.min_runtime_seconds if policy and policy.preemption else None
-    return Preemption().min_runtime_seconds if found is None else found
+def _preemption(policy: RunPolicySpec | None) -> Preemption:
+    found = policy.preemption if policy else None
+    given = {name: value for name, value in msgspec.structs.asdict(found).items() if value is not None} if found else {}
+    return Preemption(**given)

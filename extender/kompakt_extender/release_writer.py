@@ -11,14 +11,16 @@ import msgspec
 from kompakt_client.requests import APPLY, JSON_PATCH, Answer
 from kompakt_core import contract
 from kompakt_core.contract import scheduling_record
+from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_extender import record as records
+from kompakt_extender.eviction_events import EvictionEvents
 from kompakt_extender.gangs import annotations_of, release_patch
 from kompakt_extender.objects import JobObject, Pod
 from kompakt_extender.project import pod_view
 from kompakt_extender.views import JobView, PodView
-from kompakt_extender.writer import Pause, Sender
+from kompakt_extender.writer import NotSent, Pause, Sender
 
 _LOG = logging.getLogger(__name__)
 LONGEST_PAUSE = 5.0  # seconds
@@ -33,11 +35,21 @@ class WriteOutcome(StrEnum):
     REFUSED = "refused"  # the API server will not have it
 
 
+class Eviction(StrEnum):
+    """What became of one."""
+
+    DONE = "it ends"
+    GONE = "it is gone already"
+    REFUSED = "a PodDisruptionBudget does not let it"
+    UNKNOWN = "no answer that says so"
+
+
 class ReleaseWriter:
     """Writes plans."""
 
     def __init__(self, writer: Sender, seen: Callable[[PodView], None], *, pause: Pause = asyncio.sleep) -> None:
         self._writer = writer
+        self._events = EvictionEvents(writer)
         self._seen = seen  # a patched pod, before the watch shows it
         self._pause = pause
 
@@ -107,6 +119,29 @@ class ReleaseWriter:
         places = {seat.uid: seat for seat in plan.pods}
         jobs = ((pod, annotations_of(places[pod.uid], plan, pod)) for pod in pods if pod.uid in places)
         await asyncio.gather(*(self._patch(pod, notes) for pod, notes in jobs))
+
+    async def evict(self, pod: PodView) -> Eviction:
+        """Have this very pod end, if its PodDisruptionBudgets let it."""
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction"
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        try:
+            answer = await self._writer.send("POST", path, body=body)
+        except (TryLater, NotSent) as error:
+            # Both a budget and an API server that has too much to do answer 429.
+            return Eviction.REFUSED if "disruption budget" in str(error) else Eviction.UNKNOWN
+        if answer.ok or answer.status in (404, 409):
+            return Eviction.DONE if answer.ok else Eviction.GONE
+        _LOG.error("eviction of %s/%s: %s", pod.namespace, pod.name, answer.message)
+        return Eviction.REFUSED
+
+    async def tell_evicted(self, pod: PodView, request: PreemptRequest, now: datetime) -> None:
+        """Its owner, by an Event."""
+        await self._events.tell(pod, request, now.timestamp())
 
     async def _patch(self, pod: PodView, notes: dict[str, str]) -> None:
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"

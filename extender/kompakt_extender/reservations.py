@@ -10,8 +10,11 @@ Uuids = Mapping[NodeName, tuple[GpuUuid, ...]]
 
 
 def with_taken(state: NodeState, gpus: GpuMask) -> NodeState:
-    """The node with these GPUs taken as well."""
-    return replace(state, taken=GpuMask(state.taken | gpus)) if gpus else state
+    """The node with these GPUs taken as well, because they are reserved for others."""
+    if not gpus:
+        return state
+    reserved = GpuMask(state.reserved | (gpus & state.free))
+    return replace(state, taken=GpuMask(state.taken | gpus), reserved=reserved)
 
 
 def lowest_free(state: NodeState, number: int) -> GpuMask:

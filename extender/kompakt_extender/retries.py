@@ -21,8 +21,10 @@ from kompakt_client.requests import MERGE_PATCH
 from kompakt_core.contract import retried_at
 from kompakt_core.errors import TryLater
 from kompakt_core.ids import PodUid
+from kompakt_core.placement.model import Reason
 from kompakt_extender.answers import Answers
 from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.objects import NULL
 from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.wire import ExtenderArgs
 from kompakt_extender.writer import NotSent, Sender
@@ -34,6 +36,7 @@ PATIENCE_SECONDS: Final = 2.0
 # kube-scheduler's longest backoff: a pod that waits for its turn there is asked about without us.
 PAUSE_SECONDS: Final = 10.0
 MOST: Final = 128  # pods remembered; in a cluster with more of them waiting, changes that kube-scheduler sees are never far
+_NEVER: Final = (-1, -1)
 AT_ONCE: Final = 8  # pods looked at in a round: each costs as much as one call of filter
 
 
@@ -42,7 +45,7 @@ class _Rejected(Struct):
 
     args: ExtenderArgs
     reasons: Counter[str]
-    version: int  # of the ledger
+    version: tuple[int, int]  # of the answers
     answered: float  # on the clock
     told: float = -PAUSE_SECONDS  # when its annotation was written, on the clock
 
@@ -74,12 +77,12 @@ class Retries:
         """kube-scheduler asked about a pod and got this verdict."""
         uid = args.pod.metadata.uid
         before = self._rejected.pop(uid, None)
-        if verdict.node_names:
-            return
+        if verdict.node_names or any(one.reason is Reason.INVALID_REQUEST for one in verdict.rejected.values()):
+            return  # a request that cannot be read stays so
         if len(self._rejected) >= MOST:
             del self._rejected[next(iter(self._rejected))]
         told = before.told if before else -PAUSE_SECONDS
-        self._rejected[uid] = _Rejected(_slim(args), verdict.reasons, self._ledger.version, self._clock(), told)
+        self._rejected[uid] = _Rejected(_slim(args), verdict.reasons, self._answers.version, self._clock(), told)
 
     async def _run(self) -> None:
         while True:
@@ -102,7 +105,7 @@ class Retries:
             known = self._ledger.pods.get(PodUid(uid))
             if known is not None and (known.node is not None or known.finished):
                 del self._rejected[uid]
-            elif pod.version != self._ledger.version and now >= max(pod.answered + PATIENCE_SECONDS, pod.told + PAUSE_SECONDS):
+            elif pod.version != self._answers.version and now >= max(pod.answered + PATIENCE_SECONDS, pod.told + PAUSE_SECONDS):
                 yield uid, pod
                 found += 1
             if found == AT_ONCE:
@@ -110,7 +113,7 @@ class Retries:
 
     def _answered_otherwise(self, pod: _Rejected) -> bool:
         verdict = self._answers.filter(pod.args)
-        pod.version = self._ledger.version
+        pod.version = self._answers.version
         return bool(verdict.node_names) or verdict.reasons != pod.reasons
 
     async def _tell(self, uid: str, pod: _Rejected) -> None:
@@ -121,7 +124,7 @@ class Retries:
         try:
             answer = await self._writer.send("PATCH", path, body=self._patch(uid), content_type=MERGE_PATCH)
         except (TryLater, NotSent) as error:
-            pod.version = -1
+            pod.version = _NEVER
             _LOG.warning("%s/%s was not annotated: %s", meta.namespace, meta.name, error)
             return
         if answer.status in (404, 409):  # gone, or another pod of the same name
@@ -134,4 +137,5 @@ class Retries:
 
 def _slim(args: ExtenderArgs) -> ExtenderArgs:
     """Without what only kube-scheduler looks at, which users can make as long as they like."""
-    return ExtenderArgs(replace(args.pod, spec=replace(args.pod.spec, affinity=None)), args.names, None)
+    spec = replace(args.pod.spec, affinity=NULL, node_selector=NULL, tolerations=NULL)
+    return ExtenderArgs(replace(args.pod, spec=spec), args.names, None)

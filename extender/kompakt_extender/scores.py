@@ -56,7 +56,7 @@ class Board:
         self._lines: dict[str, bytes] = {}
         self._fits: set[str] = set()
         self._rejections: dict[str, Rejection] = {}
-        self._weights: dict[tuple[SharedGraph, int, bool], tuple[int, Rejection | None]] = {}
+        self._weights: dict[tuple[SharedGraph, int, int, bool], tuple[int, Rejection | None]] = {}
 
     def verdicts(self, names: list[str]) -> tuple[list[str], dict[str, Rejection]]:
         """The nodes that can take the pod (the same list, if all can), and why each other one cannot."""
@@ -149,7 +149,7 @@ class Board:
         waits = self._ledger.unreported(state.name, self._request.gpus)
         if state.graph is None or not state.ready or state.problem is not None:
             return self._weighed(state, waits)
-        key = (state.graph.shared, state.free, waits)  # all that the answer depends on
+        key = (state.graph.shared, state.free, state.kept, waits)  # all that the answer depends on
         known = self._weights.get(key)
         if known is None:
             known = self._weights[key] = self._weighed(state, waits)

@@ -1,4 +1,4 @@
-"""What the caches keep of pods, nodes, GPUTopologies and TrainingJobs: frozen values with the fields we use."""
+"""What the caches keep of pods, nodes, GPUTopologies, TrainingJobs, Limits and namespaces: frozen values of what we use."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,19 +8,23 @@ import msgspec
 from kompakt_core import contract
 from kompakt_core.contract import bound_gpus, planned_seat, worker_labels
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.job.limited import DEFAULT_GRACE_SECONDS, JobDemand
+from kompakt_core.job.limits import LimitsSpec
 from kompakt_core.job.model import Consolidation, Preemption
-from kompakt_core.placement.model import Level, Selector, Taint, Toleration
+from kompakt_core.placement.model import Level, Taint
 from kompakt_core.topology.graph import LinkGraph
+from kompakt_extender import node_rules
 
 FINISHED = ("Succeeded", "Failed")
 NOTHING: Mapping[str, str] = {}
-# Node affinity can ask for labels and for fields; a field is told from a label of the same name by this prefix.
-FIELD_PREFIX = "field:"
-NAME_FIELD = f"{FIELD_PREFIX}metadata.name"
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False):
-    """A pod. `gpus` is the number of GPUs it asks for; `problem` says why that request can never be served."""
+    """A pod. `gpus` is the number of GPUs it asks for; `problem` says why that request can never be served.
+
+    `job_uid`: the TrainingJob of its namespace that it works for; empty for a plain pod.
+    Of pods that ask for no GPUs and work for no job only what they take of their node is kept.
+    """
 
     uid: PodUid
     namespace: str
@@ -38,12 +42,16 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     memory_bytes: int = 0
     priority: int = 0
     preempts: bool = True  # its preemptionPolicy is not Never
+    priority_class: str = ""
+    grace_seconds: int = DEFAULT_GRACE_SECONDS
+    controlled: bool = False  # something makes it anew
+    created: str = ""  # RFC 3339, UTC
+    since: float | None = None  # seconds since the epoch: when kubelet took it
+    job_uid: str = ""
     labels: Mapping[str, str] = NOTHING  # only kompakt.dev/*
     annotations: Mapping[str, str] = NOTHING  # only kompakt.dev/*
     annotated: bool = False  # metadata.annotations exists at all (a JSON patch must know)
-    node_selector: Mapping[str, str] = NOTHING
-    affinity: tuple[tuple[Selector, ...], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
+    rules: bytes = node_rules.NO_RULES  # what it asks of nodes, while it asks
     mounts_claims: bool = False  # a volume of it comes from a PersistentVolumeClaim, and may have to be bound first
     version: int = 0  # resourceVersion: numbers of one resource grow (KEP-5504, stable since Kubernetes 1.35); 0 = unknown
 
@@ -56,11 +64,6 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     def gated(self) -> bool:
         """Our gate still holds it back."""
         return contract.GATE in self.gates
-
-    @property
-    def job_uid(self) -> str:
-        """The TrainingJob it works for; empty for a plain pod."""
-        return worker_labels.job_uid(self.labels)
 
     @property
     def attempt(self) -> int | None:
@@ -119,6 +122,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     `edges`: (from, to, weight) between GPUs of the whole gang, as written. `communication`: seconds of it per second of computing
     inside a rack, as measured; None: not, or the user declared a word.
     `remaining_s`: seconds of computing that were left when the attempt before ended, if it told so.
+    `asked`: what Limits speak of.
     """
 
     uid: str
@@ -141,3 +145,18 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     running_since: float | None = None  # seconds since the epoch: when all workers of this attempt ran
     min_runtime_seconds: int = Preemption().min_runtime_seconds
     remaining_s: float | None = None
+    asked: JobDemand = JobDemand()
+
+
+class LimitsView(msgspec.Struct, frozen=True, gc=False):
+    """A Limits object."""
+
+    name: str
+    spec: LimitsSpec
+
+
+class NamespaceView(msgspec.Struct, frozen=True, gc=False):
+    """A Namespace."""
+
+    name: str
+    labels: Mapping[str, str]

@@ -23,7 +23,8 @@ from kompakt_extender.explain.models import (
 )
 from kompakt_extender.explain.survey import unhurried
 from kompakt_extender.ledger import ClaimSource, GpuLedger
-from kompakt_extender.views import FIELD_PREFIX, PodView
+from kompakt_extender.node_rules import FIELD_PREFIX
+from kompakt_extender.views import PodView
 
 SIZES: Final = (2, 4, 8)
 _RING: Final = GpuRequest(Pattern.RING, PlacementPolicy.BEST)

@@ -40,6 +40,7 @@ class PodExplanation:
     decision: PlacementRecord | None
     snapshot: Snapshot
     planned: bool  # GPUs are promised to it
+    beyond: str = ""  # what a plain pod asks for and Limits do not let it
 
 
 def explain(case: PodExplanation) -> PodAnswer:
@@ -112,6 +113,8 @@ def _waiting(case: PodExplanation, fits: int) -> str:
         return record.message
     if job is not None:
         return "its gang is not planned yet"
+    if case.beyond:
+        return case.beyond
     if fits:
         return f"{fits} nodes could take it now; kube-scheduler tries it again soon"
     return "no node can take it now"

@@ -75,6 +75,7 @@ class Queries:
             decision=self._decisions.of(pod.uid),
             snapshot=self._ledger.snapshot(),
             planned=any(self._ledger.claims_of(pod.uid, source) for source in ClaimSource),
+            beyond=self._jobs.limits.beyond_pod(pod),
         )
 
     def _gang(self, job: JobView) -> tuple[Gang | None, str]:

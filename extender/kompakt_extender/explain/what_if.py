@@ -18,6 +18,7 @@ from kompakt_extender.project import pod_view
 from kompakt_extender.rejections import TEXTS
 from kompakt_extender.scores import scores_of
 
+_POD: Final = msgspec.json.Decoder(Pod)
 # Fields of the request that stand for a pod annotation each.
 _ANNOTATIONS: Final = {
     "pattern": contract.ANN_PATTERN,
@@ -48,7 +49,7 @@ def _of_pod(body: WhatIf, manifest: dict[str, Any]) -> tuple[Worker, GpuRequest]
     if given := sorted(body.model_fields_set - {"pod", "limit"}):
         raise InvalidInput(f"{', '.join(given)}: with a pod these stand in its annotations and requests")
     try:
-        pod = pod_view(msgspec.convert(manifest, Pod))
+        pod = pod_view(_waiting(_POD.decode(msgspec.json.encode(manifest))))
     except msgspec.ValidationError as error:
         raise InvalidInput(f"pod: not a pod's manifest: {error}") from error
     if pod.problem:
@@ -56,6 +57,12 @@ def _of_pod(body: WhatIf, manifest: dict[str, Any]) -> tuple[Worker, GpuRequest]
     if pod.gpus == 0:
         raise InvalidInput(TEXTS[Reason.NO_GPUS])
     return worker_of(pod), gpu_request_of(pod.annotations)
+
+
+def _waiting(pod: Pod) -> Pod:
+    """The same as if it waited for us, wherever the manifest comes from."""
+    spec = msgspec.structs.replace(pod.spec, scheduler_name=contract.SCHEDULER_NAME, node_name=None)
+    return Pod(pod.metadata, spec)
 
 
 def answer(snapshot: Snapshot, worker: Worker, gpu_request: GpuRequest, limit: int) -> WhatIfAnswer:

@@ -24,10 +24,12 @@ from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.cycle import ClusterViews, PlanningCycle
 from kompakt_extender.planner.pending_writes import PendingWrites
+from kompakt_extender.planner.plain_pods import PlainPods
 from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.released_gangs import ReleasedGangs
 from kompakt_extender.planner.scheduling_attempt import SchedulingAttempt, ThreadRunner
 from kompakt_extender.release_writer import ReleaseWriter
+from kompakt_extender.views import PodView
 
 _LOG = logging.getLogger(__name__)
 _BATCH_SECONDS = 0.005  # changes come in flocks: a gang's pods, a node's conditions
@@ -50,7 +52,9 @@ class Planner:
         policy: ClusterPolicy = DEFAULT,
         *,
         in_thread: ThreadRunner = asyncio.to_thread,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`steady` counts seconds by a clock that nobody sets."""
         self._ledger = ledger
         self._jobs = jobs
         self._metrics = metrics
@@ -58,8 +62,9 @@ class Planner:
         self._may_preempt = policy.preemption
         self._wake = asyncio.Event()
         self._writes = PendingWrites(ledger, jobs, releaser, metrics, clock, self.wake)
-        self._released = ReleasedGangs(ledger, jobs, self._writes, metrics, clock)
-        self._preempting = PreemptionPlanner(ledger, jobs, self._writes, metrics, clock, self.wake)
+        self._released = ReleasedGangs(ledger, jobs, self._writes, metrics, clock, steady)
+        self._plain = PlainPods(ledger, releaser, metrics, clock, bare=policy.bare_pods)
+        self._preempting = PreemptionPlanner(ledger, jobs, self._writes, metrics, clock, self.wake, self._plain)
         self._attempts = SchedulingAttempt(
             ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, in_thread
         )
@@ -72,6 +77,7 @@ class Planner:
 
     def stop(self) -> None:
         self._writes.stop()
+        self._plain.stop()
         if self._loop_task is not None:
             self._loop_task.cancel()
 
@@ -87,7 +93,7 @@ class Planner:
     @property
     def busy(self) -> tuple[asyncio.Task[None], ...]:
         """The writes under way."""
-        return self._writes.busy
+        return self._writes.busy + self._plain.busy
 
     async def _run(self) -> None:
         while True:
@@ -168,6 +174,10 @@ class Planner:
         self._released.adopt()
         if self._may_preempt:
             self._preempting.adopt()
+
+    def overtaken_by(self, pod: PodView) -> None:
+        """A plain pod was bound: a gang of one that went before those that wait longer."""
+        self._attempts.overtaken_by(pod)
 
     def exclude(self, job_uid: str, node: NodeName, reason: str) -> None:
         """A node failed a pod of this job before any container started: leave it out of the next plans."""

@@ -12,7 +12,8 @@ from kompakt_core.placement.model import Gang, NodeState, Plan, Seat, Snapshot
 from kompakt_core.policy.place_or_wait import DelayConfig
 from kompakt_extender.views import JobView, PodView
 
-Mark = tuple[int, str, int, int]  # versions of ledger and job, number of nodes left out, Jobs.preemption_version
+# Versions of ledger and job, number of nodes left out, Jobs.preemption_version, version of Limits.
+Mark = tuple[int, str, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)

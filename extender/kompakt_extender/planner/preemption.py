@@ -5,19 +5,22 @@ new leader goes on where the old one was, and a request whose reason has gone is
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.contract.scheduling_record import Record, State, Victim
-from kompakt_core.ids import GpuUuid, NodeName
+from kompakt_core.ids import GpuUuid, JobUid, NodeName, PodUid
 from kompakt_core.policy.preempt import PreemptionPlan, RunningGang
-from kompakt_extender.gangs import defends_with, preempts_with, running_gang
+from kompakt_extender.gangs import defends_with, members, preempts_with, running_gang
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.limits_in_force import tenant_of
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.adoption import VictimState, rightful
 from kompakt_extender.planner.pending_writes import PendingWrites
+from kompakt_extender.planner.plain_pods import PlainPods
 from kompakt_extender.planner.planning_request import PlanningRequest
 from kompakt_extender.planner.waiting_status import not_waiting_for_level, preempting
 from kompakt_extender.views import JobView, PodView
@@ -36,6 +39,7 @@ class PreemptionPlanner:
         metrics: ExtenderMetrics,
         clock: Callable[[], datetime],
         again: Callable[[], None],
+        plain: PlainPods,
     ) -> None:
         self._ledger = ledger
         self._jobs = jobs
@@ -43,17 +47,20 @@ class PreemptionPlanner:
         self._metrics = metrics
         self._clock = clock
         self._again = again
+        self._plain = plain
         self._ends_for: dict[tuple[str, int], str] = {}  # a victim's uid and attempt -> uid of the job it ends for
         self._victims_of: dict[str, tuple[Victim, ...]] = {}  # by uid of a job with reserved GPUs
-        self._running: tuple[tuple[int, int], list[RunningGang]] = (-1, -1), []  # for versions of ledger and jobs
+        self._running: tuple[tuple[int, ...], list[RunningGang]] = (), []  # for versions of ledger, jobs and Limits
 
     def adopt(self) -> None:
-        """Take over what an earlier leader had written.
+        """Take over what an earlier leader had written, as far as it would be decided again.
 
         It let go of GPUs before it wrote so, and gave them to others perhaps: what others have, or a
         later decision reserved, is not reserved again.
         """
-        found = ((job.uid, self._jobs.record(job)) for job in self._jobs.views.values() if self._reserved(job))
+        running = {one.job_uid: one for one in self._all_running()}
+        reserved = [job for job in self._jobs.views.values() if self._reserved(job)]
+        found = ((job.uid, self._jobs.record(job)) for job in reserved if self._rightful(job, running))
         again: set[GpuUuid] = set()
         for uid, record in sorted(found, key=lambda one: (one[1].decided_at, self._defends(one[0]), one[0]), reverse=True):
             gpus = {uuid for _, uuids in record.reserved_gpus for uuid in uuids}
@@ -66,6 +73,26 @@ class PreemptionPlanner:
         record = self._jobs.record(job)
         return record.state is State.RESERVED and record.attempt == job.attempt and bool(record.victims)
 
+    def _rightful(self, job: JobView, running: Mapping[JobUid, RunningGang]) -> bool:
+        record = self._jobs.record(job)
+        may = {uid: one for uid, one in running.items() if not self._kept_from(job, one)}
+        states = {one: self._victim_state(one, may) for one in record.victims}
+        right = rightful(record, members(job, self._jobs.pods_of(job.uid)), states, self._clock().timestamp())
+        if not right:
+            _LOG.warning(
+                "%s/%s: whom it says that it waits for would not end for it now; not taken over", job.namespace, job.name
+            )
+        return right
+
+    def _victim_state(self, one: Victim, running: Mapping[JobUid, RunningGang]) -> VictimState:
+        job, pods = self._jobs.views.get(one.uid), tuple(self._pods_of(one))
+        return VictimState(job, pods, running.get(JobUid(one.uid)))
+
+    def _pods_of(self, victim: Victim) -> Iterable[PodView]:
+        """Pods that work for it, of any attempt; a plain pod itself."""
+        pod = self._plain.find(victim)
+        return self._jobs.pods_of(victim.uid) if victim.attempt else () if pod is None else (pod,)
+
     def _reserve(self, uid: str, record: Record) -> None:
         self._ledger.reserve_gpus(uid, dict(record.reserved_gpus), self._defends(uid))
         self._victims_of[uid] = record.victims
@@ -74,13 +101,28 @@ class PreemptionPlanner:
     def _defends(self, uid: str) -> int:
         return defends_with(self._jobs.pods_of(uid))
 
-    def running(self, priority: int) -> list[RunningGang]:
+    def running(self, job: JobView, priority: int) -> list[RunningGang]:
+        """The gangs of lower priority that could end for this job."""
+        lower = self._lower(priority)
+        return [one for one in lower if not self._kept_from(job, one)] if self._jobs.limits.limits else lower
+
+    def kept_from(self, job: JobView, priority: int) -> str:
+        """Why some gangs of lower priority may not end for this job, though they could; "" where all may."""
+        lower = self._lower(priority) if self._jobs.limits.limits else ()
+        return next(filter(None, (self._kept_from(job, one) for one in lower)), "")
+
+    def _kept_from(self, job: JobView, one: RunningGang) -> str:
+        victim = self._jobs.views[one.job_uid] if one.attempt else self._ledger.pods[PodUid(one.job_uid)]
+        return self._jobs.limits.keeps_from(tenant_of(job), tenant_of(victim))
+
+    def _lower(self, priority: int) -> list[RunningGang]:
         """The gangs of lower priority that could end, but those that end already for one that is not below this priority."""
-        version = self._ledger.version, self._jobs.preemption_version
+        version = self._ledger.version, self._jobs.preemption_version, self._jobs.limits.version
         if self._running[0] != version:
             self._running = version, self._all_running()
         below = {"", *(uid for uid, _ in self._ledger.reserved.exact_below(priority))}
-        found = (one for one in self._running[1] if one.priority < priority)
+        left = self._plain.left_alone()
+        found = (one for one in self._running[1] if one.priority < priority and one.job_uid not in left)
         return [one for one in found if self._ends_for.get((one.job_uid, one.attempt), "") in below]
 
     def _all_running(self) -> list[RunningGang]:
@@ -90,11 +132,19 @@ class PreemptionPlanner:
             for job in self._jobs.views.values()
             if self._jobs.record(job).state is State.RELEASED
         )
-        return [one for one in found if one is not None]
+        return [*(one for one in found if one is not None), *map(self._as_limited, self._plain.running())]
+
+    def _as_limited(self, one: RunningGang) -> RunningGang:
+        """A plain pod, which cannot say how long it keeps its GPUs from others: no longer than Limits let it."""
+        if not self._jobs.limits.limits:
+            return one
+        asked = one.protected_until - one.since
+        longest = self._jobs.limits.longest_run(self._ledger.pods[PodUid(one.job_uid)], asked)
+        return one if longest == asked else replace(one, protected_until=one.since + longest)
 
     def begin(self, now: PlanningRequest, found: PreemptionPlan) -> None:
         """Reserve the GPUs, and record the victims in the preemptor's status."""
-        victims = tuple(self._victim(one) for one in found.victims)
+        victims = tuple(self._victim(one, now.job.namespace) for one in found.victims)
         record = preempting(now.record, victims, self._uuids(now, found), self._clock())
         _LOG.info("%s/%s: %s", now.job.namespace, now.job.name, record.message)
         self._ledger.unreserve_counts(now.job.uid)
@@ -103,9 +153,9 @@ class PreemptionPlanner:
         self._jobs.decide(now.job, record)
         self._writes.status(now.job, record)
 
-    def _victim(self, one: RunningGang) -> Victim:
-        job = self._jobs.views[one.job_uid]
-        return Victim(job.namespace, job.name, job.uid, one.attempt, one.priority)
+    def _victim(self, one: RunningGang, namespace: str) -> Victim:
+        found = self._jobs.views[one.job_uid] if one.attempt else self._ledger.pods[PodUid(one.job_uid)]
+        return Victim(*_names(found, namespace), one.job_uid, one.attempt, one.priority)
 
     @staticmethod
     def _uuids(now: PlanningRequest, found: PreemptionPlan) -> dict[NodeName, tuple[GpuUuid, ...]]:
@@ -124,15 +174,32 @@ class PreemptionPlanner:
             self.unreserve(job.uid)
             return
         for victim in record.victims:
-            view = self._jobs.views.get(victim.uid)
-            if view is not None and not self._writes.resting(victim.uid):
+            view, pod = self._jobs.views.get(victim.uid), self._plain.find(victim)
+            if pod is not None:
+                self._evict(job, victim, pod)
+            elif view is not None and not self._writes.resting(victim.uid):
                 self.write_request(view, self._jobs.record(view))
+
+    def _evict(self, waiting: JobView, victim: Victim, pod: PodView) -> None:
+        """Once it stands written on the waiting job, as with requests."""
+        record = None if self._writes.resting(waiting.uid) else self._jobs.written(waiting)
+        ends_for = self._ends_for.get(victim.key)
+        if record is not None and record.attempt == waiting.attempt and victim in record.victims and ends_for == waiting.uid:
+            request = self._request(0, waiting, record, victim, pod.namespace)
+            if request is not None:
+                self._plain.evict(pod, request, lambda: self._refused(waiting.uid))
+
+    def _refused(self, uid: str) -> None:
+        """A budget keeps a victim of this job: it is planned anew, without that victim."""
+        if uid in self._victims_of:
+            self.give_up(uid)
 
     def take_over(self, priority: int, gpus: Collection[GpuUuid], victims: Collection[Victim] = ()) -> None:
         """Jobs below that priority that some of these GPUs are reserved for, or a victim ends for, are planned anew."""
+        ended = {one.key for one in victims}  # their names differ with the namespace of the job that they end for
         for uid, reserved in tuple(self._ledger.reserved.exact_below(priority)):
             theirs = {uuid for uuids in reserved.values() for uuid in uuids}
-            if not theirs.isdisjoint(gpus) or any(one in victims for one in self._victims_of[uid]):
+            if not theirs.isdisjoint(gpus) or any(one.key in ended for one in self._victims_of[uid]):
                 self.give_up(uid)
 
     def give_up(self, uid: str) -> None:
@@ -171,20 +238,21 @@ class PreemptionPlanner:
         if waiting is None or record is None or record.attempt != waiting.attempt or waiting.suspended or waiting.finished:
             return None
         victim = next((one for one in record.victims if (one.uid, one.attempt) == (job.uid, job.attempt)), None)
+        return None if victim is None else self._request(job.attempt, waiting, record, victim, job.namespace)
+
+    def _request(self, attempt: int, waiting: JobView, record: Record, victim: Victim, namespace: str) -> PreemptRequest | None:
+        """For the eyes of that namespace; None where what waits may have nobody ended any more."""
         priority = preempts_with([pod for pod in self._jobs.pods_of(waiting.uid) if not pod.finished])
-        if victim is None or priority is None:
+        if priority is None:
             return None
-        return PreemptRequest(
-            job.attempt, record.decided_at, waiting.namespace, waiting.name, waiting.uid, priority, victim.priority
-        )
+        names = _names(waiting, namespace)
+        return PreemptRequest(attempt, record.decided_at, *names, waiting.uid, priority, victim.priority)
 
     def goes_on(self, now: PlanningRequest) -> bool:
         """Whether the GPUs reserved for a gang still become free: none was lost to others, and somebody is still to end."""
         if now.job.uid not in self._victims_of or self._lost(now.job.uid, now.record):
             return False
-        waits = any(
-            _of_attempt(pod, one) for one in now.record.victims for pod in self._jobs.pods_of(one.uid) if not pod.finished
-        )
+        waits = any(self._of_attempt(pod, one) for one in now.record.victims for pod in self._pods_of(one) if not pod.finished)
         for node, uuids in now.record.reserved_gpus:
             state = now.snapshot.nodes.get(node)
             if state is None or state.graph is None or not state.ready:
@@ -198,15 +266,26 @@ class PreemptionPlanner:
     def _lost(self, uid: str, record: Record) -> bool:
         """Whether somebody has one of these GPUs, or is about to, who will not end for this job."""
         return any(
-            not set(gpus).isdisjoint(uuids) and pod.job_uid != uid and not any(_of_attempt(pod, one) for one in record.victims)
+            not set(gpus).isdisjoint(uuids)
+            and pod.job_uid != uid
+            and not any(self._of_attempt(pod, one) for one in record.victims)
             for node, uuids in record.reserved_gpus
             for pod, gpus in self._ledger.users_of(node)
         )
+
+    def _of_attempt(self, pod: PodView, victim: Victim) -> bool:
+        """Whether the pod works for it. Of a victim in another namespace only its job says which one that is."""
+        if not victim.attempt:
+            return pod.uid == victim.uid
+        job = self._jobs.views.get(victim.uid)
+        namespace = victim.namespace or (pod.namespace if job is None else job.namespace)
+        return (pod.namespace, pod.job_uid, pod.attempt) == (namespace, *victim.key)
 
 
 def _without_victims(record: Record) -> Record:
     return replace(not_waiting_for_level(record), state=State.WAITING) if record.victims else record
 
 
-def _of_attempt(pod: PodView, victim: Victim) -> bool:
-    return pod.job_uid == victim.uid and pod.attempt == victim.attempt
+def _names(job: JobView | PodView, namespace: str) -> tuple[str, str]:
+    """Of a job or plain pod, on a job of that namespace: nothing where it is another one."""
+    return (job.namespace, job.name) if job.namespace == namespace else ("", "")

@@ -22,17 +22,24 @@ EXCLUDE_SECONDS = 600.0  # a node that refused a gang is left out for so long
 
 
 class ReleasedGangs:
-    """Looks after plans that stand. `clock` is asked once more at the beginning: no patience runs before this process decides."""
+    """Looks after plans that stand. Patience counts from when this process first saw a plan unbound, by a steady clock."""
 
     def __init__(
-        self, ledger: GpuLedger, jobs: Jobs, writes: PendingWrites, metrics: ExtenderMetrics, clock: Callable[[], datetime]
+        self,
+        ledger: GpuLedger,
+        jobs: Jobs,
+        writes: PendingWrites,
+        metrics: ExtenderMetrics,
+        clock: Callable[[], datetime],
+        steady: Callable[[], float],
     ) -> None:
         self._ledger = ledger
         self._jobs = jobs
         self._writes = writes
         self._metrics = metrics
         self._clock = clock
-        self._began = clock()
+        self._steady = steady
+        self._unbound: dict[str, tuple[str, float]] = {}  # by uid: when its plan was released, and since when it is seen so
 
     def adopt(self) -> None:
         """Take over what an earlier leader decided: its plans hold GPUs, its reservations stay, its withdrawn plans hold none."""
@@ -55,6 +62,7 @@ class ReleasedGangs:
         places = {seat.uid: seat for seat in record.plan.pods}
         unbound = [pod for pod in pods if pod.node is None and pod.uid in places]
         if not unbound:
+            self._unbound.pop(job.uid, None)
             if len(pods) == job.workers:
                 self._jobs.rest(job.uid)
             return
@@ -62,11 +70,19 @@ class ReleasedGangs:
         if unfinished := [pod for pod in unbound if pod.gated or not self._jobs.released(pod)]:
             self._writes.finish_release(job, record, unfinished)
             return
-        since = max(timestamps.decode(record.plan.released_at), self._began)
         patience = WITHDRAW_VOLUMES_SECONDS if any(pod.mounts_claims for pod in unbound) else WITHDRAW_SECONDS
-        if self._clock() - since >= timedelta(seconds=patience):
+        if self._steady() - self._unbound_since(job.uid, record.plan.released_at) >= patience:
             message = f"not bound within {patience:.0f} s after the release"
             self._withdraw(job, record, message, unbound, [places[pod.uid].node for pod in unbound])
+
+    def _unbound_since(self, job_uid: str, released_at: str) -> float:
+        """When this plan was first seen unbound."""
+        released, since = self._unbound.get(job_uid, ("", 0.0))
+        if released != released_at:
+            self._unbound = {uid: seen for uid, seen in self._unbound.items() if uid in self._jobs.views}
+            since = self._steady()
+            self._unbound[job_uid] = (released_at, since)
+        return since
 
     def _withdraw(self, job: JobView, record: Record, message: str, unbound: list[PodView], nodes: list[NodeName]) -> None:
         until = timestamps.encode(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))

@@ -6,7 +6,7 @@ the verbs are served by this loop; its result counts only if it holds for the cl
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
@@ -25,6 +25,7 @@ from kompakt_extender.gangs import (
     defends_with,
     gang_of,
     members,
+    order,
     placed_message,
     plannable,
     preempts_with,
@@ -39,8 +40,11 @@ from kompakt_extender.planner.cycle import PlanningCycle
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_request import Mark, PlanningRequest, same_gang, same_machines, stands
 from kompakt_extender.planner.preemption import PreemptionPlanner
+from kompakt_extender.planner.reserved_counts import CountedReservation, can_come, next_reservation
 from kompakt_extender.planner.waiting_status import (
+    BEYOND_LIMITS,
     NOT_ALL_REPORTED,
+    and_also,
     from_then_on,
     not_waiting_for_level,
     waiting_for_level,
@@ -67,6 +71,13 @@ class _AttemptResult(NamedTuple):
 
     mark: Mark
     ends: float | None = None
+
+
+class _Lower(NamedTuple):
+    """Running gangs of lower priority that may end, and why others may not."""
+
+    may_end: list[RunningGang]
+    kept: str = ""
 
 
 class SchedulingAttempt:
@@ -97,6 +108,7 @@ class SchedulingAttempt:
         self._late = False
         self._in_thread = in_thread
         self._tried: dict[str, _AttemptResult] = {}  # by job uid
+        self._counted: CountedReservation | None = None  # that of the job for which counts are reserved
         self.queue: list[str] = []  # uids of the gangs that wait, in order
         self._cycle = PlanningCycle(ledger, clock())
 
@@ -132,7 +144,10 @@ class SchedulingAttempt:
             return None
         weight, priority = asks_with(pods), preempts_with(pods) if self._policy.preemption else None
         snapshot, version = self._cycle.snapshot_for(uid, weight)
-        mark = (version, job.resource_version, len(record.excluded), self._jobs.preemption_version)
+        mark = (version, job.resource_version, len(record.excluded), self._jobs.preemption_version, self._jobs.limits.version)
+        if more := self._jobs.limits.beyond(job):
+            self._write_rejection(job, record, BEYOND_LIMITS, more, mark)
+            return None
         try:
             gang = gang_of(job, pods, record, now)
         except InvalidInput as error:
@@ -149,8 +164,9 @@ class SchedulingAttempt:
         self._late = False
         try:
             result = await self._in_thread(lambda: self._place_or_wait(request))
-            running = self._preemptible(request, result)
-            self._act(request, result, await self._in_thread(lambda: self._find_victims(request, running)) if running else None)
+            lower = self._preemptible(request, result)
+            found = await self._in_thread(lambda: self._find_victims(request, result, lower.may_end)) if lower.may_end else None
+            self._act(request, result, found, lower.kept)
         except Exception:
             _LOG.exception("%s/%s: planning failed", request.job.namespace, request.job.name)
             self._writes.mark_stale(request.job)
@@ -165,7 +181,7 @@ class SchedulingAttempt:
         one = request
         return place_or_wait(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels, one.overtaken)
 
-    def _preemptible(self, request: PlanningRequest, result: PlanningResult) -> list[RunningGang]:
+    def _preemptible(self, request: PlanningRequest, result: PlanningResult) -> _Lower:
         """The running gangs of lower priority, if this one has no place by time alone and may have some ended."""
         placeless = (
             isinstance(result, GangReservation)
@@ -173,16 +189,25 @@ class SchedulingAttempt:
             or (isinstance(result, Rejection) and result.reason is Reason.DOES_NOT_FIT_NOW)
         )
         if request.priority is None or request.record.victims or not placeless:
-            return []
-        return self._preempting.running(request.priority)
+            return _Lower([])
+        job, priority = request.job, request.priority
+        return _Lower(self._preempting.running(job, priority), self._preempting.kept_from(job, priority))
 
-    def _find_victims(self, one: PlanningRequest, running: list[RunningGang]) -> PreemptionPlan | NotBefore | None:
-        """Runs in the thread."""
+    def _find_victims(
+        self, one: PlanningRequest, result: PlanningResult, running: list[RunningGang]
+    ) -> PreemptionPlan | NotBefore | None:
+        """Runs in the thread. Plain pods end for a place at all, never for a better one, and only where jobs are not enough."""
         assert one.priority is not None
         accepts = accepted_levels(one.snapshot, one.gang, one.patience, one.since, one.asked_at, self._levels)
-        return preempt(one.snapshot, one.gang, one.priority, running, accepts, one.asked_at, self._levels)
+        jobs, priority, at = [each for each in running if each.attempt], one.priority, one.asked_at
+        found = preempt(one.snapshot, one.gang, priority, jobs, accepts, at, self._levels)
+        if isinstance(found, PreemptionPlan) or len(jobs) == len(running) or not isinstance(result, Rejection):
+            return found
+        return preempt(one.snapshot, one.gang, priority, running, accepts, at, self._levels) or found
 
-    def _act(self, then: PlanningRequest, result: PlanningResult, others: PreemptionPlan | NotBefore | None = None) -> None:
+    def _act(
+        self, then: PlanningRequest, result: PlanningResult, others: PreemptionPlan | NotBefore | None = None, kept: str = ""
+    ) -> None:
         """Nothing that was true of the snapshot is taken to be true of now; what fails is planned again in the next cycle."""
         uid = then.job.uid
         now = None if self._writes.resting(uid) else self._current_request(uid)
@@ -196,13 +221,14 @@ class SchedulingAttempt:
         elif isinstance(others, PreemptionPlan):
             self._preempt(then, now, others)
         elif isinstance(result, Rejection):
-            self._reject(then, now, result, may_end)
+            self._reject(then, now, result, may_end, kept)
         elif isinstance(result, LevelWait):
             self._ledger.unreserve_counts(uid)
             ends = result.at if result.at is not None else may_end
-            self._write_waiting(now.job, waiting_for_level(now.record, result, then.since), _AttemptResult(then.mark, ends))
+            waiting = and_also(waiting_for_level(now.record, result, then.since), kept)
+            self._write_waiting(now.job, waiting, _AttemptResult(then.mark, ends))
         elif isinstance(result, GangReservation):
-            self._reserve_counts(then, now, result, may_end)
+            self._reserve_counts(then, now, result, may_end, kept)
         elif stands(result, then, now):
             self._tried.pop(uid, None)
             self._commit(now, result)
@@ -213,7 +239,7 @@ class SchedulingAttempt:
     def _preempt(self, then: PlanningRequest, now: PlanningRequest, found: PreemptionPlan) -> None:
         """If the victims are still what they were, and so are the GPUs beside theirs."""
         assert now.priority is not None
-        known = {one.job_uid: one for one in self._preempting.running(now.priority)}
+        known = {one.job_uid: one for one in self._preempting.running(now.job, now.priority)}
         same = all(known.get(one.job_uid) == one for one in found.victims)
         if same and stands(found.plan, then, replace(now, snapshot=freed(now.snapshot, found.victims))):
             self._tried[now.job.uid] = _AttemptResult(then.mark)
@@ -223,21 +249,23 @@ class SchedulingAttempt:
 
     def _await_victims(self, then: PlanningRequest, now: PlanningRequest) -> None:
         """GPUs are reserved for it and not free yet; where they never will be, it is planned anew."""
-        if self._preempting.goes_on(now):
-            self._write_waiting(now.job, now.record, _AttemptResult(then.mark))
+        ends = timestamps.decode(now.record.decided_at).timestamp() + self._policy.reserved_seconds
+        if now.asked_at < ends and self._preempting.goes_on(now):
+            self._write_waiting(now.job, now.record, _AttemptResult(then.mark, ends))
             return
         self._preempting.give_up(now.job.uid)
         self._tried.pop(now.job.uid, None)
         self._again()
 
-    def _reject(self, then: PlanningRequest, now: PlanningRequest, result: Rejection, may_end: float | None) -> None:
+    def _reject(self, then: PlanningRequest, now: PlanningRequest, result: Rejection, may_end: float | None, kept: str) -> None:
         """Never is said only of a cluster that is fully known, and that is still the one that was planned for.
 
-        `may_end`: when others may be ended for it, if that would help.
+        `may_end`: when others may be ended for it, if that would help; `kept`: why some may not.
         """
-        reason, message = result.reason.value, waiting_message(result)
+        reason, message = result.reason.value, waiting_message(result, kept=self._some_kept(then))
         if may_end is not None:
             message = from_then_on(message, may_end)
+        message = f"{message}; {kept}" if kept else message
         if result.reason is Reason.DOES_NOT_FIT_NOW:
             reason = State.WAITING.value
         elif result.reason is Reason.NEVER_FITS:
@@ -248,33 +276,73 @@ class SchedulingAttempt:
                 reason, message = State.WAITING.value, NOT_ALL_REPORTED
         self._write_rejection(now.job, now.record, reason, message, then.mark, may_end)
 
+    def _some_kept(self, then: PlanningRequest) -> bool:
+        """Whether GPUs that nobody has were hidden from it."""
+        nodes = then.snapshot.nodes
+        return any(node in nodes and nodes[node].kept for node in self._ledger.reserved.nodes)
+
     def _reserve_counts(
-        self, then: PlanningRequest, now: PlanningRequest, result: GangReservation, may_end: float | None
+        self, then: PlanningRequest, now: PlanningRequest, result: GangReservation, may_end: float | None, others_kept: str
     ) -> None:
-        """Reserve GPUs for a gang that was overtaken too often. The counts stay the same while their nodes are ready."""
-        uid = now.job.uid
-        if self._ledger.reserved.counts_for not in ("", uid):
+        """Reserve GPUs for a gang that was overtaken too often. The counts stay the same while their nodes can give them."""
+        uid, has = now.job.uid, self._ledger.reserved.counts_for
+        if has not in ("", uid):
             self._again()  # another was first
             return
-        nodes, before = now.snapshot.nodes, dict(now.record.reserved_counts)
-        ready = before and all(node in nodes and nodes[node].ready for node in before)
-        counts = before if ready else dict(result.gpus)
-        if self._ledger.reserved.counts_for != uid or counts != before:
+        before = dict(now.record.reserved_counts)
+        counts = before if before and can_come(before, now) else dict(result.gpus)
+        written = timestamps.decode(now.record.until).timestamp() if counts == before and now.record.until else None
+        seconds = self._policy.reserved_seconds
+        self._counted = kept = next_reservation(self._counted if has == uid else None, counts, now, written, seconds)
+        if kept.until <= now.asked_at:
+            self._let_fall(now)
+            return
+        if has != uid or counts != before:
             self._ledger.reserve_counts(uid, counts, defends_with(now.pods))
-        self._write_waiting(
-            now.job, with_reserved_counts(now.record, GangReservation(result.level, counts)), _AttemptResult(then.mark, may_end)
-        )
+        ends = kept.until if may_end is None else min(may_end, kept.until)
+        reserved = and_also(with_reserved_counts(now.record, GangReservation(result.level, counts), kept.until), others_kept)
+        self._write_waiting(now.job, reserved, _AttemptResult(then.mark, ends))
+
+    def _let_fall(self, now: PlanningRequest) -> None:
+        """What it waits for does not come: others get the GPUs, and it is overtaken as often again before it is given any."""
+        _LOG.info("%s/%s: the GPUs reserved for it did not become free; others get them", now.job.namespace, now.job.name)
+        self._ledger.unreserve_counts(now.job.uid)
+        self._tried.pop(now.job.uid, None)
+        self._jobs.change(now.job, _not_overtaken)
+        self._again()
 
     def _overtake(self, placed: PlanningRequest, plan: Plan) -> None:
-        """Count for every gang that stands before this one in the queue: it was passed, if one of these nodes could serve it."""
+        """Count for every gang that stands before this one in the queue: it was passed."""
         uid = placed.job.uid
         ahead = self.queue[: self.queue.index(uid)] if uid in self.queue else []
         self.queue = [one for one in self.queue if one != uid]
         labels = [placed.snapshot.nodes[node].labels for node in {seat.node for seat in plan.seats}]
+        self._passed(ahead, labels, placed.job.namespace)
+
+    def overtaken_by(self, pod: PodView) -> None:
+        """The same for a plain pod that was bound, as if it had stood in the queue since it was made."""
+        node = self._ledger.nodes.get(pod.node) if pod.node else None
+        if node is not None and pod.created:
+            mine = (-pod.priority, pod.created)
+            self._passed([uid for uid in self.queue if (self._place(uid) or mine) < mine], [node.labels], pod.namespace)
+
+    def _place(self, uid: str) -> tuple[int, str] | None:
+        """Of a gang that waits, by what it goes before others: see gangs.order."""
+        job = self._jobs.views.get(uid)
+        if job is None:
+            return None
+        weight, since, _ = order(job, members(job, self._jobs.pods_of(uid)), self._jobs.record(job))
+        return weight, since
+
+    def _passed(self, ahead: Iterable[str], labels: Sequence[Mapping[str, str]], namespace: str) -> None:
+        """Count it for these gangs where one of the nodes could serve them.
+
+        Not by their own namespace: who makes a hundred small jobs beside a large one would else have GPUs reserved at will.
+        """
         for one in ahead:
             job = self._jobs.views.get(one)
             record = None if job is None else self._jobs.record(job)
-            if job is None or record is None or record.attempt != job.attempt:
+            if job is None or record is None or record.attempt != job.attempt or job.namespace == namespace:
                 continue
             pod = next((pod for pod in self._jobs.pods_of(one) if pod.gpus), None)
             if pod is not None and any(selected(each, worker_of(pod)) for each in labels):
@@ -311,6 +379,10 @@ class SchedulingAttempt:
 
 def _passed(record: Record) -> Record:
     return record if record.state is State.RELEASED else replace(record, overtaken=record.overtaken + 1)
+
+
+def _not_overtaken(record: Record) -> Record:
+    return replace(not_waiting_for_level(record), state=State.WAITING, overtaken=0)
 
 
 def _still(job: JobView, record: Record, pods: list[PodView]) -> bool:

@@ -9,12 +9,13 @@ from typing import Final
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.scheduling_record import Record, State, Victim
 from kompakt_core.ids import GpuUuid, NodeName
-from kompakt_core.placement.model import Level
+from kompakt_core.placement.model import Level, Reason
 from kompakt_core.policy.place_or_wait import GangReservation, LevelWait
 
 LATEST: Final = 4102444800.0  # the year 2100: a moment beyond it is none
 _NAMED: Final = 3  # nodes in a sentence
 REASON: Final = "WaitingForLevel"
+BEYOND_LIMITS: Final = Reason.BEYOND_LIMITS.value
 PREEMPTING: Final = "Preempting"
 NOT_ALL_REPORTED: Final = (
     "no node that has reported its GPUs could hold the gang; it waits for the nodes whose device plugin has not reported yet"
@@ -48,18 +49,21 @@ def not_waiting_for_level(record: Record) -> Record:
     return replace(record, waits_for="", until="", reserved_counts=(), victims=(), reserved_gpus=(), decided_at="")
 
 
-def with_reserved_counts(record: Record, reservation: GangReservation) -> Record:
-    """The record of a gang for which GPUs are reserved by count."""
+def with_reserved_counts(record: Record, reservation: GangReservation, until: float) -> Record:
+    """The record of a gang for which GPUs are reserved by count; `until` (seconds since the epoch): when they fall."""
     counts = tuple(sorted(reservation.gpus.items()))
     names = ", ".join(node for node, _ in counts[:_NAMED]) + (f" and {len(counts) - _NAMED} more" if len(counts) > _NAMED else "")
+    falls = timestamps.encode(_at(math.ceil(until)))
     return replace(
         not_waiting_for_level(record),
         state=State.RESERVED,
         reason=State.RESERVED.value,
         message=f"too many later gangs were placed before it: {sum(reservation.gpus.values())} GPUs of {names} are reserved for "
-        "it as they become free; it starts when it has all of them, or room elsewhere at that level",
+        f"it as they become free, until {falls} and longer while more of them become free; it starts when it has all of them, or "
+        "room elsewhere at that level",
         plan=None,
         waits_for=reservation.level.value,
+        until=falls,
         reserved_counts=counts,
     )
 
@@ -68,15 +72,18 @@ def preempting(
     record: Record, victims: Sequence[Victim], reserved: Mapping[NodeName, tuple[GpuUuid, ...]], now: datetime
 ) -> Record:
     """The record of a gang for which others end."""
-    names = ", ".join(f"{one.namespace}/{one.name}" for one in victims[:_NAMED])
+    names = ", ".join(one.called for one in victims[:_NAMED])
     names += f" and {len(victims) - _NAMED} more" if len(victims) > _NAMED else ""
     gpus = sum(len(uuids) for uuids in reserved.values())
-    ended = "job is" if len(victims) == 1 else "jobs are"
+    pods = sum(not one.attempt for one in victims)
+    kinds = [(len(victims) - pods, "running job"), (pods, "plain pod")]
+    ended = " and ".join(f"{count} {kind}{'s' if count > 1 else ''}" for count, kind in kinds if count)
+    ended += " is" if len(victims) == 1 else " are"
     return replace(
         not_waiting_for_level(record),
         state=State.RESERVED,
         reason=PREEMPTING,
-        message=f"{len(victims)} running {ended} ended for it, of lower priority: {names}; {gpus} GPUs are reserved for it since "
+        message=f"{ended} ended for it, of lower priority: {names}; {gpus} GPUs are reserved for it since "
         f"{timestamps.encode(now)}, and it starts when they are free",
         plan=None,
         victims=tuple(victims),
@@ -89,6 +96,11 @@ def from_then_on(message: str, at: float) -> str:
     """Why a gang waits, and when jobs of lower priority may be ended for it."""
     begin = timestamps.encode(math.ceil(at))
     return f"{message}; running jobs of lower priority can make room, and may be ended for it from {begin} on"
+
+
+def and_also(record: Record, words: str) -> Record:
+    """The same with one more thing said."""
+    return replace(record, message=f"{record.message}; {words}") if words else record
 
 
 def _message(wait: LevelWait, since: datetime, until: datetime | None) -> str:

@@ -12,6 +12,8 @@ from kompakt_core.placement.model import NodeState
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.health import health_app
 from kompakt_extender.verbs import Inactive
+from tests.support.client.reviewing import Reviewing
+from tests.support.extender.guard import HEADERS, guarded_by
 from tests.support.extender.leader import Leader
 from tests.support.extender.world import World, pod
 
@@ -21,13 +23,14 @@ SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 class ExplainClient:
     """Asks a replica of the extender: the leader, or a standby once `active` is False."""
 
-    trouble = stuck = ""
+    trouble = stuck = unfit = ""
 
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
         self.active = True
-        transport = httpx.ASGITransport(health_app(self, leader.metrics))
-        self.http = httpx.AsyncClient(transport=transport, base_url="http://x")
+        self.api_server = Reviewing()
+        transport = httpx.ASGITransport(health_app(self, leader.metrics, guarded_by(self.api_server)))
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://x", headers=HEADERS)
 
     def queries(self) -> Queries:
         if not self.active:

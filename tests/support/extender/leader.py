@@ -40,8 +40,17 @@ class Leader:
         releaser = ReleaseWriter(world, lambda pod: self.handlers.see_pod(pod), pause=_no_pause)
         self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core plans
         self._wrong: list[BaseException] = []  # what they raised: the planner survives it as it survives any bug, no test may
+        self.stepped = 0.0  # how far the machine's clock was set forward, in seconds
         self.planner = Planner(
-            self.ledger, self.jobs, releaser, metrics, self._clock, LEVEL_LABELS, policy, in_thread=self._in_thread
+            self.ledger,
+            self.jobs,
+            releaser,
+            metrics,
+            lambda: self._clock() + timedelta(seconds=self.stepped),
+            LEVEL_LABELS,
+            policy,
+            in_thread=self._in_thread,
+            steady=lambda: self._clock().timestamp(),
         )
         self.decisions = PlacementHistory(self.ledger, lambda: self.now, self.answers.boards.peek, metrics)
         self.queries = Queries(self.ledger, self.jobs, self.decisions, lambda: self.now)
@@ -129,7 +138,9 @@ class Leader:
 
     async def bind_uid(self, name: str, uid: str, node: str) -> str:
         """The same for the pod of this uid."""
-        return binding_result(await self.binder.bind(BindingArgs(name, "default", uid, node))).error
+        return binding_result(
+            await self.binder.bind(BindingArgs(name, self.world.pods[name]["metadata"]["namespace"], uid, node))
+        ).error
 
     def scheduling(self, job: str) -> dict[str, Any]:
         found: dict[str, Any] = self.world.jobs[job]["status"].get("scheduling", {})

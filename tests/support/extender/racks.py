@@ -1,5 +1,6 @@
 """Two racks of two DGX-1 (V100) each, and plain pods that occupy them."""
 
+from kompakt_core.contract import timestamps
 from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender.leader import Leader
 from tests.support.extender.world import World, pod
@@ -21,6 +22,21 @@ def occupy(leader: Leader, node: str, gpus: int) -> None:
     for index in range(gpus):
         notes = {"kompakt.dev/gpus": f"GPU-{node}-{index}"}
         leader.world.add_pod(pod(f"{node}-{index}", 1, annotations=notes, nodeName=node))
+
+
+def run_plain(leader: Leader, node: str, gpus: int, priority: int = 0, *, controlled: bool, namespace: str = "default") -> None:
+    """Plain pods of one GPU each that kubelet has taken, on the node's first GPUs."""
+    for index in range(gpus):
+        notes = {"kompakt.dev/gpus": f"GPU-{node}-{index}"}
+        made = pod(f"{node}-{index}", 1, annotations=notes, nodeName=node, priority=priority)
+        made["metadata"]["namespace"] = namespace
+        made["status"] = {"phase": "Running", "startTime": timestamps.encode(leader.now)}
+        if controlled:
+            made["metadata"]["ownerReferences"] = [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": True, "uid": "rs"}
+            ]
+        leader.world.add_pod(made)
+    leader.world.report(node)
 
 
 def vacate(leader: Leader, node: str, gpus: int, first: int = 0) -> None:

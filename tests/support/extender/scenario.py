@@ -11,6 +11,7 @@ plans a few rounds, until that job is `answered`. What follows `meanwhile` happe
 """
 
 import asyncio
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -27,6 +28,7 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "polite": {"preemptionPolicy": "Never"},
     "with-claims": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
     "heavy": {"containers": [{"name": "trainer", "resources": {"requests": {"cpu": "40", c.RESOURCE: "4"}}}]},
+    "of-others": {"namespace": "others"},
     "NoWait": {"consolidation": {"mode": "NoWait"}},
     "NeverRelax": {"consolidation": {"mode": "NeverRelax"}},
     "Fixed": {"consolidation": {"mode": "Fixed", "machineWaitSeconds": 600, "rackWaitSeconds": 1800}},
@@ -231,10 +233,18 @@ HAPPENINGS: Final[Table] = {
     r"(\S+) is answered": lambda it, name: it.held.pop(name).set(),
     r"another leader": Scenario.another_leader,
     r"(\S+) turns": lambda it, node: it.leader.world.turn_ready(node),
+    r"GPU (\d+) of (\S+) breaks": lambda it, gpu, node: it.leader.world.break_gpu(node, int(gpu)),
     r"node (\S+) is added": lambda it, node: it.leader.world.add_node(node),
+    r"Limits (\S+) of (\S+) say (.+)": lambda it, name, namespace, words: it.leader.world.set_limits(
+        name, namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": namespace}}, **json.loads(words)
+    ),
+    r"Limits (\S+) are deleted": lambda it, name: it.leader.world.remove_limits(name),
     r"([\d.]+) s": lambda it, seconds: it.leader.wait(float(seconds)),
     r"(\d+) pods? on (\S+)": lambda it, count, nodes: (
         [racks.occupy(it.leader, one, int(count)) for one in _names(nodes)] and None
+    ),
+    r"(\d+) (replica|bare pod)s? of (\S+) on (\S+)(?: @(-?\d+))?": lambda it, count, kind, namespace, node, priority: (
+        racks.run_plain(it.leader, node, int(count), int(priority or 0), controlled=kind == "replica", namespace=namespace)
     ),
     r"(\d+) pods? leaves? (\S+)(?: from (\d+))?": Scenario.pods_leave,
 }
@@ -260,6 +270,10 @@ CLAIMS: Final[Table] = {
     r"reserved for (\S+)": Scenario.reserved,
     r"(\d+) GPUs taken": lambda it, count: (
         sum(state.taken.bit_count() for state in it.leader.ledger.snapshot().nodes.values()),
+        int(count),
+    ),
+    r"(\d+) pods? stops?": lambda it, count: (
+        sum("deletionTimestamp" in one["metadata"] for one in it.leader.world.pods.values()),
         int(count),
     ),
     r"quiet": Scenario.quiet,

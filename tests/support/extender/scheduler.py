@@ -16,6 +16,8 @@ from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.verbs import Inactive, verbs_app
 from kompakt_extender.wire import BindingArgs, ExtenderArgs
+from tests.support.client.reviewing import Reviewing
+from tests.support.extender.guard import HEADERS, guarded_by
 from tests.support.extender.leader import Leader
 from tests.support.extender.world import World, pod
 
@@ -26,7 +28,7 @@ class Replica:
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
         self.active = True
-        self.trouble = self.stuck = ""
+        self.trouble = self.stuck = self.unfit = ""
 
     def _require(self) -> None:
         if not self.active:
@@ -62,7 +64,8 @@ class Scheduler:
         self._verbs = httpx.AsyncClient(
             transport=httpx.ASGITransport(verbs_app(replica, self.metrics), raise_app_exceptions=False), base_url="http://x"
         )
-        self._health = httpx.AsyncClient(transport=httpx.ASGITransport(health_app(replica, self.metrics)), base_url="http://x")
+        app = health_app(replica, self.metrics, guarded_by(Reviewing()))
+        self._health = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", headers=HEADERS)
 
     async def post(self, verb: str, body: Any) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -17,10 +17,13 @@ import msgspec
 from kompakt_client.errors import Throttled, Unreachable
 from kompakt_client.requests import Answer
 from kompakt_core import contract as c
+from kompakt_core.contract import job_owner
+from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.errors import TryLater
 from kompakt_core.topology.machines import machine
 from kompakt_core.topology.wire import graph_to_spec
 from kompakt_extender.event_handlers import EventHandlers
+from kompakt_extender.limits_in_force import read_limits, read_namespace
 from kompakt_extender.project import TopologyReader, read_node, read_pod
 from kompakt_extender.project_job import read_job
 
@@ -50,6 +53,7 @@ def worker(job: str, index: int, gpus: int = 2, attempt: int = 1, **more: Any) -
         c.LABEL_WORKER_INDEX: str(index),
         c.LABEL_ATTEMPT: str(attempt),
     }
+    made["metadata"]["ownerReferences"] = [job_owner.encode(JobOwner("default", job, f"uid-{job}"))]
     return made
 
 
@@ -92,10 +96,14 @@ class World:
         self.nodes: dict[str, dict[str, Any]] = {}
         self.topologies: dict[str, dict[str, Any]] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
+        self.limits: dict[str, dict[str, Any]] = {}
+        self.namespaces: dict[str, dict[str, Any]] = {}
         self.news: deque[tuple[str, str, bytes | None]] = deque()  # the object as it was then; None = gone
         self.outcomes: deque[str] = deque()  # "ok" (also when empty), "lost" (never arrives), "unheard", "late"
         self.late: list[tuple[str, str, Any]] = []
         self.sent: list[tuple[str, str]] = []
+        self.events: list[dict[str, Any]] = []  # as they were made
+        self.kept: set[str] = set()  # names of pods that a PodDisruptionBudget does not let end
         self._versions = itertools.count(1)
         self.readers = Readers()  # of all leader sessions: what they keep is read from nothing but the object
 
@@ -125,6 +133,11 @@ class World:
         ready["status"] = "True" if ready["status"] == "False" else "False"
         self.put("nodes", name, self.nodes[name])
 
+    def break_gpu(self, node: str, index: int) -> None:
+        """The node's device plugin reports a GPU as unhealthy."""
+        self.topologies[node]["spec"]["gpus"][index]["health"] = "Unhealthy"
+        self.put("topologies", node, self.topologies[node])
+
     def remove_node(self, name: str) -> None:
         """The Node object goes, and with it its GPUTopology and its pods: the garbage collector sees to both."""
         for bound in [key for key, pod in self.pods.items() if pod["spec"].get("nodeName") == name]:
@@ -133,10 +146,30 @@ class World:
             del getattr(self, store)[name]
             self.news.append((store, name, None))
 
-    def add_gang(self, name: str, workers: int = 2, gpus: int = 2, consolidation: Any = None, **more: Any) -> None:
-        self.put("jobs", name, job(name, workers, gpus, consolidation=consolidation))
-        for index in range(workers):
-            self.add_pod(worker(name, index, gpus, **more))
+    def add_gang(
+        self, name: str, workers: int = 2, gpus: int = 2, consolidation: Any = None, *, namespace: str = "default", **more: Any
+    ) -> None:
+        """`more` goes into the pods' spec."""
+        objects = [
+            job(name, workers, gpus, consolidation=consolidation),
+            *(worker(name, i, gpus, **more) for i in range(workers)),
+        ]
+        for made in objects:
+            made["metadata"]["namespace"] = namespace
+        self.put("jobs", name, objects[0])
+        for made in objects[1:]:
+            self.add_pod(made)
+
+    def set_limits(self, name: str, **spec: Any) -> None:
+        """The administrator writes one."""
+        self.put("limits", name, {"metadata": {"name": name}, "spec": spec})
+
+    def remove_limits(self, name: str) -> None:
+        del self.limits[name]
+        self.news.append(("limits", name, None))
+
+    def add_namespace(self, name: str, **labels: str) -> None:
+        self.put("namespaces", name, {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name, **labels}}})
 
     def delete_pod(self, name: str) -> None:
         gone = self.pods.pop(name)
@@ -199,11 +232,28 @@ class World:
         return Answer(404, b"{}") if found is None else Answer(200, json.dumps(found).encode())
 
     def _write(self, method: str, path: str, body: Any) -> Answer:
+        if path.endswith("/events"):
+            self.events.append(copy.deepcopy(body))
+            return Answer(201, b"{}")
+        if path.endswith("/eviction"):
+            return self._evict(path.split("/")[-2], body)
         if path.endswith("/binding"):
             return self._bind(path.split("/")[-2], body)
         if path.endswith("/status"):
             return self._apply(path.split("/")[-2], body)
         return self._patch(path.split("/")[-1], body)
+
+    def _evict(self, name: str, body: dict[str, Any]) -> Answer:
+        found = self.pods.get(name)
+        if found is None:
+            return _refusal(404, "not found")
+        if found["metadata"]["uid"] != body["deleteOptions"]["preconditions"]["uid"]:
+            return _refusal(409, "uid differs")
+        if name in self.kept:
+            raise Throttled("Cannot evict pod as it would violate the pod's disruption budget.", 429)
+        found["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z"
+        self.add_pod(found)
+        return Answer(201, b"{}")
 
     def _bind(self, name: str, body: dict[str, Any]) -> Answer:
         found = self.pods.get(name)
@@ -261,6 +311,8 @@ class World:
             "nodes": handlers.nodes(),
             "topologies": handlers.topologies(),
             "jobs": handlers.training_jobs(),
+            "limits": handlers.limits(),
+            "namespaces": handlers.namespaces(),
         }
         for _ in range(min(count, len(self.news))):
             store, key, made = self.news.popleft()
@@ -272,7 +324,7 @@ class World:
     def relist(self, handlers: EventHandlers, readers: "Readers") -> None:
         """One consistent list of everything, as at the beginning of a leader session."""
         self.news.clear()
-        for store in ("nodes", "topologies", "jobs", "pods"):
+        for store in ("namespaces", "limits", "nodes", "topologies", "jobs", "pods"):
             for key, made in getattr(self, store).items():
                 self.news.append((store, key, msgspec.json.encode(made)))
         self.deliver(handlers, readers)
@@ -285,7 +337,8 @@ class Readers:
         self._topologies = TopologyReader()
 
     def read(self, store: str, raw: bytes) -> Any:
-        return {"pods": read_pod, "nodes": read_node, "jobs": read_job, "topologies": self._topologies}[store](raw)
+        others = {"limits": read_limits, "namespaces": read_namespace, "topologies": self._topologies}
+        return {"pods": read_pod, "nodes": read_node, "jobs": read_job, **others}[store](raw)
 
 
 def _refusal(code: int, message: str) -> Answer:

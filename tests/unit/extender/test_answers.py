@@ -1,5 +1,7 @@
 """filter and prioritize over HTTP, on bytes, as kube-scheduler calls them."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,6 +33,56 @@ async def test_a_rejection_is_word_for_word_the_same_while_free_counts_change(sc
         occupy(scheduler.leader, f"busy{index}", "n0", index)
         texts.add((await scheduler.filter("p", "n0"))["FailedNodes"]["n0"])
     assert len(texts) == 1
+
+
+CUSTOM = {c.ANN_PATTERN: "Custom", c.ANN_EDGES: "0-1,1-2"}
+
+
+@pytest.mark.parametrize(
+    ("most", "made", "words"),
+    [
+        ({"maxGPUs": 2}, pod("p", 3), "this pod asks for 3 GPUs; Limits few of the cluster allow 2 (maxGPUs)"),
+        ({"maxEdges": 1}, pod("p", 3, annotations=CUSTOM), "2 custom edges"),
+        ({"mayUseCustomPatterns": False}, pod("p", 3, annotations=CUSTOM), "this pod has pattern Custom"),
+        ({"maxGracePeriodSeconds": 29}, pod("p", 3), "30 as terminationGracePeriodSeconds"),
+        ({"maxGracePeriodSeconds": 90}, pod("p", 3, terminationGracePeriodSeconds=91), "91 as terminationGracePeriodSeconds"),
+        ({"maxGPUs": 2, "priorityClassNames": ["low"]}, pod("p", 3, priorityClassName="low"), "3 GPUs"),
+    ],
+)
+async def test_a_plain_pod_is_held_to_limits_on_every_node(
+    most: dict[str, Any], made: dict[str, Any], words: str, scheduler: Scheduler
+) -> None:
+    leader = scheduler.leader
+    leader.world.add_namespace("default")
+    leader.world.set_limits("few", **most)
+    leader.add_pod(made)
+    answer = await scheduler.filter("p")
+    assert answer["NodeNames"] == []
+    assert answer["FailedAndUnresolvableNodes"].keys() == {"n0", "n1", "pcie"}
+    assert words in answer["FailedAndUnresolvableNodes"]["n0"]
+    assert words in leader.queries.pod("default", "p")().message
+    leader.world.remove_limits("few")
+    leader.see()
+    assert (await scheduler.filter("p"))["NodeNames"] == ["n0", "n1", "pcie"]
+
+
+@pytest.mark.parametrize(
+    "most", [{"maxGPUs": 3}, {"maxMinRuntimeSeconds": 0}, {"maxGPUs": 2, "priorityClassNames": ["low"]}], ids=str
+)
+async def test_limits_that_let_a_plain_pod_be_change_nothing(most: dict[str, Any], scheduler: Scheduler) -> None:
+    leader = scheduler.leader
+    leader.world.set_limits("few", **most)
+    leader.add_pod(pod("p", 3))
+    assert (await scheduler.filter("p"))["NodeNames"] == ["n0", "n1", "pcie"]
+
+
+async def test_a_worker_whose_gang_has_its_places_is_not_held_to_limits_that_come_later(scheduler: Scheduler) -> None:
+    leader = scheduler.leader
+    await leader.place("j", 2, 4)
+    leader.world.set_limits("few", maxGPUs=1)
+    leader.see()
+    node = leader.annotations("j-worker-0-a1")[c.ANN_PLANNED_NODE]
+    assert (await scheduler.filter("j-worker-0-a1"))["NodeNames"] == [node]
 
 
 async def test_a_node_that_is_not_known_fails_and_stops_nothing(scheduler: Scheduler) -> None:
@@ -204,6 +256,9 @@ async def test_health_tells_trouble(scheduler: Scheduler) -> None:
     scheduler.replica.trouble = "not listed yet: pods"
     ready = await scheduler.get("/readyz")
     assert (ready.status_code, ready.text) == (503, "not listed yet: pods")
+    assert (await scheduler.get("/schedulerz")).status_code == 200, "who still reads may hold the Lease"
+    scheduler.replica.unfit = "the API server does not answer about pods"
+    assert (await scheduler.get("/schedulerz")).status_code == 503
 
 
 @settings(deadline=None)

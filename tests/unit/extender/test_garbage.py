@@ -16,7 +16,7 @@ from kompakt_extender import verbs
 from tests.support.extender.leader import Leader
 from tests.support.extender.scheduler import Replica, Scheduler, scheduling
 from tests.support.extender.served import served
-from tests.support.extender.world import World, pod
+from tests.support.extender.world import World, pod, worker
 
 SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 RECORDED = Path(__file__).parents[2] / "contract" / "data" / "extender"
@@ -133,6 +133,7 @@ _PATHS = [
     ("Pod", "metadata"),
     ("Pod", "metadata", "annotations"),
     ("Pod", "metadata", "labels"),
+    ("Pod", "metadata", "ownerReferences"),
     ("Pod", "metadata", "annotations", c.ANN_PATTERN),
     ("Pod", "metadata", "annotations", c.ANN_MIN_VALUE),
     ("Pod", "spec", "containers"),
@@ -150,7 +151,7 @@ async def test_any_spoilt_argument_is_answered_with_a_verdict_or_a_400(
     scheduler = scheduling()
     made = pod("p", 2, annotations=SENSITIVE)
     if planned:
-        made["metadata"]["labels"] = {c.LABEL_JOB_UID: "uid-j"}
+        made["metadata"] |= {part: worker("j", 0)["metadata"][part] for part in ("labels", "ownerReferences")}
         made["metadata"]["annotations"] |= {c.ANN_PLANNED_NODE: "n0", c.ANN_PLANNED_GPUS: "GPU-n0-0,GPU-n0-1"}
     scheduler.leader.world.add_pod(made)
     body = scheduler.args("p")

@@ -4,6 +4,7 @@ import asyncio
 import json
 import queue
 import threading
+import weakref
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -104,7 +105,9 @@ async def answers(gate: LeaderGate, words: str) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_lease(server: tuple[Server, ApiClient]) -> None:
+async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_lease(
+    server: tuple[Server, ApiClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
     state, api = server
     gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
     following = asyncio.create_task(gate.run())
@@ -113,10 +116,14 @@ async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_leas
     state.changes.put(lease("pod-a_1", "1", 2))
     await answers(gate, "still reading the cluster")
     assert "pods" in gate.trouble
+    assert gate.unfit == ""
+    monkeypatch.setattr("kompakt_extender.leader_session.STALLED_SECONDS", 0.0)
+    assert "does not answer about" in gate.unfit
+    assert "pods" in gate.unfit
     state.hold_back.set()
     await answers(gate, "serves")
     assert {"pods", "nodes", "gputopologies", "trainingjobs"} <= set(state.listed)
-    assert gate.trouble == gate.stuck == ""
+    assert gate.trouble == gate.stuck == gate.unfit == ""
     state.changes.put(lease("pod-b_1", "2", 3))
     await answers(gate, "held by pod-b_1, not by pod-a")
     following.cancel()
@@ -125,6 +132,7 @@ async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_leas
 
 
 async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, ApiClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kompakt_extender.leader_gate.FORGET_SECONDS", 0.1)
     monkeypatch.setattr("kompakt_client.lease.MARGIN_SECONDS", 0.0)  # the quiet time after a Lease was given up
     state, api = server
     state.lease = lease("pod-a_1", "1", 1)
@@ -132,8 +140,13 @@ async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, Api
     following = asyncio.create_task(gate.run())
     await answers(gate, "serves")
     assert state.listed.count("pods") == 1
+    assert gate._session is not None
+    first = weakref.ref(gate._session.ledger)
     state.changes.put(lease("", "2", 2))
     await answers(gate, "nobody holds")
+    async with asyncio.timeout(20):
+        while first() is not None:  # what the first session knew is forgotten
+            await asyncio.sleep(0.005)
     state.changes.put(lease("pod-a_2", "3", 3))
     await answers(gate, "serves")
     assert state.listed.count("pods") == 2

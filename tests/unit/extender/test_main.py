@@ -17,6 +17,8 @@ from kompakt_extender.health import health_app
 from kompakt_extender.main import KEEP_ALIVE_SECONDS, listen, parse
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import Inactive
+from tests.support.client.reviewing import Reviewing
+from tests.support.extender.guard import guarded_by
 from tests.support.extender.served import served
 
 
@@ -41,6 +43,7 @@ def test_defaults_are_those_of_the_chart(monkeypatch: pytest.MonkeyPatch) -> Non
         ("--wait-seconds", "1,2,999999999", "600,1800,3600"),
         ("--level-factors", "rack=1", "machine=0.05"),
         ("--overtaken-at-most", "-1", "whole number"),
+        ("--reserved-seconds", "0", "from 1 to"),
     ],
 )
 def test_a_wrong_flag_ends_with_what_would_be_right(flag: str, value: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +73,7 @@ def test_outside_a_cluster_without_a_kubeconfig_says_so(monkeypatch: pytest.Monk
 
 
 class Well:
-    trouble = stuck = ""
+    trouble = stuck = unfit = ""
 
     def queries(self) -> Queries:
         raise Inactive("nobody asks")
@@ -82,7 +85,10 @@ class Well:
 async def test_answers_are_sent_at_once_and_idle_connections_outlive_those_of_go() -> None:
     """Go's client closes idle connections after 90 s; with Nagle's algorithm each answer costs 40 ms."""
     assert KEEP_ALIVE_SECONDS > 90
-    async with served(health_app(Well(), ExtenderMetrics())) as (ours, port), httpx.AsyncClient() as client:
+    async with (
+        served(health_app(Well(), ExtenderMetrics(), guarded_by(Reviewing()))) as (ours, port),
+        httpx.AsyncClient() as client,
+    ):
         assert (await client.get(f"http://127.0.0.1:{port}/healthz")).text == "ok"
         (connection,) = ours.server_state.connections
         accepted = connection.transport.get_extra_info("socket")
@@ -102,7 +108,7 @@ def test_an_answer_leaves_in_one_segment() -> None:
             return whole
 
     async def story() -> None:
-        async with served(health_app(Well(), ExtenderMetrics())) as (_, port):
+        async with served(health_app(Well(), ExtenderMetrics(), guarded_by(Reviewing()))) as (_, port):
             assert await asyncio.to_thread(ask, port) == 20
 
     uvloop.run(story())

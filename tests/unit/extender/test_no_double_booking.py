@@ -61,7 +61,7 @@ class Cluster(RuleBasedStateMachine):
     @rule(workers=st.integers(1, 3), gpus=st.integers(1, 4), mode=st.sampled_from(["Default", "NoWait", "NeverRelax"]))
     def user_creates_a_job(self, workers: int, gpus: int, mode: str) -> None:
         self.count += 1
-        self.world.add_gang(f"j{self.count}", workers, gpus, consolidation={"mode": mode})
+        self.world.add_gang(f"j{self.count}", workers, gpus, consolidation={"mode": mode}, namespace=f"team-{self.count % 2}")
 
     @rule(count=st.integers(1, 12))
     def watch_delivers(self, count: int) -> None:

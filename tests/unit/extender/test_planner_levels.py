@@ -3,23 +3,29 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
+from kompakt_core.placement.model import Reason
 from kompakt_extender.consolidation import ClusterPolicy
+from kompakt_extender.objects import Pod
+from kompakt_extender.wire import ExtenderArgs
 from tests.support.extender.leader import gates
 from tests.support.extender.racks import half_full, on_racks
-from tests.support.extender.scenario import played
+from tests.support.extender.scenario import Scenario, played
+from tests.support.extender.world import pod
 
 HALF_FULL = "racks / 4 pods on a0+a1+b0+b1"
 WAITING = f"{HALF_FULL} / j comes 2x4 Fixed"  # for one machine: four GPUs are free on each
 # Three gangs of two GPUs come before one that needs a whole machine: then GPUs of b0 are reserved for it.
 OVERTAKEN = """racks with fixed 3 / 4 pods on a0+a1+b0+b1 / big comes 2x4 NeverRelax
-    1 s; s0 comes 1x2 -> s0 Released; big overtaken 1
-    1 s; s1 comes 1x2 -> s1 Released; big Waiting
-    1 s; s2 comes 1x2 -> s2 Released; big Reserved; big says 8 GPUs of b0 are reserved for it; reserved for big"""
+    1 s; s0 comes 1x2 of-others -> s0 Released; big overtaken 1
+    1 s; s1 comes 1x2 of-others -> s1 Released; big Waiting
+    1 s; s2 comes 1x2 of-others -> s2 Released; big Reserved; big says 8 GPUs of b0 are reserved for it; reserved for big"""
 OTHERS_FULL = f"{OVERTAKEN} / 8 pods on a0+a1+b1"
+STUCK = f"{OVERTAKEN} / s0 is bound; s1 is bound; s2 is bound / 8 pods on a0+a1+b1"
 SCENARIOS = {
     "a gang waits for one machine and says until when": f"""{WAITING}
         -> j Waiting; j because WaitingForLevel; j waits for Machine; j placeableSince 12:00:00; j until 12:10:00
@@ -56,14 +62,31 @@ SCENARIOS = {
         -> big Released; big on b0; s9 Waiting; reserved for nothing""",
     "counts outlive a takeover": f"{OVERTAKEN} / another leader -> big Reserved; big says 8 GPUs of b0; reserved for big",
     "counts end with their job": f"{OVERTAKEN} / big is suspended -> reserved for big / big is gone -> reserved for nothing",
+    "those for whom they are not hear that they are kept": f"""{STUCK} / 2 pods leave b0; s9 comes 1x2
+        -> s9 Waiting; s9 says kept for a gang that waits longer; big Reserved""",
+    "jobs of its own namespace do not overtake a gang": """racks with fixed 1 / 4 pods on a0+a1+b0+b1 / big comes 2x4 NeverRelax
+        1 s; s0 comes 1x2; s1 comes 1x2 -> s0 Released; s1 Released; big overtaken 0; big Waiting; reserved for nothing""",
+    "counts fall when none of them has become free for so long": f"""{STUCK}
+        -> big until 13:00:03; big says until 2026-01-31T13:00:03Z
+        3599 s -> big Reserved / 1 s -> big Waiting; big overtaken 0; reserved for nothing; quiet
+        s9 comes 1x2; 1 pod leaves b0 -> big Waiting""",
+    "each GPU that becomes free gives the rest as long again": f"""{STUCK} / 1800 s; 1 pod leaves b0
+        -> big until 13:30:03 / 1800 s -> big Reserved / 1800 s -> big Waiting""",
+    "a GPU that comes and goes does not": f"""{STUCK} / 1800 s; 2 pods leave b0 -> big until 13:30:03
+        above comes 1x2 @1 / above is bound -> big Reserved / 60 s; above completes -> big until 13:30:03""",
+    "the moment at which counts fall outlives a takeover": f"""{STUCK} / 1800 s; another leader
+        -> big until 13:00:03 / 1799 s -> big Reserved / 1 s -> big Waiting; reserved for nothing""",
+    "a node that has too few healthy GPUs now is given up": f"""{OVERTAKEN} / GPU 0 of b0 breaks
+        -> big Reserved; big says 8 GPUs of b1""",
     "GPUs are reserved by count for one gang at a time": """racks with fixed 3 / 4 pods on a0+a1+b0+b1
-        also comes 2x4 NeverRelax / big comes 2x4 NeverRelax / 1 s; s0 comes 1x2 / 1 s; s1 comes 1x2 / 1 s; s2 comes 1x2
+        also comes 2x4 NeverRelax / big comes 2x4 NeverRelax / 1 s; s0 comes 1x2 of-others
+        1 s; s1 comes 1x2 of-others / 1 s; s2 comes 1x2 of-others
         -> also Reserved; big Waiting; reserved for also; quiet""",
     "counts are free for a gang of higher priority, and reserved again after it": f"""{OTHERS_FULL} / 2 pods leave b0
         equal comes 1x2; above comes 1x2 @1 -> equal Waiting; above Released; big Reserved
         above is bound; above completes -> equal Waiting; big Reserved""",
     "who is overtaken while it is written about counts that": """n0 / 4 pods on n0; big is held; big comes 1x8
-        1 s; small comes 1x4 / big is answered -> small Released; big overtaken 1""",
+        1 s; small comes 1x4 of-others / big is answered -> small Released; big overtaken 1""",
 }
 
 
@@ -82,6 +105,22 @@ async def test_gpus_that_become_free_on_a_reserved_node_go_to_no_plain_pod() -> 
     state = leader.ledger.state(NodeName("b0"))
     assert state is not None
     assert state.free == 0
+
+
+async def test_a_plain_pod_hears_that_free_gpus_are_kept_for_a_gang() -> None:
+    leader = await played(f"{STUCK} / 2 pods leave b0")
+    args = ExtenderArgs(msgspec.convert(pod("plain"), Pod), ["a0", "b0"], None)
+    rejected = leader.answers.filter(args).rejected
+    assert {name: one.reason for name, one in rejected.items()} == {"a0": Reason.NOT_ENOUGH_GPUS, "b0": Reason.RESERVED}
+    assert "kept for a gang" in leader.queries.node("b0")().why_not[0].message
+
+
+async def test_counts_that_do_not_add_up_to_the_gangs_gpus_are_not_believed() -> None:
+    scenario = Scenario()
+    leader = await scenario.play(OVERTAKEN)
+    status = leader.world.jobs["big"]["status"]["scheduling"]
+    status |= {"reserved": [{"node": "a0", "gpus": 8}, {"node": "b0", "gpus": 8}], "until": "2099-01-31T12:00:00Z"}
+    await scenario.play("another leader -> big says 8 GPUs of b0; big until 13:00:03")
 
 
 async def test_a_gang_that_waits_for_the_reservation_of_another_does_not_ask_again_and_again() -> None:

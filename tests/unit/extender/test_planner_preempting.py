@@ -1,9 +1,12 @@
 """A gang of higher priority gets the GPUs of gangs of lower priority: reserved, written down, asked for, in this order."""
 
+import json
+
 import pytest
 
 from kompakt_core import contract as c
 from kompakt_core.contract import timestamps
+from kompakt_core.contract.scheduling_record import Victim
 from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender.preempting import PROTECTED, request, touch, urgent
 from tests.support.extender.scenario import Scenario, played
@@ -19,7 +22,7 @@ SCENARIOS = {
     "equal priority stays": "n0 / other runs 2x4 @1000 / 300 s; urgent comes 2x4 @1000 -> urgent Waiting; other not asked",
     "higher priority stays": "n0 / other runs 2x4 @2000 / 300 s; urgent comes 2x4 @1000 -> urgent Waiting; other not asked",
     "preemptionPolicy Never is honoured": f"{FULL_NODE} / urgent comes 2x4 @1000 polite -> urgent Waiting; low not asked",
-    "plain pods are never ended": "n0 / 8 pods on n0 / 300 s; urgent comes 2x4 @1000 -> urgent Waiting; reserved for nothing",
+    "bare pods are not ended": "n0 / 8 pods on n0 / 300 s; urgent comes 2x4 @1000 -> urgent Waiting; reserved for nothing",
     "nobody is asked before its minimum run time, and the moment is told and kept": """n0 / low runs 2x4
         240 s; urgent comes 2x4 @1000 -> urgent says may be ended for it from 2026-01-31T12:05:00Z on; timer at 12:05:00
         59 s -> low not asked
@@ -95,6 +98,10 @@ SCENARIOS = {
         300 s; urgent comes 2x4 @1000 -> low-0 asked by urgent; low-1 not asked
         most comes 2x4 @2000 -> low-0 asked by most; low-1 asked by urgent""",
     # Reserved GPUs are given back in the end, whoever dies in between.
+    "a victim that never stops does not keep the free GPUs from others": f"""{TWO_NODES} / urgent comes 2x8 @1000
+        low-0 ends; a pod of low-1 stops; equal comes 2x4 @1000
+        3599 s -> urgent because Preempting; equal Waiting
+        1 s -> urgent Waiting; urgent because Waiting; equal Released; reserved for nothing""",
     "of two gangs that the same GPUs are written for the later one keeps them": f"""{TWO_NODES} / first comes 2x8 @2000
         1 s; second comes 2x4 @1000; n1 turns; first is held -> first because Preempting; second because Preempting
         another leader; first is answered -> low-0 asked by second; low-1 not asked; first Waiting; reserved for second""",
@@ -133,6 +140,41 @@ async def test_a_victim_is_told_for_whom_it_ends_and_the_other_whom_it_waits_for
         -1
     ].items()
     assert leader.metrics.registry.get_sample_value("kompakt_planner_preemptions_total") == 1
+
+
+async def test_across_namespaces_both_are_told_uids_and_numbers_only() -> None:
+    leader = await played(FULL_NODE)
+    urgent(leader, namespace="other")
+    await leader.settle()
+    waiting = leader.scheduling("urgent")
+    assert waiting["victims"] == [{"uid": "uid-low", "attempt": 1, "priority": 0}]
+    assert "of lower priority: a job of another namespace (uid uid-low); 8 GPUs" in waiting["message"]
+    asked = leader.scheduling("low")["preempt"]
+    assert asked["for"] == {"uid": "uid-urgent", "priority": 1000}
+    assert asked["message"] == "for a job of another namespace (uid uid-urgent), priority 1000; this job has priority 0"
+    for name, stranger in (("low", "urgent"), ("urgent", "low")):
+        told = json.dumps(leader.world.jobs[name]["status"]).replace(f"uid-{stranger}", "")
+        assert f"/{stranger}" not in told
+        assert f'"{stranger}"' not in told
+
+
+async def test_across_namespaces_a_preemption_goes_on_whatever_changes_and_whoever_leads() -> None:
+    it = Scenario()
+    leader = await it.play(f"{FULL_NODE} / urgent comes 2x4 @1000 of-others -> urgent because Preempting")
+    began = leader.scheduling("urgent")["victimsSince"]
+    leader.wait(20)
+    leader.world.add_node("small", "rtx-2-ns")
+    for change in ("0 s", "another leader / 0 s"):
+        await it.play(change)
+        assert it.leader.scheduling("urgent")["victimsSince"] == began
+
+
+async def test_a_victim_is_the_same_by_whatever_name_it_goes() -> None:
+    """A job of its own namespace names it, one of another does not; the lower of the two gives it up, whatever its GPUs are."""
+    leader = await played(URGENT)
+    assert leader.scheduling("urgent")["victims"][0]["name"] == "low"
+    leader.planner._preempting.take_over(2000, set(), [Victim("", "", "uid-low", 1, 0)])
+    assert not leader.ledger.reserved.exact
 
 
 async def test_the_reservation_is_written_before_the_request() -> None:

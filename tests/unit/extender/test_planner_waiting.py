@@ -163,6 +163,19 @@ async def test_a_partly_bound_gang_is_withdrawn_for_good_and_bind_refuses_the_re
     assert len(leader.world.sent) == sent  # the next attempt is the operator's
 
 
+@pytest.mark.parametrize("step", [3600.0, -3600.0])
+async def test_a_step_of_the_clock_withdraws_no_plan_and_lets_none_stand_longer(leader: Leader, step: float) -> None:
+    await released_but_unbound(leader, 2)
+    leader.stepped = step
+    leader.wait(1)
+    await leader.settle()
+    assert leader.scheduling("j")["state"] == "Released"
+    leader.stepped = 0.0
+    leader.wait(120)
+    await leader.plan()
+    assert leader.scheduling("j")["state"] == "Withdrawn"
+
+
 @pytest.mark.parametrize("leaves", [False, True], ids=["it is left out of the next attempt", "a pod on its way out says nothing"])
 async def test_a_node_whose_kubelet_rejected_a_pod(leaves: bool, leader: Leader) -> None:
     """On a machine that comes back kubelet sees the old pods, on their way out, before its device plugin is there."""

@@ -143,3 +143,14 @@ async def test_no_more_are_remembered_than_a_bound(asked: Asked) -> None:
     free(asked.leader, "busy0")
     assert sum([await asked.rounds() for _ in range(MOST)]) == MOST
     assert not any(path.endswith("/p4") for path, _ in asked.patched)
+
+
+async def test_a_pod_beyond_limits_is_annotated_when_they_become_wider(leader: Leader) -> None:
+    asked = Asked(leader)
+    leader.world.set_limits("few", maxGPUs=2)
+    made = leader.add_pod(pod("p", 4))
+    assert asked.filter(made) == []
+    assert await asked.rounds() == 0
+    leader.world.set_limits("few", maxGPUs=4)
+    leader.see()
+    assert await asked.rounds() == 1

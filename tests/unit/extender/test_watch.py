@@ -117,8 +117,10 @@ ROWS = {
         [listed(5, A), (410, {}), listed(50, B)], {"b": "2"}, lists=2, since=[None, "5", None]
     ),
     "so does 410 on the watch itself": Row([listed(5, A), [error(410)], listed(50, B)], {"b": "2"}, 2, [None, "5", None]),
-    "another error goes on from where it was": Row([listed(5), [error(500)], [A6]], {"a": "1"}, since=[None, "5", "5"]),
-    "a connection cut in the middle of a line loses nothing": Row([listed(5), [HALF, CUT], [A6]], {"a": "1"}),
+    "another error goes on from where it was": Row(
+        [listed(5), [error(500)], listed(5), [A6]], {"a": "1"}, since=[None, "5", None, "5"]
+    ),
+    "a connection cut in the middle of a line loses nothing": Row([listed(5), [HALF, CUT], listed(5), [A6]], {"a": "1"}),
     "an object that cannot be read is left out and the rest goes on": Row(
         [
             listed(5, item("bad", 1, "broken"), item("good", 2, "1")),
