@@ -9,6 +9,8 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid, NodeName
 from kompakt_core.topology.graph import UNHEALTHY, LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
+from kompakt_device_plugin.cdi import REMEDY, CdiNames
+from kompakt_device_plugin.isolation import Isolation
 from kompakt_device_plugin.report import NodeReport, TopologyCondition
 
 # By which other drivers offer the same GPUs: NVIDIA's device plugin by resources (whole GPUs, shared ones, MIG slices),
@@ -22,11 +24,16 @@ _ALL: Final[frozenset[GpuUuid]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Advertisement:
-    """`report` None: nothing is or was known of the node's GPUs. `offered` None: no device is offered."""
+    """`report` None: nothing is or was known of the node's GPUs. `offered` None: no device is offered.
+
+    `problem` says why none is, `shortage` why some GPUs are not, `warning` what else is to be told.
+    """
 
     report: NodeReport | None
     offered: LinkGraph | None
     problem: TopologyCondition | None
+    shortage: TopologyCondition | None = None
+    warning: TopologyCondition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +55,16 @@ class SourceName(Protocol):
 
 
 def advertise(
-    node_reading: NodeReading, reading: LinkGraph | InvalidInput, source: SourceName, own: Collection[GpuUuid] = _ALL
+    node_reading: NodeReading,
+    reading: LinkGraph | InvalidInput,
+    source: SourceName,
+    own: Collection[GpuUuid] = _ALL,
+    cdi: CdiNames | None = None,
+    isolation: Isolation | None = None,
 ) -> Advertisement:
-    """A node whose description is broken, or whose GPUs another plugin owns, offers nothing and says why.
+    """A node whose description is broken, whose GPUs another plugin owns, or of whose GPUs containers can get none offers
+    nothing and says why; so does one that is to be isolated and is not. `cdi`: what containers can get, None where they do
+    not get their GPUs by CDI.
 
     With a broken description an earlier GPUTopology keeps its spec (its pods still hold those GPUs) and turns not ready.
     A node that has GPUs of `own` offers these only, whatever others do; elsewhere `own` means nothing. Who holds what is left
@@ -61,12 +75,19 @@ def advertise(
     if graph:
         graph = whole(only(graph, mine) if mine else graph)
     owner = other_owner(node_reading)
-    problem = _problem(reading, "" if mine else owner)
+    unnamed = lacking(graph, cdi)
+    problem = _problem(reading, "" if mine else owner) or _unreachable(graph, cdi, unnamed) or _forbidden(isolation)
     if graph is None:
         return Advertisement(None, None, problem)
+    graph = without(graph, unnamed)
     meta = node_reading.node["metadata"]
-    report = NodeReport(NodeName(meta["name"]), meta["uid"], graph, source.name, (), problem, owner, source.driver_version)
-    return Advertisement(report, None if problem else graph, problem)
+    isolated = _isolated(isolation)
+    report = NodeReport(
+        NodeName(meta["name"]), meta["uid"], graph, source.name, (), problem, owner, source.driver_version, isolated
+    )
+    shortage = _condition(TopologyType.DEGRADED, True, _unnamed(unnamed)) if unnamed and not problem else None
+    warning = isolated if isolated and isolated.status is False and not problem else None
+    return Advertisement(report, None if problem else graph, problem, shortage, warning)
 
 
 def other_owner(node_reading: NodeReading) -> str:
@@ -107,6 +128,53 @@ def whole(graph: LinkGraph) -> LinkGraph:
             for gpu in graph.gpus
         ),
     )
+
+
+def without(graph: LinkGraph, unnamed: Collection[GpuUuid]) -> LinkGraph:
+    """The graph with the GPUs that no container can get marked as not to be had."""
+    if not unnamed:
+        return graph
+    reason = ConditionReason.CDI_SPEC_MISSING
+    return replace(
+        graph,
+        gpus=tuple(
+            replace(gpu, health=UNHEALTHY, health_reason=gpu.health_reason or reason) if gpu.uuid in unnamed else gpu
+            for gpu in graph.gpus
+        ),
+    )
+
+
+def lacking(graph: LinkGraph | None, cdi: CdiNames | None) -> tuple[GpuUuid, ...]:
+    """The GPUs that no container can get."""
+    return cdi.lacking(gpu.uuid for gpu in graph.gpus) if graph and cdi else ()
+
+
+def _unreachable(graph: LinkGraph | None, cdi: CdiNames | None, unnamed: Collection[GpuUuid]) -> TopologyCondition | None:
+    """Why containers can get none of the node's GPUs."""
+    if cdi and cdi.unusable:
+        return _condition(TopologyType.READY, False, cdi.unusable)
+    if graph and unnamed and len(unnamed) == graph.size:
+        return _condition(TopologyType.READY, False, _unnamed(unnamed))
+    return None
+
+
+def _isolated(found: Isolation | None) -> TopologyCondition | None:
+    return TopologyCondition(TopologyType.ISOLATED, found.isolated, found.reason, found.message) if found else None
+
+
+def _forbidden(found: Isolation | None) -> TopologyCondition | None:
+    """Why no pod may be placed on a node that is not known to keep GPUs from those that they were not given to."""
+    if found is None or not found.forbids:
+        return None
+    return TopologyCondition(TopologyType.READY, False, found.reason, found.message)
+
+
+def _condition(type_: TopologyType, status: bool, sentence: str) -> TopologyCondition:
+    return TopologyCondition(type_, status, ConditionReason.CDI_SPEC_MISSING, sentence)
+
+
+def _unnamed(unnamed: Collection[GpuUuid]) -> str:
+    return f"no CDI specification of this node names {', '.join(unnamed)}, so no container gets them: {REMEDY}"
 
 
 def _offers(found: Mapping[str, Any], node: Mapping[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import grpc
 
 from kompakt_client.errors import ApiError, Conflict, NotFound, explained
 from kompakt_client.events import Occurrence, Regarding
+from kompakt_client.memory import trim
 from kompakt_client.requests import Object
 from kompakt_core import contract
 from kompakt_core.contract.conditions import ConditionReason, TopologyType
@@ -19,12 +20,13 @@ from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.advertisement import Advertisement, NodeReading, advertise
 from kompakt_device_plugin.allocations import Allocations
 from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, PluginApi
+from kompakt_device_plugin.cdi import CdiNames
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.event_recorder import EventRecorder
 from kompakt_device_plugin.health import Heartbeat
+from kompakt_device_plugin.isolation import Isolation
 from kompakt_device_plugin.journal import Journal
-from kompakt_device_plugin.memory import trim
 from kompakt_device_plugin.metrics import PluginMetrics
 from kompakt_device_plugin.objects import Objects
 from kompakt_device_plugin.pods import NodePod, NodePods
@@ -63,11 +65,16 @@ class Agent:
         metrics: PluginMetrics,
         stop: threading.Event,
         own: Collection[GpuUuid] = (),
+        cdi: Callable[[str], CdiNames | None] = lambda runtime: None,
+        isolation: Callable[[], Isolation | None] = lambda: None,
     ) -> None:
-        """`own`: the GPUs that are ours on a node whose others another plugin offers."""
+        """`own`: the GPUs that are ours on a node whose others another plugin offers. `cdi`: what containers can get by CDI
+        under the runtime that the Node names, None where they do not get their GPUs so. `isolation`: what else shows them GPUs.
+        """
+        self._isolation = isolation
         self._api, self._name, self._source, self._allocations = api, node, source, allocations
         self._pods, self._devices, self._journal, self._metrics = pods, devices, journal, metrics
-        self._stop, self._own = stop, frozenset(own)
+        self._stop, self._own, self._cdi = stop, frozenset(own), cdi
         self._nodes, self._topologies, self._slices = Objects(), Objects(), Objects()
         self._events = EventRecorder(api, node)
         self._reporter, self._corrector = TopologyReporter(api), PodCorrector(api, self._count, self._events)
@@ -76,7 +83,7 @@ class Agent:
         self._watches: list[Watching] = []
         self._offering = threading.Lock()  # between looking and changing what is offered
         self._pauses: list[float] = []  # those to come before the usual one
-        self._said = self._trouble = ""
+        self._said = self._warned = self._trouble = ""
         self.settled = threading.Event()  # one round came to its end: report and offer are what they should be
 
     def allocated(self) -> None:
@@ -100,10 +107,10 @@ class Agent:
             self._events.owe(node_event(node, told))
             self._wake.set()
 
-    def runtime(self) -> str:
-        """The container runtime of the node, as its Node names it; empty while that is not known."""
+    def named(self) -> CdiNames | None:
+        """What containers can get by CDI now, under the runtime that the Node names; None where they do not get GPUs so."""
         facts = ((self._nodes.get(self._name) or {}).get("status") or {}).get("nodeInfo") or {}
-        return str(facts.get("containerRuntimeVersion", ""))
+        return self._cdi(str(facts.get("containerRuntimeVersion", "")))
 
     def ask(self) -> None:
         """Lists this node's pods now, beside the watch. Raises an ApiError."""
@@ -195,7 +202,7 @@ class Agent:
         if node is None:
             return None
         node_reading = NodeReading(node, self._topologies.get(self._name), self._slices.all())
-        return advertise(node_reading, self._read(node), self._source, self._own)
+        return advertise(node_reading, self._read(node), self._source, self._own, self.named(), self._isolation())
 
     def _prepare(self, graph: LinkGraph) -> None:
         """Works out before kubelet asks what an answer needs, once for each machine: not when its health changes. Tidying up
@@ -214,16 +221,25 @@ class Agent:
 
     def _say(self, seen: Advertisement) -> None:
         """A problem is logged and told by an Event once, not in every round."""
-        said = seen.problem.message if seen.problem else ""
+        self._warn(seen.warning)
+        told = seen.problem or seen.shortage
+        said = told.message if told else ""
         if said == self._said:
             return
         self._said = said
-        if seen.problem is None:
+        if told is None:
             log.info("the node's GPUs are offered again")
             return
-        log.error("no GPU is offered: %s", said)
+        log.error("%s: %s", "no GPU is offered" if seen.problem else "some GPUs are not offered", said)
         if node := self._nodes.get(self._name):
-            self._events.owe(node_event(node, seen.problem))
+            self._events.owe(node_event(node, told))
+
+    def _warn(self, told: TopologyCondition | None) -> None:
+        """As a problem, though the GPUs are offered."""
+        if told is not None and told.message != self._warned and (node := self._nodes.get(self._name)):
+            log.warning("%s", told.message)
+            self._events.owe(node_event(node, told))
+        self._warned = told.message if told else ""
 
     def _failed(self, error: Exception) -> None:
         trouble = f"kubelet: {reason_of(error)}" if isinstance(error, grpc.RpcError) else explained(error)
@@ -281,6 +297,6 @@ def unknown(gpus: Collection[GpuUuid]) -> str:
 
 
 def node_event(node: Object, problem: TopologyCondition) -> Occurrence:
-    """What is told of a node that offers nothing."""
+    """What is told of a node that offers nothing, or not all."""
     about = Regarding("v1", "Node", node["metadata"]["name"], node["metadata"]["uid"])
     return Occurrence(about, "Warning", problem.reason, "Offering", problem.message)

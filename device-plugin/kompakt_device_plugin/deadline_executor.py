@@ -47,6 +47,11 @@ class DeadlineTask(Generic[T]):
             return False
         return True
 
+    @property
+    def trouble(self) -> BaseException | None:
+        """The error in which it ended; None where it did not."""
+        return self._future.exception(0) if self._future.done() and not self._future.cancelled() else None
+
     def result(self) -> T:
         """What came of it, once it has `ended`."""
         return self._future.result(0)

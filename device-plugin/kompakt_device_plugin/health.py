@@ -6,6 +6,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from kompakt_client.reviews import READ_METRICS, AccessRefused, Reviews, token_of
+
+METRICS = "/metrics"
 STALE_SECONDS = 60.0  # longer than any round takes while the API server is away
 
 
@@ -26,10 +29,16 @@ class Heartbeat:
         return self._clock() - self._last < self._stale
 
 
-def serve(port: int, alive: Callable[[], bool], waits_for: Callable[[], str], registry: CollectorRegistry) -> ThreadingHTTPServer:
+def serve(
+    port: int,
+    alive: Callable[[], bool],
+    waits_for: Callable[[], str],
+    registry: CollectorRegistry,
+    reviews: Reviews | None = None,
+) -> ThreadingHTTPServer:
     """Answers on all addresses of the pod in a thread of its own. `waits_for` is empty once this process serves its node.
 
-    Raises OSError where the port is in use; 0 takes a free one.
+    `reviews` says who may read figures; without, everybody may. Raises OSError where the port is in use; 0 takes a free one.
     """
 
     def healthz() -> tuple[int, bytes]:
@@ -42,13 +51,18 @@ def serve(port: int, alive: Callable[[], bool], waits_for: Callable[[], str], re
     pages: dict[str, Callable[[], tuple[int, bytes]]] = {
         "/healthz": healthz,
         "/readyz": readyz,
-        "/metrics": lambda: (200, generate_latest(registry)),
+        METRICS: lambda: (200, generate_latest(registry)),
     }
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             page = pages.get(self.path)
-            self._answer(*(page() if page else (404, f"there are {', '.join(pages)}\n".encode())))
+            if reviews is not None and self.path == METRICS:
+                try:
+                    reviews.admit(token_of(self.headers.get), READ_METRICS)
+                except AccessRefused as refused:
+                    return self._answer(refused.status, f"{refused}\n".encode())
+            return self._answer(*(page() if page else (404, f"there are {', '.join(pages)}\n".encode())))
 
         def _answer(self, code: int, body: bytes) -> None:
             self.send_response(code)

@@ -8,19 +8,23 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn
 
+from kompakt_client import memory
+from kompakt_client.reviews import Reviews
 from kompakt_client.transport import connect
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
-from kompakt_device_plugin import health, memory
+from kompakt_device_plugin import health
 from kompakt_device_plugin.agent import Agent
 from kompakt_device_plugin.allocations import Allocations, StillRunning
 from kompakt_device_plugin.api import PluginApi
+from kompakt_device_plugin.cdi import Cdi, NodeCdi
 from kompakt_device_plugin.devices import Devices
-from kompakt_device_plugin.handover import Cdi, RealGpus, environment_only
+from kompakt_device_plugin.handover import RealGpus, environment_only
+from kompakt_device_plugin.isolation import IsolationLevel, NodeIsolation
 from kompakt_device_plugin.journal import Journal
 from kompakt_device_plugin.metrics import PluginMetrics
 from kompakt_device_plugin.node_lock import NodeLock
@@ -46,7 +50,8 @@ class Choices:
 
     own: frozenset[GpuUuid] = frozenset()  # ours on nodes whose other GPUs another plugin offers
     numa: bool = False  # kubelet hears of NUMA nodes
-    cdi: Cdi = Cdi.AUTO
+    cdi: NodeCdi = field(default_factory=NodeCdi)
+    isolation: NodeIsolation = field(default_factory=NodeIsolation)
 
 
 _DEFAULT: Final = Choices()
@@ -61,10 +66,22 @@ class Plugin:
         self.stop, self.metrics, self.devices = threading.Event(), PluginMetrics(), Devices()
         self._node, self._source, self.pods = node, source, NodePods()
         self._lock, self._journal = NodeLock(kubelet_dir / SOCKETS), Journal(kubelet_dir / SOCKETS)
+        text = source.name == "text"  # there is nothing that a container could get
         self._resources, self.still_running = PodResources(kubelet_dir), StillRunning(self.pods)
         allocations = Allocations(self._resources, self.pods, self.devices, self._journal, self.still_running)
         self.agent = Agent(
-            api, node, source, allocations, self.pods, self.devices, self._journal, self.metrics, self.stop, choices.own
+            api,
+            node,
+            source,
+            allocations,
+            self.pods,
+            self.devices,
+            self._journal,
+            self.metrics,
+            self.stop,
+            choices.own,
+            NodeCdi(Cdi.NEVER) if text else choices.cdi,
+            NodeIsolation() if text else choices.isolation,
         )
         self._servicer = PluginServicer(
             self.devices,
@@ -76,15 +93,12 @@ class Plugin:
             strange=self.agent.strange,
             busy=source.busy,
             alive=self.still_running,
-            answer=environment_only if source.name == "text" else self._real_gpus(choices.cdi),
+            answer=environment_only if text else RealGpus(source.minor, self.devices.place, self.agent.named),
             numa=choices.numa,
         )
         self._registrar = Registrar(kubelet_dir, self.devices, self._servicer, self.metrics, time.monotonic)
         self._beats = [health.Heartbeat(time.monotonic)]
         self._waits_for = ANOTHER
-
-    def _real_gpus(self, cdi: Cdi) -> RealGpus:
-        return RealGpus(self._source.minor, self.devices.place, self.agent.runtime, cdi)
 
     def run(self) -> None:
         """Until `stop` is set: waits for its turn on this node, then watches, reports and stays registered."""
@@ -188,12 +202,30 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--heed-xids", default="", help="XIDs that make a GPU unhealthy although they would be skipped")
     parser.add_argument(
-        "--cdi", type=Cdi, choices=list(Cdi), default=Cdi.AUTO, help="whether GPUs are handed over as CDI devices (default: auto)"
+        "--cdi",
+        type=Cdi,
+        choices=list(Cdi),
+        default=Cdi.AUTO,
+        help="whether GPUs are handed over as CDI devices (default: auto, by runtimes known to take them; never: device files)",
     )
+    parser.add_argument(
+        "--isolation",
+        type=IsolationLevel,
+        choices=list(IsolationLevel),
+        default=IsolationLevel.DEFAULT,
+        help="strict: offer no GPU on a node that may show GPUs to whoever asks by NVIDIA_VISIBLE_DEVICES (default: say so)",
+    )
+    parser.add_argument(
+        "--isolation-probe",
+        type=Path,
+        help="what a container was shown that asked by that variable: the file of isolation_probe, or /dev for this one itself",
+    )
+    parser.add_argument("--toolkit-dir", type=Path, help="folder of the config.toml of NVIDIA's container toolkit, to look at it")
     parser.add_argument("--numa-hints", action="store_true", help="tell kubelet's Topology Manager the GPUs' NUMA nodes")
     parser.add_argument(
         "--health-port", type=int, default=8903, help="port of /healthz, /readyz and /metrics (default: %(default)s)"
     )
+    parser.add_argument("--plain-metrics", action="store_true", help="/metrics answers without a token whose account may get it")
     options = parser.parse_args(arguments)
     if not options.node_name:
         parser.error("the node has no name: give --node-name or set NODE_NAME")
@@ -238,12 +270,14 @@ def main() -> None:
         )
     except InvalidInput as error:
         sys.exit(f"kompakt-device-plugin: {error}")
-    choices = Choices(options.own_gpus, options.numa_hints, options.cdi)
+    isolation = NodeIsolation(options.isolation, options.isolation_probe, options.toolkit_dir)
+    choices = Choices(options.own_gpus, options.numa_hints, NodeCdi(options.cdi), isolation)
     plugin = Plugin(api, NodeName(options.node_name), source, options.kubelet_dir, choices)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: plugin.stop.set())
     try:
-        server = health.serve(options.health_port, plugin.alive, plugin.waits_for, plugin.metrics.registry)
+        reviews = None if options.plain_metrics else Reviews(api)
+        server = health.serve(options.health_port, plugin.alive, plugin.waits_for, plugin.metrics.registry, reviews)
     except OSError as error:
         sys.exit(f"kompakt-device-plugin: port {options.health_port} cannot be used: {error.strerror}")
     plugin.run()

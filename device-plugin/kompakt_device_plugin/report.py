@@ -31,7 +31,7 @@ class TopologyCondition:
     """A condition without its time, which is that of the last change of `status`."""
 
     type: str
-    status: bool
+    status: bool | None  # None: Unknown
     reason: str
     message: str
 
@@ -48,6 +48,7 @@ class NodeReport:
     problem: TopologyCondition | None = None  # why no GPU is offered although the node is there
     other_owner: str = ""  # by what another plugin offers GPUs of this node
     driver_version: str = ""
+    isolated: TopologyCondition | None = None  # None: nobody looked
 
 
 def spec_of(report: NodeReport) -> Object:
@@ -80,11 +81,16 @@ def counted(report: NodeReport) -> dict[str, int]:
 
 
 def conditions_of(report: NodeReport) -> tuple[TopologyCondition, ...]:
-    """Ready, Degraded, Conflict: always all three, since an apply that leaves one out deletes it."""
+    """Ready, Degraded, Conflict: always all three, since an apply that leaves one out deletes it; Isolated where it is known."""
     ready = report.problem or TopologyCondition(
         TopologyType.READY, True, ConditionReason.REPORTED, "the link graph is reported and the GPUs are offered"
     )
-    return ready, _degraded(report.graph), _conflict(report)
+    return (
+        ready,
+        _degraded(report.graph),
+        _conflict(report),
+        *((report.isolated,) if report.isolated else ()),
+    )
 
 
 def _conflict(report: NodeReport) -> TopologyCondition:

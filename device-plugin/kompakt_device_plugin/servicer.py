@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import grpc
 
+from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid
 from kompakt_core.topology.graph import Gpu, LinkGraph
 from kompakt_device_plugin import processes
@@ -111,11 +112,16 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
         ordered = [self._hand_over(gpus) for gpus in given]
         found = self._answering.begin(lambda: [self._answer(gpus) for gpus in ordered])
         if not found.ended(ANSWER_SECONDS):
-            context.abort(
-                grpc.StatusCode.UNAVAILABLE, "it cannot be told in time how a container gets these GPUs: see the plugin's log"
-            )
+            context.abort(*self._unanswered(found.trouble))
         self._allocated()
         return pb.AllocateResponse(container_responses=found.result())
+
+    def _unanswered(self, trouble: BaseException | None) -> tuple[grpc.StatusCode, str]:
+        """How kubelet is told that a container cannot get its GPUs; it shows the sentence in the pod's status."""
+        self._metrics.rejected_allocations.inc()
+        if isinstance(trouble, InvalidInput):
+            return grpc.StatusCode.FAILED_PRECONDITION, str(trouble)
+        return grpc.StatusCode.UNAVAILABLE, "it cannot be told in time how a container gets these GPUs: see the plugin's log"
 
     def _in_use(self, given: Collection[tuple[GpuUuid, ...]]) -> str:
         """Why these GPUs cannot be handed over yet; empty where they can. Driver and /proc are looked at at the same time."""

@@ -137,8 +137,11 @@ class Calls:
         return tuple(answer.container_responses[0].deviceIDs)
 
     def allocate(self, gpus: tuple[str, ...]) -> dict[str, str]:
+        return dict(self.handed_over(gpus).envs)
+
+    def handed_over(self, gpus: tuple[str, ...]) -> Any:
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=gpus)])
-        return dict(self.stub.Allocate(request, timeout=PATIENCE).container_responses[0].envs)
+        return self.stub.Allocate(request, timeout=PATIENCE).container_responses[0]
 
 
 class PluginClient(Calls):

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from kompakt_core import contract
 from kompakt_device_plugin.api import NODES, TOPOLOGIES, pod_path
-from kompakt_device_plugin.main import Plugin
+from kompakt_device_plugin.cdi import Cdi, NodeCdi
+from kompakt_device_plugin.isolation import NodeIsolation
+from kompakt_device_plugin.main import Choices, Plugin
 from kompakt_device_plugin.source import Change, ChangeKind, Quiet, TextSource
 from tests.support.device_plugin.api import pod_object
 
@@ -17,10 +19,11 @@ TOPOLOGY = f"{TOPOLOGIES}/{NODE}"
 class Running:
     """A plugin in a thread, and the kubelet that found it."""
 
-    def __init__(self, api, kubelet, machines, client, until, source=None):
+    def __init__(self, api, kubelet, machines, client, until, source=None, cdi=None, isolation=None):
         self.api, self.kubelet, self.machines, self.client, self.until = api, kubelet, machines, client, until
         self.source = source or TextSource(machines)
-        self.plugin = Plugin(api, NODE, self.source, kubelet.folder)
+        choices = Choices(cdi=cdi or NodeCdi(Cdi.NEVER), isolation=isolation or NodeIsolation())
+        self.plugin = Plugin(api, NODE, self.source, kubelet.folder, choices)
         self.thread = threading.Thread(target=self.plugin.run, daemon=True)  # a test that fails does not stop all of them
 
     def start(self):

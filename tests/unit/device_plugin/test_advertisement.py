@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 
 from kompakt_core.errors import InvalidInput
+from kompakt_core.topology.graph import UNHEALTHY
 from kompakt_core.topology.wire import graph_to_spec
 from kompakt_device_plugin.advertisement import NodeReading, advertise, only, other_owner
+from kompakt_device_plugin.cdi import CdiNames
+from kompakt_device_plugin.report import conditions_of, counted
 from kompakt_device_plugin.source import Quiet
 from tests.support.device_plugin.pods import ALL, GRAPH
 
@@ -48,6 +51,42 @@ def test_gpus_that_another_plugin_owns_are_reported_but_not_offered():
     seen = advertise(NodeReading(owned_by(**{"nvidia.com/gpu": "8"})), GRAPH, TEXT)
     assert (seen.offered, seen.report.other_owner) == (None, "nvidia.com/gpu")
     assert "offers nothing" in seen.problem.message
+
+
+def named(*gpus, unusable=""):
+    return CdiNames({gpu: f"nvidia.com/gpu={gpu}" for gpu in gpus}, unusable)
+
+
+def test_gpus_that_all_can_be_had_by_cdi_are_offered_as_they_are():
+    seen = advertise(NodeReading(NODE), GRAPH, TEXT, cdi=named(*ALL))
+    assert (seen.offered, seen.problem, seen.shortage) == (GRAPH, None, None)
+
+
+def test_a_gpu_that_no_specification_names_is_reported_and_given_to_nobody():
+    seen = advertise(NodeReading(NODE), GRAPH, TEXT, cdi=named(*ALL[:3], *ALL[4:]))
+    sick = [(gpu.uuid, gpu.health_reason) for gpu in seen.offered.gpus if gpu.health == UNHEALTHY]
+    assert sick == [(ALL[3], "CDISpecMissing")]
+    assert (seen.problem, seen.shortage.reason) == (None, "CDISpecMissing")
+    assert f"names {ALL[3]}, so no container gets them" in seen.shortage.message
+    degraded = conditions_of(seen.report)[1]
+    assert (degraded.status, degraded.reason, degraded.message) == (True, "CDISpecMissing", "unhealthy: GPU 3 (CDISpecMissing)")
+
+
+@pytest.mark.parametrize(
+    ("cdi", "words"),
+    [(named(), f"no CDI specification of this node names {ALL[0]}"), (named(*ALL, unusable="too old"), "too old")],
+)
+def test_a_node_whose_containers_can_get_no_gpu_offers_nothing_and_says_why(cdi, words):
+    seen = advertise(NodeReading(NODE), GRAPH, TEXT, cdi=cdi)
+    assert (seen.offered, seen.problem.type, seen.problem.reason) == (None, "Ready", "CDISpecMissing")
+    assert seen.problem.message.startswith(words)
+    assert counted(seen.report)["free"] == 0
+
+
+def test_what_is_wrong_with_a_gpu_itself_is_said_before_its_specification():
+    sick = replace(GRAPH, gpus=(replace(GRAPH.gpus[0], health=UNHEALTHY, health_reason="ECC"), *GRAPH.gpus[1:]))
+    seen = advertise(NodeReading(NODE), sick, TEXT, cdi=named(*ALL[1:]))
+    assert seen.offered == sick
 
 
 def piece(driver="gpu.nvidia.com", node="node-1", devices=({"name": "gpu-0"},)):

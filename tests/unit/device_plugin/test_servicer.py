@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.contract.gpu_holders import GpuHolder
+from kompakt_core.errors import InvalidInput
 from kompakt_device_plugin import servicer as module
 from kompakt_device_plugin.deadline_executor import CallDeadline
 from kompakt_device_plugin.handover import environment_only
@@ -336,6 +337,21 @@ def test_a_driver_that_does_not_say_how_a_container_gets_its_gpus_fails_that_pod
     with pytest.raises(grpc.RpcError, match="cannot be told in time"):
         call.allocate(gpus[:1])
     monkeypatch.setattr(module, "ANSWER_SECONDS", 60)
+    assert call.allocate(gpus[1:2])
+
+
+def test_why_a_container_cannot_get_its_gpus_is_told_to_kubelet_and_keeps_later_pods_from_nothing(serve, gpus):
+    def answer(some):
+        if some == gpus[:1]:
+            raise InvalidInput("no specification names it: write one")
+        return environment_only(some)
+
+    here, call = serve(answer=answer)
+    with pytest.raises(grpc.RpcError) as refused:
+        call.allocate(gpus[:1])
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert refused.value.details() == "no specification names it: write one"
+    assert here.parts.metrics.value("rejected_allocations_total") == 1
     assert call.allocate(gpus[1:2])
 
 
