@@ -1,14 +1,20 @@
-"""The explain API as people reach it: through the API server's service proxy, with the rights of their kubeconfig."""
+"""The explain API as people reach it: through the API server's service proxy, with the rights of their kubeconfig.
+
+That proxy does not say who asks. So the API server gives a token of a service account, for nobody but the explain API, to
+whoever may have one, and that account's rights decide what is answered.
+"""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote, urlencode
 
 import typer
 
+from kompakt_core.contract import TOKEN_AUDIENCE, TOKEN_HEADER
 from kompakt_core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -17,11 +23,17 @@ if TYPE_CHECKING:
 TRIES: Final = 12  # a Service chooses at random among two replicas, and only one of them decides: 1 in 4,096 fails
 _PAUSE_SECONDS: Final = 0.2
 _TIMEOUT_SECONDS: Final = 30
+TOKEN_SECONDS: Final = 600  # the least that the API server grants
 
 Kubeconfig = Annotated[str | None, typer.Option(help="default: KUBECONFIG, else ~/.kube/config")]
 Context = Annotated[str | None, typer.Option(help="of the kubeconfig (default: its current one)")]
 Release = Annotated[str, typer.Option("--kompakt-namespace", help="where kompakt is installed")]
 Service = Annotated[str, typer.Option(help="name of the explain API's Service there")]
+Account = Annotated[
+    str | None,
+    typer.Option(metavar="NAMESPACE/NAME", help="service account in whose name to ask (default: kompakt-explain-reader)"),
+]
+TokenFile = Annotated[str | None, typer.Option(help="a token of audience kompakt.dev instead, such as a pod's own")]
 DEFAULT_NAMESPACE: Final = "kompakt-system"
 DEFAULT_SERVICE: Final = "kompakt-explain"
 
@@ -47,8 +59,18 @@ def api_of(kubeconfig: str | None, context: str | None) -> tuple["ApiClient", st
 class Cluster:
     """One cluster's explain API."""
 
-    def __init__(self, kubeconfig: str | None, context: str | None, namespace: str, service: str) -> None:
+    def __init__(
+        self,
+        kubeconfig: str | None,
+        context: str | None,
+        namespace: str,
+        service: str,
+        account: str | None = None,
+        token_file: str | None = None,
+    ) -> None:
         """Read the kubeconfig. Raises InvalidInput where there is none or it cannot be used."""
+        self._account = account or f"{namespace}/{service}-reader"
+        self._token_file, self._token = token_file, ""
         self._where = f"Service {service} in namespace {namespace}"
         self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/services/{quote(service, safe='')}:http/proxy/v1alpha1"
         self._api, self.namespace = api_of(kubeconfig, context)
@@ -65,8 +87,9 @@ class Cluster:
         return self._ask("POST", path, dict(body))
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        self._token = self._token or (_read_token(self._token_file) if self._token_file else self._granted())
         for last in [*[False] * (TRIES - 1), True]:
-            reply = self._send(method, path, body)
+            reply = self._send(method, f"{self._path}/{path}", body, {TOKEN_HEADER: self._token})
             if not (standby(reply) and not last):
                 break
             sleep(_PAUSE_SECONDS)
@@ -74,15 +97,39 @@ class Cluster:
             raise InvalidInput(complaint(reply, self._where))
         return reply.body
 
-    def _send(self, method: str, path: str, body: dict[str, Any] | None) -> Reply:
+    def _granted(self) -> str:
+        """A token of the account in whose name to ask. Raises InvalidInput."""
+        namespace, slash, name = self._account.partition("/")
+        if not (slash and namespace and name) or "/" in name:
+            raise InvalidInput(f"--account: NAMESPACE/NAME of a service account; got {self._account!r}")
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/serviceaccounts/{quote(name, safe='')}/token"
+        spec = {"audiences": [TOKEN_AUDIENCE], "expirationSeconds": TOKEN_SECONDS}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        reply = self._send("POST", path, body, {})
+        status = reply.body.get("status") if isinstance(reply.body, dict) else None
+        if reply.status not in (200, 201) or not isinstance(status, dict) or not status.get("token"):
+            raise InvalidInput(no_token(reply, self._account, self._where))
+        return str(status["token"])
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None, headers: Mapping[str, str]) -> Reply:
         from kompakt_client.errors import ApiError
         from kompakt_client.requests import ApiRequest
 
         try:
-            answer = self._api.answer(ApiRequest(method, f"{self._path}/{path}", body=body, seconds=_TIMEOUT_SECONDS))
+            answer = self._api.answer(ApiRequest(method, path, body=body, seconds=_TIMEOUT_SECONDS, for_proxied=headers))
         except (ApiError, ValueError) as error:  # ValueError: a token that is no text
             raise InvalidInput(f"the API server cannot be reached: {error}") from None
         return Reply(answer.status, _read(answer.body))
+
+
+def _read_token(path: str) -> str:
+    try:
+        token = Path(path).read_text().strip()
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"--token-file: cannot read {path}: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+    if not token.isascii() or len(token.split()) != 1:
+        raise InvalidInput(f"--token-file: {path} holds no token; right would be one line of letters and digits")
+    return token
 
 
 def _read(data: bytes) -> Any:
@@ -97,11 +144,23 @@ def standby(reply: Reply) -> bool:
     return reply.status == 503 and isinstance(reply.body, dict) and "detail" in reply.body
 
 
+def no_token(reply: Reply, account: str, where: str) -> str:
+    """One sentence about a token that was not given."""
+    if reply.status == 404:
+        places = "name the place with --kompakt-namespace and --service, or another account with --account"
+        return f"there is no service account {account} in whose name to ask the {where}: {places}"
+    body = reply.body if isinstance(reply.body, dict) else {}
+    said = str(body.get("message") or str(reply.body)[:200])
+    advice = "ask for the right to create its tokens (chart value explain.readers), or name another with --account"
+    return f"no token of the service account {account}: {said}; {advice}"
+
+
 def complaint(reply: Reply, where: str) -> str:
     """One sentence about an answer that is no success: the API's own, or what the API server meant."""
     body = reply.body if isinstance(reply.body, dict) else {}
     if "detail" in body:
-        return str(body["detail"])
+        more = "; name a service account that may with --account" if reply.status == 403 else ""
+        return f"{body['detail']}{more}"
     said = str(body.get("message") or str(reply.body)[:200])
     if reply.status == 403:
         return f"{said}; ask for the right to use services/proxy of the {where} (chart value explain.readers)"

@@ -6,7 +6,17 @@ from functools import cached_property, wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, Concatenate, ParamSpec
 
-from kompakt_cli.access import DEFAULT_NAMESPACE, DEFAULT_SERVICE, Cluster, Context, Kubeconfig, Release, Service
+from kompakt_cli.access import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_SERVICE,
+    Account,
+    Cluster,
+    Context,
+    Kubeconfig,
+    Release,
+    Service,
+    TokenFile,
+)
 from kompakt_cli.output import Output, OutputFormat
 
 _Own = ParamSpec("_Own")
@@ -21,11 +31,13 @@ class ClusterOptions:
     context: str | None
     release: str
     service: str
+    account: str | None
+    token_file: str | None
 
     @cached_property
     def cluster(self) -> Cluster:
         """The cluster to ask. Raises InvalidInput where no kubeconfig can be used."""
-        return Cluster(self.kubeconfig, self.context, self.release, self.service)
+        return Cluster(self.kubeconfig, self.context, self.release, self.service, self.account, self.token_file)
 
 
 def _shared(
@@ -34,8 +46,10 @@ def _shared(
     context: Context = None,
     release: Release = DEFAULT_NAMESPACE,
     service: Service = DEFAULT_SERVICE,
+    account: Account = None,
+    token_file: TokenFile = None,
 ) -> ClusterOptions:
-    return ClusterOptions(output, kubeconfig, context, release, service)
+    return ClusterOptions(output, kubeconfig, context, release, service, account, token_file)
 
 
 _SHARED = signature(_shared).parameters

@@ -16,8 +16,9 @@ from kompakt_cli.access import api_of
 from kompakt_cli.profile_document import UNTOLD, cold_note, told_run
 from kompakt_cli.profile_manifest import Document, StepLimits, container_of, run_document
 from kompakt_core import contract
-from kompakt_core.contract import worker_labels
+from kompakt_core.contract import job_owner, worker_labels
 from kompakt_core.contract.conditions import Type, read_conditions
+from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.reports import read_report
 from kompakt_core.placement.model import Reason
@@ -25,6 +26,7 @@ from kompakt_core.profile.document import Profile, ProfiledRun, slowest
 
 PAUSE_S: Final = 1.0
 LAST_LINES: Final = 15
+DELETIONS: Final = 10  # tries to delete a job whose status may be written in between
 LAST_WORDS_S: Final = 30.0  # for all pods to end once their job has
 
 
@@ -38,16 +40,32 @@ class ProfilingCluster:
         at = f"namespaces/{quote(self.namespace, safe='')}"
         self._jobs = f"/apis/{contract.GROUP}/{contract.VERSION}/{at}/{contract.JOB_PLURAL}"
         self._pods = f"/api/v1/{at}/pods"
+        self._made: dict[str, JobOwner] = {}  # the jobs made here, by name
 
     @contextmanager
     def running(self, document: Document) -> Iterator[str]:
         """The job exists meanwhile, and is deleted however this ends; gives its name."""
         name = document["metadata"]["name"]
-        _told(lambda: self._api.create(self._jobs, document))
+        uid = _told(lambda: self._api.create(self._jobs, document))["metadata"]["uid"]
+        self._made[name] = JobOwner(self.namespace, name, uid)
         try:
             yield name
         finally:
-            _told(lambda: self._api.delete(_one(self._jobs, name)))
+            _told(lambda: self._deleted(_one(self._jobs, name), uid))
+
+    def _deleted(self, path: str, uid: str) -> Document:
+        """A job that somebody else has made under its name meanwhile is theirs. Raises an ApiError."""
+        from kompakt_client.errors import Conflict, NotFound
+
+        for _ in range(DELETIONS):
+            try:
+                meta = self._api.get(path)["metadata"]
+                return self._api.delete(path, uid, meta["resourceVersion"]) if meta["uid"] == uid else {}
+            except NotFound:
+                return {}
+            except Conflict:
+                continue
+        raise Conflict("the TrainingJob was changed each time that it was to be deleted", HTTPStatus.CONFLICT)
 
     def annotate(self, name: str, profile: str) -> None:
         """Hand a profile to the TrainingJob of that name, which counts from its next attempt on."""
@@ -85,8 +103,10 @@ class ProfilingCluster:
         return lines[-LAST_LINES:]
 
     def _workers(self, name: str) -> list[Document]:
+        """Pods of others may have any label; what those say must not be taken for figures."""
         query = {"labelSelector": worker_labels.job_name_selector(name)}
-        return list(_told(lambda: self._api.list(self._pods, query)).get("items") or ())
+        found = _told(lambda: self._api.list(self._pods, query)).get("items") or ()
+        return [pod for pod in found if job_owner.readable(pod["metadata"]) == self._made[name]]
 
 
 def _one(path: str, name: str) -> str:

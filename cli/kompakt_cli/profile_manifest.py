@@ -62,7 +62,7 @@ def gpus_of(document: Document) -> tuple[int, int]:
 
 def _checked(document: Document) -> TrainingJob:
     job = parse_job(document)
-    if job.injection is not Injection.DEFAULT:
+    if job.injection is Injection.NEVER:
         raise InvalidInput("injection: Never: without the start-up hook nothing can be timed")
     if job.managed_by != contract.MANAGED_BY:
         raise InvalidInput(f"managedBy: {job.managed_by}: such a job is not run by kompakt")
@@ -99,6 +99,7 @@ def run_document(document: Document, mode: str, gpus: int, plan: StepLimits, nod
             "roles": halves if mode == "halves" else [role],
             # Where steps cannot be timed the run ends, and does not train on and on.
             "activationCompression": {"mode": "None", "failurePolicy": "Fail"},
+            "injection": "Always",
             # Pods stay until their last words are read.
             "runPolicy": {"backoffLimit": 0, "activeDeadlineSeconds": max(1, int(plan.limit_s)), "cleanPodPolicy": "None"},
             **_kept(job, spec, mode),

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from kompakt_extender.health import health_app
 from kompakt_extender.main import listen, server
 from tests.support.client.kubeconfigs import write_kubeconfig
 from tests.support.extender.explain_client import ExplainClient, proxied
+from tests.support.extender.guard import TOKEN, guarded_by
 
 PROXY = "/api/v1/namespaces/kompakt-system/services/kompakt-explain:http/proxy"
 
@@ -28,7 +29,8 @@ class Standin:
         elsewhere = FastAPI()
         self.tokens: set[str | None] = set()
         self.requests = 0
-        health = health_app(client, client.leader.metrics)
+        self.granted: list[tuple[str, dict[str, Any]]] = []
+        health = health_app(client, client.leader.metrics, guarded_by(client.api_server))
 
         @health.middleware("http")
         async def authenticate(request: Any, call_next: Any) -> Any:
@@ -37,6 +39,16 @@ class Standin:
             if request.headers.get("authorization") == "Bearer nobody":
                 return JSONResponse({"kind": "Status", "message": 'services "x" is forbidden: User "nobody" cannot'}, 403)
             return await call_next(request)
+
+        @elsewhere.post("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token")
+        async def token(request: Request, namespace: str, name: str, body: dict[str, Any]) -> JSONResponse:
+            self.granted.append((f"{namespace}/{name}", body))
+            if request.headers.get("authorization") == "Bearer no-tokens":
+                return JSONResponse({"kind": "Status", "message": "serviceaccounts/token is forbidden"}, 403)
+            if name.startswith("absent"):
+                return JSONResponse({"kind": "Status", "message": f'serviceaccounts "{name}" not found'}, 404)
+            found = TOKEN if name == "kompakt-explain-reader" else f"token-of-{name}"
+            return JSONResponse({**body, "status": {"token": found}}, 201)
 
         @elsewhere.exception_handler(404)
         async def missing(request: Any, error: Any) -> JSONResponse:

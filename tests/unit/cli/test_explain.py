@@ -16,11 +16,13 @@ from kompakt_cli.explain import job_text
 from kompakt_cli.output import gpus, rejections
 from kompakt_client import connections
 from kompakt_client.kubeconfig import Access
+from kompakt_client.reviews import explaining
 from kompakt_core import contract as c
 from kompakt_core.errors import InvalidInput
 from kompakt_extender.main import listen
 from tests.support.cli.standin import Standin, kubeconfig, serving
 from tests.support.extender.explain_client import ExplainClient, bound
+from tests.support.extender.guard import TOKEN
 from tests.support.extender.leader import Leader
 from tests.support.extender.world import World, pod
 
@@ -132,7 +134,7 @@ def test_what_if_knows_own_edges(run: Run) -> None:
 
 
 def test_every_command_that_asks_a_cluster_takes_the_same_options(run: Run) -> None:
-    shared = ["--output", "--kubeconfig", "--context", "--kompakt-namespace", "--service"]
+    shared = ["--output", "--kubeconfig", "--context", "--kompakt-namespace", "--service", "--account", "--token-file"]
     for words in (["explain", "pod"], ["explain", "job"], ["explain", "node"], ["explain", "nodes"], ["what-if"]):
         found = [word for word in run(*words, "--help").output.split() if word.startswith("--")]
         assert found[found.index("--output") :] == [*shared, "--help"], words
@@ -170,6 +172,11 @@ def test_json_is_the_answer_itself(run: Run, words: list[str]) -> None:
         (["explain", "node", "n/../x"], "'n/../x' is no name"),
         (["explain", "node", "n9"], "no node 'n9' is known"),
         (["explain", "pod", "trainer", "--service", "other"], "there is no Service other in namespace kompakt-system"),
+        (
+            ["explain", "nodes", "--service", "absent"],
+            "there is no service account kompakt-system/absent-reader in whose name to ask the Service absent in namespace "
+            "kompakt-system: name the place with --kompakt-namespace and --service, or another account with --account",
+        ),
         (["what-if"], "give either --gpus or a pod's manifest"),
         (["what-if", "--gpus", "2", "--pattern", "cube"], "--pattern: unknown value 'cube'"),
         (["what-if", "--gpus", "2000"], "gpus: Input should be less than or equal to 1024"),
@@ -274,3 +281,43 @@ def test_the_rejections_of_any_extender_are_shown(key: str) -> None:
     console.print(*rejections({key: found}))
     assert isinstance(console.file, io.StringIO)
     assert "NotEnoughFreeGPUs  not enough free GPUs  n0, n1" in console.file.getvalue()
+
+
+def test_a_token_for_the_explain_api_alone_is_asked_for_once(run: Run, standin: tuple[Standin, int]) -> None:
+    standin[0].granted.clear()
+    run("explain", "nodes")
+    ((account, body),) = standin[0].granted
+    assert account == "kompakt-system/kompakt-explain-reader"
+    assert body["spec"] == {"audiences": ["kompakt.dev"], "expirationSeconds": 600}
+
+
+def test_another_account_may_ask_and_is_named_where_it_may_not(run: Run, standin: tuple[Standin, int]) -> None:
+    api_server = standin[0].client.api_server
+    api_server.users["token-of-trainer"] = "system:serviceaccount:default:trainer"
+    api_server.rights["system:serviceaccount:default:trainer"] = {explaining(c.JOB_PLURAL, "default")}
+    assert "default/trainer" in run("explain", "pod", "trainer", "--account", "default/trainer").output
+    told = sentence(run("explain", "nodes", "--account", "default/trainer"))
+    assert "system:serviceaccount:default:trainer may not get gputopologies/explain.kompakt.dev in the whole cluster" in told
+    assert "--account" in told
+
+
+@pytest.mark.parametrize("account", ["trainer", "a/b/c", "/b", "a/"])
+def test_an_account_is_a_namespace_and_a_name(run: Run, account: str) -> None:
+    assert "NAMESPACE/NAME" in sentence(run("explain", "nodes", "--account", account))
+
+
+def test_who_gets_no_token_is_told_what_to_ask_for(standin: tuple[Standin, int], tmp_path: Path) -> None:
+    told = sentence(ask("explain", "nodes", f"--kubeconfig={kubeconfig(tmp_path, standin[1], 'no-tokens')}"))
+    assert "no token of the service account kompakt-system/kompakt-explain-reader: serviceaccounts/token is forbidden" in told
+    assert "explain.readers" in told
+
+
+def test_a_pod_asks_with_a_token_of_its_own(run: Run, standin: tuple[Standin, int], tmp_path: Path) -> None:
+    standin[0].granted.clear()
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    assert "dgx-0" in run("explain", "nodes", "--token-file", str(file)).output
+    assert standin[0].granted == []
+    file.write_text("two words")
+    assert "holds no token" in sentence(run("explain", "nodes", "--token-file", str(file)))
+    assert "cannot read" in sentence(run("explain", "nodes", "--token-file", str(tmp_path / "gone")))

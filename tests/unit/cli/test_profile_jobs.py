@@ -12,12 +12,17 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from kompakt_cli.profile_jobs import ProfilingCluster, refusal
+from kompakt_core.contract import job_owner, worker_labels
+from kompakt_core.contract.job_owner import JobOwner
+from kompakt_core.contract.worker_labels import AttemptLabels
 from kompakt_core.errors import InvalidInput
 from tests.support.cli.standin import kubeconfig
 
 JOBS = "/apis/kompakt.dev/v1alpha1/namespaces/ml/trainingjobs"
 PODS = "/api/v1/namespaces/ml/pods"
 JOB = {"kind": "TrainingJob", "metadata": {"name": "train-all"}, "spec": {}}
+MADE = {"kind": "TrainingJob", "metadata": {"name": "train-all", "uid": "u", "resourceVersion": "7"}, "spec": {}}
+OWNER = JobOwner("ml", "train-all", "u")
 
 
 @dataclass
@@ -65,15 +70,38 @@ def served(tmp_path: Path) -> Iterator[tuple[Script, ProfilingCluster]]:
     server.server_close()
 
 
+def makes(script: Script, there: dict[str, Any] = MADE, deleted: tuple[int, Any] = (200, {"kind": "Status"})) -> None:
+    """A job can be made, read as it is `there`, and deleted."""
+    path = f"{JOBS}/train-all"
+    script.answers |= {("POST", JOBS): (201, MADE), ("GET", path): (200, there), ("DELETE", path): deleted}
+
+
 def test_a_job_is_made_and_deleted_also_when_the_run_breaks(served: tuple[Script, ProfilingCluster]) -> None:
     script, cluster = served
-    script.answers |= {("POST", JOBS): (201, JOB), ("DELETE", f"{JOBS}/train-all"): (200, {"kind": "Status"})}
+    makes(script)
     names: list[str] = []
     with pytest.raises(ZeroDivisionError), cluster.running(JOB) as name:
         names.append(f"{name}: {1 // 0}" if script.asked else "")
     assert names == []
-    assert script.asked == [("POST", JOBS), ("DELETE", f"{JOBS}/train-all")]
+    assert script.asked == [("POST", JOBS), ("GET", f"{JOBS}/train-all"), ("DELETE", f"{JOBS}/train-all")]
     assert script.bodies[0] == JOB
+    assert script.bodies[-1]["preconditions"] == {"uid": "u", "resourceVersion": "7"}
+
+
+def test_a_job_that_another_made_under_the_name_is_left_alone(served: tuple[Script, ProfilingCluster]) -> None:
+    script, cluster = served
+    makes(script, {"metadata": {"name": "train-all", "uid": "another", "resourceVersion": "9"}})
+    with cluster.running(JOB):
+        pass
+    assert ("DELETE", f"{JOBS}/train-all") not in script.asked
+
+
+def test_a_job_that_is_written_whenever_it_is_to_be_deleted_is_told(served: tuple[Script, ProfilingCluster]) -> None:
+    script, cluster = served
+    makes(script, deleted=(409, {"kind": "Status", "reason": "Conflict", "message": "changed"}))
+    with pytest.raises(InvalidInput, match="409 Conflict; the TrainingJob was changed"), cluster.running(JOB):
+        pass
+    assert script.asked.count(("DELETE", f"{JOBS}/train-all")) > 1
 
 
 def test_status_and_annotation(served: tuple[Script, ProfilingCluster]) -> None:
@@ -90,8 +118,12 @@ def test_status_and_annotation(served: tuple[Script, ProfilingCluster]) -> None:
     assert script.types[-1] == "application/merge-patch+json"
 
 
+LABELS = worker_labels.encode_attempt(AttemptLabels("train-all", "u", 1))
+
+
 def worker(name: str, node: str, *containers: dict[str, Any], **status: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name}, "spec": {"nodeName": node}, "status": {"containerStatuses": containers or None, **status}}
+    meta = {"name": name, "namespace": "ml", "labels": LABELS, "ownerReferences": [job_owner.encode(OWNER)]}
+    return {"metadata": meta, "spec": {"nodeName": node}, "status": {"containerStatuses": containers or None, **status}}
 
 
 def ended(message: str | None) -> dict[str, Any]:
@@ -101,24 +133,30 @@ def ended(message: str | None) -> dict[str, Any]:
 def test_what_pods_left_and_where_they_sat(served: tuple[Script, ProfilingCluster]) -> None:
     script, cluster = served
     running = {"state": {"running": {}}}
-    waiting = {"metadata": {"name": "c"}, "spec": {}}
-    pods = [worker("b", "n2", ended("two"), running), worker("a", "n1", ended("one"), ended(None), ended("")), waiting]
+    waiting = worker("c", "")
+    foreign = worker("d", "n3", ended("forged"))
+    del waiting["spec"]["nodeName"], waiting["status"], foreign["metadata"]["ownerReferences"]
+    pods = [worker("b", "n2", ended("two"), running), worker("a", "n1", ended("one"), ended(None), ended("")), waiting, foreign]
+    makes(script)
     script.answers["GET", PODS] = (200, {"items": pods})
-    assert cluster.last_words("train") == ["two", "one"]
-    assert cluster.nodes("train") == ("None", "n1", "n2")
-    assert "train" in script.queries[0]["labelSelector"][0]
+    with cluster.running(JOB) as name:
+        assert cluster.last_words(name) == ["two", "one"]
+        assert cluster.nodes(name) == ("None", "n1", "n2")
+    assert "train" in script.queries[1]["labelSelector"][0]
 
 
 def test_the_last_lines_of_those_pods_whose_node_answers(served: tuple[Script, ProfilingCluster]) -> None:
     script, cluster = served
+    makes(script)
     script.answers |= {
         ("GET", PODS): (200, {"items": [worker("a", "n1"), worker("gone", "n1"), worker("b", "n2")]}),
         ("GET", f"{PODS}/a/log"): (200, "".join(f"a{i}\n" for i in range(10))),
         ("GET", f"{PODS}/gone/log"): (400, {"message": "container is waiting to start"}),
         ("GET", f"{PODS}/b/log"): (200, "".join(f"b{i}\n" for i in range(10))),
     }
-    assert cluster.last_lines("train", "trainer") == [*(f"a{i}" for i in range(5, 10)), *(f"b{i}" for i in range(10))]
-    assert script.queries[1] == {"container": ["trainer"], "tailLines": ["15"]}
+    with cluster.running(JOB) as name:
+        assert cluster.last_lines(name, "trainer") == [*(f"a{i}" for i in range(5, 10)), *(f"b{i}" for i in range(10))]
+    assert script.queries[2] == {"container": ["trainer"], "tailLines": ["15"]}
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def test_a_run_is_one_worker_for_a_few_steps_and_the_job_stays_as_it_was() -> No
     for mode, document in found.items():
         job = parse_job(document)
         (role,) = job.roles
+        assert job.injects, "else nobody times the steps"
         assert (role.name, role.replicas, role.gpus_per_replica) == ("worker", 1, 1 if mode == "one" else 4)
         assert (job.compression.mode, job.priority_class_name, job.run_policy.backoff_limit) == ("None", "urgent", 0)
         data = mode if mode in ("cold", "warm") else "synthetic"
