@@ -24,11 +24,14 @@ import uvloop
 
 from benchmarks.extender import Busy, Client, body_of, fill, name_of, quantile
 from kompakt_client.connections import plain
+from kompakt_client.requests import ApiRequest, Object
+from kompakt_client.reviews import Reviews
 from kompakt_client.transport import ApiClient
 from kompakt_core import contract
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_core.placement.model import NodeState
+from kompakt_extender.explain.access import AccessGuard
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.health import health_app
 from kompakt_extender.leader_session import LeaderSession
@@ -43,7 +46,7 @@ WHAT_IF = json.dumps({"gpus": 4, "pattern": "Ring", "sensitivity": "High"}).enco
 class Asked:
     """A leader session as the health port sees it."""
 
-    trouble = stuck = ""
+    trouble = stuck = unfit = ""
 
     def __init__(self, session: LeaderSession) -> None:
         self._session = session
@@ -53,6 +56,14 @@ class Asked:
 
     def states(self) -> Mapping[NodeName, NodeState]:
         return self._session.ledger.snapshot().nodes
+
+
+class Granting:
+    """An API server on which everybody may everything. What it says is kept for seconds, so it is hardly ever asked."""
+
+    def json(self, request: ApiRequest) -> Object:
+        user = {"username": "benchmark"}
+        return {"status": {"authenticated": True, "audiences": [contract.TOKEN_AUDIENCE], "user": user, "allowed": True}}
 
 
 def add_pods(session: LeaderSession, pods: int, nodes: int) -> None:
@@ -70,7 +81,7 @@ async def serve(nodes: int, pods: int) -> None:
     fill(session, nodes)
     add_pods(session, pods, nodes)
     session.ledger.snapshot()
-    apps = [verbs_app(Busy(session, nodes), metrics), health_app(Asked(session), metrics)]
+    apps = [verbs_app(Busy(session, nodes), metrics), health_app(Asked(session), metrics, AccessGuard(Reviews(Granting())))]
     sockets = [listen("127.0.0.1", 0) for _ in apps]
     print(*(socket.getsockname()[1] for socket in sockets), flush=True)
     await asyncio.gather(*(server(app).serve([socket]) for app, socket in zip(apps, sockets, strict=True)))
@@ -101,7 +112,7 @@ class Crowd:
 
     def ask(self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None) -> None:
         began = time.perf_counter()
-        connection.request(method, path, body, {"Content-Type": "application/json"})
+        connection.request(method, path, body, {"Content-Type": "application/json", contract.TOKEN_HEADER: "any"})
         response = connection.getresponse()
         self.size = len(response.read())
         if response.status != 200:

@@ -37,6 +37,7 @@ from benchmarks.path import (
 )
 from benchmarks.pod_times import BOUND, watching
 from kompakt_core.contract import API_VERSION, JOB_PLURAL, LABEL_JOB_NAME
+from tools.kube.parts import asking_headers
 from tools.kube.session import ClusterSession
 
 PATIENCE = 600.0  # seconds without any progress
@@ -166,7 +167,7 @@ def report(name: str, cluster: ClusterSession, since: Mapping[float, int]) -> di
     """Print memory and reconciliations since the last reading; answers this reading."""
     now, most = memory(cluster)
     flag = next(flag for flag in cluster.components["operator-0"].argv if flag.startswith("--health-port="))
-    until = buckets(_metrics(int(flag.partition("=")[2])))
+    until = buckets(_metrics(cluster, int(flag.partition("=")[2])))
     if max(until.values()) < max(since.values(), default=0):
         name, since = f"{name} (the operator began anew meanwhile)", {}
     count = max(until.values()) - max(since.values(), default=0)
@@ -183,8 +184,9 @@ def report(name: str, cluster: ClusterSession, since: Mapping[float, int]) -> di
     return until
 
 
-def _metrics(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+def _metrics(cluster: ClusterSession, port: int) -> str:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=asking_headers(cluster.parts.api))
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return str(answer.read().decode())
 
 

@@ -35,7 +35,7 @@ from benchmarks.fleet import Binds, Plugins, cpu_seconds, create_pods, fleet, he
 from kompakt_client.transport import ApiClient, connect
 from kompakt_core.contract import ANN_GPUS, ANN_PATTERN, ANN_SENSITIVITY, RESOURCE, SCHEDULER_LEASE, SCHEDULER_NAME
 from tools.kube.components import Component, control_plane
-from tools.kube.parts import NAMESPACE
+from tools.kube.parts import NAMESPACE, asking_headers
 from tools.kube.processes import wait_until
 from tools.kube.session import ClusterSession
 
@@ -107,7 +107,7 @@ def running(cluster: ClusterSession, kind: str) -> Iterator[int]:
     try:
         for part in parts:
             cluster.plane.await_component(part)
-        if port and not wait_until(lambda: metric(port, "kompakt_extender_active") == 1 and ready(port), 120):
+        if port and not wait_until(lambda: metric(cluster, port, "kompakt_extender_active") == 1 and ready(port), 120):
             raise SystemExit(f"the extender does not serve: {cluster.log_of('extender')[-2000:]}")
         time.sleep(3.0)
         yield port
@@ -126,9 +126,9 @@ def run(cluster: ClusterSession, api: ApiClient, plugins: Plugins, kind: str, co
         with held_back(cluster.plane.processes["kube-scheduler"].pid):
             create_pods(api, "default", pods(kind, count))
             pids = {name: process.pid for name, process in cluster.plane.processes.items()}
-            before, verbs_before = cpu_seconds(pids), verb_sums(port)
+            before, verbs_before = cpu_seconds(pids), verb_sums(cluster, port)
         binds.wait_for(count, PATIENCE)
-        after, verbs_after = cpu_seconds(pids), verb_sums(port)
+        after, verbs_after = cpu_seconds(pids), verb_sums(cluster, port)
     check(kind, binds)
     moments = sorted(binds.moments.values())
     remove_pods(api, "default")
@@ -161,23 +161,24 @@ def ready(port: int) -> bool:
         return False
 
 
-def scrape(port: int) -> dict[str, float]:
+def scrape(cluster: ClusterSession, port: int) -> dict[str, float]:
     """The extender's figures, by name with labels."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=asking_headers(cluster.parts.api))
+    with urllib.request.urlopen(request, timeout=5) as answer:
         lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
-def metric(port: int, name: str) -> float:
+def metric(cluster: ClusterSession, port: int, name: str) -> float:
     try:
-        return scrape(port).get(name, 0.0)
+        return scrape(cluster, port).get(name, 0.0)
     except OSError:
         return 0.0
 
 
-def verb_sums(port: int) -> dict[str, tuple[float, float]]:
+def verb_sums(cluster: ClusterSession, port: int) -> dict[str, tuple[float, float]]:
     """Seconds and calls of each verb so far."""
-    found = scrape(port) if port else {}
+    found = scrape(cluster, port) if port else {}
     name = "kompakt_extender_verb_seconds"
     verbs = ("filter", "prioritize", "bind") if port else ()
     return {v: (found.get(f'{name}_sum{{verb="{v}"}}', 0.0), found.get(f'{name}_count{{verb="{v}"}}', 0.0)) for v in verbs}

@@ -35,9 +35,10 @@ def test_no_role_holds_a_wildcard_and_events_are_made_and_counted_only(found: Ob
     rules = [(key, rule) for key, one in found.items() if key[0] in ("ClusterRole", "Role") for rule in one["rules"]]
     assert rules
     for key, rule in rules:
-        assert not [field for field in ("apiGroups", "resources", "verbs") if "*" in rule[field]], (key, rule)
-        assert not {"secrets", "configmaps"} & set(rule["resources"]), key
-    events = [rule for (_, name), rule in rules if name in EVENT_WRITERS and "events" in rule["resources"]]
+        fields = ("nonResourceURLs", "verbs") if "nonResourceURLs" in rule else ("apiGroups", "resources", "verbs")
+        assert not [field for field in fields if [value for value in rule[field] if "*" in value]], (key, rule)
+        assert not {"secrets", "configmaps"} & set(rule.get("resources", ())), key
+    events = [rule for (_, name), rule in rules if name in EVENT_WRITERS and "events" in rule.get("resources", ())]
     assert events == [{"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}] * 2
 
 
@@ -64,10 +65,14 @@ def test_every_pod_is_locked_down_and_only_the_device_plugin_is_root_or_sees_the
         assert "hostPID" not in pod
 
 
-def test_the_device_plugin_is_ready_only_when_it_serves_its_node(found: Objects) -> None:
-    plugin = container(found, "devicePlugin", "device-plugin")
-    paths = [plugin[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe")]
-    assert paths == ["/readyz", "/healthz"]
+@pytest.mark.parametrize("part", WORKLOADS)
+def test_every_container_tells_when_it_is_ready_on_a_port_that_it_has(found: Objects, part: str) -> None:
+    for one in template(found, part)["spec"]["containers"]:
+        asked = one["readinessProbe"]["httpGet"]
+        assert asked["path"] == "/readyz"
+        assert asked["port"] in {port["name"] for port in one["ports"]}
+        assert asked.get("scheme", "HTTP") == ("HTTPS" if one["name"] == "kube-scheduler" else "HTTP")
+        assert one["livenessProbe"]["httpGet"] != asked, "who is not ready is not restarted for it"
 
 
 def test_with_nvml_the_container_runtime_brings_driver_and_gpus(found: Objects) -> None:
@@ -75,6 +80,71 @@ def test_with_nvml_the_container_runtime_brings_driver_and_gpus(found: Objects) 
     assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"} in pod["containers"][0]["env"]
     assert pod["runtimeClassName"] == "nvidia"
     assert "runtimeClassName" not in template(found, "devicePlugin")["spec"]
+
+
+def test_with_the_drivers_folder_named_no_variable_brings_the_plugin_its_driver() -> None:
+    pod = template(objects('devicePlugin.source="nvml"', 'devicePlugin.driverFolder="/usr/lib64"'), "devicePlugin")["spec"]
+    plugin = pod["containers"][0]
+    assert not [variable for variable in plugin["env"] if variable["name"].startswith("NVIDIA_")]
+    assert "--nvml-library=/driver/libnvidia-ml.so.1" in plugin["args"]
+    (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "driver")
+    assert volume["hostPath"] == {"path": "/usr/lib64", "type": "Directory"}
+    (mount,) = (mount for mount in plugin["volumeMounts"] if mount["name"] == "driver")
+    assert (mount["mountPath"], mount["readOnly"]) == ("/driver", True)
+    security = plugin["securityContext"]
+    assert (security["privileged"], security["readOnlyRootFilesystem"]) == (True, True), "else no device file opens"
+
+
+STRICT = ('isolation="Strict"', 'devicePlugin.source="nvml"', 'devicePlugin.driverFolder="/usr/lib64"')
+
+
+def test_beside_a_privileged_plugin_a_container_without_privileges_asks_for_gpus() -> None:
+    pod = template(objects(*STRICT[1:]), "devicePlugin")["spec"]
+    plugin, probe = pod["containers"]
+    assert probe["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    assert probe["securityContext"]["runAsNonRoot"]
+    assert probe["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "privileged" not in probe["securityContext"]
+    assert [mount["name"] for mount in probe["volumeMounts"]] == ["probe"], "what it sees is shown by the runtime alone"
+    (mount,) = (one for one in plugin["volumeMounts"] if one["name"] == "probe")
+    assert (mount["readOnly"], f"{mount['mountPath']}/shown.json") == (True, probe["command"][-1])
+    assert {"--isolation=default", f"--isolation-probe={probe['command'][-1]}"} <= set(plugin["args"])
+
+
+def test_a_plugin_that_asks_by_the_variable_itself_looks_at_what_it_was_shown() -> None:
+    pod = template(objects(STRICT[1]), "devicePlugin")["spec"]
+    (plugin,) = pod["containers"]
+    assert "--isolation-probe=/dev" in plugin["args"]
+
+
+def test_strict_isolation_looks_at_the_toolkits_configuration_too() -> None:
+    pod = template(objects(*STRICT), "devicePlugin")["spec"]
+    (volume,) = (one["hostPath"]["path"] for one in pod["volumes"] if one["name"] == "toolkit")
+    assert volume == "/etc/nvidia-container-runtime"
+    (mount,) = (one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "toolkit")
+    assert mount["readOnly"]
+    assert {"--isolation=strict", f"--toolkit-dir={mount['mountPath']}"} <= set(pod["containers"][0]["args"])
+    assert "toolkit" not in [one["name"] for one in template(objects(*STRICT[1:]), "devicePlugin")["spec"]["volumes"]]
+
+
+@pytest.mark.parametrize("told", [STRICT[:2], (*STRICT, 'devicePlugin.cdi="never"')], ids=["by the variable", "by device files"])
+def test_strict_isolation_is_refused_where_the_plugin_itself_goes_by_the_variable(told: tuple[str, ...]) -> None:
+    assert "isolation: Strict needs devicePlugin.driverFolder" in refusal(*told)
+
+
+def test_another_library_may_lie_in_the_drivers_folder_under_another_name() -> None:
+    told = ('devicePlugin.source="nvml"', 'devicePlugin.driverFolder="/opt"', 'devicePlugin.nvmlLibrary="/driver/libother.so"')
+    plugin = container(objects(*told), "devicePlugin", "device-plugin")
+    assert [one for one in plugin["args"] if one.startswith("--nvml-library")] == ["--nvml-library=/driver/libother.so"]
+
+
+def test_kube_scheduler_ends_within_seconds_beside_an_extender_that_is_gone(found: Objects) -> None:
+    extender, scheduler = template(found, "scheduler")["spec"]["containers"]
+    assert (extender["name"], scheduler["name"]) == ("extender", "kube-scheduler"), "kubelet starts them in this order"
+    probe = scheduler["livenessProbe"]
+    assert probe["httpGet"] == scheduler["startupProbe"]["httpGet"]
+    assert probe["httpGet"] == {"path": "/schedulerz", "port": extender["ports"][0]["containerPort"]}
+    assert probe["periodSeconds"] * probe["failureThreshold"] < 10
 
 
 def test_the_scheduler_is_configured_for_the_extender(found: Objects) -> None:
@@ -94,13 +164,39 @@ def test_people_reach_the_explain_api_by_its_service_and_role_alone(found: Objec
     assert port["name"] == "http"
     ports = [one for one in container(found, "scheduler", "extender")["ports"] if one["name"] == port["targetPort"]]
     assert ports == [{"name": "health", "containerPort": contract.HEALTH_PORT}]
-    role, names = f"{EXPLAIN}-reader", [EXPLAIN, f"{EXPLAIN}:http", f"http:{EXPLAIN}:http"]
-    rule = {"apiGroups": [""], "resources": ["services/proxy"], "resourceNames": names, "verbs": ["get", "create"]}
-    assert found["Role", role]["rules"] == [rule]
-    bound = [one for one in of_kind(found, "RoleBinding").values() if one["roleRef"]["name"] == role]
-    assert bound == [], "nobody has the role unless readers are named"
-    subjects = objects(f"explain.readers={READERS}")["RoleBinding", role]["subjects"]
-    assert subjects == yaml.safe_load(READERS)
+    reader, caller, names = f"{EXPLAIN}-reader", f"{EXPLAIN}-caller", [EXPLAIN, f"{EXPLAIN}:http", f"http:{EXPLAIN}:http"]
+    proxy = {"apiGroups": [""], "resources": ["services/proxy"], "resourceNames": names, "verbs": ["get", "create"]}
+    token = {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": [reader], "verbs": ["create"]}
+    assert found["Role", caller]["rules"] == [proxy]
+    assert found["Role", reader]["rules"] == [token]
+    bound = [one for one in of_kind(found, "RoleBinding").values() if one["roleRef"]["name"] in (reader, caller)]
+    assert bound == [], "nobody has the roles unless readers or callers are named"
+    people, others = yaml.safe_load(READERS), [{"kind": "Group", "name": "system:authenticated"}]
+    open_ = objects(f"explain.readers={READERS}", f"explain.callers={others}".replace("'", '"'))
+    assert open_["RoleBinding", reader]["subjects"] == people
+    assert open_["RoleBinding", caller]["subjects"] == people + others
+
+
+def test_the_account_of_readers_may_be_told_and_nothing_else(found: Objects) -> None:
+    account = {"kind": "ServiceAccount", "name": f"{EXPLAIN}-reader", "namespace": "kompakt-system"}
+    bindings = of_kind(found, "ClusterRoleBinding", "RoleBinding").values()
+    (binding,) = [one for one in bindings if account in one["subjects"]]
+    resources = [f"{plural}/{contract.SUBRESOURCE_EXPLAIN}" for plural in (contract.JOB_PLURAL, contract.TOPOLOGY_PLURAL)]
+    rule = {"apiGroups": [contract.GROUP], "resources": resources, "verbs": ["get"]}
+    assert found["ClusterRole", binding["roleRef"]["name"]]["rules"] == [rule]
+    viewers = found["ClusterRole", "kompakt-jobs-view"]["rules"]
+    assert set(resources) <= {name for one in viewers for name in one["resources"]}, "whoever views a namespace is told of it"
+
+
+def test_figures_are_closed_and_who_may_read_them_is_asked_of_the_api_server(found: Objects) -> None:
+    assert found["ClusterRole", "kompakt-metrics-reader"]["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    assert ("ClusterRoleBinding", "kompakt-metrics-reader") not in found
+    asking = {subject["name"] for subject in found["ClusterRoleBinding", "kompakt-reviews"]["subjects"]}
+    assert asking == {"kompakt-operator", "kompakt-device-plugin"}, "the scheduler's account may by system:kube-scheduler"
+    told = {rule["resources"][0]: rule["verbs"] for rule in found["ClusterRole", "kompakt-reviews"]["rules"]}
+    assert told == {"tokenreviews": ["create"], "subjectaccessreviews": ["create"]}
+    plain_chart = objects("monitoring.plain=true")
+    assert not [name for kind, name in plain_chart if name in ("kompakt-reviews", "kompakt-metrics-reader")]
 
 
 def selected(policy: dict[str, Any], workload: dict[str, Any]) -> bool:
@@ -143,6 +239,7 @@ def test_each_part_is_closed_by_one_policy_and_only_what_is_named_comes_in(found
         ('consolidation.waitSeconds.machine="soon"', "machine"),
         ("consolidation.levelFactors.rack=-1", "rack"),
         ("consolidation.overtakenAtMost=-1", "overtakenAtMost"),
+        ("consolidation.reservedSeconds=0", "reservedSeconds"),
         ('consolidation.preemption="sometimes"', "preemption"),
     ],
 )
@@ -174,7 +271,7 @@ def test_in_one_namespace_the_operator_has_roles_only() -> None:
 def test_definitions_are_kept_on_uninstall_unless_asked(found: Objects) -> None:
     for one, kept in ((found, "keep"), (objects("crds.keep=false"), None)):
         definitions = of_kind(one, "CustomResourceDefinition").values()
-        assert len(definitions) == 2
+        assert len(definitions) == 3
         assert {(d["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") for d in definitions} == {kept}
     assert of_kind(objects("crds.install=false"), "CustomResourceDefinition") == {}
 
@@ -211,9 +308,9 @@ def test_the_policies_name_our_own_accounts_and_all_of_our_annotations(found: Ob
     bound = {one["spec"]["policyName"] for one in of_kind(found, "ValidatingAdmissionPolicyBinding").values()}
     assert bound == policies.keys()
     text = yaml.safe_dump(policies, width=10000)
-    accounts = of_kind(found, "ServiceAccount").keys() - {"kompakt-check"}
+    accounts = of_kind(found, "ServiceAccount").keys() - {f"{EXPLAIN}-reader"} | {"kompakt-removal"}
     assert set(re.findall(r"system:serviceaccount:kompakt-system:([a-z-]+)", text)) == accounts
-    for name in ("kompakt-admission-pods", "kompakt-admission-bindings"):
+    for name in ("kompakt-admission-pods", "kompakt-admission-bindings", "kompakt-admission-scheduler"):
         told = yaml.safe_dump(policies[name], width=10000)
         assert {one for one in contract.OUTPUT_ANNOTATIONS if one in told} == contract.OUTPUT_ANNOTATIONS
 

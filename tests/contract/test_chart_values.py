@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.chart import CHART, WORKLOADS, Objects, container, json_of, objects, refusal, rendered, template
+from tests.support.chart import CHART, WORKLOADS, Objects, container, json_of, objects, of_kind, refusal, rendered, template
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
@@ -91,11 +91,44 @@ def pods(found: Objects) -> list[dict[str, Any]]:
     return [*(template(found, part)["spec"] for part in WORKLOADS), found["Pod", "kompakt-check"]["spec"]]
 
 
-def test_every_pod_has_the_priority_and_the_pull_secrets() -> None:
+CLUSTER, NODE = "system-cluster-critical", "system-node-critical"
+PART_CLASSES = tuple(json_of(f"{part}.priorityClassName", name) for part, name in zip(WORKLOADS, ("a", CLUSTER, ""), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "classes", "allowed"),
+    [
+        ((), [CLUSTER, CLUSTER, NODE, CLUSTER], [CLUSTER, NODE]),
+        (('priorityClassName="high"',), ["high"] * 4, []),
+        (PART_CLASSES, ["a", CLUSTER, None, "a"], [CLUSTER]),
+    ],
+)
+def test_pods_have_their_class_and_a_quota_lets_critical_ones_in(
+    settings: tuple[str, ...], classes: list[str | None], allowed: list[str]
+) -> None:
+    found = objects(*settings)
+    assert [pod.get("priorityClassName") for pod in pods(found)] == classes
+    quotas = of_kind(found, "ResourceQuota")
+    assert list(quotas) == (["kompakt-critical-pods"] if allowed else [])
+    for quota in quotas.values():
+        (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+        assert scope == {"scopeName": "PriorityClass", "operator": "In", "values": allowed}
+        assert quota["metadata"]["namespace"] == "kompakt-system"
+
+
+def test_every_pod_has_the_pull_secrets() -> None:
     for pod in pods(objects()):
-        assert not {"priorityClassName", "imagePullSecrets"} & pod.keys()
-    for pod in pods(objects('priorityClassName="high"', json_of("image.pullSecrets", [{"name": "pull"}]))):
-        assert (pod["priorityClassName"], pod["imagePullSecrets"]) == ("high", [{"name": "pull"}])
+        assert "imagePullSecrets" not in pod
+    for pod in pods(objects(json_of("image.pullSecrets", [{"name": "pull"}]))):
+        assert pod["imagePullSecrets"] == [{"name": "pull"}]
+
+
+def test_names_of_pull_secrets_are_handed_on_to_the_operator_for_workers() -> None:
+    told = container(objects(json_of("runtime.pullSecrets", ["team", "more.of-it"])), "operator", "operator")["args"]
+    assert "--runtime-pull-secrets=team,more.of-it" in told
+    assert [one for one in container(objects(), "operator", "operator")["args"] if "pull-secrets" in one] == []
+    for wrong in ([{"name": "team"}], ["Team"], ["a,b"], "team"):
+        assert "pullSecrets" in refusal(json_of("runtime.pullSecrets", wrong))
 
 
 def test_registry_tag_and_policy_are_those_of_every_image_of_ours() -> None:
@@ -165,11 +198,15 @@ SAMPLES: dict[str, Any] = {
     "consolidation.labels.rack": "row",
     "consolidation.labels.block": "hall",
     "explain.readers": [{"kind": "Group", "name": "ml"}],
+    "explain.callers": [{"kind": "Group", "name": "ml"}],
     "explain.networkPolicy.apiServers": ["10.0.0.1/32"],
     "explain.networkPolicy.monitoring": [{"podSelector": {}}],
+    "isolation": "Strict",
     "devicePlugin.source": "nvml",
     "devicePlugin.machines": {"box": "dgx1-v100"},
     "devicePlugin.nvmlLibrary": "/opt/libnvidia-ml.so.1",
+    "devicePlugin.driverFolder": "/usr/lib64",
+    "devicePlugin.toolkitFolder": "/opt/toolkit",
     "devicePlugin.runtimeClassName": "nvidia",
     "devicePlugin.cdi": "never",
     "devicePlugin.skipXIDs": [94],
@@ -177,21 +214,32 @@ SAMPLES: dict[str, Any] = {
     "devicePlugin.ownGPUs": ["GPU-1"],
     "devicePlugin.kubeletDir": "/data/kubelet",
     "serviceAccount.annotations": {"a": "b"},
+    "monitoring.readers": [{"kind": "ServiceAccount", "name": "prometheus-k8s", "namespace": "monitoring"}],
+    "monitoring.scrapeClass": "kompakt",
     "monitoring.interval": "1m",
     "monitoring.labels": {"release": "prometheus"},
     "priorityClassName": "high",
+    **{f"{part}.priorityClassName": "high" for part in WORKLOADS},
     "commonLabels": {"a": "b"},
+    "runtime.pullSecrets": ["team"],
+    "admission.systemNamespaces": ["kube-system", "ingress"],
     "admission.exemptNamespaces": ["kube-system"],
     "admission.writers": ["ann"],
 }
 BESIDE = {
+    "admission.enabled": ("admission.iKnowWhatThisOpens=true",),
     "devicePlugin.nvmlLibrary": ('devicePlugin.source="nvml"',),
+    "devicePlugin.driverFolder": ('devicePlugin.source="nvml"',),
+    "isolation": ('devicePlugin.source="nvml"', 'devicePlugin.driverFolder="/usr/lib64"'),
+    "devicePlugin.toolkitFolder": ('isolation="Strict"', 'devicePlugin.source="nvml"', 'devicePlugin.driverFolder="/usr/lib64"'),
     "devicePlugin.cdi": ('devicePlugin.source="nvml"',),
     "devicePlugin.skipXIDs": ('devicePlugin.source="nvml"',),
     "devicePlugin.heedXIDs": ('devicePlugin.source="nvml"',),
+    "monitoring.scrapeClass": ("monitoring.podMonitors=true",),
     "monitoring.interval": ("monitoring.podMonitors=true",),
     "monitoring.labels": ("monitoring.podMonitors=true",),
 }
+TRIED_ELSEWHERE = {"admission.iKnowWhatThisOpens"}  # test_rights.py
 TRIED_ABOVE = {*PLACE, *SPREAD, "podLabels", "podAnnotations", "extraEnv", "resources", "schedulerResources", "extenderResources"}
 
 
@@ -206,7 +254,7 @@ def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
             yield path, value
 
 
-LEAVES = list(leaves(VALUES))
+LEAVES = [(path, value) for path, value in leaves(VALUES) if path not in TRIED_ELSEWHERE]
 
 
 def another(path: str, value: Any) -> Any:

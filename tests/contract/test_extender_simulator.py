@@ -71,9 +71,16 @@ def decided(machine: str, cluster: ClusterState, gpus: int) -> GpuSet | None:
 
 
 def pod(index: int, gpus: int) -> PodView:
-    labels = {c.LABEL_JOB_UID: "job", c.LABEL_ATTEMPT: "1", c.LABEL_WORKER_INDEX: str(index)}
+    labels = {c.LABEL_ATTEMPT: "1", c.LABEL_WORKER_INDEX: str(index)}
     return PodView(
-        PodUid(f"pod-{index}"), "default", f"job-worker-{index}-a1", ours=True, gpus=gpus, labels=labels, annotations=WISHES
+        PodUid(f"pod-{index}"),
+        "default",
+        f"job-worker-{index}-a1",
+        job_uid="job",
+        ours=True,
+        gpus=gpus,
+        labels=labels,
+        annotations=WISHES,
     )
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from tools.docs.decisions import decision_pages, decision_problems
 from tools.docs.pages import page_problems, wrapped_pages
 from tools.docs.repository import ROOT
+from tools.docs.rights import rights_pages, rights_problems
 from tools.docs.rooms import room_pages, room_problems
 
 
 def made_pages(root: Path) -> dict[str, str]:
     """Every page with a made part, as it should be."""
-    return room_pages(root) | decision_pages(root)
+    return room_pages(root) | decision_pages(root) | rights_pages(root)
 
 
 def stale(root: Path, pages: dict[str, str]) -> list[str]:
@@ -33,7 +34,8 @@ def main() -> int:
         write(ROOT, wrapped_pages(ROOT))
         write(ROOT, decision_pages(ROOT))  # a status that was missing is in the index below
         write(ROOT, made_pages(ROOT))
-    problems = [*room_problems(ROOT), *decision_problems(ROOT), *stale(ROOT, made_pages(ROOT)), *page_problems(ROOT)]
+    problems = [*room_problems(ROOT), *decision_problems(ROOT), *rights_problems(ROOT)]
+    problems += [*stale(ROOT, made_pages(ROOT)), *page_problems(ROOT)]
     print("\n".join(problems) or "docs say what the code says", file=sys.stderr if problems else sys.stdout)
     return int(bool(problems))
 

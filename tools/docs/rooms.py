@@ -39,7 +39,7 @@ def replaced(page: str, made: str) -> str:
 def section(room: str, modules: Sequence[Module]) -> str:
     """The drawings, then the table."""
     drawn = "\n\n".join(f"```\n{text}\n```" for text in drawings(modules))
-    rows = [f"| [{_inside(room, module)}]({_inside(room, module)}) | {_cell(module.summary)} |" for module in modules]
+    rows = [f"| [{_inside(room, module)}]({_inside(room, module)}) | {cell(module.summary)} |" for module in modules]
     return "\n".join([_NOTE, "", *([drawn, ""] if drawn else []), "| module | what it holds |", "|---|---|", *rows])
 
 
@@ -47,5 +47,5 @@ def _inside(room: str, module: Module) -> str:
     return module.path.removeprefix(f"{room}/")
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     return text.replace("|", "\\|")

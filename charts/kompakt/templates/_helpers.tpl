@@ -52,7 +52,7 @@ capabilities: {drop: [ALL]}
 
 {{/* What nodes a pod may land on, and which images it may pull. */}}
 {{- define "kompakt.podPlace" -}}
-{{- with .root.Values.priorityClassName }}
+{{- with default .values.priorityClassName .root.Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
 {{- with .root.Values.image.pullSecrets }}
@@ -90,4 +90,32 @@ labels:
   {{- with .values.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- end -}}
+
+{{/* Rules of an account's role from files/rights.yaml: the rows of these places that no role of the cluster gives. */}}
+{{- define "kompakt.rules" -}}
+{{- $where := .where -}}
+{{- range index (.root.Files.Get "files/rights.yaml" | fromYaml) .account }}
+{{- if and (not .from) (has .where $where) }}
+  - apiGroups: [{{ .group | quote }}]
+    resources: [{{ .resource }}]
+    {{- with .names }}
+    resourceNames: {{ toJson . }}
+    {{- end }}
+    verbs: {{ toJson .verbs }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Policies outlive the release wherever jobs and their pods do; an uninstall that ends those takes the policies along. */}}
+{{- define "kompakt.policyMetadata" -}}
+labels: {{ include "kompakt.labels" (dict "root" . "part" "admission") | nindent 2 }}
+{{- if or .Values.crds.keep (not .Values.crds.install) }}
+annotations: {helm.sh/resource-policy: keep}
+{{- end }}
+{{- end -}}
+
+{{/* Namespaces in which no job runs and our accounts change nothing, as JSON. */}}
+{{- define "kompakt.systemNamespaces" -}}
+{{- append .Values.admission.systemNamespaces .Release.Namespace | uniq | toJson -}}
 {{- end -}}

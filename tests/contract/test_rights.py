@@ -1,0 +1,89 @@
+"""Roles, policies and rows of the chart's files/rights.yaml say the same, and nothing is installed without the policies."""
+
+import pytest
+
+from tests.support.chart import Object, Objects, objects, of_kind, refusal, rendered
+from tests.support.rights import ACCOUNTS, OPERATIONS, RIGHTS, known_writes
+
+# What other checks of the API server ask for; no request carries it.
+NO_REQUESTS = ("trainingjobs/finalizers",)
+POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
+OFF = ("admission.enabled=false", "admission.iKnowWhatThisOpens=true")
+
+
+@pytest.fixture(scope="module")
+def found() -> Objects:
+    return objects("crds.keep=false")  # with the Job before an uninstall
+
+
+def granted(found: Objects, account: str) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    """What the roles named like the account give."""
+    roles = [one for (kind, name), one in found.items() if kind in ("Role", "ClusterRole") and name == f"kompakt-{account}"]
+    return sorted(
+        (group, resource, verb, tuple(rule.get("resourceNames", ())))
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    )
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_roles_give_what_the_rows_say_and_no_more(found: Objects, account: str) -> None:
+    rows = [row for row in RIGHTS[account] if "from" not in row]
+    told = sorted((row["group"], row["resource"], verb, tuple(row.get("names", ()))) for row in rows for verb in row["verbs"])
+    assert granted(found, account) == told != []
+
+
+def test_every_account_is_held_by_a_policy_of_its_own(found: Objects) -> None:
+    policies, bound = of_kind(found, POLICY), {one["spec"]["policyName"] for one in of_kind(found, BINDING).values()}
+    # The reader of explanations is no part of kompakt: people ask in its name, and it may read the API's answers alone.
+    served = of_kind(objects("crds.keep=false"), "ServiceAccount").keys() - {"kompakt-explain-reader"}
+    assert {f"kompakt-{account}" for account in ACCOUNTS} == served
+    for account in ACCOUNTS:
+        name = f"kompakt-admission-{account}"
+        spec = policies[name]["spec"]
+        (who,) = spec["matchConditions"]
+        assert f'"system:serviceaccount:kompakt-system:kompakt-{account}"' in who["expression"]
+        (everything,) = spec["matchConstraints"]["resourceRules"]
+        assert everything == {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
+        assert spec["failurePolicy"] == "Fail"
+        assert name in bound
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_every_write_has_a_rule_and_no_two_rows_speak_of_one(account: str) -> None:
+    rows = [row for row in RIGHTS[account] if OPERATIONS.keys() & set(row["verbs"]) and row["resource"] not in NO_REQUESTS]
+    assert [row for row in rows if not row.get("rule") or "only" not in row] == []
+    writes = [{f"{OPERATIONS[v]} {row['group']}/{row['resource']}" for v in row["verbs"] if v in OPERATIONS} for row in rows]
+    assert sum(map(len, writes)) == len(known_writes(account)), "two rules for one write would both have to hold"
+
+
+def test_no_policy_no_install_unless_one_knows_what_that_opens() -> None:
+    words = refusal("admission.enabled=false")
+    assert "admission.iKnowWhatThisOpens=true" in words
+    assert of_kind(objects(*OFF), POLICY, BINDING) == {}
+    assert rendered("admission.iKnowWhatThisOpens=true") == rendered(), "to know it opens nothing yet"
+
+
+def kept(found: Objects) -> set[bool]:
+    notes = [one["metadata"].get("annotations") or {} for one in of_kind(found, POLICY, BINDING).values()]
+    return {note.get("helm.sh/resource-policy") == "keep" for note in notes}
+
+
+@pytest.mark.parametrize(
+    ("settings", "stay"), [((), True), (("crds.keep=false",), False), (("crds.keep=false", "crds.install=false"), True)]
+)
+def test_policies_stay_where_an_uninstall_leaves_jobs_and_pods(settings: tuple[str, ...], stay: bool) -> None:
+    assert kept(objects(*settings)) == {stay}
+
+
+def rules(policy: Object) -> str:
+    return " ".join(one["expression"] for one in policy["spec"]["validations"])
+
+
+def test_namespaces_of_the_system_are_the_named_ones_and_the_releases_own() -> None:
+    policies = of_kind(objects('admission.systemNamespaces=["ingress"]'), POLICY)
+    for name in ("operator", "scheduler", "objects", "gpus"):
+        assert '["ingress","kompakt-system"]' in rules(policies[f"kompakt-admission-{name}"])
