@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from kompakt_extender.health import health_app
 from kompakt_extender.main import listen, server
 from tests.support.extender.explain_client import ExplainClient, bound, proxied
+from tests.support.extender.guard import TOKEN, guarded_by
 from tests.support.extender.leader import Leader
 from tests.support.extender.world import World
 from tools.browser import Browser
@@ -38,9 +39,9 @@ def base() -> Iterator[str]:
     running: list[uvicorn.Server] = []
 
     async def serve() -> None:
-        client = await one_pod()
+        client, elsewhere = await one_pod(), FastAPI(docs_url=None, openapi_url=None)
         running.append(
-            server(proxied(health_app(client, client.leader.metrics), PROXY, FastAPI(docs_url=None, openapi_url=None)))
+            server(proxied(health_app(client, client.leader.metrics, guarded_by(client.api_server)), PROXY, elsewhere))
         )
         await running[0].serve([listening])
 
@@ -76,6 +77,7 @@ def test_the_page_lists_every_question_and_needs_no_other_host(browser: Browser,
 def test_a_question_asked_on_the_page_is_answered_behind_the_proxy(browser: Browser, base: str, tmp_path: Path) -> None:
     browser.open(f"{base}/docs")
     browser.until(f"document.querySelector('{WHAT_IF}') !== null")
+    browser.evaluate(f"ui.preauthorizeApiKey('APIKeyHeader', '{TOKEN}')")  # what the button Authorize does
     browser.evaluate(f"document.querySelector('{WHAT_IF} .opblock-summary-control').click()")
     browser.until(f"document.querySelector('{WHAT_IF} .try-out__btn') !== null")
     browser.evaluate(f"document.querySelector('{WHAT_IF} .try-out__btn').click()")

@@ -13,9 +13,10 @@ import pytest
 
 from kompakt_core import contract as c
 from tests.support.cluster import waits
+from tests.support.cluster.accounts import await_policies
 from tests.support.cluster.machines import MACHINES
 from tests.support.cluster.own_cluster import own_cluster
-from tests.support.cluster.replacing import end_pair
+from tests.support.cluster.replacing import second_pair
 from tools.kube.holding import HoldingWatch
 from tools.kube.parts import Pair, can_set_hostname
 from tools.kube.session import ClusterSession, eventually
@@ -26,6 +27,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSession
     """Control plane, three simulated nodes, our definitions and rights; none of our processes."""
     with own_cluster(tmp_path_factory.mktemp("cluster"), MACHINES) as cluster:
         cluster.parts.install(waits.LEASE | waits.FACTOR_SETTINGS)
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSession]:
+    """A cluster with our definitions, rights and policies, and nobody at work: what a test writes stays as it is."""
+    with own_cluster(tmp_path_factory.mktemp("guarded"), MACHINES) as cluster:
+        cluster.parts.install()
+        await_policies(cluster)
         yield cluster
 
 
@@ -45,11 +55,8 @@ def pair(plugins: ClusterSession) -> Pair:
 @pytest.fixture
 def standby(kompakt: ClusterSession, pair: Pair) -> Iterator[Pair]:
     """A second pair; after the test the first one is at work again and alone."""
-    if not can_set_hostname():
-        pytest.skip("two pairs on one host need hostnames of their own, and this machine allows no user namespaces")
-    second = kompakt.start_pair("scheduler-1")
-    yield second
-    end_pair(kompakt, second)
+    with second_pair(kompakt) as second:
+        yield second
 
 
 @pytest.fixture(scope="session")

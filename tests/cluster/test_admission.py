@@ -10,6 +10,7 @@ from kubernetes.client import ApiException
 
 from kompakt_core import contract as c
 from tests.support.cluster.pods import gpu_pod
+from tools.kube.jobs import training_job
 from tools.kube.parts import NAMESPACE
 from tools.kube.pki import token_kubeconfig
 from tools.kube.session import ClusterSession, eventually
@@ -141,17 +142,51 @@ def test_a_device_plugin_reaches_its_own_nodes_pods_and_its_own_gputopology_only
     health = {"metadata": {"annotations": {"seen": "yes"}}}
     topologies = ("kompakt.dev", "v1alpha1", c.TOPOLOGY_PLURAL)
     try:
-        assert "only pods of its own node" in refused(client.CoreV1Api(other).patch_namespaced_pod, "p", namespace, notes)
+        assert "only of its own node" in refused(client.CoreV1Api(other).patch_namespaced_pod, "p", namespace, notes)
         label = {"metadata": {"labels": {"a": "b"}}}
-        assert "nothing of a pod but" in refused(client.CoreV1Api(own).patch_namespaced_pod, "p", namespace, label)
+        assert "only of its own node, at the annotations" in refused(
+            client.CoreV1Api(own).patch_namespaced_pod, "p", namespace, label
+        )
         client.CoreV1Api(own).patch_namespaced_pod("p", namespace, notes)
         words = refused(client.CustomObjectsApi(other).patch_cluster_custom_object, *topologies, "dgx-0", health)
-        assert "its own GPUTopology" in words
+        assert "only of its own node" in words
         client.CustomObjectsApi(own).patch_cluster_custom_object(*topologies, "dgx-0", health)
     finally:
         for api in (own, other):
             api.close()
             api.rest_client.pool_manager.clear()
+
+
+def test_what_stands_in_our_objects_is_written_by_our_accounts_alone(
+    plugins: ClusterSession, mallory: client.CoreV1Api, namespace: str
+) -> None:
+    objects = client.CustomObjectsApi(mallory.api_client)
+    jobs = (c.GROUP, c.VERSION, namespace, c.JOB_PLURAL)
+    topologies = (c.GROUP, c.VERSION, c.TOPOLOGY_PLURAL)
+    objects.create_namespaced_custom_object(*jobs, training_job("mine", suspend=True))
+    forged = {"status": {"scheduling": {"state": "Waiting"}}}
+    assert "only kompakt's operator and scheduler" in refused(
+        objects.patch_namespaced_custom_object_status, *jobs, "mine", forged
+    )
+    for call, body in (
+        (objects.patch_cluster_custom_object, {"spec": {"gpus": []}}),
+        (objects.patch_cluster_custom_object_status, {"status": {"free": 99}}),
+    ):
+        assert "only kompakt's device plugin" in refused(call, *topologies, "dgx-0", body)
+    found = objects.get_cluster_custom_object(*topologies, "dgx-0")
+    made = {**found, "metadata": {"name": "dgx-7"}}
+    assert "only kompakt's device plugin" in refused(objects.create_cluster_custom_object, *topologies, made)
+    objects.patch_cluster_custom_object(*topologies, "dgx-0", {"metadata": {"labels": {"a": "b"}}})
+
+
+@pytest.mark.parametrize("place", ["kube-system", NAMESPACE])
+def test_nothing_of_ours_runs_in_a_namespace_of_the_system(mallory: client.CoreV1Api, place: str) -> None:
+    jobs = (c.GROUP, c.VERSION, place, c.JOB_PLURAL)
+    objects = client.CustomObjectsApi(mallory.api_client)
+    job = training_job("mine", suspend=True)
+    assert "no namespace of the system" in refused(objects.create_namespaced_custom_object, *jobs, job)
+    body = pod("p", schedulerName=c.SCHEDULER_NAME)
+    assert "no namespace of the system" in refused(mallory.create_namespaced_pod, place, body)
 
 
 def test_who_may_edit_in_a_namespace_may_run_jobs_and_who_may_view_may_look(cluster: ClusterSession) -> None:

@@ -5,7 +5,6 @@ spread over racks (sensitivity High).
 """
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -196,9 +195,8 @@ def taken_over(cluster: ClusterSession, pair: Pair) -> float:
     return datetime.strptime(lines[-1][:23], "%Y-%m-%d %H:%M:%S,%f").timestamp()
 
 
-# (name, seconds, workers, GPUs of each, seconds it runs); events are at least five seconds apart.
-# e finds two GPUs in each machine of rack b and waits nine seconds for a machine; f fits nowhere until both pods of a have
-# ended (they may end in any order), g nowhere until b has.
+# (name, when it comes, workers, GPUs of each, seconds it runs). e finds two GPUs in each machine of rack b and waits nine seconds
+# for a machine; f fits nowhere until a has ended (its pods may end in any order), g nowhere until b has.
 SCENARIO = (
     ("a", 0, 2, 8, 29),
     ("b", 5, 1, 6, 36),
@@ -208,23 +206,37 @@ SCENARIO = (
     ("g", 36, 2, 2, 100),
 )
 EXPECTED = ["a", "b", "c", "e", "f", "g"]
+# In the cluster each event waits for what the simulator says came before it, so that a busy machine needs more time for the same
+# sequence: a run by the clock alone once took five seconds longer to place e, and a had ended by then.
+EVENTS = sorted(event for name, at, _, _, seconds in SCENARIO for event in ((at, name, "comes"), (at + seconds, name, "ends")))
 Placed = tuple[str, str, tuple[str, ...]]
 
 
 def test_the_same_scenario_gives_the_same_sequence_in_simulator_and_cluster(racks: ClusterSession, namespace: str) -> None:
     apply(racks, namespace, gang("ready", 1, 1, seconds="1")).await_phase("Succeeded")  # the pair killed before decides again
     eventually(lambda: not held(racks), "the plugins report all GPUs of earlier tests free")
-    began = time.monotonic()
-    jobs = []
-    for name, at, workers, gpus, seconds in SCENARIO:
-        time.sleep(max(0.0, began + at - time.monotonic()))
-        jobs.append(apply(racks, namespace, gang(name, workers, gpus, seconds=str(seconds))))
-    eventually(lambda: all(job.bound() for job in jobs), "all have been placed")
-    plans = sorted((scheduling(job)["plan"]["releasedAt"], job.name, scheduling(job)["plan"]) for job in jobs)
+    simulated = simulated_sequence()
+    jobs = played(racks, namespace, {name: start for start, (name, *_) in simulated})
+    plans = sorted((scheduling(job)["plan"]["releasedAt"], name, scheduling(job)["plan"]) for name, job in jobs.items())
     seen = [(name, plan["level"], tuple(sorted({seat["node"] for seat in plan["pods"]}))) for _, name, plan in plans]
-    assert seen == simulated_sequence()
+    assert seen == [placed for _, placed in simulated]
     assert [name for name, _, _ in seen] == EXPECTED
     assert {level for _, level, _ in seen} == {"Machine", "Rack"}
+
+
+def played(cluster: ClusterSession, namespace: str, starts: dict[str, int]) -> dict[str, JobManifest]:
+    """The jobs of the scenario, once all have been placed; each event comes after what the simulator says is over by then."""
+    manifests = {name: gang(name, workers, gpus) for name, _, workers, gpus, _ in SCENARIO}
+    jobs: dict[str, JobManifest] = {}
+    for at, name, event in EVENTS:
+        for other, job in jobs.items():
+            look = job.bound if starts[other] < at * 1000 else lambda of=job: scheduling(of).get("state")
+            eventually(look, f"{other} is decided on before {name} {event}")
+        if event == "comes":
+            jobs[name] = apply(cluster, namespace, manifests[name])
+        else:
+            jobs[name].finish()
+    return jobs
 
 
 def held(cluster: ClusterSession) -> list[Any]:
@@ -233,8 +245,8 @@ def held(cluster: ClusterSession) -> list[Any]:
     return [entry for one in own for entry in one.get("status", {}).get("held", ())]
 
 
-def simulated_sequence() -> list[Placed]:
-    """What the simulator does with the same jobs under the same policy, in the order of the starts."""
+def simulated_sequence() -> list[tuple[int, Placed]]:
+    """What the simulator does with the same jobs under the same policy, with the millisecond of each start, in their order."""
     shape = ClusterShape.grid(2, 2, GPUS)
     hosts = [name for name, _ in RACKS]
     trace = [
@@ -245,6 +257,6 @@ def simulated_sequence() -> list[Placed]:
     outcome = simulate(trace, SimulatedCluster.of(shape), POLICIES["kompakt"], PLACEMENTS["levels"], setting)
     started = sorted((stretch.start, stretch.number, stretch.gpus) for stretch in outcome.stretches)
     return [
-        (SCENARIO[number][0], shape.level_of(gpus).value, tuple(hosts[machine] for machine in shape.per_machine(gpus)))
-        for _, number, gpus in started
+        (start, (SCENARIO[number][0], shape.level_of(gpus).value, tuple(hosts[machine] for machine in shape.per_machine(gpus))))
+        for start, number, gpus in started
     ]

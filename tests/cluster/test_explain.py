@@ -1,9 +1,12 @@
-"""The explain API beside a real kube-scheduler: what it foretells happens, and who may ask is RBAC's to say."""
+"""The explain API beside a real kube-scheduler: what it foretells happens, and who is told what is the API server's to say."""
 
 import json
+import socket
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import yaml
 from kubernetes import client
 from prometheus_client.parser import text_string_to_metric_families
 
+from kompakt_client.requests import ApiRequest
 from kompakt_core.contract import (
     ANN_GPU_INDICES,
     ANN_PATTERN,
@@ -19,18 +23,27 @@ from kompakt_core.contract import (
     ANN_VALUE,
     RESOURCE,
     SCHEDULER_NAME,
+    TOKEN_HEADER,
 )
 from tools.kube.jobs import apply, training_job
-from tools.kube.parts import NAMESPACE, Pair
+from tools.kube.parts import NAMESPACE, READER, Pair, account_token, asking_headers
 from tools.kube.session import ClusterSession, eventually
 
-ROLE = "kompakt-explain-reader"
+ROLES = ("kompakt-explain-reader", "kompakt-explain-caller")
+HEADERS: dict[str, str] = {}
 
 
-def fetch(port: int, path: str, body: Any = None) -> tuple[int, str]:
+@pytest.fixture(scope="module", autouse=True)
+def asking(kompakt: ClusterSession) -> None:
+    """From here on `fetch` asks in the name of the account of readers."""
+    HEADERS.update(asking_headers(kompakt.parts.api))
+
+
+def fetch(port: int, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Status and text of an answer on the health port."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
+    told = {"Content-Type": "application/json", **(HEADERS if headers is None else headers)}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, told)
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status, answer.read().decode()
@@ -153,16 +166,18 @@ def test_a_standby_says_who_decides(kompakt: ClusterSession, pair: Pair) -> None
 
 @pytest.fixture
 def reader(cluster: ClusterSession) -> Iterator[str]:
-    """A user to whom the chart's role is bound."""
+    """A user to whom the chart's roles are bound."""
     rbac, name = client.RbacAuthorizationV1Api(cluster.api), "explain-test-reader"
-    body = {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ROLE},
-        "subjects": [{"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}],
-    }
-    rbac.create_namespaced_role_binding(NAMESPACE, body)
+    for role in ROLES:
+        body = {
+            "metadata": {"name": f"{name}-{role}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+            "subjects": [{"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}],
+        }
+        rbac.create_namespaced_role_binding(NAMESPACE, body)
     yield name
-    rbac.delete_namespaced_role_binding(name, NAMESPACE)
+    for role in ROLES:
+        rbac.delete_namespaced_role_binding(f"{name}-{role}", NAMESPACE)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +189,8 @@ def reader(cluster: ClusterSession) -> Iterator[str]:
         ("get", "services/proxy", "other:http", False),
         ("get", "pods/proxy", "kompakt-scheduler-0", False),
         ("get", "services", "kompakt-explain", False),
+        ("create", "serviceaccounts/token", READER, True),
+        ("create", "serviceaccounts/token", "kompakt-scheduler", False),
     ],
 )
 def test_readers_may_ask_and_nothing_else(
@@ -191,6 +208,87 @@ def test_readers_may_ask_and_nothing_else(
         eventually(lambda: answer(reader), "the role counts")
     assert answer(reader) is allowed
     assert not answer("somebody")
+
+
+def test_strangers_and_tokens_that_are_for_the_api_server_get_no_word(kompakt: ClusterSession, pair: Pair) -> None:
+    theirs = {TOKEN_HEADER: account_token(kompakt.parts.api, READER)}
+    assert fetch(pair.health_port, "/v1alpha1/nodes")[0] == 200
+    for headers in ({}, theirs, {TOKEN_HEADER: HEADERS[TOKEN_HEADER][:-4] + "AAAA"}):
+        for path in ("/v1alpha1/nodes", "/v1alpha1/pods/default/x", "/metrics"):
+            assert fetch(pair.health_port, path, headers=headers)[0] == 401, (path, headers)
+    port = next(flag.partition("=")[2] for flag in kompakt.components["operator-0"].argv if flag.startswith("--health-port="))
+    assert fetch(int(port), "/metrics", headers={})[0] == 401
+    assert "kompakt_operator_active" in fetch(int(port), "/metrics")[1]
+
+
+def test_who_may_view_a_namespace_is_told_of_it_and_of_no_other(kompakt: ClusterSession, pair: Pair, namespace: str) -> None:
+    """As the chart's role for viewers says; of nodes only who views the whole cluster."""
+    kompakt.core.create_namespaced_service_account(namespace, {"metadata": {"name": "tenant"}})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kompakt-jobs-view"}
+    subject = {"kind": "ServiceAccount", "name": "tenant", "namespace": namespace}
+    body = {"metadata": {"name": "viewers"}, "roleRef": role, "subjects": [subject]}
+    client.RbacAuthorizationV1Api(kompakt.api).create_namespaced_role_binding(namespace, body)
+    kompakt.core.create_namespaced_pod(namespace, manifest("mine", 1))
+    eventually(lambda: fetch(pair.health_port, f"/v1alpha1/pods/{namespace}/mine")[0] == 200, "the pod known")
+    headers = asking_headers(kompakt.parts.api, "tenant", namespace)
+    eventually(
+        lambda: fetch(pair.health_port, f"/v1alpha1/pods/{namespace}/mine", headers=headers)[0] == 200, "the role counts", 30
+    )
+    for path in ("/pods/default/x", "/jobs/kube-system/x", "/nodes", "/nodes/dgx-0"):
+        assert fetch(pair.health_port, f"/v1alpha1{path}", headers=headers)[0] == 403, path
+    assert fetch(pair.health_port, "/v1alpha1/what-if", {"gpus": 1}, headers)[0] == 403
+    assert fetch(pair.health_port, "/metrics", headers=headers)[0] == 403
+
+
+@pytest.fixture
+def heard() -> Iterator[tuple[str, int, list[dict[str, str]]]]:
+    """Address and port of a server on this machine, and the headers of what reaches it."""
+    headers = list[dict[str, str]]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            headers.append({name.lower(): value for name, value in self.headers.items()})
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as routed:  # the API server refuses loopback addresses
+        routed.connect(("192.0.2.1", 9))  # sends nothing
+        address = routed.getsockname()[0]
+    server = ThreadingHTTPServer((address, 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield address, server.server_port, headers
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_proxy_says_nothing_of_who_asks_and_passes_our_header_on(
+    cluster: ClusterSession, namespace: str, heard: tuple[str, int, list[dict[str, str]]]
+) -> None:
+    """What decision 0268 rests on."""
+    address, port, headers = heard
+    ports = [{"name": "http", "port": port}]
+    cluster.core.create_namespaced_service(namespace, {"metadata": {"name": "ours"}, "spec": {"ports": ports}})
+    # The API server leads to addresses of pods only, so there is one that has this machine's. Nobody binds it: a simulated
+    # kubelet would give it another address.
+    unbound = {"schedulerName": "nobody", "containers": [{"name": "c", "image": "simulated"}]}
+    cluster.core.create_namespaced_pod(namespace, {"metadata": {"name": "ours"}, "spec": unbound})
+    cluster.core.patch_namespaced_pod_status("ours", namespace, {"status": {"podIP": address, "podIPs": [{"ip": address}]}})
+    target = {"kind": "Pod", "name": "ours", "namespace": namespace}
+    body = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "ours", "labels": {"kubernetes.io/service-name": "ours"}},
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}, "targetRef": target}],
+    }
+    cluster.parts.api.create(f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices", body)
+    path = f"/api/v1/namespaces/{namespace}/services/ours:http/proxy/x"
+    request = ApiRequest("GET", path, for_proxied={TOKEN_HEADER: "mine", "Authorization": "Bearer mine"})
+    eventually(lambda: cluster.parts.api.answer(request).status == 200, "the proxy leads there")
+    assert headers[-1]["kompakt-token"] == "mine"
+    assert not [name for name in headers[-1] if name == "authorization" or name.startswith("x-remote")], headers[-1]
 
 
 def test_the_api_server_accepts_service_and_network_policy(cluster: ClusterSession) -> None:

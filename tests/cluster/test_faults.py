@@ -1,8 +1,11 @@
 """One of our programs is away while jobs run (all are killed in test_storm.py, the scheduler pair in test_consolidation.py)."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from tests.support.cluster.replacing import end_operator
+from tests.support.cluster.probing import probed
+from tests.support.cluster.replacing import SCHEDULER_LEASE, end_operator, lease_holder
 from tools.kube.jobs import apply, training_job
 from tools.kube.parts import Pair
 from tools.kube.session import ClusterSession, eventually, stays
@@ -35,6 +38,23 @@ def test_the_extender_alone_comes_back(kompakt: ClusterSession, namespace: str, 
     assert not waiting.bound()
     kompakt.restart(pair.extender)
     waiting.await_phase("Succeeded")
+
+
+@pytest.fixture
+def lone(kompakt: ClusterSession, pair: Pair, standby: Pair) -> Iterator[Pair]:
+    """The first pair, which holds the Lease, without its extender, and under the chart's probe; a standby is there."""
+    assert lease_holder(kompakt, SCHEDULER_LEASE).startswith(pair.identity)
+    kompakt.kill(pair.extender)
+    yield pair
+    kompakt.restart(pair.extender)
+
+
+def test_kube_scheduler_gives_its_lease_up_when_its_extender_is_gone(
+    kompakt: ClusterSession, namespace: str, lone: Pair, standby: Pair
+) -> None:
+    with probed(kompakt, lone):
+        eventually(lambda: lease_holder(kompakt, SCHEDULER_LEASE).startswith(standby.identity), "the standby has the Lease")
+        apply(kompakt, namespace, training_job("after", replicas=2, gpus=2)).await_phase("Succeeded")
 
 
 def test_gpus_stay_known_while_the_plugins_are_away(kompakt: ClusterSession, namespace: str) -> None:

@@ -8,8 +8,11 @@ import pytest
 from kubernetes import client
 
 from kompakt_core import contract as c
+from kompakt_core.contract.scheduling_record import Record, State, Victim, encode
+from kompakt_core.ids import GpuUuid, NodeName
+from tests.support.cluster.pods import gpu_pod
 from tests.support.cluster.reading import gpus_of, moment, scheduling
-from tests.support.cluster.replacing import end_operator, killed_pair
+from tests.support.cluster.replacing import end_operator, killed_pair, second_pair
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.kwok import LEAVING_ANNOTATION, NEVER_STARTS_ANNOTATION
 from tools.kube.parts import Pair
@@ -34,10 +37,14 @@ def classes(kompakt: ClusterSession, namespace: str) -> Iterator[dict[str, str]]
         priorities.delete_priority_class(name)
 
 
-def gang(name: str, *, priority: str = "", host: str = HOST, minimum: int = 0, leaving: str = LEAVING) -> dict[str, Any]:
-    """Two workers of four GPUs: all of the host. They run until they end or are ended."""
+def gang(
+    name: str, *, priority: str = "", replicas: int = 2, host: str = HOST, minimum: int = 0, leaving: str = LEAVING
+) -> dict[str, Any]:
+    """Workers of four GPUs, two of them all of the host. They run until they end or are ended."""
     policy = {"preemption": {"gracePeriodSeconds": GRACE, "minRuntimeSeconds": minimum}}
-    document = training_job(name, replicas=2, gpus=4, seconds=None, annotations={LEAVING_ANNOTATION: leaving}, runPolicy=policy)
+    document = training_job(
+        name, replicas=replicas, gpus=4, seconds=None, annotations={LEAVING_ANNOTATION: leaving}, runPolicy=policy
+    )
     document["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": host}
     if priority:
         document["spec"]["priorityClassName"] = priority
@@ -128,6 +135,54 @@ def test_nobody_is_ended_before_its_minimum_run_time(
     stays(lambda: (urgent.status["attempt"], low.status["attempt"], len(low.bound())), rounds=4)
 
 
+def plain_pods(cluster: ClusterSession, namespace: str, count: int, gpus: int) -> None:
+    """On HOST, with a controller, and there for longer than the minimum run time."""
+    made = cluster.core.create_namespaced_config_map(namespace, {"metadata": {"name": "owner"}})
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": made.metadata.uid, "controller": True}
+    for number in range(count):
+        body = gpu_pod(f"plain-{number}", gpus, nodeSelector={"kubernetes.io/hostname": HOST})
+        body["metadata"]["ownerReferences"] = [owner]
+        cluster.core.create_namespaced_pod(namespace, body)
+    eventually(lambda: all(pod.status.start_time for pod in pods_in(cluster, namespace)), "plain pods at work")
+    for pod in pods_in(cluster, namespace):
+        long_ago = {"status": {"startTime": "2026-01-31T12:00:00Z"}}
+        cluster.core.patch_namespaced_pod_status(pod.metadata.name, namespace, long_ago)
+
+
+def pods_in(cluster: ClusterSession, namespace: str) -> list[Any]:
+    return list(cluster.core.list_namespaced_pod(namespace).items)
+
+
+def test_plain_pods_are_evicted_as_far_as_their_budget_lets(
+    kompakt: ClusterSession, pair: Pair, namespace: str, classes: dict[str, str]
+) -> None:
+    """A budget that no controller has looked at yet lets none go."""
+    plain_pods(kompakt, namespace, 2, 4)
+    budget = {"metadata": {"name": "all"}, "spec": {"minAvailable": "100%", "selector": {}}}
+    client.PolicyV1Api(kompakt.api).create_namespaced_pod_disruption_budget(namespace, budget)
+    urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
+    eventually(lambda: "a PodDisruptionBudget does not let it" in kompakt.log_of(pair.extender), "the budget's no")
+    eventually(lambda: scheduling(urgent).get("state") == "Waiting", "the gang waits again")
+    assert [pod.metadata.name for pod in pods_in(kompakt, namespace) if pod.spec.node_name] == ["plain-0", "plain-1"]
+
+
+def test_plain_pods_are_evicted_for_a_gang_without_a_place(
+    kompakt: ClusterSession, namespace: str, classes: dict[str, str]
+) -> None:
+    plain_pods(kompakt, namespace, 2, 4)
+    urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
+    urgent.await_phase("Running")
+    assert {pod.metadata.name for pod in pods_in(kompakt, namespace)} == {"urgent-worker-0-a1", "urgent-worker-1-a1"}
+    assert (urgent.status["attempt"], len(gpus_of(urgent))) == (1, 8)
+
+    def told() -> list[tuple[str, str]]:
+        found = kompakt.core.list_namespaced_event(namespace, field_selector="reason=Preempted").items
+        return sorted((one.involved_object.name, one.message) for one in found)
+
+    words = f"evicted for {namespace}/urgent, priority 1000; this pod has priority 0"
+    eventually(lambda: told() == [("plain-0", words), ("plain-1", words)], "their owner is told why")
+
+
 def test_three_priorities_end_each_other_once_and_never_in_turns(
     kompakt: ClusterSession, namespace: str, classes: dict[str, str]
 ) -> None:
@@ -188,40 +243,40 @@ def test_a_request_is_taken_back_when_the_urgent_job_is_deleted_before_anybody_e
 
 
 def test_another_planner_goes_on_where_the_first_one_was_killed(
-    kompakt: ClusterSession, namespace: str, classes: dict[str, str], pair: Pair, standby: Pair
+    kompakt: ClusterSession, namespace: str, classes: dict[str, str], pair: Pair
 ) -> None:
-    """The reservation is written, the request is not. Its minimum run time says that nothing else ends the victim."""
-    low = apply(kompakt, namespace, gang("low", minimum=3600))
-    low.await_phase("Running")
-    held = gpus_of(low)
-    urgent = apply(kompakt, namespace, gang("urgent", priority=classes["urgent"]))
-    eventually(lambda: scheduling(urgent).get("state") == "Waiting", "it waits")
+    """The reservation is written, the request is not. It names the dearer of two victims: who decides anew ends the other."""
+    cheap = apply(kompakt, namespace, gang("cheap", replicas=1))
+    dear = apply(kompakt, namespace, gang("dear", replicas=1, priority=classes["polite"]))  # or its next attempt ends the other
+    for job in (cheap, dear):
+        job.await_phase("Running")
+    held = gpus_of(dear)
     with killed_pair(kompakt, pair):
-        reserve(urgent, low, held)
-        eventually(lambda: len(urgent.bound()) == 2, "the standby has asked, and given it the GPUs")
-        assert gpus_of(urgent) == held
-        assert (low.status["attempt"], low.status["lastRestart"]["reason"]) == (2, "Preempted")
+        most = apply(kompakt, namespace, gang("most", replicas=1, priority=classes["most"]))
+        eventually(lambda: len(most.pods()) == 1, "its pod is made")
+        reserve(most, dear, held)
+        with second_pair(kompakt):
+            eventually(lambda: len(most.bound()) == 1, "the other planner has asked, and given it the GPUs")
+            assert gpus_of(most) == held
+            eventually(lambda: dear.status["attempt"] == 2, "its next attempt")
+            assert dear.status["lastRestart"]["reason"] == "Preempted"
+            stays(lambda: (cheap.status["attempt"], cheap.phase), rounds=4)
+            assert (cheap.status["attempt"], cheap.phase) == (1, "Running")
 
 
-def reserve(urgent: JobManifest, low: JobManifest, gpus: set[str]) -> None:
+def reserve(job: JobManifest, victim: JobManifest, gpus: set[str]) -> None:
     """What a planner writes before it asks."""
-    found = urgent.read()
-    now = scheduling(urgent)["waitingSince"]
-    victim = {"namespace": low.namespace, "name": low.name, "uid": low.read()["metadata"]["uid"], "attempt": 1, "priority": 0}
+    found = job.read()
+    now = found["metadata"]["creationTimestamp"]
+    ended = Victim(victim.namespace, victim.name, victim.read()["metadata"]["uid"], attempt=1, priority=1000)
+    reserved = ((NodeName(HOST), tuple(map(GpuUuid, sorted(gpus)))),)
+    record = Record(1, State.RESERVED, "Preempting", "", now, victims=(ended,), reserved_gpus=reserved, decided_at=now)
     placed = {"type": "Placed", "status": "False", "reason": "Preempting", "message": "", "lastTransitionTime": now}
-    meta = {key: found["metadata"][key] for key in ("name", "namespace", "uid")}
-    written = found["status"]["scheduling"] | {
-        "state": "Reserved",
-        "reason": "Preempting",
-        "reserved": [{"node": HOST, "gpus": len(gpus), "uuids": sorted(gpus)}],
-        "victims": [victim],
-        "victimsSince": now,
-    }
     document = {
         "apiVersion": c.API_VERSION,
         "kind": c.JOB_KIND,
-        "metadata": meta,
-        "status": {"scheduling": written, "conditions": [placed]},
+        "metadata": {key: found["metadata"][key] for key in ("name", "namespace", "uid")},
+        "status": {"scheduling": encode(record), "conditions": [placed]},
     }
     options = ["--server-side", "--subresource=status", f"--field-manager={c.PLANNER_MANAGER}", "--force-conflicts"]
-    urgent.cluster.kubectl("apply", *options, "-f", "-", stdin=json.dumps(document))
+    job.cluster.kubectl("apply", *options, "-f", "-", stdin=json.dumps(document))

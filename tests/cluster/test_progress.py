@@ -56,7 +56,7 @@ def test_progress_and_profile_reach_the_status_and_the_next_attempt_and_the_last
     asking: ClusterSession, namespace: str, file: Path
 ) -> None:
     message = {"simulate.kompakt.dev/message": json.dumps(LAST_WORD)}
-    made = training_job("told", replicas=2, gpus=2, seconds=None, annotations=message)
+    made = training_job("told", replicas=2, gpus=2, seconds=None, annotations=message, injection="Always")
     made["spec"]["communication"] = {"pattern": "Ring", "gradientBytes": "531M"}
     job = apply(asking, namespace, made)
     led_here(job)

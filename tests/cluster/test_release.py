@@ -15,7 +15,9 @@ import yaml
 from tests.support.cluster.own_cluster import own_cluster
 from tests.support.cluster.replacing import end_operator
 from tests.support.cluster.waits import LEASE
+from tests.support.rights import RIGHTS
 from tools.kube import simulated
+from tools.kube.admission import await_limits
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.kwok import SECONDS_ANNOTATION
 from tools.kube.parts import NAMESPACE, RELEASE, ROOT, STAND_INS, can_set_hostname, render
@@ -23,6 +25,7 @@ from tools.kube.session import ClusterSession, KubectlFailed, eventually
 
 CHART = ROOT / "charts" / "kompakt"
 NEW_FIELD = "lastRestart"
+POLICIES = len(RIGHTS) + 6  # one for each account; those of pods, bindings, GPUs, our own objects, Limits for jobs and for pods
 
 
 def helm(cluster: ClusterSession, *arguments: str, namespace: str = NAMESPACE) -> str:
@@ -72,6 +75,7 @@ def released(tmp_path_factory: pytest.TempPathFactory, older: Path) -> Iterator[
         helm(cluster, "install", RELEASE, str(older), "--create-namespace", "--wait", "--timeout=60s", *settings())
         cluster.parts.await_definitions()
         cluster.parts.chart = render(cluster.find, LEASE)
+        await_limits(cluster.parts.api, cluster.parts.chart, NAMESPACE)
         cluster.start(cluster.parts.simulated_plugins())
         cluster.start_pair("scheduler-0")
         cluster.start(cluster.parts.operator())
@@ -124,8 +128,10 @@ class TestRelease:
     def test_an_operator_of_one_namespace_runs_its_jobs_with_roles_only(self, released: ClusterSession) -> None:
         helm(released, "upgrade", RELEASE, str(CHART), *settings(**{"operator.namespace": "default"}))
         end_operator(released)
-        anywhere = released.kubectl("get", "clusterrolebindings", "-o", "jsonpath={.items[*].subjects[*].name}").split()
-        assert f"{RELEASE}-operator" not in anywhere
+        bindings = json.loads(released.kubectl("get", "clusterrolebindings", "-o", "json"))["items"]
+        subjects = {one["metadata"]["name"]: [who["name"] for who in one.get("subjects") or ()] for one in bindings}
+        anywhere = [name for name, names in subjects.items() if f"{RELEASE}-operator" in names]
+        assert anywhere == [f"{RELEASE}-reviews"], "to ask who scrapes it is all that it may do in the whole cluster"
         usual = released.parts.operator("operator-1")
         released.start(replace(usual, argv=(*usual.argv, "--namespace=default")))
         job = apply(released, "default", training_job("local", gpus=1, seconds="1"))
@@ -137,6 +143,8 @@ class TestRelease:
         before = pods_of(job)
         helm(released, "uninstall", RELEASE, "--wait", "--timeout=60s")
         assert (pods_of(job), job.phase) == (before, "Running")
+        kept = released.kubectl("get", "validatingadmissionpolicies,validatingadmissionpolicybindings", "-o", "name").split()
+        assert len(kept) == 2 * POLICIES, "what guards those pods stays as long as they"
         helm(released, "install", RELEASE, str(CHART), "--wait", "--timeout=60s", *settings(**{"crds.keep": "false"}))
         assert pods_of(job) == before
 
@@ -163,6 +171,7 @@ VALUES: dict[str, list[str]] = {
     "GPUs of a driver": ["devicePlugin.source=nvml", "devicePlugin.ownGPUs={GPU-1}", "devicePlugin.runtimeClassName=nvidia"],
     "one replica, nothing closed": [
         "operator.replicas=1", "scheduler.replicas=1", "explain.networkPolicy.enabled=false", "admission.enabled=false",
+        "admission.iKnowWhatThisOpens=true",
     ],
     "pinned images and placement": [
         "image.digests.operator=sha256:" + "0" * 64,

@@ -3,21 +3,19 @@
 KOMPAKT_OUTAGE says for how many seconds it hangs (25 unless it is set: longer than both Leases hold), KOMPAKT_SEED repeats a run.
 """
 
-import json
 import os
 import random
 import secrets
 import signal
-import ssl
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
+from tests.support.cluster.detour import asked
 from tests.support.cluster.replacing import end_pair, operator_instead
 from tests.support.cluster.storm import LOOK, Crowd, held, left_sockets_collected, orphans
 from tools.kube.holding import HoldingWatch
@@ -107,14 +105,6 @@ def spoilt(cluster: ClusterSession, address: str) -> dict[str, int]:
     return dict(asked(cluster, f"{address}/faulty"))
 
 
-def asked(cluster: ClusterSession, url: str, body: object = None) -> Any:
-    """What the proxy answers; with a body it is PUT."""
-    trust = ssl.create_default_context(cafile=str(cluster.plane.keys.authority.certificate_file))
-    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), method="PUT" if body else "GET")
-    with urllib.request.urlopen(request, timeout=5, context=trust) as answer:
-        return json.load(answer)
-
-
 @dataclass(frozen=True, slots=True)
 class Silenced:
     """An operator whose watches a proxy can silence."""
@@ -160,8 +150,9 @@ def long(kompakt: ClusterSession, namespace: str, silenced: Silenced) -> JobMani
     return job
 
 
-# What falls silent, and what the operator then says. It names the first object that it hears of, and may list all at any moment.
-WATCHES = {"pods": "Pods has not shown {}/late-worker-0-a1", "trainingjobs": "TrainingJobs has not shown {}/long"}
+# What falls silent; what the operator then tells the probe, and whom its log names: the first object that it hears of. It may
+# list all at any moment.
+WATCHES = {"pods": ("Pods", "{}/late-worker-0-a1"), "trainingjobs": ("TrainingJobs", "{}/long")}
 
 
 @pytest.mark.parametrize("plural", WATCHES)
@@ -174,7 +165,10 @@ def test_a_watch_that_says_nothing_any_more_ends_the_operators_liveness(
         long.patch({"metadata": {"labels": {"changed": "yes"}}})
         news = {"metadata": {"annotations": {"changed": "yes"}}}  # of the pod, so that its job is looked at
         kompakt.core.patch_namespaced_pod("long-worker-0-a1", namespace, news)
-    await_told(silenced, WATCHES[plural].format(namespace))
+    kind, name = WATCHES[plural]
+    await_told(silenced, f"{kind} has not shown uid ")
+    assert f": {name.format(namespace)}" in kompakt.log_of("operator-3")
+    assert namespace not in silenced.health()
     silenced.silence()
     eventually(lambda: silenced.health() == "200 ok\n", "the next connection speaks")
     late.await_phase("Succeeded")

@@ -1,41 +1,33 @@
 """Webhooks and policies change or refuse a gang's pods: what counts is the pods as stored, and a gang is whole or not there."""
 
-import base64
-import json
-import ssl
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+import itertools
+from collections.abc import Iterator
 
 import pytest
-from kubernetes import client
 
+from kompakt_core.contract import GROUP, JOB_PLURAL, VERSION
 from tests.support.cluster.reading import await_reason
+from tests.support.cluster.webhooks import ALLOWED, Object, Verdict, Webhook, adding, hooked, patched
 from tools.kube.jobs import JobManifest, apply, training_job
-from tools.kube.session import ClusterSession, eventually
+from tools.kube.parts import Pair
+from tools.kube.session import ClusterSession, eventually, stays
 
-Object = dict[str, Any]
-Verdict = Callable[[Object], Object]
-"""From an object that is to be created to `response` of an AdmissionReview, but its uid."""
-ALLOWED: Object = {"allowed": True}
-
-
-def adding(path: str, value: object) -> Verdict:
-    """What changes every object on its way."""
-
-    def verdict(_: Object) -> Object:
-        patch = [{"op": "add", "path": path, "value": value}]
-        return {**ALLOWED, "patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(patch).encode()).decode()}
-
-    return verdict
+WRITES = ("CREATE", "UPDATE")
 
 
 def with_sidecar(cpu: str) -> Verdict:
     """What injects a helper into every pod, as service meshes do."""
     return adding("/spec/containers/-", {"name": "sidecar", "image": "simulated", "resources": {"requests": {"cpu": cpu}}})
+
+
+def removing(path: str) -> Verdict:
+    """What takes something away from every object that has it."""
+
+    def verdict(found: Object) -> Object:
+        where, _, field = path.strip("/").partition("/")
+        return patched([{"op": "remove", "path": path}]) if field in found[where] else ALLOWED
+
+    return verdict
 
 
 def refusing(index: str, code: int) -> Verdict:
@@ -48,56 +40,35 @@ def refusing(index: str, code: int) -> Verdict:
     return verdict
 
 
-@dataclass
-class Webhook:
-    """A server on loopback whose verdict can be changed, and how often it was asked."""
-
-    verdict: Verdict
-    asked: list[str] = field(default_factory=list)
-
-    def answer(self, review: Object) -> Object:
-        request = review["request"]
-        self.asked.append(request["object"]["metadata"]["name"])
-        response = {**self.verdict(request["object"]), "uid": request["uid"]}
-        return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response}
-
-
-@contextmanager
-def served(webhook: Webhook, cluster: ClusterSession) -> Iterator[int]:
-    """Its port."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.dumps(webhook.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    signed = cluster.plane.keys.authority.server("webhook", "webhook", ["127.0.0.1"])
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(signed.certificate, signed.key)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
-            thread.join()
+@pytest.fixture
+def webhook(kompakt: ClusterSession, namespace: str) -> Iterator[Webhook]:
+    """Asked about every pod of the namespace that is made; until told otherwise it lets all pass as they are."""
+    with hooked(kompakt, namespace, "pods", lambda: a_pod(kompakt, namespace)) as found:
+        yield found
 
 
 @pytest.fixture
-def webhook(kompakt: ClusterSession, namespace: str) -> Iterator[Webhook]:
-    """Asked about every pod of the namespace; until told otherwise it lets all pass as they are."""
+def pod_webhook(kompakt: ClusterSession, namespace: str) -> Iterator[Webhook]:
+    """Asked whenever a pod of the namespace, or its status, is written."""
+    with hooked(kompakt, namespace, "pods", lambda: a_pod(kompakt, namespace), operations=WRITES) as found:
+        yield found
+
+
+def a_pod(cluster: ClusterSession, namespace: str) -> None:
     pod = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "simulated"}]}}
-    with hooked(kompakt, namespace, "pods", lambda: kompakt.core.create_namespaced_pod(namespace, pod, dry_run="All")) as found:
+    cluster.core.create_namespaced_pod(namespace, pod, dry_run="All")
+
+
+@pytest.fixture
+def job_webhook(kompakt: ClusterSession, namespace: str) -> Iterator[Webhook]:
+    """Asked whenever a TrainingJob of the namespace, or its status, is written."""
+
+    def probe() -> None:
+        kompakt.custom.create_namespaced_custom_object(
+            GROUP, VERSION, namespace, JOB_PLURAL, training_job("probe"), dry_run="All"
+        )
+
+    with hooked(kompakt, namespace, JOB_PLURAL, probe, operations=WRITES, version=(GROUP, VERSION)) as found:
         yield found
 
 
@@ -109,40 +80,6 @@ def service_webhook(kompakt: ClusterSession, namespace: str) -> Iterator[Webhook
         kompakt, namespace, "services", lambda: kompakt.core.create_namespaced_service(namespace, body, dry_run="All")
     ) as found:
         yield found
-
-
-@contextmanager
-def hooked(cluster: ClusterSession, namespace: str, resource: str, probe: Callable[[], object]) -> Iterator[Webhook]:
-    """A webhook in force; `probe` makes something of that kind called "probe" in a dry run."""
-    found = Webhook(lambda _: ALLOWED)
-    admission = client.AdmissionregistrationV1Api(cluster.api)
-    with served(found, cluster) as port:
-        authority = base64.b64encode(cluster.plane.keys.authority.certificate_file.read_bytes()).decode()
-        rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]}
-        hook = {
-            "name": f"{resource}.example.com",
-            "clientConfig": {"url": f"https://127.0.0.1:{port}/{resource}", "caBundle": authority},
-            "rules": [rule],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-        }
-        admission.create_mutating_webhook_configuration({"metadata": {"name": namespace}, "webhooks": [hook]})
-        try:
-            await_asked(found, probe)
-            yield found
-        finally:
-            admission.delete_mutating_webhook_configuration(namespace)
-
-
-def await_asked(webhook: Webhook, probe: Callable[[], object]) -> None:
-    """The API server needs a moment to hear of a new webhook."""
-
-    def asked() -> bool:
-        probe()
-        return "probe" in webhook.asked
-
-    eventually(asked, "the webhook asked")
 
 
 def quota(cluster: ClusterSession, namespace: str, cpu: str) -> None:
@@ -158,6 +95,17 @@ def gang(name: str, replicas: int) -> Object:
 
 def containers(job: JobManifest) -> list[list[str]]:
     return [[container.name for container in pod.spec.containers] for pod in job.pods()]
+
+
+def stamping() -> Verdict:
+    """What changes every object at every write, each time in another way."""
+    numbers = itertools.count()
+
+    def verdict(found: Object) -> Object:
+        notes = {**(found["metadata"].get("annotations") or {}), "example.com/stamp": str(next(numbers))}
+        return adding("/metadata/annotations", notes)(found)
+
+    return verdict
 
 
 def test_a_quota_counts_what_a_webhook_injects_and_the_gang_is_whole_or_not_there(
@@ -215,3 +163,55 @@ def test_a_service_that_a_webhook_spoils_is_not_blamed_on_the_template(
     service_webhook.verdict = lambda _: ALLOWED
     job.await_phase("Running")
     assert job.condition("Stalled")["status"] == "False"
+
+
+def test_a_gang_ends_well_and_rests_although_webhooks_change_each_pod_and_the_job_at_every_write(
+    kompakt: ClusterSession, namespace: str, webhook: Webhook, job_webhook: Webhook
+) -> None:
+    webhook.verdict, job_webhook.verdict = stamping(), stamping()
+    job = apply(kompakt, namespace, gang("stamped", 2))
+    job.await_phase("Running")
+    assert all("example.com/stamp" in pod.metadata.annotations for pod in job.pods())
+    stays(lambda: (job.read()["metadata"]["resourceVersion"], len(job_webhook.asked)), rounds=5)
+    job.finish()
+    assert (job.await_phase("Succeeded")["attempt"], job.status["restarts"]) == (1, 0)
+
+
+def test_a_gang_waits_for_a_webhook_that_changes_pods_whenever_they_are_written(
+    kompakt: ClusterSession, namespace: str, pod_webhook: Webhook, pair: Pair
+) -> None:
+    """The policy of the scheduler's account cannot tell the webhook's changes from those of a stolen token."""
+    pod_webhook.verdict = stamping()
+    job = apply(kompakt, namespace, gang("rewritten", 2))
+    refused = f"release of {namespace}/rewritten-worker-0-a1 refused"
+    eventually(lambda: refused in kompakt.log_of(pair.extender), "the planner is refused")
+    assert job.bound() == []
+    pod_webhook.verdict = lambda _: ALLOWED
+    job.await_phase("Running")
+    assert job.status["attempt"] == 1
+
+
+@pytest.mark.parametrize("taken", ["/spec/schedulingGates", "/metadata/labels", "/metadata/ownerReferences"])
+def test_a_webhook_that_takes_away_what_makes_a_pod_a_worker_is_told_and_gets_no_gpu(
+    kompakt: ClusterSession, namespace: str, webhook: Webhook, taken: str
+) -> None:
+    """Without its gate a worker would be placed before its gang, without labels or owner it would be nobody's."""
+    webhook.verdict = removing(taken)
+    job = apply(kompakt, namespace, gang("stripped", 2))
+    await_reason(job, "PodsForbidden")
+    assert job.pods() == []
+    webhook.verdict = lambda _: ALLOWED
+    job.await_phase("Running")
+
+
+def test_a_gang_waits_for_a_webhook_that_is_broken_and_bears_one_that_is_slow(
+    kompakt: ClusterSession, namespace: str, webhook: Webhook
+) -> None:
+    webhook.broken = True
+    job = apply(kompakt, namespace, gang("waiting", 3))
+    eventually(lambda: "waiting-worker-0-a1" in webhook.asked, "the webhook is asked about a worker")
+    stays(lambda: job.bound(), rounds=3)
+    webhook.broken, webhook.delay = False, 0.5
+    job.await_phase("Running")
+    assert job.status["attempt"] == 1
+    assert len(job.pods()) == 3

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from kompakt_core.contract import OPERATOR_LEASE
 from tools.kube.components import Component
-from tools.kube.parts import NAMESPACE, Pair
+from tools.kube.parts import NAMESPACE, Pair, can_set_hostname
 from tools.kube.session import ClusterSession
 
 OPERATOR = "operator-0"
@@ -52,3 +54,15 @@ def killed_pair(cluster: ClusterSession, pair: Pair) -> Iterator[None]:
     finally:
         cluster.restart(pair.extender)
         cluster.restart(pair.scheduler)
+
+
+@contextmanager
+def second_pair(cluster: ClusterSession) -> Iterator[Pair]:
+    """A second pair; it is gone afterwards, and its Lease with it. Skips the test where hostnames cannot be given."""
+    if not can_set_hostname():
+        pytest.skip("two pairs on one host need hostnames of their own, and this machine allows no user namespaces")
+    second = cluster.start_pair("scheduler-1")
+    try:
+        yield second
+    finally:
+        end_pair(cluster, second)

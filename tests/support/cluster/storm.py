@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,8 @@ LOOK = 0.3  # seconds between two looks at all jobs
 # How long the API server may be away: it and etcd are killed again and again; where others use all cores a start takes 20 s.
 AWAY_SECONDS = 300.0
 AWAY = (HTTPError, client.ApiException)
+# What an API server says of a new job before it has read the kind of a policy's parameters, and then the parameters.
+PARAMETERS_UNREAD = ("failed to find resource referenced by paramKind", "not yet synced to use for admission")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ def insisting(call: Callable[[], Answer], *done: int, seconds: float = AWAY_SECO
             if code in done:
                 return None
             # 403 is what an API server says before it has read its roles.
-            if (400 <= code < 500 and code not in (403, 429)) or time.monotonic() > end:
+            early = code in (403, 429) or any(words in str(error) for words in PARAMETERS_UNREAD)
+            if (400 <= code < 500 and not early) or time.monotonic() > end:
                 raise
         time.sleep(LOOK)
 
@@ -160,12 +163,13 @@ class Crowd:
     namespace: str
     chance: random.Random
     size: int = 20
+    courses: Sequence[Course] = COURSES
     lives: dict[str, Life] = field(default_factory=dict)
 
     def admit(self) -> None:
         """Fill up."""
         while sum(not life.ended for life in self.lives.values()) < self.size:
-            self._let_in(COURSES[len(self.lives) % len(COURSES)])
+            self._let_in(self.courses[len(self.lives) % len(self.courses)])
 
     def _let_in(self, course: Course) -> None:
         name = f"{course.name}-{len(self.lives)}"
