@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.node import older
 from tests.support.node.jobs import Jobs
 from tests.support.node.world import World
 from tools.kube import demo, elsewhere, host, install, real, scatter, stack
@@ -29,11 +30,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def images() -> Images:
+def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
     reason = host.obstacle()
     if reason is not None:
         pytest.skip(reason)
-    return stack.prepare(print)
+    return older.prepare(print, tmp_path_factory.mktemp("older-images"))
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +73,16 @@ def holding(installed: World) -> Iterator[HoldingWatch]:
     watch.close()
     assert not watch.violations, "\n".join(watch.violations)
     assert watch.events > 0
+
+
+@pytest.fixture
+def crossing(holding: HoldingWatch) -> Iterator[None]:
+    """While kubelets are killed, kubelet may cross a plan; elsewhere only while a node's device plugin is replaced."""
+    before = len(holding.holders.crossed)
+    holding.holders.crossing = True
+    yield
+    holding.holders.crossing = False
+    print("plans that kubelet crossed:", *holding.holders.crossed[before:], sep="\n")
 
 
 @pytest.fixture(scope="session")

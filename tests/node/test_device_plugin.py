@@ -15,6 +15,7 @@ import pytest
 
 from kompakt_core.contract import RESOURCE, SCHEDULER_NAME
 from kompakt_device_plugin.registration import stamp_of
+from tests.support.node.scraping import figures
 from tools.kube import cgroups, node, stack
 from tools.kube.gpu_views import GpuViewReader, GpuViewWatcher, containers, kubelet_folder
 from tools.kube.kubectl import await_state
@@ -262,7 +263,7 @@ def metrics(world):
     where = ("--namespace=kompakt-system", "--selector=app.kubernetes.io/component=device-plugin")
     pods = [pod["metadata"]["name"] for pod in world.kubectl.items("pods", *where)]
     path = "/api/v1/namespaces/kompakt-system/pods/{}:8903/proxy/metrics"
-    texts = [world.kubectl("get", "--raw", path.format(pod)) for pod in pods]
+    texts = [figures(world, path.format(pod))[1] for pod in pods]
     return [line for text in texts for line in text.splitlines() if re.match("[a-z_]+(_total|gpus)[ {]", line)]
 
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from kompakt_cli.access import DEFAULT_SERVICE
+from tests.support.node.scraping import figures
 from tools.kube.parts import NAMESPACE
 
 PROXY = f"/api/v1/namespaces/{NAMESPACE}/services/{DEFAULT_SERVICE}:http/proxy"
@@ -41,11 +42,16 @@ def test_what_if_is_answered_and_mistakes_come_back_as_sentences(kompakt):
     assert absent.returncode == 2
 
 
-@pytest.mark.parametrize(
-    ("path", "word"), [("/docs", "swagger-ui"), ("/openapi.json", "/v1alpha1/what-if"), ("/metrics", "HELP")]
-)
-def test_page_and_metrics_come_through_the_proxy(kompakt, path, word):
+@pytest.mark.parametrize(("path", "word"), [("/docs", "swagger-ui"), ("/openapi.json", "/v1alpha1/what-if")])
+def test_the_page_comes_through_the_proxy(kompakt, path, word):
     assert word in kompakt.kubectl("get", "--raw", f"{PROXY}{path}")
+
+
+def test_figures_come_through_the_proxy_to_who_may_read_them(kompakt):
+    """Without a token not even an administrator gets any: the proxy does not say who asks."""
+    status, text = figures(kompakt, f"{PROXY}/metrics")
+    assert status == 401
+    assert "# HELP" in text
 
 
 def test_the_policy_lets_in_the_api_server_that_the_cluster_announces(kompakt):

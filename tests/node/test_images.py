@@ -15,6 +15,7 @@ from tools.kube.stack import Images
 
 MOST_BYTES = 120e6  # over the base, unpacked
 TITLE = "org.opencontainers.image.title"
+REVISION = "org.opencontainers.image.revision"
 PARTS = ("operator", "extender", "device-plugin", "runtime")
 
 
@@ -28,13 +29,13 @@ def documents(root: Path) -> dict[str, Any]:
 
 
 def manifest_and_labels(images: Images, part: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Of the one image of that title: a filled root holds the images of one state of the sources."""
+    """Of the one image of that title: a filled root holds the images of one state of the sources; older ones name theirs."""
     blobs = documents(images.root)
     found = []
     for manifest in blobs.values():
         config = blobs.get(manifest.get("config", {}).get("digest", "")) if "layers" in manifest else None
         labels = ((config or {}).get("config") or {}).get("Labels") or {}
-        if labels.get(TITLE) == f"kompakt-{part}":
+        if (labels.get(TITLE), labels.get(REVISION)) == (f"kompakt-{part}", "unknown"):
             found.append((manifest, labels))
     (only,) = found
     return only
@@ -49,7 +50,7 @@ def test_an_image_is_small_over_its_base_and_says_what_it_is(images: Images, par
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
     assert labels["org.opencontainers.image.description"]
     assert labels["org.opencontainers.image.version"] == "0.1.0"
-    assert labels["org.opencontainers.image.revision"]
+    assert labels[REVISION]
 
 
 def test_a_build_of_another_revision_says_so_although_nothing_else_changed(images: Images, tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ def test_a_build_of_another_revision_says_so_although_nothing_else_changed(image
         for revision in ("first", "second"):
             args = {"BASE_IMAGE": base_image(), "REVISION": revision}
             builder.build(tmp_path / "context", image, target=recipe.target, args=args)
-            found.append(builder.labels(image)["org.opencontainers.image.revision"])
+            found.append(builder.labels(image)[REVISION])
         builder.forget(image)
     assert found == ["first", "second"]
 

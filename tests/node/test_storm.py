@@ -205,15 +205,6 @@ def orphans(crowd):
 
 
 @pytest.fixture
-def crossing(holding):
-    """While kubelets are killed a plan may be crossed; nowhere else."""
-    holding.holders.crossing = True
-    yield
-    holding.holders.crossing = False
-    print("plans that kubelet crossed:", *holding.holders.crossed, sep="\n")
-
-
-@pytest.fixture
 def story(kompakt, request):
     """What those who corrected something say, where the test failed: with the cluster it would be gone."""
     before = request.session.testsfailed

@@ -1,12 +1,10 @@
 """Upgrade, rollback and upgrade again on real nodes, while jobs run and others come and go: no job restarts, no GPU is lost.
 
-KOMPAKT_UPGRADE_FROM names a commit: its chart and its images (built here, some minutes) are what is upgraded from and rolled
-back to. Unless it is set, the older release is today's with other annotations on its pods: every pod of kompakt is replaced, as
-in an upgrade, but by the same program.
+The older release is the commit in tests/upgrade_from, or that which KOMPAKT_UPGRADE_FROM names: its chart, and images made from
+its sources as its own Dockerfile says.
 """
 
 import json
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,14 +16,15 @@ import pytest
 
 from kompakt_core.contract import RESOURCE
 from tests.support.node.jobs import all_free, await_phase, job, phase, pods_of, sleeping
-from tests.support.node.older import Older, built
+from tests.support.node.older import Older, release
 from tests.support.node.world import World
-from tools.kube import binaries, install, node, stack
+from tests.support.older import NoHistory, cannot, checked_out, commit
+from tools.kube import binaries, install, stack
 from tools.kube.command import output
+from tools.kube.holding import HoldingWatch
 from tools.kube.kubectl import await_state
 from tools.kube.parts import NAMESPACE, RELEASE
 
-FROM = os.environ.get("KOMPAKT_UPGRADE_FROM", "")
 STEPS = ("upgrade", "rollback", "upgrade")
 SECONDS = 300  # for one upgrade: three workloads, pods replaced one by one, on a machine that others use
 PAUSE = 3.0  # between two jobs that come
@@ -53,16 +52,12 @@ class Load:
 
 
 @pytest.fixture(scope="module")
-def older(kompakt: World, tmp_path_factory: pytest.TempPathFactory) -> Older:
+def older(tmp_path_factory: pytest.TempPathFactory) -> Older:
     """What is upgraded from; its images lie on every node."""
-    if not FROM:
-        parts = ("operator", "scheduler", "devicePlugin")
-        return Older(install.CHART, {f"{part}.podAnnotations.release": "older" for part in parts})
-    found = built(FROM, tmp_path_factory.mktemp("older"))
-    for machine in kompakt.cluster.nodes:
-        for archive in found.archives:
-            output(node.inside(machine, kompakt.cluster.spaces, ["ctr", "-n", "k8s.io", "images", "import", str(archive)]))
-    return found
+    try:
+        return release(checked_out(tmp_path_factory.mktemp("older")), commit())
+    except NoHistory as error:
+        cannot(error)
 
 
 def helm(world: World, *arguments: str) -> str:
@@ -76,7 +71,7 @@ def revision(world: World) -> str:
 
 
 @pytest.fixture
-def at_work(kompakt: World, older: Older) -> Iterator[str]:
+def at_work(older: Older, kompakt: World, holding: HoldingWatch) -> Iterator[str]:
     """The older release with a long gang at work on both nodes; answers the release's revision. Today's is back afterwards."""
     install.helm_install(kompakt.cluster, kompakt.images, older.values, older.chart, SECONDS)
     install.await_gpus(kompakt.kubectl, dict.fromkeys(stack.REAL_NODES, 8))
@@ -86,6 +81,7 @@ def at_work(kompakt: World, older: Older) -> Iterator[str]:
     install.helm_install(kompakt.cluster, kompakt.images, seconds=SECONDS)
     kompakt.kubectl("delete", "trainingjobs", "--all", "--timeout=120s")
     await_state(lambda: all_free(kompakt), "all GPUs free again", 120)
+    print("plans that kubelet crossed:", *holding.holders.crossed, sep="\n")
 
 
 @pytest.fixture
@@ -127,8 +123,18 @@ def replaced(world: World, before: set[str]) -> bool:
     return not before & programs(world)
 
 
-def test_jobs_run_on_and_come_and_go_through_upgrades_and_rollbacks(kompakt: World, at_work: str, load: Load) -> None:
-    before = workers(kompakt)
+def releases(world: World) -> set[str]:
+    """The tags of our images that kompakt's pods run."""
+    pods = world.kubectl.items("pods", f"--namespace={NAMESPACE}")
+    found = [container["image"].rpartition(":") for pod in pods for container in pod["spec"]["containers"]]
+    return {tag for name, _, tag in found if "/kompakt-" in name}
+
+
+def test_jobs_run_on_and_come_and_go_through_upgrades_and_rollbacks(
+    kompakt: World, older: Older, at_work: str, load: Load
+) -> None:
+    before, from_release = workers(kompakt), releases(kompakt)
+    assert from_release == {older.tag}
     assert [len(gpus.split(",")) for *_, gpus, held in before] == [3] * 4
     assert [len(held) for *_, held in before] == [3] * 4
     for step in STEPS:
@@ -138,6 +144,7 @@ def test_jobs_run_on_and_come_and_go_through_upgrades_and_rollbacks(kompakt: Wor
         else:
             helm(kompakt, "rollback", RELEASE, at_work, "--wait", f"--timeout={SECONDS}s")
         await_state(partial(replaced, kompakt, was), "every pod of kompakt is a new one", 60)
+        assert (releases(kompakt) == from_release) == (step == "rollback")
         await_state(lambda: offered(kompakt) == ["8", "8"], "all GPUs offered", 60)
         assert workers(kompakt) == before
         assert (phase(kompakt, "long"), kompakt.kubectl.get("trainingjob", "long")["status"]["attempt"]) == ("Running", 1)

@@ -1,47 +1,54 @@
-"""An older state of the project as it is installed: its chart, and its images built from its own Dockerfile."""
+"""The older release as it is installed on real nodes: its chart, and its images, which lie on every node beside today's."""
 
-import io
-import subprocess
-import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.kube.base_image import base_image, build_base
-from tools.kube.buildah import Builder
-from tools.kube.cache import locked
-from tools.kube.images import ROOT
+from tests.support import older
+from tools.kube import stack
+from tools.kube.base_image import base_image
+from tools.kube.cache import content_key, files_of
+from tools.kube.images import Recipe
+from tools.kube.stack import Images
 
-PARTS = ("operator", "extender", "device-plugin")
+PARTS = ("operator", "extender", "device-plugin")  # the jobs of these tests take nothing of the runtime
 REGISTRY = "localhost/older"  # apart from today's images: a build drops older images of its own name
 
 
 @dataclass(frozen=True, slots=True)
 class Older:
-    """A chart and the archives of its images."""
+    """A chart, and the tag of its images."""
 
     chart: Path
-    values: dict[str, str]
-    archives: tuple[Path, ...] = ()
+    tag: str
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The settings with which the chart takes its images."""
+        return {"image.registry": REGISTRY, "image.tag": self.tag}
 
 
-def checked_out(commit: str, folder: Path) -> Path:
-    """The files of a commit, without touching the working tree. Raises CalledProcessError where there is no such commit."""
-    packed = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-        tar.extractall(folder, filter="data")
-    return folder
+def release(tree: Path, commit: str) -> Older:
+    """What is installed of that commit, whose files are in `tree`."""
+    return Older(tree / "charts/kompakt", _key(commit))
 
 
-def built(commit: str, folder: Path) -> Older:
-    """That commit's chart, and images made as its own Dockerfile says (several minutes the first time)."""
-    root = checked_out(commit, folder / "tree")
-    builder = Builder(folder / "images.log")
-    archives = []
-    with locked("images"):  # another build would drop layers that this one counts on
-        build_base(builder)
-        for part in PARTS:
-            image = f"{REGISTRY}/kompakt-{part}:{commit}"
-            builder.build(root, image, target=part, args={"BASE_IMAGE": base_image()})
-            archives.append(folder / f"{part}.tar")
-            builder.export(image, archives[-1], name=image)
-    return Older(root / "charts/kompakt", {"image.registry": REGISTRY, "image.tag": commit}, tuple(archives))
+def recipes(tree: Path, commit: str) -> list[Recipe]:
+    """Its images, as its own Dockerfile says."""
+    files, name = tuple(files_of(tree, ["."])), REGISTRY.partition("/")[2]
+    args = {"REVISION": commit}
+    return [Recipe(f"{name}/kompakt-{part}", _key(commit), files, tree, target=part, args=args) for part in PARTS]
+
+
+def prepare(say: Callable[[str], None], folder: Path) -> Images:
+    """Everything that real nodes need, and the older release's images where this clone has its commit."""
+    try:
+        more = recipes(older.checked_out(folder), older.commit())
+    except older.NoHistory as error:
+        say(f"no older images: {error}")
+        more = []
+    return stack.prepare(say, more)
+
+
+def _key(commit: str) -> str:
+    return content_key([base_image(), commit])
