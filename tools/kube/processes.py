@@ -33,9 +33,9 @@ class Process:
     log: str
 
     def alive(self) -> bool:
-        """Whether this very process still runs (a zombie does not)."""
+        """Whether this very process still runs, or has a thread that does (a zombie has none)."""
         seen = look(self.pid)
-        return seen is not None and seen.started == self.started and seen.state != "Z" and self.boot == boot_id()
+        return seen is not None and seen.started == self.started and seen.running and self.boot == boot_id()
 
     def signal(self, number: int) -> None:
         """Send a signal, if the process still is ours."""
@@ -46,8 +46,15 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
+    """`threads`: those that are left. A killed program counts as a zombie while threads of it still hold its files and ports."""
+
     state: str
     started: int
+    threads: int
+
+    @property
+    def running(self) -> bool:
+        return self.state != "Z" or self.threads > 1
 
 
 def boot_id() -> str:
@@ -62,7 +69,7 @@ def look(pid: int) -> Seen | None:
         return None
     # The command name stands in parentheses and may hold blanks and parentheses itself.
     fields = text.rpartition(")")[2].split()
-    return Seen(state=fields[0], started=int(fields[19]))
+    return Seen(state=fields[0], started=int(fields[19]), threads=int(fields[17]))
 
 
 def launch_detached(

@@ -48,6 +48,26 @@ def test_an_ended_child_is_not_alive_though_nobody_waited_for_it(tmp_path: Path)
     stop([process], grace=0)
 
 
+# The first thread ends alone, by the system call exit (60 on x86_64, 93 on aarch64); another one holds the port.
+HALF_DEAD = """
+import ctypes, platform, socket, threading, time
+listener = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=time.sleep, args=[60]).start()
+print("on", flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+"""
+
+
+def test_a_program_of_which_threads_are_left_is_alive_until_they_have_ended(tmp_path: Path) -> None:
+    """They hold its files and ports: who starts it anew too early finds its port taken."""
+    process = launch_detached([sys.executable, "-c", HALF_DEAD], tmp_path / "log")
+    state = Path(f"/proc/{process.pid}/stat")
+    assert wait_until(lambda: ") Z " in state.read_text(), 10)
+    assert process.alive()
+    stop([process], grace=0)
+    assert not process.alive()
+
+
 def test_a_command_name_with_blanks_and_parentheses_does_not_confuse(tmp_path: Path) -> None:
     odd = tmp_path / "a) S (b"
     odd.symlink_to("/bin/sleep")
