@@ -32,7 +32,7 @@ RELEASE = "kompakt"
 # What the chart contains beside workloads; workloads need images and nodes that run them.
 RIGHTS = frozenset(
     {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-    | {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    | {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "FlowSchema"}
 )
 READER = f"{RELEASE}-explain-reader"  # in whose name tests and benchmarks ask our parts
 # The stand-in for the device plugins of all nodes works with the administrator's account.
