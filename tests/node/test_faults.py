@@ -1,10 +1,12 @@
 """Parts killed in the middle: the operator, the scheduler pods. Jobs end well, GPUs come back (for machines: test_storm.py)."""
 
+import json
 import os
 import signal
 
 from tests.support.node.jobs import await_phase, pods_of, sleeping, status
 from tools.kube import cgroups, namespaces, node
+from tools.kube.kubectl import await_state
 
 OPERATOR = b"/opt/kompakt/bin/kompakt-operator"
 
@@ -47,3 +49,28 @@ def test_a_container_that_its_own_rules_restart_in_place_costs_the_gang_nothing(
     assert (found["phase"], found["attempt"], found["restarts"]) == ("Succeeded", 1, 0)
     pods = pods_of(kompakt, "in-place")
     assert [pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods] == [1, 1]
+
+
+def test_an_image_that_cannot_be_pulled_is_told_and_mended_while_suspended(kompakt, jobs):
+    """Pods keep their GPUs meanwhile; nobody else is held up."""
+    jobs.apply("no-image", sleeping(0), container={"image": "localhost/nowhere:1"})
+    say = "container main cannot pull localhost/nowhere:1"
+    await_state(lambda: say in told(kompakt, "no-image", "Reconciling"), "its status says so", 60)
+    assert status(kompakt, "no-image")["phase"] == "Starting"
+    jobs.apply("another", sleeping(0), gpus=1)
+    await_phase(kompakt, "another", "Succeeded")
+    change(kompakt, "no-image", {"op": "add", "path": "/spec/suspend", "value": True})
+    await_phase(kompakt, "no-image", "Suspended")
+    image = {"path": "/spec/roles/0/template/spec/containers/0/image", "value": kompakt.images.names["pause"]}
+    change(kompakt, "no-image", {"op": "replace", **image}, {"op": "replace", "path": "/spec/suspend", "value": False})
+    await_phase(kompakt, "no-image", "Succeeded")
+    assert status(kompakt, "no-image")["restarts"] == 0
+
+
+def told(world, name, type_):
+    """The message of a condition."""
+    return next((found["message"] for found in status(world, name).get("conditions", []) if found["type"] == type_), "")
+
+
+def change(world, name, *patch):
+    world.kubectl("patch", "trainingjob", name, "--type=json", f"--patch={json.dumps(patch)}")

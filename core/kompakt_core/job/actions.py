@@ -312,10 +312,16 @@ def _observed(job: TrainingJob, after: JobStatus, own: Sequence[WorkerPod], inco
             *_mended(after, ConditionReason.ALL_WORKERS_RAN),
         )
     if bound == job.workers:
-        after = after.in_phase(Phase.STARTING)
+        after = _starting(after.in_phase(Phase.STARTING), own)
     elif not incomplete:
         after = after.in_phase(Phase.PENDING)
     return after if incomplete else _unblocked(after)
+
+
+def _starting(after: JobStatus, own: Iterable[WorkerPod]) -> JobStatus:
+    """Why it takes long, where a container waits for somebody to do something."""
+    told = (f"{pod.stuck} (kubectl describe pod {pod.name} tells more)" for pod in own if pod.stuck)
+    return after.with_conditions(condition(Type.RECONCILING, True, ConditionReason.WORKERS_NOT_RUNNING, next(told, "")))
 
 
 def _mended(after: JobStatus, reason: str) -> list[Condition]:

@@ -15,6 +15,17 @@ ADMISSION_REASONS: Final = ("UnexpectedAdmissionError", "OutOf", "NodeAffinity",
 # Reasons of containers whose end nobody saw; their code is made up. containerd finds one gone when it, or its machine, comes back
 # (255; containerd issue 3873); kubelet, whose runtime does not know one any more (137; kubernetes pkg/kubelet, status manager).
 UNSEEN_REASONS: Final = frozenset({"Unknown", "ContainerStatusUnknown"})
+# Why a container waits and will go on waiting unless somebody does something (kubernetes, pkg/kubelet/images and kuberuntime).
+# The first two follow each other in turn, so they are told by the same words.
+PULL_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
+STUCK_REASONS: Final = PULL_REASONS | {
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+}
 
 
 class Cause(StrEnum):
@@ -44,8 +55,8 @@ class Exit:
 class WorkerPod:
     """What decisions need of one worker pod.
 
-    `node_lost`: it is being deleted on a node that is not Ready. `unhealthy`: what is wrong with a GPU of it. `version` grows
-    with each write of the pod.
+    `node_lost`: it is being deleted on a node that is not Ready. `unhealthy`: what is wrong with a GPU of it. `stuck`: which of
+    its containers cannot start, and why. `version` grows with each write of the pod.
     """
 
     name: str
@@ -68,6 +79,7 @@ class WorkerPod:
     finished_at: str = ""
     node_lost: bool = False
     unhealthy: str = ""
+    stuck: str = ""
     version: int = 0
     ip: str = ""
 
@@ -84,7 +96,7 @@ def read_pod(obj: Mapping[str, Any]) -> WorkerPod | None:
     attempt, index = worker_labels.attempt(labels), worker_labels.worker_index(labels)
     if attempt is None or index is None or not worker_labels.role(labels):
         return None
-    containers = status.get("containerStatuses") or []
+    containers, before = status.get("containerStatuses") or [], status.get("initContainerStatuses") or []
     ended = [(c["name"], c["state"]["terminated"]) for c in containers if (c.get("state") or {}).get("terminated")]
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     disruption = conditions.get("DisruptionTarget") or {}
@@ -99,7 +111,7 @@ def read_pod(obj: Mapping[str, Any]) -> WorkerPod | None:
         gated=any(gate.get("name") == contract.GATE for gate in spec.get("schedulingGates") or ()),
         deleting=bool(meta.get("deletionTimestamp")),
         ready=(conditions.get("Ready") or {}).get("status") == "True",
-        started=any(_has_started(c) for c in [*containers, *(status.get("initContainerStatuses") or ())]),
+        started=any(_has_started(c) for c in [*containers, *before]),
         exits=tuple(_exit(name, state) for name, state in ended if state.get("exitCode")),
         reason=status.get("reason") or "",
         message=(status.get("message") or "")[:512],
@@ -107,6 +119,7 @@ def read_pod(obj: Mapping[str, Any]) -> WorkerPod | None:
         gpus=bound_gpus.uuids(notes),
         reports=tuple(state["message"] for _, state in ended if state.get("message")),
         finished_at=max((state.get("finishedAt") or "" for _, state in ended), default=""),
+        stuck=next(filter(None, map(_stuck, [*before, *containers])), ""),
         version=version_of(meta),
         ip=status.get("podIP") or "",
     )
@@ -124,6 +137,14 @@ def version_of(metadata: Mapping[str, Any]) -> int:
 def _has_started(container: Mapping[str, Any]) -> bool:
     state = container.get("state") or {}
     return bool("running" in state or "terminated" in state or container.get("lastState"))
+
+
+def _stuck(container: Mapping[str, Any]) -> str:
+    reason = ((container.get("state") or {}).get("waiting") or {}).get("reason", "")
+    if reason not in STUCK_REASONS:
+        return ""
+    what = f"cannot pull {container.get('image', 'its image')}" if reason in PULL_REASONS else f"cannot start ({reason})"
+    return f"container {container['name']} {what}"
 
 
 def _exit(container: str, terminated: Mapping[str, Any]) -> Exit:

@@ -41,6 +41,16 @@ def test_phases_and_nodes_follow_the_pods(world: Any) -> None:
     assert shortened(["a", "b", "c", "d", "e", "f"]) == "a,b,c,d,+2"
 
 
+def test_a_job_that_does_not_start_says_which_container_waits_for_what(world: Any) -> None:
+    world.bound().settle()
+    told = []
+    for stuck in ("container main cannot pull nowhere:1", ""):
+        found = world.change_one(1, stuck=stuck).settle().status.conditions["Reconciling"]
+        told.append((found.true, found.message))
+    say = "container main cannot pull nowhere:1 (kubectl describe pod j-worker-1-a1 tells more)"
+    assert (told, world.shows("phase")) == ([(True, say), (True, "")], ("Starting",))
+
+
 CHIEF = [{"name": "chief", "gpusPerReplica": 1}, {"name": "helper", "gpusPerReplica": 0}]
 
 

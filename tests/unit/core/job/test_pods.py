@@ -143,3 +143,23 @@ def test_what_reports_make_together(reports: list[dict[str, Any]], shown: dict[s
     assert {key: found.get(key) for key in shown} == shown
     if percent := found.get("overheadPercent"):
         assert ("in turn" if percent == "12.0" else "summed") in found["overheadDenominator"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "stuck"),
+    [
+        ("ErrImagePull", "container main cannot pull nowhere:1"),
+        ("ImagePullBackOff", "container main cannot pull nowhere:1"),
+        ("CreateContainerConfigError", "container main cannot start (CreateContainerConfigError)"),
+        ("ContainerCreating", ""),
+        ("CrashLoopBackOff", ""),
+    ],
+)
+@pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses"])
+def test_a_container_that_waits_for_somebody_is_told(kind: str, reason: str, stuck: str) -> None:
+    labels = {contract.LABEL_ROLE: "worker", contract.LABEL_ATTEMPT: "1", contract.LABEL_WORKER_INDEX: "0"}
+    state = {"waiting": {"reason": reason, "message": "what the registry says"}}
+    status = {kind: [{"name": "main", "image": "nowhere:1", "state": state}]}
+    found = read_pod({"metadata": {"name": "p", "labels": labels}, "spec": {}, "status": status})
+    assert found is not None
+    assert found.stuck == stuck
