@@ -1,22 +1,15 @@
 """The explain API as people reach it: the command, the API server's service proxy, the extender's pod."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from kompakt_cli.access import DEFAULT_SERVICE
+from tests.support.node.commands import kompakt_command
 from tests.support.node.scraping import figures
 from tools.kube.parts import NAMESPACE
 
 PROXY = f"/api/v1/namespaces/{NAMESPACE}/services/{DEFAULT_SERVICE}:http/proxy"
-
-
-def kompakt_command(world, *words):
-    """The command as a person runs it, with the cluster's kubeconfig."""
-    command = [sys.executable, "-m", "kompakt_cli", *words, f"--kubeconfig={world.cluster.kubeconfig}"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_nodes_are_explained_through_the_api_server(kompakt):

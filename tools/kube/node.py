@@ -39,6 +39,7 @@ class RealNode:
     index: int
     folder: Path  # of the cluster
     labels: Mapping[str, str] = field(default_factory=dict)
+    disk_mib: int = 0  # size of a file system of its own for kubelet's folder; 0: it shares the host's
 
     @property
     def name(self) -> str:
@@ -74,6 +75,7 @@ def prepare(node: RealNode, nodes: Sequence[RealNode], spaces: Namespaces, suppl
         "routes": {other.pods: other.address for other in nodes if other != node},
         "groups": [str(path) for path in cgroups.procs_files(node.cgroup(spaces.name))],
         "controllers": list(cgroups.CONTROLLERS),
+        "disk_mib": node.disk_mib,
         "programs": _programs(node, supplies),
     }
     (node.home / "spec.json").write_text(json.dumps(spec, indent=1))
@@ -82,7 +84,7 @@ def prepare(node: RealNode, nodes: Sequence[RealNode], spaces: Namespaces, suppl
 def _programs(node: RealNode, supplies: Supplies) -> dict[str, list[str]]:
     folder = node.home / "etc"
     node_config.pod_network(folder, node.pods)
-    identity = node_config.Identity(node.name, node.address, node.labels)
+    identity = node_config.Identity(node.name, node.address, node.labels, own_disk=bool(node.disk_mib))
     return {
         "containerd": node_config.containerd(folder, supplies.pause, supplies.runtime),
         "kubelet": node_config.kubelet(folder, identity, supplies.find, supplies.keys, supplies.addresses),

@@ -51,6 +51,7 @@ class Identity:
     name: str
     address: str
     labels: Mapping[str, str]
+    own_disk: bool = False  # whether kubelet's folder is a file system of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +119,14 @@ def _kubelet_document(folder: Path, node: Identity, keys: Keys) -> dict[str, obj
         "clusterDomain": "cluster.local",
         "clusterDNS": [CLUSTER_DNS],
         "resolvConf": str(folder / "resolv.conf"),
-        # The disk is the host's: how full it is says nothing about this node.
+        # The disk is the host's: how full it is says nothing about this node. Kubelet's own default for one is 10%.
         "evictionHard": {
             "memory.available": "0%",
-            "nodefs.available": "0%",
+            "nodefs.available": "10%" if node.own_disk else "0%",
             "imagefs.available": "0%",
             "nodefs.inodesFree": "0%",
         },
+        "evictionPressureTransitionPeriod": "1s",  # instead of five minutes
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         # New devices show up, and a lost node is noticed, within seconds instead of a minute.

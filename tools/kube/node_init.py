@@ -3,7 +3,7 @@
 usage: node_init.py enter SPEC     joins the node's cgroups and starts the namespaces
        node_init.py init SPEC      process 1 inside them
 SPEC is the JSON file that `node.py` writes: folder, name, address, gateway, pods (CIDR), routes, groups (files of the
-cgroups), controllers, programs (argument lists by name).
+cgroups), controllers, programs (argument lists by name), disk_mib (size of a file system for kubelet's folder; 0: none).
 """
 
 import json
@@ -43,6 +43,8 @@ def init(spec: dict[str, Any]) -> None:
     _run("hostname", spec["name"])
     _mount_kernel(spec["controllers"])
     _mount_folders(folder)
+    if spec["disk_mib"]:
+        _mount_disk(spec["disk_mib"])
     _bind_sysctls(folder / "sysctl")
     _run("mount", "--make-rshared", "/")  # the container runtime's mounts must reach its containers
     _lay_network(spec)
@@ -69,6 +71,12 @@ def _mount_folders(folder: Path) -> None:
         os.makedirs(name)
     for name in ("lib", "log"):
         _run("mount", "--bind", str(folder / name), f"/var/{name}")
+
+
+def _mount_disk(mebibytes: int) -> None:
+    """A small file system, so that a full one can be had without filling the host's."""
+    os.makedirs("/var/lib/kubelet", exist_ok=True)
+    _run("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m,mode=750", "tmpfs", "/var/lib/kubelet")
 
 
 def _bind_sysctls(folder: Path) -> None:

@@ -137,12 +137,13 @@ def add_node(
     images: Path,
     pause: str,
     runtime: ContainerRuntime = node.HOSTS,
+    disk_mib: int = 0,
 ) -> RealNode:
     """One more node for a running cluster; the others reach its pods by way of the control plane. Raises as `start` does.
 
-    Without a `machine` it says nothing of the machine that it plays.
+    Without a `machine` it says nothing of the machine that it plays. `disk_mib`: the size of a disk of its own for kubelet.
     """
-    one = RealNode(len(cluster.nodes) + 1, cluster.folder, {LABEL_MACHINE: machine} if machine else {})
+    one = RealNode(len(cluster.nodes) + 1, cluster.folder, {LABEL_MACHINE: machine} if machine else {}, disk_mib)
     _route_pods(cluster.spaces, [one])
     supplies = Supplies(find, cluster.plane.addresses, cluster.plane.keys, images, pause, runtime)
     node.prepare(one, cluster.nodes, cluster.spaces, supplies)

@@ -11,9 +11,10 @@ from tools.kube.node import RealNode
 
 
 @contextmanager
-def third_machine(world: World, find: Find = binaries.find) -> Iterator[RealNode]:
+def third_machine(world: World, find: Find = binaries.find, disk_mib: int = 0) -> Iterator[RealNode]:
     """It plays the first machine, with the programs that `find` gives, and offers its GPUs; gone afterwards."""
-    third = real.add_node(world.cluster, stack.MACHINES[0], find, world.images.root, world.images.names["pause"])
+    pause = world.images.names["pause"]
+    third = real.add_node(world.cluster, stack.MACHINES[0], find, world.images.root, pause, disk_mib=disk_mib)
     try:
         await_state(lambda: condition(world.kubectl.get("node", third.name), "Ready"), f"{third.name} Ready", 60)
         install.await_gpus(world.kubectl, {third.name: scatter.GPUS})
