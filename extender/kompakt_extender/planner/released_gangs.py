@@ -42,7 +42,10 @@ class ReleasedGangs:
         self._unbound: dict[str, tuple[str, float]] = {}  # by uid: when its plan was released, and since when it is seen so
 
     def adopt(self) -> None:
-        """Take over what an earlier leader decided: its plans hold GPUs, its reservations stay, its withdrawn plans hold none."""
+        """Take over what an earlier leader decided: its plans hold GPUs, its reservations stay, its withdrawn plans hold none.
+
+        What is planned on pods of an attempt that has ended holds GPUs until these pods are gone, as it did before.
+        """
         for job in self._jobs.views.values():
             record = self._jobs.record(job)
             plan = record.plan if record.state is State.RELEASED and record.attempt == job.attempt else None
@@ -52,7 +55,7 @@ class ReleasedGangs:
             for pod in self._jobs.pods_of(job.uid):
                 if pod.uid in places and pod.node is None and not pod.finished:
                     self._ledger.claim(ClaimSource.PLAN, pod, places[pod.uid].node, places[pod.uid].gpus)
-                elif pod.node is None:
+                elif pod.node is None and pod.attempt == job.attempt:
                     self._ledger.withdraw(pod.uid)
 
     def reconcile(self, job: JobView, record: Record, pods: list[PodView]) -> None:

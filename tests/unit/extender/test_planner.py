@@ -116,6 +116,19 @@ async def test_a_new_leader_finishes_a_half_released_gang_as_written(leader: Lea
     assert successor.annotations("j-worker-1-a1")[c.ANN_PLANNED_GPUS] == ",".join(seat["gpus"])
 
 
+async def test_a_new_leader_gives_nobody_what_stands_on_a_pod_of_an_attempt_that_ended(leader: Leader) -> None:
+    """It carries no gate any more and is there until it is deleted: whoever looked would see its GPUs held twice."""
+    await leader.place("j", 2, 4)
+    leader.world.jobs["j"]["status"]["attempt"] = 2
+    leader.world.put("jobs", "j", leader.world.jobs["j"])
+    successor = Leader(leader.world)
+    successor.take_over()
+    assert taken(successor) == 8
+    leader.world.delete_pod("j-worker-0-a1")
+    successor.see()
+    assert taken(successor) == 4
+
+
 async def test_a_replaced_pod_is_never_released_by_the_plan_of_its_predecessor(leader: Leader) -> None:
     leader.world.add_gang("j", 1, 4)
     leader.see()
