@@ -1,4 +1,4 @@
-"""The Dockerfile against what it packs: one label set per image, the chart's version, a list of contents."""
+"""The Dockerfile against what it packs: a base by digest, one label set per image, the chart's version, a list of contents."""
 
 import re
 import tomllib
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from tools.provenance.statements import REQUIREMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "Dockerfile").read_text()
@@ -22,10 +24,32 @@ def test_images_carry_the_charts_version() -> None:
 def test_each_image_says_what_it_is_and_lists_what_is_in_it(part: str) -> None:
     last, build = STAGES[part], STAGES[f"{part}-build"]
     assert f'org.opencontainers.image.title="kompakt-{part}"' in last
-    assert {"ARG VERSION", "ARG REVISION"} <= set(last.splitlines()), "without them the labels would be empty"
+    assert {f"ARG {name}" for name in re.findall(r"\$\{(\w+)\}", last)} <= set(last.splitlines()), (
+        "without them labels would be empty"
+    )
+    for label, value in (("base.name", "BASE_IMAGE"), ("base.digest", "BASE_DIGEST"), ("revision", "REVISION")):
+        assert f'org.opencontainers.image.{label}="${{{value}}}"' in last
     assert "-o /opt/kompakt/sbom.cdx.json" in build
     assert f"COPY --from={part}-build /opt/kompakt /opt/kompakt" in last
     assert "sbom" not in last, "the tool that lists stays behind"
+
+
+def test_the_only_base_is_named_by_its_digest_which_has_no_default() -> None:
+    parents = {name: stage.split()[0] for name, stage in STAGES.items()}
+    assert parents.pop("base") == "${BASE_IMAGE}@${BASE_DIGEST}"
+    assert set(parents.values()) == {"base"}
+    assert re.findall(r"^ARG BASE_DIGEST.*$", TEXT[: TEXT.index("FROM ")], re.M) == ["ARG BASE_DIGEST"]
+
+
+def stages_of(target: str) -> set[str]:
+    """A stage, and all from which it takes files."""
+    return {target}.union(*(stages_of(name) for name in re.findall(r"--from=(\S+)", STAGES[target])))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_provenance_names_every_requirements_file_that_a_target_installs_from(part: str) -> None:
+    copied = {path for name in stages_of(part) for path in re.findall(r"^COPY (requirements/\S+)", STAGES[name], re.M)}
+    assert copied == set(REQUIREMENTS[part])
 
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part != "device-plugin"])

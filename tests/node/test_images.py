@@ -1,4 +1,4 @@
-"""Our images as a node holds them: how large they are over their base, what they say of themselves, what they list."""
+"""Our images as a node holds them and as they are published: size over their base, labels, contents, statements."""
 
 import json
 from pathlib import Path
@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 
 from tests.support.node.world import World
-from tools.kube.base_image import base_image, build_base
+from tools.kube.base_image import base_image
 from tools.kube.buildah import Builder
 from tools.kube.cache import copy_files, locked
-from tools.kube.images import our_recipes
+from tools.kube.images import base_args, our_recipes
 from tools.kube.stack import Images
+from tools.provenance.layout import DIGEST
 
 MOST_BYTES = 120e6  # over the base, unpacked
 TITLE = "org.opencontainers.image.title"
 REVISION = "org.opencontainers.image.revision"
+BASE = "org.opencontainers.image.base"
 PARTS = ("operator", "extender", "device-plugin", "runtime")
 
 
@@ -51,6 +53,8 @@ def test_an_image_is_small_over_its_base_and_says_what_it_is(images: Images, par
     assert labels["org.opencontainers.image.description"]
     assert labels["org.opencontainers.image.version"] == "0.1.0"
     assert labels[REVISION]
+    assert labels[f"{BASE}.name"] == base_image()
+    assert DIGEST.fullmatch(labels[f"{BASE}.digest"])
 
 
 def test_a_build_of_another_revision_says_so_although_nothing_else_changed(images: Images, tmp_path: Path) -> None:
@@ -59,9 +63,9 @@ def test_a_build_of_another_revision_says_so_although_nothing_else_changed(image
     builder, image, found = Builder(tmp_path / "build.log"), "localhost/revision-test:1", []
     copy_files(recipe.files, recipe.above, tmp_path / "context")
     with locked("images"):  # another build would drop layers that this one counts on
-        build_base(builder)
+        base = base_args(builder)
         for revision in ("first", "second"):
-            args = {"BASE_IMAGE": base_image(), "REVISION": revision}
+            args = {**base, "REVISION": revision}
             builder.build(tmp_path / "context", image, target=recipe.target, args=args)
             found.append(builder.labels(image)[REVISION])
         builder.forget(image)

@@ -31,15 +31,32 @@ class Builder:
         (rootfs.parent / "Containerfile").write_text(f"FROM scratch\nCOPY {rootfs.name}/ /\n")
         self.build(rootfs.parent, image)
 
-    def build(self, context: Path, image: str, *, target: str = "", args: Mapping[str, str] | None = None) -> None:
-        """Build the Containerfile (or Dockerfile) of `context`; steps that did not change come from the store."""
-        options: list[str | Path] = ["--isolation", "chroot", "--layers", "--pull-never", "-t", image]
+    def build(
+        self,
+        context: Path,
+        image: str,
+        *,
+        target: str = "",
+        args: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        pull: bool = False,
+    ) -> None:
+        """Build the Containerfile (or Dockerfile) of `context`; steps that did not change come from the store.
+
+        Args:
+            annotations: what the image's manifest says.
+            pull: get a base that the store does not have from its registry.
+        """
+        missing = "--pull=false" if pull else "--pull-never"  # buildah's false is: only what is missing
+        options: list[str | Path] = ["--isolation", "chroot", "--layers", missing, "-t", image]
         if _CERTIFICATES.exists():
             options += ["-v", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"]
         if target:
             options += ["--target", target]
         for name, value in (args or {}).items():
             options += ["--build-arg", f"{name}={value}"]
+        for name, value in (annotations or {}).items():
+            options += ["--annotation", f"{name}={value}"]
         logged([*self._base, "bud", *options, context], self.log)
 
     def export(self, image: str, archive: Path, *, name: str) -> None:
@@ -49,6 +66,14 @@ class Builder:
         archive.parent.mkdir(parents=True, exist_ok=True)
         logged([*self._base, "push", "-q", image, f"docker-archive:{part}:{name}"], self.log)
         part.rename(archive)
+
+    def export_layout(self, image: str, folder: Path, *, tag: str) -> None:
+        """Write the image into an OCI layout under that tag."""
+        logged([*self._base, "push", "-q", image, f"oci:{folder}:{tag}"], self.log)
+
+    def digest(self, image: str) -> str:
+        """The digest of an image's manifest in the store (`sha256:...`)."""
+        return str(json.loads(output([*self._base, "inspect", "--type", "image", image]))["FromImageDigest"])
 
     def labels(self, image: str) -> dict[str, str]:
         """What an image of the store says of itself."""

@@ -25,7 +25,7 @@ from tools.kube.stack import MACHINES, Images
 Say = Callable[[str], None]
 KIND, KUBECONFIG = "kind", "kubeconfig"
 VERSION: Final = "0.1.0"  # the chart's appVersion, by which it names images
-KIND_BASE: Final = "python:3.11-slim-bookworm"
+KIND_BASE: Final = "docker.io/library/python:3.11-slim-bookworm"
 NAMES: Final = {
     **{f"kompakt-{part}": f"localhost/kompakt-{part}:{VERSION}" for part in PACKAGES},
     "kompakt-digits": "localhost/kompakt-digits:1",
@@ -132,9 +132,10 @@ def kind_cluster(name: str, say: Say) -> Elsewhere:
         CommandFailed: one of them failed.
     """
     check_kind()
+    base = _base_args()
     for part in PACKAGES:
         say(f"docker build --target {part}")
-        output(["docker", "build", "--target", part, "--tag", NAMES[f"kompakt-{part}"], ROOT])
+        output(["docker", "build", "--target", part, "--tag", NAMES[f"kompakt-{part}"], *base, ROOT])
     say(f"docker build {TRAINER_FOLDER}")
     output(["docker", "build", "--tag", NAMES["kompakt-digits"], ROOT / TRAINER_FOLDER])
     text = images.pause_recipe().containerfile
@@ -149,6 +150,13 @@ def kind_cluster(name: str, say: Say) -> Elsewhere:
     kubeconfig.write_text(output(["kind", "get", "kubeconfig", "--name", name]))
     os.environ["KUBECONFIG"] = str(kubeconfig)
     return reached()
+
+
+def _base_args() -> list[str]:
+    """What tells the Dockerfile its base: its name, and the digest that its tag has in its registry just now."""
+    output(["docker", "pull", "--quiet", KIND_BASE])
+    (first, *_) = json.loads(output(["docker", "image", "inspect", "--format", "{{json .RepoDigests}}", KIND_BASE]))
+    return ["--build-arg", f"BASE_IMAGE={KIND_BASE}", "--build-arg", f"BASE_DIGEST={first.rpartition('@')[2]}"]
 
 
 def brought(name: str, say: Say) -> Elsewhere:

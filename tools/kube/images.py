@@ -91,15 +91,19 @@ def build(recipe: Recipe, builder: Builder, say: Say) -> Path:
         return archive
     say(f"building the image {recipe.name}")
     began = time.monotonic()
-    build_base(builder)
     context = _context(recipe)
-    args = {"BASE_IMAGE": base_image(), **recipe.args}
+    args = {**base_args(builder), **recipe.args}
     builder.build(context, recipe.built, target=recipe.target, args=args)
     builder.export(recipe.built, archive, name=recipe.image)
     shutil.rmtree(context)
     _forget_outdated(recipe, builder)
     say(f"the image {recipe.name} was built in {time.monotonic() - began:.0f} s")
     return archive
+
+
+def base_args(builder: Builder) -> dict[str, str]:
+    """The base of all images, made if it is not there, as the Dockerfile wants it: by name and digest."""
+    return {"BASE_IMAGE": (image := build_base(builder)), "BASE_DIGEST": builder.digest(image)}
 
 
 def drop_archives() -> None:

@@ -10,9 +10,12 @@ import yaml
 
 from kompakt_core.contract import LABEL_MACHINE
 from tools.kube import elsewhere
+from tools.kube.elsewhere import KIND_BASE
 from tools.kube.host import CannotRun
 from tools.kube.images import PACKAGES, ROOT
 from tools.kube.stack import MACHINES
+
+DIGEST = "sha256:" + "d" * 64
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +112,7 @@ def kind_cluster(monkeypatch: pytest.MonkeyPatch, clean: Path) -> Callable[[str]
 
     def make(there: str) -> list[str]:
         a_cluster(monkeypatch, clean, dict(zip(("w1", "w2"), MACHINES, strict=True)))
-        recorder(clean, "docker")
+        recorder(clean, "docker", f"""if [ "$1 $2" = "image inspect" ]; then echo '["python@{DIGEST}"]'; fi""")
         recorder(clean, "kind", f'if [ "$1 $2" = "get clusters" ]; then echo {there}; fi')
         assert elsewhere.kind_cluster("mine", print).machines == ("w1", "w2")
         return (clean / "told").read_text().splitlines()
@@ -128,6 +131,13 @@ def test_kind_gets_every_image_under_the_name_that_the_chart_uses(kind_cluster: 
     (load,) = [line for line in words if line.startswith("kind load")]
     assert {*built.values(), "localhost/kompakt-digits:1"} <= set(load.split())
     assert words.index(load) > next(i for i, line in enumerate(words) if line.startswith("kind create cluster --name mine"))
+
+
+def test_kinds_images_have_the_base_that_docker_pulled(kind_cluster: Callable[[str], list[str]]) -> None:
+    words = kind_cluster("other")
+    builds = [place for place, line in enumerate(words) if line.startswith("docker build --target")]
+    assert all(f"--build-arg BASE_IMAGE={KIND_BASE} --build-arg BASE_DIGEST={DIGEST} " in words[place] for place in builds)
+    assert words.index(f"docker pull --quiet {KIND_BASE}") < min(builds)
 
 
 def test_a_kind_cluster_that_is_there_is_used_again(kind_cluster: Callable[[str], list[str]]) -> None:
