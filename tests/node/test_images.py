@@ -1,18 +1,24 @@
 """Our images as a node holds them and as they are published: size over their base, labels, contents, statements."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import older
 from tests.support.node.world import World
 from tools.kube.base_image import base_image
 from tools.kube.buildah import Builder
 from tools.kube.cache import copy_files, locked
 from tools.kube.images import base_args, our_recipes
 from tools.kube.stack import Images
-from tools.provenance.layout import DIGEST
+from tools.provenance.clone import Clone
+from tools.provenance.layout import DIGEST, OciLayout, Refused
+from tools.provenance.verify import problems
+from tools.provenance.write import Run
+from tools.publish import Base, publish
 
 MOST_BYTES = 120e6  # over the base, unpacked
 TITLE = "org.opencontainers.image.title"
@@ -70,6 +76,41 @@ def test_a_build_of_another_revision_says_so_although_nothing_else_changed(image
             found.append(builder.labels(image)[REVISION])
         builder.forget(image)
     assert found == ["first", "second"]
+
+
+def test_an_image_is_published_with_statements_that_match_it_and_the_commit(images: Images, tmp_path: Path) -> None:
+    """Of HEAD, whatever lies in the working tree."""
+    builder, clone = Builder(tmp_path / "build.log"), Clone()
+    try:
+        commit = clone.head()
+    except Refused as error:
+        older.cannot(older.NoHistory(str(error)))
+    with locked("images"):
+        base = Base(*base_args(builder).values())
+    (place,) = publish(["runtime"], base, Run("https://example.com/tests"), tmp_path / "out", builder, print)
+    assert problems(OciLayout(place), clone) == []
+    image, *referrers = json.loads((place / "index.json").read_text())["manifests"]
+    manifest = json.loads(blob(place, image["digest"]))
+    labels = json.loads(blob(place, manifest["config"]["digest"]))["config"]["Labels"]
+    named = {key: labels[f"{BASE}.{key}"] for key in ("name", "digest")}
+    assert named == {key: manifest["annotations"][f"{BASE}.{key}"] for key in named} == {"name": base.name, "digest": base.digest}
+    assert labels[REVISION] == commit
+    statements = [json.loads(blob(place, json.loads(blob(place, one["digest"]))["layers"][0]["digest"])) for one in referrers]
+    assert [one["predicateType"] for one in statements] == ["https://slsa.dev/provenance/v1", "https://cyclonedx.org/bom"]
+    assert {one["subject"][0]["digest"]["sha256"] for one in statements} == {image["digest"].removeprefix("sha256:")}
+    assert {"kompakt-runtime"} == {component["name"] for component in statements[1]["predicate"]["components"]}
+    largest = max((place / "blobs/sha256").iterdir(), key=lambda path: path.stat().st_size)
+    content = largest.read_bytes()
+    largest.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    (problem,) = problems(OciLayout(place), clone)
+    assert f"blob sha256:{largest.name} has the digest" in problem
+
+
+def blob(layout: Path, digest: str) -> bytes:
+    """A blob of a layout that has that digest."""
+    content = (layout / "blobs" / digest.replace(":", "/")).read_bytes()
+    assert f"sha256:{hashlib.sha256(content).hexdigest()}" == digest
+    return content
 
 
 def test_an_image_lists_what_is_installed_in_it(kompakt: World) -> None:
