@@ -3,6 +3,7 @@
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,6 +115,28 @@ async def test_who_renews_can_be_cancelled_when_the_answer_has_just_come(monkeyp
         return await ends(renewing)
 
     assert [await cancelled_after(count) for count in range(8)] == [True] * 8
+
+
+class Passing:
+    """A clock that moves by what is waited for, and renewals that each take all the time they are given."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    async def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        return False
+
+
+async def test_the_holder_has_given_up_at_its_deadline_however_long_renewals_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another may take the Lease over a few seconds later; a renewal may not outlast the deadline it belongs to."""
+    clock, mine = Passing(), elector(HeldLease("me"))
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=clock.wait))
+    monkeypatch.setattr(mine, "_try_once", clock.wait)
+    await mine.lost()
+    assert clock.now == module.DEADLINE < module.DURATION
+    assert not mine.active
 
 
 async def ends(task: asyncio.Task[None]) -> bool:

@@ -341,6 +341,17 @@ def test_a_server_that_comes_back_at_an_earlier_version_is_listed_anew_since_its
     assert isinstance(reflection.page([], 20, "", 3.0).effect, Leave)
 
 
+def test_a_list_that_expires_again_and_again_is_asked_for_after_growing_pauses() -> None:
+    """Each begins at the first page: without a pause it would be a flood."""
+    reflection: Reflection[str] = Reflection(Store(), random=lambda: 0.5)
+    reflection.start()
+    first, *later = (reflection.failed(error(410), float(number)).effect for number in range(4))
+    assert first == ListPage()
+    pauses = [one.seconds for one in later if isinstance(one, Pause) and one.then == ListPage()]
+    assert len(pauses) == 3
+    assert pauses == sorted(set(pauses))
+
+
 def test_a_list_with_a_buried_object_takes_away_what_had_its_name_before() -> None:
     """The predecessor's end came in the same gap as the successor's life, and only the successor's end is heard."""
     store: Store[str] = Store()

@@ -66,6 +66,16 @@ async def test_a_plain_pod_is_held_to_limits_on_every_node(
     assert (await scheduler.filter("p"))["NodeNames"] == ["n0", "n1", "pcie"]
 
 
+async def test_custom_edges_that_limits_forbid_are_never_weighed(scheduler: Scheduler) -> None:
+    """Weighing them is what takes long."""
+    leader = scheduler.leader
+    leader.world.add_namespace("default")
+    leader.world.set_limits("few", mayUseCustomPatterns=False)
+    leader.add_pod(pod("p", 3, annotations=CUSTOM))
+    assert (await scheduler.filter("p"))["NodeNames"] == []
+    assert leader.answers.boards._boards == {}
+
+
 @pytest.mark.parametrize(
     "most", [{"maxGPUs": 3}, {"maxMinRuntimeSeconds": 0}, {"maxGPUs": 2, "priorityClassNames": ["low"]}], ids=str
 )

@@ -27,6 +27,12 @@ def wide(values: int) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
+def many(terms: int) -> dict[str, Any]:
+    """Required node affinity with so many terms, of which each node would have to be compared with all."""
+    found = [{"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]} for number in range(terms)]
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": found}}}}
+
+
 HUGE = wide(100_000)
 NOTES = {f"kompakt.dev/own-{number}": "x" * 1000 for number in range(200)}
 
@@ -87,8 +93,9 @@ def test_workers_of_a_role_share_one_copy_of_their_rules() -> None:
     assert first.rules is second.rules
 
 
-async def test_a_gang_with_more_rules_than_are_read_is_refused_with_a_sentence(leader: Leader) -> None:
-    await leader.place("j", 2, 2, **HUGE)
+@pytest.mark.parametrize("rules", [HUGE, many(12_000)], ids=["values", "terms"])
+async def test_a_gang_with_more_rules_than_are_read_is_refused_with_a_sentence(leader: Leader, rules: dict[str, Any]) -> None:
+    await leader.place("j", 2, 2, **rules)
     found = leader.scheduling("j")
     assert (found["state"], found["reason"]) == ("Waiting", "NeverFits")
     assert "at most 32768 are read: give the nodes that are meant a label" in found["message"]

@@ -15,6 +15,7 @@ from kompakt_client.connections import plain
 from kompakt_client.transport import ApiClient
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.leader_gate import LeaderGate
+from kompakt_extender.leader_session import LeaderSession
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import Inactive
 from kompakt_extender.wire import ExtenderArgs, decode_args
@@ -153,3 +154,16 @@ async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, Api
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await following
+
+
+async def test_memory_is_given_back_after_everything_was_compared_once_more(
+    server: tuple[Server, ApiClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large objects that were read, and are gone perhaps, else leave the process as large as it ever was."""
+    given, loop = asyncio.Event(), asyncio.get_running_loop()
+    monkeypatch.setattr("kompakt_client.memory.give_back", lambda: loop.call_soon_threadsafe(given.set))
+    session = LeaderSession(server[1], ExtenderMetrics(), lambda: True, LEVEL_LABELS)
+    session.missing.clear()
+    session._listed("pods")
+    async with asyncio.timeout(20):
+        await given.wait()
