@@ -9,7 +9,8 @@ from kubernetes import client
 from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
 from tests.support.chart import WORKLOADS, objects, template
-from tools.kube.jobs import training_job
+from tests.support.cluster.reading import await_reason
+from tools.kube.jobs import apply, training_job
 from tools.kube.session import ClusterSession, eventually
 
 TRAINER = {
@@ -66,3 +67,12 @@ def test_all_but_the_device_plugin_run_where_restricted_is_enforced(cluster: Clu
             assert told == "", part
     worker = a_worker() | {"schedulerName": "default-scheduler"}  # gates and labels are another policy's
     assert problem(cluster, level, worker) == ""
+
+
+def test_a_job_gets_no_pods_that_its_namespace_would_refuse_to_its_owner(kompakt: ClusterSession, namespace: str) -> None:
+    kompakt.core.patch_namespace(namespace, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}})
+    document = training_job("mighty")
+    document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    job = apply(kompakt, namespace, document)
+    assert "violates PodSecurity" in await_reason(job, "PodsForbidden")
+    assert job.pods() == []
