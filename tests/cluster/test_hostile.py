@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.memory import resident
+from kompakt_core import contract as c
+from tests.support.cluster.memory import forget_peak, memory_limit, peak, resident
 from tools.kube.jobs import apply, training_job
 from tools.kube.parts import Pair
-from tools.kube.session import ClusterSession
+from tools.kube.session import ClusterSession, eventually
 
 pytestmark = pytest.mark.usefixtures("watched")
 MEGABYTE = 1 << 20
+SHARE = 0.8  # of its memory limit that the operator may take for a moment
 GROWTH = 100 * MEGABYTE  # of a part; its memory limit in the chart is 512 MB
 
 
@@ -60,3 +62,28 @@ def test_a_job_of_a_megabyte_times_sixty_is_refused_with_a_sentence(kompakt: Clu
     assert failed["reason"] == "InvalidTemplate"
     assert "pods are made of at most 131072" in failed["message"]
     apply(kompakt, namespace, training_job("honest", replicas=2, gpus=2)).await_phase("Succeeded")
+
+
+def heavy(name: str) -> dict[str, Any]:
+    """A suspended job of a megabyte, in ten thousand tolerations."""
+    made = training_job(name, suspend=True)
+    tolerations = [{"key": f"{'k' * 50}.{number}", "operator": "Exists"} for number in range(10_000)]
+    made["spec"]["roles"][0]["template"]["spec"]["tolerations"] = tolerations
+    return made
+
+
+@pytest.mark.timeout(600)
+def test_fifty_large_jobs_that_come_and_go_leave_the_operator_within_its_limit(kompakt: ClusterSession, namespace: str) -> None:
+    """All are deleted at once."""
+    ((pid, before),) = resident(kompakt, "operator-0").items()
+    forget_peak(kompakt, "operator-0")
+    for number in range(50):
+        apply(kompakt, namespace, heavy(f"heavy-{number}"))
+    jobs = (c.GROUP, c.VERSION, namespace, c.JOB_PLURAL)
+    kompakt.custom.delete_collection_namespaced_custom_object(*jobs)
+    eventually(lambda: not kompakt.custom.list_namespaced_custom_object(*jobs)["items"], "all are gone")
+    apply(kompakt, namespace, training_job("honest", replicas=2, gpus=2)).await_phase("Succeeded")
+    ((still, most),) = peak(kompakt, "operator-0").items()
+    print(f"operator: {before / MEGABYTE:.0f} MiB before, {most / MEGABYTE:.0f} MiB at most")
+    assert still == pid, "it restarted"
+    assert most < SHARE * memory_limit(kompakt, "operator")
