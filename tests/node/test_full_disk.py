@@ -13,8 +13,8 @@ from tools.kube.command import output
 from tools.kube.kubectl import await_state, condition
 from tools.kube.node import RealNode
 
-DISK_MIB = 64
-FILLER = "/var/lib/kubelet/filler"
+DISK_MIB, LEFT_MIB = 64, 2  # kubelet evicts below a tenth; with nothing left it cannot even end pods, since it writes their state
+FOLDER = "/var/lib/kubelet"
 PLUGIN = ("--namespace=kompakt-system", "--selector=app.kubernetes.io/component=device-plugin")
 
 
@@ -27,12 +27,12 @@ def small(kompakt: World) -> Iterator[RealNode]:
 
 @contextmanager
 def full_disk(world: World, one: RealNode) -> Iterator[None]:
-    """Not one byte more can be written below kubelet's folder, until the block ends."""
-    inside(world, one, f"dd if=/dev/zero of={FILLER} bs=64k 2>/dev/null; ! echo more > {FILLER}.more")
+    """Next to nothing is left for kubelet's folder, until the block ends."""
+    inside(world, one, f"fallocate -l $(( $(df --output=avail -k {FOLDER} | tail -1) - {LEFT_MIB * 1024} ))KiB {FOLDER}/filler")
     try:
         yield
     finally:
-        inside(world, one, f"rm -f {FILLER} {FILLER}.more")
+        inside(world, one, f"rm {FOLDER}/filler")
 
 
 def inside(world: World, one: RealNode, script: str) -> str:

@@ -27,7 +27,7 @@ def cut(world: World, pod: dict[str, Any], address: str) -> Iterator[None]:
     own = pod["status"]["podIP"]
     with ExitStack() as stack:
         for source, target in ((own, address), (address, own)):
-            rule = [f"--source={source}", f"--destination={target}", "--jump=DROP"]
+            rule = ["-s", source, "-d", target, "-j", "DROP"]
             _iptables(world, pod, "--insert", rule)
             stack.callback(_iptables, world, pod, "--delete", rule)
         yield
