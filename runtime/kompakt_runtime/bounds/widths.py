@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from kompakt_runtime.codec import by_channel
-from kompakt_runtime.codec.channels import DEEPEST, Channels
+from kompakt_runtime.codec.channels import DEEPEST, LEAST_BOUND, Channels
 from kompakt_runtime.codec.features import BoundsWanted, in_storage
 from kompakt_runtime.compat.graph import held
 from kompakt_runtime.saved.noise import wide
@@ -25,9 +25,12 @@ APART: Final = 2
 
 @dataclass(frozen=True)
 class Widths:
-    """each: what a channel (dimension 1 of the input) deviates by, with the norm's eps in it."""
+    """each: what a channel (dimension 1 of the input) deviates by, with the norm's eps in it; weight: what the norm multiplies by
+    after it has divided by that.
+    """
 
     each: Tensor
+    weight: Tensor
 
     def asked(self, x: Tensor, share: float) -> BoundsWanted:
         """Errors of this share of each channel's deviation; where channels cannot have bounds of their own, one that does as much
@@ -36,6 +39,15 @@ class Widths:
         one = BoundsWanted(share * float(self.each.square().reciprocal().mean().rsqrt()))
         channels, widest = self._channels(x), share * 2.0 ** float(self._powers.max())
         return BoundsWanted(one.bound, widest, channels) if channels is not None and by_channel(x, widest) else one
+
+    def behind(self, x: Tensor, bound: float) -> BoundsWanted:
+        """Errors that are this large at most behind the norm."""
+        each = bound * self.each.double() / self.weight.abs().double().clamp(min=LEAST_BOUND)
+        powers = each.clamp(max=each.min() * 2.0**DEEPEST).log2().round()
+        depths = powers.max() - powers
+        widest = float((each * 2.0**depths).min())
+        channels = in_storage(x, 1, depths.clamp(max=DEEPEST).to(torch.uint8)) if by_channel(x, widest) else None
+        return BoundsWanted(float(each.min()), widest, channels)
 
     def _channels(self, x: Tensor) -> Channels | None:
         depths = self._powers.max() - self._powers
@@ -62,4 +74,6 @@ def widths(use: Consumption, x: Tensor) -> Widths | None:
     if inverse is None or len(inverse) != x.shape[1]:
         variance = torch.var(x, [dim for dim in range(x.dim()) if dim != 1], correction=0).to(wide(x))
         inverse = (variance + torch.finfo(variance.dtype).eps).rsqrt()
-    return Widths(1 / inverse) if bool((inverse > 0).all() and inverse.isfinite().all()) else None
+    weight = next((one.tensor for one in held(use.node, "weight") if hasattr(one, "tensor")), None)
+    weight = torch.ones_like(inverse) if weight is None else weight.detach()
+    return Widths(1 / inverse, weight) if bool((inverse > 0).all() and inverse.isfinite().all()) else None

@@ -10,6 +10,7 @@ Tensor = Any
 Node = Any
 RAW: Final = "_raw_saved_"
 CAST: Final = "ToCopyBackward0"
+CLONE: Final = "CloneBackward0"
 SLOTS_TOLD: Final = hasattr(torch._C._autograd.SavedTensor, "data")
 
 
@@ -31,7 +32,7 @@ def saved_for(t: Tensor) -> int:
     An operation in place whose derivative reads its input saves a clone of that; the clone's node is one younger than its own.
     """
     last, made = youngest(), t.grad_fn
-    cloned = made is not None and made.name() == "CloneBackward0" and number_of(made) == last
+    cloned = made is not None and made.name() == CLONE and number_of(made) == last
     return last - 1 if cloned else last
 
 
@@ -54,10 +55,23 @@ def first_result(node: Node) -> tuple[Any, ...]:
     return (*results[:1], *(None for _ in results[1:]))
 
 
+def cloned(t: Tensor) -> bool:
+    """Is it a clone, as an operation in place saves one of its input?"""
+    return t.grad_fn is not None and t.grad_fn.name() == CLONE
+
+
+def parameter_at(node: Node, number: int) -> Tensor | None:
+    """The leaf that gets this of the node's gradients; None where it goes elsewhere, or nobody wants it."""
+    behind = node.next_functions[number][0] if number < len(node.next_functions) else None
+    return getattr(behind, "variable", None)
+
+
 def computed_by(t: Tensor) -> Node | None:
-    """The node whose first result `t` is, or is but for a cast of that to a type no wider, as autocast makes it."""
+    """The node whose first result `t` is, or is but for being cloned, or cast to a type no wider, as autocast does."""
     node, number = t.grad_fn, t.output_nr
-    if node is not None and node.name() == CAST:
+    if cloned(t):
+        ((node, number),) = node.next_functions
+    elif node is not None and node.name() == CAST:
         ((node, number),) = node.next_functions
         made = None if node is None else node._input_metadata[number]
         if made is None or made.device != t.device or made.dtype.itemsize < t.dtype.itemsize:

@@ -79,7 +79,11 @@ class StorageActions:
     def _within(self, entry: SavedStorage) -> None:
         """A copy of which no element is off by more than the least that an operation asked for."""
         demand, bound = entry.demand, self.deriving.bound(entry)
-        together = agreed(demand.asked) if bound == demand.ceiling else None  # what is computed from it wishes one bound
+        together = None
+        if bound == demand.ceiling:  # else what is computed from it wishes one bound
+            together = agreed([*demand.asked, *demand.wished])
+        if together is None:
+            bound = min([bound, *(one.bound for one in demand.wished)])
         if demand.scales and entry.alias is not None and not defers(entry.alias):
             demand.largest = magnitude(entry.alias)
         if obstacle := _obstacle(entry):

@@ -10,6 +10,7 @@ from kompakt_runtime.bounds.layer import observed
 from kompakt_runtime.codec import encode
 from kompakt_runtime.compat.tensors import version_of
 from kompakt_runtime.figures.counted import Figures
+from kompakt_runtime.hooks.channelwise import OPERATIONS, Reach
 from kompakt_runtime.hooks.wishes import Asked, Wishes
 from kompakt_runtime.saved import states
 from kompakt_runtime.saved.account import Account
@@ -26,7 +27,7 @@ Place = tuple[Any, ...]
 SAMPLE: Final = 1 << 16  # elements that are packed to learn what a tensor would take
 STEADY: Final = 0.999  # of a bound: what rounding of its own factors leaves
 GROWTH: Final = 0.8  # the same where the factors are magnitudes, which may be larger in the next step
-OPERATIONS: Final = 8  # roundings that two formulas of a norm may differ by
+SHIFT, MEAN = 2, 3  # sources of a norm
 # Somebody reads every bit for these reasons; for others the user, or the size, wants the tensor left alone.
 EVERY_BIT: Final = frozenset({"ModeLossless", "ValuesNeeded", "NoBound"})
 
@@ -72,6 +73,8 @@ class Deriving:
         errors = [_error(one) for one in derivation.sources]
         if any(error is None for error in errors):
             return False
+        if derivation.operator.by_channel:
+            return self._within_by_channel(entry, derivation, bound)
         bounds = [error or 0.0 for error in errors]
         reach = derivation.operator.reach(partial(_largest, derivation))
         if not all(map(math.isfinite, reach)) or not self._agreed(entry, derivation, reach, bounds, bound):
@@ -79,6 +82,24 @@ class Deriving:
         error = sum(by * each for by, each in zip(reach, bounds, strict=True)) + _crossed(bounds) + _rounding(derivation, reach)
         derivation = with_own_parameters(derivation) if error <= bound else None
         return derivation is not None and self._try(entry, derivation, error, exact=False)
+
+    def _within_by_channel(self, entry: SavedStorage, derivation: Derivation, bound: float) -> bool:
+        """As `within`, of a batch norm's result."""
+        reach, source = Reach.of(derivation, magnitude(entry.alias), self._ledger.looked_at), derivation.sources[0]
+        allowed = (bound - reach.apart) * GROWTH
+        gain = allowed > 0 and reach.more(source, allowed) <= self._bits_of(entry, bound)
+        if isinstance(source, Handle) and source.asked is not None:
+            if gain:
+                self._wishes.wish(_behind(source.asked), entry.demand.askers, allowed / bound, self._figures.steps)
+            else:
+                self._wishes.forget(_behind(source.asked), entry.demand.askers[0])
+        error = reach.error(source)
+        own = with_own_parameters(derivation) if gain and error <= bound else None
+        return own is not None and self._try(entry, own, error, exact=False)
+
+    def behind(self, norm: Asked) -> float:
+        """The largest error that what is computed from its result wishes behind a batch norm, which reads this source."""
+        return self._wishes.bound([_behind(norm)], self._figures.steps)
 
     def _try(self, entry: SavedStorage, derivation: Derivation, error: float, exact: bool) -> bool:
         key, original, found = _place(entry, derivation, exact), entry.alias, None
@@ -89,11 +110,19 @@ class Deriving:
             found = derivation.run(self._ledger.looked_at)
             self._proved[key] = _holds(found, original, error, 0 if exact else derivation.roundings)
         if not self._proved.get(key):
+            self._forget(entry, derivation)
             return False
         self._replace(entry, derivation, error, exact)
         if found is not None:
             self._account.compare(entry, [(0, found)], original)
         return True
+
+    def _forget(self, entry: SavedStorage, derivation: Derivation) -> None:
+        """Sources need not be any better for the sake of what is kept all the same."""
+        for source in derivation.sources:
+            if isinstance(source, Handle) and source.asked is not None and entry.demand.askers:
+                for asked in (source.asked, _behind(source.asked)):
+                    self._wishes.forget(asked, entry.demand.askers[0])
 
     def _due(self, place: Place) -> bool:
         """The first time, and once in each measured step."""
@@ -160,6 +189,11 @@ class Deriving:
             self._bits[key] = 8 * encode(part, bound).nbytes / part.numel(), bound
         bits, at = self._bits[key]
         return float(original.numel() * max(0.0, bits + math.log2(at / bound)))
+
+
+def _behind(source: Asked) -> Asked:
+    """Who asks for bounds of a norm's result, where errors count behind the norm."""
+    return source[0], f"{source[1]}, behind"
 
 
 def _holds(found: Tensor, original: Tensor, error: float, roundings: int) -> bool:
@@ -230,11 +264,16 @@ def _crossed(bounds: list[float]) -> float:
 
 
 def _rounding(derivation: Derivation, reach: tuple[float, ...]) -> float:
-    """What another formula leaves, which computes in float32 at least."""
+    """What another formula leaves, which computes in float32 at least, and what rounded statistics do that is no share of the
+    result: a mean that is off moves all of it, and a scale that is off the part without the shift.
+    """
     if derivation.operator.alike:
         return 0.0
     eps = torch.finfo(torch.promote_types(derivation.dtype, torch.float32)).eps
-    return float(OPERATIONS * eps * reach[0] * _largest(derivation, 0))
+    left = OPERATIONS * eps * reach[0] * _largest(derivation, 0)
+    if narrow := derivation.narrow:
+        left += narrow * (reach[0] * _largest(derivation, MEAN) + _largest(derivation, SHIFT))
+    return float(left)
 
 
 def _shared(bound: float, reach: list[float], own: list[float]) -> list[float]:

@@ -125,7 +125,7 @@ class Hooks:
             entry.demand.values(verdict.reason)
             self._actions.conclude(entry)
         else:
-            entry.learn(lambda: derivation_of(t, (Handle, PlainTensor)))
+            entry.learn(lambda: derivation_of(t, (Handle, PlainTensor), PlainTensor))
             self.readers.packed(t, handle)
         return None
 

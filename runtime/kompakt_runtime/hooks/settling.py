@@ -1,5 +1,6 @@
 """What becomes of saved tensors once it is known what reads them."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -180,6 +181,8 @@ class Settling:
         self._judged(use, call.mode, None if asked is None else asked.bound, operation, asked)
         if handle.use is not Use.NONLINEAR or bound is None or asked is None:
             return None
+        if by_width is not None and math.isfinite(behind := self._actions.deriving.behind((operation, use.slot))):
+            entry.demand.wished.append(by_width.behind(x, behind))
         if operation.observing:
             operation.see_input(x, bound, relative=by_width is not None)
         return noise(asked, x)

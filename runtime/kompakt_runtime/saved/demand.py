@@ -11,7 +11,7 @@ class Demand:
 
     __slots__ = (
         "asked", "asked_by", "askers", "ceiling", "covered", "fixed", "largest", "own", "readers", "reason", "scales", "signs",
-        "unresolved", "watching",
+        "unresolved", "watching", "wished",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -24,6 +24,7 @@ class Demand:
         self.ceiling = math.inf  # the tightest bound that any operation asked for
         self.own = math.inf  # the bound that it would be packed with if nothing else were computed from it
         self.asked: list[BoundsWanted] = []
+        self.wished: list[BoundsWanted] = []  # by channel, for the sake of what is computed from it
         self.asked_by: Any = None  # the layer or operation whose bound is the ceiling
         self.askers: list[tuple[Any, str]] = []  # who asked for a bound, and in which slot
         self.scales = False  # its magnitude tells how far errors of something else reach in a product

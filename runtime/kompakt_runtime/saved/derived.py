@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-from kompakt_runtime.compat.graph import SLOTS_TOLD, argument, cast_from, computed_by, held
+from kompakt_runtime.compat.graph import SLOTS_TOLD, argument, cast_from, cloned, computed_by, held, parameter_at
 from kompakt_runtime.compat.tensors import base_of, version_of
 from kompakt_runtime.saved.operators import CAST, OPERATORS, Operator
 
@@ -22,7 +22,8 @@ SMALL: Final = 16  # a parameter is copied beside a result that is so many times
 class Derivation:
     """How a storage was computed. Holds handles and no node: a node holds handles itself, and would never be freed.
 
-    sure: nobody wrote over the result. An operation in place does, and nothing tells it from what came after.
+    sure: nobody wrote over the result. An operation in place does, and nothing tells it from what came after; nor what was done
+    to it before it was cloned.
     """
 
     operator: Operator
@@ -35,9 +36,19 @@ class Derivation:
 
     @property
     def roundings(self) -> int:
-        """How often elements are rounded on the way from what is kept: once here, and in sources that are derived themselves."""
+        """How often elements are rounded on the way from what is kept: once here, once more where the scale was, and in sources
+        that are derived themselves.
+        """
         copies = (one.entry.copy for one in self.sources if hasattr(one, "entry"))
-        return 1 + sum(copy.derivation.roundings for copy in copies if isinstance(copy, Derived))
+        return 1 + (self.narrow > 0) + sum(copy.derivation.roundings for copy in copies if isinstance(copy, Derived))
+
+    @property
+    def narrow(self) -> float:
+        """By which share of themselves statistics were rounded to a type that is narrower than what they were computed in: torch
+        keeps those of a norm in bfloat16 as bfloat16. 0 where they are not.
+        """
+        types = (_type_of(self.sources[i]) for i in self.operator.statistics)
+        return max((torch.finfo(one).eps / 2 for one in types if one.itemsize < torch.float32.itemsize), default=0.0)
 
     def run(self, read: Read) -> Tensor:
         """The storage again, 1-D."""
@@ -74,11 +85,11 @@ class Derived:
         return self.derivation.run(read or self.read)
 
 
-def derivation_of(t: Tensor, ours: tuple[type, ...]) -> Derivation | None:
+def derivation_of(t: Tensor, ours: tuple[type, ...], plain: Callable[[Tensor], Source]) -> Derivation | None:
     """How the whole storage of `t` was computed, if that can be done again. For a pack hook, where `t` still has its history.
 
     ours: classes of our handles; others' hooks may have saved the operation's sources. A torch that does not tell what a node
-    holds would call their unpack function, which may compute a whole part of the model again.
+    holds would call their unpack function, which may compute a whole part of the model again. plain: our handle of a parameter.
     """
     if not SLOTS_TOLD:
         return None
@@ -89,10 +100,14 @@ def derivation_of(t: Tensor, ours: tuple[type, ...]) -> Derivation | None:
     if operator is None or not _fills(base) or (version_of(base) and (base_of(t) is not None or not operator.in_place)):
         return None
     sources = [held(node, slot) for slot in operator.slots]
-    if any(len(one) != 1 or not isinstance(one[0], ours) for one in sources):
+    leaves = [parameter_at(node, number) for number in operator.leaves]
+    if any(len(one) != 1 or not isinstance(one[0], ours) for one in sources) or any(leaf is None for leaf in leaves):
         return None
+    handles = (*(one[0] for one in sources), *map(plain, leaves))
+    if not all(_numbers(handles[i]) for i in operator.statistics):
+        return None  # of its own it has none in evaluation mode
     arguments = tuple(argument(node, name, None) for name in operator.arguments)
-    handles, sure = tuple(one[0] for one in sources), not version_of(base)
+    sure = not (version_of(base) or cloned(base))
     return Derivation(operator, handles, arguments, tuple(base.shape), base.stride(), base.dtype, sure)
 
 
@@ -109,6 +124,14 @@ def _fills(t: Tensor) -> bool:
     """Each place of its storage is one of its elements."""
     span = 1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
     return bool(span == t.numel() and t.untyped_storage().nbytes() == t.numel() * t.element_size())
+
+
+def _type_of(source: Source) -> Any:
+    return source.tensor.dtype if hasattr(source, "tensor") else source.dtype
+
+
+def _numbers(source: Source) -> int:
+    return int(torch.Size(source.tensor.shape if hasattr(source, "tensor") else source.shape).numel())
 
 
 def with_own_parameters(derivation: Derivation) -> Derivation | None:

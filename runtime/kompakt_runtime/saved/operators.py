@@ -19,7 +19,9 @@ class Operator:
     tensors. reach: by how much errors of the sources are multiplied at most, of those that may have any. over: the same, written
     over the first source. alike: from the same sources the same result to the last bit; else it runs by another formula.
     steady: `reach` asks for no magnitude, so nobody waits for a device. in_place: people run it over its own input, of which its
-    node then keeps a clone.
+    node then keeps a clone. statistics: numbers of the sources that its node rounded to its own type. leaves: gradients of its
+    node that go to parameters which it does not keep; these are the last sources. by_channel: an error of the first source is
+    multiplied by what its channel is multiplied by.
     """
 
     slots: tuple[str, ...]
@@ -30,6 +32,9 @@ class Operator:
     alike: bool = True
     steady: bool = False
     in_place: bool = False
+    statistics: tuple[int, ...] = ()
+    leaves: tuple[int, ...] = ()
+    by_channel: bool = False
 
 
 def _gelu(sources: Sequence[Tensor], more: tuple[Any, ...]) -> Tensor:
@@ -75,6 +80,13 @@ def _layer_norm(sources: Sequence[Tensor], _: tuple[Any, ...]) -> Tensor:
     return (x.to(wide) - mean).mul_(scale).mul_(weight).add_(bias)
 
 
+def _batch_norm(sources: Sequence[Tensor], more: tuple[Any, ...]) -> Tensor:
+    """As a LayerNorm, with numbers for each channel (dimension 1)."""
+    x, *each = sources
+    weight, mean, scale, shift = (one.view(1, -1, *[1] * (x.dim() - 2)) for one in each)
+    return _layer_norm((x, weight, shift, mean, scale), more)
+
+
 # The largest slopes of GELU are 1.12890, by tanh 1.12900, of SiLU 1.09984, and of Mish 1.08850: seen at 2,000,001 places in
 # [-6, 6]. Hardswish's is 1.5, at 3.
 OPERATORS: Final = {
@@ -88,6 +100,16 @@ OPERATORS: Final = {
         _layer_norm,
         lambda largest: (largest(4) * largest(1), 0.0, 0.0, 0.0, 0.0),
         alike=False,
+        statistics=(3, 4),
+    ),
+    "NativeBatchNormBackward0": Operator(
+        ("input", "weight", "result1", "result2"),
+        _batch_norm,
+        lambda largest: (largest(3) * largest(1), 0.0, 0.0, 0.0, 0.0),
+        alike=False,
+        statistics=(2, 3),
+        leaves=(2,),
+        by_channel=True,
     ),
 }
 
@@ -97,4 +119,4 @@ CAST: Final = Operator((), lambda sources, _: sources[0], lambda _: (1.0,), stea
 
 def scales(node: str) -> bool:
     """Whether magnitudes of what this node keeps tell how far errors reach."""
-    return node in OPERATORS and not OPERATORS[node].steady
+    return node in OPERATORS and not (OPERATORS[node].steady or OPERATORS[node].by_channel)

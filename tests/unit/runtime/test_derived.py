@@ -250,6 +250,45 @@ def test_parameters_may_be_stepped_before_the_backward_pass_reads_the_result(run
     assert torch.equal(ours, plain)
 
 
+def narrow(session, shift: float) -> dict[str, tuple[int, int]]:
+    """A norm of which everything is bfloat16, its statistics too: steps that move nothing, and what is computed again of it."""
+    model = Holder(weights(**PARTS), norm).bfloat16()
+    with torch.no_grad():
+        model.model["shift"].fill_(shift)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(batch().bfloat16().requires_grad_() * 1).square().sum().backward()
+        optimizer.step()
+    return derived(session)
+
+
+def test_a_norm_that_rounds_its_statistics_is_derived_with_a_rounding_more(running):
+    session = running(activation_gradients="Bounded", verify=True, target=0.1)
+    assert narrow(session, shift=0.0)
+    assert not session.figures.raw["DerivedDiffers"]
+    assert session.figures.violations == 0
+
+
+def test_a_shift_hides_what_the_rounded_scale_does_to_small_results(running):
+    """The error is a share of what the norm gave before the shift, which may be far more than the result."""
+    session = running(activation_gradients="Bounded", verify=True, target=0.1)
+    narrow(session, shift=-0.3)
+    assert not session.figures.raw["DerivedDiffers"]
+    assert session.figures.violations == 0
+
+
+def test_sources_are_not_kept_tighter_for_a_result_that_did_not_come_back_as_it_was(running, monkeypatch):
+    wrong = Operator(("self",), lambda sources, _: sources[0] * 0.9, lambda _: (1.0999,), steady=True)
+    monkeypatch.setitem(OPERATORS, "SiluBackward0", wrong)
+    session = running(activation_gradients="Bounded")
+    model = warmed(silu)
+    assert session.figures.raw["DerivedDiffers"] > 0
+    (operation,) = session.hooks.operations
+    assert operation.bound is not None, model
+    assert not session.hooks._actions.deriving._wishes._by((operation, "self"))
+
+
 def test_a_result_of_which_a_sign_is_read_keeps_a_copy_with_signs(running):
     def signs(own, x):
         y = F.silu(x @ own["a"])

@@ -10,7 +10,7 @@ from kompakt_runtime.saved.operators import OPERATORS
 def test_errors_reach_no_further_than_is_said(name):
     operator, generator = OPERATORS[name], torch.Generator().manual_seed(3)
     x = torch.randn(64, 16, generator=generator, dtype=torch.float64) * 3
-    sources = [x, *(torch.randn(16, generator=generator, dtype=torch.float64) for _ in operator.slots[1:])]
+    sources = [x, *(torch.randn(16, generator=generator, dtype=torch.float64) for _ in (*operator.slots[1:], *operator.leaves))]
     if name == "MulBackward0":
         sources[1] = torch.randn(64, 16, generator=generator, dtype=torch.float64)
     more = ("none",) if operator.arguments else ()

@@ -41,7 +41,7 @@ def hosted(what: torch.Tensor | Packed) -> Any:
 def derived(t: torch.Tensor) -> Derived:
     x = t.clone().requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(PlainTensor, lambda plain: plain.tensor):
-        derivation = derivation_of(nn.functional.silu(x), (PlainTensor,))
+        derivation = derivation_of(nn.functional.silu(x), (PlainTensor,), PlainTensor)
     assert derivation is not None
     return Derived(derivation, lambda source: (source.tensor, False))
 

@@ -25,7 +25,7 @@ def deviations(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_errors_of_each_channel_are_the_same_share_of_what_it_deviates_by(layout):
     x = inputs(layout)
-    asked = Widths(deviations(x)).asked(x, 0.05)
+    asked = Widths(deviations(x), torch.ones(len(SIZES))).asked(x, 0.05)
     assert asked.channels is not None
     back = decode(encode(x, asked.widest, channels=asked.channels))
     shares = (back - x).abs().amax((0, 2, 3)) / deviations(x)
@@ -37,9 +37,27 @@ def test_errors_of_each_channel_are_the_same_share_of_what_it_deviates_by(layout
 @pytest.mark.parametrize("x", [inputs()[:, 2:4], inputs().half()], ids=["a part of a storage", "float16"])
 def test_where_channels_have_no_bounds_of_their_own_one_does_as_much_to_all_together(x):
     wide = deviations(x.float())
-    asked = Widths(wide).asked(x, 0.05)
+    asked = Widths(wide, torch.ones_like(wide)).asked(x, 0.05)
     assert (asked.channels, noise(asked, x)) == (None, asked.bound)
     assert float((asked.bound / wide).square().mean().sqrt()) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_behind_the_norm_errors_are_no_larger_than_wanted_and_hardly_smaller(layout):
+    x, weight = inputs(layout), torch.tensor([1.0, -3.0, 0.01, 1.5, 0.7, 1.0])
+    asked = Widths(deviations(x), weight).behind(x, 0.05)
+    assert asked.channels is not None
+    back = decode(encode(x, asked.widest, channels=asked.channels))
+    behind = (back - x).abs().amax((0, 2, 3)) / deviations(x) * weight.abs()
+    assert behind.max() <= 0.05
+    assert behind[:-1].min() >= 0.05 / 2 * 0.5, "all numbers of the last channel are one"
+    assert float(asked.bound * (weight.abs() / deviations(x)).max()) == pytest.approx(0.05), "one bound for all keeps it too"
+
+
+def test_a_norm_that_multiplies_by_zero_bears_any_error():
+    x = inputs()
+    asked = Widths(deviations(x), torch.zeros(len(SIZES))).behind(x, 0.05)
+    assert 1e6 < asked.bound < math.inf
 
 
 def test_a_bound_follows_a_channel_that_becomes_narrow_between_measured_steps(running):
