@@ -40,7 +40,7 @@ class Reach:
             return 0.0
         own = _own(source) * self.factors
         elements = source.entry.nbytes / source.dtype.itemsize
-        return elements * float((own / bound).log2().clamp(min=0).mean())
+        return float(elements * (own / bound).log2().clamp(min=0).mean())
 
 
 def _errors(source: Source) -> Any:
@@ -49,8 +49,9 @@ def _errors(source: Source) -> Any:
         return 0.0
     channels = source.entry.packed.channels if source.entry.packed is not None else None
     bound = float(source.entry.bound)
-    same = channels is not None and channels.stride == source.strides[1] and len(channels.depths) == source.shape[1]
-    return bound * 2.0 ** -channels.depths.double() if same else bound
+    if channels is None or channels.stride != source.strides[1] or len(channels.depths) != source.shape[1]:
+        return bound
+    return bound * 2.0 ** -channels.depths.double()
 
 
 def _own(source: Source) -> Any:

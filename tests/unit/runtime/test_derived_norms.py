@@ -16,8 +16,13 @@ def network(activation: nn.Module) -> nn.Sequential:
     """The first norm's channels differ, in what comes in and in what they are multiplied by."""
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), activation, nn.Conv2d(4, 8, 3, padding=1), nn.Flatten(), nn.Linear(8 * 36, 4)
-    )  # fmt: skip
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        activation,
+        nn.Conv2d(4, 8, 3, padding=1),
+        nn.Flatten(),
+        nn.Linear(8 * 36, 4),
+    )
     with torch.no_grad():
         model[0].weight *= torch.tensor(SIZES).view(4, 1, 1, 1)
         model[1].weight.copy_(torch.tensor(WEIGHTS))
