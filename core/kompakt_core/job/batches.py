@@ -91,7 +91,7 @@ def measured(job: TrainingJob, batch: Batch | None, pods: Sequence[WorkerPod]) -
         return None
     policy = job.run_policy.success
     roles = [r for r in job.roles if r.gpus_per_replica and (not policy.roles or r.name in policy.roles)]
-    done = [pod for pod in pods if pod.phase == "Succeeded" and pod.role in {role.name for role in roles}]
+    done = [pod for pod in pods if pod.succeeded and pod.role in {role.name for role in roles}]
     if len(done) < sum(role.replicas for role in roles) or not any(map(measures, done)):
         return None
     most = job.compression.max_batch or MAX_BATCH

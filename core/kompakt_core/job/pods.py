@@ -55,6 +55,8 @@ class Exit:
 class WorkerPod:
     """What decisions need of one worker pod.
 
+    `disrupted`: why somebody had it end (a DisruptionTarget's reason), unless it had ended before by itself. A program that saves
+    its work when it is told to end, and exits with 0, has not done its work: kubelet shows an evicted pod of such as Succeeded.
     `node_lost`: it is being deleted on a node that is not Ready. `unhealthy`: what is wrong with a GPU of it. `stuck`: which of
     its containers cannot start, and why. `version` grows with each write of the pod.
     """
@@ -88,6 +90,11 @@ class WorkerPod:
         """Whether it has ended, well or badly."""
         return self.phase in ("Succeeded", "Failed")
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether it has done its work."""
+        return self.phase == "Succeeded" and not self.disrupted
+
 
 def read_pod(obj: Mapping[str, Any]) -> WorkerPod | None:
     """A pod object as a view; None for a pod that is no worker of a TrainingJob (labels missing or malformed)."""
@@ -99,7 +106,7 @@ def read_pod(obj: Mapping[str, Any]) -> WorkerPod | None:
     containers, before = status.get("containerStatuses") or [], status.get("initContainerStatuses") or []
     ended = [(c["name"], c["state"]["terminated"]) for c in containers if (c.get("state") or {}).get("terminated")]
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
-    disruption = conditions.get("DisruptionTarget") or {}
+    finished_at = max((state.get("finishedAt") or "" for _, state in ended), default="")
     return WorkerPod(
         name=meta.get("name", ""),
         uid=meta.get("uid", ""),
@@ -115,14 +122,21 @@ def read_pod(obj: Mapping[str, Any]) -> WorkerPod | None:
         exits=tuple(_exit(name, state) for name, state in ended if state.get("exitCode")),
         reason=status.get("reason") or "",
         message=(status.get("message") or "")[:512],
-        disrupted=disruption.get("reason", "Disrupted") if disruption.get("status") == "True" else "",
+        disrupted=_disrupted(conditions.get("DisruptionTarget") or {}, status.get("phase") == "Succeeded", finished_at),
         gpus=bound_gpus.uuids(notes),
         reports=tuple(state["message"] for _, state in ended if state.get("message")),
-        finished_at=max((state.get("finishedAt") or "" for _, state in ended), default=""),
+        finished_at=finished_at,
         stuck=next(filter(None, map(_stuck, [*before, *containers])), ""),
         version=version_of(meta),
         ip=status.get("podIP") or "",
     )
+
+
+def _disrupted(condition: Mapping[str, Any], succeeded: bool, finished_at: str) -> str:
+    """Both moments are RFC 3339 in UTC with whole seconds. In the same second the disruption counts as the earlier one."""
+    if condition.get("status") != "True" or (succeeded and finished_at < condition.get("lastTransitionTime", "")):
+        return ""
+    return str(condition.get("reason", "Disrupted"))
 
 
 def version_of(metadata: Mapping[str, Any]) -> int:
@@ -156,7 +170,7 @@ def why_failed(pod: WorkerPod, rules: Iterable[FailureRule]) -> Cause | None:
 
     Pods of older attempts were deleted by the operator itself and are never asked about.
     """
-    if pod.phase == "Succeeded":
+    if pod.succeeded:
         return None
     if pod.disrupted or pod.deleting or pod.unhealthy or pod.reason in NODE_REASONS:
         return Cause.DISRUPTION

@@ -171,7 +171,7 @@ def roles_of(job: TrainingJob, pods: Iterable[WorkerPod]) -> list[dict[str, Any]
         counts = {
             "active": sum(not pod.finished and not pod.deleting for pod in own),
             "ready": sum(pod.ready and not pod.finished for pod in own),
-            "succeeded": sum(pod.phase == "Succeeded" for pod in own),
+            "succeeded": sum(pod.succeeded for pod in own),
             "failed": sum(pod.phase == "Failed" for pod in own),
         }
         result.append({"name": role.name, **counts, "pods": [_place(pod) for pod in own]})

@@ -56,7 +56,7 @@ def _succeeded(job: TrainingJob, status: JobStatus, pods: Sequence[WorkerPod]) -
     measuring = status.batch is not None and status.batch.state is BatchState.MEASURING
     policy = job.run_policy.success
     targets = [role for role in job.roles if not policy.roles or role.name in policy.roles]
-    done = [pod for pod in pods if pod.phase == "Succeeded" and pod.role in {role.name for role in targets}]
+    done = [pod for pod in pods if pod.succeeded and pod.role in {role.name for role in targets}]
     done = [pod for pod in done if not (measuring and batches.measures(pod))]
     if policy.operator is SuccessOperator.ANY:
         return bool(done)

@@ -63,12 +63,23 @@ ENDS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[Any, ...]]] = {
     "a failed worker": ({}, FAILED, ("Pending", 2, 1, 0)),
     "a pod that others delete is not counted": ({}, {"deleting": True}, ("Restarting", 2, 0, 1)),
     "an eviction is not counted": ({}, {"disrupted": "PreemptionByScheduler", **FAILED}, ("Pending", 2, 0, 1)),
+    "an eviction that ends with exit code 0 is no success": (
+        {},
+        {"disrupted": "TerminationByKubelet", "phase": "Succeeded", "started": True},
+        ("Pending", 2, 0, 1),
+    ),
     "a pod that kubelet refuses is not counted": ({}, REFUSED, ("Pending", 2, 0, 1)),
     "an unhealthy GPU is not counted": ({}, UNHEALTHY, ("Pending", 2, 0, 1)),
     "an exit code fails the job": (on_exit_1("FailJob"), FAILED, ("Failed", 1, 0, 0)),
     "an exit code restarts the gang": (on_exit_1("RestartGang"), FAILED, ("Pending", 2, 1, 0)),
     "an exit code is ignored": (on_exit_1("Ignore"), FAILED, ("Pending", 2, 0, 1)),
 }
+
+
+def test_a_gang_that_saves_its_work_and_exits_with_0_when_it_is_evicted_starts_anew(world: Any) -> None:
+    world.run().succeed(disrupted="TerminationByKubelet")
+    assert world.shows("phase", "attempt", "restarts", "disruptions") == ("Pending", 2, 0, 1)
+    assert world.run().succeed().shows("phase", "attempt") == ("Succeeded", 2)
 
 
 @pytest.mark.parametrize(("policy", "change", "shown"), ENDS.values(), ids=ENDS)

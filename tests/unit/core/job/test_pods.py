@@ -163,3 +163,23 @@ def test_a_container_that_waits_for_somebody_is_told(kind: str, reason: str, stu
     found = read_pod({"metadata": {"name": "p", "labels": labels}, "spec": {}, "status": status})
     assert found is not None
     assert found.stuck == stuck
+
+
+@pytest.mark.parametrize(
+    ("phase", "ended", "disrupted"),
+    [("Succeeded", 9, False), ("Succeeded", 10, True), ("Succeeded", 12, True), ("Failed", 9, True)],
+)
+def test_exit_code_0_is_success_only_if_nobody_had_asked_the_pod_to_end(phase: str, ended: int, disrupted: bool) -> None:
+    """The disruption is of second 10."""
+    labels = {contract.LABEL_ROLE: "worker", contract.LABEL_ATTEMPT: "1", contract.LABEL_WORKER_INDEX: "0"}
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    status = {
+        "phase": phase,
+        "conditions": [{**target, "lastTransitionTime": "2026-01-31T12:00:10Z"}],
+        "containerStatuses": [
+            {"name": "main", "state": {"terminated": {"finishedAt": f"2026-01-31T12:00:{ended:02}Z", "exitCode": 0}}}
+        ],
+    }
+    found = read_pod({"metadata": {"name": "p", "labels": labels}, "spec": {}, "status": status})
+    assert found is not None
+    assert (found.disrupted, found.succeeded) == ("TerminationByKubelet" if disrupted else "", not disrupted)
