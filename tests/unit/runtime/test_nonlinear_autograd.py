@@ -141,6 +141,14 @@ def test_a_second_derivative_stays_near(running, measured):
     assert not failed(session)
 
 
+def settle(model):
+    """Until bounds stand: the first pass tells that somebody holds the batch. What a result's readers need of its source is known
+    one pass later, and where the source is a result itself one more.
+    """
+    for _ in range(2):
+        gradients(model, batch(), leaf=False)
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_exception_in_the_middle_of_a_forward_leaves_nothing_behind(running, error):
     def stop(part, x):
@@ -151,9 +159,7 @@ def test_an_exception_in_the_middle_of_a_forward_leaves_nothing_behind(running, 
 
     model = Mixed()
     session = ready(model, running)
-    gradients(
-        model, batch(), leaf=False
-    )  # tells that somebody holds the batch; sources keep tighter bounds from the next pass on
+    settle(model)
     wanted = gradients(model, batch(), leaf=False)
     before = session.figures.forwards
     for _ in range(2):
@@ -176,8 +182,8 @@ def test_threads_do_not_disturb_one_another(running):
     session = ready(models[0], running)
     warm_up(models[1])
     with concurrent.futures.ThreadPoolExecutor(1) as alone:
-        for _ in range(2):  # the first tells that somebody holds the batch, and from then on bounds of sources stand
-            plain = list(alone.map(lambda model: gradients(model, batch(), leaf=False), models))
+        list(alone.map(settle, models))
+        plain = list(alone.map(lambda model: gradients(model, batch(), leaf=False), models))
     session.figures.forget()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda model: gradients(model, batch(), leaf=False), models))
