@@ -7,6 +7,7 @@ import pytest
 
 from kompakt_core import contract as c
 from tests.support.cluster.memory import forget_peak, memory_limit, peak, resident
+from tests.support.cluster.waits import LONG
 from tools.kube.jobs import apply, training_job
 from tools.kube.parts import Pair
 from tools.kube.session import ClusterSession, eventually
@@ -72,6 +73,7 @@ def heavy(name: str) -> dict[str, Any]:
     return made
 
 
+@LONG
 @pytest.mark.timeout(600)
 def test_fifty_large_jobs_that_come_and_go_leave_the_operator_within_its_limit(kompakt: ClusterSession, namespace: str) -> None:
     """All are deleted at once."""
