@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.conditions import Condition, ConditionReason, Type, condition
-from kompakt_core.job import batches, figures, gradients, measured, progress, runtime_image
+from kompakt_core.job import attempt_state, batches, figures, gradients, measured, progress, runtime_image
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.model import CleanPodPolicy, TrainingJob
@@ -152,7 +152,7 @@ def _suspend(
         condition(Type.RUNNING, False, ConditionReason.SUSPENDED),
         condition(Type.RECONCILING, False, ConditionReason.SUSPENDED),
         condition(Type.STALLED, False, ConditionReason.SUSPENDED),
-        *_mended(after, ConditionReason.SUSPENDED),
+        *attempt_state.mended(after, ConditionReason.SUSPENDED),
     )
     return [*_write(job, status, after, pods, now), *_delete(pods), *map(DeleteService, services)]
 
@@ -220,7 +220,7 @@ def _finish(
         ended,
         condition(Type.RUNNING, False, ConditionReason.FINISHED),
         condition(Type.RECONCILING, False, ConditionReason.FINISHED),
-        *_mended(after, ConditionReason.FINISHED),
+        *attempt_state.mended(after, ConditionReason.FINISHED),
         condition(
             Type.STALLED, not well, verdict.reason if not well else ConditionReason.FINISHED, verdict.message if not well else ""
         ),
@@ -257,7 +257,7 @@ def _run(
     old = [pod for pod in pods if pod.attempt != after.attempt]
     names = set(services)
     create, wake = _creation(job, after, own, old, names, now)
-    after = _observed(job, after, own, bool(old) or len(own) < job.workers, now)
+    after = attempt_state.observed(job, after, own, bool(old) or len(own) < job.workers, now)
     extra = figures.compression_condition(job, figures.compression_of(job, after, own), False, skipped)
     after = after if extra is None else after.with_conditions(extra)
     removed = [DeleteService(name) for name in sorted(names - {service_name(job.name, after.attempt)})]
@@ -296,48 +296,6 @@ def _not_before(after: JobStatus, now: float) -> float | None:
         return last.not_before if last is not None and last.attempt == after.attempt and last.moment <= now else None
     since = after.since(Type.STALLED)
     return None if since is not None and since > now else (now if since is None else since) + STALL_SECONDS
-
-
-def _observed(job: TrainingJob, after: JobStatus, own: Sequence[WorkerPod], incomplete: bool, now: float) -> JobStatus:
-    """Phase and conditions from the pods of the current attempt."""
-    bound = sum(bool(pod.node) for pod in own)
-    up = sum(pod.phase in ("Running", "Succeeded") for pod in own)
-    if bound == job.workers and after.start_time is None:
-        after = replace(after, start_time=now)
-    if up == job.workers:
-        return replace(after.in_phase(Phase.RUNNING), disruptions=0).with_conditions(
-            condition(Type.RUNNING, True, ConditionReason.ALL_WORKERS_RAN, f"all {job.workers} workers run or have ended well"),
-            condition(Type.RECONCILING, False, ConditionReason.ALL_WORKERS_RAN),
-            condition(Type.STALLED, False, ConditionReason.ALL_WORKERS_RAN),
-            *_mended(after, ConditionReason.ALL_WORKERS_RAN),
-        )
-    if bound == job.workers:
-        after = _starting(after.in_phase(Phase.STARTING), own)
-    elif not incomplete:
-        after = after.in_phase(Phase.PENDING)
-    return after if incomplete else _unblocked(after)
-
-
-def _starting(after: JobStatus, own: Iterable[WorkerPod]) -> JobStatus:
-    """Why it takes long, where a container waits for somebody to do something."""
-    told = (f"{pod.stuck} (kubectl describe pod {pod.name} tells more)" for pod in own if pod.stuck)
-    return after.with_conditions(condition(Type.RECONCILING, True, ConditionReason.WORKERS_NOT_RUNNING, next(told, "")))
-
-
-def _mended(after: JobStatus, reason: str) -> list[Condition]:
-    """The job holds no unhealthy GPU any more."""
-    return [condition(Type.DEGRADED, False, reason)] if after.holds(Type.DEGRADED) else []
-
-
-def _unblocked(after: JobStatus) -> JobStatus:
-    """All pods exist: whatever kept them from being made is over."""
-    result = after
-    reconciling, stalled = after.conditions.get(Type.RECONCILING), after.conditions.get(Type.STALLED)
-    if reconciling is not None and reconciling.true and reconciling.reason != ConditionReason.WORKERS_NOT_RUNNING:
-        result = result.with_conditions(condition(Type.RECONCILING, True, ConditionReason.WORKERS_NOT_RUNNING))
-    if stalled is not None and stalled.true:
-        result = result.with_conditions(condition(Type.STALLED, False, ConditionReason.WORKERS_EXIST))
-    return result
 
 
 def _deadline(job: TrainingJob, after: JobStatus) -> list[Action]:
