@@ -1,8 +1,8 @@
 """Run every test level this machine can run; name each level that is skipped, and why.
 
 Levels: static (format, lint, types, import contracts), unit, contract, browser, gpu, cluster, node. The last line counts all.
-The last two mostly wait (for Leases, kubelets, machines that come back), so they run side by side, and each is shown whole when
-it is over; `--one-by-one` runs them one after the other and shows them as they go.
+The last two mostly wait (for Leases, kubelets, machines that come back). With four processors or more they run side by side, and
+each is shown whole when it is over; with fewer, or `--one-by-one`, they run one after the other and are shown as they go.
 `--fast` runs what needs neither PyTorch nor a cluster, in less than two minutes: static, unit without the runtime's, contract.
 """
 
@@ -31,6 +31,7 @@ TORCH_DISK = 8 << 30  # 5.3 GB installed, and room for the test runs
 EVERY_CORE = ("-n", "auto", "--maxprocesses=8", "--dist=worksteal")
 # Each with a control plane of its own (1 GB), which mostly waits. The tests of a file share its nodes and stay together.
 TWO_CLUSTERS = ("-n", "2", "--dist=loadfile")
+SIDE_BY_SIDE_PROCESSORS = 4  # with two, both levels at once took longer than one after the other, and tests ran into their limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,11 @@ def run_level(level: TestLevel, extra: list[str], terminal: "Lock | None" = None
     return result
 
 
+def crowded() -> bool:
+    """Whether two levels at once would keep each other waiting: each runs an API server, etcd, schedulers and kubelets."""
+    return len(os.sched_getaffinity(0)) < SIDE_BY_SIDE_PROCESSORS
+
+
 def batches(levels: Sequence[TestLevel], one_by_one: bool) -> list[list[TestLevel]]:
     """What runs at once: each level alone, but those that mostly wait together, after the others."""
     waiting = [level for level in levels if level.waits and not one_by_one]
@@ -224,7 +230,7 @@ def main() -> int:
         install_torch()
         install_compiler()
     chosen = [level for level in [*LEVELS, FAST] if level.name in wanted]
-    for batch in batches(chosen, arguments.one_by_one):
+    for batch in batches(chosen, arguments.one_by_one or crowded()):
         total += run_batch(batch, arguments.pytest)
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     return int(total.failed > 0)

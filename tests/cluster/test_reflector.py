@@ -205,7 +205,7 @@ class RealServer(ReflectingMachine):
             time.sleep(min(seconds / 1000.0, 0.3))
 
     def catch_up(self) -> None:
-        """The store may equal the server before the watch has shown what came and went meanwhile: a last write tells when it has."""
+        """The store may equal the server before the watch has shown what came and went: a last write tells when it has."""
         last = self.marked()
         with self.source.flowing():
             wait_until(lambda: self.lists > 0 and self.reflected() >= last, 60)
