@@ -27,7 +27,10 @@ from tools.kube.session import ClusterSession, eventually, stays
 JOBS = int(os.environ.get("KOMPAKT_MIXED_JOBS", "27"))  # three of each kind
 SEED = int(os.environ.get("KOMPAKT_SEED", "0")) or secrets.randbelow(1 << 31)
 REST_SECONDS = 600.0  # only something that hangs takes so long
-SETTINGS = waits.LEASE | waits.FACTOR_SETTINGS
+# Nobody takes over here, not even from itself where an API server is slow: the older extender then gave away GPUs of unbound pods
+# whose attempt had ended, which tests of a restarted extender are about.
+LEASE = {"scheduler.lease.duration": "60s", "scheduler.lease.renewDeadline": "50s", "scheduler.lease.retryPeriod": "2s"}
+SETTINGS = LEASE | waits.FACTOR_SETTINGS
 NAMESPACE = "mixed"
 OLD = {"only the operator is new": frozenset({"plugins", "pair"}), "only the operator is old": frozenset({"operator"})}
 
@@ -62,6 +65,8 @@ def watched(mixed: ClusterSession) -> Iterator[HoldingWatch]:
     watch = HoldingWatch(str(mixed.kubeconfig))
     yield watch
     watch.close()
+    for name in mixed.components if watch.violations else ():
+        print(f"--- {name}\n" + "\n".join(mixed.log_of(name).splitlines()[-200:]))
     assert watch.violations == []
     assert watch.events > 0
 
