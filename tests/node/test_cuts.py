@@ -2,10 +2,11 @@
 
 import pytest
 
-from kompakt_core.contract import OPERATOR_LEASE
+from kompakt_core.contract import OPERATOR_LEASE, bound_gpus
 from tests.support.node.commands import kompakt_command
 from tests.support.node.cuts import API_SERVER, SYSTEM, cut, part_pods
 from tests.support.node.jobs import await_phase, pods_of, sleeping, status
+from tools.kube.following import container_gpus
 from tools.kube.kubectl import await_state, condition
 from tools.kube.parts import RELEASE
 
@@ -45,11 +46,23 @@ def test_the_other_replica_takes_over_from_one_that_is_cut_off_the_api_server(ko
     await_state(lambda: ready(kompakt, part) == [True, True], f"both pods of the {part} ready", 120)
 
 
-def test_jobs_come_and_go_on_a_node_whose_device_plugin_is_cut_off_the_api_server(kompakt, running, jobs):
+def waits_for_the_plugin(world, name):
+    conditions = [one for pod in pods_of(world, name) for one in pod["status"].get("conditions", ())]
+    return any("has not reported an earlier pod of the same size" in one.get("message", "") for one in conditions)
+
+
+def test_a_node_whose_device_plugin_is_cut_off_the_api_server_takes_one_pod_of_a_size(kompakt, running, jobs):
     plugin = next(pod for pod in part_pods(kompakt, "device-plugin") if pod["spec"]["nodeName"] == "node-1")
+    one = {"replicas": 1, "gpus": 2, "pod": {"nodeSelector": {"kubernetes.io/hostname": "node-1"}}}
     with cut(kompakt, plugin, API_SERVER):
-        for number in range(3):
-            jobs.apply(f"plugin-cut-{number}", sleeping(0), gpus=2, pod={"nodeSelector": {"kubernetes.io/hostname": "node-1"}})
-        for number in range(3):
-            await_phase(kompakt, f"plugin-cut-{number}", "Succeeded", seconds=120)
+        jobs.apply("plugin-cut", sleeping(10_000), **one)
+        await_phase(kompakt, "plugin-cut", "Running", seconds=120)
+        name = pods_of(kompakt, "plugin-cut")[0]["metadata"]["name"]
+        has = container_gpus(kompakt.kubectl, name)
+        assert len(set(has)) == 2
+        jobs.apply("plugin-cut-next", sleeping(0), **one)
+        await_state(lambda: waits_for_the_plugin(kompakt, "plugin-cut-next"), "why the next one waits", 120)
+    await_phase(kompakt, "plugin-cut-next", "Succeeded", seconds=120)
+    written = bound_gpus.uuids(pods_of(kompakt, "plugin-cut")[0]["metadata"]["annotations"])
+    assert (set(written), container_gpus(kompakt.kubectl, name)) == (set(has), has)
     await_state(lambda: all(ready(kompakt, "device-plugin")), "device plugins ready", 60)
