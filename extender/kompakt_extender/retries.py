@@ -106,6 +106,7 @@ class Retries:
             if known is not None and (known.node is not None or known.finished):
                 del self._rejected[uid]
             elif pod.version != self._answers.version and now >= max(pod.answered + PATIENCE_SECONDS, pod.told + PAUSE_SECONDS):
+                self._rejected[uid] = self._rejected.pop(uid)  # to the end: those behind it come first next time
                 yield uid, pod
                 found += 1
             if found == AT_ONCE:

@@ -137,6 +137,18 @@ async def test_few_are_looked_at_at_a_time_and_all_get_their_turn(asked: Asked) 
     assert [await asked.rounds() for _ in range(3)] == [AT_ONCE, 3, 0]
 
 
+async def test_all_get_their_turn_while_the_cluster_never_rests(asked: Asked) -> None:
+    for number in range(AT_ONCE):
+        asked.filter(pod(f"p{number}", 8))
+    asked.filter(pod("small", 1))
+    free(asked.leader, "busy0")
+    occupy(asked.leader, "next", "n0", 0)
+    assert await asked.rounds() == 0, "those before it are looked at first"
+    occupy(asked.leader, "another", "n0", 1)
+    assert await asked.rounds() == 1
+    assert asked.patched[0][0].endswith("/small")
+
+
 async def test_no_more_are_remembered_than_a_bound(asked: Asked) -> None:
     for number in range(MOST + 5):
         asked.filter(pod(f"p{number}", 8))
