@@ -4,6 +4,8 @@ kube-scheduler tries a pod that an extender rejected again when it sees any chan
 (pkg/scheduler/backend/queue/scheduling_queue.go of Kubernetes 1.37). It does not watch GPUTopologies, and it may see a pod go
 before this process does: asked between the two, we reject a pod that would fit a moment later, and in a quiet cluster nobody
 asks again. A change of the pod's own metadata is such a change too, so an annotation says when we would answer otherwise.
+What the process before this one rejected is not known here: of the pods that wait when this one begins, those that nobody asks
+about are annotated once.
 """
 
 import asyncio
@@ -12,7 +14,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any, Final
+from itertools import islice
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,6 +29,7 @@ from kompakt_extender.answers import Answers
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.objects import NULL
 from kompakt_extender.rejections import FilterVerdict
+from kompakt_extender.views import PodView
 from kompakt_extender.wire import ExtenderArgs
 from kompakt_extender.writer import NotSent, Sender
 
@@ -64,9 +68,14 @@ class Retries:
         self._answers, self._ledger, self._writer = answers, ledger, writer
         self._now, self._clock = now, clock
         self._rejected: dict[str, _Rejected] = {}  # by uid; the one looked at last stands last
+        self._unasked: set[str] = set()  # uids of pods that waited when this began, and that nobody has asked about since
+        self._unasked_since = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        """Call when the ledger shows all pods."""
+        self._unasked = set(islice((uid for uid, pod in self._ledger.pods.items() if _waits(pod)), MOST))
+        self._unasked_since = self._clock()
         self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
@@ -76,6 +85,7 @@ class Retries:
     def answered(self, args: ExtenderArgs, verdict: FilterVerdict) -> None:
         """kube-scheduler asked about a pod and got this verdict."""
         uid = args.pod.metadata.uid
+        self._unasked.discard(uid)
         before = self._rejected.pop(uid, None)
         if verdict.node_names or any(one.reason is Reason.INVALID_REQUEST for one in verdict.rejected.values()):
             return  # a request that cannot be read stays so
@@ -94,9 +104,20 @@ class Retries:
 
     async def run_round(self) -> None:
         """Annotate the pods that would be answered otherwise now."""
+        if self._unasked and self._clock() >= self._unasked_since + PAUSE_SECONDS:
+            await self._tell_unasked()
         for uid, pod in list(self._due()):
             if self._answered_otherwise(pod):
                 await self._tell(uid, pod)
+
+    async def _tell_unasked(self) -> None:
+        """Annotate all of them; those for which that fails, after another pause."""
+        unasked, self._unasked = self._unasked, set()
+        self._unasked_since = self._clock()
+        for uid in unasked:
+            pod = self._ledger.pods.get(PodUid(uid))
+            if pod is not None and _waits(pod) and await self._annotate(pod.namespace, pod.name, uid) is None:
+                self._unasked.add(uid)
 
     def _due(self) -> Iterator[tuple[str, _Rejected]]:
         """At most AT_ONCE pods whose answer may have become another one; those that need none any more are forgotten."""
@@ -120,20 +141,27 @@ class Retries:
     async def _tell(self, uid: str, pod: _Rejected) -> None:
         """Annotate the pod. What fails is tried again, after a pause, when something has changed."""
         meta = pod.args.pod.metadata
-        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"
         pod.told = self._clock()
-        try:
-            answer = await self._writer.send("PATCH", path, body=self._patch(uid), content_type=MERGE_PATCH)
-        except (TryLater, NotSent) as error:
+        status = await self._annotate(meta.namespace, meta.name, uid)
+        if status is None:
             pod.version = _NEVER
-            _LOG.warning("%s/%s was not annotated: %s", meta.namespace, meta.name, error)
-            return
-        if answer.status in (404, 409):  # gone, or another pod of the same name
+        elif status in (404, 409):  # gone, or another pod of the same name
             self._rejected.pop(uid, None)
 
-    def _patch(self, uid: str) -> dict[str, Any]:
-        """With the uid, which the API server compares."""
-        return {"metadata": {"uid": uid, "annotations": retried_at.encode(self._now())}}
+    async def _annotate(self, namespace: str, name: str, uid: str) -> int | None:
+        """The API server's status; None where it gave none. It compares the uid."""
+        body = {"metadata": {"uid": uid, "annotations": retried_at.encode(self._now())}}
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        try:
+            return (await self._writer.send("PATCH", path, body=body, content_type=MERGE_PATCH)).status
+        except (TryLater, NotSent) as error:
+            _LOG.warning("%s/%s was not annotated: %s", namespace, name, error)
+            return None
+
+
+def _waits(pod: PodView) -> bool:
+    """Whether kube-scheduler has it, and asks us before it can be bound."""
+    return pod.ours and pod.gpus > 0 and pod.node is None and not (pod.gates or pod.finished or pod.deleting)
 
 
 def _slim(args: ExtenderArgs) -> ExtenderArgs:

@@ -166,3 +166,38 @@ async def test_a_pod_beyond_limits_is_annotated_when_they_become_wider(leader: L
     leader.world.set_limits("few", maxGPUs=4)
     leader.see()
     assert await asked.rounds() == 1
+
+
+@pytest.fixture
+async def successor(asked: Asked) -> Asked:
+    """A process that begins with pods that the one before may have rejected."""
+    for name, more in {
+        "asked": {},
+        "unasked": {},
+        "gated": {"schedulingGates": [{"name": c.GATE}]},
+        "plain": {"gpus": 0},
+    }.items():
+        asked.leader.add_pod(pod(name, **{"gpus": 8, **more}))
+    asked.retries.start()
+    asked.retries.stop()
+    return asked
+
+
+async def test_what_was_rejected_before_a_restart_is_annotated_once_unless_it_is_asked_about(successor: Asked) -> None:
+    successor.filter(pod("asked", 8))
+    assert [await successor.rounds(), await successor.rounds(PAUSE_SECONDS), await successor.rounds(PAUSE_SECONDS)] == [0, 1, 0]
+    assert successor.patched[0][0].endswith("/unasked")
+
+
+async def test_what_could_not_be_written_after_a_restart_is_written_later(successor: Asked) -> None:
+    successor.outcome = TryLater("no answer", 0.0)
+    assert [await successor.rounds(PAUSE_SECONDS), await successor.rounds()] == [2, 0]
+    successor.outcome = 200
+    assert await successor.rounds(PAUSE_SECONDS) == 2
+    assert await successor.rounds(PAUSE_SECONDS) == 0
+
+
+async def test_a_pod_that_went_meanwhile_is_left_alone(successor: Asked) -> None:
+    for name in ("asked", "unasked"):
+        free(successor.leader, name)
+    assert await successor.rounds(PAUSE_SECONDS) == 0
