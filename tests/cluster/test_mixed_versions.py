@@ -27,10 +27,10 @@ from tools.kube.session import ClusterSession, eventually, stays
 JOBS = int(os.environ.get("KOMPAKT_MIXED_JOBS", "27"))  # three of each kind
 SEED = int(os.environ.get("KOMPAKT_SEED", "0")) or secrets.randbelow(1 << 31)
 REST_SECONDS = 600.0  # only something that hangs takes so long
-# Nobody takes over here, not even from itself where an API server is slow: the older extender then gave away GPUs of unbound pods
-# whose attempt had ended, which tests of a restarted extender are about.
-LEASE = {"scheduler.lease.duration": "60s", "scheduler.lease.renewDeadline": "50s", "scheduler.lease.retryPeriod": "2s"}
-SETTINGS = LEASE | waits.FACTOR_SETTINGS
+SETTINGS = waits.LEASE | waits.FACTOR_SETTINGS
+# The older extender, when it takes over (from itself too, where an API server is slow), gives away GPUs of unbound pods whose
+# attempt has ended. With a Lease of a minute it does not; tests of restarted extenders hold today's to it.
+OLD_PAIR = {"scheduler.lease.duration": "60s", "scheduler.lease.renewDeadline": "50s", "scheduler.lease.retryPeriod": "2s"}
 NAMESPACE = "mixed"
 OLD = {"only the operator is new": frozenset({"plugins", "pair"}), "only the operator is old": frozenset({"operator"})}
 
@@ -46,11 +46,12 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def mixed(request: pytest.FixtureRequest, tree: Path, tmp_path: Path) -> Iterator[ClusterSession]:
     """A cluster in which those parts are old."""
+    old = request.param
+    settings = SETTINGS | (OLD_PAIR if "pair" in old else {})
     with own_cluster(tmp_path, MACHINES) as cluster:
-        cluster.parts.install(SETTINGS)
-        older = OlderParts(cluster, tree, SETTINGS)
+        cluster.parts.install(settings)
+        older = OlderParts(cluster, tree, settings)
         assert str(tree) in older.version("kompakt_core")
-        old = request.param
         cluster.start(older.plugins() if "plugins" in old else cluster.parts.simulated_plugins())
         identity = "scheduler-0" if can_set_hostname() else socket.gethostname()
         cluster.start(*(older if "pair" in old else cluster.parts).pair(identity)[1:])
