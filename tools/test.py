@@ -31,7 +31,7 @@ TORCH_DISK = 8 << 30  # 5.3 GB installed, and room for the test runs
 EVERY_CORE = ("-n", "auto", "--maxprocesses=8", "--dist=worksteal")
 # Each with a control plane of its own (1 GB), which mostly waits. The tests of a file share its nodes and stay together.
 TWO_CLUSTERS = ("-n", "2", "--dist=loadfile")
-SIDE_BY_SIDE_PROCESSORS = 4  # with two, both levels at once took less time, 1,888 s, but tests ran into their limits
+SIDE_BY_SIDE_PROCESSORS = 4  # with two, both levels at once kept each other waiting until tests ran into their limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def run_level(level: TestLevel, extra: list[str], terminal: "Lock | None" = None
 
 
 def crowded() -> bool:
-    """Whether two levels at once would keep each other waiting: each runs an API server, etcd, schedulers and kubelets."""
+    """Whether there are too few processors for two levels that each run an API server, etcd, schedulers and kubelets."""
     return len(os.sched_getaffinity(0)) < SIDE_BY_SIDE_PROCESSORS
 
 

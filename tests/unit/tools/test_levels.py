@@ -24,6 +24,14 @@ def test_only_levels_that_mostly_wait_run_at_once(wanted: str, one_by_one: bool,
     assert [[level.name for level in batch] for batch in levels.batches(chosen, one_by_one)] == batches
 
 
+@pytest.mark.parametrize(("processors", "crowded"), [(2, True), (3, True), (4, False)])
+def test_two_levels_run_at_once_only_where_processors_are_enough(
+    monkeypatch: pytest.MonkeyPatch, processors: int, crowded: bool
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(processors)))
+    assert levels.crowded() == crowded
+
+
 def test_levels_at_once_are_each_shown_whole_and_keep_their_own_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     terminal, level = Lock(), levels.LEVELS[0]
     commands = [[sys.executable, "-c", WRITES.format(word, code)] for word, code in (("cluster", 0), ("node", 3))]
