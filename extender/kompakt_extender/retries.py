@@ -41,7 +41,7 @@ PATIENCE_SECONDS: Final = 2.0
 PAUSE_SECONDS: Final = 10.0
 MOST: Final = 128  # pods remembered; in a cluster with more of them waiting, changes that kube-scheduler sees are never far
 _NEVER: Final = (-1, -1)
-AT_ONCE: Final = 8  # pods looked at in a round: each costs as much as one call of filter
+AT_ONCE: Final = 8  # pods looked at in a round: each costs as much as one call of filter, or a write
 
 
 class _Rejected(Struct):
@@ -68,13 +68,14 @@ class Retries:
         self._answers, self._ledger, self._writer = answers, ledger, writer
         self._now, self._clock = now, clock
         self._rejected: dict[str, _Rejected] = {}  # by uid; the one looked at last stands last
-        self._unasked: set[str] = set()  # uids of pods that waited when this began, and that nobody has asked about since
+        self._unasked: dict[str, None] = {}  # uids of pods that waited when this began, and that nobody has asked about since
         self._unasked_since = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Call when the ledger shows all pods."""
-        self._unasked = set(islice((uid for uid, pod in self._ledger.pods.items() if _waits(pod)), MOST))
+        waiting = (uid for uid, pod in self._ledger.pods.items() if _waits(pod))
+        self._unasked = dict.fromkeys(islice(waiting, MOST))
         self._unasked_since = self._clock()
         self._task = asyncio.create_task(self._run())
 
@@ -85,7 +86,7 @@ class Retries:
     def answered(self, args: ExtenderArgs, verdict: FilterVerdict) -> None:
         """kube-scheduler asked about a pod and got this verdict."""
         uid = args.pod.metadata.uid
-        self._unasked.discard(uid)
+        self._unasked.pop(uid, None)
         before = self._rejected.pop(uid, None)
         if verdict.node_names or any(one.reason is Reason.INVALID_REQUEST for one in verdict.rejected.values()):
             return  # a request that cannot be read stays so
@@ -111,13 +112,14 @@ class Retries:
                 await self._tell(uid, pod)
 
     async def _tell_unasked(self) -> None:
-        """Annotate all of them; those for which that fails, after another pause."""
-        unasked, self._unasked = self._unasked, set()
-        self._unasked_since = self._clock()
-        for uid in unasked:
+        """Annotate some of them. One for which that fails comes last, and all wait another pause."""
+        for uid in list(islice(self._unasked, AT_ONCE)):
+            self._unasked.pop(uid, None)
             pod = self._ledger.pods.get(PodUid(uid))
             if pod is not None and _waits(pod) and await self._annotate(pod.namespace, pod.name, uid) is None:
-                self._unasked.add(uid)
+                self._unasked[uid] = None
+                self._unasked_since = self._clock()
+                return
 
     def _due(self) -> Iterator[tuple[str, _Rejected]]:
         """At most AT_ONCE pods whose answer may have become another one; those that need none any more are forgotten."""

@@ -171,13 +171,10 @@ async def test_a_pod_beyond_limits_is_annotated_when_they_become_wider(leader: L
 @pytest.fixture
 async def successor(asked: Asked) -> Asked:
     """A process that begins with pods that the one before may have rejected."""
-    for name, more in {
-        "asked": {},
-        "unasked": {},
-        "gated": {"schedulingGates": [{"name": c.GATE}]},
-        "plain": {"gpus": 0},
-    }.items():
-        asked.leader.add_pod(pod(name, **{"gpus": 8, **more}))
+    asked.leader.add_pod(pod("asked", 8))
+    asked.leader.add_pod(pod("unasked", 8))
+    asked.leader.add_pod(pod("gated", 8, schedulingGates=[{"name": c.GATE}]))
+    asked.leader.add_pod(pod("without", 0))
     asked.retries.start()
     asked.retries.stop()
     return asked
@@ -191,10 +188,19 @@ async def test_what_was_rejected_before_a_restart_is_annotated_once_unless_it_is
 
 async def test_what_could_not_be_written_after_a_restart_is_written_later(successor: Asked) -> None:
     successor.outcome = TryLater("no answer", 0.0)
-    assert [await successor.rounds(PAUSE_SECONDS), await successor.rounds()] == [2, 0]
+    assert [await successor.rounds(PAUSE_SECONDS), await successor.rounds()] == [1, 0], "one try tells that the others must wait"
     successor.outcome = 200
     assert await successor.rounds(PAUSE_SECONDS) == 2
+    assert [path.rsplit("/", 1)[-1] for path, _ in successor.patched] == ["asked", "unasked", "asked"]
     assert await successor.rounds(PAUSE_SECONDS) == 0
+
+
+async def test_few_are_written_about_at_a_time_after_a_restart(asked: Asked) -> None:
+    for number in range(AT_ONCE + 3):
+        asked.leader.add_pod(pod(f"p{number}", 8))
+    asked.retries.start()
+    asked.retries.stop()
+    assert [await asked.rounds(PAUSE_SECONDS), await asked.rounds(), await asked.rounds()] == [AT_ONCE, 3, 0]
 
 
 async def test_a_pod_that_went_meanwhile_is_left_alone(successor: Asked) -> None:
