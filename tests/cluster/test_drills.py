@@ -1,12 +1,14 @@
 """Faults as drills: after each all jobs end as they should, no GPU was held twice, and nobody had to help our parts.
 
 Each prints how long it took until all was well. The longer ones run with KOMPAKT_DRILLS=all only. KOMPAKT_FLAPS says how
-often both Leases are taken away (3 unless it is set), KOMPAKT_SEED repeats a run's choices.
+often both Leases are taken away (3 unless it is set), KOMPAKT_REFUSALS for how many seconds at least the API server answers 500
+and 503 (0 unless it is set: until both Leases are lost), KOMPAKT_SEED repeats a run's choices.
 """
 
 import os
 import random
 import secrets
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +32,7 @@ from tools.kube.kwok import NEVER_STARTS_ANNOTATION
 from tools.kube.session import eventually
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+REFUSALS = float(os.environ.get("KOMPAKT_REFUSALS", "0"))
 FLAPS = int(os.environ.get("KOMPAKT_FLAPS", "3"))
 SEED = int(os.environ.get("KOMPAKT_SEED", "0")) or secrets.randbelow(1 << 31)
 HOUR = 3600
@@ -138,9 +141,11 @@ def test_jobs_outlive_an_api_server_that_answers_5xx_until_both_leases_are_lost(
         said = {name: drill.cluster.log_of(name)[before[name] :].lower() for name in logs}
         return "lost lease" in said[OPERATOR] and "leaderelection lost" in said[drill.pair.scheduler]
 
+    began = time.monotonic()
     drill.trouble(1, "500", "503")
     try:
         eventually(given_up, "both Leases lost")
+        time.sleep(max(0.0, began + REFUSALS - time.monotonic()))
     finally:
         drill.trouble(0)
     with drill.well_after("5xx"):
