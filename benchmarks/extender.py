@@ -47,7 +47,8 @@ from kompakt_extender.leader_session import LeaderSession
 from kompakt_extender.main import SWITCH_SECONDS, listen, server
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.objects import Pod
-from kompakt_extender.project import TopologyReader, read_node, read_pod
+from kompakt_extender.project import read_node, read_pod
+from kompakt_extender.project_topology import TopologyReader
 from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.verbs import verbs_app
 from kompakt_extender.wire import BindingArgs, ExtenderArgs, FilterResult, encode

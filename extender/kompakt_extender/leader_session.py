@@ -22,8 +22,9 @@ from kompakt_extender.limits_in_force import read_limits, read_namespace
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.planner.loop import Planner
-from kompakt_extender.project import TopologyReader, read_node, read_pod
+from kompakt_extender.project import read_node, read_pod
 from kompakt_extender.project_job import read_job
+from kompakt_extender.project_topology import TopologyReader
 from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.release_writer import ReleaseWriter
 from kompakt_extender.retries import Retries

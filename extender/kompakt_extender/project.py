@@ -1,34 +1,26 @@
-"""From pods, nodes and GPUTopologies to what the caches keep of them."""
+"""From pods and nodes to what the caches keep of them."""
 
-import hashlib
-import logging
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from kompakt_core import contract
-from kompakt_core.contract import INPUT_ANNOTATIONS, gpu_holders, job_owner, timestamps
-from kompakt_core.contract.gpu_holders import HolderReport
+from kompakt_core.contract import INPUT_ANNOTATIONS, job_owner, timestamps
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.job.limited import DEFAULT_GRACE_SECONDS
 from kompakt_core.placement.model import Taint
-from kompakt_core.topology.graph import LinkGraph
-from kompakt_core.topology.wire import graph_from_spec
 from kompakt_extender import node_rules
-from kompakt_extender.objects import Container, Meta, NodeObject, Pod, PodSpec, Resources, Topology
+from kompakt_extender.objects import Container, Meta, NodeObject, Pod, PodSpec, Resources
 from kompakt_extender.quantities import count, millis, whole
-from kompakt_extender.views import NOTHING, NodeView, PodView, TopologyView
+from kompakt_extender.views import NOTHING, NodeView, PodView
 
-_LOG = logging.getLogger(__name__)
 ANNOTATIONS: Final = tuple(sorted(contract.INPUT_ANNOTATIONS | contract.OUTPUT_ANNOTATIONS))
 MOST_GATES: Final = 8
 _POD = msgspec.json.Decoder(Pod)
 _NODE = msgspec.json.Decoder(NodeObject)
-_TOPOLOGY = msgspec.json.Decoder(Topology)
 
 
 def pod_view(pod: Pod) -> PodView:
@@ -53,7 +45,7 @@ def _bare(pod: Pod) -> PodView:
         name=meta.name,
         job_uid=_job_uid(meta),
         version=int(meta.resource_version) if meta.resource_version.isascii() and meta.resource_version.isdigit() else 0,
-        node=_node_name(spec.node_name) if spec.node_name else None,
+        node=node_name(spec.node_name) if spec.node_name else None,
         phase=pod.status.phase,
         deleting=meta.deletion_timestamp is not None,
         ours=spec.scheduler_name == contract.SCHEDULER_NAME,
@@ -125,7 +117,7 @@ def node_view(node: NodeObject) -> NodeView:
     allocatable = node.status.allocatable or {}
     ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions or ())
     return NodeView(
-        name=_node_name(node.metadata.name),
+        name=node_name(node.metadata.name),
         uid=node.metadata.uid,
         labels=node.metadata.labels or NOTHING,
         taints=tuple(Taint(t.key, t.effect, t.value or "") for t in node.spec.taints or ()),
@@ -138,25 +130,7 @@ def node_view(node: NodeObject) -> NodeView:
     )
 
 
-def held_gpus(holders: HolderReport) -> tuple[tuple[GpuUuid, PodUid], ...]:
-    """What the device plugin reports as held: (GPU, pod)."""
-    return tuple((one.uuid, one.pod_uid) for one in holders.held)
-
-
-def topology_view(topology: Topology, holders: HolderReport) -> TopologyView:
-    """The projection of a GPUTopology."""
-    held, raw = held_gpus(holders), bytes(topology.spec)
-    name = _node_name(topology.metadata.name)
-    try:
-        spec = msgspec.json.decode(raw, type=dict[str, Any])
-        graph = graph_from_spec(spec)
-    except (InvalidInput, msgspec.DecodeError) as error:
-        return TopologyView(name, "", None, str(error), 0, held, holders.complete)
-    healthy = sum(gpu.health == "Healthy" for gpu in graph.gpus)
-    return TopologyView(name, str(spec.get("nodeUID", "")), graph, "", healthy, held, holders.complete)
-
-
-def _node_name(text: str) -> NodeName:
+def node_name(text: str) -> NodeName:
     """One string for each name, wherever it stands: thousands are looked up at once, and the same object is found faster."""
     return NodeName(sys.intern(text))
 
@@ -232,40 +206,3 @@ def read_pod(raw: bytes) -> PodView:
 def read_node(raw: bytes) -> NodeView:
     """A node's JSON."""
     return node_view(_NODE.decode(raw))
-
-
-class TopologyReader:
-    """Reads GPUTopologies; the status changes with every pod, the link graph hardly ever, so graphs are kept.
-
-    Machines of one kind share one list of links: 5,000 nodes have a handful of them.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[bytes, TopologyView]] = {}
-        self._links: dict[str, LinkGraph] = {}
-        self._flaws: dict[str, tuple[str, ...]] = {}
-
-    def __call__(self, raw: bytes) -> TopologyView:
-        topology = _TOPOLOGY.decode(raw)
-        holders = gpu_holders.readable(topology.status.held)
-        self._log(topology, holders)
-        fingerprint = hashlib.blake2b(bytes(topology.spec)).digest()
-        seen, view = self._known.get(topology.metadata.name, (b"", None))
-        if view is not None and seen == fingerprint:
-            return msgspec.structs.replace(view, held=held_gpus(holders), holders_known=holders.complete)
-        view = self._shared(topology_view(topology, holders))
-        self._known[topology.metadata.name] = (fingerprint, view)
-        return view
-
-    def _log(self, topology: Topology, holders: HolderReport) -> None:
-        """Flaws are logged when they appear and when they change, not with every status that still has them."""
-        if holders.flaws != self._flaws.get(topology.metadata.name, ()):
-            self._flaws[topology.metadata.name] = holders.flaws
-            for flaw in holders.flaws:
-                _LOG.error("GPUTopology %s: %s", topology.metadata.name, flaw)
-
-    def _shared(self, view: TopologyView) -> TopologyView:
-        if view.graph is None:
-            return view
-        like = self._links.setdefault(view.graph.digest, view.graph)
-        return msgspec.structs.replace(view, graph=replace(view.graph, links=like.links))

@@ -19,7 +19,8 @@ from kompakt_core.contract import ENV_CUDA_VISIBLE, GROUP, RESOURCE, TOPOLOGY_PL
 from kompakt_core.ids import NodeName, indices_of
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_extender.ledger import GpuLedger
-from kompakt_extender.project import TopologyReader, read_node, read_pod
+from kompakt_extender.project import read_node, read_pod
+from kompakt_extender.project_topology import TopologyReader
 from tools.kube import cgroups
 from tools.kube.node import RealNode
 from tools.kube.real import RealCluster

@@ -24,8 +24,9 @@ from kompakt_core.topology.machines import machine
 from kompakt_core.topology.wire import graph_to_spec
 from kompakt_extender.event_handlers import EventHandlers
 from kompakt_extender.limits_in_force import read_limits, read_namespace
-from kompakt_extender.project import TopologyReader, read_node, read_pod
+from kompakt_extender.project import read_node, read_pod
 from kompakt_extender.project_job import read_job
+from kompakt_extender.project_topology import TopologyReader
 
 RING = {c.ANN_PATTERN: "Ring", c.ANN_POLICY: "Preserve", c.ANN_SENSITIVITY: "High"}
 
