@@ -1,11 +1,12 @@
 """TrainingJobs, their pods, and what the planner has decided about them, in memory."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from kompakt_core.contract import scheduling_record
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import PodUid
+from kompakt_extender.gangs import members
 from kompakt_extender.limits_in_force import LimitsInForce
 from kompakt_extender.views import JobView, PodView
 
@@ -24,6 +25,7 @@ class Jobs:
         self.views: dict[str, JobView] = {}
         self.limits = LimitsInForce()
         self._pods: dict[str, dict[PodUid, PodView]] = {}
+        self._members: dict[str, tuple[int, Sequence[PodView]]] = {}  # by uid: an attempt and its living pods; until one changes
         self._records: dict[str, Record] = {}
         self._written: dict[str, Record] = {}
         self._meanwhile: dict[str, list[Change]] = {}  # by uid of the jobs that are being written about
@@ -40,11 +42,12 @@ class Jobs:
 
     def remove_job(self, uid: str) -> None:
         self.preemption_version += 1
-        for store in (self.views, self._records, self._written, self._meanwhile, self._attention):
+        for store in (self.views, self._records, self._written, self._meanwhile, self._attention, self._members):
             store.pop(uid, None)
 
     def _drop_pods_elsewhere(self, job: JobView) -> None:
         """An owner is one of the same namespace: what names this job in another is none of its pods."""
+        self._members.pop(job.uid, None)
         mine = {uid: pod for uid, pod in self._pods.get(job.uid, {}).items() if pod.namespace == job.namespace}
         if mine:
             self._pods[job.uid] = mine
@@ -55,10 +58,12 @@ class Jobs:
         job = self.views.get(pod.job_uid)
         if job is not None and job.namespace != pod.namespace:
             return
+        self._members.pop(pod.job_uid, None)
         self._pods.setdefault(pod.job_uid, {})[pod.uid] = pod
         self.touch(pod.job_uid)
 
     def remove_pod(self, pod: PodView) -> None:
+        self._members.pop(pod.job_uid, None)
         mine = self._pods.get(pod.job_uid, {})
         mine.pop(pod.uid, None)
         if not mine:
@@ -68,6 +73,15 @@ class Jobs:
     def pods_of(self, uid: str) -> Iterable[PodView]:
         """The job's pods of any attempt."""
         return self._pods.get(uid, {}).values()
+
+    def members(self, job: JobView) -> Sequence[PodView]:
+        """The living pods of the job's attempt, by worker index: each cycle asks it of every gang that waits."""
+        attempt, found = self._members.get(job.uid, (None, ()))
+        if attempt != job.attempt:
+            found = members(job, self.pods_of(job.uid))
+            if job.uid in self.views:
+                self._members[job.uid] = (job.attempt, found)
+        return found
 
     def touch(self, uid: str) -> None:
         """The job is due in the next cycle."""

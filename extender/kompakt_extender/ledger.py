@@ -126,25 +126,30 @@ class GpuLedger:
         self.reserved = Reservations()
         self._cluster_view = ClusterView(-1, {}, {}, self.reserved)
         self.version = 0
+        self.machines_version = 0  # how often a node or a link graph came, changed or went
 
     # What is seen in the cluster
 
     def set_node(self, node: NodeView) -> None:
         if self.nodes.get(node.name) != node:
             self.nodes[node.name] = node
+            self.machines_version += 1
             self._touch(node.name)
 
     def remove_node(self, name: NodeName) -> None:
         self.nodes.pop(name, None)
+        self.machines_version += 1
         self._touch(name)
 
     def set_topology(self, topology: TopologyView) -> None:
         if self.topologies.get(topology.name) != topology:
+            self.machines_version += self._graph(topology.name) != topology.graph
             self.topologies[topology.name] = topology
             self._touch(topology.name)
 
     def remove_topology(self, name: NodeName) -> None:
         self.topologies.pop(name, None)
+        self.machines_version += 1
         self._touch(name)
 
     def set_pod(self, pod: PodView) -> bool:

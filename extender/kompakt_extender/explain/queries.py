@@ -8,7 +8,7 @@ from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Gang
 from kompakt_extender.explain import jobs, nodes, pods, what_if
 from kompakt_extender.explain.models import JobAnswer, NodeAnswer, NodePage, PodAnswer, WhatIf, WhatIfAnswer
-from kompakt_extender.gangs import gang_of, members
+from kompakt_extender.gangs import gang_of
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.placement_history import PlacementHistory
@@ -61,7 +61,7 @@ class Queries:
         if job is None:
             raise UnknownObject(f"no TrainingJob {namespace}/{name} is known")
         gang, trouble = self._gang(job)
-        mine = tuple(members(job, self._jobs.pods_of(job.uid)))
+        mine = tuple(self._jobs.members(job))
         case = jobs.JobExplanation(job, self._jobs.record(job), mine, gang, trouble, self._ledger.snapshot())
         return lambda: jobs.explain(case)
 
@@ -80,7 +80,7 @@ class Queries:
 
     def _gang(self, job: JobView) -> tuple[Gang | None, str]:
         """The gang as the planner would plan it, or what is wrong with it."""
-        mine = members(job, self._jobs.pods_of(job.uid))
+        mine = self._jobs.members(job)
         if not mine:
             return None, ""
         try:

@@ -18,7 +18,7 @@ from kompakt_core.contract.scheduling_record import State
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
-from kompakt_extender.gangs import members, order, plannable, replannable
+from kompakt_extender.gangs import order, plannable, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
@@ -151,7 +151,7 @@ class Planner:
         job = self._jobs.views.get(uid)
         if job is None or uid not in self._shown or self._jobs.record(job).state is State.RELEASED:
             return None
-        return order(job, members(job, self._jobs.pods_of(uid)), self._jobs.record(job))
+        return order(job, self._jobs.members(job), self._jobs.record(job))
 
     def _guarded(self, act: Callable[[str], _T], uid: str) -> _T | None:
         """One job that we stumble over must not stop the others."""
@@ -188,7 +188,7 @@ class Planner:
         self._writes.drop_unwritten(uid)
         job = self._jobs.views[uid]
         record = self._jobs.record(job)
-        pods = members(job, self._jobs.pods_of(uid))
+        pods = self._jobs.members(job)
         if job.uid == self._ledger.reserved.counts_for and not (plannable(job, pods) or replannable(job, pods)):
             self._ledger.unreserve_counts(uid)
         goes_on = job.ours and not (job.suspended or job.finished) and record.attempt == job.attempt

@@ -4,6 +4,7 @@ So an answer is always one about the past: before it counts, `same_gang`, `same_
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.ids import GpuMask, NodeName, mask_of
@@ -12,8 +13,20 @@ from kompakt_core.placement.model import Gang, NodeState, Plan, Seat, Snapshot
 from kompakt_core.policy.place_or_wait import DelayConfig
 from kompakt_extender.views import JobView, PodView
 
-# Versions of ledger and job, number of nodes left out, Jobs.preemption_version, version of Limits.
-Mark = tuple[int, str, int, int, int]
+
+class Mark(NamedTuple):
+    """Equal where nothing has changed that a gang's result depends on."""
+
+    ledger: int
+    machines: int  # GpuLedger.machines_version
+    job: str  # its resourceVersion
+    excluded: int  # nodes left out
+    preemption: int  # Jobs.preemption_version
+    limits: int
+
+    def of_machines(self) -> "Mark":
+        """What "it never fits" depends on: neither on who has GPUs nor on who may be ended."""
+        return self._replace(ledger=0, preemption=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.contract.scheduling_record import Record, State, Victim
 from kompakt_core.ids import GpuUuid, JobUid, NodeName, PodUid
 from kompakt_core.policy.preempt import PreemptionPlan, RunningGang
-from kompakt_extender.gangs import defends_with, members, preempts_with, running_gang
+from kompakt_extender.gangs import defends_with, preempts_with, running_gang
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.limits_in_force import tenant_of
@@ -77,7 +77,7 @@ class PreemptionPlanner:
         record = self._jobs.record(job)
         may = {uid: one for uid, one in running.items() if not self._kept_from(job, one)}
         states = {one: self._victim_state(one, may) for one in record.victims}
-        right = rightful(record, members(job, self._jobs.pods_of(job.uid)), states, self._clock().timestamp())
+        right = rightful(record, self._jobs.members(job), states, self._clock().timestamp())
         if not right:
             _LOG.warning(
                 "%s/%s: whom it says that it waits for would not end for it now; not taken over", job.namespace, job.name

@@ -1,7 +1,7 @@
 """Gangs that were released already: their release is finished as written, or their plan is taken back as a whole."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -58,7 +58,7 @@ class ReleasedGangs:
                 elif pod.node is None and pod.attempt == job.attempt:
                     self._ledger.withdraw(pod.uid)
 
-    def reconcile(self, job: JobView, record: Record, pods: list[PodView]) -> None:
+    def reconcile(self, job: JobView, record: Record, pods: Sequence[PodView]) -> None:
         """A released gang: finish its release as written, or take the plan back when it stays unbound."""
         if record.plan is None:
             return
@@ -87,7 +87,7 @@ class ReleasedGangs:
             self._unbound[job_uid] = (released_at, since)
         return since
 
-    def _withdraw(self, job: JobView, record: Record, message: str, unbound: list[PodView], nodes: list[NodeName]) -> None:
+    def _withdraw(self, job: JobView, record: Record, message: str, unbound: Sequence[PodView], nodes: list[NodeName]) -> None:
         until = timestamps.encode(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))
         withdrawn = replace(
             record.excluding(nodes, until, "NotBound"), state=State.WITHDRAWN, reason="Withdrawn", message=message
@@ -99,7 +99,7 @@ class ReleasedGangs:
             self._ledger.withdraw(pod.uid)
         self._writes.status(job, withdrawn)
 
-    def reconcile_withdrawn(self, job: JobView, record: Record, pods: list[PodView]) -> tuple[int, str, str] | None:
+    def reconcile_withdrawn(self, job: JobView, record: Record, pods: Sequence[PodView]) -> tuple[int, str, str] | None:
         """All bound meanwhile: revoked. None bound: plan again. Some bound: the operator makes the next attempt."""
         if record != self._jobs.written(job):
             self._writes.status(job, record)

@@ -15,7 +15,7 @@ from kompakt_core.contract import timestamps
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.fit import selected
-from kompakt_core.placement.model import Level, Plan, Reason, Rejection
+from kompakt_core.placement.model import Level, Plan, Reason, Rejection, Snapshot
 from kompakt_core.policy.place_or_wait import GangReservation, LevelWait, accepted_levels, place_or_wait
 from kompakt_core.policy.preempt import NotBefore, PreemptionPlan, RunningGang, freed, preempt
 from kompakt_extender import record as records
@@ -24,7 +24,6 @@ from kompakt_extender.gangs import (
     asks_with,
     defends_with,
     gang_of,
-    members,
     order,
     placed_message,
     plannable,
@@ -67,10 +66,30 @@ class ThreadRunner(Protocol):
 
 
 class _AttemptResult(NamedTuple):
-    """What the last attempt saw, and when (seconds since the epoch) its result ends by time alone; None = never."""
+    """What the last attempt saw, and when (seconds since the epoch) its result ends by time alone; None = never.
+
+    `never_fits`: its result is about the machines, whoever has their GPUs.
+    """
 
     mark: Mark
     ends: float | None = None
+    never_fits: bool = False
+
+    def stands(self, mark: Mark, now: float) -> bool:
+        """Whether planning once more would bring the same."""
+        seen = self.mark.of_machines() if self.never_fits else self.mark
+        sees = mark.of_machines() if self.never_fits else mark
+        return seen == sees and (self.ends is None or self.ends > now)
+
+
+class _Turn(NamedTuple):
+    """A gang that can be planned: what is known of it, and what it may see."""
+
+    job: JobView
+    record: Record
+    pods: Sequence[PodView]
+    snapshot: Snapshot
+    mark: Mark
 
 
 class _Lower(NamedTuple):
@@ -129,22 +148,37 @@ class SchedulingAttempt:
 
     def next_request(self, uid: str) -> PlanningRequest | None:
         """What to plan for one gang; None where nothing has changed since it was last rejected, and no timer has run out."""
-        request = self._current_request(uid)
-        tried = self._tried.get(uid)
-        if request is None or tried is None or tried.mark != request.mark:
-            return request
-        return request if tried.ends is not None and tried.ends <= request.asked_at else None
+        turn, tried = self._turn(uid), self._tried.get(uid)
+        if turn is None or (tried is not None and tried.stands(turn.mark, self._cycle.began.timestamp())):
+            return None
+        return self._request(turn)
+
+    def _turn(self, uid: str) -> _Turn | None:
+        """A gang as it stands now, and what it may see; None where there is nothing to plan."""
+        job, now = self._jobs.views[uid], self._cycle.began
+        record, pods = self._jobs.record(job).without_expired(now), self._jobs.members(job)
+        if not _still(job, record, pods):
+            return None
+        snapshot, version = self._cycle.snapshot_for(uid, asks_with(pods))
+        known = self._jobs
+        mark = Mark(
+            version,
+            self._ledger.machines_version,
+            job.resource_version,
+            len(record.excluded),
+            known.preemption_version,
+            known.limits.version,
+        )
+        return _Turn(job, record, pods, snapshot, mark)
 
     def _current_request(self, uid: str) -> PlanningRequest | None:
         """The request as it stands now; None where there is nothing to plan."""
-        job, now = self._jobs.views[uid], self._cycle.began
-        record = self._jobs.record(job).without_expired(now)
-        pods = members(job, self._jobs.pods_of(uid))
-        if not _still(job, record, pods):
-            return None
-        weight, priority = asks_with(pods), preempts_with(pods) if self._policy.preemption else None
-        snapshot, version = self._cycle.snapshot_for(uid, weight)
-        mark = (version, job.resource_version, len(record.excluded), self._jobs.preemption_version, self._jobs.limits.version)
+        turn = self._turn(uid)
+        return None if turn is None else self._request(turn)
+
+    def _request(self, turn: _Turn) -> PlanningRequest | None:
+        """None where no cluster could take the gang, or no Limits let it: that is written at once."""
+        (job, record, pods, snapshot, mark), now = turn, self._cycle.began
         if more := self._jobs.limits.beyond(job):
             self._write_rejection(job, record, BEYOND_LIMITS, more, mark)
             return None
@@ -153,9 +187,10 @@ class SchedulingAttempt:
         except InvalidInput as error:
             self._write_rejection(job, record, Reason.NEVER_FITS.value, str(error), mark)
             return None
+        weight, priority = asks_with(pods), preempts_with(pods) if self._policy.preemption else None
         patience = patience_of(job.consolidation, self._policy, pods, job.communication, job.remaining_s)
         since = timestamps.decode(record.placeable_since or timestamps.encode(now)).timestamp()
-        overtaken = record.overtaken if self._ledger.reserved.counts_for in ("", uid) else 0
+        overtaken = record.overtaken if self._ledger.reserved.counts_for in ("", job.uid) else 0
         at = now.timestamp()
         return PlanningRequest(job, record, tuple(pods), gang, snapshot, mark, patience, since, at, overtaken, weight, priority)
 
@@ -274,7 +309,8 @@ class SchedulingAttempt:
                 return
             if self._ledger.awaits_reports:
                 reason, message = State.WAITING.value, NOT_ALL_REPORTED
-        self._write_rejection(now.job, now.record, reason, message, then.mark, may_end)
+        never = result.reason is Reason.NEVER_FITS
+        self._write_rejection(now.job, now.record, reason, message, then.mark, may_end, never_fits=never)
 
     def _some_kept(self, then: PlanningRequest) -> bool:
         """Whether GPUs that nobody has were hidden from it."""
@@ -331,7 +367,7 @@ class SchedulingAttempt:
         job = self._jobs.views.get(uid)
         if job is None:
             return None
-        weight, since, _ = order(job, members(job, self._jobs.pods_of(uid)), self._jobs.record(job))
+        weight, since, _ = order(job, self._jobs.members(job), self._jobs.record(job))
         return weight, since
 
     def _passed(self, ahead: Iterable[str], labels: Sequence[Mapping[str, str]], namespace: str) -> None:
@@ -361,11 +397,19 @@ class SchedulingAttempt:
         self._writes.plan(now.job, released)
 
     def _write_rejection(
-        self, job: JobView, record: Record, reason: str, message: str, mark: Mark, ends: float | None = None
+        self,
+        job: JobView,
+        record: Record,
+        reason: str,
+        message: str,
+        mark: Mark,
+        ends: float | None = None,
+        *,
+        never_fits: bool = False,
     ) -> None:
         self._ledger.unreserve_counts(job.uid)
         waiting = replace(not_waiting_for_level(record), state=State.WAITING, reason=reason, message=message, plan=None)
-        self._write_waiting(job, waiting, _AttemptResult(mark, ends))
+        self._write_waiting(job, waiting, _AttemptResult(mark, ends, never_fits))
 
     def _write_waiting(self, job: JobView, waiting: Record, tried: _AttemptResult) -> None:
         """Write why a gang waits, if that is not what stands there."""
@@ -385,7 +429,7 @@ def _not_overtaken(record: Record) -> Record:
     return replace(not_waiting_for_level(record), state=State.WAITING, overtaken=0)
 
 
-def _still(job: JobView, record: Record, pods: list[PodView]) -> bool:
+def _still(job: JobView, record: Record, pods: Sequence[PodView]) -> bool:
     """Whether the gang can be planned (still, when others were planned meanwhile)."""
     gone = job.suspended or job.finished or record.attempt != job.attempt
     return not gone and (plannable(job, pods) or replannable(job, pods))
