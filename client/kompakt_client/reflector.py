@@ -124,9 +124,11 @@ class Reflector(Generic[View]):
         """How long ago the API server last answered."""
         return time.monotonic() - self._heard
 
-    def start(self) -> None:
+    def start(self) -> threading.Thread:
         """Begins in a daemon thread: a blocked read must not hold the process back."""
-        threading.Thread(target=self.run, name=f"watch {self._kind.name}", daemon=True).start()
+        thread = threading.Thread(target=self.run, name=f"watch {self._kind.name}", daemon=True)
+        thread.start()
+        return thread
 
     def stop(self) -> None:
         """End the thread; the listener may hear what is under way."""
@@ -228,6 +230,8 @@ class Reflector(Generic[View]):
         }
         stream = self._stream = self._source.watch(self._kind.path, query, self._kind.silence_seconds)
         self._heard, showed = time.monotonic(), False
+        if self._stopped.is_set():  # while it was opened: who stopped us could not see it yet
+            stream.stop()
         try:
             for lines in stream.batches():
                 self._heard, showed = time.monotonic(), True

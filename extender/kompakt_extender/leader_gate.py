@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from threading import Thread
 
 import msgspec
 
@@ -116,8 +117,8 @@ class LeaderGate:
         """
         if self._session is not None:
             self._session.stop()
+            asyncio.get_running_loop().call_later(FORGET_SECONDS, _forget, self._session.readers)
             self._session = None
-            asyncio.get_running_loop().call_later(FORGET_SECONDS, memory.trim)
 
     def _restored(self, why: str) -> None:
         """etcd is another one: what the session has learned may never have happened. The next one begins with the next tick."""
@@ -181,3 +182,11 @@ class LeaderGate:
         if session is not None and not session.missing and not session.planner.running:
             return "the planner has ended"
         return ""
+
+
+def _forget(readers: Sequence[Thread]) -> None:
+    """Once nothing reads for the session any more."""
+    if any(reader.is_alive() for reader in readers):
+        asyncio.get_running_loop().call_later(FORGET_SECONDS, _forget, readers)
+    else:
+        memory.trim()

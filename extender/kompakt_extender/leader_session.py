@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from threading import Thread
 from typing import Any
 
 from kompakt_client import memory
@@ -64,6 +65,7 @@ class LeaderSession:
         handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
         self._watchers = self._watch(api, handlers)
         self._missing = {watcher.name for watcher in self._watchers}
+        self.readers: list[Thread] = []  # they refer to all that is known here until they have ended
 
     def _watch(self, api: ApiClient, handlers: EventHandlers) -> list[Watcher[Any]]:
         topologies = f"{_KOMPAKT}/{contract.TOPOLOGY_PLURAL}"
@@ -83,8 +85,7 @@ class LeaderSession:
         ]
 
     def start(self) -> None:
-        for watcher in self._watchers:
-            watcher.start()
+        self.readers += [watcher.start() for watcher in self._watchers]
 
     def stop(self) -> None:
         """Halt at once."""
