@@ -52,8 +52,14 @@ class EventHandlers:
     def nodes(self) -> KeyedSink[NodeView]:
         return KeyedSink(lambda: self._ledger.nodes, self._see_node, self._lose_node)
 
-    def topologies(self) -> KeyedSink[TopologyView]:
-        return KeyedSink(lambda: self._ledger.topologies, self._see_topology, self._lose_topology)
+    def topologies(self, forget: Callable[[str], None] = lambda name: None) -> KeyedSink[TopologyView]:
+        """`forget` is told names of GPUTopologies that are gone."""
+
+        def lose(name: str) -> None:
+            self._lose_topology(name)
+            forget(name)
+
+        return KeyedSink(lambda: self._ledger.topologies, self._see_topology, lose)
 
     def training_jobs(self) -> KeyedSink[JobView]:
         return KeyedSink(lambda: self._jobs.views, self._see_job, self._lose_job)

@@ -23,12 +23,13 @@ from kompakt_extender.limits_in_force import read_limits, read_namespace
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.planner.loop import Planner
-from kompakt_extender.project import read_node, read_pod
+from kompakt_extender.project import read_node
 from kompakt_extender.project_job import read_job
 from kompakt_extender.project_topology import TopologyReader
 from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.release_writer import ReleaseWriter
 from kompakt_extender.retries import Retries
+from kompakt_extender.unreadable_pods import read_pod_or_holding
 from kompakt_extender.wire import BindingArgs, ExtenderArgs
 from kompakt_extender.writer import Writer
 
@@ -71,14 +72,15 @@ class LeaderSession:
         topologies = f"{_KOMPAKT}/{contract.TOPOLOGY_PLURAL}"
         jobs = f"{_KOMPAKT}/{contract.JOB_PLURAL}"
         limits = f"{_KOMPAKT}/{contract.LIMITS_PLURAL}"
+        reader = TopologyReader()
 
         def watcher(resource: Resource[Any], sink: KeyedSink[Any]) -> Watcher[Any]:
             return Watcher(api, resource, sink, self._listed, self._left)
 
         return [
-            watcher(Resource("pods", "/api/v1/pods", read_pod), handlers.pods()),
+            watcher(Resource("pods", "/api/v1/pods", read_pod_or_holding), handlers.pods()),
             watcher(Resource("nodes", "/api/v1/nodes", read_node, by_name=True), handlers.nodes()),
-            watcher(Resource("gputopologies", topologies, TopologyReader(), by_name=True), handlers.topologies()),
+            watcher(Resource("gputopologies", topologies, reader, by_name=True), handlers.topologies(reader.forget)),
             watcher(Resource("trainingjobs", jobs, read_job), handlers.training_jobs()),
             watcher(Resource("joblimits", limits, read_limits, by_name=True), handlers.limits()),
             watcher(Resource("namespaces", "/api/v1/namespaces", read_namespace, by_name=True), handlers.namespaces()),

@@ -30,7 +30,7 @@ def pod_view(pod: Pod) -> PodView:
     """
     gpus, problem = _gpus(pod)
     meta = pod.metadata
-    if gpus or _job_uid(meta):
+    if gpus or job_uid(meta):
         return _asking(pod, gpus, problem)
     return _bare(pod)
 
@@ -43,7 +43,7 @@ def _bare(pod: Pod) -> PodView:
         uid=PodUid(meta.uid),
         namespace=meta.namespace,
         name=meta.name,
-        job_uid=_job_uid(meta),
+        job_uid=job_uid(meta),
         version=int(meta.resource_version) if meta.resource_version.isascii() and meta.resource_version.isdigit() else 0,
         node=node_name(spec.node_name) if spec.node_name else None,
         phase=pod.status.phase,
@@ -97,7 +97,7 @@ def request_view(pod: Pod) -> PodView:
         PodUid(meta.uid),
         meta.namespace,
         meta.name,
-        job_uid=_job_uid(meta),
+        job_uid=job_uid(meta),
         gpus=gpus,
         problem=problem or node_rules.too_large(pod.spec, annotations),
         labels=_own(meta.labels, contract.WORKER_LABELS),
@@ -135,7 +135,8 @@ def node_name(text: str) -> NodeName:
     return NodeName(sys.intern(text))
 
 
-def _job_uid(meta: Meta) -> str:
+def job_uid(meta: Meta) -> str:
+    """The TrainingJob of its namespace that it works for; empty for none."""
     owner = job_owner.referred(meta.namespace, meta.labels or NOTHING, meta.owner_references or ())
     return "" if owner is None else owner.uid
 

@@ -62,6 +62,14 @@ class TopologyReader:
         self._known[topology.metadata.name] = (fingerprint, view)
         return view
 
+    def forget(self, name: str) -> None:
+        """This GPUTopology is gone. Called from another thread: what is read meanwhile is read anew the next time at worst."""
+        self._known.pop(name, None)
+        self._flaws.pop(name, None)
+        used = {view.graph.digest for _, view in tuple(self._known.values()) if view.graph is not None}
+        for digest in self._links.keys() - used:
+            self._links.pop(digest, None)
+
     def _log(self, topology: Topology, holders: HolderReport) -> None:
         """Flaws are logged when they appear and when they change, not with every status that still has them."""
         if holders.flaws != self._flaws.get(topology.metadata.name, ()):

@@ -24,9 +24,10 @@ from kompakt_core.topology.machines import machine
 from kompakt_core.topology.wire import graph_to_spec
 from kompakt_extender.event_handlers import EventHandlers
 from kompakt_extender.limits_in_force import read_limits, read_namespace
-from kompakt_extender.project import read_node, read_pod
+from kompakt_extender.project import read_node
 from kompakt_extender.project_job import read_job
 from kompakt_extender.project_topology import TopologyReader
+from kompakt_extender.unreadable_pods import read_pod_or_holding
 
 RING = {c.ANN_PATTERN: "Ring", c.ANN_POLICY: "Preserve", c.ANN_SENSITIVITY: "High"}
 
@@ -339,7 +340,7 @@ class Readers:
 
     def read(self, store: str, raw: bytes) -> Any:
         others = {"limits": read_limits, "namespaces": read_namespace, "topologies": self._topologies}
-        return {"pods": read_pod, "nodes": read_node, "jobs": read_job, **others}[store](raw)
+        return {"pods": read_pod_or_holding, "nodes": read_node, "jobs": read_job, **others}[store](raw)
 
 
 def _refusal(code: int, message: str) -> Answer:

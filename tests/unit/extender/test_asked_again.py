@@ -1,7 +1,5 @@
 """Which gangs core is asked about again: only those whose answer could be another one."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from kompakt_core.policy import place_or_wait as core
@@ -10,7 +8,7 @@ from tests.support.extender.leader import Leader, on_nodes
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The jobs that core is asked about, by uid."""
     found: list[str] = []
 
@@ -19,7 +17,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return core.place_or_wait(snapshot, gang, *more)
 
     monkeypatch.setattr(scheduling_attempt, "place_or_wait", place_or_wait)
-    yield found
+    return found
 
 
 async def crowded() -> Leader:

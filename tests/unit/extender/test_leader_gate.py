@@ -13,6 +13,7 @@ import pytest
 
 from kompakt_client.connections import plain
 from kompakt_client.transport import ApiClient
+from kompakt_core.ids import NodeName
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.leader_gate import LeaderGate
 from kompakt_extender.leader_session import LeaderSession
@@ -35,6 +36,7 @@ class Server:
         self.lease: dict[str, Any] | None = None
         self.changes: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.listed: list[str] = []
+        self.items: dict[str, list[dict[str, Any]]] = {}  # by kind
         self.hold_back = threading.Event()  # set: the list of pods is answered
         self.hold_back.set()
         self.done = threading.Event()
@@ -52,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
         if kind == "pods":
             self.state.hold_back.wait(5)
         self.state.listed.append(kind)
-        items = [self.state.lease] if kind == "leases" and self.state.lease else []
+        items = [self.state.lease] if kind == "leases" and self.state.lease else self.state.items.get(kind, [])
         body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -151,6 +153,21 @@ async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, Api
     state.changes.put(lease("pod-a_2", "3", 3))
     await answers(gate, "serves")
     assert state.listed.count("pods") == 2
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+
+
+async def test_a_bound_pod_that_cannot_be_read_is_known_to_hold_its_gpus(server: tuple[Server, ApiClient]) -> None:
+    state, api = server
+    meta = {"name": "p", "namespace": "default", "uid": "u", "annotations": {"kompakt.dev/gpus": "GPU-1"}}
+    state.items["pods"] = [{"metadata": meta, "spec": {"nodeName": "n", "containers": 7}}]
+    state.lease = lease("pod-a_1", "1", 1)
+    gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
+    following = asyncio.create_task(gate.run())
+    await answers(gate, "serves")
+    assert gate._session is not None
+    assert [pod.written_gpus for pod in gate._session.ledger.bound_to(NodeName("n")).values()] == [("GPU-1",)]
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await following
