@@ -131,6 +131,7 @@ def test_jobs_come_and_go_while_the_api_server(drill: Drilled, crowd: Crowd, rat
 
 
 @LONG
+@pytest.mark.timeout(300 + REFUSALS)
 def test_jobs_outlive_an_api_server_that_answers_5xx_until_both_leases_are_lost(drill: Drilled, crowd: Crowd) -> None:
     crowd.admit()
     eventually(lambda: crowd.step() or any(life.job.bound() for life in crowd.lives.values()), "something is bound")
