@@ -1,6 +1,7 @@
 """`kompakt simulate`: one trace, policies side by side."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
@@ -49,6 +50,7 @@ def simulate(
     seed: options.Seed = 0,
     rules: options.Rules = None,
     output: options.Output = SimulationOutput.TABLE,
+    html: options.Page = None,
     jobs: options.Jobs = False,
 ) -> None:
     """Run a trace of jobs through scheduling policies in virtual time and compare completion times."""
@@ -74,7 +76,17 @@ def simulate(
     world = ClusterState.of(shape)
     runs = _runs(loaded, world, setting, graph, placement, _split(policy))
     title = f"{loaded.name}: {len(loaded.jobs)} jobs on {where}; work = {loaded.work}"
-    _print(title, _note(costs, network), loaded, world, runs, output, jobs)
+    note = _note(costs, network)
+    if html is not None:
+        _write(html, html_of(title, runs, world.shape, note))
+    _print(title, note, loaded, world, runs, output, jobs)
+
+
+def _write(path: Path, page: str) -> None:
+    try:
+        path.write_text(page)
+    except OSError as error:
+        raise InvalidInput(f"--html {path}: cannot be written: {error.strerror}") from None
 
 
 def _loaded(trace: str, format: str | None) -> Trace:

@@ -1,6 +1,7 @@
 """The options of `kompakt simulate`: their types, and what `--help` says of each."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -56,4 +57,5 @@ Rules = Annotated[str | None, typer.Option(help=f"where simulators differ, comma
 # What is printed
 
 Output = Annotated[SimulationOutput, typer.Option("--output", "-o", help="csv: a row per policy and job")]
+Page = Annotated[Path | None, typer.Option("--html", help="also write the page of -o html to this file")]
 Jobs = Annotated[bool, typer.Option("--jobs", help="with -o json: also an object per job")]
