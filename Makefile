@@ -106,10 +106,13 @@ requirements: sync ## pin all packages anew, with hashes and without host names
 images: sync ## images to be published, with provenance and SBOM, from HEAD on BASE_IMAGE=...@sha256:..., by BUILDER=...
 	$(BIN)/python -m tools.publish --base-image '$(BASE_IMAGE)' --builder '$(BUILDER)' $(if $(SOURCE),--source '$(SOURCE)') $(if $(INVOCATION),--invocation '$(INVOCATION)') $(if $(OUT),--out '$(OUT)')
 
+tour: sync ## place, schedule and train on this machine in a minute (kompakt tour)
+	$(BIN)/kompakt tour
+
 demo: sync ## the whole path on a cluster of its own, or on another with KOMPAKT_CLUSTER=kind or kubeconfig: see README
 	$(BIN)/python -m tools.kube demo
 
 demo-down: sync ## remove all that the demo brought up (of another cluster: kompakt and the demo's jobs)
 	$(BIN)/python -m tools.kube down
 
-.PHONY: help sync sync-torch sync-recipes sync-zoo zoo sync-old-torch check docs format test test-fast coverage gpu-packages test-gpu requirements images demo demo-down
+.PHONY: help sync sync-torch sync-recipes sync-zoo zoo sync-old-torch check docs format test test-fast coverage gpu-packages test-gpu requirements images tour demo demo-down

@@ -98,3 +98,8 @@ def test_a_folder_that_cannot_be_made_is_refused_with_a_sentence(tmp_path: Path)
     found = run(tmp_path / "file" / "out")
     assert isinstance(found.exception, InvalidInput)
     assert "name a folder you may write to" in str(found.exception)
+
+
+def test_its_costs_of_communication_are_those_that_the_docs_show() -> None:
+    shown = Path(__file__).parents[3] / "docs" / "examples" / "network.json"
+    assert (tour.DATA / "network.json").read_text() == shown.read_text()
