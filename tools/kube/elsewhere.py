@@ -106,7 +106,7 @@ def reached() -> Elsewhere:
 
 
 def image_names() -> dict[str, str]:
-    """Names of images as the nodes know them: what `docker build` of docs/install.md gives, or what the JSON file KOMPAKT_IMAGES says.
+    """Names of images as the nodes know them: what docs/install.md builds, or what the JSON file KOMPAKT_IMAGES says.
 
     Raises:
         CannotRun: the file is not a JSON object of texts with names that are known.
