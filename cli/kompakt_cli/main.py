@@ -5,7 +5,8 @@ Only the command that is called is imported: `kompakt --help` must not cost what
 """
 
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import distributions, entry_points
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
@@ -21,14 +22,29 @@ def application() -> typer.Typer:
         cls=Commands,
         help="Compact placement and compact activations for GPU training on Kubernetes.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # rich's help alone takes longer to import than everything else here
     )
-    app.callback()(lambda: None)  # keeps sub-command names even when only one is installed
+    app.callback()(options)  # keeps sub-command names even when only one is installed
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         app.command(name=entry.name, short_help=summary(entry))(lambda: None)
     return app
+
+
+def _versions(asked: bool) -> None:
+    if asked:
+        found = {one.metadata["Name"]: one.version for one in distributions() if one.metadata["Name"].startswith("kompakt-")}
+        for name, number in sorted(found.items()):
+            typer.echo(f"{name} {number}")
+        raise typer.Exit
+
+
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_versions, is_eager=True, help="Show the installed packages' versions and exit.")
+    ] = False,
+) -> None:
+    """What stands before a command."""
 
 
 def main() -> None:

@@ -2,10 +2,11 @@
 
 import contextlib
 import inspect
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, entry_points, version
 from io import StringIO
 from pathlib import Path
 
@@ -225,3 +226,25 @@ def test_ranges_and_single_gpus_make_a_set() -> None:
     assert gpu_set("0,2-4, 7", machine("dgx1-v100"), "--free") == 0b10011101
     with pytest.raises(InvalidInput, match="'4-2' runs backwards; write 2-4"):
         gpu_set("4-2", machine("dgx1-v100"), "--free")
+
+
+def test_the_versions_of_all_installed_packages_are_told() -> None:
+    told = dict(line.split() for line in run("--version").output.splitlines())
+    assert told["kompakt-cli"] == version("kompakt-cli")
+    assert {"kompakt-core", "kompakt-runtime", "kompakt-simulator"} <= told.keys()
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("kompakt si", {"simulate"}),
+        ("kompakt place --ma", {"--machine", "--matrix"}),
+        ("kompakt explain no", {"node", "nodes"}),
+    ],
+)
+def test_a_shell_completes_commands_and_the_options_of_those_that_are_listed_without_being_imported(
+    typed: str, offered: set[str]
+) -> None:
+    asks = {"_KOMPAKT_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    done = subprocess.run([sys.executable, "-m", "kompakt_cli"], env={**os.environ, **asks}, capture_output=True, text=True)
+    assert set(done.stdout.split()) == offered
