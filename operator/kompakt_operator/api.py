@@ -66,7 +66,7 @@ class OperatorApi:
         self._closing = threading.Event()
         self._threads, self._turns = (
             ThreadPoolExecutor(at_once, thread_name_prefix="request"),
-            Turns(at_once, max(1, at_once * 3 // 4)),
+            Turns(at_once, max(1, at_once // 2)),
         )
         self.client = ApiClient(find(kubeconfig or None), "kompakt-operator", sleep=self._rest)
         self._seconds, self._turn = seconds, turn
