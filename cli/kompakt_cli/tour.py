@@ -28,7 +28,7 @@ COLUMNS: Final = "110"  # what a table of policies needs
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TourStep:
     """A command with what it shows.
 
     `instead`: why it cannot run here, with the remedy; `before`: commands that run first; `also`: one whose output is a picture
@@ -73,12 +73,12 @@ def _made(out: Path) -> None:
         raise InvalidInput(f"--out {out}: cannot be made: {error.strerror}; name a folder you may write to") from None
 
 
-def steps(out: Path) -> list[Step]:
+def steps(out: Path) -> list[TourStep]:
     """All three, as far as this machine and the installed packages allow."""
     return [_placing(out), _scheduling(out), _training()]
 
 
-def _placing(out: Path) -> Step:
+def _placing(out: Path) -> TourStep:
     matrix = own_matrix()
     if matrix is not None:
         (out / "topology.txt").write_text(matrix)
@@ -86,7 +86,7 @@ def _placing(out: Path) -> Step:
     gpus = min(4, read_description(matrix, "machine").size) if matrix is not None else 4
     machine = "this machine" if matrix is not None else "a DGX-1 (V100), since this machine shows no link graph of its own"
     command = ["kompakt", "place", *where, "--gpus", str(gpus)]
-    return Step(
+    return TourStep(
         f"Which {gpus} GPUs a job should get on {machine}",
         command,
         "The line 'by count' is what chance would have given: the mean and the worst of all sets of free GPUs.",
@@ -106,10 +106,10 @@ def own_matrix() -> str | None:
         return None
 
 
-def _scheduling(out: Path) -> Step:
+def _scheduling(out: Path) -> TourStep:
     network = ["--network", str(DATA / "network.json")]
     jobs = ["--trace", "philly-ee9e8c", "--cluster", "4x8x8", "--policy", POLICIES]
-    return Step(
+    return TourStep(
         "1,053 jobs that ran at Microsoft in 2017, on 256 GPUs, under five policies",
         ["kompakt", "simulate", *jobs, *network, "--html", str(out / "simulation.html")],
         "avg JCT is the mean time from submission to completion, in seconds. What communication costs is assumed, as the file "
@@ -119,9 +119,9 @@ def _scheduling(out: Path) -> Step:
     )
 
 
-def _training() -> Step:
+def _training() -> TourStep:
     script = [sys.executable, str(DATA / "next_byte.py")]
-    return Step(
+    return TourStep(
         "The same training script without and with compressed activations",
         ["kompakt", "run", "--", *script],
         "The script knows nothing of kompakt. On CPUs compression makes training slower; what it saves is memory.",
@@ -146,7 +146,7 @@ def _has(command: str) -> bool:
     return bool(entry_points(group=GROUP, name=command))
 
 
-def _walked(number: int, step: Step, console: Console) -> StepShown:
+def _walked(number: int, step: TourStep, console: Console) -> StepShown:
     console.print(f"\n[bold]{number}. {step.title}[/bold]")
     if step.instead:
         console.print(f"Left out: {step.instead}", markup=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from kompakt_core.policy.place_or_wait import DelayConfig
 from kompakt_extender.views import JobView, PodView
 
 
-class Mark(NamedTuple):
+class SeenVersions(NamedTuple):
     """Equal where nothing has changed that a gang's result depends on."""
 
     ledger: int
@@ -24,7 +24,7 @@ class Mark(NamedTuple):
     preemption: int  # Jobs.preemption_version
     limits: int
 
-    def of_machines(self) -> "Mark":
+    def of_machines(self) -> "SeenVersions":
         """What "it never fits" depends on: neither on who has GPUs nor on who may be ended."""
         return self._replace(ledger=0, preemption=0)
 
@@ -44,7 +44,7 @@ class PlanningRequest:
     pods: tuple[PodView, ...]
     gang: Gang
     snapshot: Snapshot
-    mark: Mark
+    mark: SeenVersions
     patience: DelayConfig
     since: float
     asked_at: float

@@ -37,7 +37,7 @@ from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.cycle import PlanningCycle
 from kompakt_extender.planner.pending_writes import PendingWrites
-from kompakt_extender.planner.planning_request import Mark, PlanningRequest, same_gang, same_machines, stands
+from kompakt_extender.planner.planning_request import PlanningRequest, SeenVersions, same_gang, same_machines, stands
 from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.reserved_counts import CountedReservation, can_come, next_reservation
 from kompakt_extender.planner.waiting_status import (
@@ -71,11 +71,11 @@ class _AttemptResult(NamedTuple):
     `never_fits`: its result is about the machines, whoever has their GPUs.
     """
 
-    mark: Mark
+    mark: SeenVersions
     ends: float | None = None
     never_fits: bool = False
 
-    def stands(self, mark: Mark, now: float) -> bool:
+    def stands(self, mark: SeenVersions, now: float) -> bool:
         """Whether planning once more would bring the same."""
         seen = self.mark.of_machines() if self.never_fits else self.mark
         sees = mark.of_machines() if self.never_fits else mark
@@ -89,7 +89,7 @@ class _Turn(NamedTuple):
     record: Record
     pods: Sequence[PodView]
     snapshot: Snapshot
-    mark: Mark
+    mark: SeenVersions
 
 
 class _Lower(NamedTuple):
@@ -161,7 +161,7 @@ class SchedulingAttempt:
             return None
         snapshot, version = self._cycle.snapshot_for(uid, asks_with(pods))
         known = self._jobs
-        mark = Mark(
+        mark = SeenVersions(
             version,
             self._ledger.machines_version,
             job.resource_version,
@@ -402,7 +402,7 @@ class SchedulingAttempt:
         record: Record,
         reason: str,
         message: str,
-        mark: Mark,
+        mark: SeenVersions,
         ends: float | None = None,
         *,
         never_fits: bool = False,
