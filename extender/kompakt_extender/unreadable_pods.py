@@ -10,11 +10,11 @@ from kompakt_core.contract import bound_gpus
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import PodUid
 from kompakt_extender.objects import NULL, Meta, Texts
-from kompakt_extender.project import job_uid, node_name, read_pod
+from kompakt_extender.project import ANNOTATIONS, job_uid, node_name, read_pod
 from kompakt_extender.views import PodView
 
 _LOG = logging.getLogger(__name__)
-_ASKING = (contract.RESOURCE.encode(), contract.ANN_GPUS.encode())
+_ASKING = contract.RESOURCE.encode()
 _T = TypeVar("_T")
 
 
@@ -73,14 +73,15 @@ def _holding(raw: bytes, problem: str) -> PodView | None:
     if pod is None or not pod.spec.node_name:
         return None
     meta = _meta(pod.metadata)
-    annotations = {key: text for key, text in (meta.annotations or {}).items() if key == contract.ANN_GPUS}
+    annotations = {key: text for key, text in (meta.annotations or {}).items() if key in ANNOTATIONS}
+    written = bound_gpus.uuids(annotations)
     return PodView(
         PodUid(meta.uid),
         meta.namespace,
         meta.name,
         node_name(pod.spec.node_name),
         phase=pod.status.phase,
-        gpus=max(1, len(bound_gpus.uuids(annotations))) if any(word in raw for word in _ASKING) else 0,
+        gpus=max(1, len(written)) if written or _ASKING in raw else 0,
         problem=problem,
         job_uid=job_uid(meta),
         labels={key: text for key, text in (meta.labels or {}).items() if key in contract.WORKER_LABELS},

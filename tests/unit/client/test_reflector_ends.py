@@ -1,13 +1,13 @@
 """A Reflector that is stopped ends, wherever it is."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kompakt_client.objects import WatchedKind
 from kompakt_client.reflector import Reflector
 from kompakt_client.requests import Answer, ApiRequest
-from tests.unit.client.test_pages import Names
+from kompakt_client.store import ObjectChange, StoredObject
 
 
 class Silent:
@@ -22,6 +22,16 @@ class Silent:
 
     def stop(self) -> None:
         self._stopped.set()
+
+
+class Nobody:
+    """Who listens does not matter here."""
+
+    def replace(self, objects: Iterable[StoredObject[str]]) -> None:
+        pass
+
+    def change(self, changes: Sequence[ObjectChange[str]]) -> None:
+        pass
 
 
 class SlowToOpen:
@@ -41,7 +51,7 @@ class SlowToOpen:
 
 def test_one_that_is_stopped_while_its_watch_opens_does_not_wait_for_what_the_watch_shows() -> None:
     server = SlowToOpen()
-    reflector = Reflector(server, WatchedKind("things", "/api/v1/things", lambda raw: ""), Names())
+    reflector = Reflector(server, WatchedKind("things", "/api/v1/things", lambda raw: ""), Nobody())
     thread = reflector.start()
     server.asked.wait()
     reflector.stop()

@@ -46,5 +46,5 @@ def test_a_module_that_cannot_be_imported_is_a_problem_unless_an_extra_is_missin
 def test_the_extras_of_the_runtime_are_read_from_its_pyproject() -> None:
     assert "torch" in extras_of("runtime")
     assert extras_of("core") == ["numpy", "networkx"]
-    assert extras_of("cli") == ["kompakt-simulator", "kompakt-runtime"]
+    assert extras_of("cli") == ["kompakt-simulator", "kompakt-runtime", "torch"]
     assert extras_of("client") == []
