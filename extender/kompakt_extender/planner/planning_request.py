@@ -3,6 +3,7 @@
 So an answer is always one about the past: before it counts, `same_gang`, `same_machines` and `stands` compare it with now.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from kompakt_core.ids import GpuMask, NodeName, mask_of
 from kompakt_core.placement.fit import node_rejection
 from kompakt_core.placement.model import Gang, NodeState, Plan, Seat, Snapshot
 from kompakt_core.policy.place_or_wait import DelayConfig
+from kompakt_extender.gangs import plannable, replannable
 from kompakt_extender.views import JobView, PodView
 
 
@@ -27,6 +29,33 @@ class SeenVersions(NamedTuple):
     def of_machines(self) -> "SeenVersions":
         """What "it never fits" depends on: neither on who has GPUs nor on who may be ended."""
         return self._replace(ledger=0, preemption=0)
+
+
+class AttemptResult(NamedTuple):
+    """What the last attempt saw, and when (seconds since the epoch) its result ends by time alone; None = never.
+
+    `never_fits`: its result is about the machines, whoever has their GPUs.
+    """
+
+    mark: SeenVersions
+    ends: float | None = None
+    never_fits: bool = False
+
+    def stands(self, mark: SeenVersions, now: float) -> bool:
+        """Whether planning once more would bring the same."""
+        seen = self.mark.of_machines() if self.never_fits else self.mark
+        sees = mark.of_machines() if self.never_fits else mark
+        return seen == sees and (self.ends is None or self.ends > now)
+
+
+class GangTurn(NamedTuple):
+    """A gang that can be planned: what is known of it, and what it may see."""
+
+    job: JobView
+    record: Record
+    pods: Sequence[PodView]
+    snapshot: Snapshot
+    mark: SeenVersions
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +119,9 @@ def _seated(state: NodeState, seat: Seat) -> NodeState:
         free_memory_bytes=state.free_memory_bytes - seat.worker.memory_bytes,
         free_pods=state.free_pods - 1,
     )
+
+
+def can_be_planned(job: JobView, record: Record, pods: Sequence[PodView]) -> bool:
+    """Whether the gang can be planned (still, when others were planned meanwhile)."""
+    gone = job.suspended or job.finished or record.attempt != job.attempt
+    return not gone and (plannable(job, pods) or replannable(job, pods))

@@ -15,7 +15,7 @@ from kompakt_core.contract import timestamps
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.fit import selected
-from kompakt_core.placement.model import Level, Plan, Reason, Rejection, Snapshot
+from kompakt_core.placement.model import Level, Plan, Reason, Rejection
 from kompakt_core.policy.place_or_wait import GangReservation, LevelWait, accepted_levels, place_or_wait
 from kompakt_core.policy.preempt import NotBefore, PreemptionPlan, RunningGang, freed, preempt
 from kompakt_extender import record as records
@@ -26,9 +26,7 @@ from kompakt_extender.gangs import (
     gang_of,
     order,
     placed_message,
-    plannable,
     preempts_with,
-    replannable,
     waiting_message,
     worker_of,
 )
@@ -37,7 +35,16 @@ from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.cycle import PlanningCycle
 from kompakt_extender.planner.pending_writes import PendingWrites
-from kompakt_extender.planner.planning_request import PlanningRequest, SeenVersions, same_gang, same_machines, stands
+from kompakt_extender.planner.planning_request import (
+    AttemptResult,
+    GangTurn,
+    PlanningRequest,
+    SeenVersions,
+    can_be_planned,
+    same_gang,
+    same_machines,
+    stands,
+)
 from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.reserved_counts import CountedReservation, can_come, next_reservation
 from kompakt_extender.planner.waiting_status import (
@@ -45,7 +52,9 @@ from kompakt_extender.planner.waiting_status import (
     NOT_ALL_REPORTED,
     and_also,
     from_then_on,
+    not_overtaken,
     not_waiting_for_level,
+    passed,
     waiting_for_level,
     with_reserved_counts,
 )
@@ -63,33 +72,6 @@ class ThreadRunner(Protocol):
     async def __call__(self, work: Callable[[], _T], /) -> _T:
         """What the work gives; its errors are raised here."""
         ...
-
-
-class _AttemptResult(NamedTuple):
-    """What the last attempt saw, and when (seconds since the epoch) its result ends by time alone; None = never.
-
-    `never_fits`: its result is about the machines, whoever has their GPUs.
-    """
-
-    mark: SeenVersions
-    ends: float | None = None
-    never_fits: bool = False
-
-    def stands(self, mark: SeenVersions, now: float) -> bool:
-        """Whether planning once more would bring the same."""
-        seen = self.mark.of_machines() if self.never_fits else self.mark
-        sees = mark.of_machines() if self.never_fits else mark
-        return seen == sees and (self.ends is None or self.ends > now)
-
-
-class _Turn(NamedTuple):
-    """A gang that can be planned: what is known of it, and what it may see."""
-
-    job: JobView
-    record: Record
-    pods: Sequence[PodView]
-    snapshot: Snapshot
-    mark: SeenVersions
 
 
 class _Lower(NamedTuple):
@@ -126,7 +108,7 @@ class SchedulingAttempt:
         self._wake = again
         self._late = False
         self._in_thread = in_thread
-        self._tried: dict[str, _AttemptResult] = {}  # by job uid
+        self._tried: dict[str, AttemptResult] = {}  # by job uid
         self._counted: CountedReservation | None = None  # that of the job for which counts are reserved
         self.queue: list[str] = []  # uids of the gangs that wait, in order
         self._cycle = PlanningCycle(ledger, clock())
@@ -153,11 +135,11 @@ class SchedulingAttempt:
             return None
         return self._request(turn)
 
-    def _turn(self, uid: str) -> _Turn | None:
+    def _turn(self, uid: str) -> GangTurn | None:
         """A gang as it stands now, and what it may see; None where there is nothing to plan."""
         job, now = self._jobs.views[uid], self._cycle.began
         record, pods = self._jobs.record(job).without_expired(now), self._jobs.members(job)
-        if not _still(job, record, pods):
+        if not can_be_planned(job, record, pods):
             return None
         snapshot, version = self._cycle.snapshot_for(uid, asks_with(pods))
         known = self._jobs
@@ -169,14 +151,14 @@ class SchedulingAttempt:
             known.preemption_version,
             known.limits.version,
         )
-        return _Turn(job, record, pods, snapshot, mark)
+        return GangTurn(job, record, pods, snapshot, mark)
 
     def _current_request(self, uid: str) -> PlanningRequest | None:
         """The request as it stands now; None where there is nothing to plan."""
         turn = self._turn(uid)
         return None if turn is None else self._request(turn)
 
-    def _request(self, turn: _Turn) -> PlanningRequest | None:
+    def _request(self, turn: GangTurn) -> PlanningRequest | None:
         """None where no cluster could take the gang, or no Limits let it: that is written at once."""
         (job, record, pods, snapshot, mark), now = turn, self._cycle.began
         if more := self._jobs.limits.beyond(job):
@@ -261,7 +243,7 @@ class SchedulingAttempt:
             self._ledger.unreserve_counts(uid)
             ends = result.at if result.at is not None else may_end
             waiting = and_also(waiting_for_level(now.record, result, then.since), kept)
-            self._write_waiting(now.job, waiting, _AttemptResult(then.mark, ends))
+            self._write_waiting(now.job, waiting, AttemptResult(then.mark, ends))
         elif isinstance(result, GangReservation):
             self._reserve_counts(then, now, result, may_end, kept)
         elif stands(result, then, now):
@@ -277,7 +259,7 @@ class SchedulingAttempt:
         known = {one.job_uid: one for one in self._preempting.running(now.job, now.priority)}
         same = all(known.get(one.job_uid) == one for one in found.victims)
         if same and stands(found.plan, then, replace(now, snapshot=freed(now.snapshot, found.victims))):
-            self._tried[now.job.uid] = _AttemptResult(then.mark)
+            self._tried[now.job.uid] = AttemptResult(then.mark)
             self._preempting.begin(now, found)
         else:
             self._again()
@@ -286,7 +268,7 @@ class SchedulingAttempt:
         """GPUs are reserved for it and not free yet; where they never will be, it is planned anew."""
         ends = timestamps.decode(now.record.decided_at).timestamp() + self._policy.reserved_seconds
         if now.asked_at < ends and self._preempting.goes_on(now):
-            self._write_waiting(now.job, now.record, _AttemptResult(then.mark, ends))
+            self._write_waiting(now.job, now.record, AttemptResult(then.mark, ends))
             return
         self._preempting.give_up(now.job.uid)
         self._tried.pop(now.job.uid, None)
@@ -337,14 +319,14 @@ class SchedulingAttempt:
             self._ledger.reserve_counts(uid, counts, defends_with(now.pods))
         ends = kept.until if may_end is None else min(may_end, kept.until)
         reserved = and_also(with_reserved_counts(now.record, GangReservation(result.level, counts), kept.until), others_kept)
-        self._write_waiting(now.job, reserved, _AttemptResult(then.mark, ends))
+        self._write_waiting(now.job, reserved, AttemptResult(then.mark, ends))
 
     def _let_fall(self, now: PlanningRequest) -> None:
         """What it waits for does not come: others get the GPUs, and it is overtaken as often again before it is given any."""
         _LOG.info("%s/%s: the GPUs reserved for it did not become free; others get them", now.job.namespace, now.job.name)
         self._ledger.unreserve_counts(now.job.uid)
         self._tried.pop(now.job.uid, None)
-        self._jobs.change(now.job, _not_overtaken)
+        self._jobs.change(now.job, not_overtaken)
         self._again()
 
     def _overtake(self, placed: PlanningRequest, plan: Plan) -> None:
@@ -382,7 +364,7 @@ class SchedulingAttempt:
                 continue
             pod = next((pod for pod in self._jobs.pods_of(one) if pod.gpus), None)
             if pod is not None and any(selected(each, worker_of(pod)) for each in labels):
-                self._jobs.change(job, _passed)
+                self._jobs.change(job, passed)
 
     def _commit(self, now: PlanningRequest, result: Plan) -> None:
         plan = records.plan_record(result, now.snapshot, self._clock())
@@ -409,9 +391,9 @@ class SchedulingAttempt:
     ) -> None:
         self._ledger.unreserve_counts(job.uid)
         waiting = replace(not_waiting_for_level(record), state=State.WAITING, reason=reason, message=message, plan=None)
-        self._write_waiting(job, waiting, _AttemptResult(mark, ends, never_fits))
+        self._write_waiting(job, waiting, AttemptResult(mark, ends, never_fits))
 
-    def _write_waiting(self, job: JobView, waiting: Record, tried: _AttemptResult) -> None:
+    def _write_waiting(self, job: JobView, waiting: Record, tried: AttemptResult) -> None:
         """Write why a gang waits, if that is not what stands there."""
         self._tried[job.uid] = tried
         before = self._jobs.written(job)
@@ -419,17 +401,3 @@ class SchedulingAttempt:
         same = before is not None and replace(waiting, overtaken=before.overtaken) == before
         if not same or (before is not None and waiting.overtaken - before.overtaken >= _COUNTS_WORTH_A_WRITE):
             self._writes.status(job, waiting)
-
-
-def _passed(record: Record) -> Record:
-    return record if record.state is State.RELEASED else replace(record, overtaken=record.overtaken + 1)
-
-
-def _not_overtaken(record: Record) -> Record:
-    return replace(not_waiting_for_level(record), state=State.WAITING, overtaken=0)
-
-
-def _still(job: JobView, record: Record, pods: Sequence[PodView]) -> bool:
-    """Whether the gang can be planned (still, when others were planned meanwhile)."""
-    gone = job.suspended or job.finished or record.attempt != job.attempt
-    return not gone and (plannable(job, pods) or replannable(job, pods))

@@ -121,3 +121,13 @@ def _clock(moment: datetime, since: datetime) -> str:
 
 def _at(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def passed(record: Record) -> Record:
+    """A later gang was placed before it."""
+    return record if record.state is State.RELEASED else replace(record, overtaken=record.overtaken + 1)
+
+
+def not_overtaken(record: Record) -> Record:
+    """It waits on as if nobody had passed it yet."""
+    return replace(not_waiting_for_level(record), state=State.WAITING, overtaken=0)
