@@ -69,8 +69,10 @@ def tour(out: Folder = Path("kompakt-tour"), open: Open = True) -> None:
 def _made(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
+        (out / "index.html").open("a").close()
+        (out / "simulation.html").unlink(missing_ok=True)  # of an earlier tour
     except OSError as error:
-        raise InvalidInput(f"--out {out}: cannot be made: {error.strerror}; name a folder you may write to") from None
+        raise InvalidInput(f"--out {out}: cannot be written: {error.strerror}; name a folder you may write to") from None
 
 
 def steps(out: Path) -> list[TourStep]:

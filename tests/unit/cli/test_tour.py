@@ -93,11 +93,19 @@ def test_a_step_that_fails_is_shown_with_its_error_and_ends_the_tour_with_1(
     assert "It ended with code 2." in found.output
 
 
-def test_a_folder_that_cannot_be_made_is_refused_with_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["file/out", "out"], ids=["below a file", "with a folder in the page's place"])
+def test_a_folder_that_cannot_be_written_is_refused_with_a_sentence(tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").write_text("")
-    found = run(tmp_path / "file" / "out")
+    (tmp_path / "out" / "index.html").mkdir(parents=True)
+    found = run(tmp_path / folder)
     assert isinstance(found.exception, InvalidInput)
     assert "name a folder you may write to" in str(found.exception)
+
+
+def test_pictures_of_an_earlier_tour_do_not_stand_in_the_page(tmp_path: Path, quick: None) -> None:
+    (tmp_path / "simulation.html").write_text("earlier")
+    run(tmp_path)
+    assert "earlier" not in (tmp_path / "index.html").read_text()
 
 
 def test_its_costs_of_communication_are_those_that_the_docs_show() -> None:
