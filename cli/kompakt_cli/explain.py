@@ -7,7 +7,7 @@ import typer
 from rich.console import RenderableType
 
 from kompakt_cli.cluster_options import ClusterOptions, asking
-from kompakt_cli.output import Answer, columns, facts, gpus, rejections, request_text, show, worth
+from kompakt_cli.output import JOB_RESOURCE, Answer, OutputFormat, columns, facts, gpus, rejections, request_text, show, worth
 from kompakt_cli.picture import draw
 from kompakt_cli.words import gigabytes
 from kompakt_core.ids import GpuIndex, GpuUuid
@@ -28,7 +28,7 @@ Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="defaul
 def pod(question: ClusterOptions, name: Name, namespace: Namespace = None) -> None:
     """Why a pod got its GPUs and what was second best, or why it waits."""
     answer = question.cluster.get("pods", namespace or question.cluster.namespace, name)
-    show(answer, question.output, pod_text(answer))
+    show(answer, question.output, pod_text(answer), [f"pod/{name}"])
 
 
 @app.command()
@@ -36,7 +36,7 @@ def pod(question: ClusterOptions, name: Name, namespace: Namespace = None) -> No
 def job(question: ClusterOptions, name: Name, namespace: Namespace = None) -> None:
     """What is decided about a TrainingJob, and why it waits."""
     answer = question.cluster.get("jobs", namespace or question.cluster.namespace, name)
-    show(answer, question.output, job_text(answer))
+    show(answer, question.output, job_text(answer, question.output is OutputFormat.WIDE), [f"{JOB_RESOURCE}/{name}"])
 
 
 @app.command()
@@ -44,7 +44,7 @@ def job(question: ClusterOptions, name: Name, namespace: Namespace = None) -> No
 def node(question: ClusterOptions, name: Name) -> None:
     """A node's link graph, who holds which GPU, and what is left."""
     answer = question.cluster.get("nodes", name)
-    show(answer, question.output, node_text(answer))
+    show(answer, question.output, node_text(answer), [f"node/{name}"])
 
 
 @app.command()
@@ -58,7 +58,9 @@ def nodes(question: ClusterOptions) -> None:
         if not page["next"]:
             break
         page = question.cluster.get("nodes", limit=1000, after=page["next"])
-    show({"items": items, "total": page["total"]}, question.output, nodes_text(items))
+    answer = {"items": items, "total": page["total"]}
+    wide = question.output is OutputFormat.WIDE
+    show(answer, question.output, nodes_text(items, wide), (f"node/{one['name']}" for one in items))
 
 
 def pod_text(answer: Answer) -> Iterator[RenderableType]:
@@ -88,8 +90,8 @@ def _decision(found: Answer) -> Iterator[tuple[str, str]]:
     yield "second node", where
 
 
-def job_text(answer: Answer) -> Iterator[RenderableType]:
-    """A job's answer on screen."""
+def job_text(answer: Answer, wide: bool = False) -> Iterator[RenderableType]:
+    """A job's answer on screen; `wide` names the GPUs of each pod."""
     workers, scheduling = answer["workers"], answer["scheduling"]
     asked = scheduling.get("preempt")  # for a job of higher priority
     yield facts(
@@ -102,9 +104,10 @@ def job_text(answer: Answer) -> Iterator[RenderableType]:
         ("fits", _fits(answer["fits"], "the largest worker")),
     )
     if answer["pods"]:
-        table = columns("pod", "node", "gpus", right=["gpus"])
+        table = columns("pod", "node", "gpus", *(["which"] if wide else []), right=["gpus"])
         for one in answer["pods"]:
-            table.add_row(one["name"], one["node"] or "-", str(len(one["gpus"])))
+            which = [", ".join(one["gpus"]) or "-"] if wide else []
+            table.add_row(one["name"], one["node"] or "-", str(len(one["gpus"])), *which)
         yield table
     yield from rejections(answer)
 
@@ -143,11 +146,12 @@ def holders_of(answer: Answer) -> dict[int, str]:
     return held
 
 
-def nodes_text(items: list[dict[str, Any]]) -> Iterator[RenderableType]:
-    """The list of nodes on screen."""
-    table = columns("node", "gpus", "free", "ring of 2, 4, 8", "why", right=["gpus"])
+def nodes_text(items: list[dict[str, Any]], wide: bool = False) -> Iterator[RenderableType]:
+    """The list of nodes on screen; `wide` adds what each would have if it were empty."""
+    table = columns("node", "gpus", "free", "ring of 2, 4, 8", *(["when empty"] if wide else []), "why", right=["gpus"])
     for one in items:
         left = ", ".join(gigabytes(best["value"]) for best in one["bestLeft"])
         why = "; ".join(why["message"] for why in one["whyNot"])
-        table.add_row(one["name"], str(one["gpus"]), gpus(one["free"]), left, why)
+        empty = [", ".join(gigabytes(best["empty"]) for best in one["bestLeft"])] if wide else []
+        table.add_row(one["name"], str(one["gpus"]), gpus(one["free"]), left, *empty, why)
     yield table

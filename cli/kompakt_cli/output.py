@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console, RenderableType
 from rich.table import Table
 
 from kompakt_cli.words import gigabytes
+from kompakt_core import contract
 
 Answer = Mapping[str, Any]
 
@@ -18,20 +19,36 @@ class OutputFormat(StrEnum):
     """How an answer is printed."""
 
     TEXT = "text"
+    NAME = "name"
+    WIDE = "wide"
+    YAML = "yaml"
     JSON = "json"
 
 
-Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="text or json", case_sensitive=False)]
+Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="text, name, wide, yaml or json", case_sensitive=False)]
+JOB_RESOURCE: Final = f"{contract.JOB_KIND.lower()}.{contract.GROUP}"  # as kubectl names it
 
 
-def show(answer: Answer, output: OutputFormat, render: Iterable[RenderableType]) -> None:
-    """Print an answer."""
+def show(answer: Answer, output: OutputFormat, render: Iterable[RenderableType], names: Iterable[str] = ()) -> None:
+    """Print an answer: `render` for people, `names` (such as node/a) for the format name, else the answer itself."""
     console = Console()
+    if output in (OutputFormat.YAML, OutputFormat.JSON):
+        console.out(document_text(answer, output), highlight=False)
+    elif output is OutputFormat.NAME:
+        for name in names:
+            console.out(name, highlight=False)
+    else:
+        for part in render:
+            console.print(part, highlight=False)
+
+
+def document_text(document: Any, output: OutputFormat) -> str:
+    """JSON or YAML, keys in the order in which they come."""
     if output is OutputFormat.JSON:
-        console.out(json.dumps(answer, indent=2), highlight=False)
-        return
-    for part in render:
-        console.print(part, highlight=False)
+        return json.dumps(document, indent=2)
+    import yaml  # 0.02 s
+
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)).rstrip("\n")
 
 
 def facts(*pairs: tuple[str, str]) -> Table:

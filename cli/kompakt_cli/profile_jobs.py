@@ -5,18 +5,15 @@ The start-up hook that every worker has anyway times the steps and leaves the fi
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import quote
 
-from kompakt_cli.access import api_of
 from kompakt_cli.profile_document import UNTOLD, cold_note, told_run
 from kompakt_cli.profile_manifest import Document, StepLimits, container_of, run_document
+from kompakt_cli.training_jobs import TrainingJobs
 from kompakt_core import contract
-from kompakt_core.contract import job_owner, worker_labels
 from kompakt_core.contract.conditions import Type, read_conditions
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.errors import InvalidInput
@@ -26,7 +23,6 @@ from kompakt_core.profile.document import Profile, ProfiledRun, slowest
 
 PAUSE_S: Final = 1.0
 LAST_LINES: Final = 15
-DELETIONS: Final = 10  # tries to delete a job whose status may be written in between
 LAST_WORDS_S: Final = 30.0  # for all pods to end once their job has
 
 
@@ -35,46 +31,27 @@ class ProfilingCluster:
 
     def __init__(self, kubeconfig: str | None, context: str | None, namespace: str | None) -> None:
         """Raises InvalidInput where no kubeconfig can be used."""
-        self._api, default = api_of(kubeconfig, context)
-        self.namespace = namespace or default
-        at = f"namespaces/{quote(self.namespace, safe='')}"
-        self._jobs = f"/apis/{contract.GROUP}/{contract.VERSION}/{at}/{contract.JOB_PLURAL}"
-        self._pods = f"/api/v1/{at}/pods"
+        self._jobs = TrainingJobs(kubeconfig, context, namespace)
+        self.namespace = self._jobs.namespace
         self._made: dict[str, JobOwner] = {}  # the jobs made here, by name
 
     @contextmanager
     def running(self, document: Document) -> Iterator[str]:
         """The job exists meanwhile, and is deleted however this ends; gives its name."""
         name = document["metadata"]["name"]
-        uid = _told(lambda: self._api.create(self._jobs, document))["metadata"]["uid"]
+        uid = self._jobs.create(document)["metadata"]["uid"]
         self._made[name] = JobOwner(self.namespace, name, uid)
         try:
             yield name
         finally:
-            _told(lambda: self._deleted(_one(self._jobs, name), uid))
-
-    def _deleted(self, path: str, uid: str) -> Document:
-        """A job that somebody else has made under its name meanwhile is theirs. Raises an ApiError."""
-        from kompakt_client.errors import Conflict, NotFound
-
-        for _ in range(DELETIONS):
-            try:
-                meta = self._api.get(path)["metadata"]
-                return self._api.delete(path, uid, meta["resourceVersion"]) if meta["uid"] == uid else {}
-            except NotFound:
-                return {}
-            except Conflict:
-                continue
-        raise Conflict("the TrainingJob was changed each time that it was to be deleted", HTTPStatus.CONFLICT)
+            self._jobs.delete(name, uid)
 
     def annotate(self, name: str, profile: str) -> None:
         """Hand a profile to the TrainingJob of that name, which counts from its next attempt on."""
-        body = {"metadata": {"annotations": {contract.ANN_PROFILE: profile}}}
-        _told(lambda: self._api.merge(_one(self._jobs, name), body))
+        self._jobs.annotate(name, contract.ANN_PROFILE, profile)
 
     def status(self, name: str) -> Document:
-        found = _told(lambda: self._api.get(_one(self._jobs, name)))
-        return dict(found.get("status") or {})
+        return dict(self._jobs.get(name).get("status") or {})
 
     def last_words(self, name: str) -> list[str]:
         """The termination messages of the job's workers that left one."""
@@ -89,48 +66,17 @@ class ProfilingCluster:
     def last_lines(self, name: str, container: str) -> list[str]:
         """What the worker printed last, as far as its node tells."""
         from kompakt_client.errors import ApiError
-        from kompakt_client.requests import ApiRequest
 
-        lines: list[str] = []
+        lines: list[bytes] = []
         query: dict[str, str | int] = {"container": container, "tailLines": LAST_LINES}
         for pod in self._workers(name):
-            path = f"{_one(self._pods, pod['metadata']['name'])}/log"
             with suppress(ApiError):
-                said = self._api.send(
-                    ApiRequest("GET", path, query, accept="*/*")
-                )  # text/plain alone would be refused with errors
-                lines += said.decode(errors="replace").splitlines()
-        return lines[-LAST_LINES:]
+                for batch in self._jobs.log(pod["metadata"]["name"], query).batches(unfinished=True):
+                    lines += batch
+        return [line.decode(errors="replace") for line in lines[-LAST_LINES:]]
 
     def _workers(self, name: str) -> list[Document]:
-        """Pods of others may have any label; what those say must not be taken for figures."""
-        query = {"labelSelector": worker_labels.job_name_selector(name)}
-        found = _told(lambda: self._api.list(self._pods, query)).get("items") or ()
-        return [pod for pod in found if job_owner.readable(pod["metadata"]) == self._made[name]]
-
-
-def _one(path: str, name: str) -> str:
-    return f"{path}/{quote(name, safe='')}"
-
-
-def _told(ask: Callable[[], Document]) -> Document:
-    """What the API server answers. Raises InvalidInput with its own words."""
-    from kompakt_client.errors import ApiError
-
-    try:
-        return ask()
-    except ApiError as error:
-        raise InvalidInput(refusal(error.status, error.message)) from None
-    except ValueError as error:  # a token that is no text
-        raise InvalidInput(f"the API server cannot be reached: {error}") from None
-
-
-def refusal(status: int, said: str) -> str:
-    """One sentence about a request that was not done; without a status there was no answer."""
-    if not status:
-        return f"the API server cannot be reached: {said}"
-    phrase = next((f" {one.phrase}" for one in HTTPStatus if one == status), "")
-    return f"the API server: {status}{phrase}; {said[:300]}"
+        return self._jobs.pods(self._made[name])
 
 
 @dataclass(frozen=True, slots=True)

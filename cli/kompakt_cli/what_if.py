@@ -61,7 +61,7 @@ def what_if(
     else:
         body["pod"] = read_manifest(filename)
     answer = question.cluster.post("what-if", body)
-    show(answer, question.output, text(answer))
+    show(answer, question.output, text(answer), (f"node/{one['node']}" for one in answer["offers"]))
 
 
 def read_manifest(name: str) -> dict[str, Any]:

@@ -30,18 +30,24 @@ def gigabytes(megabytes_per_second: int) -> str:
 
 def gpu_set(text: str, graph: LinkGraph, option: str) -> GpuMask:
     """GPU indices such as `0,1,4-7` as a set. Raises InvalidInput for other words and for GPUs the machine lacks."""
-    indices: set[int] = set()
+    found = numbers(text, graph.size, option, "GPU", f"the machine has {graph.size}")
+    return mask_of(sorted(found))
+
+
+def numbers(text: str, end: int, option: str, what: str, there: str) -> set[int]:
+    """Numbers and ranges such as `0,1,4-7`, all below `end`. Raises InvalidInput; `there` says how many there are."""
+    found: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         low, dash, high = part.partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()) or len(part) > 9:
-            raise InvalidInput(f"{option}: {part!r} is no GPU index; write indices and ranges such as 0,1,4-7")
+            raise InvalidInput(f"{option}: {part!r} is no {what} index; write indices and ranges such as 0,1,4-7")
         last = int(high) if dash else int(low)
         if last < int(low):
             raise InvalidInput(f"{option}: {part!r} runs backwards; write {last}-{int(low)}")
-        if last >= graph.size:
-            raise InvalidInput(f"{option}: there is no GPU {last}; the machine has {graph.size}, numbered from 0")
-        indices.update(range(int(low), last + 1))
-    return mask_of(sorted(indices))
+        if last >= end:
+            raise InvalidInput(f"{option}: there is no {what} {last}; {there}, numbered from 0")
+        found.update(range(int(low), last + 1))
+    return found
 
 
 def read_machine(name: str) -> LinkGraph:

@@ -23,22 +23,27 @@ LONGEST_SLEEP: Final = 5.0  # seconds before a repetition; a longer Retry-After 
 _NOT_SENT: Final = (NewConnectionError, ConnectTimeoutError)
 
 
-class EventStream:
-    """The lines of one watch; `stop` may be called from another thread."""
+class LineStream:
+    """The lines of a watch or a log; `stop` may be called from another thread."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
 
-    def batches(self) -> Iterator[list[bytes]]:
-        """Complete lines as they arrive, several at a time when the server is quick. Raises Unreachable when it breaks."""
+    def batches(self, *, unfinished: bool = False) -> Iterator[list[bytes]]:
+        """Complete lines as they arrive, several at a time when the server is quick. Raises Unreachable when it breaks.
+
+        `unfinished`: a last line without its end counts as well, as a program may leave one in its log.
+        """
         rest = b""
         try:
             for chunk in self._response.stream(_CHUNK):
                 *lines, rest = (rest + chunk).split(b"\n")
                 if lines := [line for line in lines if line]:
                     yield lines
+            if rest and unfinished:
+                yield [rest]
         except (HTTPError, OSError, ValueError) as error:  # ValueError: closed by stop() while reading
-            raise Unreachable(f"watch broken: {error}") from error
+            raise Unreachable(f"stream broken: {error}") from error
         finally:
             self._response.close()
 
@@ -104,15 +109,19 @@ class ApiClient:
             return answer.body
         raise AssertionError("unreachable")
 
-    def watch(self, path: str, query: Query, silence: float) -> EventStream:
+    def watch(self, path: str, query: Query, silence: float) -> LineStream:
         """Begin a watch; `silence` seconds without a byte end it. Raises an ApiError (Expired: list anew)."""
-        login, response = self._endpoint.login(), self._open(ApiRequest("GET", path, {**query, "watch": "true"}), silence)
+        return self.stream(ApiRequest("GET", path, {**query, "watch": "true"}), silence)
+
+    def stream(self, request: ApiRequest, silence: float) -> LineStream:
+        """An answer as it comes, line by line; `silence` seconds without a byte end it. Raises an ApiError."""
+        login, response = self._endpoint.login(), self._open(request, silence)
         if response.status == 200:
-            return EventStream(response)
-        answer = _whole(response, path)
+            return LineStream(response)
+        answer = _whole(response, request.path)
         if answer.status == UNAUTHORIZED:
             self._endpoint.renew(login)
-        raise answer.error or Unreachable(f"watch {path}: HTTP {answer.status}", answer.status)
+        raise answer.error or Unreachable(f"{request.method} {request.path}: HTTP {answer.status}", answer.status)
 
     def request(self, method: str, path: str, **more: Any) -> Answer:
         """`exchange` of an ApiRequest with these fields."""

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from kubernetes.client.exceptions import NotFoundException
 
-from kompakt_client.transport import ApiClient, EventStream, connect
+from kompakt_client.transport import ApiClient, LineStream, connect
 from kompakt_core import contract as c
 from kompakt_core.errors import TryLater
 from kompakt_core.patterns.names import NAMED
@@ -62,7 +62,7 @@ class Record:
     api: ApiClient
     events: dict[str, list[tuple[Moment, str, dict[str, Any]]]] = field(default_factory=lambda: defaultdict(list))
     broken: list[str] = field(default_factory=list)
-    _streams: list[EventStream] = field(default_factory=list)
+    _streams: list[LineStream] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def follow(self, path: str) -> None:
@@ -75,7 +75,7 @@ class Record:
         self._threads.append(threading.Thread(target=self._read, args=(path, stream), daemon=True))
         self._threads[-1].start()
 
-    def _read(self, path: str, stream: EventStream) -> None:
+    def _read(self, path: str, stream: LineStream) -> None:
         try:
             for lines in stream.batches():
                 for line in lines:

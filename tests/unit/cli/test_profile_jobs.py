@@ -11,7 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kompakt_cli.profile_jobs import ProfilingCluster, refusal
+from kompakt_cli.profile_jobs import ProfilingCluster
+from kompakt_cli.training_jobs import refusal
 from kompakt_core.contract import job_owner, worker_labels
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.contract.worker_labels import AttemptLabels

@@ -184,7 +184,7 @@ def test_half_a_line_before_the_end_is_no_event(script: Scripted) -> None:
     script.answers = [[b'{"type": "ADDED"}\n{"type"', CUT]]
     stream = client_of(script).watch("/a", WATCH, 5.0).batches()
     assert next(stream) == [b'{"type": "ADDED"}']
-    with pytest.raises(Unreachable, match="watch broken"):
+    with pytest.raises(Unreachable, match="stream broken"):
         next(stream)
 
 

@@ -1,0 +1,167 @@
+"""A TrainingJob until it is over: its phases as they come, and what its workers print."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import typer
+
+from kompakt_cli.job_logs import Line, Position, Worker, follow, workers_of
+from kompakt_cli.training_jobs import Document, TrainingJobs
+from kompakt_core.contract.conditions import Type, read_conditions
+from kompakt_core.contract.job_owner import JobOwner
+from kompakt_core.errors import InvalidInput
+from kompakt_core.job.phases import FINISHED, Phase
+
+PAUSE_SECONDS: Final = 1.0
+MOST_WORKERS: Final = 64  # connections at a time
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One worker's log: how far it is read, by which thread, and whether nothing can be missing any more."""
+
+    position: Position = field(default_factory=Position)
+    thread: threading.Thread | None = None
+    whole: bool = False
+    trouble: str = ""
+
+    @property
+    def alive(self) -> bool:
+        return self.thread is not None and self.thread.is_alive()
+
+
+class JobLogs:
+    """What all workers of a job print, attempt after attempt. A log whose connection breaks is read on where it was."""
+
+    def __init__(self, jobs: TrainingJobs, container: str = "", ranks: Callable[[int], bool] = lambda rank: True) -> None:
+        self._jobs, self._container, self._ranks = jobs, container, ranks
+        self._readings: dict[str, _Reading] = {}  # by the pod's uid
+        self.arrived: queue.SimpleQueue[Line] = queue.SimpleQueue()
+
+    def look(self, owner: JobOwner, attempt: int, tail: int | None) -> None:
+        """Begin to read workers that have begun to run, and go on where a log broke. Raises InvalidInput for too many."""
+        workers = [one for one in workers_of(self._jobs.pods(owner), owner, attempt, self._container) if self._ranks(one.index)]
+        too_many(len(workers))
+        for one in workers:
+            reading = self._readings.setdefault(one.uid, _Reading())
+            if not (reading.alive or reading.whole):
+                self._begin(one, reading, tail)
+        self._leave({one.uid for one in workers})
+
+    def _leave(self, there: Collection[str]) -> None:
+        """Of pods that are gone there is no more to come than what is being read."""
+        for uid, reading in self._readings.items():
+            reading.whole |= uid not in there and not reading.alive
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of what was found is missing."""
+        return all(one.whole for one in self._readings.values())
+
+    def troubles(self) -> list[str]:
+        """What broke, in words; each one once."""
+        found = [one.trouble for one in self._readings.values() if one.trouble]
+        for one in self._readings.values():
+            one.trouble = ""
+        return found
+
+    def _begin(self, worker: Worker, reading: _Reading, tail: int | None) -> None:
+        reading.thread = threading.Thread(target=self._read, args=(worker, reading, tail), daemon=True)
+        reading.thread.start()
+
+    def _read(self, worker: Worker, reading: _Reading, tail: int | None) -> None:
+        """A log that ends while the container runs is read on; one that began after its end was read to its end."""
+        from kompakt_client.errors import ApiError, Rejected
+
+        try:
+            follow(self._jobs, worker, reading.position, tail, self.arrived.put)
+            reading.whole = worker.ended
+        except Rejected as error:  # the pod is gone, or may not be read
+            reading.whole, reading.trouble = True, f"{worker.name}: no more of its log: {error.message}"
+        except ApiError:
+            pass  # read on at the next look
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """How a job is watched. `on_change` hears the job when its phase or attempt is another one."""
+
+    jobs: TrainingJobs
+    owner: JobOwner
+    logs: JobLogs | None = None
+    tail: int | None = None
+    on_change: Callable[[Document], None] = lambda job: None
+    sleep: Callable[[float], None] = time.sleep
+
+    def lines(self) -> Iterator[Line]:
+        """What its workers print, until it is over and all is read. Raises InvalidInput where it is deleted meanwhile."""
+        before: tuple[object, ...] = ()
+        while True:
+            job = self._found()
+            status = job.get("status") or {}
+            if (now := (status.get("phase"), status.get("attempt"))) != before:
+                self.on_change(job)
+                before = now
+            over = status.get("phase") in FINISHED
+            yield from self._read(int(status.get("attempt") or 0))
+            if over and (self.logs is None or self.logs.whole):
+                yield from self._arrived()
+                return
+            self.sleep(PAUSE_SECONDS)
+
+    def _found(self) -> Document:
+        job = self.jobs.get(self.owner.name)
+        if job["metadata"]["uid"] != self.owner.uid:
+            raise InvalidInput(f"{self.owner.name}: the job was deleted, and another one made under its name")
+        return job
+
+    def _read(self, attempt: int) -> Iterator[Line]:
+        if self.logs is not None:
+            self.logs.look(self.owner, attempt, self.tail)
+            yield from self._arrived()
+            for trouble in self.logs.troubles():
+                typer.echo(f"kompakt: {trouble}", err=True)
+
+    def _arrived(self) -> Iterator[Line]:
+        while self.logs is not None and not self.logs.arrived.empty():
+            yield self.logs.arrived.get()
+
+
+def too_many(workers: int) -> None:
+    """Raises InvalidInput for more workers than are read at a time."""
+    if workers > MOST_WORKERS:
+        raise InvalidInput(f"{workers} workers are more than {MOST_WORKERS} at a time; choose some with --ranks 0-7")
+
+
+def until_over(jobs: TrainingJobs, owner: JobOwner, *, logs: bool) -> int:
+    """Show a job's phases, with `logs` what its workers print as well, until it is over; 1 where it failed."""
+    last: list[Document] = []
+
+    def changed(job: Document) -> None:
+        last[:] = [job]
+        typer.echo(f"kompakt: {told(job)}", err=True)
+
+    watched = Watched(jobs, owner, JobLogs(jobs) if logs else None, on_change=changed)
+    for line in watched.lines():
+        typer.echo(f"[{line.worker}] {line.text}")
+    return int((last[-1].get("status") or {}).get("phase") == Phase.FAILED)
+
+
+def told(job: Document) -> str:
+    """Where a job stands, in one line."""
+    status = job.get("status") or {}
+    phase, scheduling = status.get("phase") or "not seen by the operator yet", status.get("scheduling") or {}
+    why = scheduling.get("message", "") if phase == Phase.PENDING else _why_ended(status)
+    attempt = f", attempt {status['attempt']}" if status.get("attempt", 0) > 1 else ""
+    return f"{job['metadata']['name']}: {phase}{attempt}{f' ({why})' if why else ''}"
+
+
+def _why_ended(status: Document) -> str:
+    failed = read_conditions(status.get("conditions")).get(Type.FAILED)
+    if failed is not None and failed.true:
+        return f"{failed.reason}: {failed.message}"
+    return str((status.get("lastRestart") or {}).get("message", "")) if status.get("phase") == Phase.RESTARTING else ""
