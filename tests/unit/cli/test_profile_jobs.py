@@ -1,13 +1,9 @@
 """What `kompakt profile --job` asks an API server, and what it says when that refuses."""
 
-import json
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -17,6 +13,7 @@ from kompakt_core.contract import job_owner, worker_labels
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.contract.worker_labels import AttemptLabels
 from kompakt_core.errors import InvalidInput
+from tests.support.cli.scripted_api import Script, scripted_api
 from tests.support.cli.standin import kubeconfig
 
 JOBS = "/apis/kompakt.dev/v1alpha1/namespaces/ml/trainingjobs"
@@ -26,49 +23,10 @@ MADE = {"kind": "TrainingJob", "metadata": {"name": "train-all", "uid": "u", "re
 OWNER = JobOwner("ml", "train-all", "u")
 
 
-@dataclass
-class Script:
-    """Answers by method and path; what was asked."""
-
-    answers: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
-    asked: list[tuple[str, str]] = field(default_factory=list)
-    queries: list[dict[str, list[str]]] = field(default_factory=list)
-    bodies: list[Any] = field(default_factory=list)
-    types: list[str | None] = field(default_factory=list)
-
-
-def answering(script: Script) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def handle_any(self) -> None:
-            url = urlsplit(self.path)
-            script.asked.append((self.command, url.path))
-            script.queries.append(parse_qs(url.query))
-            script.bodies.append(json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null"))
-            script.types.append(self.headers.get("Content-Type"))
-            status, said = script.answers.get((self.command, url.path), (404, {"message": f"{url.path} not found"}))
-            body = said.encode() if isinstance(said, str) else json.dumps(said).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_POST = do_PATCH = do_DELETE = handle_any
-
-        def log_message(self, *arguments: Any) -> None:
-            pass
-
-    return Handler
-
-
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[Script, ProfilingCluster]]:
-    script = Script()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), answering(script))
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield script, ProfilingCluster(str(kubeconfig(tmp_path, server.server_port, namespace="ml")), None, None)
-    server.shutdown()
-    server.server_close()
+    with scripted_api(tmp_path) as (script, path):
+        yield script, ProfilingCluster(path, None, None)
 
 
 def makes(script: Script, there: dict[str, Any] = MADE, deleted: tuple[int, Any] = (200, {"kind": "Status"})) -> None:
