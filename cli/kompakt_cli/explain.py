@@ -93,11 +93,13 @@ def _decision(found: Answer) -> Iterator[tuple[str, str]]:
 def job_text(answer: Answer, wide: bool = False) -> Iterator[RenderableType]:
     """A job's answer on screen; `wide` names the GPUs of each pod."""
     workers, scheduling = answer["workers"], answer["scheduling"]
+    older = scheduling.get("state", ""), scheduling.get("message", "")  # an older extender does not say how a job ended
+    state = (answer["state"], answer["message"]) if "state" in answer else older
     asked = scheduling.get("preempt")  # for a job of higher priority
     yield facts(
         ("job", f"{answer['job']}, attempt {answer['attempt']}" + (", suspended" if answer["suspended"] else "")),
-        ("state", ": ".join(filter(None, (scheduling.get("state", ""), scheduling.get("message", ""))))),
-        ("since", scheduling.get("waitingSince", "")),
+        ("state", ": ".join(filter(None, state))),
+        ("since", scheduling.get("waitingSince", "") if state[0] in ("Waiting", "Reserved") else ""),
         ("asked", f"to end {asked['message']}, since {asked['requestedAt']}" if asked else ""),
         ("pods", f"{workers['present']} of {workers['expected']} are there, {workers['bound']} bound"),
         ("left out", ", ".join(f"{one['node']} until {one['until']}" for one in scheduling.get("excludedNodes", ()))),

@@ -165,7 +165,8 @@ def placed_message(plan: Plan) -> str:
     """One sentence for people."""
     nodes = len({seat.node for seat in plan.seats})
     where = "1 node" if nodes == 1 else f"{nodes} nodes"
-    return f"all workers have their places on {where}, level {plan.level.value}, {plan.value} of {plan.ideal} MB/s"
+    share = f", {plan.value / 1000:.1f} of {plan.ideal / 1000:.1f} GB/s" if plan.ideal else ""  # pattern None asks for none
+    return f"all workers have their places on {where}, level {plan.level.value}{share}"
 
 
 def waiting_message(rejection: Rejection, *, kept: bool = False) -> str:

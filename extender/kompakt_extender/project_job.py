@@ -1,6 +1,6 @@
 """From TrainingJobs to what the planner keeps of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -46,7 +46,8 @@ def job_view(job: JobObject) -> JobView:
         workers=sum(role.replicas for role in job.spec.roles),
         attempt=job.status.attempt or 0,
         suspended=bool(job.spec.suspend),
-        finished=any(conditions[kind].status == "True" for kind in (Type.COMPLETE, Type.FAILED) if kind in conditions),
+        finished=(ended := _ended(conditions)) is not None,
+        ended=ended,
         ours=(job.spec.managed_by or contract.MANAGED_BY) == contract.MANAGED_BY,
         required_level=Level(placement.required_level) if placement and placement.required_level else Level.CLUSTER,
         same_numa_node=bool(placement and placement.same_numa_node),
@@ -60,6 +61,11 @@ def job_view(job: JobObject) -> JobView:
         remaining_s=_remaining(job),
         asked=_asked(job.spec, consolidation),
     )
+
+
+def _ended(conditions: Mapping[str, ConditionObject]) -> tuple[str, str] | None:
+    found = (conditions[kind] for kind in (Type.COMPLETE, Type.FAILED) if kind in conditions)
+    return next(((one.type, one.message or "") for one in found if one.status == "True"), None)
 
 
 def _asked(spec: JobSpec, waits: Consolidation) -> JobDemand:

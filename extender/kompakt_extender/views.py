@@ -146,6 +146,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     min_runtime_seconds: int = Preemption().min_runtime_seconds
     remaining_s: float | None = None
     asked: JobDemand = JobDemand()
+    ended: tuple[str, str] | None = None  # how it finished: the condition and its message
 
 
 class LimitsView(msgspec.Struct, frozen=True, gc=False):

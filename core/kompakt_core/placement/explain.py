@@ -1,9 +1,13 @@
-"""Refusals as sentences for people. Same rejection, same words: a changing text would make kube-scheduler retry at once."""
+"""Rejections as sentences for people, each with what to do.
+
+Same rejection, same words: a changing text would make kube-scheduler retry at once.
+"""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from kompakt_core.placement.cures import CURES
 from kompakt_core.placement.model import Reason, Rejection
 
 
@@ -15,9 +19,13 @@ def _gigabytes(count: int) -> str:
     return f"{count / 1000:.1f} GB/s"
 
 
+def _bytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
 def _never_fits(rejection: Rejection) -> str:
     if rejection.detail == "worker":
-        return f"one worker asks for {_gpus(rejection.need)} but the largest node has {rejection.have}; ask for at most that many"
+        return f"one worker asks for {_gpus(rejection.need)} but the largest node has {rejection.have}"
     if rejection.detail == "gang":
         return f"all workers together ask for {_gpus(rejection.need)} but the cluster has {rejection.have}"
     return (
@@ -28,7 +36,9 @@ def _never_fits(rejection: Rejection) -> str:
 
 def _not_now(rejection: Rejection) -> str:
     if rejection.detail:
-        return f"there is room for all workers now, but not within the level {rejection.detail}; the gang waits"
+        return (
+            f"there is room for all workers now, but not within the level {rejection.detail}, the requiredLevel: the gang waits"
+        )
     return f"{rejection.have} of {rejection.need} workers would find a place now; the gang waits for all"
 
 
@@ -45,19 +55,19 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Rejection], str]]] = MappingProxyTyp
     {
         Reason.NO_TOPOLOGY: lambda _: "the node has no GPUTopology: the kompakt device plugin has not reported its GPUs",
         Reason.STALE_TOPOLOGY: lambda _: (
-            "the node's GPUTopology is out of date; it counts again when the device plugin renews it"
+            "the node's GPUTopology is out of date: it counts again when the device plugin renews it"
         ),
         Reason.UNREADABLE_HOLDER: lambda _: (
             "an entry of status.held in the node's GPUTopology names no GPU: any may be held until that entry is gone"
         ),
-        Reason.UNREPORTED_POD: lambda _: "a pod was bound here past kompakt; the device plugin must report its GPUs first",
+        Reason.UNREPORTED_POD: lambda _: "a pod was bound here past kompakt: the device plugin must report its GPUs first",
         Reason.NODE_NOT_READY: lambda _: "the node is not ready",
         Reason.CORDONED: lambda _: "the node is cordoned",
         Reason.TAINTED: lambda rejection: f"the node has the taint {rejection.detail}, which the pod does not tolerate",
         Reason.SELECTOR: lambda _: "the node's labels do not match the pod's nodeSelector or required node affinity",
         Reason.EXCLUDED: lambda _: "the node refused this job a short while ago and is left out for ten minutes",
-        Reason.CPU: lambda rejection: f"{rejection.need} millicores of CPU are needed, {rejection.have} are free",
-        Reason.MEMORY: lambda rejection: f"{rejection.need} bytes of memory are needed, {rejection.have} are free",
+        Reason.CPU: lambda rejection: f"{rejection.need / 1000:g} CPUs are needed, {rejection.have / 1000:g} are free",
+        Reason.MEMORY: lambda rejection: f"{_bytes(rejection.need)} of memory are needed, {_bytes(rejection.have)} are free",
         Reason.PODS: lambda _: "the node runs as many pods as it may",
         Reason.NOT_ENOUGH_GPUS: lambda rejection: f"{_gpus(rejection.need)} asked for, {rejection.have} free",
         Reason.RESERVED: lambda rejection: (
@@ -109,4 +119,4 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Rejection], str]]] = MappingProxyTyp
 
 def sentence(rejection: Rejection) -> str:
     """One sentence without the node's name and without a full stop, the same for the same rejection."""
-    return _SENTENCES[rejection.reason](rejection)
+    return f"{_SENTENCES[rejection.reason](rejection)}; {CURES[rejection.reason]}"

@@ -21,6 +21,15 @@ class JobExplanation:
     snapshot: Snapshot
 
 
+def _state(job: JobView, record: Record) -> tuple[str, str]:
+    """Where it stands, as a word and as a sentence: how it ended counts for more than what was planned for it."""
+    if job.ended is not None:
+        return job.ended
+    if job.suspended:
+        return "Suspended", "spec.suspend is true; set it to false, and the next attempt begins"
+    return record.state.value, record.message
+
+
 def explain(case: JobExplanation) -> JobAnswer:
     """The answer about one job."""
     job, pods = case.job, case.pods
@@ -34,6 +43,8 @@ def explain(case: JobExplanation) -> JobAnswer:
         rejections = [NodeRejections(reason="InvalidRequest", message=case.trouble, nodes=len(case.snapshot.nodes), examples=[])]
     return JobAnswer(
         job=f"{job.namespace}/{job.name}",
+        state=(state := _state(job, case.record))[0],
+        message=state[1],
         attempt=job.attempt,
         suspended=job.suspended,
         workers=Workers(expected=job.workers, present=len(pods), bound=sum(pod.node is not None for pod in pods)),

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core import contract as c
+from kompakt_core.ids import MegabytesPerSecond
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, GpuRequest, PlacementPolicy
+from kompakt_core.placement.model import Choice, GpuRequest, Level, PlacementPolicy, Plan
 from kompakt_core.topology.machines import machine
 from kompakt_extender.answers import Answers
 from kompakt_extender.decide import Request
@@ -22,6 +23,7 @@ from kompakt_extender.explain.body_limit import MAX_BODY
 from kompakt_extender.explain.bounded_executor import THREADS, WAITING
 from kompakt_extender.explain.nodes import best_ring
 from kompakt_extender.explain.pods import second_set
+from kompakt_extender.gangs import placed_message
 from kompakt_extender.wire import decode_args
 from tests.support.extender.explain_client import SENSITIVE, ExplainClient, bound, explain_client
 from tests.support.extender.leader import Leader
@@ -312,3 +314,36 @@ async def test_pods_of_other_schedulers_and_other_gates_are_said_so(client: Expl
     assert "another scheduler" in (await client.get("/pods/default/other"))["message"]
     assert "example.com/quota" in (await client.get("/pods/default/gated"))["message"]
     assert c.RESOURCE in (await client.get("/pods/default/none"))["message"]
+
+
+@pytest.mark.parametrize(
+    ("status", "spec", "state"),
+    [
+        (
+            {"conditions": [{"type": "Complete", "status": "True", "message": "all workers ended"}]},
+            {},
+            ("Complete", "all workers ended"),
+        ),
+        ({"conditions": [{"type": "Failed", "status": "True", "message": "exit code 3"}]}, {}, ("Failed", "exit code 3")),
+        ({"conditions": [{"type": "Complete", "status": "False"}]}, {}, ("Released", "all workers have their places on 1 node")),
+        ({}, {"suspend": True}, ("Suspended", "set it to false")),
+    ],
+)
+async def test_how_a_job_ended_counts_for_more_than_its_plan(
+    status: dict[str, Any], spec: dict[str, Any], state: tuple[str, str], client: ExplainClient
+) -> None:
+    leader = client.leader
+    await leader.place("j", 2, 2)
+    made = leader.world.jobs["j"]
+    leader.world.put("jobs", "j", {**made, "spec": {**made["spec"], **spec}, "status": {**made["status"], **status}})
+    await leader.settle()
+    found = await client.get("/jobs/default/j")
+    assert found["state"] == state[0]
+    assert state[1] in found["message"]
+
+
+@pytest.mark.parametrize(("pattern", "told"), [("None", "level Machine"), ("Ring", "level Machine, 25.0 of 50.0 GB/s")])
+def test_a_gang_that_asks_for_no_bandwidth_is_told_of_none(pattern: str, told: str) -> None:
+    ideal, value = (0, 0) if pattern == "None" else (50_000, 25_000)
+    plan = Plan(level=Level.MACHINE, value=MegabytesPerSecond(value), ideal=MegabytesPerSecond(ideal), seats=())
+    assert placed_message(plan).endswith(told)
