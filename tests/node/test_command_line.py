@@ -39,15 +39,11 @@ def test_a_job_that_fails_ends_the_command_with_one(kompakt, jobs, tmp_path):
 
 
 def test_running_jobs_are_listed_and_their_logs_read(kompakt, jobs, tmp_path):
-    assert (
-        submitted(kompakt, jobs, tmp_path, "listed", f"echo here; {sleeping(1000)}", "-o", "name")
-        .stdout.strip()
-        .endswith("/listed")
-    )
+    made = submitted(kompakt, jobs, tmp_path, "listed", f"echo here; {sleeping(1000)}", "-o", "name")
+    assert made.stdout == "trainingjob.kompakt.dev/listed\n", made.stderr
     await_phase(kompakt, "listed", "Running")
-    row = next(
-        line.split() for line in kompakt_command(kompakt, "top", "-o", "wide").stdout.splitlines() if line.startswith("listed")
-    )
+    shown = kompakt_command(kompakt, "top", "-o", "wide").stdout.splitlines()
+    row = next(line.split() for line in shown if line.startswith("listed"))
     assert row[:4] == ["listed", "Running", "4", status(kompakt, "listed")["scheduling"]["plan"]["level"]]
     logs = kompakt_command(kompakt, "logs", "listed", "--ranks", "1", "--prefix")
     assert logs.stdout == "[worker-1] here\n", logs.stderr

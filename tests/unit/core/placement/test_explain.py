@@ -8,7 +8,6 @@ from kompakt_core.placement.cures import CURES
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.model import Reason, Rejection
 
-
 COUNTS = st.integers(0, 1 << 40)
 
 
