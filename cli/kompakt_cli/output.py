@@ -1,6 +1,7 @@
 """Answers of the explain API for people: rich text, or JSON as it came."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final
@@ -26,12 +27,13 @@ class OutputFormat(StrEnum):
 
 
 Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="text, name, wide, yaml or json", case_sensitive=False)]
+PIPE_COLUMNS: Final = 1000
 JOB_RESOURCE: Final = f"{contract.JOB_KIND.lower()}.{contract.GROUP}"  # as kubectl names it
 
 
 def show(answer: Answer, output: OutputFormat, render: Iterable[RenderableType], names: Iterable[str] = ()) -> None:
     """Print an answer: `render` for people, `names` (such as node/a) for the format name, else the answer itself."""
-    console = Console()
+    console = screen()
     if output in (OutputFormat.YAML, OutputFormat.JSON):
         console.out(document_text(answer, output), highlight=False)
     elif output is OutputFormat.NAME:
@@ -40,6 +42,12 @@ def show(answer: Answer, output: OutputFormat, render: Iterable[RenderableType],
     else:
         for part in render:
             console.print(part, highlight=False)
+
+
+def screen() -> Console:
+    """Where answers are printed. A pipe or file gets whole lines: `grep` would look in vain for a name that was cut short."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PIPE_COLUMNS)
 
 
 def document_text(document: Any, output: OutputFormat) -> str:

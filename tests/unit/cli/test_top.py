@@ -1,6 +1,9 @@
 """`kompakt top`: the table, its order, and what it prints for programs."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -97,3 +100,17 @@ def test_figures_that_are_not_known() -> None:
         "1m",
         "21.0 GB",
     )
+
+
+def test_a_pipe_gets_whole_lines(server: tuple[Script, Run], tmp_path: Path) -> None:
+    script, _ = server
+    script.answers["GET", HERE] = (
+        200,
+        {"items": [job("a-name-that-is-rather-long", phase="Pending", scheduling={"message": "x" * 90})]},
+    )
+    config = next(tmp_path.glob("*.yaml"))
+    command = [sys.executable, "-m", "kompakt_cli", "top", f"--kubeconfig={config}"]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[1].startswith("a-name-that-is-rather-long")
+    assert "x" * 90 in printed
