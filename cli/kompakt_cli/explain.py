@@ -10,6 +10,7 @@ from kompakt_cli.cluster_options import ClusterOptions, asking
 from kompakt_cli.output import JOB_RESOURCE, Answer, OutputFormat, columns, facts, gpus, rejections, request_text, show, worth
 from kompakt_cli.picture import draw
 from kompakt_cli.words import gigabytes
+from kompakt_core.contract.conditions import Type
 from kompakt_core.ids import GpuIndex, GpuUuid
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
 
@@ -95,13 +96,14 @@ def job_text(answer: Answer, wide: bool = False) -> Iterator[RenderableType]:
     workers, scheduling = answer["workers"], answer["scheduling"]
     older = scheduling.get("state", ""), scheduling.get("message", "")  # an older extender does not say how a job ended
     state = (answer["state"], answer["message"]) if "state" in answer else older
+    over = state[0] in (Type.COMPLETE, Type.FAILED)
     asked = scheduling.get("preempt")  # for a job of higher priority
     yield facts(
         ("job", f"{answer['job']}, attempt {answer['attempt']}" + (", suspended" if answer["suspended"] else "")),
         ("state", ": ".join(filter(None, state))),
         ("since", scheduling.get("waitingSince", "") if state[0] in ("Waiting", "Reserved") else ""),
         ("asked", f"to end {asked['message']}, since {asked['requestedAt']}" if asked else ""),
-        ("pods", f"{workers['present']} of {workers['expected']} are there, {workers['bound']} bound"),
+        ("pods", "" if over else f"{workers['present']} of {workers['expected']} are there, {workers['bound']} bound"),
         ("left out", ", ".join(f"{one['node']} until {one['until']}" for one in scheduling.get("excludedNodes", ()))),
         ("fits", _fits(answer["fits"], "the largest worker")),
     )

@@ -164,4 +164,6 @@ def _why_ended(status: Document) -> str:
     failed = read_conditions(status.get("conditions")).get(Type.FAILED)
     if failed is not None and failed.true:
         return f"{failed.reason}: {failed.message}"
+    if status.get("phase") == Phase.SUCCEEDED and (ratio := (status.get("compression") or {}).get("ratio")):
+        return f"activations {ratio} times smaller"
     return str((status.get("lastRestart") or {}).get("message", "")) if status.get("phase") == Phase.RESTARTING else ""
