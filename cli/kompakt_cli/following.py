@@ -9,7 +9,7 @@ from typing import Final
 
 import typer
 
-from kompakt_cli.job_logs import Line, Position, Worker, follow, workers_of
+from kompakt_cli.job_logs import Line, LoggedWorker, Position, follow, workers_of
 from kompakt_cli.training_jobs import Document, TrainingJobs
 from kompakt_core.contract.conditions import Type, read_conditions
 from kompakt_core.contract.job_owner import JobOwner
@@ -21,7 +21,7 @@ MOST_WORKERS: Final = 64  # connections at a time
 
 
 @dataclass(slots=True)
-class _Reading:
+class _OpenLog:
     """One worker's log: how far it is read, by which thread, and whether nothing can be missing any more."""
 
     position: Position = field(default_factory=Position)
@@ -39,7 +39,7 @@ class JobLogs:
 
     def __init__(self, jobs: TrainingJobs, container: str = "", ranks: Callable[[int], bool] = lambda rank: True) -> None:
         self._jobs, self._container, self._ranks = jobs, container, ranks
-        self._readings: dict[str, _Reading] = {}  # by the pod's uid
+        self._readings: dict[str, _OpenLog] = {}  # by the pod's uid
         self.arrived: queue.SimpleQueue[Line] = queue.SimpleQueue()
 
     def look(self, owner: JobOwner, attempt: int, tail: int | None) -> None:
@@ -47,7 +47,7 @@ class JobLogs:
         workers = [one for one in workers_of(self._jobs.pods(owner), owner, attempt, self._container) if self._ranks(one.index)]
         too_many(len(workers))
         for one in workers:
-            reading = self._readings.setdefault(one.uid, _Reading())
+            reading = self._readings.setdefault(one.uid, _OpenLog())
             if not (reading.alive or reading.whole):
                 self._begin(one, reading, tail)
         self._leave({one.uid for one in workers})
@@ -69,11 +69,11 @@ class JobLogs:
             one.trouble = ""
         return found
 
-    def _begin(self, worker: Worker, reading: _Reading, tail: int | None) -> None:
+    def _begin(self, worker: LoggedWorker, reading: _OpenLog, tail: int | None) -> None:
         reading.thread = threading.Thread(target=self._read, args=(worker, reading, tail), daemon=True)
         reading.thread.start()
 
-    def _read(self, worker: Worker, reading: _Reading, tail: int | None) -> None:
+    def _read(self, worker: LoggedWorker, reading: _OpenLog, tail: int | None) -> None:
         """A log that ends while the container runs is read on; one that began after its end was read to its end."""
         from kompakt_client.errors import ApiError, Rejected
 
@@ -87,7 +87,7 @@ class JobLogs:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedJob:
     """How a job is watched. `on_change` hears the job when its phase or attempt is another one."""
 
     jobs: TrainingJobs
@@ -145,7 +145,7 @@ def until_over(jobs: TrainingJobs, owner: JobOwner, *, logs: bool) -> int:
         last[:] = [job]
         typer.echo(f"kompakt: {told(job)}", err=True)
 
-    watched = Watched(jobs, owner, JobLogs(jobs) if logs else None, on_change=changed)
+    watched = WatchedJob(jobs, owner, JobLogs(jobs) if logs else None, on_change=changed)
     for line in watched.lines():
         typer.echo(f"[{line.worker}] {line.text}")
     return int((last[-1].get("status") or {}).get("phase") == Phase.FAILED)

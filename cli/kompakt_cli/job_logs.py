@@ -62,7 +62,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class LoggedWorker:
     """A pod of the job whose container has begun to run."""
 
     name: str  # role and number, as in worker-0
@@ -79,7 +79,7 @@ def line_of(worker: str, data: bytes) -> Line:
     return Line(worker, stamp, text)
 
 
-def workers_of(pods: Iterable[Document], owner: JobOwner, attempt: int, container: str) -> list[Worker]:
+def workers_of(pods: Iterable[Document], owner: JobOwner, attempt: int, container: str) -> list[LoggedWorker]:
     """The attempt's workers that have begun, in order of their ranks. `container` "": the one with the GPUs, or the first."""
     found = [_worker(pod, owner, container) for pod in pods if worker_labels.attempt(_labels(pod)) == attempt]
     return sorted((one for one in found if one is not None), key=lambda one: one.index)
@@ -89,7 +89,7 @@ def _labels(pod: Document) -> dict[str, str]:
     return pod["metadata"].get("labels") or {}
 
 
-def _worker(pod: Document, owner: JobOwner, container: str) -> Worker | None:
+def _worker(pod: Document, owner: JobOwner, container: str) -> LoggedWorker | None:
     meta, index = pod["metadata"], worker_labels.worker_index(_labels(pod))
     wanted = container or _trainer(pod)
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
@@ -97,7 +97,7 @@ def _worker(pod: Document, owner: JobOwner, container: str) -> Worker | None:
     if index is None or not ({"running", "terminated"} & state.keys()):
         return None
     name = str(meta["name"]).removeprefix(f"{owner.name}-").rpartition("-a")[0]
-    return Worker(name, index, meta["name"], meta["uid"], wanted, "terminated" in state)
+    return LoggedWorker(name, index, meta["name"], meta["uid"], wanted, "terminated" in state)
 
 
 def _trainer(pod: Document) -> str:
@@ -106,12 +106,12 @@ def _trainer(pod: Document) -> str:
     return str(next(with_gpus, containers[0])["name"])
 
 
-def printed(jobs: TrainingJobs, workers: Iterable[Worker], tail: int | None) -> Iterator[Line]:
+def printed(jobs: TrainingJobs, workers: Iterable[LoggedWorker], tail: int | None) -> Iterator[Line]:
     """What these have printed until now, merged by time; lines of one moment by rank. Raises an ApiError."""
     return heapq.merge(*(list_of(jobs, one, tail) for one in workers), key=lambda line: line.moment)
 
 
-def list_of(jobs: TrainingJobs, worker: Worker, tail: int | None) -> Iterator[Line]:
+def list_of(jobs: TrainingJobs, worker: LoggedWorker, tail: int | None) -> Iterator[Line]:
     """The same of one worker, as it stands in its log."""
     query: dict[str, str | int] = {"container": worker.container, "timestamps": "true"}
     if tail is not None:
@@ -120,7 +120,7 @@ def list_of(jobs: TrainingJobs, worker: Worker, tail: int | None) -> Iterator[Li
         yield from (line_of(worker.name, data) for data in batch)
 
 
-def follow(jobs: TrainingJobs, worker: Worker, position: Position, tail: int | None, put: Callable[[Line], None]) -> None:
+def follow(jobs: TrainingJobs, worker: LoggedWorker, position: Position, tail: int | None, put: Callable[[Line], None]) -> None:
     """Hand over what a worker prints from `position` on, until its log ends. Raises an ApiError where the connection breaks."""
     query: dict[str, str | int] = {"container": worker.container, "timestamps": "true", "follow": "true"}
     if position.since is not None:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from kompakt_cli.access import Context, Kubeconfig
-from kompakt_cli.following import JobLogs, Watched, told, too_many
+from kompakt_cli.following import JobLogs, WatchedJob, told, too_many
 from kompakt_cli.job_logs import Line, printed, workers_of
 from kompakt_cli.training_jobs import Document, TrainingJobs, in_words, owner_of
 from kompakt_cli.words import numbers
@@ -77,4 +77,4 @@ def _followed(jobs: TrainingJobs, job: Document, container: str, wanted: Ranks, 
     def changed(now: Document) -> None:
         typer.echo(f"kompakt: {told(now)}", err=True)
 
-    return Watched(jobs, owner_of(job), JobLogs(jobs, container, wanted), tail, changed).lines()
+    return WatchedJob(jobs, owner_of(job), JobLogs(jobs, container, wanted), tail, changed).lines()
