@@ -10,7 +10,7 @@ from tools.docs.repository import tracked
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
-    from mkdocs.structure.files import File, Files
+    from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
 # Pages of nobody but the tests and the data that they explain; they are read where they lie.
@@ -56,7 +56,7 @@ def _linked(root: Path, page: str) -> list[str]:
 
 
 def on_page_markdown(markdown: str, page: "Page", config: "MkDocsConfig", **_: object) -> str:
-    """A folder of the checkout is no file of the site: what links to one is plain text here. Lists begin where they do on forges."""
+    """What links to a folder of the checkout, which is no file of the site, is plain text; lists begin where they do on forges."""
     folder = Path(config.config_file_path).parent / Path(page.file.src_uri).parent
     markdown = _LIST_AFTER_TEXT.sub(r"\1\n", markdown)
     return LINK.sub(lambda link: link["text"] if (folder / link["target"]).is_dir() else link[0], markdown)
