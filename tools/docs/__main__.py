@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tools.docs.blocks import block_problems
 from tools.docs.chart_values import chart_pages, chart_problems
 from tools.docs.command_lines import command_pages
 from tools.docs.contract_names import contract_pages, contract_problems
@@ -15,7 +16,15 @@ from tools.docs.repository import ROOT
 from tools.docs.rights import rights_pages, rights_problems
 from tools.docs.rooms import room_pages, room_problems
 
-PROBLEMS: Final = (room_problems, decision_problems, rights_problems, contract_problems, metric_problems, chart_problems)
+PROBLEMS: Final = (
+    room_problems,
+    decision_problems,
+    rights_problems,
+    contract_problems,
+    metric_problems,
+    chart_problems,
+    block_problems,
+)
 
 
 def made_pages(root: Path) -> dict[str, str]:

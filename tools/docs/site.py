@@ -56,7 +56,7 @@ def _linked(root: Path, page: str) -> list[str]:
 
 
 def on_page_markdown(markdown: str, page: "Page", config: "MkDocsConfig", **_: object) -> str:
-    """What links to a folder of the checkout, which is no file of the site, is plain text; lists begin where they do on forges."""
+    """Links to folders, which are no files of the site, become plain text; lists begin where they do on forges."""
     folder = Path(config.config_file_path).parent / Path(page.file.src_uri).parent
     markdown = _LIST_AFTER_TEXT.sub(r"\1\n", markdown)
     return LINK.sub(lambda link: link["text"] if (folder / link["target"]).is_dir() else link[0], markdown)
