@@ -77,16 +77,16 @@ docs: sync ## write the made parts of docs anew (modules, index of decisions) an
 	$(BIN)/python -m tools.docs
 
 site: $(VENV)/docs ## the documentation as a site in the folder site/, without network: open site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict $(ARGS)
+	$(BIN)/python -m mkdocs build --quiet --strict $(ARGS)
 
 format: sync ## format and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: sync ## every test level this machine can run; names what it skips and why
+test: sync sync-docs ## every test level this machine can run; names what it skips and why
 	$(BIN)/python -m tools.test $(ARGS)
 
-test-fast: sync ## static checks, unit tests without the runtime's, contract tests: two minutes
+test-fast: sync sync-docs ## static checks, unit tests without the runtime's, contract tests: two minutes
 	$(BIN)/python -m tools.test --fast $(ARGS)
 
 coverage: sync ## which share of each package's statements the unit and contract tests reach

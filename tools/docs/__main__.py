@@ -15,6 +15,7 @@ from tools.docs.pages import page_problems, wrapped_pages
 from tools.docs.repository import ROOT
 from tools.docs.rights import rights_pages, rights_problems
 from tools.docs.rooms import room_pages, room_problems
+from tools.docs.site import nav_problems
 
 PROBLEMS: Final = (
     room_problems,
@@ -24,6 +25,7 @@ PROBLEMS: Final = (
     metric_problems,
     chart_problems,
     block_problems,
+    nav_problems,
 )
 
 

@@ -1,7 +1,8 @@
 """`python -m tools.docs.shown [PAGE...]`: runs what pages show as `$ command` in `console` blocks and compares what it prints.
 
 A line `...` in a page stands for any lines. What needs a cluster, a training or a file that is not in the checkout is told as not
-run. Commands of a page run one after the other in a folder of their own that shows the checkout's files."""
+run. Commands of a page run one after the other in a folder of their own that shows the checkout's files; a file that is not there
+is made of what `$ cat FILE` shows."""
 
 import os
 import re
@@ -112,6 +113,10 @@ def _environment(packages: Path) -> dict[str, str]:
 
 
 def _run(shown: ShownCommand, folder: Path, environment: dict[str, str]) -> ShownResult:
+    words = shown.command.split()
+    if words[0] == "cat" and len(words) == 2 and shown.printed and not (folder / words[1]).exists():
+        (folder / words[1]).write_text("\n".join(shown.printed) + "\n")
+        return ShownResult(shown)
     if reason := why_not(shown.command, folder):
         return ShownResult(shown, reason=reason)
     command = ["bash", "-c", shown.command]
