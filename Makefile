@@ -29,6 +29,12 @@ sync: $(VENV)/synced ## the development environment in .venv (200 MB)
 
 sync-torch: $(VENV)/torch ## PyTorch and scikit-learn into .venv as well (5.3 GB, shared with uv's cache)
 
+$(VENV)/docs: $(VENV)/synced requirements/docs.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/docs.txt
+	touch $@
+
+sync-docs: $(VENV)/docs ## what builds the documentation site into .venv as well (110 MB)
+
 $(VENV)/recipes: $(VENV)/torch requirements/recipes.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/recipes.txt
 	touch $@
@@ -70,14 +76,17 @@ check: sync ## formatting, lint, types, import contracts, docs against code, cla
 docs: sync ## write the made parts of docs anew (modules, index of decisions) and break long lines of prose
 	$(BIN)/python -m tools.docs
 
+site: $(VENV)/docs ## the documentation as a site in the folder site/, without network: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict $(ARGS)
+
 format: sync ## format and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: sync ## every test level this machine can run; names what it skips and why
+test: sync sync-docs ## every test level this machine can run; names what it skips and why
 	$(BIN)/python -m tools.test $(ARGS)
 
-test-fast: sync ## static checks, unit tests without the runtime's, contract tests: two minutes
+test-fast: sync sync-docs ## static checks, unit tests without the runtime's, contract tests: two minutes
 	$(BIN)/python -m tools.test --fast $(ARGS)
 
 coverage: sync ## which share of each package's statements the unit and contract tests reach
@@ -115,4 +124,4 @@ demo: sync ## the whole path on a cluster of its own, or on another with KOMPAKT
 demo-down: sync ## remove all that the demo brought up (of another cluster: kompakt and the demo's jobs)
 	$(BIN)/python -m tools.kube down
 
-.PHONY: help sync sync-torch sync-recipes sync-zoo zoo sync-old-torch check docs format test test-fast coverage gpu-packages test-gpu requirements images tour demo demo-down
+.PHONY: help sync sync-torch sync-docs sync-recipes sync-zoo zoo sync-old-torch check docs site format test test-fast coverage gpu-packages test-gpu requirements images tour demo demo-down

@@ -42,6 +42,7 @@ def main() -> None:
     export("sbom", "--only-group", "sbom")
     export("go", "--only-group", "go")
     export("browser", "--only-group", "browser")
+    export("docs", "--only-group", "docs")
     export("torch", "--only-group", "torch")
     export("recipes", "--only-group", "recipes")
     compile_alone("old-torch")

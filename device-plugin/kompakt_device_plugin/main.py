@@ -178,64 +178,64 @@ def prepare_process() -> None:
 
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a sentence where it is wrong."""
-    parser = argparse.ArgumentParser(prog="kompakt-device-plugin", description=__doc__)
-    parser.add_argument("--node-name", default=os.environ.get("NODE_NAME"), help="the node this runs on (default: $NODE_NAME)")
-    parser.add_argument("--kubeconfig", type=Path, help="how to reach the API server (default: the pod's service account)")
-    parser.add_argument(
+    known = parser()
+    options = known.parse_args(arguments)
+    if not options.node_name:
+        known.error("the node has no name: give --node-name or set NODE_NAME")
+    if not 0 <= options.health_port < 65536:
+        known.error(f"--health-port {options.health_port} is no port; give 0 to 65535")
+    if not (options.kubelet_dir / SOCKETS).is_dir():
+        known.error(
+            f"{options.kubelet_dir / SOCKETS} is no folder: --kubelet-dir must name kubelet's folder, mounted from the host"
+        )
+    return options
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="kompakt-device-plugin", description=__doc__)
+    made.add_argument("--node-name", default=os.environ.get("NODE_NAME"), help="the node this runs on (default: $NODE_NAME)")
+    made.add_argument("--kubeconfig", type=Path, help="how to reach the API server (default: the pod's service account)")
+    made.add_argument(
         "--kubelet-dir", type=Path, default=Path("/var/lib/kubelet"), help="kubelet's folder (default: %(default)s)"
     )
-    parser.add_argument(
-        "--source", choices=SOURCES, default="text", help="where the link graph comes from (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--machines-dir", type=Path, default=Path("/etc/kompakt/machines"), help="descriptions for the text source"
-    )
-    parser.add_argument("--nvml-library", type=Path, help="another libnvidia-ml.so than the system's (source nvml)")
-    parser.add_argument(
+    made.add_argument("--source", choices=SOURCES, default="text", help="where the link graph comes from (default: %(default)s)")
+    made.add_argument("--machines-dir", type=Path, default=Path("/etc/kompakt/machines"), help="descriptions for the text source")
+    made.add_argument("--nvml-library", type=Path, help="another libnvidia-ml.so than the system's (source nvml)")
+    made.add_argument(
         "--own-gpus",
         type=uuids,
         default=frozenset(),
         help="UUIDs, comma-separated: on nodes that have some of them, offer these only",
     )
-    parser.add_argument(
-        "--skip-xids", default="", help="XIDs that leave a GPU healthy, comma-separated, beside the built-in ones"
-    )
-    parser.add_argument("--heed-xids", default="", help="XIDs that make a GPU unhealthy although they would be skipped")
-    parser.add_argument(
+    made.add_argument("--skip-xids", default="", help="XIDs that leave a GPU healthy, comma-separated, beside the built-in ones")
+    made.add_argument("--heed-xids", default="", help="XIDs that make a GPU unhealthy although they would be skipped")
+    made.add_argument(
         "--cdi",
         type=Cdi,
         choices=list(Cdi),
         default=Cdi.AUTO,
         help="whether GPUs are handed over as CDI devices (default: auto, by runtimes known to take them; never: device files)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--isolation",
         type=IsolationLevel,
         choices=list(IsolationLevel),
         default=IsolationLevel.DEFAULT,
         help="strict: offer no GPU on a node that may show GPUs to whoever asks by NVIDIA_VISIBLE_DEVICES (default: say so)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--isolation-probe",
         type=Path,
         help="what a container was shown that asked by that variable: the file of isolation_probe, or /dev for this one itself",
     )
-    parser.add_argument("--toolkit-dir", type=Path, help="folder of the config.toml of NVIDIA's container toolkit, to look at it")
-    parser.add_argument("--numa-hints", action="store_true", help="tell kubelet's Topology Manager the GPUs' NUMA nodes")
-    parser.add_argument(
+    made.add_argument("--toolkit-dir", type=Path, help="folder of the config.toml of NVIDIA's container toolkit, to look at it")
+    made.add_argument("--numa-hints", action="store_true", help="tell kubelet's Topology Manager the GPUs' NUMA nodes")
+    made.add_argument(
         "--health-port", type=int, default=8903, help="port of /healthz, /readyz and /metrics (default: %(default)s)"
     )
-    parser.add_argument("--plain-metrics", action="store_true", help="/metrics answers without a token whose account may get it")
-    options = parser.parse_args(arguments)
-    if not options.node_name:
-        parser.error("the node has no name: give --node-name or set NODE_NAME")
-    if not 0 <= options.health_port < 65536:
-        parser.error(f"--health-port {options.health_port} is no port; give 0 to 65535")
-    if not (options.kubelet_dir / SOCKETS).is_dir():
-        parser.error(
-            f"{options.kubelet_dir / SOCKETS} is no folder: --kubelet-dir must name kubelet's folder, mounted from the host"
-        )
-    return options
+    made.add_argument("--plain-metrics", action="store_true", help="/metrics answers without a token whose account may get it")
+    return made
 
 
 def uuids(text: str) -> frozenset[GpuUuid]:

@@ -26,8 +26,12 @@ class PluginMetrics:
             "rejected_allocations", "Sets not handed over since a process still used, or may have used, a GPU of them"
         )
         self.late_writes = counter("late_writes", "Sets handed over before the write-ahead file said so: its disk was busy")
-        # hit: the set written on a pod was answered; late: the same, after asking the API server; miss: the best free set was.
-        self.preferred = counter("preferred", "Answers to kubelet's question which GPUs to take", "outcome")
+        self.preferred = counter(
+            "preferred",
+            "Answers to kubelet's question which GPUs to take; hit: the set written on a pod, late: the same after asking the "
+            "API server, miss: the best free set",
+            "outcome",
+        )
         self.corrected = counter("corrected_pods", "Pods that held another set than was written on them")
         self.reported = counter("reported_pods", "Pods that hold GPUs although no usable set was written on them")
         self.preferred_seconds = Histogram(

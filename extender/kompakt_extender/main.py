@@ -76,80 +76,85 @@ class VerbServer(uvicorn.Server):
 
 def parse(arguments: Sequence[str]) -> Settings:
     """Read the command line; exits with a sentence on a wrong one."""
-    parser = argparse.ArgumentParser(prog="kompakt-extender", description="Scheduler extender and gang planner of kompakt.")
-    parser.add_argument("--kubeconfig", help="default: the cluster this process runs in")
-    parser.add_argument(
+    return Settings(**vars(parser().parse_args(arguments)))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="kompakt-extender", description="Scheduler extender and gang planner of kompakt.")
+    made.add_argument("--kubeconfig", help="default: the cluster this process runs in")
+    made.add_argument(
         "--namespace",
         default=os.environ.get("POD_NAMESPACE", "kompakt-system"),
         help=f"where kube-scheduler's Lease {contract.SCHEDULER_LEASE} lies (default: POD_NAMESPACE, else kompakt-system)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--identity",
         default=socket.gethostname(),
         help="hostname of the kube-scheduler that calls us, as in its Lease (default: ours)",
     )
-    parser.add_argument("--verbs-port", type=_port, default=contract.VERBS_PORT, help="on 127.0.0.1 (default: %(default)s)")
-    parser.add_argument("--health-port", type=_port, default=contract.HEALTH_PORT, help="health, metrics, explain")
-    parser.add_argument("--health-address", default="0.0.0.0", help="address of the health port (default: %(default)s)")
-    parser.add_argument(
+    made.add_argument("--verbs-port", type=_port, default=contract.VERBS_PORT, help="on 127.0.0.1 (default: %(default)s)")
+    made.add_argument("--health-port", type=_port, default=contract.HEALTH_PORT, help="health, metrics, explain")
+    made.add_argument("--health-address", default="0.0.0.0", help="address of the health port (default: %(default)s)")
+    made.add_argument(
         "--plain-metrics",
         type=_true,
         default=False,
         metavar="true|false",
         help="whether /metrics answers without a token whose account may get it (default: false)",
     )
-    parser.add_argument("--scheduler-port", type=_port, default=PORT, help="secure port of the kube-scheduler beside us")
-    parser.add_argument("--rack-label", default=contract.LABEL_RACK, help="node label that names the rack (default: %(default)s)")
-    parser.add_argument("--block-label", default=contract.LABEL_BLOCK, help="node label that names the block")
-    _add_waiting(parser)
-    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
-    return Settings(**vars(parser.parse_args(arguments)))
+    made.add_argument("--scheduler-port", type=_port, default=PORT, help="secure port of the kube-scheduler beside us")
+    made.add_argument("--rack-label", default=contract.LABEL_RACK, help="node label that names the rack (default: %(default)s)")
+    made.add_argument("--block-label", default=contract.LABEL_BLOCK, help="node label that names the block")
+    _add_waiting(made)
+    made.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    return made
 
 
-def _add_waiting(parser: argparse.ArgumentParser) -> None:
+def _add_waiting(made: argparse.ArgumentParser) -> None:
     """How gangs wait: the chart's values `consolidation`."""
-    parser.add_argument(
+    made.add_argument(
         "--consolidation",
         default=DEFAULT.name,
         choices=POLICIES,
         help="how gangs of consolidation mode Default wait for a better level (default: %(default)s)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--wait-seconds",
         type=_timers,
         default=DEFAULT.timers,
         metavar="MACHINE,RACK,BLOCK",
         help="for fixed: seconds to insist on each level, all from the same moment (default: 600,1800,3600)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--level-factors",
         type=_factors,
         default=DEFAULT.factors,
         metavar="machine=M,rack=R,block=B,cluster=C",
         help="for kompakt: cost of communication by level, against a rack (default: machine=0.05,rack=1,block=2,cluster=4)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--overtaken-at-most",
         type=_whole,
         default=DEFAULT.overtaken_at_most,
         metavar="GANGS",
         help="so many later gangs may go before one that waits; then GPUs are reserved for it (default: %(default)s)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--reserved-seconds",
         type=_seconds,
         default=DEFAULT.reserved_seconds,
         metavar="SECONDS",
         help="reserved GPUs fall when nothing that is waited for has become free for so long (default: %(default)s)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--preemption",
         type=_true,
         default=DEFAULT.preemption,
         metavar="true|false",
         help="whether running jobs and plain pods of lower priority end for a gang without a place (default: true)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--bare-pods",
         type=_true,
         default=DEFAULT.bare_pods,

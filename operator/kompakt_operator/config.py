@@ -44,7 +44,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
 
     Raises InvalidInput naming the flag.
     """
-    given = _parser(environment).parse_args(arguments)
+    given = parser(environment).parse_args(arguments)
     if not given.runtime_image:
         raise InvalidInput("--runtime-image: needed: the image whose init container carries the runtime into workers")
     for flag in ("namespace", "lease_namespace"):
@@ -82,12 +82,13 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
     )
 
 
-def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="kompakt-operator", description="Runs TrainingJobs.")
+def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    """The command line; each option's default may come from a variable of the environment."""
+    made = argparse.ArgumentParser(prog="kompakt-operator", description="Runs TrainingJobs.")
 
     def flag(name: str, default: str, help_: str) -> None:
         variable = "KOMPAKT_OPERATOR_" + name[2:].upper().replace("-", "_")
-        parser.add_argument(name, default=environment.get(variable, default), help=f"{help_} [{variable}]")
+        made.add_argument(name, default=environment.get(variable, default), help=f"{help_} [{variable}]")
 
     flag("--runtime-image", "", "image whose init container carries the runtime into workers")
     flag("--runtime-pull-secrets", "", "Secrets, by comma, that workers name to pull it; they must exist in the jobs' namespaces")
@@ -101,7 +102,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     flag("--plain-metrics", "false", "whether /metrics answers without a token whose account may get it")
     flag("--watch-patience", "180", "seconds until a watch that does not show what the API server has counts as stuck")
     flag("--log-level", "INFO", f"how much to say: {', '.join(LEVELS)}")
-    return parser
+    return made
 
 
 def _own_namespace() -> str:

@@ -70,7 +70,7 @@ class OperatorHealth:
         yield "active", "gauge", "Whether this process holds the Lease.", {"": int(self.active)}
         yield "watch_stuck", "gauge", "Whether a watch fails to show what the API server has.", {"": int(bool(self.stuck_watch))}
         yield "workqueue_depth", "gauge", "Jobs in the work queue.", {"": self.waiting}
-        yield "reconciles_total", "counter", "Reconciliations of jobs by outcome.", outcomes
+        yield "reconciles_total", "counter", "Reconciliations of jobs by outcome: done, retried, failed.", outcomes
         yield "reconcile_seconds", "histogram", "Duration of one reconciliation.", buckets | sums
 
 

@@ -14,7 +14,7 @@ PAGES: Final = "*.md"  # in every folder
 LEFT_ALONE: Final = ("CHANGELOG.md", f"{DECISIONS}/", "docs/reference/")
 MADE: Final = ("docs/reference/",)  # pages without line breaks of their own: they come from the declarations of fields
 _FOLDERS: Final = "|".join(("benchmarks", "charts", "crds", "docs", "examples", "kind", "requirements", "tests", *ROOMS))
-_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+LINK: Final = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 _PATH = re.compile(rf"(?:{_FOLDERS})/[\w./*-]*")
 _NAMED = re.compile(r"([\w./-]+\.py)::(\w+)")
 _BARE = re.compile(r"[\w/-]+\.py")
@@ -58,9 +58,9 @@ def _too_long(line: str) -> Iterator[str]:
 
 def _broken_links(root: Path, page: str, text: str) -> Iterator[tuple[int, str]]:
     """Links with their line; their words may run over two."""
-    for link in _LINK.finditer(text):
-        if problem := _broken(root, page, link[1]):
-            yield text.count("\n", 0, link.start()) + 1, f"link to {link[1]}: {problem}"
+    for link in LINK.finditer(text):
+        if problem := _broken(root, page, link["target"]):
+            yield text.count("\n", 0, link.start()) + 1, f"link to {link['target']}: {problem}"
 
 
 def _broken(root: Path, page: str, target: str) -> str:
@@ -79,10 +79,14 @@ def anchors(text: str) -> set[str]:
     found: dict[str, int] = {}
     for line in prose(text):
         if re.match(r"#+ ", line):
-            words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line.lstrip("# ").strip().lower())
-            slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
-            found[slug] = found.get(slug, -1) + 1
-    return set(found) | {f"{slug}-{n}" for slug, last in found.items() for n in range(1, last + 1)}
+            name = slug(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line.lstrip("# ")))
+            found[name] = found.get(name, -1) + 1
+    return set(found) | {f"{name}-{n}" for name, last in found.items() for n in range(1, last + 1)}
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading's plain text, but for the number of one that stands on the page twice."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def _missing_paths(root: Path, page: str, line: str) -> Iterator[str]:

@@ -38,7 +38,7 @@ def replaced(page: str, made: str) -> str:
 
 def section(room: str, modules: Sequence[Module]) -> str:
     """The drawings, then the table."""
-    drawn = "\n\n".join(f"```\n{text}\n```" for text in drawings(modules))
+    drawn = "\n\n".join(f"```text\n{text}\n```" for text in drawings(modules))
     rows = [f"| [{_inside(room, module)}]({_inside(room, module)}) | {cell(module.summary)} |" for module in modules]
     return "\n".join([_NOTE, "", *([drawn, ""] if drawn else []), "| module | what it holds |", "|---|---|", *rows])
 

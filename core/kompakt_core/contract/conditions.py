@@ -7,17 +7,27 @@ from typing import Any, Final
 
 
 class Type(StrEnum):
-    """A TrainingJob's conditions."""
+    """A TrainingJob's conditions; the comment says who writes it -> who reads it: what True means."""
 
+    # operator -> users: `spec.suspend` is in force
     SUSPENDED = "Suspended"
+    # operator -> users: all workers run or have ended well
     RUNNING = "Running"
+    # operator -> users: activations are compressed; else the reason says why not
     COMPRESSION_ACTIVE = "CompressionActive"
+    # operator -> users, kstatus: the job has ended well
     COMPLETE = "Complete"
+    # operator -> users, kstatus: the job has failed for good
     FAILED = "Failed"
-    DEGRADED = "Degraded"  # a GPU of the job is unhealthy
-    RECONCILING = "Reconciling"  # read by kstatus: in progress
-    STALLED = "Stalled"  # read by kstatus: does not go on by itself
+    # operator -> users: a GPU of the job became unhealthy; the gang was made anew elsewhere and has not run yet
+    DEGRADED = "Degraded"
+    # operator -> kstatus: in progress: not all workers have run yet
+    RECONCILING = "Reconciling"
+    # operator -> kstatus: the job does not go on by itself
+    STALLED = "Stalled"
+    # planner -> operator, users: every worker has its node and GPUs; else the reason says why not yet
     PLACED = "Placed"
+    # planner -> operator, users: the job is asked to end for one of higher priority, which the message names; absent otherwise
     PREEMPTION_REQUESTED = "PreemptionRequested"
 
 
@@ -28,10 +38,14 @@ OPERATORS: Final = tuple(type_ for type_ in Type if type_ not in PLANNERS)  # in
 class TopologyType(StrEnum):
     """A GPUTopology's conditions, all by the device plugin."""
 
+    # device plugin -> extender, users: the node's GPUs are offered; False: nothing new is
     READY = "Ready"
+    # device plugin -> users: GPUs or links are not as they should be; the reason says how
     DEGRADED = "Degraded"
+    # device plugin -> users: another driver offers GPUs of this node
     CONFLICT = "Conflict"
-    ISOLATED = "Isolated"  # False: whoever asks by NVIDIA_VISIBLE_DEVICES is shown GPUs
+    # device plugin -> users: no container is shown GPUs because it asks by NVIDIA_VISIBLE_DEVICES; False: it is
+    ISOLATED = "Isolated"
 
 
 class ConditionReason(StrEnum):
@@ -39,39 +53,67 @@ class ConditionReason(StrEnum):
     waits (`placement.model.Reason`), what is unusual about a link graph (`topology.flags.Flag`).
     """
 
-    # of a TrainingJob, by the operator
+    # operator -> users: what the condition tells has not happened so far
     NOT_YET = "NotYet"
+    # operator -> users: at least one worker does not run
     WORKERS_NOT_RUNNING = "WorkersNotRunning"
+    # operator -> users: all workers of this attempt ran at some moment
     ALL_WORKERS_RAN = "AllWorkersRan"
+    # operator -> users: all workers exist
     WORKERS_EXIST = "WorkersExist"
+    # operator -> users: the job is over
     FINISHED = "Finished"
+    # operator -> users: `spec.suspend` is set
     SUSPEND_REQUESTED = "SuspendRequested"
+    # operator -> users: the job is suspended
     SUSPENDED = "Suspended"
+    # operator -> users: `spec.suspend` is not set
     NOT_SUSPENDED = "NotSuspended"
+    # operator -> users: an attempt has ended and the next one follows
     RESTARTING = "Restarting"
+    # operator -> users: too many restarts in a row that did not count; the job is tried again later
     REPEATED_DISRUPTIONS = "RepeatedDisruptions"
+    # operator -> users: a GPU of the job is unhealthy
     GPU_UNHEALTHY = "GPUUnhealthy"
+    # operator -> users: the spec cannot be read; the message says where and what would be right
     INVALID_SPEC = "InvalidSpec"
+    # operator -> users: the API server refuses pods of the template for good
     INVALID_TEMPLATE = "InvalidTemplate"
+    # operator -> users: an object that is not the job's has the name that one of the job's needs
     NAME_TAKEN = "NameTaken"
+    # operator -> users: a ResourceQuota of the namespace is in the way
     QUOTA_EXCEEDED = "QuotaExceeded"
+    # operator -> users: the runtime was not put into the workers
     INJECTION_SKIPPED = "InjectionSkipped"
+    # operator -> users: the workers ended without a report of the runtime
     NO_REPORT = "NoReport"
+    # operator -> users: the workers have not reported so far
     NO_REPORT_YET = "NoReportYet"
-    # of a TrainingJob, by the planner
+    # planner -> operator, users: a gang of higher priority needs the GPUs
     HIGHER_PRIORITY = "HigherPriority"
-    # of a GPUTopology
+    # device plugin -> users: the link graph is reported
     REPORTED = "Reported"
+    # device plugin -> users: the source of the link graph cannot be read; the message says what is wrong
     BROKEN_DESCRIPTION = "BrokenDescription"
+    # device plugin -> users: kubelet speaks of GPUs that the plugin never offered to it
     UNKNOWN_GPUS = "UnknownGPUs"
+    # device plugin -> users: no CDI specification of the node names a GPU
     CDI_SPEC_MISSING = "CDISpecMissing"
+    # device plugin -> users: the container runtime shows GPUs to whoever asks by the variable
     VARIABLE_HONOURED = "VariableHonoured"
+    # device plugin -> users: the container runtime does not
     VARIABLE_REFUSED = "VariableRefused"
+    # device plugin -> users: it is not known whether the container runtime does
     NOT_PROBED = "NotProbed"
+    # device plugin -> users: another driver offers GPUs of this node
     CONFLICT = "Conflict"
+    # device plugin -> users: no other driver offers GPUs of this node
     NO_OTHER_PLUGIN = "NoOtherPlugin"
+    # device plugin -> users: another device plugin offers GPUs of this node
     OTHER_DEVICE_PLUGIN = "OtherDevicePlugin"
+    # device plugin -> users: another device plugin offers the node's other GPUs; kompakt offers those of `devicePlugin.ownGPUs`
     OWN_GPUS_ONLY = "OwnGPUsOnly"
+    # device plugin -> users: all GPUs are healthy
     ALL_HEALTHY = "AllHealthy"
 
 

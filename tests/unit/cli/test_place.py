@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import threading
 from pathlib import Path
 
@@ -166,30 +165,6 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert sentence("--matrix", str(tmp_path / "long")).startswith(f"{tmp_path}/long: more than 1048576 bytes")
     assert sentence("--matrix", "-", stdin=b"GPU0\xff").startswith("standard input: cannot be read as text")
     assert sentence("--machine", "x" * 300).startswith("unknown machine 'xxx")
-
-
-def shown(page: str) -> list[tuple[list[str], list[str]]]:
-    """The words of every `kompakt place` of a page, and the lines under it."""
-    found: list[tuple[list[str], list[str]]] = []
-    for block in (ROOT / page).read_text().split("```console\n")[1:]:
-        for part in block.split("\n```")[0].removeprefix("$ ").split("\n$ "):
-            command, *lines = part.split("\n")
-            if command.startswith("kompakt place "):
-                found.append((shlex.split(command)[2:], lines))
-    return found
-
-
-def test_the_pages_show_what_is_printed() -> None:
-    commands = shown("docs/placement.md")
-    assert len(commands) == 3
-    for words, lines in commands:
-        echoed = words[-2:] == ["echo", "$?"]
-        result = run(*([*words[:-3], words[-3].rstrip(";")] if echoed else words))
-        printed = [line.rstrip() for line in result.output.splitlines()]
-        assert printed + ([str(result.exit_code)] if echoed else []) == lines
-    (words, lines) = shown("README.md")[0]
-    assert lines[0] == "..."
-    assert run(*words).output.rstrip().splitlines()[-len(lines) + 1 :] == lines[1:]
 
 
 def test_the_pictures_before_and_after_are_what_is_drawn() -> None:
