@@ -23,7 +23,7 @@ def digits() -> list[torch.Tensor]:
 def main() -> None:
     torch.manual_seed(0)
     pixels, test_pixels, labels, test_labels = digits()
-    model = timm.create_model("resnet10t", in_chans=1, num_classes=10, channels=(32, 64, 64, 128)).to(DEVICE)
+    model = timm.create_model("resnet10t", in_chans=1, num_classes=10, channels=(16, 32, 32, 64)).to(DEVICE)
     optimizer = create_optimizer_v2(model, opt="adamw", lr=2e-3, weight_decay=0.05)
     schedule = CosineLRScheduler(optimizer, t_initial=EPOCHS)
     for epoch in range(EPOCHS):
