@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 
-LENGTH, BATCH, STEPS = 128, 16, 30
+LENGTH, BATCH, STEPS = 128, 8, 30
 
 
 class Predictor(nn.Module):

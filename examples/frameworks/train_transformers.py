@@ -29,7 +29,7 @@ def main() -> None:
     )  # fmt: skip
     train, test = random_split(source_code(2000), [1800, 200])
     arguments = TrainingArguments(
-        "/tmp/llama", max_steps=30, per_device_train_batch_size=16, learning_rate=3e-3, logging_steps=10, seed=0,
+        "/tmp/llama", max_steps=30, per_device_train_batch_size=8, learning_rate=3e-3, logging_steps=10, seed=0,
         save_strategy="no", report_to="none", disable_tqdm=True,
     )  # fmt: skip
     trainer = Trainer(LlamaForCausalLM(config), arguments, as_batch, train_dataset=train, eval_dataset=test)
