@@ -77,7 +77,7 @@ docs: sync ## write the made parts of docs anew (modules, index of decisions) an
 	$(BIN)/python -m tools.docs
 
 site: $(VENV)/docs ## the documentation as a site in the folder site/, without network: open site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict $(ARGS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
 
 format: sync ## format and mend what ruff can mend
 	$(BIN)/ruff format .

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.docs.decisions import FOLDER as DECISIONS
-from tools.docs.repository import ROOMS, tracked
+from tools.docs.repository import ROOMS, ignored, tracked
 from tools.docs.wrap import WIDTH, wrapped
 
 PAGES: Final = "*.md"  # in every folder
@@ -15,6 +15,10 @@ LEFT_ALONE: Final = ("CHANGELOG.md", f"{DECISIONS}/", "docs/reference/")
 MADE: Final = ("docs/reference/",)  # pages without line breaks of their own: they come from the declarations of fields
 _FOLDERS: Final = "|".join(("benchmarks", "charts", "crds", "docs", "examples", "kind", "requirements", "tests", *ROOMS))
 LINK: Final = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
+_OTHER_LINKS: Final = (
+    re.compile(r"<(?:a|img)\b[^>]*?\b(?:href|src)=[\"'](?P<target>[^\"']+)"),
+    re.compile(r"^\[[^\]]+\]: *(?P<target>\S+)", re.MULTILINE),
+)
 _PATH = re.compile(rf"(?:{_FOLDERS})/[\w./*-]*")
 _NAMED = re.compile(r"([\w./-]+\.py)::(\w+)")
 _BARE = re.compile(r"[\w/-]+\.py")
@@ -57,8 +61,8 @@ def _too_long(line: str) -> Iterator[str]:
 
 
 def _broken_links(root: Path, page: str, text: str) -> Iterator[tuple[int, str]]:
-    """Links with their line; their words may run over two."""
-    for link in LINK.finditer(text):
+    """Links with their line; their words may run over two. Marks of HTML and definitions of references count as well."""
+    for link in sorted((link for form in (LINK, *_OTHER_LINKS) for link in form.finditer(text)), key=lambda link: link.start()):
         if problem := _broken(root, page, link["target"]):
             yield text.count("\n", 0, link.start()) + 1, f"link to {link['target']}: {problem}"
 
@@ -70,6 +74,8 @@ def _broken(root: Path, page: str, target: str) -> str:
         return ""
     if not path.exists():
         return "there is no such file"
+    if not path.resolve().is_relative_to(root.resolve()) or ignored(root, path):
+        return "the file is not one of the repository's"
     wrong = anchor and path.suffix == ".md" and anchor not in anchors(path.read_text())
     return "no heading gives this anchor" if wrong else ""
 

@@ -1,6 +1,7 @@
 """The files of the checkout that docs speak of."""
 
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,20 @@ def tracked(root: Path, *patterns: str) -> list[str]:
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", *patterns]
     shown = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
     return sorted(name for name in set(shown.split("\0")) if name and (root / name).is_file())
+
+
+def ignored(root: Path, path: Path) -> bool:
+    """Whether git leaves the path out, as it does with environments and what is built."""
+    inside = path.resolve().relative_to(root.resolve())
+    return not _ignored(root).isdisjoint(map(str, (inside, *inside.parents)))
+
+
+@cache
+def _ignored(root: Path) -> frozenset[str]:
+    """What git ignores; of a folder that is ignored as a whole the folder alone."""
+    command = ["git", "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"]
+    shown = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    return frozenset(name.rstrip("/") for name in shown.split("\0") if name)
 
 
 def modules_of(root: Path, room: str) -> list[str]:

@@ -19,6 +19,8 @@ def checkout(tmp_path: Path) -> Path:
         "core/kompakt_core/one.py": "",
         "tests/test_a.py": "B: int = 1\nclass A:\n    def test_a(self): ...\n",
         "docs/decisions/0001-one-thing.md": FIRST,
+        ".gitignore": "built/\n",
+        "built/page.html": "",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -35,6 +37,7 @@ def problems_of(checkout: Path, page: str, text: str) -> list[str]:
     "text",
     [
         "[a](docs/other.md), [b](docs/other.md#how-it-is-really), [c](https://example.org/x), [d](#top)\n\n# Top\n",
+        '<a href="docs/other.md#other">x</a> [y][z]\n\n[z]: docs/other.md "title"',
         "`core/kompakt_core/one.py`, `docs/*.md`, `core/`, `tests/test_a.py::test_a`, `tests/test_a.py::A`, `tests/test_a.py::B`",
         "```\n[a](gone.md) `docs/gone.md`\n```\n\n    [a](gone.md)\n",
         "`train.py`, `a/b.py`",
@@ -51,6 +54,10 @@ def test_a_sound_page_has_no_problem(checkout: Path, text: str) -> None:
     [
         ("README.md", "one\n[a](gone.md)", "README.md:2: link to gone.md: there is no such file"),
         ("README.md", "one [a\nb](docs/other.md#gone)", "README.md:1: link to docs/other.md#gone: no heading gives this anchor"),
+        ("README.md", '<img src="gone.svg">', "README.md:1: link to gone.svg: there is no such file"),
+        ("README.md", "[a][b]\n\n[b]: gone.md", "README.md:3: link to gone.md: there is no such file"),
+        ("README.md", "[a](built/page.html)", "README.md:1: link to built/page.html: the file is not one of the repository's"),
+        ("docs/a.md", "[a](../../)", "docs/a.md:1: link to ../../: the file is not one of the repository's"),
         ("README.md", "`core/kompakt_core/gone.py`", "README.md:1: `core/kompakt_core/gone.py`: there is no such file"),
         ("core/README.md", "`gone.py`", "core/README.md:1: `gone.py`: there is no such file in core/"),
         ("docs/a.md", "`core/kompakt_core/one.py`, `b.py`", "docs/a.md:1: `b.py`: there is no such file in core/kompakt_core/"),
