@@ -32,6 +32,11 @@ LIMITS_KIND: Final = "Limits"
 LIMITS_PLURAL: Final = "joblimits"  # not "limits", which is kubectl's short name of LimitRange
 
 RESOURCE: Final = "kompakt.dev/gpu"
+# By which other drivers offer the same GPUs: NVIDIA's device plugin whole, shared and as MIG slices; and the label of its feature
+# discovery on nodes that have some.
+OTHER_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
+OTHER_MIG_PREFIX: Final = "nvidia.com/mig-"
+NVIDIA_GPU_PRESENT: Final = "nvidia.com/gpu.present"
 SCHEDULER_NAME: Final = "kompakt-scheduler"
 SCHEDULER_LEASE: Final = "kompakt-scheduler"
 OPERATOR_LEASE: Final = "kompakt-operator"
