@@ -36,7 +36,9 @@ CHECKS: Final = (
     ClusterCheck("pods", ("pods",), doctor_waiting.pods),
     ClusterCheck("jobs", ("jobs",), doctor_waiting.jobs),
 )
-INSTALL: Final = "helm install kompakt charts/kompakt -n {} --create-namespace (docs/install.md); --kompakt-namespace names another place"
+INSTALL: Final = (
+    "helm install kompakt charts/kompakt -n {} --create-namespace (docs/install.md); --kompakt-namespace names another place"
+)
 
 
 def findings(reading: ClusterReading) -> list[Finding]:
@@ -59,7 +61,9 @@ def checked(check: ClusterCheck, reading: ClusterReading) -> Iterator[Finding]:
     lacking = reading.lacking(*check.needs)
     if lacking:
         rights = ", ".join(dict.fromkeys(one.right for one in lacking))
-        yield not_checked(check.name, lacking[0].why, f"ask for the right to {rights}, or let an administrator run kompakt doctor")
+        yield not_checked(
+            check.name, lacking[0].why, f"ask for the right to {rights}, or let an administrator run kompakt doctor"
+        )
     else:
         yield from check.look(reading)
 

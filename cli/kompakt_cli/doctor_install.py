@@ -1,4 +1,4 @@
-"""Checks of what is installed: version of Kubernetes, parts of kompakt, CRDs, Leases and clocks. Pure: a reading in, findings out."""
+"""Checks of what is installed: version of Kubernetes, parts of kompakt, CRDs, Leases and clocks. Pure functions of a reading."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -78,7 +78,9 @@ def _ready(name: str, workload: Item, release: str) -> Finding:
 
 def _no_pods(name: str) -> str:
     if name == "device-plugin":
-        return f"label a node: kubectl label node NODE {contract.LABEL_MACHINE}=KEY (source text), or see devicePlugin.nodeSelector"
+        return (
+            f"label a node: kubectl label node NODE {contract.LABEL_MACHINE}=KEY (source text), or see devicePlugin.nodeSelector"
+        )
     return f"set the chart value {name}.replicas to 2"
 
 
@@ -184,7 +186,9 @@ def _lease(check: str, spec: Mapping[str, Any] | None, reading: ClusterReading, 
         cure = "set the clock of that pod's node by NTP (timedatectl set-ntp true)"
         return warning(check, f"held by {holder}, renewed {-age:.0f} s in the future", cure)
     if pods is not None and holder.partition("_")[0] not in pods:
-        cure = f"wait until the Lease runs out ({(spec or {}).get('leaseDurationSeconds', 15)} s) or find out who else runs: {logs}"
+        cure = (
+            f"wait until the Lease runs out ({(spec or {}).get('leaseDurationSeconds', 15)} s) or find out who else runs: {logs}"
+        )
         return warning(check, f"{said}, which is no pod in namespace {reading.release}", cure)
     return ok(check, said)
 

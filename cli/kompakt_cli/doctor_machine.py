@@ -87,7 +87,9 @@ def _driver(reading: MachineReading) -> Iterator[Finding]:
         names = sorted({line.partition(",")[2].strip() for line in reading.driver})
         yield ok("NVIDIA driver", f"{version}, {len(reading.driver)} GPUs: {', '.join(names)}")
     else:
-        cure = "install NVIDIA's driver where there is a GPU (in a container: --gpus all); on CPUs compression makes training slower"
+        cure = (
+            "install NVIDIA's driver where there is a GPU (in a container: --gpus all); on CPUs compression makes training slower"
+        )
         yield warning("NVIDIA driver", reading.no_driver, cure)
 
 
@@ -96,9 +98,13 @@ def _gpu(reading: MachineReading) -> Iterator[Finding]:
     names, reason = reading.python.get("gpus") or [], reading.python.get("unpacked")
     if reading.driver and reading.python.get("torch") and not names:
         said = f"torch {reading.python['torch']}, built for {reading.python.get('built_for')}, sees no GPU"
-        yield problem("GPU", said, "install a torch for CUDA that this driver takes (pytorch.org), and check CUDA_VISIBLE_DEVICES")
+        yield problem(
+            "GPU", said, "install a torch for CUDA that this driver takes (pytorch.org), and check CUDA_VISIBLE_DEVICES"
+        )
     elif names and reason:
-        yield problem("GPU", f"nothing is packed on it: {reason}", GPU_CURES.get(reason, "docs/compression.md says what it means"))
+        yield problem(
+            "GPU", f"nothing is packed on it: {reason}", GPU_CURES.get(reason, "docs/compression.md says what it means")
+        )
     elif names and reason is not None:
         yield ok("GPU", f"{len(names)} for torch; the codec's kernels run and agree with plain torch")
 

@@ -1,4 +1,4 @@
-"""Checks of nodes: other device plugins, labels, link graphs, and how containers get their GPUs. Pure: a reading in, findings out."""
+"""Checks of nodes: other device plugins, labels, link graphs, and how containers get their GPUs. Pure functions of a reading."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -20,8 +20,8 @@ CURES: Final[Mapping[str, str]] = {
     ConditionReason.BROKEN_DESCRIPTION: "correct devicePlugin.machines, or with source nvml devicePlugin.driverFolder",
     ConditionReason.CONFLICT: "keep the other plugin off the node (a node selector for each), or list devicePlugin.ownGPUs",
     ConditionReason.CDI_SPEC_MISSING: (
-        "on the node: nvidia-ctk cdi generate --device-name-strategy=uuid --output=/var/run/cdi/nvidia.yaml; with containerd 1.7 and "
-        "enable_cdi also devicePlugin.cdi=always"
+        "on the node: nvidia-ctk cdi generate --device-name-strategy=uuid --output=/var/run/cdi/nvidia.yaml; with containerd 1.7 "
+        "and enable_cdi also devicePlugin.cdi=always"
     ),
     ConditionReason.VARIABLE_HONOURED: (
         "set accept-nvidia-visible-devices-envvar-when-unprivileged = false in /etc/nvidia-container-runtime/config.toml and "
@@ -137,7 +137,9 @@ def gpu_nodes(reading: ClusterReading) -> Iterator[Finding]:
     silent = sorted(_name(one) for one in nodes if _announces(one) and not _offered(one) and not _others(one))
     if silent:
         cure = (
-            "kubectl get pods -n " + reading.release + " -o wide -l app.kubernetes.io/component=device-plugin: does one run there? "
+            "kubectl get pods -n "
+            + reading.release
+            + " -o wide -l app.kubernetes.io/component=device-plugin: does one run there? "
             "See devicePlugin.nodeSelector and devicePlugin.tolerations"
         )
         yield problem("GPU nodes", f"have GPUs and offer no {contract.RESOURCE}: {some(silent)}", cure)

@@ -1,4 +1,4 @@
-"""Checks of rights: what who asks may do, and whether the accounts of kompakt have their roles. Pure: a reading in, findings out."""
+"""Checks of rights: what who asks may do, and whether the accounts of kompakt have their roles. Pure functions of a reading."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -23,7 +23,11 @@ SCHEDULER: Final = (
     ("patch", "pods", ""),
     ("create", "pods/binding", ""),
 )
-PLUGIN: Final = (("watch", "pods", ""), ("patch", contract.TOPOLOGY_PLURAL, GROUP), ("patch", f"{contract.TOPOLOGY_PLURAL}/status", GROUP))
+PLUGIN: Final = (
+    ("watch", "pods", ""),
+    ("patch", contract.TOPOLOGY_PLURAL, GROUP),
+    ("patch", f"{contract.TOPOLOGY_PLURAL}/status", GROUP),
+)
 ACCOUNT: Final = "-device-plugin"
 
 
@@ -35,7 +39,9 @@ def own_rights(namespace: str, release: str) -> dict[AskedRight, str]:
         AskedRight("get", "pods/log", "", namespace): "read logs of workers",
         AskedRight("get", "services/proxy", "", release, f"{DEFAULT_SERVICE}:http"): "use kompakt explain",
         AskedRight("create", "services/proxy", "", release, f"{DEFAULT_SERVICE}:http"): "use kompakt what-if",
-        AskedRight("create", "serviceaccounts/token", "", release, f"{DEFAULT_SERVICE}-reader"): "use kompakt explain without --account",
+        AskedRight(
+            "create", "serviceaccounts/token", "", release, f"{DEFAULT_SERVICE}-reader"
+        ): "use kompakt explain without --account",
     }
 
 
@@ -80,11 +86,13 @@ def of_accounts(reading: ClusterReading) -> Iterator[Finding]:
     denied = [f"{one.account} may not {one}" for one, may in asked.items() if may is False]
     unknown = [may for may in asked.values() if isinstance(may, Unread)]
     if denied:
-        cure = "helm upgrade writes the chart's roles anew; helm get manifest RELEASE | grep -A9 RoleBinding shows what should be there"
+        cure = "helm upgrade writes the chart's roles anew; helm get manifest RELEASE shows which should be there"
         yield problem("roles of kompakt", some(denied), cure)
     elif unknown:
         yield not_checked("roles of kompakt", unknown[0].why, f"ask an administrator, who may {unknown[0].right}")
     elif asked:
         yield ok("roles of kompakt", f"{len({one.account for one in asked})} accounts have their roles")
     else:
-        yield not_checked("roles of kompakt", "no Deployment of kompakt names an account", "ask for the right to list deployments")
+        yield not_checked(
+            "roles of kompakt", "no Deployment of kompakt names an account", "ask for the right to list deployments"
+        )

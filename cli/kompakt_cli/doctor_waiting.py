@@ -38,9 +38,12 @@ def jobs(reading: ClusterReading) -> Iterator[Finding]:
     for name, conditions in stalled.items():
         why = conditions[Type.STALLED]
         where, _, job = name.partition("/")
-        yield warning("jobs", f"{name}: {why.reason}: {why.message}", f"kubectl describe trainingjob {job} -n {where}; docs/trainingjob.md")
+        yield warning(
+            "jobs", f"{name}: {why.reason}: {why.message}", f"kubectl describe trainingjob {job} -n {where}; docs/trainingjob.md"
+        )
     if unseen:
-        cure = f"kubectl get lease {contract.OPERATOR_LEASE} -n {reading.release} -o yaml: is an operator active? Or managedBy names another"
+        lease = f"kubectl get lease {contract.OPERATOR_LEASE} -n {reading.release}"
+        cure = f"{lease} shows whether an operator is active; see also spec.managedBy"
         yield warning("jobs", f"no operator has seen {some(unseen)}", cure)
     if not (stalled or unseen):
         yield ok("jobs", f"{len(every)} TrainingJobs, none stalled")
