@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+from kompakt_core import contract
 from kompakt_core.contract.conditions import ConditionReason, TopologyType
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid, NodeName
@@ -13,10 +14,7 @@ from kompakt_device_plugin.cdi import REMEDY, CdiNames
 from kompakt_device_plugin.isolation import Isolation
 from kompakt_device_plugin.report import NodeReport, TopologyCondition
 
-# By which other drivers offer the same GPUs: NVIDIA's device plugin by resources (whole GPUs, shared ones, MIG slices),
-# NVIDIA's driver for dynamic resource allocation by ResourceSlices.
-_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
-_MIG_PREFIX: Final = "nvidia.com/mig-"
+# NVIDIA's driver for dynamic resource allocation offers the same GPUs by ResourceSlices, its device plugin by resources.
 DRA_DRIVER: Final = "gpu.nvidia.com"
 _NO_SLICES: Final[tuple[Mapping[str, Any], ...]] = ()
 _ALL: Final[frozenset[GpuUuid]] = frozenset()
@@ -93,7 +91,7 @@ def advertise(
 def other_owner(node_reading: NodeReading) -> str:
     """By what another driver offers GPUs of this node; empty where none does."""
     capacity = (node_reading.node.get("status") or {}).get("capacity") or {}
-    resources = (name for name in capacity if name in _RESOURCES or name.startswith(_MIG_PREFIX))
+    resources = (name for name in capacity if name in contract.OTHER_RESOURCES or name.startswith(contract.OTHER_MIG_PREFIX))
     claimed = (name for name in sorted(resources) if str(capacity[name]) != "0")
     sliced = (
         f"ResourceSlice {found['metadata']['name']} of {DRA_DRIVER}"

@@ -94,7 +94,7 @@ def problem_of(node: NodeView, topology: TopologyView | None, pods: Iterable[Pod
 
 # Labels of nodes that have GPUs before our device plugin reports any: ours, and that of NVIDIA's feature discovery.
 GONE_AT_MOST: Final = 1000  # pods that went lately: an answer comes within seconds
-_GPU_LABELS: Final = (contract.LABEL_MACHINE, "nvidia.com/gpu.present")
+_GPU_LABELS: Final = (contract.LABEL_MACHINE, contract.NVIDIA_GPU_PRESENT)
 
 
 def announces_gpus(node: NodeView) -> bool:

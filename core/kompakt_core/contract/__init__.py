@@ -35,6 +35,11 @@ LIMITS_PLURAL: Final = "joblimits"  # not "limits", which is kubectl's short nam
 
 # device plugin, users -> kubelet, kube-scheduler, extender: the extended resource; one is one whole GPU
 RESOURCE: Final = "kompakt.dev/gpu"
+# By which other drivers offer the same GPUs: NVIDIA's device plugin whole, shared and as MIG slices; and the label of its feature
+# discovery on nodes that have some.
+OTHER_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
+OTHER_MIG_PREFIX: Final = "nvidia.com/mig-"
+NVIDIA_GPU_PRESENT: Final = "nvidia.com/gpu.present"
 # users, operator -> kube-scheduler: `spec.schedulerName` of pods whose GPUs kompakt chooses
 SCHEDULER_NAME: Final = "kompakt-scheduler"
 # kube-scheduler -> extender: the Lease of the active scheduler; the extender beside it decides
