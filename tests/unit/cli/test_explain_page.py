@@ -1,6 +1,5 @@
 """docs/explain.md shows what the commands print, over the cluster that the page describes."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,38 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from kompakt_cli import main
-from kompakt_extender.wire import decode_args
+from tests.support.cli.described import described
 from tests.support.cli.standin import kubeconfig, serving
-from tests.support.extender.explain_client import SENSITIVE, ExplainClient
-from tests.support.extender.leader import Leader
-from tests.support.extender.world import World, pod
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "explain.md").read_text()
-
-
-async def described() -> ExplainClient:
-    """A DGX-1, eight A100 with bridges, three tainted nodes; a pod bound as kube-scheduler would have it, a gang that waits."""
-    world = World()
-    world.add_node("node-1", "dgx1-v100")
-    world.add_node("node-2", "a100-pcie-8-bridge-pairs")
-    for name in ("sim-0", "sim-1", "sim-2"):
-        world.add_node(name, "dgx1-v100")
-        world.nodes[name]["spec"] |= {"taints": [{"key": "mine", "effect": "NoSchedule"}]}
-        world.put("nodes", name, world.nodes[name])
-    client = ExplainClient(Leader(world))
-    leader = client.leader
-    leader.take_over()
-    made = world.add_pod(pod("trainer", 4, annotations=SENSITIVE))
-    leader.see()
-    asked = decode_args(json.dumps({"Pod": made, "NodeNames": list(world.nodes)}).encode())
-    leader.answers.filter(asked)
-    leader.answers.prioritize(asked)
-    assert await leader.bind("trainer", "node-1") == ""
-    world.report("node-1")
-    leader.see()
-    world.add_gang("large", 2, 8)
-    await leader.settle()
-    return client
 
 
 @pytest.fixture(scope="module")
