@@ -24,6 +24,8 @@ AS_A_WHOLE = {
         "ANN_PATTERN", "ANN_EDGES", "ANN_POLICY", "ANN_SENSITIVITY", "ANN_REQUIRED_LINK",
     },  # fields that are handed to the contract's decoder
     "device-plugin/kompakt_device_plugin/source.py": {"LABEL_MACHINE"},  # any text
+    "cli/kompakt_cli/doctor_nodes.py": {"LABEL_MACHINE", "LABEL_RACK", "LABEL_BLOCK"},  # keys of node labels, any text
+    "cli/kompakt_cli/doctor_install.py": {"LABEL_MACHINE"},  # the key in a command
     "cli/kompakt_cli/profile_jobs.py": {"ANN_PROFILE"},  # profile.document writes it
 }  # fmt: skip
 # Reading and writing of moments: the simulator's are those of recorded logs, in other forms.

