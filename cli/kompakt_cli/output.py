@@ -40,8 +40,20 @@ def show(answer: Answer, output: OutputFormat, render: Iterable[RenderableType],
         for name in names:
             console.out(name, highlight=False)
     else:
-        for part in render:
+        printed(console, render)
+
+
+def printed(console: Console, parts: Iterable[RenderableType]) -> None:
+    """For people on a terminal; elsewhere without the spaces that fill the lines of a table."""
+    if console.is_terminal:
+        for part in parts:
             console.print(part, highlight=False)
+        return
+    with console.capture() as whole:
+        for part in parts:
+            console.print(part, highlight=False)
+    for line in whole.get().splitlines():
+        typer.echo(line.rstrip())
 
 
 def screen() -> Console:
