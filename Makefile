@@ -39,7 +39,7 @@ $(VENV)/recipes: $(VENV)/torch requirements/recipes.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/recipes.txt
 	touch $@
 
-sync-recipes: $(VENV)/recipes ## training frameworks into .venv as well, for examples/recipes (100 MB)
+sync-frameworks: $(VENV)/recipes $(VENV)/zoo ## all of these and training frameworks into .venv as well, for examples/frameworks and tests (200 MB)
 
 $(VENV)/zoo: $(VENV)/torch requirements/zoo.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/zoo.txt
@@ -124,4 +124,4 @@ demo: sync ## the whole path on a cluster of its own, or on another with KOMPAKT
 demo-down: sync ## remove all that the demo brought up (of another cluster: kompakt and the demo's jobs)
 	$(BIN)/python -m tools.kube down
 
-.PHONY: help sync sync-torch sync-docs sync-recipes sync-zoo zoo sync-old-torch check docs site format test test-fast coverage gpu-packages test-gpu requirements images tour demo demo-down
+.PHONY: help sync sync-torch sync-docs sync-frameworks sync-zoo zoo sync-old-torch check docs site format test test-fast coverage gpu-packages test-gpu requirements images tour demo demo-down

@@ -110,13 +110,13 @@ def say(text: str) -> None:
 
 
 def install_torch() -> None:
-    """PyTorch for the runtime's tests, where the disk holds it; the tests name it as missing otherwise."""
-    if (BIN.parent / "torch").exists():
+    """PyTorch and training frameworks for the runtime's tests, if the disk holds them; otherwise tests name what is missing."""
+    if all((BIN.parent / stamp).exists() for stamp in ("torch", "recipes", "zoo")):
         return
     if shutil.disk_usage(ROOT).free < TORCH_DISK:
         say(f"PyTorch is not installed: less than {TORCH_DISK >> 30} GiB of disk are free; its tests are skipped")
         return
-    subprocess.run(["make", "sync-torch"], cwd=ROOT, check=True)
+    subprocess.run(["make", "sync-frameworks"], cwd=ROOT, check=True)
 
 
 def install_compiler() -> None:

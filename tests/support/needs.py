@@ -10,6 +10,7 @@ REASONS = {
     "skimage": "scikit-image is not installed: `make sync-torch`",
     "triton": "triton is not installed: it comes with torch from the package index",
     **{library: f"{library} is not installed: `make sync-zoo`" for library in ("peft", "timm", "torchvision", "transformers")},
+    **{library: f"{library} is not installed: `make sync-frameworks`" for library in ("accelerate", "lightning")},
 }
 
 

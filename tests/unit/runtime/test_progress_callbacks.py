@@ -39,7 +39,9 @@ def read(path: Path) -> progress.Progress:
     """By the operator's reader, from what the runtime's takes."""
     words = json.loads(path.read_text())
     assert runtime.read(str(path)) == words, "nothing in it is malformed"
-    return progress.read(words)
+    found = progress.read(words)
+    assert found is not None
+    return found
 
 
 class Clock:
@@ -96,7 +98,7 @@ class Squares(nn.Module):
 
 
 def test_in_a_trainer_of_transformers(ours, told, tmp_path):
-    needs("transformers", "zoo")
+    needs("transformers", "frameworks")
     from transformers import Trainer, TrainingArguments
 
     settings = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 3, "use_cpu": True}
@@ -114,7 +116,7 @@ def test_in_a_trainer_of_transformers(ours, told, tmp_path):
 
 
 def test_in_lightning(ours, told):
-    pytest.importorskip("lightning", reason="lightning is not installed: `make sync-frameworks`")
+    needs("lightning", "frameworks")
     import lightning
 
     class Module(lightning.LightningModule):
@@ -142,7 +144,7 @@ def test_in_lightning(ours, told):
 
 
 def test_in_a_loop_with_accelerate(ours, told):
-    pytest.importorskip("accelerate", reason="accelerate is not installed: `make sync-frameworks`")
+    needs("accelerate", "frameworks")
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True, log_with=ours.accelerate_tracker(total=STEPS, samples=BATCH))
