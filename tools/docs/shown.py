@@ -25,6 +25,10 @@ HARMLESS: Final = ("kompakt", "kompakt-run", "pip", "echo", "cat", "head", "tail
 NOT_RUN: Final = {
     "explain": "needs a cluster",
     "what-if": "needs a cluster",
+    "submit": "needs a cluster",
+    "logs": "needs a cluster",
+    "top": "needs a cluster",
+    "doctor": "tells of the machine that it runs on",
     "run": "trains",
     "profile": "trains",
     "tour": "takes a minute",
