@@ -29,11 +29,11 @@ sync: $(VENV)/synced ## the development environment in .venv (200 MB)
 
 sync-torch: $(VENV)/torch ## PyTorch and scikit-learn into .venv as well (5.3 GB, shared with uv's cache)
 
-$(VENV)/recipes: $(VENV)/torch requirements/recipes.txt
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/recipes.txt
+$(VENV)/frameworks: $(VENV)/torch requirements/frameworks.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/frameworks.txt
 	touch $@
 
-sync-recipes: $(VENV)/recipes ## training frameworks into .venv as well, for examples/recipes (100 MB)
+sync-frameworks: $(VENV)/frameworks $(VENV)/zoo ## training frameworks into .venv as well, for examples/frameworks (200 MB)
 
 $(VENV)/zoo: $(VENV)/torch requirements/zoo.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/zoo.txt
@@ -115,4 +115,4 @@ demo: sync ## the whole path on a cluster of its own, or on another with KOMPAKT
 demo-down: sync ## remove all that the demo brought up (of another cluster: kompakt and the demo's jobs)
 	$(BIN)/python -m tools.kube down
 
-.PHONY: help sync sync-torch sync-recipes sync-zoo zoo sync-old-torch check docs format test test-fast coverage gpu-packages test-gpu requirements images tour demo demo-down
+.PHONY: help sync sync-torch sync-frameworks sync-zoo zoo sync-old-torch check docs format test test-fast coverage gpu-packages test-gpu requirements images tour demo demo-down

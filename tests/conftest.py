@@ -22,7 +22,7 @@ TORCH = (
 WITHOUT_TORCH = {  # of the runtime's tests
     *("test_batch.py", "test_bootstrap.py", "test_bounds.py", "test_config.py", "test_export.py", "test_host_memory.py"),
     *("test_killed.py", "test_old_torch.py", "test_pagecache.py", "test_plan.py", "test_policy.py", "test_progress.py"),
-    "test_recipes.py",
+    "test_frameworks.py",
 }
 MORE = {
     "test_training.py": ["sklearn"], "test_injection.py": ["sklearn"], "test_accuracy.py": ["sklearn", "skimage"],

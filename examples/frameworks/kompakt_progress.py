@@ -107,8 +107,8 @@ def accelerate_tracker(total: int | None = None, samples: int | None = None) -> 
         name, requires_logging_directory = "kompakt", False
 
         def __init__(self) -> None:
+            self.tracker = ProgressFile()  # first: what is above it asks for it
             super().__init__()
-            self.tracker = ProgressFile()
             self.said: tuple[Any, ...] = ()
 
         @on_main_process
