@@ -39,7 +39,9 @@ def read(path: Path) -> progress.Progress:
     """By the operator's reader, from what the runtime's takes."""
     words = json.loads(path.read_text())
     assert runtime.read(str(path)) == words, "nothing in it is malformed"
-    return progress.read(words)
+    found = progress.read(words)
+    assert found is not None
+    return found
 
 
 class Clock:
