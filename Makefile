@@ -35,11 +35,11 @@ $(VENV)/docs: $(VENV)/synced requirements/docs.txt
 
 sync-docs: $(VENV)/docs ## what builds the documentation site into .venv as well (110 MB)
 
-$(VENV)/recipes: $(VENV)/torch requirements/recipes.txt
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/recipes.txt
+$(VENV)/frameworks: $(VENV)/torch requirements/frameworks.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/frameworks.txt
 	touch $@
 
-sync-frameworks: $(VENV)/recipes $(VENV)/zoo ## all of these and training frameworks into .venv as well, for examples/frameworks and tests (200 MB)
+sync-frameworks: $(VENV)/frameworks $(VENV)/zoo ## training frameworks into .venv as well, for examples/frameworks (200 MB)
 
 $(VENV)/zoo: $(VENV)/torch requirements/zoo.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/zoo.txt

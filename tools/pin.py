@@ -44,7 +44,7 @@ def main() -> None:
     export("browser", "--only-group", "browser")
     export("docs", "--only-group", "docs")
     export("torch", "--only-group", "torch")
-    export("recipes", "--only-group", "recipes")
+    export("frameworks", "--only-group", "frameworks")
     compile_alone("old-torch")
     compile_alone("between-torch")
     # After the files that it must agree with, and for all versions of Python and machines as they are.

@@ -111,7 +111,7 @@ def say(text: str) -> None:
 
 def install_torch() -> None:
     """PyTorch and training frameworks for the runtime's tests, if the disk holds them; otherwise tests name what is missing."""
-    if all((BIN.parent / stamp).exists() for stamp in ("torch", "recipes", "zoo")):
+    if all((BIN.parent / stamp).exists() for stamp in ("torch", "frameworks", "zoo")):
         return
     if shutil.disk_usage(ROOT).free < TORCH_DISK:
         say(f"PyTorch is not installed: less than {TORCH_DISK >> 30} GiB of disk are free; its tests are skipped")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
+from tests.support.examples import manifests
 from tools.kube.jobs import training_job
 from tools.kube.session import ClusterSession
 
@@ -42,6 +43,14 @@ def refusal(cluster: ClusterSession, namespace: str, body: dict[str, Any]) -> st
 def test_a_job_with_the_shown_fields_is_taken(cluster: ClusterSession, namespace: str) -> None:
     made = cluster.custom.create_namespaced_custom_object(*GROUP, namespace, "trainingjobs", job(), dry_run="All")
     assert (made["spec"]["suspend"], made["spec"]["managedBy"]) == (False, "kompakt.dev/operator")
+
+
+@pytest.mark.parametrize("name", manifests())
+def test_a_job_of_the_examples_is_taken(cluster: ClusterSession, namespace: str, name: str) -> None:
+    body = manifests()[name]
+    cluster.custom.create_namespaced_custom_object(
+        *GROUP, namespace, "trainingjobs", body, dry_run="All", field_validation="Strict"
+    )
 
 
 @pytest.mark.parametrize(
