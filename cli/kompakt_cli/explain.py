@@ -9,8 +9,11 @@ from rich.console import RenderableType
 from kompakt_cli.cluster_options import ClusterOptions, asking
 from kompakt_cli.output import JOB_RESOURCE, Answer, OutputFormat, columns, facts, gpus, rejections, request_text, show, worth
 from kompakt_cli.picture import draw
+from kompakt_cli.standing import why
+from kompakt_cli.training_jobs import TrainingJobs
 from kompakt_cli.words import gigabytes
 from kompakt_core.contract.conditions import Type
+from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuUuid
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
 
@@ -37,7 +40,8 @@ def pod(question: ClusterOptions, name: Name, namespace: Namespace = None) -> No
 def job(question: ClusterOptions, name: Name, namespace: Namespace = None) -> None:
     """What is decided about a TrainingJob, and why it waits."""
     answer = question.cluster.get("jobs", namespace or question.cluster.namespace, name)
-    show(answer, question.output, job_text(answer, question.output is OutputFormat.WIDE), [f"{JOB_RESOURCE}/{name}"])
+    wide, now = question.output is OutputFormat.WIDE, _operators_word(question, name, namespace)
+    show(answer, question.output, job_text(answer, wide, now), [f"{JOB_RESOURCE}/{name}"])
 
 
 @app.command()
@@ -91,8 +95,16 @@ def _decision(found: Answer) -> Iterator[tuple[str, str]]:
     yield "second node", where
 
 
-def job_text(answer: Answer, wide: bool = False) -> Iterator[RenderableType]:
-    """A job's answer on screen; `wide` names the GPUs of each pod."""
+def _operators_word(question: ClusterOptions, name: str, namespace: str | None) -> str:
+    """What the operator says is in the way, for those who may read the job itself."""
+    try:
+        return why(TrainingJobs(question.kubeconfig, question.context, namespace).get(name).get("status") or {})
+    except InvalidInput:
+        return ""
+
+
+def job_text(answer: Answer, wide: bool = False, now: str = "") -> Iterator[RenderableType]:
+    """A job's answer on screen; `wide` names the GPUs of each pod. `now`: what is in the way, as the operator says."""
     workers, scheduling = answer["workers"], answer["scheduling"]
     older = scheduling.get("state", ""), scheduling.get("message", "")  # an older extender does not say how a job ended
     state = (answer["state"], answer["message"]) if "state" in answer else older
@@ -101,6 +113,7 @@ def job_text(answer: Answer, wide: bool = False) -> Iterator[RenderableType]:
     yield facts(
         ("job", f"{answer['job']}, attempt {answer['attempt']}" + (", suspended" if answer["suspended"] else "")),
         ("state", ": ".join(filter(None, state))),
+        ("now", now if now not in state else ""),
         ("since", scheduling.get("waitingSince", "") if state[0] in ("Waiting", "Reserved") else ""),
         ("asked", f"to end {asked['message']}, since {asked['requestedAt']}" if asked else ""),
         ("pods", "" if over else f"{workers['present']} of {workers['expected']} are there, {workers['bound']} bound"),

@@ -10,8 +10,8 @@ from typing import Final
 import typer
 
 from kompakt_cli.job_logs import Line, LoggedWorker, Position, follow, workers_of
+from kompakt_cli.standing import why
 from kompakt_cli.training_jobs import Document, TrainingJobs
-from kompakt_core.contract.conditions import Type, read_conditions
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.phases import FINISHED, Phase
@@ -88,7 +88,7 @@ class JobLogs:
 
 @dataclass(frozen=True, slots=True)
 class WatchedJob:
-    """How a job is watched. `on_change` hears the job when its phase or attempt is another one."""
+    """How a job is watched. `on_change` hears the job when its phase, its attempt or what it waits for is another one."""
 
     jobs: TrainingJobs
     owner: JobOwner
@@ -103,7 +103,7 @@ class WatchedJob:
         while True:
             job = self._found()
             status = job.get("status") or {}
-            if (now := (status.get("phase"), status.get("attempt"))) != before:
+            if (now := (status.get("phase"), status.get("attempt"), why(status))) != before:
                 self.on_change(job)
                 before = now
             over = status.get("phase") in FINISHED
@@ -154,16 +154,8 @@ def until_over(jobs: TrainingJobs, owner: JobOwner, *, logs: bool) -> int:
 def told(job: Document) -> str:
     """Where a job stands, in one line."""
     status = job.get("status") or {}
-    phase, scheduling = status.get("phase") or "not seen by the operator yet", status.get("scheduling") or {}
-    why = scheduling.get("message", "") if phase == Phase.PENDING else _why_ended(status)
+    phase = status.get("phase") or "not seen by the operator yet"
+    ratio = (status.get("compression") or {}).get("ratio")
+    more = f"activations {ratio} times smaller" if phase == Phase.SUCCEEDED and ratio else why(status)
     attempt = f", attempt {status['attempt']}" if status.get("attempt", 0) > 1 else ""
-    return f"{job['metadata']['name']}: {phase}{attempt}{f' ({why})' if why else ''}"
-
-
-def _why_ended(status: Document) -> str:
-    failed = read_conditions(status.get("conditions")).get(Type.FAILED)
-    if failed is not None and failed.true:
-        return f"{failed.reason}: {failed.message}"
-    if status.get("phase") == Phase.SUCCEEDED and (ratio := (status.get("compression") or {}).get("ratio")):
-        return f"activations {ratio} times smaller"
-    return str((status.get("lastRestart") or {}).get("message", "")) if status.get("phase") == Phase.RESTARTING else ""
+    return f"{job['metadata']['name']}: {phase}{attempt}{f' ({more})' if more else ''}"

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from kompakt_cli.access import Context, Kubeconfig
 from kompakt_cli.output import JOB_RESOURCE, Output, OutputFormat, columns, show
+from kompakt_cli.standing import why
 from kompakt_cli.training_jobs import Document, TrainingJobs
 from kompakt_cli.words import gigabytes
 from kompakt_core.contract import timestamps
@@ -33,13 +34,20 @@ def top(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Show TrainingJobs: who has GPUs, who waits and why, how far each one is."""
+    """Show TrainingJobs: which have GPUs, which wait and why, how far each one is.
+
+    Who holds which GPU, plain pods too: `kompakt explain node NODE`.
+    """
     jobs = TrainingJobs(kubeconfig, context, namespace)
     if watch and output in (OutputFormat.TEXT, OutputFormat.WIDE):
         _watched(jobs, all_namespaces, finished, output)
         return
     found = _found(jobs, all_namespaces, finished)
     answer = {"apiVersion": "v1", "kind": "List", "items": found}
+    if not found and output in (OutputFormat.TEXT, OutputFormat.WIDE):
+        where = "the cluster" if all_namespaces else f"namespace {jobs.namespace}"
+        typer.echo(f"no TrainingJobs in {where}" + ("" if finished else " that are not over (-a shows those too)"), err=True)
+        return
     table = rendered(found, all_namespaces, output is OutputFormat.WIDE, time.time())
     show(answer, output, [table], (f"{JOB_RESOURCE}/{one['metadata']['name']}" for one in found))
 
@@ -150,12 +158,3 @@ def size(count: object) -> str:
     if not isinstance(count, int):
         return "-"
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def why(status: dict[str, Any]) -> str:
-    """Why it waits, or began anew; empty while all is well."""
-    if status.get("phase") in ("Pending", "", None):
-        return str((status.get("scheduling") or {}).get("message", ""))
-    if status.get("phase") == "Restarting":
-        return str((status.get("lastRestart") or {}).get("message", ""))
-    return ""

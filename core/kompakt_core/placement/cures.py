@@ -51,6 +51,6 @@ CURES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.BEYOND_LIMITS: "ask for less, or ask an administrator to raise the Limits",
         Reason.MAPA_BLOCKED: "use the policy Best or Preserve",
         Reason.NEVER_FITS: "ask for less, or add nodes",
-        Reason.DOES_NOT_FIT_NOW: "`kompakt explain job` says what each node lacks",
+        Reason.DOES_NOT_FIT_NOW: "`kompakt explain nodes` shows what is free",
     }
 )

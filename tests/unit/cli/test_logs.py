@@ -88,7 +88,7 @@ def test_before_any_worker_runs_it_is_said_what_the_job_waits_for(server: tuple[
     script.answers |= {("GET", JOB): job("Pending"), ("GET", PODS): (200, {"items": [pod(0, "waiting")]})}
     told = run()
     assert isinstance(told.exception, InvalidInput)
-    assert "no worker of train: Pending has begun to run; `kompakt explain job train`" in str(told.exception)
+    assert "train: Pending; no worker has begun to run; `kompakt explain job train`" in str(told.exception)
 
 
 def test_a_rank_that_is_no_number_is_told(server: tuple[Script, Run]) -> None:

@@ -114,3 +114,10 @@ def test_a_pipe_gets_whole_lines(server: tuple[Script, Run], tmp_path: Path) -> 
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert printed.splitlines()[1].startswith("a-name-that-is-rather-long")
     assert "x" * 90 in printed
+
+
+def test_where_there_is_none_it_is_said(server: tuple[Script, Run]) -> None:
+    script, run = server
+    script.answers["GET", HERE] = (200, {"items": [OVER]})
+    assert "no TrainingJobs in namespace ml that are not over (-a shows those too)" in run().output
+    assert run("-o", "name").output == ""

@@ -1,0 +1,25 @@
+"""Why a TrainingJob does not run, from its status: what operator and planner say of it, the strongest word first."""
+
+from typing import Any
+
+from kompakt_core.contract.conditions import Condition, Type, read_conditions
+from kompakt_core.job.phases import Phase
+
+
+def why(status: dict[str, Any]) -> str:
+    """One sentence; empty while all is well."""
+    conditions, phase = read_conditions(status.get("conditions")), status.get("phase") or Phase.NEW
+    for type_ in (Type.FAILED, Type.STALLED):
+        if (found := conditions.get(type_)) is not None and found.true:
+            return f"{found.reason}: {found.message}"
+    if phase == Phase.RESTARTING:
+        return str((status.get("lastRestart") or {}).get("message", ""))
+    if phase not in (Phase.NEW, Phase.PENDING, Phase.STARTING):
+        return ""
+    waits = str((status.get("scheduling") or {}).get("message", "")) if phase != Phase.STARTING else ""
+    return waits or _reconciling(conditions.get(Type.RECONCILING))
+
+
+def _reconciling(found: Condition | None) -> str:
+    """A quota that is in the way, or a container that cannot start."""
+    return found.message if found is not None and found.true else ""
