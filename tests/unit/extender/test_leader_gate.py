@@ -24,22 +24,41 @@ from kompakt_extender.wire import ExtenderArgs, decode_args
 ASKING = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"resources": {"limits": {"kompakt.dev/gpu": "1"}}}]}}
 
 
-def lease(holder: str, renewed: str, version: int) -> dict[str, Any]:
-    meta = {"name": "kompakt-scheduler", "uid": "lease", "resourceVersion": str(version)}
-    return {"metadata": meta, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}}
-
-
 class Server:
-    """Empty lists of everything but the Lease; changes of the Lease come through `changes`."""
+    """Empty lists of everything but the Lease. Its holder renews it every second, as long as somebody watches it."""
 
     def __init__(self) -> None:
-        self.lease: dict[str, Any] | None = None
-        self.changes: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.holder: str | None = None  # None: there is no Lease; "": nobody holds it
+        self.version = 1
+        self.changes: queue.Queue[str | None] = queue.Queue()  # holders; None: the watch ends
         self.listed: list[str] = []
         self.items: dict[str, list[dict[str, Any]]] = {}  # by kind
         self.hold_back = threading.Event()  # set: the list of pods is answered
         self.hold_back.set()
         self.done = threading.Event()
+
+    def lease(self) -> list[dict[str, Any]]:
+        """As it is now; each version has another renewTime."""
+        if self.holder is None:
+            return []
+        meta = {"name": "kompakt-scheduler", "uid": "lease", "resourceVersion": str(self.version)}
+        return [
+            {
+                "metadata": meta,
+                "spec": {"holderIdentity": self.holder, "leaseDurationSeconds": 15, "renewTime": str(self.version)},
+            }
+        ]
+
+    def changed(self) -> bool:
+        """Waits for another holder, or for the holder's renewal; whether the watch goes on."""
+        try:
+            holder = self.changes.get(timeout=1.0 if self.holder else None)
+        except queue.Empty:
+            holder = self.holder
+        if holder is None:
+            return False
+        self.holder, self.version = holder, self.version + 1
+        return True
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -54,8 +73,9 @@ class Handler(BaseHTTPRequestHandler):
         if kind == "pods":
             self.state.hold_back.wait(5)
         self.state.listed.append(kind)
-        items = [self.state.lease] if kind == "leases" and self.state.lease else self.state.items.get(kind, [])
-        body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
+        items = self.state.lease() if kind == "leases" else self.state.items.get(kind, [])
+        version = str(self.state.version if kind == "leases" else 1)
+        body = json.dumps({"metadata": {"resourceVersion": version}, "items": items}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -67,8 +87,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if kind != "leases":
             self.state.done.wait(10)
-        while kind == "leases" and (change := self.state.changes.get()) is not None:
-            data = json.dumps({"type": "MODIFIED", "object": change}).encode() + b"\n"
+        while kind == "leases" and self.state.changed():
+            data = json.dumps({"type": "MODIFIED", "object": self.state.lease()[0]}).encode() + b"\n"
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         self.wfile.write(b"0\r\n\r\n")
 
@@ -116,7 +136,7 @@ async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_leas
     following = asyncio.create_task(gate.run())
     await answers(gate, "nobody holds")
     state.hold_back.clear()
-    state.changes.put(lease("pod-a_1", "1", 2))
+    state.changes.put("pod-a_1")
     await answers(gate, "still reading the cluster")
     assert "pods" in gate.trouble
     assert gate.unfit == ""
@@ -127,7 +147,7 @@ async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_leas
     await answers(gate, "serves")
     assert {"pods", "nodes", "gputopologies", "trainingjobs"} <= set(state.listed)
     assert gate.trouble == gate.stuck == gate.unfit == ""
-    state.changes.put(lease("pod-b_1", "2", 3))
+    state.changes.put("pod-b_1")
     await answers(gate, "held by pod-b_1, not by pod-a")
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -138,19 +158,19 @@ async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, Api
     monkeypatch.setattr("kompakt_extender.leader_gate.FORGET_SECONDS", 0.1)
     monkeypatch.setattr("kompakt_client.lease.MARGIN_SECONDS", 0.0)  # the quiet time after a Lease was given up
     state, api = server
-    state.lease = lease("pod-a_1", "1", 1)
+    state.holder = "pod-a_1"
     gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
     following = asyncio.create_task(gate.run())
     await answers(gate, "serves")
     assert state.listed.count("pods") == 1
     assert gate._session is not None
     first = weakref.ref(gate._session.ledger)
-    state.changes.put(lease("", "2", 2))
+    state.changes.put("")
     await answers(gate, "nobody holds")
     async with asyncio.timeout(20):
         while first() is not None:  # what the first session knew is forgotten
             await asyncio.sleep(0.005)
-    state.changes.put(lease("pod-a_2", "3", 3))
+    state.changes.put("pod-a_2")
     await answers(gate, "serves")
     assert state.listed.count("pods") == 2
     following.cancel()
@@ -162,7 +182,7 @@ async def test_a_bound_pod_that_cannot_be_read_is_known_to_hold_its_gpus(server:
     state, api = server
     meta = {"name": "p", "namespace": "default", "uid": "u", "annotations": {"kompakt.dev/gpus": "GPU-1"}}
     state.items["pods"] = [{"metadata": meta, "spec": {"nodeName": "n", "containers": 7}}]
-    state.lease = lease("pod-a_1", "1", 1)
+    state.holder = "pod-a_1"
     gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
     following = asyncio.create_task(gate.run())
     await answers(gate, "serves")
