@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -25,11 +26,29 @@ def read(kind: type[Made], value: object, path: str) -> Made:
     if not isinstance(value, Mapping):
         raise kind.WORDS.wrong(path, kind.WORDS.expected_object, value)
     fields = _fields(kind)
-    made = kind(**_values(kind, fields, value, path))
-    if not kind.OPEN and (unknown := sorted(str(name) for name in value if name not in fields)):
-        raise kind.WORDS.wrong(_join(path, unknown[0]), kind.WORDS.unknown, known=", ".join(sorted(fields)))
+    unknown = [] if kind.OPEN else sorted(str(name) for name in value if name not in fields)
+    try:
+        made = kind(**_values(kind, fields, value, path))
+    except FieldError as error:  # a required field with a typo in its name is not missing
+        if unknown and any(_alike(name, [error.path.removeprefix(_join(path, "") + ".")]) for name in unknown):
+            raise _unknown(kind, fields, unknown[0], path) from None
+        raise
+    if unknown:
+        raise _unknown(kind, fields, unknown[0], path)
     _hold(kind.RULES, made, path)
     return made
+
+
+def _unknown(kind: type[Declared], fields: Iterable[str], name: str, path: str) -> FieldError:
+    """The error about a name that is none here, with the one that may be meant."""
+    known = sorted(fields)
+    meant = f"; did you mean {_alike(name, known)}?" if _alike(name, known) else ""
+    return kind.WORDS.wrong(_join(path, name), kind.WORDS.unknown + meant, known=", ".join(known))
+
+
+def _alike(name: str, known: Sequence[str]) -> str:
+    """The name that is most alike, if any is."""
+    return next(iter(get_close_matches(name, known, 1)), "")
 
 
 @dataclass(frozen=True, slots=True)
