@@ -67,9 +67,7 @@ def _until_now(jobs: TrainingJobs, job: Document, container: str, wanted: Ranks,
     owner, attempt = owner_of(job), int((job.get("status") or {}).get("attempt") or 0)
     workers = [one for one in workers_of(jobs.pods(owner), owner, attempt, container) if wanted(one.index)]
     if not workers:
-        raise InvalidInput(
-            f"{told(job)}; no worker has begun to run; `kompakt explain job {owner.name}` tells more"
-        )
+        raise InvalidInput(f"{told(job)}; no worker has begun to run; `kompakt explain job {owner.name}` tells more")
     too_many(len(workers))
     with in_words():
         yield from printed(jobs, workers, tail)
