@@ -1,8 +1,9 @@
 """`kompakt simulate`: one trace, policies side by side."""
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import typer
 from rich.console import Console
@@ -27,6 +28,7 @@ from kompakt_simulator.setting import Knowledge, Setting, SimulationRules, parse
 from kompakt_simulator.simulation import known_to
 from kompakt_simulator.simulation import simulate as run_simulation
 
+PIPE_COLUMNS: Final = 1000
 _T = TypeVar("_T")
 
 
@@ -150,9 +152,15 @@ def _print(
     elif output is SimulationOutput.HTML:
         typer.echo(html_of(title, runs, world.shape, note))
     else:
-        Console().print(table_of(title, runs, note))
+        _screen().print(table_of(title, runs, note))
     if any(run.summary.violations for run in runs):
         raise typer.Exit(1)
+
+
+def _screen() -> Console:
+    """A pipe or file gets whole lines, whatever the width of the terminal."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PIPE_COLUMNS)
 
 
 def _errors() -> Console:

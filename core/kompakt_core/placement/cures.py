@@ -7,7 +7,7 @@ from typing import Final
 from kompakt_core.placement.model import Reason
 
 _NOTHING: Final = "it is tried again by itself"
-_WAIT: Final = "ask for fewer GPUs, or wait until more are free"
+_WAIT: Final = "ask for fewer GPUs, or wait until others end"
 _PLUGIN: Final = "look at the device plugin's pod on that node"
 _EDIT: Final = "correct the request and submit it again"
 
