@@ -42,8 +42,10 @@ def test_running_jobs_are_listed_and_their_logs_read(kompakt, jobs, tmp_path):
     made = submitted(kompakt, jobs, tmp_path, "listed", f"echo here; {sleeping(1000)}", "-o", "name")
     assert made.stdout == "trainingjob.kompakt.dev/listed\n", made.stderr
     await_phase(kompakt, "listed", "Running")
-    shown = kompakt_command(kompakt, "top", "-o", "wide").stdout.splitlines()
-    row = next(line.split() for line in shown if line.startswith("listed"))
+    top = kompakt_command(kompakt, "top", "-o", "wide")
+    assert top.returncode == 0, top.stderr
+    shown = top.stdout.splitlines()
+    row = next((line.split() for line in shown if line.startswith("listed")), shown)
     assert row[:4] == ["listed", "Running", "4", status(kompakt, "listed")["scheduling"]["plan"]["level"]]
     logs = kompakt_command(kompakt, "logs", "listed", "--ranks", "1", "--prefix")
     assert logs.stdout == "[worker-1] here\n", logs.stderr

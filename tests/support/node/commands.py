@@ -1,5 +1,6 @@
 """The command line as a person runs it."""
 
+import os
 import subprocess
 import sys
 
@@ -9,4 +10,5 @@ from tests.support.node.world import World
 def kompakt_command(world: World, *words: str) -> subprocess.CompletedProcess[str]:
     """With the cluster's kubeconfig."""
     command = [sys.executable, "-m", "kompakt_cli", *words, f"--kubeconfig={world.cluster.kubeconfig}"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "COLUMNS": "200"}  # wide enough for every table, whatever the terminal of the tests is
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
