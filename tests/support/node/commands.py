@@ -10,5 +10,6 @@ from tests.support.node.world import World
 def kompakt_command(world: World, *words: str) -> subprocess.CompletedProcess[str]:
     """With the cluster's kubeconfig."""
     command = [sys.executable, "-m", "kompakt_cli", *words, f"--kubeconfig={world.cluster.kubeconfig}"]
-    environment = {**os.environ, "COLUMNS": "200"}  # wide enough for every table, whatever the terminal of the tests is
+    # GNU readline, which pytest loads, exports COLUMNS=80 past os.environ; a command in a pipe keeps to that and cuts its tables.
+    environment = {**os.environ, "COLUMNS": "200"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
