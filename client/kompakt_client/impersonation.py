@@ -14,7 +14,7 @@ from kompakt_core.schema.words import shown
 
 Headers = tuple[tuple[str, str], ...]
 LARGEST: Final = 1_000  # groups, keys, or values of one key
-_TOKEN: Final = "!#$&'*+-.^_`|~" + string.digits + string.ascii_letters  # noqa: S105  # of RFC 9110, without %, which escapes
+_TOKEN: Final = "!#$&'*+-.^_`|~" + string.digits + string.ascii_letters  # of RFC 9110, without %, which escapes
 _OTHERS: Final = ("as-uid", "as-groups", "as-user-extra")
 
 

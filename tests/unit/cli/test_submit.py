@@ -77,6 +77,19 @@ def test_a_file_that_holds_no_job_is_named(text: str) -> None:
     assert sentence(client("-", stdin=text)).startswith("standard input: ")
 
 
+def test_each_wrong_field_of_a_manifest_has_a_line() -> None:
+    job = yaml.safe_load(manifest())
+    job["spec"]["roles"][0] |= {"replicas": "two", "gpusPerReplca": 2}
+    job["spec"]["communication"] = {"pattern": "Rng"}
+    where, *lines = sentence(client("-", stdin=yaml.safe_dump(job))).splitlines()
+    assert where == "standard input: 3 fields are wrong:"
+    assert [line.split(":")[0].strip() for line in lines] == [
+        "spec.roles[0].replicas",
+        "spec.roles[0].gpusPerReplca",
+        "spec.communication.pattern",
+    ]
+
+
 def test_other_objects_are_left_to_kubectl() -> None:
     assert "Secret; only TrainingJobs are submitted" in sentence(client("-", stdin=manifest() + "---\nkind: Secret\n"))
 
