@@ -88,8 +88,8 @@ def _gpus(job: Document) -> int:
 def rendered(jobs: list[Document], everywhere: bool, wide: bool, now: float) -> Table:
     """The table. `now`: seconds since 1970."""
     first = ["namespace"] if everywhere else []
-    more = ["gb/s", "nodes", "peak", "saved", "restarts"] if wide else ["saved"]
-    right = ["gpus", "gb/s", "peak", "saved", "restarts", "age"]
+    more = ["gb/s", "nodes", "peak", "saved", "overhead", "restarts"] if wide else ["saved"]
+    right = ["gpus", "gb/s", "peak", "saved", "overhead", "restarts", "age"]
     table = columns(*first, "name", "phase", "gpus", "level", "progress", "left", *more, "age", "why", right=right)
     for job in jobs:
         table.add_row(*_row(job, everywhere, wide, now))
@@ -105,6 +105,7 @@ def _row(job: Document, everywhere: bool, wide: bool, now: float) -> list[str]:
         status.get("nodes") or "-",
         size(compression.get("peakBytes")),
         saved,
+        f"{compression['overheadPercent']} %" if "overheadPercent" in compression else "-",
         str(status.get("restarts", 0)),
     ]
     return [
