@@ -17,6 +17,7 @@ from kompakt_core.errors import InvalidInput
 
 PROBE: Final = Path(__file__).parent / "data" / "machine_probe.py"
 PAYLOAD: Final = "kompakt.payload"  # entry-point group: a context with the folder that has the start-up hook
+MODE: Final = "ErrorBounded"  # the default of `kompakt run`
 SECONDS: Final = 180  # the first import of torch from a cold disk, and Triton's first kernels
 DRIVER: Final = ("nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader")
 SHM: Final = "/dev/shm"
@@ -81,7 +82,7 @@ def _hook() -> Iterator[dict[str, str] | None]:
         path = [str(folder / "bootstrap"), *filter(None, [os.environ.get("PYTHONPATH")])]
         yield {
             "PYTHONPATH": os.pathsep.join(path),
-            contract.ENV_MODE: "Lossless",
+            contract.ENV_MODE: MODE,
             contract.ENV_STATE_DIR: str(folder),
             contract.ENV_TERMINATION_LOG: str(folder / "termination-log"),
         }

@@ -47,12 +47,21 @@ def options(
     """What stands before a command."""
 
 
+def _dashes(error: TyperException) -> str:
+    """What to do where an option is none of the command's, and the command runs a program that may well have it."""
+    context = getattr(error, "ctx", None)
+    if context is None or not hasattr(error, "option_name"):
+        return ""
+    runs = any((parameter.metavar or "").startswith("-- ") for parameter in context.command.params)
+    return f"; if it is your program's, put -- before the program: {context.command_path} -- python ..." if runs else ""
+
+
 def main() -> None:
     """Run the command line. Whatever the caller got wrong ends it with one sentence and code 2."""
     try:
         code = application()(prog_name="kompakt", standalone_mode=False)
     except (KompaktError, TyperException) as error:
-        words = error.format_message() if isinstance(error, TyperException) else str(error)
+        words = error.format_message() + _dashes(error) if isinstance(error, TyperException) else str(error)
         if words.startswith("Usage: "):  # no command was named, which raises with the whole help as its text
             print(words)
         else:

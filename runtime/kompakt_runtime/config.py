@@ -55,8 +55,10 @@ ENV_SWITCH_FILE: Final = "KOMPAKT_SWITCH_FILE"
 SWITCH_FILE: Final = "off"
 ENV_COMPARE: Final = "KOMPAKT_COMPARE"  # steps whose gradients are compared with plain training's, and the folder of those
 ENV_COMPARE_DIR: Final = "KOMPAKT_COMPARE_DIR"
+ENV_ALL_ROWS: Final = "KOMPAKT_ALL_ROWS"  # whether the report of `kompakt run` has all its rows
 EXIT_CONFIG: Final = 78  # EX_CONFIG of sysexits.h: compression is asked for and cannot be had
 TERMINATION_LOG: Final = "/dev/termination-log"
+RIGHT_OVERRIDES: Final = 'right is [{"modules": "head.*", "mode": "None"}]'
 
 # The accuracy sweep behind the cap (docs/decisions/0072): up to 0.1 of the momentum training is unchanged, at 1 it is a lottery.
 HIGHEST_TARGET: Final = 0.1
@@ -75,6 +77,9 @@ class SiteOverride:
     modules: str
     mode: Mode
 
+    def matches(self, module: str, class_name: str) -> bool:
+        return fnmatch.fnmatchcase(module, self.modules) or fnmatch.fnmatchcase(f"class:{class_name}", self.modules)
+
 
 @dataclass(frozen=True)
 class RuntimeConfig:
@@ -83,7 +88,7 @@ class RuntimeConfig:
     (Raise); replay: whether masks of dropout on CPUs are drawn again instead of kept; overhead: whether to measure what
     compression costs in time, by some steps without it; activation_gradients: in mode ErrorBounded, whether what norms, GELU and
     attention read is error-bounded too, and with it gradients of activations; offload: whether what is kept may wait in host
-    memory; switch_file: see switch.py.
+    memory; switch_file: see switch.py; all_rows: whether the report of `kompakt run` has all its rows.
     """
 
     mode: Mode = "None"
@@ -107,16 +112,22 @@ class RuntimeConfig:
     compare: int = 0
     compare_dir: str = ""
     bounds_dir: str | None = None
+    all_rows: bool = False
 
     @property
     def bounds_activations(self) -> bool:
         """Whether gradients of activations may have errors."""
         return self.mode == "ErrorBounded" and self.activation_gradients == "Bounded"
 
+    @property
+    def lossy(self) -> bool:
+        """Whether any module may be error-bounded, so that the target says something. With mode None nothing is looked at."""
+        return self.mode != "None" and "ErrorBounded" in (self.mode, *(override.mode for override in self.overrides))
+
     def mode_of(self, module: str, class_name: str = "") -> Mode:
         """The mode of a module by its name and the name of its class; the first override that matches wins."""
         for override in self.overrides:
-            if fnmatch.fnmatchcase(module, override.modules) or fnmatch.fnmatchcase(f"class:{class_name}", override.modules):
+            if override.matches(module, class_name):
                 return override.mode
         return self.mode
 
@@ -181,6 +192,7 @@ class RuntimeConfig:
             compare=_integer(ENV_COMPARE, environ.get(ENV_COMPARE) or "0", 50),
             compare_dir=environ.get(ENV_COMPARE_DIR) or "",
             bounds_dir=environ.get(ENV_BOUNDS_DIR) or None,
+            all_rows=environ.get(ENV_ALL_ROWS, "0") not in ("", "0"),
         )
 
 
@@ -273,17 +285,19 @@ def _overrides(environ: Mapping[str, str]) -> tuple[SiteOverride, ...]:
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f'{ENV_OVERRIDES} is no JSON: {error}; right is [{{"modules": "head.*", "mode": "None"}}]') from error
+        raise ConfigError(f"{ENV_OVERRIDES} is no JSON: {error}; {RIGHT_OVERRIDES}") from error
     if not isinstance(rows, list):
-        raise ConfigError(f"{ENV_OVERRIDES} must be a list, not {type(rows).__name__}")
+        raise ConfigError(f"{ENV_OVERRIDES} must be a list, not {type(rows).__name__}; {RIGHT_OVERRIDES}")
     return tuple(_override(ENV_OVERRIDES, number, row) for number, row in enumerate(rows))
 
 
 def _override(name: str, number: int, row: Any) -> SiteOverride:
-    if not isinstance(row, dict) or set(row) != {"modules", "mode"}:
-        raise ConfigError(f'{name}[{number}] must have exactly "modules" and "mode", not {row!r}')
-    if not isinstance(row["modules"], str) or not row["modules"]:
-        raise ConfigError(f"{name}[{number}].modules must be a name pattern such as head.*, not {row['modules']!r}")
-    if row["mode"] not in MODES:
-        raise ConfigError(f"{name}[{number}].mode is {row['mode']!r}; it must be one of {', '.join(MODES)}")
-    return SiteOverride(row["modules"], row["mode"])
+    """Without a mode modules are left out, as in a TrainingJob."""
+    if not isinstance(row, dict) or not {"modules"} <= set(row) <= {"modules", "mode"}:
+        raise ConfigError(f'{name}[{number}] is {row!r}; it must have "modules", and may have "mode"; {RIGHT_OVERRIDES}')
+    modules, mode = row["modules"], row.get("mode", "None")
+    if not isinstance(modules, str) or not modules:
+        raise ConfigError(f"{name}[{number}].modules must be a name pattern such as head.*, not {modules!r}; {RIGHT_OVERRIDES}")
+    if mode not in MODES:
+        raise ConfigError(f"{name}[{number}].mode is {mode!r}; it must be one of {', '.join(MODES)}; {RIGHT_OVERRIDES}")
+    return SiteOverride(modules, mode)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from kompakt_runtime.bounds.layer import observed
 from kompakt_runtime.bounds.nonlinear import Operations, layer_target
 from kompakt_runtime.bounds.observe import after_step, renew_operations, settle_alone
 from kompakt_runtime.bounds.remembered import Remembered
@@ -43,11 +44,11 @@ class Session:
         self.stepped: Callable[[], None] = lambda: None
         self._headroom = Headroom(self.figures) if config.batch != "Keep" else None
         # A raised batch does not fit without compression.
-        self._overhead = Overhead(self.figures, plain=config.overhead and config.batch not in RAISING, timed=config.overhead)
-        self.figures.overhead = self._overhead.said
+        plain = config.overhead and config.batch not in RAISING
+        self._overhead = Overhead(self.figures, plain=plain, timed=config.overhead, measured=observed)
+        self.figures.overhead, self.figures.overhead_steps = self._overhead.said, self._overhead.steps
         self._raising = Raising(config, self.figures) if config.batch in RAISING else None
         self.remembered = Remembered(self.sites, operations, self.hooks.seeds, float(config.target))
-        self._lossy = "ErrorBounded" in (config.mode, *(override.mode for override in config.overrides))
         self._modes: dict[tuple[str, str], Mode] = {}
         self._forwards = Forwards(config, self.figures, self.sites, self.hooks, self._overhead, self._watch)
         self._step_handles: list[Any] = []
@@ -60,6 +61,7 @@ class Session:
         key = (name, type(module).__name__)
         if key not in self._modes:
             self._modes[key] = self.config.mode_of(*key)
+            self.figures.overrides_matched |= {one.modules for one in self.config.overrides if one.matches(*key)}
         return self._modes[key]
 
     def start(self) -> None:
@@ -105,7 +107,7 @@ class Session:
             self.figures.count_raw(COMPILED)
         self._forwards.stepped(optimizer)
         self.hooks.ledger.forget_recent()
-        if self._lossy:
+        if self.config.lossy:
             self._renew(optimizer)
         self._watch(Headroom.stepped, optimizer)
         self._overhead.stepped(optimizer, self.sites.observing())

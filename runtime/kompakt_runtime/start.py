@@ -63,7 +63,8 @@ def _start(config: RuntimeConfig, pace: StepCounter) -> Any:
     session.stepped = _each_step(config, session, pace)
     session.start()
     _compare(config, session.figures)
-    _say(f"activation compression {config.mode}, target {config.target}, torch {_torch_version()}{_offloading(config)}")
+    target = f", target {config.target}" if config.lossy else ""
+    _say(f"activation compression {config.mode}{target}, torch {_torch_version()}{_offloading(config)}")
     return session
 
 

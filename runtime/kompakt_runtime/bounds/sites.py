@@ -41,6 +41,7 @@ class Sites:
         if root not in self._names:
             for name, module in root.named_modules():
                 self._names.setdefault(module, plain_name(name))
+                self.mode_of(self.name(module), module)  # so that it is known which modules overrides mean
                 if any(hasattr(parameter, "to_local") for parameter in module._parameters.values()):
                     self._sharded.add(module)
 

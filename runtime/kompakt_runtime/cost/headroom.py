@@ -147,7 +147,9 @@ class Headroom:
         self._state = sum(map(_bytes, _state(optimizer, self._device)))
         self._count()
         if self._figures.steps >= STEPS:
-            self._figures.suggested_batch = self._suggested(limit(self._device, os.environ))
+            there = limit(self._device, os.environ)
+            self._figures.batch_memory = there, limit_words(self._device, os.environ)
+            self._figures.suggested_batch = self._suggested(there)
 
     def _suggested(self, there: int) -> int:
         moments = [Taken(self._figures.batch, peak, fixed) for fixed, peak in self._moments.items() if peak > fixed]
@@ -199,13 +201,30 @@ def limit(device: Any, environ: Mapping[str, str]) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free) + int(torch.cuda.memory_reserved(device))
+    return container_limit(LIMITS) // _local_ranks(environ)
+
+
+def limit_words(device: Any, environ: Mapping[str, str]) -> str:
+    """Whose limit that is."""
+    if device.type == "cuda":
+        return "of the GPU, free or this process's own"
+    whose = "the container's limit" if container_limit(LIMITS) < _machine() else "this machine's memory, free or not"
+    ranks = _local_ranks(environ)
+    return f"of {whose}" if ranks == 1 else f"for each of {ranks} ranks of {whose}"
+
+
+def _local_ranks(environ: Mapping[str, str]) -> int:
     ranks = environ.get("LOCAL_WORLD_SIZE", "1")
-    return container_limit(LIMITS) // (int(ranks) if ranks.isdigit() and int(ranks) else 1)
+    return int(ranks) if ranks.isdigit() and int(ranks) else 1
+
+
+def _machine() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def container_limit(paths: tuple[str, ...]) -> int:
     """The smallest limit that one of these files of control groups names; the machine's memory without one."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    found = [_machine()]
     for path in paths:
         try:
             text = Path(path).read_text().strip()

@@ -9,7 +9,7 @@ import contextlib
 import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import torch
@@ -53,9 +53,13 @@ class Clock:
 class Overhead:
     """Counts steps of the optimizer that stepped first; says for each whether it is `off` (plain) or `timing` (the codec)."""
 
-    def __init__(self, figures: Figures, plain: bool = False, timed: bool = False) -> None:
-        """plain: steps may be trained plainly; timed: the codec may be timed. With neither nothing is ever done."""
-        self._figures, self._plain, self._timed = figures, plain, timed
+    def __init__(
+        self, figures: Figures, plain: bool = False, timed: bool = False, measured: Callable[[int], bool] = lambda steps: False
+    ) -> None:
+        """plain: steps may be trained plainly; timed: the codec may be timed. With neither nothing is ever done. measured: is the
+        step after so many one to measure, as far as is known beforehand?
+        """
+        self._figures, self._plain, self._timed, self._measured = figures, plain, timed, measured
         self.off = self.timing = False
         self.disturbed = False  # plain steps have run: peaks of memory tell of them from now on
         self._clock: Clock | None = None
@@ -97,12 +101,18 @@ class Overhead:
 
     def _next(self, place: int, observing: bool) -> None:
         """`place`: of the step that begins, from FIRST on."""
-        turn, timed = 0 <= place < TURNS, TURNS <= place < TURNS + TIMED
-        self.off = self._plain and turn and place % 4 in PLAIN and not observing
-        self.timing = self._timed and timed and not observing
+        kind = self._kind_of(place, observing)
+        self.off, self.timing = kind == "off", kind == "timed"
         self.disturbed |= self.off
-        kind = "off" if self.off else "timed" if self.timing else "measured" if observing else "on" if turn else ""
         self._kind = kind if self._plain or self._timed else ""
+
+    def _kind_of(self, place: int, observing: bool) -> str:
+        turn, timed = 0 <= place < TURNS, TURNS <= place < TURNS + TIMED
+        if observing:
+            return "measured"
+        if self._plain and turn and place % 4 in PLAIN:
+            return "off"
+        return "timed" if self._timed and timed else "on" if turn else ""
 
     def rest(self) -> None:
         """The step that begins runs plainly for another reason, so its time tells nothing."""
@@ -120,6 +130,16 @@ class Overhead:
         yield
         if clock is not None:
             self._spans["codec"].append((start, clock.now()))
+
+    def steps(self) -> tuple[int, int]:
+        """How many steps it takes until `said` says anything, and how many there were; zeros where nothing is ever said."""
+        if not (self._plain or self._timed):
+            return 0, 0
+        enough = ("on", "off") if self._plain else ("timed",)
+        kinds: list[str] = []
+        while min(map(kinds.count, enough)) < LEAST and len(kinds) < TURNS + TIMED:
+            kinds.append(self._kind_of(len(kinds), self._measured(FIRST + len(kinds))))
+        return FIRST + len(kinds), self._steps
 
     def said(self) -> dict[str, str]:
         """percent: of steps in turn; codecPercent: of the codec's summed time in what the steps took besides. Decimal text."""

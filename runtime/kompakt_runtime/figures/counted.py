@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kompakt_runtime.figures.holding import Holding
+from kompakt_runtime.figures.kept import KeptModules
 from kompakt_runtime.uses.tried import Tried
 from kompakt_runtime.uses.unknown import UnknownReaders
 
@@ -59,6 +60,10 @@ class Away:
         return counts if any(counts.values()) else {}
 
 
+def _no_steps() -> tuple[int, int]:
+    return 0, 0
+
+
 @dataclass
 class Figures:
     """plain_bytes: unique storages that a backward pass asked for and that plain autograd would have kept for it alone
@@ -77,14 +82,18 @@ class Figures:
     violations: int = 0
     batch: int = 0  # samples of the largest forward pass, where a larger batch is looked for
     suggested_batch: int = 0  # how many would fit; 0: not known
+    batch_memory: tuple[int, str] = (0, "")  # the limit in bytes that this rests on, and whose it is
     measured: bool = False  # the process ends because of that, not because it has trained
     failure: str = ""  # why compression ended before the training did
     switched_off: bool = False  # now, by its file
     encoder: str = ""  # which one packed, and why not the GPU's kernels where these do not work
     overhead: Callable[[], Mapping[str, str]] = dict  # as Overhead.said
+    overhead_steps: Callable[[], tuple[int, int]] = _no_steps  # as Overhead.steps
     compared: Callable[[], Mapping[str, Any]] = dict  # as GradientErrors.said
     raw: Counter[str] = field(default_factory=Counter)
     raw_bytes: Counter[str] = field(default_factory=Counter)  # of those, what a backward pass asked for
+    kept: KeptModules = field(default_factory=KeptModules)
+    overrides_matched: set[str] = field(default_factory=set)  # patterns of overrides that some module's name or class matches
     layers: dict[str, Layer] = field(default_factory=dict)
     away: Away = field(default_factory=Away)
     unknown: UnknownReaders = field(default_factory=UnknownReaders)
@@ -99,6 +108,7 @@ class Figures:
             self.plain_bytes = self.saved_bytes = self.held_bytes = self.compressed = self.checked = self.violations = 0
             self.raw.clear()
             self.raw_bytes.clear()
+            self.kept = KeptModules()
             self.away, self.unknown = Away(), UnknownReaders()
             self.holding.forget()
             self.layers.clear()
@@ -116,18 +126,22 @@ class Figures:
         with self.lock:
             self.raw[reason] += 1
 
-    def count_passed(self, reason: str, nbytes: int) -> None:
+    def count_passed(self, reason: str, nbytes: int, module: str = "") -> None:
         """One storage that a backward pass asked for the first time and that the ledger does not know."""
         with self.lock:
             self.plain_bytes += nbytes
             self.saved_bytes += nbytes
             self.raw_bytes[reason] += nbytes
+            self.kept.add(reason, module, nbytes)
 
-    def count_kept(self, reason: str, nbytes: int) -> None:
-        """Of the storages that are counted already, one that was kept as it is."""
+    def count_kept(self, reason: str, nbytes: int, module: str = "", held: bool = False) -> None:
+        """Of the storages that are counted already, one that was kept as it is. held: by somebody else as well, so that its bytes
+        are in no sum.
+        """
         with self.lock:
             self.raw[reason] += 1
-            self.raw_bytes[reason] += nbytes
+            self.raw_bytes[reason] += 0 if held else nbytes
+            self.kept.add(reason, module, nbytes)
 
     def count_storage(self, plain: int, saved: int, held: bool) -> None:
         """One storage that a backward pass asked for the first time."""

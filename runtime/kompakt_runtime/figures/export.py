@@ -50,14 +50,18 @@ def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHIN
             "encoder": figures.encoder,
             "batch": figures.batch,
             "suggestedBatch": figures.suggested_batch,
+            "batchMemory": list(figures.batch_memory),
             "measured": figures.measured,
             "pace": dict(pace),
             "overhead": dict(figures.overhead()),
+            "overheadSteps": list(figures.overhead_steps()),
             "away": figures.away.said(),
             "peak": figures.holding.said(),
             "compared": dict(figures.compared()),
             "raw": dict(figures.raw),
             "rawBytes": dict(figures.raw_bytes),
+            "keptModules": figures.kept.rows(),
+            "overridesMatched": sorted(figures.overrides_matched),
             "noRow": {place: [tensors, nbytes] for place, tensors, nbytes in figures.unknown.rows()},
             "rowsTried": [[tried.place, tried.doubt, tried.seconds] for tried in figures.tried],
             "layers": {
@@ -152,7 +156,16 @@ def so_far(config: RuntimeConfig, rows: list[Report]) -> str:
 def smallest_batch(rows: list[Report]) -> Report:
     """The smallest suggestion of all ranks and the batch that rank had; nothing unless each rank has one."""
     row = min(rows, key=lambda row: int(row["suggestedBatch"]), default={})
-    return {"batch": row["batch"], "suggestedBatch": row["suggestedBatch"]} if row.get("suggestedBatch") else {}
+    if not row.get("suggestedBatch"):
+        return {}
+    return {"batch": row["batch"], "suggestedBatch": row["suggestedBatch"]}
+
+
+def batch_memory(rows: list[Report]) -> tuple[int, str]:
+    """Bytes that this suggestion rests on, and whose limit that is."""
+    row = min(rows, key=lambda row: int(row["suggestedBatch"]), default={})
+    nbytes, whose = row.get("batchMemory", (0, ""))
+    return int(nbytes), str(whose)
 
 
 def highest_overhead(rows: list[Report]) -> dict[str, str]:

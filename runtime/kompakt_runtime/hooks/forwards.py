@@ -195,7 +195,7 @@ class Forwards:
         try:
             if saved_by_compiled_code(ours and ours.f_back):
                 # All of a compiled region is unpacked before its first gradient: packing would raise the peak.
-                return self._hooks.passed(t, COMPILED, here.own)
+                return self._hooks.passed(t, COMPILED, here.own, here.calls[-1].name)
             with self._overhead.codec():
                 if here.gathers and t.grad_fn is None and not t.requires_grad and t.is_floating_point():
                     self._gathered(t)

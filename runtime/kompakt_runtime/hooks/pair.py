@@ -73,14 +73,16 @@ class Hooks:
         """
         if type(t) is not torch.Tensor or t.layout != torch.strided or t.is_conj() or t.is_neg():
             if not isinstance(t, torch.nn.Parameter):
-                return self.passed(t, "NotPlainTensor", own)  # sparse, of a class of its own, or conjugated only when it is read
+                return self.passed(
+                    t, "NotPlainTensor", own, call.name
+                )  # sparse, of a class of its own, or conjugated only when it is read
             return PlainTensor(t)
         if not t.numel():
             return PlainTensor(t)
         if is_parameter(t) or storage_key(t) in own:
             return self._weight(t, call)
         if strange := untried(t.device):
-            return self.passed(t, strange, own)
+            return self.passed(t, strange, own, call.name)
         self.readers.packing(t)
         handle = Handle(self.ledger.entry(t), t)
         mode: Mode = "None" if kept_out() else call.mode
@@ -97,10 +99,10 @@ class Hooks:
         self._figures.holding.weigh(handle.entry)
         return handle
 
-    def passed(self, t: Tensor, reason: str, own: frozenset[int]) -> PlainTensor:
-        """A tensor that stays as it is, for this reason, and counts as that."""
+    def passed(self, t: Tensor, reason: str, own: frozenset[int], module: str) -> PlainTensor:
+        """A tensor of this module that stays as it is, for this reason, and counts as that."""
         self._figures.count_raw(reason)
-        handle = self._passed.handle(t, reason)
+        handle = self._passed.handle(t, reason, module)
         storage = handle.passed.storage
         if is_parameter(t) or (storage is not None and storage.cdata in own):
             return PlainTensor(t)

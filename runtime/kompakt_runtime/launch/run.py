@@ -23,6 +23,8 @@ from kompakt_runtime.report.text import Report
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 ATTEMPT: Final = "1"
 EXIT_VIOLATIONS: Final = 3
+NOTHING: Final = "nothing was compressed"
+SIGNALLED: Final = 128  # an exit code above it tells the number of the signal that ended a program
 FIXED: Final = {config.ENV_FAILURE_POLICY: "Fail", config.ENV_ATTEMPT: ATTEMPT}
 
 
@@ -41,6 +43,8 @@ def run(program: Sequence[str], values: Mapping[str, Any]) -> int:
         raise BadCommand("name the program to run, after `--`")
     if shutil.which(program[0]) is None:
         raise BadCommand(f"there is no program {program[0]}")
+    if configured.dry_run and configured.batch == "Suggest":
+        raise BadCommand("--suggest-batch takes three optimizer steps, and --dry-run ends after two; leave one of them out")
     if configured.compare and configured.mode == "None":
         raise BadCommand("--compare needs a mode other than None: without compression there is nothing to compare")
     with payload() as folder:
@@ -48,8 +52,12 @@ def run(program: Sequence[str], values: Mapping[str, Any]) -> int:
         if configured.compare and (code := _run_plainly(program, settings, folder)):
             return code
         code = _run(program, settings)
-        report = Report.of_rows(configured, export.read_reports(str(folder), int(ATTEMPT)))
-    _show(report)
+        rows = export.read_reports(str(folder), int(ATTEMPT))
+    report = Report.of_rows(configured, rows)
+    if report.forwards:
+        _show(report, configured.all_rows)
+    else:
+        _show_nothing(report, code, heard=bool(rows))
     return code or (EXIT_VIOLATIONS if configured.verify and report.violations else 0)
 
 
@@ -126,32 +134,41 @@ def _run(program: Sequence[str], settings: Mapping[str, str]) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return code if code >= 0 else 128 - code
+    return code if code >= 0 else SIGNALLED - code
 
 
-def _show(report: Report) -> None:
-    if not report.forwards:
-        _tell(f"{_why_nothing(report)}; nothing was compressed")
-        for note in report.notes():
-            _tell(note)
-        return
+def _show(report: Report, everything: bool) -> None:
+    """A table on a terminal; elsewhere, and without rich, lines that are whole however long they are."""
     try:
         from rich.console import Console
     except ImportError:
-        _tell(str(report))
-    else:
-        _tell(report.headline())
-        console = Console(stderr=True)
-        console.print(report.table(), soft_wrap=True)
-        if report.comparison is not None:
-            console.print(report.comparison.table(), soft_wrap=True)
+        return _tell("\n".join(report.lines(everything)))
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return _tell("\n".join(report.lines(everything)))
+    _tell(report.headline())
+    console.print(report.table(everything), soft_wrap=True)
+    if report.comparison is not None:
+        console.print(report.comparison.table(), soft_wrap=True)
+    return None
 
 
-def _why_nothing(report: Report) -> str:
+def _show_nothing(report: Report, code: int, heard: bool) -> None:
+    _tell(_why_nothing(report, code, heard))
+    for note in report.notes():
+        _tell(note)
+
+
+def _why_nothing(report: Report, code: int, heard: bool) -> str:
+    """heard: whether any process left figures, as each does after its first optimizer step and at its end."""
     if config.switched_off(os.environ):
-        return f"{config.ENV_OFF}={os.environ[config.ENV_OFF]} switches compression off, so it was not active"
+        return f"{config.ENV_OFF}={os.environ[config.ENV_OFF]} switches compression off, so it was not active; {NOTHING}"
     if report.mode == "None":
-        return "mode None, so compression was not active"
+        return f"mode None, so compression was not active; {NOTHING}"
     if SWITCHED_OFF in report.raw:
-        return "the file that switches compression off was there"
-    return "no forward pass of a module in training mode was seen"
+        return f"the file that switches compression off was there; {NOTHING}"
+    if code > SIGNALLED and not heard:
+        signalled = f"the program was ended by signal {code - SIGNALLED}"
+        return f"{signalled} before its first optimizer step was over; figures are written only after that"
+    ended = f" before the program ended with code {code}" if code else ""
+    return f"no forward pass of a module in training mode was seen{ended}; {NOTHING}"

@@ -3,7 +3,7 @@
 No torch here: `kompakt run` shows files of processes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +19,10 @@ class LayerFigures(Protocol):
     def bound(self) -> float | None: ...
     @property
     def sigma(self) -> float | None: ...
+    @property
+    def first(self) -> float | None: ...
+    @property
+    def of_weights(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -74,12 +78,23 @@ def gradient_words(layers: tuple[LayerFigures, ...], target: str, comparison: Gr
         return f"gradient off by {comparison.overall.worst:.2%} at most (||g' - g|| / ||g||, {steps})"
     if not any(layer.bound is not None for layer in layers):
         return "nothing of it lossy, so gradients are those of plain training"
-    # Rows of operations end in their kind; they say what an operation did of what it may do, which is not the layer's gradient.
-    sigmas = [layer.sigma for layer in layers if layer.sigma is not None and not layer.name.endswith("]")]
+    weighed = [layer for layer in layers if layer.of_weights and layer.bound is not None]
+    sigmas = [layer.sigma for layer in weighed if layer.sigma is not None]
     if not sigmas:
-        return "the gradient's error not measured yet"
-    share = max(sigmas) * float(target)
-    return f"weight gradients off by {share:.2%} of a step at most (by layers' own inputs, standard deviation as measured)"
+        return f"the gradient's error not measured yet{_before(weighed, 0.0, target)}"
+    measured = f"{len(sigmas)} of {len(weighed)} layers, by their own inputs, standard deviation"
+    share = f"weight gradients off by {max(sigmas) * float(target):.2%} of a step at most once measured ({measured})"
+    return share + _before(weighed, max(sigmas), target)
+
+
+def _before(layers: Sequence[LayerFigures], measured: float, target: str) -> str:
+    """Before a layer was measured there is an estimate, which is told where it is above what was measured of any."""
+    worst, name = max(((layer.first, layer.name) for layer in layers if layer.first is not None), default=(0.0, ""))
+    return f"; in the first step, as estimated, by {_percent(worst * float(target))} ({name})" if worst > measured else ""
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.1 else f"{share:.2%}"
 
 
 def megabytes(count: int) -> str:

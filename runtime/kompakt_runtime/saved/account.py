@@ -42,7 +42,7 @@ class Account:
         self._figures.count_storage(entry.nbytes, entry.kept_bytes, held or entry.demand.reason == HELD.reason)
         if entry.plain:
             reason = entry.demand.reason or WAITS.reason
-            return self._figures.count_kept(reason, 0 if reason == HELD.reason else entry.nbytes)
+            return self._figures.count_kept(reason, entry.nbytes, entry.layer, held=reason == HELD.reason)
         with self._figures.lock:
             self._figures.compressed += 1
         if entry.packed is not None:

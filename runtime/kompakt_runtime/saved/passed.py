@@ -15,11 +15,11 @@ Tensor = Any
 class PassedStorage:
     """As long as a graph holds one of its tensors. The weak reference keeps the address, its key, from being used again."""
 
-    __slots__ = ("__weakref__", "counted", "nbytes", "reason", "share", "storage")
+    __slots__ = ("__weakref__", "counted", "module", "nbytes", "reason", "share", "storage")
 
-    def __init__(self, storage: StorageWeakRef | None, nbytes: int, reason: str) -> None:
+    def __init__(self, storage: StorageWeakRef | None, nbytes: int, reason: str, module: str) -> None:
         self.storage = storage
-        self.nbytes, self.reason, self.counted = nbytes, reason, False
+        self.nbytes, self.reason, self.module, self.counted = nbytes, reason, module, False
         self.share: Any = None  # of what is held, as Holding counts it
 
     @property
@@ -44,19 +44,19 @@ class PassedTensor(PlainTensor):
 class Passed:
     """The living ones, by storage."""
 
-    def __init__(self, ledger: StorageLedger, count: Callable[[str, int], None]) -> None:
-        """count: a reason and bytes that plain autograd keeps and we too."""
+    def __init__(self, ledger: StorageLedger, count: Callable[[str, int, str], None]) -> None:
+        """count: a reason, bytes that plain autograd keeps and we too, and the module that saved them."""
         self._ledger, self._count = ledger, count
         self._storages: WeakValueDictionary[int, PassedStorage] = WeakValueDictionary()
 
-    def handle(self, t: Tensor, reason: str) -> PassedTensor:
+    def handle(self, t: Tensor, reason: str, module: str = "") -> PassedTensor:
         storage = _storage(t)
         if storage is None:
-            return PassedTensor(t, PassedStorage(None, t.numel() * t.element_size(), reason))
+            return PassedTensor(t, PassedStorage(None, t.numel() * t.element_size(), reason, module))
         reference = StorageWeakRef(storage)
         found = self._storages.get(reference.cdata)
         if found is None:
-            found = self._storages[reference.cdata] = PassedStorage(reference, int(storage.nbytes()), reason)
+            found = self._storages[reference.cdata] = PassedStorage(reference, int(storage.nbytes()), reason, module)
         return PassedTensor(t, found)
 
     def read(self, handle: PassedTensor) -> None:
@@ -67,7 +67,7 @@ class Passed:
         passed.counted = True
         entry = self._ledger.known(handle.tensor) if passed.storage is not None and _storage(handle.tensor) else None
         if entry is None or not entry.plain:
-            self._count(passed.reason, passed.nbytes)
+            self._count(passed.reason, passed.nbytes, passed.module)
 
 
 def _storage(t: Tensor) -> Any:

@@ -24,6 +24,7 @@ from kompakt_core.topology.machines import machine
 from kompakt_core.topology.wire import graph_to_spec
 from kompakt_runtime import config, start
 from kompakt_runtime.launch import run as launching
+from kompakt_runtime.launch.options import OPTIONS
 from tests.support.client.kubeconfigs import write_kubeconfig
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -259,13 +260,14 @@ def test_versions_are_those_of_chart_and_runtime() -> None:
     assert (oldest, (beyond[0], beyond[1] - 1)) == doctor_install.KUBERNETES
     assert doctor_machine.OLDEST_TORCH == start.OLDEST_TORCH
     assert doctor_probe.OFF == config.ENV_OFF
+    assert next(option.default for option in OPTIONS if option.name == "--mode") == doctor_probe.MODE
 
 
 TRAINS = MachineReading(
     "python",
     {"python": "3.12.1", "torch": "2.15.0+cu132", "built_for": "13.2", "session": True, "triton": "3.9.0", "gpus": ["H100"],
      "unpacked": "", "capabilities": [["a", True, "x"]]},
-    said=("kompakt: activation compression Lossless",),
+    said=("kompakt: activation compression ErrorBounded, target 0.01",),
     driver=("580.65.06, NVIDIA H100",),
     compiler="/usr/bin/gcc",
     shm_bytes=8 << 30,
