@@ -207,10 +207,10 @@ def limit(device: Any, environ: Mapping[str, str]) -> int:
 def limit_words(device: Any, environ: Mapping[str, str]) -> str:
     """Whose limit that is."""
     if device.type == "cuda":
-        return "of the GPU, free or this process's own"
-    whose = "the container's limit" if container_limit(LIMITS) < _machine() else "this machine's memory, free or not"
+        return "what is free on the GPU and what this process has there"
+    whose = "the container's limit" if container_limit(LIMITS) < _machine() else "all memory of this machine, free or not"
     ranks = _local_ranks(environ)
-    return f"of {whose}" if ranks == 1 else f"for each of {ranks} ranks of {whose}"
+    return whose if ranks == 1 else f"1/{ranks} of {whose}"
 
 
 def _local_ranks(environ: Mapping[str, str]) -> int:

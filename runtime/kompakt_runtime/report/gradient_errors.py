@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kompakt_runtime.report.rows import aligned
+
 ALL: Final = ""  # all weights together
 # Of the length of all gradients together: shorter ones are what rounding leaves where mathematics says zero.
 SMALL: Final = 1e-6
@@ -146,7 +148,7 @@ class GradientComparison:
         return f"{found}, else off by a share of {self.loss_difference:.1e} at most"
 
     def lines(self) -> list[str]:
-        return [*self.sentences(), *(f"  {'  '.join(cells)}" for cells in self._cells())]
+        return [*self.sentences(), *(aligned(("layer", "median", "worst step"), self._cells()) if self.layers else [])]
 
     def table(self) -> Any:
         """A rich.table.Table that fits 80 columns; needs the package rich."""

@@ -59,9 +59,9 @@ def batch(rows: list[export.Report], config: RuntimeConfig, steps: int) -> list[
     """How large a batch would fit and what that rests on, or why none is named; nothing where nobody asked."""
     if found := export.smallest_batch(rows):
         nbytes, whose = export.batch_memory(rows)
-        memory = f" in {nbytes / 1e9:.1f} GB {whose}" if nbytes else ""
-        larger = f"a batch of {found['suggestedBatch']} (a lower bound) would fit{memory} where {found['batch']} ran"
-        return [f"{larger}, for each rank and forward pass"]
+        memory = f", by {nbytes / 1e9:.1f} GB: {whose}" if nbytes else ""
+        larger = f"at least a batch of {found['suggestedBatch']} would fit where {found['batch']} ran"
+        return [f"{larger}, for each rank and forward pass{memory}"]
     if config.batch != "Suggest":
         return []
     if steps < BATCH_STEPS:

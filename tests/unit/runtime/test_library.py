@@ -260,7 +260,7 @@ def test_the_report_as_table_and_picture(compress, tmp_path):
     assert "largest" in shown
     assert "1 [signs]" in [layer.name for layer in report.layers]
     assert all(f" {layer.name} " in shown for layer in report.layers)
-    numbers = {cell for cells in report._cells() for cell in cells[1:]}
+    numbers = {cell for layer in report.layers for cell in layer.cells()[1:]}
     assert numbers <= set(printed(80).split()), "no number is cut off, or broken over two lines"
     pytest.importorskip("matplotlib")
     figure = report.picture()

@@ -11,7 +11,7 @@ from kompakt_runtime.launch import command, kompakt_run
 from kompakt_runtime.launch.options import OPTIONS
 
 SHOW = ["sh", "-c", "env | grep ^KOMPAKT_ | grep -v /"]
-NUMBER_AND_FLAGS = ["--target", "0.02", "--dry-run", "--suggest-batch"]
+NUMBER_AND_FLAGS = ["--target", "0.02", "--verify", "--suggest-batch"]
 
 
 def of_kompakt():
