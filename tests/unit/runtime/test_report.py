@@ -92,7 +92,9 @@ def test_modules_are_named_that_kept_most_for_each_reason():
     figures.count_passed("Compiled", 5000, "block")
     figures.count_raw("Compiled")
     found = report_of(figures).lines(everything=False)
-    assert "kept as it is: Small 7 (0.03 MB), HeldElsewhere 1 (7.86 MB that the program holds itself, in no sum), " in "\n".join(found)
+    assert "kept as it is: Small 7 (0.03 MB), HeldElsewhere 1 (7.86 MB that the program holds itself, in no sum), " in "\n".join(
+        found
+    )
     small = next(line for line in found if line.startswith("  Small in "))
     assert small.startswith("  Small in bn6 1 (0.01 MB), bn5 1 (0.01 MB), bn4")
     assert small.endswith(", 2 more modules (0.00 MB)")
@@ -179,7 +181,9 @@ def test_a_training_says_whose_memory_it_reads(running, monkeypatch):
     assert headroom.limit_words(torch.device("cpu"), {"LOCAL_WORLD_SIZE": "4"}) == f"1/4 of {whose}"
 
 
-@pytest.mark.parametrize(("steps", "why"), [(2, "that takes 3 optimizer steps, this run had 2"), (3, "no module was given a tensor")])
+@pytest.mark.parametrize(
+    ("steps", "why"), [(2, "that takes 3 optimizer steps, this run had 2"), (3, "no module was given a tensor")]
+)
 def test_why_no_batch_is_suggested(steps, why):
     figures = trained()
     figures.steps = steps
