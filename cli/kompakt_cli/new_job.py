@@ -10,6 +10,7 @@ import yaml
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
+from kompakt_core.job import template_rules
 from kompakt_core.job.spec import parse_job
 from kompakt_core.schema.words import FieldError
 
@@ -75,7 +76,7 @@ def checked(job: Document, where: str) -> Document:
     made = f"{meta['generateName']}x" if isinstance(meta, dict) and meta.get("generateName") else None
     named = {**job, "metadata": {"name": made, **meta}} if isinstance(meta, dict) and made else job
     try:
-        parse_job(named)
+        template_rules.check(parse_job(named))
     except FieldError as error:
         raise InvalidInput(_each_wrong(where, error)) from None
     except InvalidInput as error:

@@ -68,7 +68,7 @@ def test_wide_shows_bandwidth_nodes_peak_overhead_and_restarts(server: tuple[Scr
     script, run = server
     script.answers["GET", HERE] = (200, {"items": [RUNNING]})
     words = run("-o", "wide").output.splitlines()[1].split()
-    assert words[7:15] == ["25.0", "node-1", "41", "MB", "5.00x", "17.2", "%", "0"]
+    assert words[7:16] == ["25.0", "node-1", "41", "MB", "-", "5.00x", "17.2", "%", "0"]
 
 
 def test_pages_are_read_to_the_end_and_names_are_printed(server: tuple[Script, Run]) -> None:
