@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kompakt_core.contract import SWITCH_FILE, SWITCHED_OFF
 from kompakt_core.contract.conditions import Condition, ConditionReason, Type, condition
 from kompakt_core.job.model import CompressionMode, TrainingJob
 from kompakt_core.job.pods import WorkerPod
@@ -53,6 +54,13 @@ def _reason_word(reason: str) -> str:
 
 
 def _told(found: Mapping[str, Any], finished: bool) -> str:
+    if found["reason"] != SWITCHED_OFF:
+        return _sizes(found, finished)
+    file = f"a pod has the file {SWITCH_FILE}, which switches compression off"
+    return f"{file}; {_sizes(found, finished)}" if found["plainBytes"] else f"{file}; nothing was compressed"
+
+
+def _sizes(found: Mapping[str, Any], finished: bool) -> str:
     sizes = f"{found['savedBytes']} bytes kept in place of {found['plainBytes']}"
     if not found["complete"]:
         ranks = f"{found['ranks']} rank{'s' if found['ranks'] != 1 else ''}"

@@ -53,6 +53,20 @@ def test_a_running_job_shows_what_rank_0_s_pod_saves_so_far(running: Any) -> Non
     assert message.startswith("so far, of 2 ranks: 100 bytes kept in place of 600: ratio 6.00 of unique storages; ")
 
 
+@pytest.mark.parametrize(
+    ("sums", "told"),
+    [
+        ({}, "so far, of 2 ranks: 100 bytes kept in place of 600"),
+        ({"plainBytes": 0, "savedBytes": 0}, "nothing was compressed"),
+    ],
+)
+def test_the_condition_of_a_job_that_is_switched_off_names_the_file(running: Any, sums: dict[str, int], told: str) -> None:
+    heard(running, active=False, reason="SwitchedOff", **sums).settle()
+    assert running.condition("CompressionActive") == ("False", "SwitchedOff")
+    message = running.status.conditions["CompressionActive"].message
+    assert message.startswith(f"a pod has the file /var/run/kompakt/off, which switches compression off; {told}")
+
+
 def test_the_condition_tells_the_peak_and_without_one_only_what_was_kept(running: Any) -> None:
     heard(running, peak={"bytes": 4000, "plainBytes": 9000}).settle()
     told = running.status.conditions["CompressionActive"].message
