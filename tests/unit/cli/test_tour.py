@@ -53,7 +53,7 @@ def test_without_pytorch_it_places_and_schedules_and_says_what_to_install(tmp_pa
     found = run(tmp_path / "out")
     assert found.exit_code == 0, found.output
     assert "$ kompakt place --machine dgx1-v100 --gpus 4" in found.output
-    assert re.search(r"by count 8\.2 GB/s on average, 6\.0 at worst", found.output)
+    assert re.search(r"by chance 8\.2 GB/s on average, 6\.0 at worst", found.output)
     rows = re.findall(r"^(fifo|las|tiresias|gandiva|kompakt) +(\d+\.\d+) ", found.output, re.M)
     assert [name for name, _ in rows] == ["fifo", "las", "tiresias", "gandiva", "kompakt"]
     assert "Left out: PyTorch is not installed: pip install torch" in found.output
