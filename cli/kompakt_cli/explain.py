@@ -7,7 +7,7 @@ import typer
 from rich.console import RenderableType
 
 from kompakt_cli.cluster_options import ClusterOptions, asking
-from kompakt_cli.output import JOB_RESOURCE, Answer, OutputFormat, columns, facts, gpus, rejections, request_text, show, worth
+from kompakt_cli.output import JOB_RESOURCE, Answer, OutputFormat, columns, facts, gpus, request_text, show, standings, worth
 from kompakt_cli.picture import draw
 from kompakt_cli.standing import why
 from kompakt_cli.training_jobs import TrainingJobs
@@ -55,16 +55,17 @@ def node(question: ClusterOptions, name: Name) -> None:
 @app.command()
 @asking
 def nodes(question: ClusterOptions) -> None:
-    """All nodes: free GPUs, the best Rings left, and why a node cannot be used."""
+    """All nodes: free GPUs, the best Rings left, and why a node cannot be used; with -o wide also who has the others."""
     items: list[dict[str, Any]] = []
-    page = question.cluster.get("nodes", limit=1000)
+    wide = question.output is OutputFormat.WIDE
+    asked = {"limit": 1000, **({"holders": "true"} if wide else {})}
+    page = question.cluster.get("nodes", **asked)
     while True:
         items += page["items"]
         if not page["next"]:
             break
-        page = question.cluster.get("nodes", limit=1000, after=page["next"])
+        page = question.cluster.get("nodes", **asked, after=page["next"])
     answer = {"items": items, "total": page["total"]}
-    wide = question.output is OutputFormat.WIDE
     show(answer, question.output, nodes_text(items, wide), (f"node/{one['name']}" for one in items))
 
 
@@ -80,7 +81,7 @@ def pod_text(answer: Answer) -> Iterator[RenderableType]:
         *(_decision(answer["decision"]) if answer["decision"] else ()),
         ("fits", _fits(answer["fits"], "this pod") if answer["state"] == "Waiting" else ""),
     )
-    yield from rejections(answer)
+    yield from standings(answer)
 
 
 def _fits(nodes: int, what: str) -> str:
@@ -121,12 +122,12 @@ def job_text(answer: Answer, wide: bool = False, now: str = "") -> Iterator[Rend
         ("fits", _fits(answer["fits"], "the largest worker")),
     )
     if answer["pods"]:
-        table = columns("pod", "node", "gpus", *(["which"] if wide else []), right=["gpus"])
+        table = columns("pod", "node", "asks", "has", *(["which"] if wide else []), right=["asks", "has"])
         for one in answer["pods"]:
             which = [", ".join(one["gpus"]) or "-"] if wide else []
-            table.add_row(one["name"], one["node"] or "-", str(len(one["gpus"])), *which)
+            table.add_row(one["name"], one["node"] or "-", str(one.get("asks", "-")), str(len(one["gpus"])), *which)
         yield table
-    yield from rejections(answer)
+    yield from standings(answer)
 
 
 def node_text(answer: Answer) -> Iterator[RenderableType]:
@@ -163,12 +164,22 @@ def holders_of(answer: Answer) -> dict[int, str]:
     return held
 
 
+def holders_text(node: Answer) -> str:
+    """Pods with GPUs of a node, each with how many; by uid those of namespaces that the caller may not read."""
+    found = node.get("heldBy") or ()  # an older extender does not say it
+    return ", ".join(
+        f"{one['namespace']}/{one['name']} {one['gpus']}" if one["name"] else f"{one['uid']} {one['gpus']}" for one in found
+    )
+
+
 def nodes_text(items: list[dict[str, Any]], wide: bool = False) -> Iterator[RenderableType]:
-    """The list of nodes on screen; `wide` adds what each would have if it were empty."""
-    table = columns("node", "gpus", "free", "ring of 2, 4, 8", *(["when empty"] if wide else []), "why", right=["gpus"])
+    """The list of nodes on screen; `wide` adds what each would have if it were empty, and which pods have how many GPUs."""
+    table = columns(
+        "node", "gpus", "free", "ring of 2, 4, 8", *(["when empty", "held by"] if wide else []), "why", right=["gpus"]
+    )
     for one in items:
         left = ", ".join(gigabytes(best["value"]) for best in one["bestLeft"])
         why = "; ".join(why["message"] for why in one["whyNot"])
-        empty = [", ".join(gigabytes(best["empty"]) for best in one["bestLeft"])] if wide else []
-        table.add_row(one["name"], str(one["gpus"]), gpus(one["free"]), left, *empty, why)
+        more = [", ".join(gigabytes(best["empty"]) for best in one["bestLeft"]), holders_text(one)] if wide else []
+        table.add_row(one["name"], str(one["gpus"]), gpus(one["free"]), left, *more, why)
     yield table

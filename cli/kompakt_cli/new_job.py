@@ -10,7 +10,9 @@ import yaml
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
+from kompakt_core.job import template_rules
 from kompakt_core.job.spec import parse_job
+from kompakt_core.schema.words import FieldError
 
 Document = dict[str, Any]
 ROLE, CONTAINER = "worker", "trainer"
@@ -69,15 +71,22 @@ def _jobs_of(path: str) -> list[Document]:
 
 
 def checked(job: Document, where: str) -> Document:
-    """The manifest as it is. Raises InvalidInput for a job that the operator would refuse."""
+    """The manifest as it is. Raises InvalidInput for a job that the operator would refuse, with a line for each wrong field."""
     meta = job.get("metadata")
     made = f"{meta['generateName']}x" if isinstance(meta, dict) and meta.get("generateName") else None
     named = {**job, "metadata": {"name": made, **meta}} if isinstance(meta, dict) and made else job
     try:
-        parse_job(named)
+        template_rules.check(parse_job(named))
+    except FieldError as error:
+        raise InvalidInput(_each_wrong(where, error)) from None
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error}") from None
     return job
+
+
+def _each_wrong(where: str, error: FieldError) -> str:
+    lines = list(map(str, error.every))
+    return f"{where}: {error}" if len(lines) == 1 else "\n  ".join([f"{where}: {len(lines)} fields are wrong:", *lines])
 
 
 def in_namespace(job: Document, asked: str | None, default: str) -> str:

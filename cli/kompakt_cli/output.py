@@ -101,6 +101,21 @@ def rejections(answer: Answer) -> list[RenderableType]:
     return [table]
 
 
+def standings(answer: Answer) -> list[RenderableType]:
+    """How nodes stand to a request: what each of the nearest has, and why others cannot take it, by reason."""
+    found = answer.get("rooms") or []  # an older extender lists none
+    return [*([_rooms(found)] if found else []), *rejections(answer)]
+
+
+def _rooms(found: list[Answer]) -> Table:
+    """Where nodes have racks and blocks these are shown: a job may have to keep to one."""
+    places = [name for name in ("block", "rack") if any(one[name] for one in found)]
+    table = columns("node", *places, "free", "takes", "why", right=["free", "takes"])
+    for one in found:
+        table.add_row(one["node"], *(one[name] or "-" for name in places), str(one["free"]), str(one["takes"]), one["message"])
+    return table
+
+
 def gpus(indices: Sequence[int]) -> str:
     """GPU indices with ranges, in order: 0,1,2,5 -> 0-2,5; a set that runs otherwise is written as it runs."""
     if list(indices) != sorted(indices):

@@ -64,6 +64,8 @@ def submit(
         return
     made = _made(jobs, namespace, kubeconfig, context, dry_run=bool(dry_run))
     _print(made, output or OutputFormat.TEXT, "would be created" if dry_run else "created")
+    if not (dry_run or wait or follow or output):
+        typer.echo(_next(made), err=True)
     if wait or follow:
         where = TrainingJobs(kubeconfig, context, made[0]["metadata"]["namespace"])
         raise typer.Exit(following.until_over(where, owner_of(made[0]), logs=follow))
@@ -99,6 +101,12 @@ def _made(
     places = {where: TrainingJobs(kubeconfig, context, where) for where in targets}
     tried = [places[where].create(job, dry_run=True) for where, job in zip(targets, jobs, strict=True)]
     return tried if dry_run else [places[where].create(job) for where, job in zip(targets, jobs, strict=True)]
+
+
+def _next(made: list[Document]) -> str:
+    meta = made[0]["metadata"]
+    one = f"`kompakt explain job {meta['name']} -n {meta['namespace']}` says where it goes, or why it waits"
+    return one if len(made) == 1 else "`kompakt top` shows which of them wait, and why"
 
 
 def _print(jobs: list[Document], output: OutputFormat, done: str) -> None:

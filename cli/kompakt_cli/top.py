@@ -88,8 +88,8 @@ def _gpus(job: Document) -> int:
 def rendered(jobs: list[Document], everywhere: bool, wide: bool, now: float) -> Table:
     """The table. `now`: seconds since 1970."""
     first = ["namespace"] if everywhere else []
-    more = ["gb/s", "nodes", "peak", "saved", "restarts"] if wide else ["saved"]
-    right = ["gpus", "gb/s", "peak", "saved", "restarts", "age"]
+    more = ["gb/s", "nodes", "peak", "plain peak", "saved", "overhead", "restarts"] if wide else ["saved"]
+    right = ["gpus", "gb/s", "peak", "plain peak", "saved", "overhead", "restarts", "age"]
     table = columns(*first, "name", "phase", "gpus", "level", "progress", "left", *more, "age", "why", right=right)
     for job in jobs:
         table.add_row(*_row(job, everywhere, wide, now))
@@ -104,7 +104,9 @@ def _row(job: Document, everywhere: bool, wide: bool, now: float) -> list[str]:
         gigabytes(plan["value"]) if plan.get("value") else "-",
         status.get("nodes") or "-",
         size(compression.get("peakBytes")),
+        size(compression.get("plainPeakBytes")),
         saved,
+        f"{compression['overheadPercent']} %" if "overheadPercent" in compression else "-",
         str(status.get("restarts", 0)),
     ]
     return [
@@ -157,4 +159,4 @@ def size(count: object) -> str:
     """Bytes in MB or GB (powers of ten)."""
     if not isinstance(count, int):
         return "-"
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB" if count >= 1e7 else f"{count / 1e6:.2f} MB"

@@ -36,8 +36,22 @@ class TrainingJobs:
 
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
         """The job as the API server has it then; with `dry_run` as it would have it. Raises InvalidInput with its words."""
-        query = {"dryRun": "All"} if dry_run else {}
-        return answered(lambda: self._api.create(self._jobs, document, fieldValidation="Strict", **query))
+        query: dict[str, str | int] = {"dryRun": "All"} if dry_run else {}
+        return answered(lambda: self._created(document, query))
+
+    def _created(self, document: Document, query: dict[str, str | int]) -> Document:
+        from kompakt_client.errors import Conflict
+
+        try:
+            return self._api.create(self._jobs, document, fieldValidation="Strict", **query)
+        except Conflict as error:
+            if error.reason != "AlreadyExists":
+                raise
+            name = document["metadata"].get("name", "")
+            raise InvalidInput(
+                f"there is a TrainingJob {name} in namespace {self.namespace}: `kubectl apply` changes it, "
+                f"`kubectl delete tj {name}` makes room for a new one"
+            ) from None
 
     def get(self, name: str) -> Document:
         """The job of that name. Raises InvalidInput."""

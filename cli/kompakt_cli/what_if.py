@@ -9,7 +9,7 @@ import typer
 from rich.console import RenderableType
 
 from kompakt_cli.cluster_options import ClusterOptions, asking
-from kompakt_cli.output import Answer, columns, facts, gpus, rejections, request_text, show
+from kompakt_cli.output import Answer, columns, facts, gpus, request_text, show, standings
 from kompakt_cli.words import gigabytes, word_of
 from kompakt_core.errors import InvalidInput
 from kompakt_core.patterns.names import Pattern
@@ -83,6 +83,7 @@ def text(answer: Answer) -> Iterator[RenderableType]:
     yield facts(
         ("asked", request_text(answer["asked"])),
         ("fits", f"{answer['fits']} of {answer['nodes']} nodes"),
+        ("never", answer.get("never", "")),
         ("ideal", f"{gigabytes(ideal)} GB/s, the best on an empty node of this cluster" if ideal else ""),
     )
     if answer["offers"]:
@@ -94,4 +95,4 @@ def text(answer: Answer) -> Iterator[RenderableType]:
             after, score = str(one["freeAfter"]), str(one["score"])
             table.add_row(one["node"], gpus(one["gpus"]), gigabytes(one["value"]), share, score, after)
         yield table
-    yield from rejections(answer)
+    yield from standings(answer)

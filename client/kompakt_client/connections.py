@@ -14,6 +14,7 @@ import urllib3
 
 from kompakt_client import kubeconfig
 from kompakt_client.credentials import Credentials, Login, credentials_of
+from kompakt_client.impersonation import Headers
 from kompakt_client.kubeconfig import ACCOUNT_FOLDER, Access, Pem
 from kompakt_client.kubeconfig_merge import KubeconfigFile, merged
 from kompakt_client.proxies import proxy_for
@@ -26,16 +27,24 @@ DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 class Endpoint:
     """Where requests go, over which connections, and the headers that say who asks. Safe to use from several threads."""
 
-    def __init__(self, server: str, connect: Callable[[Pem, Pem], urllib3.PoolManager], credentials: Credentials) -> None:
+    def __init__(
+        self,
+        server: str,
+        connect: Callable[[Pem, Pem], urllib3.PoolManager],
+        credentials: Credentials,
+        impersonation: Headers = (),
+    ) -> None:
         """`connect` makes a pool of connections that show a client certificate (with its key)."""
-        self.server = server
+        self.server, self._impersonation = server, impersonation
         self._connect, self._credentials = connect, credentials
         self._shown: tuple[Pem, Pem] | None = None
         self._pool = urllib3.PoolManager()
 
-    def headers(self) -> Mapping[str, str]:
-        """Made anew for each request: tokens are renewed while a process runs."""
-        return self._credentials.headers()
+    def headers(self) -> urllib3.HTTPHeaderDict:
+        """Made anew for each request: tokens are renewed while a process runs. One name may stand there several times."""
+        found = urllib3.HTTPHeaderDict(self._credentials.headers())
+        found.extend(self._impersonation)
+        return found
 
     @property
     def pool(self) -> urllib3.PoolManager:
@@ -130,7 +139,7 @@ def opened(access: Access, folder: Path) -> Endpoint:
             assert_hostname=access.server_name or None,
         )
 
-    endpoint = Endpoint(access.server, connect, credentials)
+    endpoint = Endpoint(access.server, connect, credentials, access.impersonation)
     if access.program is None:  # else that program says who we are, once there is something to ask
         assert endpoint.pool is not None
     return endpoint

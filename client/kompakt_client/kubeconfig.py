@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kompakt_client.impersonation import Headers, impersonation
 from kompakt_client.object_fields import ObjectFields
 from kompakt_client.proxies import EXPECTED, proxy_url
 from kompakt_core.errors import InvalidInput
@@ -62,6 +63,7 @@ class Access:
     username: str = ""  # with its password: after everything else
     password: str = ""
     proxy: str = ""  # URL of an HTTP proxy; requests go through it
+    impersonation: Headers = ()  # in whose name to ask, where that is somebody else
 
 
 def in_pod(environment: Mapping[str, str], folder: str = ACCOUNT_FOLDER) -> Access:
@@ -110,6 +112,7 @@ def access_of(document: object, name: str = "", *, person: bool = False) -> Acce
         username=user.text("username", ""),
         password=user.text("password", ""),
         proxy=_proxy(cluster),
+        impersonation=impersonation(user),
     )
     cluster.done()
     user.done()
@@ -131,7 +134,7 @@ def _program(fields: ObjectFields, cluster: ObjectFields, extensions: list[tuple
     found = LoginProgram(
         command=fields.text("command"),
         api_version=version,
-        arguments=tuple(_text(item, path) for item, path in fields.items("args", high=LARGEST)),
+        arguments=fields.texts("args", high=LARGEST),
         environment=dict(_variable(ObjectFields(item, path)) for item, path in fields.items("env", high=LARGEST)),
         install_hint=fields.text("installHint", ""),
         cluster_info=_cluster_info(cluster, extensions) if fields.flag("provideClusterInfo", False) else {},
@@ -139,12 +142,6 @@ def _program(fields: ObjectFields, cluster: ObjectFields, extensions: list[tuple
     )
     fields.done()
     return found
-
-
-def _text(item: object, path: str) -> str:
-    if not isinstance(item, str):
-        raise InvalidInput(f"{path}: expected text, got {shown(item)}")
-    return item
 
 
 def _variable(fields: ObjectFields) -> tuple[str, str]:

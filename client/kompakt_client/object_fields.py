@@ -81,6 +81,20 @@ class ObjectFields:
             self.refuse(name, f"must have {low} to {high} items, got {len(value)}")
         return [(item, f"{self.where(name)}[{i}]") for i, item in enumerate(value)]
 
+    def texts(self, name: str, *, high: int) -> tuple[str, ...]:
+        """A list of strings; an absent one is empty."""
+        found = self.items(name, high=high)
+        for item, path in found:
+            if not isinstance(item, str):
+                raise InvalidInput(f"{path}: expected text, got {shown(item)}")
+        return tuple(item for item, _ in found)
+
+    def names(self, *, high: int) -> list[str]:
+        """This mapping's keys, where any are allowed."""
+        if len(self._values) > high or not all(isinstance(name, str) for name in self._values):
+            raise InvalidInput(f"{self.path}: expected at most {high} keys, each text")
+        return list(self._values)
+
     def inner(self, name: str) -> "ObjectFields":
         """An object inside; absent reads like an empty one."""
         return ObjectFields(self.raw(name, {}), self.where(name))

@@ -177,7 +177,7 @@ class ApiClient:
                 request.method,
                 self._endpoint.server + request.target,
                 body=request.data,
-                headers={"User-Agent": self._agent, **request.headers, **self._endpoint.headers()},
+                headers=self._endpoint.headers() | {"User-Agent": self._agent, **request.headers},
                 timeout=urllib3.Timeout(connect=connect, read=silence or request.seconds),
                 preload_content=False,
                 retries=False,

@@ -169,18 +169,21 @@ def placed_message(plan: Plan) -> str:
     return f"all workers have their places on {where}, level {plan.level.value}{share}"
 
 
-def waiting_message(rejection: Rejection, *, kept: bool = False) -> str:
+def waiting_message(rejection: Rejection, gang: Gang, *, kept: bool = False) -> str:
     """Why a gang waits, one sentence for people. Without counts that change with every other pod: each change would be a
     write for each waiting gang; the explain API has the counts of the moment. `kept`: some GPUs are free, but for others.
     """
-    if rejection.reason is Reason.DOES_NOT_FIT_NOW and rejection.have < rejection.need:
-        if kept:
-            return (
-                "there is no room for all workers now beside the GPUs that are kept for a gang that waits longer; the gang waits "
-                "and holds nothing"
-            )
-        return "there is no room for all workers now; the gang waits and holds nothing"
-    return sentence(rejection)
+    if rejection.reason is not Reason.DOES_NOT_FIT_NOW or rejection.have >= rejection.need:
+        return sentence(rejection)
+    beside = " beside the GPUs that are kept for a gang that waits longer" if kept else ""
+    return f"there is no room for all workers now{_demands(gang.gpu_request)}{beside}; the gang waits and holds nothing"
+
+
+def _demands(asked: GpuRequest) -> str:
+    """What else than a number of GPUs may be in the way."""
+    link = f"requiredLink {asked.required_link}" if asked.required_link != "Any" else ""
+    found = [*filter(None, [link, "sameNUMANode true" if asked.same_numa_node else ""])]
+    return f" with {' and '.join(found)}" if found else ""
 
 
 def annotations_of(seat: SeatRecord, plan: PlanRecord, pod: PodView) -> dict[str, str]:

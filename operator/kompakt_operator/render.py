@@ -9,11 +9,12 @@ from kompakt_core.contract import job_owner, worker_labels
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.contract.worker_labels import AttemptLabels, WorkerLabels
 from kompakt_core.errors import InvalidInput
+from kompakt_core.job import template_rules
 from kompakt_core.job.actions import pod_name, service_name
 from kompakt_core.job.batches import Batch
 from kompakt_core.job.model import ActivationGradients, Role, TrainingJob
 from kompakt_core.job.quantity import parse_bytes
-from kompakt_operator import environment, injection, template
+from kompakt_operator import environment, injection
 from kompakt_operator.environment import Variables
 from kompakt_operator.placement_annotations import annotations_of
 
@@ -34,7 +35,7 @@ def checked(job: TrainingJob) -> str:
 
     Raises InvalidInput with the path and a sentence for people.
     """
-    template.check(job)
+    template_rules.check(job)
     notes = []
     for i, role in enumerate(job.roles):
         container = _gpu_container(role)

@@ -35,7 +35,7 @@ def test_a_job_that_fails_ends_the_command_with_one(kompakt, jobs, tmp_path):
     assert "kompakt: fails: Failed (BackoffLimitExceeded: " in done.stderr
     again = submitted(kompakt, jobs, tmp_path, "fails", "exit 3")
     assert again.returncode == 2
-    assert "409 Conflict" in again.stderr
+    assert "there is a TrainingJob fails in namespace default" in again.stderr
 
 
 def test_running_jobs_are_listed_and_their_logs_read(kompakt, jobs, tmp_path):

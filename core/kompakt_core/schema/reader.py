@@ -10,31 +10,29 @@ from msgspec import inspect
 
 from kompakt_core.errors import InvalidInput
 from kompakt_core.schema.meta import Declared, ValidationRule
-from kompakt_core.schema.words import FieldError, Words, shown
+from kompakt_core.schema.words import FieldError, Words, shown, together
 
 Made = TypeVar("Made", bound=Declared)
 Read = Callable[[Any, str], Any]
 Extra = Mapping[str, Any]
 _MOST_ITEMS: Final = 1 << 20
+_MOST_ERRORS: Final = 100  # of one list or one object's names: a document may be long and all wrong
 
 
 def read(kind: type[Made], value: object, path: str) -> Made:
     """The value that an object stands for. null counts as absent.
 
-    Raises FieldError for a field that is missing, unknown, of a wrong type or out of its bounds, and for a broken rule.
+    Raises FieldError for fields that are missing, unknown, of a wrong type or out of their bounds, else for a broken rule.
     """
     if not isinstance(value, Mapping):
         raise kind.WORDS.wrong(path, kind.WORDS.expected_object, value)
     fields = _fields(kind)
     unknown = [] if kind.OPEN else sorted(str(name) for name in value if name not in fields)
-    try:
-        made = kind(**_values(kind, fields, value, path))
-    except FieldError as error:  # a required field with a typo in its name is not missing
-        if unknown and any(_alike(name, [error.path.removeprefix(_join(path, "") + ".")]) for name in unknown):
-            raise _unknown(kind, fields, unknown[0], path) from None
-        raise
-    if unknown:
-        raise _unknown(kind, fields, unknown[0], path)
+    found, wrong = _values(kind, value, path, unknown)
+    wrong += [_unknown(kind, fields, name, path) for name in unknown[:_MOST_ERRORS]]
+    if wrong:
+        raise together(wrong)
+    made = kind(**found)
     _hold(kind.RULES, made, path)
     return made
 
@@ -66,15 +64,22 @@ def _fields(kind: type[Declared]) -> dict[str, _FieldReader]:
     return {f.encode_name: _FieldReader(f.name, f.required, _reader(f.type, kind.WORDS)) for f in known.fields}
 
 
-def _values(kind: type[Declared], fields: Mapping[str, _FieldReader], value: Mapping[str, Any], path: str) -> dict[str, Any]:
-    found = {}
-    for written, field in fields.items():
-        raw = value.get(written)
-        if raw is not None:
-            found[field.name] = field.read(raw, _join(path, written))
-        elif field.required:
-            raise kind.WORDS.wrong(_join(path, written), kind.WORDS.missing)
-    return found
+def _values(
+    kind: type[Declared], value: Mapping[str, Any], path: str, unknown: list[str]
+) -> tuple[dict[str, Any], list[FieldError]]:
+    """The fields that can be read, and an error for each of the others."""
+    found, wrong = {}, list[FieldError]()
+    for written, field in _fields(kind).items():
+        raw, at = value.get(written), _join(path, written)
+        if raw is None and field.required:
+            typo = any(_alike(name, [written]) for name in unknown)  # then it is not missing
+            wrong += [] if typo else [kind.WORDS.wrong(at, kind.WORDS.missing)]
+        elif raw is not None:
+            try:
+                found[field.name] = field.read(raw, at)
+            except FieldError as error:
+                wrong += error.every
+    return found, wrong
 
 
 def _join(path: str, name: str) -> str:
@@ -167,12 +172,27 @@ def _list(node: inspect.VarTupleType, extra: Extra, words: Words) -> Read:
             raise words.wrong(path, words.expected_list, value)
         if not low <= len(value) <= high:
             raise words.wrong(path, words.items, value, low=low, high=high, count=len(value))
-        found = tuple(item(one, f"{path}[{i}]") for i, one in enumerate(value))
+        found = _items(item, ((one, f"{path}[{i}]") for i, one in enumerate(value)))
         if "twice" in extra:
             _differ([getattr(one, extra["key"]) for one in found], path, extra["twice"])
         return found
 
     return reading
+
+
+def _items(item: Read, raw: Iterable[tuple[Any, str]]) -> tuple[Any, ...]:
+    """Each one read; raises FieldError for all that are wrong."""
+    found, wrong = list[Any](), list[FieldError]()
+    for one, path in raw:
+        try:
+            found.append(item(one, path))
+        except FieldError as error:
+            wrong += error.every
+        if len(wrong) >= _MOST_ERRORS:
+            break
+    if wrong:
+        raise together(wrong)
+    return tuple(found)
 
 
 def _differ(names: list[str], path: str, sentence: str) -> None:

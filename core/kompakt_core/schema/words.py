@@ -1,5 +1,6 @@
 """The sentences of a reader's errors: what is wrong, where, and what would be right."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -7,11 +8,19 @@ from kompakt_core.errors import InvalidInput
 
 
 class FieldError(InvalidInput):
-    """A field is wrong; `path` says which, such as spec.links[2].kind."""
+    """A field is wrong; `path` says which, such as spec.links[2].kind. `every`: this error and those of other fields."""
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path}: {what}")
         self.path = path
+        self.every: tuple[FieldError, ...] = (self,)
+
+
+def together(errors: Sequence[FieldError]) -> FieldError:
+    """The first of them, which knows the others: who wrote a document wants to mend it once."""
+    first = errors[0]
+    first.every = tuple(errors)
+    return first
 
 
 def shown(value: object) -> str:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from kompakt_client.reviews import READ_METRICS, Caller, Reviews, explaining, token_of
 from kompakt_core.contract import JOB_PLURAL, TOPOLOGY_PLURAL
 from kompakt_extender.explain.bounded_executor import BoundedExecutor
-from kompakt_extender.explain.models import Holder, NodeAnswer
+from kompakt_extender.explain.models import Holder, NodeAnswer, NodePage
 
 NODES: Final = explaining(TOPOLOGY_PLURAL)
 EVERYWHERE: Final = explaining(JOB_PLURAL)
@@ -36,14 +36,24 @@ class AccessGuard:
 
     def without_strangers(self, answer: NodeAnswer, caller: Caller) -> NodeAnswer:
         """The same without names of pods that the caller may not be told of: their uids remain. It waits, so not on the loop."""
+        shown = self._shown_to(caller)
+        gpus = [gpu.model_copy(update={"holders": list(map(shown, gpu.holders))}) for gpu in answer.gpu_list]
+        return answer.model_copy(update={"gpu_list": gpus})
+
+    def page_without_strangers(self, answer: NodePage, caller: Caller) -> NodePage:
+        """As `without_strangers`, for a page of nodes with their holders."""
+        shown = self._shown_to(caller)
+        items = [one.model_copy(update={"held_by": list(map(shown, one.held_by))}) for one in answer.items]
+        return answer.model_copy(update={"items": items})
+
+    def _shown_to(self, caller: Caller) -> Callable[[Holder], Holder]:
         everywhere = self._reviews.may(caller, EVERYWHERE)
 
         def shown(holder: Holder) -> Holder:
             seen = everywhere or not holder.namespace or self._reviews.may(caller, explaining(JOB_PLURAL, holder.namespace))
             return holder if seen else holder.model_copy(update={"namespace": "", "name": ""})
 
-        gpus = [gpu.model_copy(update={"holders": list(map(shown, gpu.holders))}) for gpu in answer.gpu_list]
-        return answer.model_copy(update={"gpu_list": gpus})
+        return shown
 
 
 def _token(request: Request) -> str:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from kompakt_core.contract.scheduling_record import Record, State, encode
-from kompakt_core.placement.model import Gang, Snapshot
-from kompakt_extender.explain.models import JobAnswer, NodeRejections, PodOfJob, Workers
+from kompakt_core.placement.model import Gang, NodeState, Snapshot
+from kompakt_core.placement.spread import offer
+from kompakt_extender.explain.models import JobAnswer, NodeRejections, NodeRoom, PodOfJob, Workers
 from kompakt_extender.explain.survey import survey
 from kompakt_extender.views import JobView, PodView
 
@@ -33,12 +34,9 @@ def _state(job: JobView, record: Record) -> tuple[str, str]:
 def explain(case: JobExplanation) -> JobAnswer:
     """The answer about one job."""
     job, pods = case.job, case.pods
-    fits, rejections = 0, list[NodeRejections]()
+    fits, rejections, rooms = 0, list[NodeRejections](), list[NodeRoom]()
     if case.record.state in (State.WAITING, State.RESERVED) and case.gang is not None:
-        largest = max(case.gang.workers, key=lambda worker: worker.gpus)
-        if largest.gpus:
-            seen = survey(case.snapshot.nodes.values(), largest, case.gang.gpu_request, case.gang)
-            fits, rejections = len(seen.found), seen.rejections()
+        fits, rejections, rooms = _room(case.snapshot, case.gang)
     elif case.trouble:
         rejections = [NodeRejections(reason="InvalidRequest", message=case.trouble, nodes=len(case.snapshot.nodes), examples=[])]
     return JobAnswer(
@@ -49,7 +47,27 @@ def explain(case: JobExplanation) -> JobAnswer:
         suspended=job.suspended,
         workers=Workers(expected=job.workers, present=len(pods), bound=sum(pod.node is not None for pod in pods)),
         scheduling=encode(case.record),
-        pods=[PodOfJob(name=p.name, node=p.node or "", gpus=list(p.written_gpus or p.planned_gpus)) for p in pods],
+        pods=[_pod(pod) for pod in pods],
         fits=fits,
         rejections=rejections,
+        rooms=rooms,
     )
+
+
+def _pod(pod: PodView) -> PodOfJob:
+    return PodOfJob(name=pod.name, node=pod.node or "", gpus=list(pod.written_gpus or pod.planned_gpus), asks=pod.gpus)
+
+
+def _room(snapshot: Snapshot, gang: Gang) -> tuple[int, list[NodeRejections], list[NodeRoom]]:
+    """How many nodes could take the gang's largest worker, why the others could not, and what each of the nearest has."""
+    largest = max(gang.workers, key=lambda worker: worker.gpus)
+    if not largest.gpus:
+        return 0, [], []
+    alike = sum(worker.gpus == largest.gpus for worker in gang.workers)
+
+    def takes(state: NodeState) -> int:
+        found = offer(state, largest, gang, alike)
+        return len(found.values) if found is not None else 0
+
+    seen = survey(snapshot.nodes.values(), largest, gang.gpu_request, gang)
+    return len(seen.found), seen.rejections(), seen.rooms(takes)

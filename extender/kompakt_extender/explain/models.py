@@ -8,7 +8,9 @@ from pydantic.alias_generators import to_camel
 MAX_GPUS_ASKED = 1024
 MAX_OFFERS = 200
 MAX_NODES = 1000
+MAX_NODES_HELD = 200  # where their pods are asked for: the ledger is read while kube-scheduler waits
 EXAMPLES = 5  # nodes named for each reason
+ROOMS = 20  # nodes listed one by one beside them
 
 GpuCount = Annotated[int, Field(ge=1, le=MAX_GPUS_ASKED)]
 
@@ -38,6 +40,21 @@ class BestLeft(Model):
     empty: int = Field(description="the same on the node when all its GPUs are free")
 
 
+class Holder(Model):
+    """Who has a GPU, or has it promised."""
+
+    namespace: str
+    name: str
+    uid: str
+    how: str = Field(description="Bound, Planned (by the planner), Binding (no outcome yet), or Reported (by the device plugin)")
+
+
+class HeldBy(Holder):
+    """A pod and how many GPUs of one node it has."""
+
+    gpus: int
+
+
 class NodeSummary(Model):
     """A node in the list."""
 
@@ -48,6 +65,7 @@ class NodeSummary(Model):
     usable: bool = Field(description="false when no pod without special tolerations could get a GPU here now")
     why_not: list[Why]
     best_left: list[BestLeft]
+    held_by: list[HeldBy] = Field(default=[], description="pods with GPUs there, those with most first; with `holders=true` only")
 
 
 class NodePage(Model):
@@ -56,15 +74,6 @@ class NodePage(Model):
     items: list[NodeSummary]
     total: int = Field(description="nodes the extender knows")
     next: str | None = Field(description="pass it as `after` for the next page; null on the last one")
-
-
-class Holder(Model):
-    """Who has a GPU, or has it promised."""
-
-    namespace: str
-    name: str
-    uid: str
-    how: str = Field(description="Bound, Planned (by the planner), Binding (no outcome yet), or Reported (by the device plugin)")
 
 
 class GpuOfNode(Model):
@@ -151,6 +160,17 @@ class NodeRejections(Model):
     examples: list[str]
 
 
+class NodeRoom(Model):
+    """What one node has for the largest worker of a job that waits, or for one pod."""
+
+    node: str
+    rack: str = Field(description="the node's label kompakt.dev/rack; empty without one")
+    block: str = Field(description="the node's label kompakt.dev/block; empty without one")
+    free: int = Field(description="GPUs that can be given away now")
+    takes: int = Field(description="how many such workers this node could take now, of those that wait")
+    message: str = Field(description="why it takes none, and what to do; empty when it takes any")
+
+
 class WhatIfAnswer(Model):
     """Which nodes could take the request at this moment, best first. Nothing is reserved."""
 
@@ -160,6 +180,8 @@ class WhatIfAnswer(Model):
     fits: int
     offers: list[WhatIfNode]
     rejections: list[NodeRejections]
+    rooms: list[NodeRoom] = Field(description="of the nodes that cannot take it, those that come nearest, at most 20")
+    never: str = Field(default="", description="why not even the empty cluster could take it; empty when it could")
 
 
 class GpuSet(Model):
@@ -210,6 +232,7 @@ class PodAnswer(Model):
     decision: Decision | None
     fits: int = Field(description="for a waiting pod: nodes that could take it alone")
     rejections: list[NodeRejections]
+    rooms: list[NodeRoom] = Field(description="the nodes that come nearest to taking it, at most 20")
 
 
 class Workers(Model):
@@ -226,6 +249,7 @@ class PodOfJob(Model):
     name: str
     node: str
     gpus: list[str]
+    asks: int = Field(description="GPUs that it asks for")
 
 
 class JobAnswer(Model):
@@ -241,6 +265,7 @@ class JobAnswer(Model):
     pods: list[PodOfJob]
     fits: int = Field(description="for a waiting job: nodes that could take its largest worker alone")
     rejections: list[NodeRejections]
+    rooms: list[NodeRoom] = Field(description="for a waiting job: the nodes that come nearest to taking workers, at most 20")
 
 
 class Sentence(Model):

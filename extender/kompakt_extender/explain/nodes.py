@@ -1,6 +1,7 @@
 """Nodes as the explain API shows them."""
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -14,6 +15,7 @@ from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.explain.models import (
     BestLeft,
     GpuOfNode,
+    HeldBy,
     Holder,
     LinkOfNode,
     NodeAnswer,
@@ -26,6 +28,7 @@ from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.node_rules import FIELD_PREFIX
 from kompakt_extender.views import PodView
 
+NOBODY: Final[Mapping[NodeName, list[HeldBy]]] = {}
 SIZES: Final = (2, 4, 8)
 _RING: Final = GpuRequest(Pattern.RING, PlacementPolicy.BEST)
 _ONE_GPU: Final = Worker(index=0, pod="", uid=PodUid(""), gpus=1)
@@ -76,14 +79,27 @@ def why_not(state: NodeState) -> list[Why]:
     return [Why(reason=rejection.reason.value, message=sentence(rejection)) for rejection in rejections]
 
 
-def page(states: Mapping[NodeName, NodeState], after: str, limit: int) -> NodePage:
-    """The nodes whose names come after `after`, at most `limit`."""
+def names_after(states: Iterable[NodeName], after: str) -> list[NodeName]:
+    """The names that come after `after`, in order."""
     names = sorted(states)
-    start = bisect_right(names, after)
-    chosen = names[start : start + limit]
-    more = start + limit < len(names)
-    items = [summary(states[name]) for name in unhurried(chosen)]
-    return NodePage(items=items, total=len(names), next=chosen[-1] if more and chosen else None)
+    return names[bisect_right(names, after) :]
+
+
+def page(
+    states: Mapping[NodeName, NodeState], after: str, limit: int, held: Mapping[NodeName, list[HeldBy]] = NOBODY
+) -> NodePage:
+    """The nodes whose names come after `after`, at most `limit`. `held`: pods that have their GPUs, where that was asked."""
+    names = names_after(states, after)
+    chosen = names[:limit]
+    items = [summary(states[name]).model_copy(update={"held_by": held.get(name, [])}) for name in unhurried(chosen)]
+    return NodePage(items=items, total=len(states), next=chosen[-1] if len(names) > limit and chosen else None)
+
+
+def held_by(ledger: GpuLedger, node: NodeName) -> list[HeldBy]:
+    """The pods that have GPUs of a node, those with most first; reads the ledger, so it runs on the loop."""
+    each = [one for of_gpu in _holders(ledger, node).values() for one in of_gpu]
+    holders, count = {one.uid: one for one in each}, Counter(one.uid for one in each)
+    return [HeldBy(**vars(holders[uid]), gpus=gpus) for uid, gpus in count.most_common()]
 
 
 def detail(ledger: GpuLedger, state: NodeState) -> NodeAnswer:

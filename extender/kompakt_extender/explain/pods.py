@@ -13,7 +13,7 @@ from kompakt_core.placement.gang_placement import ideal_value
 from kompakt_core.placement.model import Gang, GpuRequest, Snapshot
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.decide import Request
-from kompakt_extender.explain.models import Decision, GpuSet, NodeRejections, OtherNode, PodAnswer
+from kompakt_extender.explain.models import Decision, GpuSet, NodeRejections, NodeRoom, OtherNode, PodAnswer
 from kompakt_extender.explain.survey import asked_of, survey
 from kompakt_extender.gangs import worker_of
 from kompakt_extender.placement_annotations import gpu_request_of
@@ -48,10 +48,10 @@ def explain(case: PodExplanation) -> PodAnswer:
     pod = case.pod
     gpu_request, trouble = _gpu_request(case)
     state = _state(case)
-    fits, rejections = 0, list[NodeRejections]()
+    fits, rejections, rooms = 0, list[NodeRejections](), list[NodeRoom]()
     if state == "Waiting" and gpu_request is not None and pod.gpus and not pod.problem:
         seen = survey(case.snapshot.nodes.values(), worker_of(pod), gpu_request, case.gang)
-        fits, rejections = len(seen.found), seen.rejections()
+        fits, rejections, rooms = len(seen.found), seen.rejections(), seen.rooms()
     return PodAnswer(
         namespace=pod.namespace,
         name=pod.name,
@@ -68,6 +68,7 @@ def explain(case: PodExplanation) -> PodAnswer:
         decision=_decision(case.decision, case.gang) if case.decision is not None and case.decision.node == pod.node else None,
         fits=fits,
         rejections=rejections,
+        rooms=rooms,
     )
 
 

@@ -7,7 +7,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Gang
 from kompakt_extender.explain import jobs, nodes, pods, what_if
-from kompakt_extender.explain.models import JobAnswer, NodeAnswer, NodePage, PodAnswer, WhatIf, WhatIfAnswer
+from kompakt_extender.explain.models import MAX_NODES_HELD, JobAnswer, NodeAnswer, NodePage, PodAnswer, WhatIf, WhatIfAnswer
 from kompakt_extender.gangs import gang_of
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import ClaimSource, GpuLedger
@@ -28,10 +28,14 @@ class Queries:
         self._decisions = decisions
         self._now = now
 
-    def nodes(self, after: str, limit: int) -> Callable[[], NodePage]:
-        """A page of nodes by name."""
+    def nodes(self, after: str, limit: int, *, holders: bool = False) -> Callable[[], NodePage]:
+        """A page of nodes by name; with `holders` a shorter one with the pods that have their GPUs."""
         states = self._ledger.snapshot().nodes
-        return lambda: nodes.page(states, after, limit)
+        if not holders:
+            return lambda: nodes.page(states, after, limit)
+        most = min(limit, MAX_NODES_HELD)
+        held = {name: nodes.held_by(self._ledger, name) for name in nodes.names_after(states, after)[:most]}
+        return lambda: nodes.page(states, after, most, held)
 
     def node(self, name: str) -> Callable[[], NodeAnswer]:
         """One node; raises Unknown."""

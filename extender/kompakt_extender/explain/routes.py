@@ -53,6 +53,7 @@ Name = Annotated[str, Path(max_length=253)]
 Namespace = Annotated[str, Path(max_length=63)]
 After = Annotated[str, Query(max_length=253, description="the name after which to go on")]
 Limit = Annotated[int, Query(ge=1, le=MAX_NODES)]
+Holders = Annotated[bool, Query(description="whether to name the pods that have GPUs there")]
 
 
 class QueriesSource(Protocol):
@@ -73,10 +74,14 @@ def add_routes(app: FastAPI, source: QueriesSource, executor: BoundedExecutor, g
         return Response(content, media_type="application/json")
 
     @app.get(f"{PREFIX}/nodes", response_model=NodePage, **shared)
-    async def nodes(request: Request, after: After = "", limit: Limit = 200) -> Response:
-        """Nodes by name: free GPUs, why a node cannot be used, and the best Rings that are left."""
-        await guard.to_nodes(request)
-        return await answer(source.queries().nodes(after, limit))
+    async def nodes(request: Request, after: After = "", limit: Limit = 200, holders: Holders = False) -> Response:
+        """Nodes by name: free GPUs, why a node cannot be used, and the best Rings that are left.
+
+        `holders` adds the pods that have GPUs there, of namespaces that are not yours only by uid; then at most 200 nodes a page.
+        """
+        caller = await guard.to_nodes(request)
+        found = source.queries().nodes(after, limit, holders=holders)
+        return await answer(lambda: guard.page_without_strangers(found(), caller) if holders else found())
 
     @app.get(f"{PREFIX}/nodes/{{name}}", response_model=NodeAnswer, **shared)
     async def node(request: Request, name: Name) -> Response:

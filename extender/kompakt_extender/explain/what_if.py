@@ -6,9 +6,10 @@ import msgspec
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import PodUid
-from kompakt_core.placement.gang_placement import ideal_value
-from kompakt_core.placement.model import GpuRequest, Reason, Snapshot, Worker
+from kompakt_core.ids import JobUid, PodUid
+from kompakt_core.placement.explain import sentence
+from kompakt_core.placement.gang_placement import ideal_value, plan_gang
+from kompakt_core.placement.model import Gang, GpuRequest, Reason, Rejection, Snapshot, Worker
 from kompakt_extender.explain.models import WhatIf, WhatIfAnswer, WhatIfNode
 from kompakt_extender.explain.survey import NodeFinding, asked_of, survey
 from kompakt_extender.gangs import worker_of
@@ -78,7 +79,15 @@ def answer(snapshot: Snapshot, worker: Worker, gpu_request: GpuRequest, limit: i
         fits=len(seen.found),
         offers=[_offer(one, scores[one.rank]) for one in seen.found[:limit]],
         rejections=seen.rejections(),
+        rooms=[room for room in seen.rooms() if not room.takes],
+        never="" if seen.found else _never(snapshot, worker, gpu_request),
     )
+
+
+def _never(snapshot: Snapshot, worker: Worker, gpu_request: GpuRequest) -> str:
+    """Why not even the empty cluster could take it, as the planner would say; empty when it could."""
+    found = plan_gang(snapshot, Gang(JobUid(""), 0, (worker,), gpu_request))
+    return sentence(found) if isinstance(found, Rejection) and found.reason is Reason.NEVER_FITS else ""
 
 
 def _offer(one: NodeFinding, score: int) -> WhatIfNode:

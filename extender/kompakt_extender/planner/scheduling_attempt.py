@@ -279,7 +279,7 @@ class SchedulingAttempt:
 
         `may_end`: when others may be ended for it, if that would help; `kept`: why some may not.
         """
-        reason, message = result.reason.value, waiting_message(result, kept=self._some_kept(then))
+        reason, message = result.reason.value, waiting_message(result, then.gang, kept=self._some_kept(then))
         if may_end is not None:
             message = from_then_on(message, may_end)
         message = f"{message}; {kept}" if kept else message

@@ -206,7 +206,7 @@ def test_every_command_is_listed_with_the_first_paragraph_of_its_own_help() -> N
 
 
 def test_help_says_all_of_a_nested_command() -> None:
-    assert "and why a node cannot be used." in " ".join(run("explain", "--help").output.split())
+    assert "with -o wide also who has the others." in " ".join(run("explain", "--help").output.split())
 
 
 # What one command or another needs; none of it is needed to list them.

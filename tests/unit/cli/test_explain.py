@@ -122,7 +122,8 @@ def test_what_if_ranks_nodes(run: Run) -> None:
     assert "2 of 3 nodes" in out
     assert "NotEnoughFreeGPUs" in out
     rows = [line.split() for line in out.splitlines() if line.startswith(("dgx-", "pcie-"))]
-    assert len(rows) == 2
+    assert [row[0] for row in rows] == ["dgx-1", "pcie-0", "dgx-0"]
+    assert rows[2][1:3] == ["4", "0"]
     assert rows[0][-2] == "10"
 
 

@@ -77,6 +77,29 @@ def test_a_file_that_holds_no_job_is_named(text: str) -> None:
     assert sentence(client("-", stdin=text)).startswith("standard input: ")
 
 
+def test_each_wrong_field_of_a_manifest_has_a_line() -> None:
+    job = yaml.safe_load(manifest())
+    job["spec"]["roles"][0] |= {"replicas": "two", "gpusPerReplca": 2}
+    job["spec"]["communication"] = {"pattern": "Rng"}
+    where, *lines = sentence(client("-", stdin=yaml.safe_dump(job))).splitlines()
+    assert where == "standard input: 3 fields are wrong:"
+    assert [line.split(":")[0].strip() for line in lines] == [
+        "spec.roles[0].replicas",
+        "spec.roles[0].gpusPerReplca",
+        "spec.communication.pattern",
+    ]
+
+
+def test_a_template_that_the_operator_would_refuse_is_refused_before() -> None:
+    job = yaml.safe_load(manifest())
+    spec = job["spec"]["roles"][0]["template"]["spec"]
+    spec["restartPolicy"] = "OnFailure"
+    spec["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+    told = sentence(client("-", stdin=yaml.safe_dump(job)))
+    assert "spec.roles[0].template.spec.restartPolicy: must be Never or left out" in told
+    assert "ask for GPUs with the role's gpusPerReplica" in told
+
+
 def test_other_objects_are_left_to_kubectl() -> None:
     assert "Secret; only TrainingJobs are submitted" in sentence(client("-", stdin=manifest() + "---\nkind: Secret\n"))
 
@@ -90,7 +113,8 @@ def test_names_and_documents_are_printed_for_programs() -> None:
 def test_the_api_server_is_asked_before_anything_is_made(server: tuple[Script, Run]) -> None:
     script, run = server
     made = run(*FLAGS)
-    assert made.output == "trainingjob.kompakt.dev/train created\n"
+    assert made.stdout == "trainingjob.kompakt.dev/train created\n"
+    assert made.stderr == "`kompakt explain job train -n ml` says where it goes, or why it waits\n"
     assert [query.get("dryRun") for query in script.queries_of(JOBS)] == [["All"], None]
     assert all(query["fieldValidation"] == ["Strict"] for query in script.queries_of(JOBS))
 
@@ -100,7 +124,7 @@ def test_where_one_is_refused_none_is_made(server: tuple[Script, Run]) -> None:
     refused = (409, {"kind": "Status", "reason": "AlreadyExists", "message": 'trainingjobs "b" already exists'})
     script.answers["POST", JOBS] = [(201, {"metadata": {"name": "a", "namespace": "ml", "uid": "u"}}), refused]
     told = sentence(run("-", input=manifest() + "---\n" + manifest("b")))
-    assert '"b" already exists' in told
+    assert told.startswith("there is a TrainingJob b in namespace ml: `kubectl apply` changes it")
     assert [query.get("dryRun") for query in script.queries_of(JOBS)] == [["All"], ["All"]]
 
 

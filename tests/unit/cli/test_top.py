@@ -32,7 +32,7 @@ RUNNING = job(
     phase="Running",
     nodes="node-1",
     progress={"step": 900, "total": 5000},
-    compression={"ratio": "5.00", "peakBytes": 41000000},
+    compression={"ratio": "5.00", "peakBytes": 41000000, "overheadPercent": "17.2"},
     scheduling={"plan": {"level": "Machine", "value": 25000}},
 )
 WAITING = job("late", phase="Pending", scheduling={"message": "there is no room", "waitingSince": "2026-01-31T12:05:00Z"})
@@ -64,11 +64,11 @@ def test_the_table_leaves_out_what_is_over(server: tuple[Script, Run]) -> None:
     assert "done" in run("-a").output
 
 
-def test_wide_shows_bandwidth_nodes_peak_and_restarts(server: tuple[Script, Run]) -> None:
+def test_wide_shows_bandwidth_nodes_peak_overhead_and_restarts(server: tuple[Script, Run]) -> None:
     script, run = server
     script.answers["GET", HERE] = (200, {"items": [RUNNING]})
     words = run("-o", "wide").output.splitlines()[1].split()
-    assert words[7:13] == ["25.0", "node-1", "41", "MB", "5.00x", "0"]
+    assert words[7:16] == ["25.0", "node-1", "41", "MB", "-", "5.00x", "17.2", "%", "0"]
 
 
 def test_pages_are_read_to_the_end_and_names_are_printed(server: tuple[Script, Run]) -> None:

@@ -107,7 +107,11 @@ def test_only_an_explicit_word_switches_verification_off() -> None:
         (written(user={"auth-provider": {"name": "oidc"}}), "auth-provider: Kubernetes knows it no more"),
         (written(user={"username": "me"}), "user.password: is required beside"),
         (written(user={"password": "x"}), "user.username: is required beside"),
-        (written(user={"as": "system:admin"}), "user.as: unknown field"),
+        (written(user={"as-groups": ["a"]}), "user.as: is required beside as-groups"),
+        (written(user={"as": "jane\r\nX: y"}), "user.as: expected Impersonate-User without control characters"),
+        (written(user={"as": "jane", "as-groups": [7]}), "user.as-groups[0]: expected text, got 7"),
+        (written(user={"as": "jane", "as-user-extra": {"scopes": "a"}}), "user.as-user-extra.scopes: expected a list"),
+        (written(user={"as": "jane", "as-user-extra": {7: ["a"]}}), "user.as-user-extra: expected at most 1000 keys, each text"),
         (written(user={"client-certificate": "me.crt"}), "client-key: is required"),
         (written(user={"client-key": "me.key"}), "client-certificate: is required"),
         (written(clusters={"near": {}}), "clusters: expected a list"),
@@ -122,6 +126,19 @@ def test_what_cannot_be_honoured_is_refused_by_name(text: str, said: str) -> Non
 def test_a_password_and_a_proxy_are_read() -> None:
     found = read(written({"proxy-url": "http://me:x@proxy:3128"}, {"username": "me", "password": "x"}))
     assert (found.username, found.password, found.proxy) == ("me", "x", "http://me:x@proxy:3128")
+
+
+def test_one_may_ask_in_the_name_of_somebody_else() -> None:
+    user = {"as": "jäne", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"example.org/Team x": ["ml", "ops"]}}
+    assert read(written(user=user)).impersonation == (
+        ("Impersonate-User", "j\xc3\xa4ne"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-example.org%2FTeam%20x", "ml"),
+        ("Impersonate-Extra-example.org%2FTeam%20x", "ops"),
+    )
+    assert read(written(user={"as": "", "as-groups": []})).impersonation == ()
 
 
 def test_a_program_may_ask_where_a_person_sits_and_learns_its_clusters_settings() -> None:

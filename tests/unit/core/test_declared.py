@@ -11,6 +11,7 @@ from kompakt_core.job.status_fields import TrainingJobStatus
 from kompakt_core.schema import reader
 from kompakt_core.schema.meta import Declared, ValidationRule, about, unless
 from kompakt_core.schema.reader import read
+from kompakt_core.schema.words import FieldError
 from kompakt_core.topology.resource import GPUTopologySpec, GPUTopologyStatus
 from tests.support.core.outcomes import refusal
 
@@ -90,6 +91,27 @@ class Outer(Declared, frozen=True, kw_only=True):
 )
 def test_an_error_names_the_path_and_what_would_be_right(value: Any, sentence: str) -> None:
     assert refusal(read, Outer, value, "at") == sentence
+
+
+def test_every_wrong_field_is_told_at_once() -> None:
+    value = {"inners": [{"lowEnd": 0, "highEnd": "b"}, {"lowEnd": 10}], "one": {"lwoEnd": 3}, "other": 1}
+    with pytest.raises(FieldError) as raised:
+        read(Outer, value, "at")
+    assert [error.path for error in raised.value.every] == [
+        "at.name",
+        "at.inners[0].lowEnd",
+        "at.inners[0].highEnd",
+        "at.inners[1].lowEnd",
+        "at.one.lwoEnd",
+        "at.other",
+    ]
+    assert raised.value is raised.value.every[0]
+
+
+def test_a_document_that_is_all_wrong_gives_an_answer_of_bounded_length() -> None:
+    with pytest.raises(FieldError) as raised:
+        read(Outer, {f"n{i}": 1 for i in range(5000)}, "at")
+    assert len(raised.value.every) <= 101
 
 
 def test_what_is_absent_or_null_has_its_default() -> None:

@@ -80,6 +80,13 @@ async def test_a_node_names_pods_to_who_may_see_their_namespace(client: ExplainC
     assert {(one["namespace"], one["name"]) for one in await holders(client)} == {("default", "a")}
 
 
+async def test_of_pods_of_others_a_list_of_nodes_shows_uids_only(client: ExplainClient) -> None:
+    uid = client.leader.world.pods["a"]["metadata"]["uid"]
+    client.api_server.rights["tenant"] = {NODES, OTHER}
+    answer = (await client.http.get("/v1alpha1/nodes?holders=true", headers=TENANT)).json()
+    assert answer["items"][0]["heldBy"] == [{"namespace": "", "name": "", "uid": uid, "how": "Bound", "gpus": 2}]
+
+
 async def test_without_a_word_of_the_api_server_nobody_is_answered(client: ExplainClient) -> None:
     client.api_server.down = True
     for path in (*QUESTIONS, "/metrics"):

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core import contract as c
-from kompakt_core.ids import MegabytesPerSecond
+from kompakt_core.ids import JobUid, MegabytesPerSecond
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, GpuRequest, Level, PlacementPolicy, Plan
+from kompakt_core.placement.model import Choice, Gang, GpuRequest, Level, PlacementPolicy, Plan, Reason, Rejection
 from kompakt_core.topology.machines import machine
 from kompakt_extender.answers import Answers
 from kompakt_extender.decide import Request
@@ -23,7 +23,7 @@ from kompakt_extender.explain.body_limit import MAX_BODY
 from kompakt_extender.explain.bounded_executor import THREADS, WAITING
 from kompakt_extender.explain.nodes import best_ring
 from kompakt_extender.explain.pods import second_set
-from kompakt_extender.gangs import placed_message
+from kompakt_extender.gangs import placed_message, waiting_message
 from kompakt_extender.wire import decode_args
 from tests.support.extender.explain_client import SENSITIVE, ExplainClient, bound, explain_client
 from tests.support.extender.leader import Leader
@@ -206,9 +206,39 @@ async def test_a_waiting_pod_is_told_why_by_reason(client: ExplainClient) -> Non
     assert "room" in found["message"]
     of_job = await client.get("/jobs/default/j")
     assert (of_job["scheduling"]["state"], of_job["rejections"], of_job["fits"]) == ("Waiting", found["rejections"], 2)
+    assert [(one["node"], one["free"], one["takes"]) for one in of_job["rooms"]] == [("n1", 8, 1), ("n2", 8, 1), ("n0", 2, 0)]
+    assert of_job["rooms"][2]["message"].startswith("8 GPUs asked for, 2 free")
+    assert [(one["asks"], one["gpus"]) for one in of_job["pods"]] == [(8, [])] * 3
     leader.add_pod(pod("p", 9, annotations=SENSITIVE))
     plain = await client.get("/pods/default/p")
     assert (plain["message"], plain["rejections"][0]["nodes"]) == ("no node can take it now", 3)
+
+
+async def test_a_node_is_counted_with_all_workers_that_it_could_take(client: ExplainClient) -> None:
+    await bound(client.leader, "a", 6, "n0")
+    await client.leader.place("j", 13, 2)
+    rooms = (await client.get("/jobs/default/j"))["rooms"]
+    assert {one["node"]: (one["free"], one["takes"], one["message"]) for one in rooms} == {
+        "n0": (2, 1, ""),
+        "n1": (8, 4, ""),
+        "n2": (8, 4, ""),
+    }
+
+
+async def test_what_not_even_the_empty_cluster_could_take_is_told(client: ExplainClient) -> None:
+    found = await client.what_if(gpus=9)
+    assert found["never"].startswith("one worker asks for 9 GPUs but the largest node has 8")
+    await bound(client.leader, "a", 6, "n0")
+    later = await client.what_if(gpus=8)
+    assert (later["never"], [one["node"] for one in later["rooms"]]) == ("", ["n0"])
+
+
+async def test_nodes_are_listed_with_the_pods_that_have_their_gpus(client: ExplainClient) -> None:
+    await bound(client.leader, "a", 2, "n0")
+    await bound(client.leader, "b", 3, "n0")
+    first = (await client.get("/nodes?holders=true"))["items"][0]
+    assert [(one["name"], one["gpus"], one["how"]) for one in first["heldBy"]] == [("b", 3, "Bound"), ("a", 2, "Bound")]
+    assert (await client.get("/nodes"))["items"][0]["heldBy"] == []
 
 
 @pytest.mark.parametrize("policy", PlacementPolicy)
@@ -340,6 +370,12 @@ async def test_how_a_job_ended_counts_for_more_than_its_plan(
     found = await client.get("/jobs/default/j")
     assert found["state"] == state[0]
     assert state[1] in found["message"]
+
+
+def test_a_gang_that_waits_names_what_else_it_demands() -> None:
+    gang = Gang(JobUid("j"), 1, (), GpuRequest(required_link="NVLink", same_numa_node=True))
+    told = waiting_message(Rejection(Reason.DOES_NOT_FIT_NOW, have=1, need=2), gang)
+    assert told.startswith("there is no room for all workers now with requiredLink NVLink and sameNUMANode true; the gang waits")
 
 
 @pytest.mark.parametrize(("pattern", "told"), [("None", "level Machine"), ("Ring", "level Machine, 25.0 of 50.0 GB/s")])

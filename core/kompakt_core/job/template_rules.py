@@ -1,4 +1,8 @@
-"""What a role's pod template may not say, each with the sentence its author reads in condition Failed/InvalidTemplate."""
+"""What a role's pod template may not say, each with the sentence its author reads.
+
+`kompakt submit` refuses such a job. The API server takes it, since a schema cannot say these; the operator then ends it with the
+condition Failed/InvalidTemplate.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -8,6 +12,7 @@ import msgspec
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.model import BatchSize, Role, TrainingJob
+from kompakt_core.schema.words import FieldError, together
 
 # Extended resources by which other plugins hand out GPUs.
 FOREIGN_GPUS: Final = ("nvidia.com/", "amd.com/gpu", "gpu.intel.com/")
@@ -21,11 +26,12 @@ GANG_AT_MOST: Final = 64 << 20  # of all workers' templates
 
 
 def check(job: TrainingJob) -> None:
-    """Raises InvalidInput for the first thing in any role's template that the operator cannot turn into a worker."""
+    """Raises FieldError for what in any role's template the operator cannot turn into a worker; its `every` has all of it."""
     _check_sizes(job)
-    for i, role in enumerate(job.roles):
-        for problem in problems(role, job.compression.batch_size is BatchSize.RAISE):
-            raise InvalidInput(f"spec.roles[{i}].template.{problem}")
+    raises = job.compression.batch_size is BatchSize.RAISE
+    found = [f"spec.roles[{i}].template.{one}" for i, role in enumerate(job.roles) for one in problems(role, raises)]
+    if found:
+        raise together([FieldError(*one.split(": ", 1)) for one in found])
 
 
 def _check_sizes(job: TrainingJob) -> None:
